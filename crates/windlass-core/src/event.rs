@@ -1,0 +1,99 @@
+//! What can happen to a job. Chance comes in with the event, time with `apply`.
+
+use crate::job::{Extras, Outcome, Payload};
+use crate::lease::{Holder, Token};
+use crate::repeat::Repeat;
+use crate::{Name, Queue, Timestamp};
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A worker is given the job.
+    Claim(Grant),
+    /// A sign of life; lengthens the lease, never shortens it.
+    Extend { by: Holder, lease_ms: Option<i64> },
+    /// How far the run has come.
+    Report { by: Holder, percent: Option<u8>, note: Option<String>, payload: Option<Payload> },
+    Finish(Finish),
+    Fail(Failure),
+    /// Given back unfinished. `counts`: whether the attempt is used up.
+    Release { by: Holder, run_at: Timestamp, counts: bool },
+    /// The run ends, the job does not: it waits to be run again.
+    Suspend { by: Holder },
+    /// The lease with this token has ended.
+    Lapse { token: Token, chance: f64 },
+    Cancel { running: CancelRunning, failed_too: bool },
+    /// Run it (again), now or at a time. `force` also revives what has ended.
+    Run { at: Timestamp, force: bool },
+    /// Start over: attempts count from zero. `even_running` takes it away from its worker.
+    Requeue { at: Timestamp, even_running: bool },
+    Terminate,
+    Update(Box<Patch>),
+    /// A child that this job has to wait for was added, or came back to life.
+    ChildAdded,
+    /// A child that this job had to wait for is settled or gone.
+    ChildSettled,
+    /// The parent's run has ended: a waiting child may start.
+    ParentPaused,
+    Delete,
+    /// Its keep time is over.
+    Expire,
+}
+
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub worker: Option<Arc<str>>,
+    /// Overrides the length in the job's policy.
+    pub lease_ms: Option<i64>,
+    pub dice: u16,
+}
+
+#[derive(Clone, Debug)]
+pub struct Finish {
+    pub by: Holder,
+    pub outcome: Outcome,
+    /// What the next run of a repeating or waiting job starts with.
+    pub payload: Option<Payload>,
+    /// End it, whatever its repeat rule says.
+    pub ignore_repeat: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryWish {
+    /// As the job's retry policy says.
+    Policy,
+    /// At this time, within the bound on attempts.
+    At(Timestamp),
+    Never,
+}
+
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub by: Holder,
+    pub outcome: Outcome,
+    pub retry: RetryWish,
+    pub payload: Option<Payload>,
+    pub chance: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelRunning {
+    /// The worker is told with its next heartbeat; a finish before that still counts.
+    Ask,
+    /// At once; whatever the worker reports later is refused.
+    Now,
+    Refuse,
+}
+
+/// Changes to what was asked. `None` leaves a part alone.
+#[derive(Clone, Debug, Default)]
+pub struct Patch {
+    pub payload: Option<Payload>,
+    pub priority: Option<i32>,
+    pub name: Option<Name>,
+    pub queue: Option<Queue>,
+    pub run_at: Option<Timestamp>,
+    /// `Some(None)` ends the repetition.
+    pub repeat: Option<Option<Repeat>>,
+    pub extras: Option<Box<Extras>>,
+}

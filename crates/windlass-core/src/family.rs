@@ -1,0 +1,31 @@
+//! Parents and children.
+
+use crate::JobId;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FamilyRule {
+    /// The children start when the parent's run ends; the parent runs once more when all of them are settled.
+    ParentWaits {
+        /// Whether a failed child counts as settled; otherwise the parent goes on waiting for it.
+        failure_settles: bool,
+    },
+    /// The parent is run after each run of the child; neither waits for the other.
+    ParentRunsAfter,
+}
+
+/// A child's tie to its parent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Family {
+    pub parent: JobId,
+    pub child_name: Option<Arc<str>>,
+    pub rule: FamilyRule,
+}
+
+impl Family {
+    pub fn parent_waits(&self) -> bool {
+        matches!(self.rule, FamilyRule::ParentWaits { .. })
+    }
+}

@@ -1,0 +1,343 @@
+//! What a job is: what was asked (`JobSpec`, `Policy`), what moves (`Progress`, `Body`), and where it stands.
+
+use crate::family::Family;
+use crate::lease::LeasePolicy;
+use crate::ports::Ports;
+use crate::repeat::Repeat;
+use crate::retry::RetryPolicy;
+use crate::state::JobState;
+use crate::unique::Unique;
+use crate::{Name, Queue, Tenant, Timestamp};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+/// 1, 2, 3, … per store, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(NonZeroU64);
+
+impl JobId {
+    pub fn new(number: u64) -> Option<JobId> {
+        NonZeroU64::new(number).map(JobId)
+    }
+
+    pub const fn get(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    #[default]
+    Json,
+    Msgpack,
+    Text,
+    Binary,
+}
+
+/// Bytes as they came. Converted at the edge only, when another dialect must read them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payload {
+    pub format: Format,
+    #[serde(with = "shared_bytes")]
+    pub bytes: Arc<[u8]>,
+}
+
+impl Payload {
+    pub fn new(format: Format, bytes: impl Into<Arc<[u8]>>) -> Payload {
+        Payload { format, bytes: bytes.into() }
+    }
+
+    pub fn json(text: &str) -> Payload {
+        Payload::new(Format::Json, text.as_bytes())
+    }
+}
+
+impl Default for Payload {
+    fn default() -> Self {
+        Payload::json("null")
+    }
+}
+
+/// How long a settled job stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepFor {
+    Drop,
+    Ms(i64),
+    Ever,
+}
+
+impl KeepFor {
+    pub fn expires_at(self, settled_at: Timestamp) -> Option<Timestamp> {
+        match self {
+            KeepFor::Drop => Some(settled_at),
+            KeepFor::Ms(ms) => Some(settled_at.plus_ms(ms)),
+            KeepFor::Ever => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Keep {
+    pub completed: KeepFor,
+    pub failed: KeepFor,
+    pub cancelled: KeepFor,
+}
+
+impl Default for Keep {
+    /// Completed jobs for an hour, to be looked at; failed ones until someone has dealt with them.
+    fn default() -> Self {
+        Keep {
+            completed: KeepFor::Ms(3_600_000),
+            failed: KeepFor::Ever,
+            cancelled: KeepFor::Ms(7 * 86_400_000),
+        }
+    }
+}
+
+/// The rules a job lives by. Jobs of one kind share one, so a waiting job costs a pointer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Policy {
+    #[serde(skip_serializing_if = "is_default")]
+    pub lease: LeasePolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub retry: RetryPolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub keep: Keep,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<Repeat>,
+    /// A repeating job whose attempts are used up waits for its next turn instead of ending.
+    #[serde(skip_serializing_if = "is_default")]
+    pub repeat_after_failure: bool,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The rarer things that may be asked of a job; most have none of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Extras {
+    /// The dialect it came by, for people to see; nothing below the dialects looks at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Arc<str>>,
+    /// Another id for the same job, unique per tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alias: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    /// Limits this job counts against: set by the engine when the job is made or the limits change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limit_keys: Vec<Arc<str>>,
+}
+
+/// What was asked. Changes only by an explicit update.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSpec {
+    pub tenant: Tenant,
+    pub queue: Queue,
+    pub name: Name,
+    pub payload: Payload,
+    /// Smaller first.
+    pub priority: i32,
+    pub created_at: Timestamp,
+    pub policy: Arc<Policy>,
+    pub extras: Option<Box<Extras>>,
+}
+
+impl JobSpec {
+    pub fn unique(&self) -> Option<&Unique> {
+        self.extras.as_ref()?.unique.as_ref()
+    }
+
+    pub fn family(&self) -> Option<&Family> {
+        self.extras.as_ref()?.family.as_ref()
+    }
+
+    pub fn alias(&self) -> Option<&str> {
+        self.extras.as_ref()?.alias.as_deref()
+    }
+
+    pub fn tags(&self) -> &[Arc<str>] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.tags)
+    }
+
+    pub fn limit_keys(&self) -> &[Arc<str>] {
+        self.extras.as_ref().map_or(&[], |extras| &extras.limit_keys)
+    }
+}
+
+/// What moves while the job lives; small, rewritten with every transition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Progress {
+    /// Attempts that counted, the present one included.
+    pub attempts: u32,
+    /// When the present or next run was due: what a repeat rule calls "scheduled".
+    pub due_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    /// Children this job has to wait for.
+    pub pending_children: u32,
+}
+
+/// An attempt that ended badly.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptError {
+    pub attempt: u32,
+    pub at: Timestamp,
+    pub message: String,
+}
+
+/// How a job ended, or how its last run did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Outcome {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Payload>,
+    /// The error as data, where the protocol has such a thing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Payload>,
+    /// For people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+}
+
+/// Errors kept per job: enough to see a pattern, few enough to stay small.
+pub const ERRORS_KEPT: usize = 10;
+
+/// The larger, rarer part of what moves; kept apart from the row that every claim rewrites.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+pub struct Body {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percent: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<AttemptError>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Ports and state of long-lived jobs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Ports>,
+}
+
+impl Body {
+    pub fn remember_error(&mut self, error: AttemptError) {
+        if self.errors.len() == ERRORS_KEPT {
+            self.errors.remove(0);
+        }
+        self.errors.push(error);
+    }
+}
+
+/// A job as one version of it stands. Cheap to clone: the large parts are shared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub id: JobId,
+    /// Grows by one with every commit; guards against writing over someone else's change.
+    pub version: u64,
+    pub spec: Arc<JobSpec>,
+    pub progress: Progress,
+    pub body: Option<Arc<Body>>,
+    /// Changed by `transition` alone.
+    pub(crate) state: JobState,
+}
+
+impl Job {
+    /// For stores, which put back together what they wrote apart.
+    pub fn from_parts(
+        id: JobId,
+        version: u64,
+        spec: Arc<JobSpec>,
+        progress: Progress,
+        body: Option<Arc<Body>>,
+        state: JobState,
+    ) -> Job {
+        Job { id, version, spec, progress, body, state }
+    }
+
+    pub fn state(&self) -> &JobState {
+        &self.state
+    }
+
+    /// When the store may forget it, if ever.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        let keep = &self.spec.policy.keep;
+        match &self.state {
+            JobState::Completed { at } => keep.completed.expires_at(*at),
+            JobState::Failed { at } => keep.failed.expires_at(*at),
+            JobState::Cancelled { at } => keep.cancelled.expires_at(*at),
+            _ => None,
+        }
+    }
+
+    /// The next moment at which this job needs attention without anyone asking.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        match &self.state {
+            JobState::Running(lease) => lease.until,
+            _ => self.expires_at(),
+        }
+    }
+
+    /// Whether its unique key still keeps others out.
+    pub fn holds_unique_key(&self) -> bool {
+        self.spec.unique().is_some_and(|unique| unique.held_in(&self.state))
+    }
+}
+
+mod shared_bytes {
+    use serde::de::{Error, SeqAccess, Visitor};
+    use serde::{Deserializer, Serializer};
+    use std::fmt;
+    use std::sync::Arc;
+
+    pub fn serialize<S: Serializer>(bytes: &Arc<[u8]>, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(bytes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[u8]>, D::Error> {
+        from.deserialize_bytes(Bytes)
+    }
+
+    struct Bytes;
+
+    impl<'de> Visitor<'de> for Bytes {
+        type Value = Arc<[u8]>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("bytes")
+        }
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+            Ok(bytes.into())
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut bytes = Vec::new();
+            while let Some(byte) = seq.next_element::<u8>()? {
+                bytes.push(byte);
+            }
+            Ok(bytes.into())
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The rules of a job: pure functions, no I/O, no clock, no chance of their own.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`job`] | what a job is: what was asked, what moves |
+//! | [`state`] | where a job stands, with the diagram |
+//! | [`transition`] | `created` and `apply`: the only place where a state changes |
+//! | [`event`] | what can happen to a job |
+//! | [`refused`] | why something may not happen now |
+//! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | the policies a dialect puts a job under |
+//! | [`matching`] | which names a worker asks for |
+//! | [`repeat`] | when a repeating job runs next |
+//! | [`ports`] | values that flow between long-lived jobs |
+//! | [`names`], [`time`] | checked names; moments |
+
+pub mod event;
+pub mod family;
+pub mod job;
+pub mod lease;
+pub mod limits;
+pub mod matching;
+pub mod names;
+pub mod ports;
+pub mod refused;
+pub mod repeat;
+pub mod retry;
+pub mod state;
+pub mod time;
+pub mod transition;
+pub mod unique;
+
+pub use event::Event;
+pub use job::{Body, Extras, Format, Job, JobId, JobSpec, Keep, KeepFor, Outcome, Payload, Policy, Progress};
+pub use lease::{Holder, Lease, Token};
+pub use matching::NameMatch;
+pub use names::{BadName, Name, Queue, Tenant};
+pub use refused::Refused;
+pub use state::{JobState, StateName};
+pub use time::Timestamp;
+pub use transition::{Effects, Transition, apply, created};

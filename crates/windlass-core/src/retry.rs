@@ -1,0 +1,130 @@
+//! When a failed job runs again, and when it is given up.
+
+use crate::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// How long to wait before the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Backoff {
+    /// At once.
+    #[default]
+    None,
+    Fixed {
+        delay_ms: i64,
+    },
+    /// `base · 2^(n-1)` after the n-th failure, never more than `cap`, plus up to `jitter_percent` of it.
+    Exponential {
+        base_ms: i64,
+        cap_ms: i64,
+        jitter_percent: u8,
+    },
+}
+
+impl Backoff {
+    /// `failures` counts from 1; `chance` is in `0.0..1.0`.
+    pub fn delay_ms(self, failures: u32, chance: f64) -> i64 {
+        match self {
+            Backoff::None => 0,
+            Backoff::Fixed { delay_ms } => delay_ms.max(0),
+            Backoff::Exponential { base_ms, cap_ms, jitter_percent } => {
+                let doublings = failures.saturating_sub(1).min(62);
+                let plain = base_ms.max(0).saturating_mul(1_i64 << doublings).min(cap_ms.max(0));
+                let jitter = plain as f64 * f64::from(jitter_percent) / 100.0 * chance.clamp(0.0, 1.0);
+                plain.saturating_add(jitter as i64)
+            }
+        }
+    }
+}
+
+/// How often a job is tried. Asked for once, when the job is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RetryPolicy {
+    /// Attempts in all, the first included; `None`: no bound but the time.
+    pub max_attempts: Option<u32>,
+    pub backoff: Backoff,
+    /// No attempt begins later than this after the job was made.
+    pub give_up_after_ms: Option<i64>,
+}
+
+impl Default for RetryPolicy {
+    /// Ten attempts over roughly seventeen minutes: long enough for a deployment or a restart elsewhere to end.
+    fn default() -> Self {
+        RetryPolicy {
+            max_attempts: Some(10),
+            backoff: Backoff::Exponential { base_ms: 1_000, cap_ms: 3_600_000, jitter_percent: 10 },
+            give_up_after_ms: None,
+        }
+    }
+}
+
+impl RetryPolicy {
+    pub const ONCE: RetryPolicy =
+        RetryPolicy { max_attempts: Some(1), backoff: Backoff::None, give_up_after_ms: None };
+
+    /// When to try again after `attempts` attempts, or `None` to give up.
+    pub fn next_run(
+        &self,
+        attempts: u32,
+        created_at: Timestamp,
+        now: Timestamp,
+        chance: f64,
+    ) -> Option<Timestamp> {
+        if !self.allows_another(attempts) {
+            return None;
+        }
+        let run_at = now.plus_ms(self.backoff.delay_ms(attempts.max(1), chance));
+        match self.give_up_after_ms {
+            Some(limit) if run_at > created_at.plus_ms(limit) => None,
+            _ => Some(run_at),
+        }
+    }
+
+    pub fn allows_another(&self, attempts: u32) -> bool {
+        self.max_attempts.is_none_or(|max| attempts < max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    #[test]
+    fn exponential_backoff_doubles_up_to_its_cap() {
+        let backoff = Backoff::Exponential { base_ms: 1000, cap_ms: 5000, jitter_percent: 0 };
+        let delays: Vec<i64> = (1..=5).map(|n| backoff.delay_ms(n, 0.9)).collect();
+        assert_eq!(delays, [1000, 2000, 4000, 5000, 5000]);
+        assert_eq!(backoff.delay_ms(u32::MAX, 0.0), 5000);
+    }
+
+    #[test]
+    fn jitter_only_adds_and_stays_within_its_share() {
+        let backoff = Backoff::Exponential { base_ms: 1000, cap_ms: 5000, jitter_percent: 10 };
+        assert_eq!(backoff.delay_ms(1, 0.0), 1000);
+        assert_eq!(backoff.delay_ms(1, 1.0), 1100);
+    }
+
+    #[test]
+    fn attempts_are_bounded() {
+        let twice = RetryPolicy { max_attempts: Some(2), backoff: Backoff::None, give_up_after_ms: None };
+        assert_eq!(twice.next_run(1, at(0), at(10), 0.0), Some(at(10)));
+        assert_eq!(twice.next_run(2, at(0), at(10), 0.0), None);
+        assert_eq!(RetryPolicy::ONCE.next_run(1, at(0), at(10), 0.0), None);
+    }
+
+    #[test]
+    fn a_job_is_given_up_when_its_time_is_over() {
+        let policy = RetryPolicy {
+            max_attempts: None,
+            backoff: Backoff::Fixed { delay_ms: 300 },
+            give_up_after_ms: Some(1000),
+        };
+        assert_eq!(policy.next_run(7, at(0), at(700), 0.0), Some(at(1000)));
+        assert_eq!(policy.next_run(7, at(0), at(701), 0.0), None);
+    }
+}

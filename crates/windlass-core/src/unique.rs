@@ -1,0 +1,49 @@
+//! One live job per key.
+
+use crate::state::JobState;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What a second push with the same key does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum OnConflict {
+    /// Nothing; the caller gets the existing job's id.
+    #[default]
+    Return,
+    /// The existing job takes over the new one's payload, priority and repeat rule.
+    Update,
+    Refuse,
+}
+
+/// How long the key keeps others out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldUntil {
+    /// Until the job is settled.
+    #[default]
+    Settled,
+    /// Until it starts to run: a change that arrives during a run gets a run of its own.
+    Started,
+    /// As long as the job can be looked up, in any state.
+    Forgotten,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unique {
+    pub key: Arc<str>,
+    #[serde(default)]
+    pub on_conflict: OnConflict,
+    #[serde(default)]
+    pub held_until: HeldUntil,
+}
+
+impl Unique {
+    pub fn held_in(&self, state: &JobState) -> bool {
+        match self.held_until {
+            HeldUntil::Forgotten => true,
+            HeldUntil::Settled => !state.is_settled(),
+            HeldUntil::Started => !state.is_settled() && state.lease().is_none(),
+        }
+    }
+}

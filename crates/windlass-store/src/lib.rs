@@ -1,0 +1,94 @@
+//! Where jobs live.
+//!
+//! A store keeps jobs and takes no decisions: the rules run in `windlass-core`, the same for all. Passing
+//! [`conformance`] is what being a store means; [`memory`] is the plainest reading of the contract.
+//!
+//! The contract, in prose:
+//!
+//! * **Done means durable.** A verdict or a claimed job is given out only when it would survive the end of the process
+//!   (and of the machine, unless the operator asked for less).
+//! * **A step is all or nothing.** Its changes are guarded: if one of the jobs has another version by now, the step is
+//!   [`Verdict::Stale`] and nothing of it happened.
+//! * **A claim is a commit.** The store picks the first jobs in the order (priority, run_at, id) among those that are
+//!   due, asked for, not paused and let through by the gate, applies `Event::Claim` to each and commits that, before
+//!   anyone else can be given the same job.
+//! * **Ids are 1, 2, 3, …**, never reused, also after the job is gone and over restarts.
+//! * **Readers never hold up writers**, and see everything that was acknowledged before they asked.
+
+pub mod change;
+pub mod conformance;
+pub mod error;
+pub mod memory;
+pub mod meters;
+pub mod open;
+pub mod query;
+pub mod sqlite;
+
+pub use change::{Change, ClaimAsk, Due, Gate, Held, Inserted, NewJob, Step, Verdict};
+pub use error::StoreError;
+pub use open::{Durability, OpenOptions, open};
+pub use query::{Filter, Page, QueueCounts};
+
+use async_trait::async_trait;
+use std::path::Path;
+use std::sync::Arc;
+use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
+
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// Hears that jobs of this address became claimable. Called after the commit, on the store's own thread: must be quick.
+pub trait Listener: Send + Sync {
+    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name);
+}
+
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Carries out each step or nothing of it; one verdict per step, in order.
+    async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>>;
+
+    /// Gives out up to `ask.limit` jobs, best first.
+    async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>>;
+
+    /// `None` where there is no such job.
+    async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>>;
+
+    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>>;
+
+    /// Ids only: the family of one parent, in the order of their ids.
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>>;
+
+    /// Jobs whose deadline has passed (a lease has ended, a keep time is over), at most `limit`, and when to ask next.
+    /// Also lets jobs in whose time has come, so that the listener hears of them.
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due>;
+
+    /// Jobs that fit the filter, newest first, by keyset pages.
+    async fn list(&self, filter: Filter) -> Result<Page>;
+
+    /// Jobs by queue and state, from counters that are kept, not counted.
+    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>>;
+
+    /// No job of a paused queue is given out.
+    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()>;
+
+    /// Small durable values by key: limits, tokens, and the like.
+    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()>;
+    /// All settings whose key begins so, sorted by key.
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>>;
+
+    /// Jobs held back by this limit key may be tried again.
+    fn reopen(&self, limit_key: &str);
+
+    /// One listener per store: the engine.
+    fn listen(&self, listener: Arc<dyn Listener>);
+
+    /// `Err` says why writes are not acknowledged at present.
+    async fn health(&self) -> Result<()>;
+
+    fn meters(&self) -> Arc<meters::Meters>;
+
+    /// A consistent copy while serving. `progress` hears (pages done, pages in all).
+    async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()>;
+
+    /// Writes what is pending and lets go of files and locks. Later calls fail with `Closed`.
+    async fn close(&self) -> Result<()>;
+}

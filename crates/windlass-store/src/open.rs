@@ -1,0 +1,38 @@
+//! From a URL to a store.
+
+use crate::error::StoreError;
+use crate::memory::MemoryStore;
+use crate::sqlite::SqliteStore;
+use crate::{Result, Store};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// On disk before it is acknowledged.
+    #[default]
+    Full,
+    /// Acknowledged before it is on disk: survives the end of the process, not a power cut.
+    Relaxed,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    pub durability: Durability,
+}
+
+/// `sqlite:PATH` or `memory:`. Other schemes get an error that names the ones there are.
+pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
+    match url.split_once(':') {
+        Some(("memory", _)) => Ok(Arc::new(MemoryStore::new())),
+        Some(("sqlite", path)) if !path.is_empty() => {
+            let path = PathBuf::from(path.strip_prefix("//").unwrap_or(path));
+            let opening = tokio::task::spawn_blocking(move || SqliteStore::open(&path, options));
+            let store = opening.await.map_err(|error| StoreError::Open(error.to_string()))??;
+            Ok(Arc::new(store))
+        }
+        _ => Err(StoreError::Open(format!(
+            "{url:?} is not a store; use sqlite:PATH (embedded) or memory: (nothing survives a restart)"
+        ))),
+    }
+}
