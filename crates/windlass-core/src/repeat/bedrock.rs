@@ -1,0 +1,257 @@
+//! Bedrock's repeat rules: a base and modifiers, `FINISHED, +1 DAY, START OF DAY, +4 HOURS`, or one of the
+//! words `HOURLY`, `DAILY`, `WEEKLY`. All times are UTC; results have whole seconds.
+//!
+//! The text is split at commas; spaces before a part are dropped, spaces after it are an error, empty
+//! parts are ignored, and case does not matter. The modifiers are applied from left to right the way
+//! SQLite's `DATETIME()` does:
+//!
+//! | modifier | does |
+//! |---|---|
+//! | `+N SECONDS`, `-N SECONDS` | N of up to eight digits |
+//! | `+N MINUTES`, `HOURS`, `DAYS`, `MONTHS`, `YEARS`, or with `-` | N of up to three digits |
+//! | `START OF HOUR`, `DAY`, `MONTH`, `YEAR` | back to its first second |
+//! | `WEEKDAY N` | forward to that day, 0 is Sunday; stays if it is that day |
+
+use super::sqlite_date::{SqliteDate, Start};
+use super::{Moments, excerpt, slot_after};
+use crate::Timestamp;
+use serde::{Deserialize, Serialize};
+
+#[cfg(test)]
+mod tests;
+
+/// As many as SQLite's functions took arguments when the syntax was made; more is a mistake or an attack.
+const MODIFIERS_MAX: usize = 126;
+/// Slots of a rule with an interval this long or longer are never jumped over: each is worth running.
+const JUMP_BELOW_MS: i64 = 4 * 3_600_000;
+
+/// What the syntax leaves open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Style {
+    pub words: Words,
+    pub missed: Missed,
+}
+
+/// What `HOURLY`, `DAILY` and `WEEKLY` mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Words {
+    /// To the top of the next hour, the next midnight, midnight before the next Sunday.
+    Snap,
+    /// An hour, a day, seven days after the run finished.
+    #[default]
+    AfterFinish,
+}
+
+/// What a `SCHEDULED` rule does when it fell behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// Runs once for every slot.
+    #[default]
+    CatchUp,
+    /// Goes on with the first slot after now, if the rule is a plain interval under four hours.
+    JumpOver,
+}
+
+/// A whole rule: where to count from and how to get to the next run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    base: Base,
+    modifiers: Vec<Modifier>,
+    missed: Missed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Base {
+    Scheduled,
+    Started,
+    Finished,
+}
+
+/// One step of a date, see the table above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modifier {
+    Plus { amount: i32, unit: Unit },
+    StartOf(Start),
+    Weekday(u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Month,
+    Year,
+}
+
+/// Why a text is no such rule, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadBedrock {
+    #[error(
+        "`{part}` is not where a repeat rule can count from; write SCHEDULED, STARTED or FINISHED \
+         directly followed by a comma, for example `FINISHED, +1 HOUR`"
+    )]
+    Base { part: String },
+    #[error("there is no modifier; write at least one, for example `+1 HOUR`")]
+    NoModifier,
+    #[error(
+        "`{part}` is not a modifier; write for example `+15 MINUTES` (up to 999, or 99999999 SECONDS), \
+         `START OF DAY` or `WEEKDAY 1`, without a space before the comma"
+    )]
+    Modifier { part: String },
+    #[error("`START OF HOUR` can only stand in a repeat rule; write for example `+1 HOUR`")]
+    StartOfHour,
+    #[error("more than {MODIFIERS_MAX} modifiers; write fewer, for example `+1 DAY, +4 HOURS`")]
+    TooManyModifiers,
+}
+
+impl Schedule {
+    pub fn parse(text: &str, style: Style) -> Result<Schedule, BadBedrock> {
+        let text = text.to_ascii_uppercase();
+        let mut parts = parts_of(&text);
+        let first = parts.next().unwrap_or_default();
+        let base = match first {
+            "HOURLY" | "DAILY" | "WEEKLY" => return word(first, parts.next(), style),
+            "SCHEDULED" => Base::Scheduled,
+            "STARTED" => Base::Started,
+            "FINISHED" => Base::Finished,
+            _ => return Err(BadBedrock::Base { part: excerpt(first) }),
+        };
+        Ok(Schedule { base, modifiers: modifiers_of(parts)?, missed: style.missed })
+    }
+
+    pub fn next(&self, at: &Moments) -> Option<Timestamp> {
+        let base = match self.base {
+            Base::Scheduled => at.scheduled,
+            Base::Started => at.started.unwrap_or(at.finished),
+            Base::Finished => at.finished,
+        };
+        let next = apply(&self.modifiers, base)?;
+        match (self.base, self.missed) {
+            (Base::Scheduled, Missed::JumpOver) => self.jump_over_missed(base, next, at.finished),
+            (Base::Scheduled, Missed::CatchUp) | (Base::Started | Base::Finished, _) => Some(next),
+        }
+    }
+
+    fn jump_over_missed(&self, base: Timestamp, next: Timestamp, now: Timestamp) -> Option<Timestamp> {
+        // Slots have whole seconds, so the base must lose its fraction before the interval is taken.
+        let base = apply(&[], base)?;
+        let interval_ms = next.as_millis() - base.as_millis();
+        let plain = self.modifiers.iter().all(|modifier| matches!(modifier, Modifier::Plus { .. }));
+        if next >= now || !plain || !(1..JUMP_BELOW_MS).contains(&interval_ms) {
+            return Some(next);
+        }
+        slot_after(base, now.since_ms(base) / interval_ms + 1, interval_ms)
+    }
+}
+
+/// Reads a comma list of modifiers, `START OF HOUR` among them.
+pub fn parse_modifiers(text: &str) -> Result<Vec<Modifier>, BadBedrock> {
+    modifiers_of(parts_of(&text.to_ascii_uppercase()))
+}
+
+/// As `parse_modifiers`, but refuses `START OF HOUR`, which SQLite does not know and which can only stand
+/// in a repeat rule.
+pub fn parse_sqlite_modifiers(text: &str) -> Result<Vec<Modifier>, BadBedrock> {
+    let modifiers = parse_modifiers(text)?;
+    match modifiers.contains(&Modifier::StartOf(Start::Hour)) {
+        true => Err(BadBedrock::StartOfHour),
+        false => Ok(modifiers),
+    }
+}
+
+/// `DATETIME(from, modifier, …)`: whole seconds; `None` when it leaves the years 1 to 9999.
+pub fn apply(modifiers: &[Modifier], from: Timestamp) -> Option<Timestamp> {
+    let mut date = SqliteDate::from_timestamp(from);
+    for modifier in modifiers {
+        date = match *modifier {
+            Modifier::Plus { amount, unit } => plus(date, i64::from(amount), unit)?,
+            Modifier::StartOf(start) => date.back_to(start)?,
+            Modifier::Weekday(weekday) => date.forward_to_weekday(weekday)?,
+        };
+    }
+    date.to_timestamp()
+}
+
+fn plus(date: SqliteDate, amount: i64, unit: Unit) -> Option<SqliteDate> {
+    match unit {
+        Unit::Second => Some(date.plus_seconds(amount)),
+        Unit::Minute => Some(date.plus_seconds(amount * 60)),
+        Unit::Hour => Some(date.plus_seconds(amount * 3_600)),
+        Unit::Day => Some(date.plus_days(amount)),
+        Unit::Month => date.plus_months(amount),
+        Unit::Year => date.plus_months(amount * 12),
+    }
+}
+
+/// The words are short for rules that count from `FINISHED`.
+fn word(word: &str, more: Option<&str>, style: Style) -> Result<Schedule, BadBedrock> {
+    if more.is_some() {
+        return Err(BadBedrock::Base { part: excerpt(word) });
+    }
+    let modifiers = match (style.words, word) {
+        (Words::AfterFinish, "HOURLY") => "+1 HOUR",
+        (Words::AfterFinish, "DAILY") => "+1 DAY",
+        (Words::AfterFinish, _) => "+7 DAYS",
+        (Words::Snap, "HOURLY") => "+1 HOUR, START OF HOUR",
+        (Words::Snap, "DAILY") => "+1 DAY, START OF DAY",
+        (Words::Snap, _) => "+1 DAY, WEEKDAY 0, START OF DAY",
+    };
+    Ok(Schedule { base: Base::Finished, modifiers: parse_modifiers(modifiers)?, missed: style.missed })
+}
+
+fn parts_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(|part| part.trim_start_matches(' ')).filter(|part| !part.is_empty())
+}
+
+fn modifiers_of<'t>(parts: impl Iterator<Item = &'t str>) -> Result<Vec<Modifier>, BadBedrock> {
+    let mut modifiers = Vec::new();
+    for part in parts {
+        if modifiers.len() == MODIFIERS_MAX {
+            return Err(BadBedrock::TooManyModifiers);
+        }
+        modifiers.push(modifier_of(part).ok_or_else(|| BadBedrock::Modifier { part: excerpt(part) })?);
+    }
+    if modifiers.is_empty() { Err(BadBedrock::NoModifier) } else { Ok(modifiers) }
+}
+
+fn modifier_of(part: &str) -> Option<Modifier> {
+    if let Some(what) = part.strip_prefix("START OF ") {
+        let start = match what {
+            "HOUR" => Start::Hour,
+            "DAY" => Start::Day,
+            "MONTH" => Start::Month,
+            "YEAR" => Start::Year,
+            _ => return None,
+        };
+        return Some(Modifier::StartOf(start));
+    }
+    if let Some(day) = part.strip_prefix("WEEKDAY ") {
+        return match day.as_bytes() {
+            [digit @ b'0'..=b'6'] => Some(Modifier::Weekday(digit - b'0')),
+            _ => None,
+        };
+    }
+    let (number, unit) = part.split_once(' ')?;
+    let (unit, digits_max) = unit_of(unit)?;
+    let digits = number.strip_prefix(['+', '-'])?;
+    let well_formed = (1..=digits_max).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    let amount = if well_formed { number.parse().ok()? } else { return None };
+    Some(Modifier::Plus { amount, unit })
+}
+
+/// A unit and how many digits may count it.
+fn unit_of(word: &str) -> Option<(Unit, usize)> {
+    match word.strip_suffix('S').unwrap_or(word) {
+        "SECOND" => Some((Unit::Second, 8)),
+        "MINUTE" => Some((Unit::Minute, 3)),
+        "HOUR" => Some((Unit::Hour, 3)),
+        "DAY" => Some((Unit::Day, 3)),
+        "MONTH" => Some((Unit::Month, 3)),
+        "YEAR" => Some((Unit::Year, 3)),
+        _ => None,
+    }
+}
