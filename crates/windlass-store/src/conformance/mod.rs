@@ -1,0 +1,1 @@
+//! What every store has to do: passing this is what being a store means.

@@ -1,0 +1,395 @@
+//! The plainest reading of the contract: a map behind a lock, looked through from end to end. Other stores are
+//! compared with this one, so it is written to be checked, not to be fast. Nothing survives the process.
+//!
+//! What the contract leaves to be settled is settled here, and asked of every store by [`crate::conformance`]:
+//!
+//! * Steps of one commit are carried out in order, and the changes of a step likewise, then its inserts; each sees the
+//!   effect of what came before it. A stale step and an insert that found an existing job use up no id.
+//! * An insert whose unique key is held, or else whose alias is taken, answers `Existing` with the id of the holder;
+//!   also when that holder was made earlier in the same step.
+//! * A job holds its unique key while `Job::holds_unique_key` says so, and its alias while it exists. The first holder
+//!   keeps it: a job that comes back to a holding state (`Requeue`) or is updated to a key somebody has does without,
+//!   until a later commit of it finds the key free.
+//! * The listener may hear of a job more than once or for nothing, but never too little.
+
+use crate::meters::Meters;
+use crate::query::{Filter, PAGE_MAX, Page, QueueCounts};
+use crate::{
+    Change, ClaimAsk, Due, Held, Inserted, Listener, NewJob, Result, Step, Store, StoreError, Verdict,
+};
+use async_trait::async_trait;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use windlass_core::event::Grant;
+use windlass_core::{Event, Job, JobId, JobState, Name, Queue, Tenant, Timestamp, apply, created};
+
+#[cfg(test)]
+mod tests;
+
+#[derive(Default)]
+pub struct MemoryStore {
+    inner: Mutex<Inner>,
+    meters: Arc<Meters>,
+}
+
+#[derive(Default)]
+struct Inner {
+    jobs: BTreeMap<JobId, Arc<Job>>,
+    /// Counts on when its job is gone: ids are never reused.
+    last_id: u64,
+    holders: BTreeMap<Key, JobId>,
+    paused: BTreeSet<(Tenant, Queue)>,
+    settings: BTreeMap<String, Vec<u8>>,
+    /// Jobs the gate did not let through when it was last asked, unchanged since.
+    held: BTreeMap<JobId, Held>,
+    /// The `now` of the latest `due`: jobs whose time came before that have been told of.
+    looked_at: Option<Timestamp>,
+    /// Addresses of jobs that became claimable during the call at hand.
+    news: BTreeSet<(Tenant, Queue, Name)>,
+    listener: Option<Arc<dyn Listener>>,
+    closed: bool,
+}
+
+/// What only one job at a time may have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Unique(Tenant, Arc<str>),
+    Alias(Tenant, Arc<str>),
+}
+
+impl MemoryStore {
+    pub fn new() -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    /// Does the work under the lock; then, without it, tells the listener what came of it.
+    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> Result<T> {
+        let (answer, news, listener) = {
+            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            if inner.closed {
+                return Err(StoreError::Closed);
+            }
+            let answer = work(&mut inner);
+            (answer, std::mem::take(&mut inner.news), inner.listener.clone())
+        };
+        if let Some(listener) = listener {
+            for (tenant, queue, name) in &news {
+                listener.became_ready(tenant, queue, name);
+            }
+        }
+        Ok(answer)
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>> {
+        self.meters.commit_size.record(steps.len() as u64);
+        self.with(|inner| steps.into_iter().map(|step| inner.carry_out(step, now)).collect())
+    }
+
+    async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>> {
+        self.with(|inner| inner.claim(&ask, now))
+    }
+
+    async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
+        self.with(|inner| ids.iter().map(|id| inner.jobs.get(id).cloned()).collect())
+    }
+
+    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+        let key = Key::Alias(tenant.clone(), alias.into());
+        self.with(|inner| inner.holders.get(&key).copied())
+    }
+
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        let is_child = |job: &&Arc<Job>| job.spec.family().is_some_and(|family| family.parent == parent);
+        self.with(|inner| inner.jobs.values().filter(is_child).map(|job| job.id).collect())
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
+        self.with(|inner| inner.due(now, limit))
+    }
+
+    async fn list(&self, filter: Filter) -> Result<Page> {
+        self.with(|inner| inner.list(&filter))
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+        self.with(|inner| inner.counts(tenant, now))
+    }
+
+    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+        self.with(|inner| inner.set_paused(tenant, queue, paused))
+    }
+
+    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+        self.with(|inner| match value {
+            Some(value) => inner.settings.insert(key.to_owned(), value),
+            None => inner.settings.remove(key),
+        })?;
+        Ok(())
+    }
+
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        let owned = |(key, value): (&String, &Vec<u8>)| (key.clone(), value.clone());
+        self.with(|inner| {
+            inner.settings.iter().filter(|(key, _)| key.starts_with(prefix)).map(owned).collect()
+        })
+    }
+
+    fn reopen(&self, limit_key: &str) {
+        // A closed store gives out no jobs, so there is nobody to tell.
+        let _ = self.with(|inner| inner.let_in(|held| *held.key == *limit_key));
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        let _ = self.with(|inner| inner.listener = Some(listener));
+    }
+
+    async fn health(&self) -> Result<()> {
+        self.with(|_| ())
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        self.meters.clone()
+    }
+
+    async fn backup(&self, _to: &Path, _progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
+        Err(StoreError::Unsupported("a store in memory has no file to copy".to_owned()))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.with(|inner| inner.closed = true)
+    }
+}
+
+impl Inner {
+    fn carry_out(&mut self, step: Step, now: Timestamp) -> Verdict {
+        if !self.are_current(&step.changes) {
+            return Verdict::Stale;
+        }
+        for change in step.changes {
+            self.put(change.before.id, change.after, now);
+        }
+        Verdict::Done(step.inserts.into_iter().map(|new| self.insert(new, now)).collect())
+    }
+
+    /// Whether each change starts from the job as it stands, or as an earlier change of the same step leaves it.
+    fn are_current(&self, changes: &[Change]) -> bool {
+        let mut versions: BTreeMap<JobId, Option<u64>> = BTreeMap::new();
+        changes.iter().all(|change| {
+            let id = change.before.id;
+            let stored = || self.jobs.get(&id).map(|job| job.version);
+            let version = versions.get(&id).copied().unwrap_or_else(stored);
+            versions.insert(id, change.after.as_ref().map(|after| after.version));
+            version == Some(change.before.version)
+        })
+    }
+
+    fn insert(&mut self, new: NewJob, now: Timestamp) -> Inserted {
+        let id = JobId::new(self.last_id + 1).expect("one more than a number is not zero");
+        let job = created(id, new.spec, new.run_at, new.held_by_parent, new.body);
+        if let Some(holder) = keys_of(&job).iter().find_map(|key| self.holders.get(key)) {
+            return Inserted::Existing(*holder);
+        }
+        self.last_id = id.get();
+        self.put(id, Some(Arc::new(job)), now);
+        Inserted::New(id)
+    }
+
+    /// Writes one job, or forgets it, with all that follows.
+    fn put(&mut self, id: JobId, after: Option<Arc<Job>>, now: Timestamp) {
+        self.held.remove(&id);
+        if let Some(before) = self.jobs.remove(&id) {
+            for key in keys_of(&before) {
+                if self.holders.get(&key) == Some(&id) {
+                    self.holders.remove(&key);
+                }
+            }
+        }
+        let Some(job) = after else { return };
+        debug_assert_eq!(job.id, id, "a change is about one job");
+        for key in keys_of(&job) {
+            self.holders.entry(key).or_insert(id);
+        }
+        // What `due` has looked past already will not be told of by it, so it is told of here.
+        let told_until = self.looked_at.max(Some(now));
+        if job.state().claimable_at().is_some_and(|run_at| Some(run_at) <= told_until) {
+            self.tell(&job);
+        }
+        self.jobs.insert(id, job);
+    }
+
+    fn tell(&mut self, job: &Job) {
+        let spec = &job.spec;
+        if !self.is_paused(job) {
+            self.news.insert((spec.tenant.clone(), spec.queue.clone(), spec.name.clone()));
+        }
+    }
+
+    fn is_paused(&self, job: &Job) -> bool {
+        self.paused.contains(&(job.spec.tenant.clone(), job.spec.queue.clone()))
+    }
+
+    fn claim(&mut self, ask: &ClaimAsk, now: Timestamp) -> Vec<Arc<Job>> {
+        let mut candidates: Vec<(i32, Timestamp, JobId)> = Vec::new();
+        for job in self.jobs.values() {
+            if let Some(run_at) = job.state().claimable_at()
+                && run_at <= now
+                && is_asked_for(job, ask)
+                && !self.is_paused(job)
+            {
+                candidates.push((job.spec.priority, run_at, job.id));
+            }
+        }
+        candidates.sort_unstable();
+        let mut claimed = Vec::new();
+        for (_, _, id) in candidates {
+            if claimed.len() == ask.limit {
+                break;
+            }
+            claimed.extend(self.give_out(id, ask, now));
+        }
+        claimed
+    }
+
+    /// `None` when the gate holds the job back. Jobs without limits need not pass it.
+    fn give_out(&mut self, id: JobId, ask: &ClaimAsk, now: Timestamp) -> Option<Arc<Job>> {
+        let before = self.jobs.get(&id)?.clone();
+        let (tenant, keys) = (&before.spec.tenant, before.spec.limit_keys());
+        let gate = ask.gate.as_ref().filter(|_| !keys.is_empty());
+        if let Some(gate) = gate
+            && let Err(held) = gate.admit(tenant, keys, now)
+        {
+            self.held.insert(id, held);
+            return None;
+        }
+        let grant = Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, dice: ask.dice(id) };
+        let after = apply(&before, Event::Claim(grant), now).ok().and_then(|transition| transition.job);
+        let Some(after) = after.map(Arc::new) else {
+            if let Some(gate) = gate {
+                gate.give_back(tenant, keys, now);
+            }
+            return None;
+        };
+        self.put(id, Some(after.clone()), now);
+        Some(after)
+    }
+
+    fn due(&mut self, now: Timestamp, limit: usize) -> Due {
+        self.let_in(|held| held.until.is_some_and(|until| until <= now));
+        for job in self.jobs.values().cloned().collect::<Vec<_>>() {
+            if let Some(run_at) = job.state().claimable_at()
+                && Some(run_at) > self.looked_at
+                && run_at <= now
+            {
+                self.tell(&job);
+            }
+        }
+        self.looked_at = Some(now);
+
+        let passed = |job: &Arc<Job>| job.deadline().filter(|deadline| *deadline <= now);
+        let mut due: Vec<Arc<Job>> =
+            self.jobs.values().filter(|job| passed(job).is_some()).cloned().collect();
+        due.sort_by_key(|job| (job.deadline(), job.id));
+        let cut_off = due.iter().skip(limit).filter_map(passed).min();
+        due.truncate(limit);
+        Due { jobs: due, next: cut_off.or_else(|| self.next_moment(now)) }
+    }
+
+    /// The first moment after `now` at which a job is to be looked at.
+    fn next_moment(&self, now: Timestamp) -> Option<Timestamp> {
+        let deadlines = self.jobs.values().filter_map(|job| job.deadline());
+        let starts = self.jobs.values().filter_map(|job| job.state().claimable_at());
+        let held = self.held.values().filter_map(|held| held.until);
+        deadlines.chain(starts).chain(held).filter(|moment| *moment > now).min()
+    }
+
+    /// Jobs held back may be tried again; the next claim asks the gate in any case.
+    fn let_in(&mut self, which: impl Fn(&Held) -> bool) {
+        let released: Vec<JobId> =
+            self.held.iter().filter(|(_, held)| which(held)).map(|(id, _)| *id).collect();
+        for id in released {
+            self.held.remove(&id);
+            if let Some(job) = self.jobs.get(&id).cloned() {
+                self.tell(&job);
+            }
+        }
+    }
+
+    fn list(&self, filter: &Filter) -> Page {
+        let limit = filter.limit.clamp(1, PAGE_MAX);
+        let earlier = |job: &&Arc<Job>| filter.before.is_none_or(|before| job.id < before);
+        let fitting = self.jobs.values().rev().filter(earlier).filter(|job| filter.fits(job));
+        let mut jobs: Vec<Arc<Job>> = fitting.take(limit + 1).cloned().collect();
+        let is_all = jobs.len() <= limit;
+        jobs.truncate(limit);
+        let next = if is_all { None } else { jobs.last().map(|job| job.id) };
+        Page { jobs, next }
+    }
+
+    /// Queues that have a job or are paused, by tenant and name.
+    fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
+        let mut queues: BTreeMap<(Tenant, Queue), QueueCounts> = BTreeMap::new();
+        for address in &self.paused {
+            queues.insert(address.clone(), no_jobs(address, true));
+        }
+        for job in self.jobs.values() {
+            let address = (job.spec.tenant.clone(), job.spec.queue.clone());
+            let counts = queues.entry(address).or_insert_with_key(|address| no_jobs(address, false));
+            counts.by_state[job.state().name() as usize] += 1;
+            match job.state().claimable_at() {
+                Some(run_at) if run_at <= now => {
+                    counts.oldest_due = Some(counts.oldest_due.map_or(run_at, |oldest| oldest.min(run_at)));
+                }
+                Some(_) if matches!(job.state(), JobState::Ready { .. }) => counts.delayed += 1,
+                _ => {}
+            }
+        }
+        queues.into_values().filter(|counts| tenant.is_none_or(|tenant| *tenant == counts.tenant)).collect()
+    }
+
+    fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
+        let address = (tenant.clone(), queue.clone());
+        if paused {
+            self.paused.insert(address);
+            return;
+        }
+        self.paused.remove(&address);
+        let waits_here = |job: &&Arc<Job>| {
+            job.state().claimable_at().is_some() && job.spec.tenant == *tenant && job.spec.queue == *queue
+        };
+        for job in self.jobs.values().filter(waits_here).cloned().collect::<Vec<_>>() {
+            self.tell(&job);
+        }
+    }
+}
+
+/// The unique key first: where both are taken, its holder is the one that is named.
+fn keys_of(job: &Job) -> Vec<Key> {
+    let spec = &job.spec;
+    let unique = spec.unique().filter(|_| job.holds_unique_key());
+    let unique = unique.map(|unique| Key::Unique(spec.tenant.clone(), unique.key.clone()));
+    let alias = spec.alias().map(|alias| Key::Alias(spec.tenant.clone(), alias.into()));
+    unique.into_iter().chain(alias).collect()
+}
+
+fn is_asked_for(job: &Job, ask: &ClaimAsk) -> bool {
+    let spec = &job.spec;
+    spec.tenant == ask.tenant
+        && (ask.queues.is_empty() || ask.queues.contains(&spec.queue))
+        && ask.names.matches(&spec.name)
+        && ask.priority.is_none_or(|priority| priority == spec.priority)
+}
+
+fn no_jobs((tenant, queue): &(Tenant, Queue), paused: bool) -> QueueCounts {
+    QueueCounts {
+        tenant: tenant.clone(),
+        queue: queue.clone(),
+        paused,
+        by_state: [0; 9],
+        delayed: 0,
+        oldest_due: None,
+    }
+}
