@@ -1,0 +1,145 @@
+//! The state of one limit key: a token bucket and a count of running jobs.
+
+use super::{Limit, Rate};
+use crate::Timestamp;
+
+/// One token. Counting in whole parts of 10⁻¹⁸ makes taking and giving back exact, and keeps the
+/// fraction of a slow rate for as long as it takes to become a whole.
+const TOKEN: u128 = 1_000_000_000_000_000_000;
+
+/// How far `now` may step back and still be taken for two callers reading the clock out of turn. A
+/// longer step means the clock was set; waiting for the old time to come round again would stop work.
+const OUT_OF_TURN_MS: i64 = 1_000;
+
+/// May the next job start?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Yes,
+    /// The rate forbids it until then.
+    NotBefore(Timestamp),
+    /// As many as allowed are running; when one ends the rate may still have a say.
+    WhenOneEnds,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gauge {
+    bucket: Option<Bucket>,
+    max_running: Option<u32>,
+    running: u32,
+}
+
+impl Gauge {
+    /// For a limit that is new: the whole burst may start now.
+    pub fn full(limit: &Limit, now: Timestamp) -> Gauge {
+        let bucket = limit.rate.map(|rate| Bucket::new(rate, now).filled());
+        Gauge { bucket, max_running: limit.max_running, running: 0 }
+    }
+
+    /// For a limit known from before a restart: what was started just before is not known any more, so
+    /// nothing may start until the rate has earned it. The caller charges what is running.
+    pub fn empty(limit: &Limit, now: Timestamp) -> Gauge {
+        let bucket = limit.rate.map(|rate| Bucket::new(rate, now));
+        Gauge { bucket, max_running: limit.max_running, running: 0 }
+    }
+
+    pub fn may_start(&mut self, now: Timestamp) -> Verdict {
+        if self.max_running.is_some_and(|max| self.running >= max) {
+            return Verdict::WhenOneEnds;
+        }
+        match self.bucket.as_mut().and_then(|bucket| bucket.refill(now).next_token_at()) {
+            Some(at) => Verdict::NotBefore(at),
+            None => Verdict::Yes,
+        }
+    }
+
+    /// Takes a token and a place. The caller asked [`Gauge::may_start`] with the same `now`.
+    pub fn start(&mut self, now: Timestamp) {
+        debug_assert_eq!(self.may_start(now), Verdict::Yes);
+        if let Some(bucket) = &mut self.bucket {
+            bucket.refill(now);
+            bucket.tokens = bucket.tokens.saturating_sub(TOKEN);
+        }
+        self.charge_running();
+    }
+
+    /// The job could not be handed out: token and place return, as if it had not started.
+    pub fn give_back(&mut self, now: Timestamp) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.refill(now);
+            bucket.tokens = bucket.tokens.saturating_add(TOKEN).min(bucket.full);
+        }
+        self.end();
+    }
+
+    pub fn end(&mut self) {
+        self.running = self.running.saturating_sub(1);
+    }
+
+    /// Counts a job that runs already: after a restart, or when it comes under a limit while running.
+    pub fn charge_running(&mut self) {
+        self.running = self.running.saturating_add(1);
+    }
+
+    pub fn running(&self) -> u32 {
+        self.running
+    }
+
+    /// Nothing runs and the bucket is full: a new gauge would say the same, so this one may be dropped.
+    pub fn is_idle(&self, now: Timestamp) -> bool {
+        self.running == 0 && self.bucket.as_ref().is_none_or(|bucket| bucket.tokens_at(now) == bucket.full)
+    }
+
+    /// Goes on under a changed limit: what runs still runs, what was earned stays up to the new burst.
+    pub(super) fn adapt(&mut self, limit: &Limit, now: Timestamp) {
+        let earned = self.bucket.as_mut().map(|bucket| bucket.refill(now).tokens);
+        self.max_running = limit.max_running;
+        self.bucket = limit.rate.map(|rate| {
+            let bucket = Bucket::new(rate, now);
+            let tokens = earned.unwrap_or(bucket.full).min(bucket.full);
+            Bucket { tokens, ..bucket }
+        });
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Bucket {
+    per_ms: u128,
+    full: u128,
+    /// As of `at`; never more than `full`.
+    tokens: u128,
+    at: Timestamp,
+}
+
+impl Bucket {
+    fn new(rate: Rate, now: Timestamp) -> Bucket {
+        // The cast saturates, and the bounds on a checked rate keep it far from both ends.
+        let per_ms = (rate.per_second / 1_000.0 * TOKEN as f64).round() as u128;
+        Bucket { per_ms: per_ms.max(1), full: u128::from(rate.burst) * TOKEN, tokens: 0, at: now }
+    }
+
+    fn filled(self) -> Bucket {
+        Bucket { tokens: self.full, ..self }
+    }
+
+    fn tokens_at(&self, now: Timestamp) -> u128 {
+        let elapsed_ms = u128::from(now.since_ms(self.at).unsigned_abs());
+        self.tokens.saturating_add(self.per_ms.saturating_mul(elapsed_ms)).min(self.full)
+    }
+
+    /// A `now` a little before the last one earns nothing and moves nothing: were `at` to follow it, the
+    /// same stretch of time would be paid for twice.
+    fn refill(&mut self, now: Timestamp) -> &mut Bucket {
+        self.tokens = self.tokens_at(now);
+        if now > self.at || self.at.since_ms(now) > OUT_OF_TURN_MS {
+            self.at = now;
+        }
+        self
+    }
+
+    /// The first millisecond with a whole token, `None` when there is one.
+    fn next_token_at(&self) -> Option<Timestamp> {
+        let missing = TOKEN.checked_sub(self.tokens).filter(|missing| *missing > 0)?;
+        let wait_ms = i64::try_from(missing.div_ceil(self.per_ms)).unwrap_or(i64::MAX);
+        Some(self.at.plus_ms(wait_ms))
+    }
+}

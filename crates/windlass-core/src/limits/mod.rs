@@ -1,0 +1,215 @@
+//! Limits: how fast and how many at once, for the jobs a matcher names, by a key taken from the payload.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | [`Limit`]: what was asked, checked |
+//! | `matcher.rs`, `parse.rs` | [`Matcher`]: which jobs it is about |
+//! | `values.rs` | paths into a payload, comparing and naming what is found there |
+//! | `bucket.rs` | [`Gauge`]: the state of one limit key |
+//! | `table.rs` | [`Limits`]: all limits of one tenant and their gauges |
+
+mod bucket;
+mod matcher;
+mod parse;
+mod table;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use bucket::{Gauge, Verdict};
+pub use matcher::{Matcher, Subject, Test};
+pub use parse::{
+    BadMatcher, Fault, MATCHER_DEPTH_MAX, MATCHER_PARTS_MAX, MATCHER_TEXT_BYTES_MAX, PATH_STEPS_MAX,
+};
+pub use table::{Held, LIMITS_MAX, Limits};
+pub use values::{Path, Step};
+
+use parse::parse_path;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// Longest limit id in bytes. It stands in a path and in the key of every job it holds.
+pub const LIMIT_ID_BYTES_MAX: usize = 255;
+/// Paths in one `group_by`. Every value found becomes part of a key kept with the job.
+pub const GROUP_BY_MAX: usize = 8;
+/// Slowest rate: one in about twelve days. A bucket is remembered until it is full again, and below
+/// this the arithmetic would lose more than a millionth of the rate.
+pub const PER_SECOND_MIN: f64 = 1e-6;
+/// Fastest rate: far above what one server starts, and small enough that a bucket cannot overflow.
+pub const PER_SECOND_MAX: f64 = 1e6;
+
+/// Between the id and each group value in a limit key. Ids hold no control character, and in the
+/// values every control character is escaped, so the parts cannot run into each other.
+const KEY_SEPARATOR: char = '\u{1f}';
+
+/// One limit of a tenant. Made by [`Limit::parse`]; written in the words a client uses for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Value", into = "Value")]
+pub struct Limit {
+    pub id: Box<str>,
+    pub matcher: Matcher,
+    pub rate: Option<Rate>,
+    /// How many jobs with the same limit key may run at once.
+    pub max_running: Option<u32>,
+    /// Where in the payload the group is found; jobs of different groups do not hold each other.
+    pub group_by: Vec<Path>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    pub per_second: f64,
+    /// How many may start at once after a rest.
+    pub burst: u32,
+}
+
+/// Why something is not a limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadLimit {
+    #[error("a limit must be an object")]
+    NotAnObject,
+    #[error("a limit has no field {name:?}")]
+    UnknownField { name: String },
+    #[error("{field} must be {wanted}")]
+    Field { field: &'static str, wanted: &'static str },
+    #[error("a limit needs a rate, max_running or both")]
+    NoBound,
+    #[error("{0}")]
+    Matcher(#[from] BadMatcher),
+    #[error("there are {max} limits already; no more are allowed")]
+    TooMany { max: usize },
+}
+
+impl Limit {
+    /// Reads `{matcher, rate: {per_second, burst}, max_running, group_by: [path…]}`.
+    ///
+    /// A null field is an absent one. Without `burst` a second's worth may start at once.
+    pub fn parse(id: &str, value: &Value) -> Result<Limit, BadLimit> {
+        let fields = value.as_object().ok_or(BadLimit::NotAnObject)?;
+        known_fields(fields, &["id", "matcher", "rate", "max_running", "group_by"])?;
+        let limit = Limit {
+            id: checked_id(id, fields)?,
+            matcher: Matcher::parse(fields.get("matcher").unwrap_or(&Value::Null))?,
+            rate: given(fields, "rate").map(Rate::parse).transpose()?,
+            max_running: given(fields, "max_running")
+                .map(|value| positive_u32(value, "max_running"))
+                .transpose()?,
+            group_by: given(fields, "group_by").map_or(Ok(Vec::new()), parse_group_by)?,
+        };
+        match (limit.rate, limit.max_running) {
+            (None, None) => Err(BadLimit::NoBound),
+            (Some(_), _) | (_, Some(_)) => Ok(limit),
+        }
+    }
+
+    /// The limit key of a job, `None` when this limit is not about it. Jobs with the same key share one
+    /// gauge; two jobs have the same key only if every group value is equal (or absent in both).
+    pub fn key_for(&self, subject: &Subject<'_>) -> Option<String> {
+        if !self.matcher.matches(subject) {
+            return None;
+        }
+        let mut key = String::from(&*self.id);
+        for path in &self.group_by {
+            key.push(KEY_SEPARATOR);
+            if let Some(value) = path.find(subject.args) {
+                values::write_canonical(value, &mut key);
+            }
+        }
+        Some(key)
+    }
+
+    /// Whether the payload has to be decoded for this limit at all.
+    pub fn needs_args(&self) -> bool {
+        !self.group_by.is_empty() || self.matcher.needs_args()
+    }
+}
+
+/// The id of the limit that a limit key belongs to.
+pub(crate) fn limit_id_of(key: &str) -> &str {
+    key.split_once(KEY_SEPARATOR).map_or(key, |(id, _groups)| id)
+}
+
+impl TryFrom<Value> for Limit {
+    type Error = BadLimit;
+    fn try_from(value: Value) -> Result<Limit, BadLimit> {
+        let id = value.get("id").and_then(Value::as_str).ok_or(BAD_ID)?;
+        Limit::parse(id, &value)
+    }
+}
+
+impl From<Limit> for Value {
+    fn from(limit: Limit) -> Value {
+        let mut fields = Map::new();
+        fields.insert("id".into(), json!(limit.id));
+        fields.insert("matcher".into(), limit.matcher.to_value());
+        if let Some(rate) = limit.rate {
+            fields.insert("rate".into(), json!({"per_second": rate.per_second, "burst": rate.burst}));
+        }
+        if let Some(max_running) = limit.max_running {
+            fields.insert("max_running".into(), json!(max_running));
+        }
+        if !limit.group_by.is_empty() {
+            fields.insert("group_by".into(), limit.group_by.iter().map(Path::to_value).collect());
+        }
+        Value::Object(fields)
+    }
+}
+
+impl Rate {
+    fn parse(value: &Value) -> Result<Rate, BadLimit> {
+        let bad = BadLimit::Field { field: "rate", wanted: "an object {per_second, burst}" };
+        let fields = value.as_object().ok_or(bad)?;
+        known_fields(fields, &["per_second", "burst"])?;
+        let per_second = fields.get("per_second").and_then(Value::as_f64);
+        let per_second = per_second.filter(|rate| (PER_SECOND_MIN..=PER_SECOND_MAX).contains(rate)).ok_or(
+            BadLimit::Field { field: "rate.per_second", wanted: "a number from 0.000001 to 1000000" },
+        )?;
+        let burst = match given(fields, "burst") {
+            Some(burst) => positive_u32(burst, "rate.burst")?,
+            None => per_second.ceil().max(1.0) as u32,
+        };
+        Ok(Rate { per_second, burst })
+    }
+}
+
+const BAD_ID: BadLimit =
+    BadLimit::Field { field: "id", wanted: "a text of 1 to 255 bytes without control characters" };
+
+fn checked_id(id: &str, fields: &Map<String, Value>) -> Result<Box<str>, BadLimit> {
+    if id.is_empty() || id.len() > LIMIT_ID_BYTES_MAX || id.chars().any(char::is_control) {
+        return Err(BAD_ID);
+    }
+    match given(fields, "id") {
+        Some(written) if written.as_str() != Some(id) => {
+            Err(BadLimit::Field { field: "id", wanted: "the id it is stored under, or absent" })
+        }
+        Some(_) | None => Ok(id.into()),
+    }
+}
+
+fn parse_group_by(value: &Value) -> Result<Vec<Path>, BadLimit> {
+    const BAD: BadLimit = BadLimit::Field {
+        field: "group_by",
+        wanted: "a list of at most 8 paths, each a list of at most 16 keys, as in [[\"user\",\"id\"]]",
+    };
+    let paths = value.as_array().filter(|paths| paths.len() <= GROUP_BY_MAX).ok_or(BAD)?;
+    paths.iter().map(|path| parse_path(path).ok_or(BAD)).collect()
+}
+
+/// A field that is there and not null.
+fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    fields.get(name).filter(|value| !value.is_null())
+}
+
+/// A misspelt field would be a limit that does not limit, so unknown ones are refused.
+fn known_fields(fields: &Map<String, Value>, known: &[&str]) -> Result<(), BadLimit> {
+    match fields.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(BadLimit::UnknownField { name: name.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn positive_u32(value: &Value, field: &'static str) -> Result<u32, BadLimit> {
+    let number = value.as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number >= 1);
+    number.ok_or(BadLimit::Field { field, wanted: "a whole number from 1 to 4294967295" })
+}

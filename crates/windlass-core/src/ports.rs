@@ -1,0 +1,392 @@
+//! Ports and state: values that flow into, out of and stay with a long-lived job.
+//!
+//! A port is a queue of JSON values with an optional default that is read when the queue is empty. The
+//! port `*` is no port: where it is declared, any other name becomes one at its first use, with the
+//! default of `*`. Who is run after a write, and what is logged, is the caller's affair.
+
+mod raw_json;
+#[cfg(test)]
+mod tests;
+
+pub use raw_json::{RawJson, VALUE_BYTES_MAX, VALUE_DEPTH_MAX};
+
+use PortError::{BadName, Missing, NoDestination, TooLarge, TooManyItems, TooManyPorts};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// Values waiting in one port. All ports of a job are stored as one record that every write renews, so
+/// they are for what flows, not for what is kept.
+pub const PORT_ITEMS_MAX: usize = 10_000;
+/// Ports of a job on one side. Those made on demand come from data, and data can run wild.
+pub const PORTS_MAX: usize = 1_000;
+/// Longest port name in bytes, the same as for other names.
+pub const PORT_NAME_BYTES_MAX: usize = crate::names::NAME_BYTES_MAX;
+/// Bytes of all values, names and state of one job together: the size of the record, and what it costs
+/// to write one value.
+pub const PORTS_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// What a value costs beside its text, so that millions of tiny ones count for what they take.
+const ITEM_BYTES: usize = 32;
+
+/// Declares "any name becomes a port at its first use".
+const ON_DEMAND: &str = "*";
+
+/// A side of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    In,
+    Out,
+}
+
+/// A port as one side of a job has it.
+pub type At<'a> = (Side, &'a str);
+
+/// The ports of one side as declared: name (or `*`) and default.
+pub type Declared = BTreeMap<String, Option<RawJson>>;
+
+/// The ports and the custom state of one job. Empty for a job that has neither.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ports {
+    inports: BTreeMap<String, Port>,
+    outports: BTreeMap<String, Port>,
+    state: BTreeMap<String, RawJson>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Port {
+    queue: VecDeque<RawJson>,
+    default: Option<RawJson>,
+}
+
+/// Why an operation on ports is not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    #[error("invalid port name: {name}")]
+    BadName { name: String },
+    #[error("there is no {side} {name}")]
+    Missing { side: Side, name: String },
+    #[error("not JSON: {reason}")]
+    NotJson { reason: String },
+    #[error("a value nests deeper than {max} levels")]
+    TooDeep { max: usize },
+    #[error("a value is {bytes} bytes long; at most {max} are allowed")]
+    ValueTooLong { bytes: usize, max: usize },
+    #[error("{side} {name} would hold {items} values; at most {max} are allowed")]
+    TooManyItems { side: Side, name: String, items: usize, max: usize },
+    #[error("there would be {ports} {side}s; at most {max} are allowed")]
+    TooManyPorts { side: Side, ports: usize, max: usize },
+    #[error("ports and state would take {bytes} bytes; at most {max} are allowed")]
+    TooLarge { bytes: usize, max: usize },
+    #[error("nothing to connect to")]
+    NoDestination,
+}
+
+/// What left a port for others: all its values, and the default, which it keeps too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    pub items: Vec<RawJson>,
+    pub default: Option<RawJson>,
+}
+
+/// What reading a set of inputs together came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ForInputs {
+    /// Nothing to do.
+    Nothing,
+    /// Some have values, others neither values nor a default: wait for them.
+    Suspend,
+    /// One value of each port, now read. Ask again afterwards: there may be more.
+    Values(Vec<RawJson>),
+    /// All defaults, changed since last time. Remember them before using them.
+    Defaults(Vec<RawJson>),
+}
+
+/// Letters, digits and underscores, all through.
+pub fn check_port_name(name: &str) -> Result<(), PortError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || name.len() > PORT_NAME_BYTES_MAX || !name.chars().all(good) {
+        // A name of any length may have been sent; the answer need not repeat all of it.
+        return Err(BadName { name: name.chars().take(PORT_NAME_BYTES_MAX).collect() });
+    }
+    Ok(())
+}
+
+/// Moves everything from a port of one job to ports of another, or fails and moves nothing. Says for
+/// each destination whether it got something new.
+pub fn connect(
+    source: &mut Ports,
+    from: At<'_>,
+    destination: &mut Ports,
+    to: &[At<'_>],
+) -> Result<(Moved, Vec<bool>), PortError> {
+    let (mut source_after, mut destination_after) = (source.clone(), destination.clone());
+    let moved = source_after.take_all(from)?;
+    let changed = destination_after.receive_all(to, &moved)?;
+    (*source, *destination) = (source_after, destination_after);
+    Ok((moved, changed))
+}
+
+impl Ports {
+    pub fn new(inports: Declared, outports: Declared) -> Result<Ports, PortError> {
+        let mut ports = Ports::default();
+        ports.set_ports(Side::In, inports)?;
+        ports.set_ports(Side::Out, outports)?;
+        Ok(ports)
+    }
+
+    /// All ports of one side, by name, without `*`.
+    pub fn iter(&self, side: Side) -> impl Iterator<Item = (&str, &Port)> {
+        self.side(side)
+            .iter()
+            .map(|(name, port)| (name.as_str(), port))
+            .filter(|(name, _)| *name != ON_DEMAND)
+    }
+
+    /// A look that makes no port: one that would be made on demand looks as it would then.
+    pub fn port(&self, (side, name): At<'_>) -> Result<&Port, PortError> {
+        check_port_name(name)?;
+        let ports = self.side(side);
+        ports.get(name).or_else(|| ports.get(ON_DEMAND)).ok_or_else(|| missing(side, name))
+    }
+
+    /// The oldest value, else the default (as often as asked), else nothing.
+    pub fn read(&mut self, at: At<'_>) -> Result<Option<RawJson>, PortError> {
+        Ok(self.open(at)?.read())
+    }
+
+    /// Appends all or nothing, in order.
+    pub fn write(&mut self, at: At<'_>, items: Vec<RawJson>) -> Result<(), PortError> {
+        self.open(at)?;
+        let bytes = items.iter().map(RawJson::cost).sum();
+        self.check_room_for(bytes)?;
+        let port = self.open(at)?;
+        let (items_after, max) = (port.size() + items.len(), PORT_ITEMS_MAX);
+        if items_after > max {
+            return Err(TooManyItems { side: at.0, name: at.1.into(), items: items_after, max });
+        }
+        port.queue.extend(items);
+        Ok(())
+    }
+
+    /// All values, oldest first; the port is empty then. Never the default.
+    pub fn entries(&mut self, at: At<'_>) -> Result<Vec<RawJson>, PortError> {
+        Ok(self.open(at)?.queue.drain(..).collect())
+    }
+
+    pub fn size(&mut self, at: At<'_>) -> Result<usize, PortError> {
+        Ok(self.open(at)?.size())
+    }
+
+    pub fn has_data(&mut self, at: At<'_>) -> Result<bool, PortError> {
+        Ok(self.open(at)?.has_data())
+    }
+
+    pub fn default_value(&mut self, at: At<'_>) -> Result<Option<RawJson>, PortError> {
+        Ok(self.open(at)?.default.clone())
+    }
+
+    /// `None` clears it; null is a default like any other.
+    pub fn set_default(&mut self, at: At<'_>, default: Option<RawJson>) -> Result<(), PortError> {
+        let before = self.open(at)?.default.take();
+        let room = self.check_room_for(default.as_ref().map_or(0, RawJson::cost));
+        self.open(at)?.default = if room.is_ok() { default } else { before };
+        room
+    }
+
+    /// Makes these the ports of a side: others vanish with their values, also those made on demand;
+    /// ports that stay keep their values; all defaults are the new ones.
+    ///
+    /// The caller puts the worker's own ports in: `declared` is all there will be.
+    pub fn set_ports(&mut self, side: Side, declared: Declared) -> Result<(), PortError> {
+        for name in declared.keys().filter(|name| *name != ON_DEMAND) {
+            check_port_name(name)?;
+        }
+        check_number_of_ports(side, declared.len())?;
+        let mut after = self.clone();
+        let mut before = std::mem::take(after.side_mut(side));
+        for (name, default) in declared {
+            let queue = before.remove(&name).unwrap_or_default().queue;
+            after.side_mut(side).insert(name, Port { queue, default });
+        }
+        after.check_room_for(0)?;
+        *self = after;
+        Ok(())
+    }
+
+    /// Takes all values for [`Ports::receive`]; [`connect`] does both for two jobs.
+    pub fn take_all(&mut self, from: At<'_>) -> Result<Moved, PortError> {
+        let port = self.open(from)?;
+        Ok(Moved { items: port.queue.drain(..).collect(), default: port.default.clone() })
+    }
+
+    /// Appends what was moved and takes over its default, if it has one. Whether anything is new here.
+    pub fn receive(&mut self, to: At<'_>, moved: &Moved) -> Result<bool, PortError> {
+        let differs = moved.default.is_some() && self.open(to)?.default != moved.default;
+        if differs {
+            self.set_default(to, moved.default.clone())?;
+        }
+        self.write(to, moved.items.clone())?;
+        Ok(differs || !moved.items.is_empty())
+    }
+
+    /// [`connect`] within one job; a port may be its own destination.
+    pub fn connect_within(&mut self, from: At<'_>, to: &[At<'_>]) -> Result<(Moved, Vec<bool>), PortError> {
+        let mut after = self.clone();
+        let moved = after.take_all(from)?;
+        let changed = after.receive_all(to, &moved)?;
+        *self = after;
+        Ok((moved, changed))
+    }
+
+    /// One step of reading inputs together; `last_defaults` are those of the last [`ForInputs::Defaults`].
+    ///
+    /// | values in any? | value or default in all? | default in all? | answer |
+    /// |---|---|---|---|
+    /// | yes | yes | | `Values` |
+    /// | yes | no | | `Suspend` |
+    /// | no | | yes, other than last time | `Defaults` |
+    /// | no | | no, or as last time | `Nothing` |
+    pub fn for_inputs(
+        &mut self,
+        names: &[&str],
+        last_defaults: Option<&[RawJson]>,
+    ) -> Result<ForInputs, PortError> {
+        for name in names {
+            self.open((Side::In, name))?;
+        }
+        let ports: Vec<&Port> = names.iter().filter_map(|name| self.inports.get(*name)).collect();
+        if ports.iter().all(|port| port.size() == 0) {
+            let defaults: Option<Vec<RawJson>> = ports.iter().map(|port| port.default.clone()).collect();
+            return Ok(match defaults {
+                Some(defaults) if !names.is_empty() && last_defaults != Some(&*defaults) => {
+                    ForInputs::Defaults(defaults)
+                }
+                Some(_) | None => ForInputs::Nothing,
+            });
+        }
+        // A port named twice is read twice, so it needs two values or a default.
+        let read_before = |at: usize| names[..at].iter().filter(|name| **name == names[at]).count();
+        let ready = |(at, port): (usize, &&Port)| port.size() > read_before(at) || port.default.is_some();
+        if !ports.iter().enumerate().all(ready) {
+            return Ok(ForInputs::Suspend);
+        }
+        let ports = names.iter().map(|name| self.inports.get_mut(*name)?.read());
+        Ok(ports.collect::<Option<_>>().map_or(ForInputs::Suspend, ForInputs::Values))
+    }
+
+    pub fn state(&self) -> &BTreeMap<String, RawJson> {
+        &self.state
+    }
+
+    /// Adds and replaces; other keys stay.
+    pub fn set_state(&mut self, values: BTreeMap<String, RawJson>) -> Result<(), PortError> {
+        let mut after = self.clone();
+        after.state.extend(values);
+        after.check_room_for(0)?;
+        *self = after;
+        Ok(())
+    }
+
+    pub fn unset_state(&mut self, keys: &[&str]) {
+        for key in keys {
+            self.state.remove(*key);
+        }
+    }
+
+    /// What all of it takes, overhead included; held against [`PORTS_BYTES_MAX`].
+    pub fn bytes(&self) -> usize {
+        let sides = self.inports.iter().chain(&self.outports);
+        let ports: usize = sides.map(|(name, port)| name.len() + ITEM_BYTES + port.bytes()).sum();
+        ports + self.state.iter().map(|(key, value)| key.len() + value.cost()).sum::<usize>()
+    }
+
+    /// The port of that name, made now if it may be made on demand.
+    fn open(&mut self, (side, name): At<'_>) -> Result<&mut Port, PortError> {
+        check_port_name(name)?;
+        if !self.side(side).contains_key(name) {
+            let on_demand = self.side(side).get(ON_DEMAND).ok_or_else(|| missing(side, name))?;
+            let port = Port { queue: VecDeque::new(), default: on_demand.default.clone() };
+            check_number_of_ports(side, self.side(side).len() + 1)?;
+            self.check_room_for(name.len() + ITEM_BYTES + port.bytes())?;
+            self.side_mut(side).insert(name.into(), port);
+        }
+        self.side_mut(side).get_mut(name).ok_or_else(|| missing(side, name))
+    }
+
+    fn receive_all(&mut self, to: &[At<'_>], moved: &Moved) -> Result<Vec<bool>, PortError> {
+        if to.is_empty() {
+            return Err(NoDestination);
+        }
+        to.iter().map(|at| self.receive(*at, moved)).collect()
+    }
+
+    /// Adding it up anew each time costs less than storing the record, which follows every change.
+    fn check_room_for(&self, more_bytes: usize) -> Result<(), PortError> {
+        let (bytes, max) = (self.bytes() + more_bytes, PORTS_BYTES_MAX);
+        if bytes > max { Err(TooLarge { bytes, max }) } else { Ok(()) }
+    }
+
+    fn side(&self, side: Side) -> &BTreeMap<String, Port> {
+        match side {
+            Side::In => &self.inports,
+            Side::Out => &self.outports,
+        }
+    }
+
+    fn side_mut(&mut self, side: Side) -> &mut BTreeMap<String, Port> {
+        match side {
+            Side::In => &mut self.inports,
+            Side::Out => &mut self.outports,
+        }
+    }
+}
+
+impl Port {
+    /// Waiting values; the default does not count.
+    pub fn size(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub fn has_data(&self) -> bool {
+        !self.queue.is_empty() || self.default.is_some()
+    }
+
+    pub fn default_value(&self) -> Option<&RawJson> {
+        self.default.as_ref()
+    }
+
+    /// Oldest first.
+    pub fn items(&self) -> impl Iterator<Item = &RawJson> {
+        self.queue.iter()
+    }
+
+    fn read(&mut self) -> Option<RawJson> {
+        self.queue.pop_front().or_else(|| self.default.clone())
+    }
+
+    fn bytes(&self) -> usize {
+        self.queue.iter().chain(&self.default).map(RawJson::cost).sum()
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Side::In => "inport",
+            Side::Out => "outport",
+        })
+    }
+}
+
+fn missing(side: Side, name: &str) -> PortError {
+    Missing { side, name: name.into() }
+}
+
+fn check_number_of_ports(side: Side, ports: usize) -> Result<(), PortError> {
+    let max = PORTS_MAX;
+    if ports > max { Err(TooManyPorts { side, ports, max }) } else { Ok(()) }
+}

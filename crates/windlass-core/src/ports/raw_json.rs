@@ -1,0 +1,83 @@
+//! JSON as it was written.
+
+use super::{ITEM_BYTES, PortError};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest value in bytes. Larger things belong in a file or a store of their own, their address here.
+pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
+/// Lists and objects within each other: where common JSON readers, ours among them, give up.
+pub const VALUE_DEPTH_MAX: usize = 127;
+
+/// One JSON value as text: key order and integers of any length stay as they are. Two are equal if
+/// their texts are. Only blanks around the value are dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "Arc<str>")]
+pub struct RawJson(Arc<str>);
+
+impl RawJson {
+    pub fn new(text: &str) -> Result<RawJson, PortError> {
+        let (bytes, max) = (text.len(), VALUE_BYTES_MAX);
+        if bytes > max {
+            return Err(PortError::ValueTooLong { bytes, max });
+        }
+        let _: IgnoredAny =
+            serde_json::from_str(text).map_err(|error| PortError::NotJson { reason: error.to_string() })?;
+        if depth(text) > VALUE_DEPTH_MAX {
+            return Err(PortError::TooDeep { max: VALUE_DEPTH_MAX });
+        }
+        Ok(RawJson(text.trim_matches([' ', '\t', '\n', '\r']).into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The text and what keeping it takes besides.
+    pub(super) fn cost(&self) -> usize {
+        self.0.len() + ITEM_BYTES
+    }
+}
+
+impl fmt::Display for RawJson {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for RawJson {
+    type Error = PortError;
+    fn try_from(text: String) -> Result<RawJson, PortError> {
+        RawJson::new(&text)
+    }
+}
+
+impl From<RawJson> for Arc<str> {
+    fn from(json: RawJson) -> Arc<str> {
+        json.0
+    }
+}
+
+/// How deep lists and objects nest in a text known to be JSON. The check for JSON itself does not
+/// recurse, so it takes any depth.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0usize);
+    let (mut in_text, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => in_text = !in_text,
+            _ if in_text => {}
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
