@@ -12,8 +12,8 @@
 //!   any but Terminated ──terminate──► Terminating ──claim, finish──► Terminated
 //! ```
 
-use crate::lease::{Lease, Token};
 use crate::Timestamp;
+use crate::lease::{Lease, Token};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

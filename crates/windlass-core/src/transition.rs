@@ -4,13 +4,15 @@
 //! happen. Every (state, event) pair is written down: where several states share an answer they are named together,
 //! and nothing falls through.
 
+use crate::Timestamp;
 use crate::event::{CancelRunning, Event, Failure, Finish, Grant, Patch, RetryWish};
-use crate::job::{AttemptError, Body, Extras, Job, JobId, JobSpec, KeepFor, Outcome, Payload, Policy, Progress};
+use crate::job::{
+    AttemptError, Body, Extras, Job, JobId, JobSpec, KeepFor, Outcome, Payload, Policy, Progress,
+};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
 use crate::repeat::Moments;
 use crate::state::JobState;
-use crate::Timestamp;
 use std::sync::Arc;
 
 /// What the rest of the family has to hear of.
@@ -196,9 +198,7 @@ fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Transition, Ref
     let again = match failure.retry {
         RetryWish::Never => None,
         RetryWish::At(at) => retry.allows_another(next.progress.attempts).then_some(at),
-        RetryWish::Policy => {
-            retry.next_run(next.progress.attempts, job.spec.created_at, now, failure.chance)
-        }
+        RetryWish::Policy => retry.next_run(next.progress.attempts, job.spec.created_at, now, failure.chance),
     };
     match again {
         Some(run_at) => after_run(job, next, JobState::ready(run_at)),
@@ -295,7 +295,9 @@ fn cancelled(
 ) -> Result<Transition, Refused> {
     let next = touched(job, now);
     match (&job.state, running) {
-        (JobState::Ready { .. } | JobState::Suspended, _) => settle(job, next, JobState::Cancelled { at: now }),
+        (JobState::Ready { .. } | JobState::Suspended, _) => {
+            settle(job, next, JobState::Cancelled { at: now })
+        }
         (JobState::Waiting, _) if job.progress.pending_children > 0 => Err(Refused::HasChildren),
         (JobState::Waiting, _) => settle(job, next, JobState::Cancelled { at: now }),
         (JobState::Running(_), CancelRunning::Refuse) => Err(Refused::Running),
@@ -602,11 +604,7 @@ fn forgetting_children(mut transition: Transition) -> Result<Transition, Refused
 
 fn next_turn(job: &Job, now: Timestamp) -> Option<Timestamp> {
     let repeat = job.spec.policy.repeat.as_ref()?;
-    repeat.next(&Moments {
-        scheduled: job.progress.due_at,
-        started: job.progress.started_at,
-        finished: now,
-    })
+    repeat.next(&Moments { scheduled: job.progress.due_at, started: job.progress.started_at, finished: now })
 }
 
 fn start_over(next: &mut Job, run_at: Timestamp) {

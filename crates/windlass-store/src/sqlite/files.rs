@@ -1,0 +1,199 @@
+//! The files around the database, and what makes a restart after a crash safe.
+//!
+//! * `X.lock`: one server per database.
+//! * `X-wal` is rewritten after an unclean stop. A sync that failed may have left pages that the cache shows and the disk
+//!   does not have; reading them back, writing them anew and syncing that makes what we see what is there.
+//! * `X.commits`: how many commits were acknowledged, written after each. A database that has fewer has lost some.
+
+use crate::error::StoreError;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+pub fn beside(database: &Path, ending: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+fn open_error(what: &str, path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::Open(format!("{what} {}: {error}", path.display()))
+}
+
+/// Makes the folder, readable by its owner only: payloads are other people's data.
+pub fn make_folder(database: &Path) -> Result<(), StoreError> {
+    let Some(folder) = database.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|error| open_error("making the folder", folder, &error))
+}
+
+/// Held as long as the store is open.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] File);
+
+pub fn lock(database: &Path) -> Result<Lock, StoreError> {
+    let path = beside(database, ".lock");
+    let mut file = OpenOptions::new()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| open_error("opening", &path, &error))?;
+    if file.try_lock().is_err() {
+        let mut holder = String::new();
+        let _ = file.read_to_string(&mut holder);
+        return Err(StoreError::Open(format!(
+            "lock held by pid {}; another server uses {}",
+            holder.trim(),
+            database.display()
+        )));
+    }
+    let write = || -> std::io::Result<()> {
+        file.set_len(0)?;
+        file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0)
+    };
+    write().map_err(|error| open_error("writing", &path, &error))?;
+    Ok(Lock(file))
+}
+
+/// After an unclean stop, before SQLite looks at it: what we can read is what will be on disk.
+pub fn rewrite_log(database: &Path) -> Result<bool, StoreError> {
+    let log = beside(database, "-wal");
+    match fs::metadata(&log) {
+        Ok(found) if found.len() > 0 => {}
+        _ => return Ok(false),
+    }
+    let copy = beside(database, "-wal.rewritten");
+    let rewrite = || -> std::io::Result<()> {
+        fs::copy(&log, &copy)?;
+        File::open(&copy)?.sync_all()?;
+        fs::rename(&copy, &log)?;
+        sync_folder(database)
+    };
+    rewrite().map_err(|error| open_error("rewriting the log", &log, &error))?;
+    Ok(true)
+}
+
+pub fn sync_folder(database: &Path) -> std::io::Result<()> {
+    let folder = match database.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)?.sync_all()
+}
+
+/// Two slots of `[commits u64][relaxed u32][crc u32]`, written in turn: one is whole at any time.
+#[derive(Debug)]
+pub struct CommitCounter {
+    file: File,
+    relaxed: bool,
+}
+
+const SLOT_BYTES: usize = 16;
+
+impl CommitCounter {
+    /// Compares with the commits found in the database.
+    pub fn open(database: &Path, found: u64, relaxed: bool) -> Result<CommitCounter, StoreError> {
+        let path = beside(database, ".commits");
+        let file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| open_error("opening", &path, &error))?;
+        let counter = CommitCounter { file, relaxed };
+        let Some((acknowledged, was_relaxed)) = counter.read() else { return Ok(counter) };
+        if found < acknowledged && !was_relaxed {
+            return Err(StoreError::Corrupt(format!(
+                "{} of {acknowledged} acknowledged commits are missing from {}: its -wal file was cut or removed, or an \
+                 older copy was put in its place; restore a backup, or delete {} to go on with what is there",
+                acknowledged - found,
+                database.display(),
+                path.display()
+            )));
+        }
+        Ok(counter)
+    }
+
+    pub fn write(&self, commits: u64) -> std::io::Result<()> {
+        let mut slot = [0; SLOT_BYTES];
+        slot[..8].copy_from_slice(&commits.to_le_bytes());
+        slot[8..12].copy_from_slice(&u32::from(self.relaxed).to_le_bytes());
+        let crc = crc32fast::hash(&slot[..12]);
+        slot[12..].copy_from_slice(&crc.to_le_bytes());
+        self.file.write_all_at(&slot, (commits % 2) * SLOT_BYTES as u64)
+    }
+
+    fn read(&self) -> Option<(u64, bool)> {
+        let slots = [0, SLOT_BYTES as u64].into_iter().filter_map(|offset| {
+            let mut slot = [0; SLOT_BYTES];
+            self.file.read_exact_at(&mut slot, offset).ok()?;
+            let crc = u32::from_le_bytes([slot[12], slot[13], slot[14], slot[15]]);
+            let (count, _) = slot.split_first_chunk::<8>()?;
+            (crc == crc32fast::hash(&slot[..12])).then(|| (u64::from_le_bytes(*count), slot[8] != 0))
+        });
+        slots.max_by_key(|(commits, _)| *commits)
+    }
+}
+
+/// Whether the disk takes a mebibyte again, after it was full.
+pub fn has_room(database: &Path) -> bool {
+    let path = beside(database, ".room");
+    let written = File::create(&path).and_then(|mut file| {
+        file.write_all(&vec![0; 1 << 20])?;
+        file.sync_all()
+    });
+    let _ = fs::remove_file(&path);
+    written.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_with_fewer_commits_than_acknowledged_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        let counter = CommitCounter::open(&database, 0, false).unwrap();
+        for commits in 1..=5 {
+            counter.write(commits).unwrap();
+        }
+        assert!(CommitCounter::open(&database, 5, false).is_ok());
+        assert!(CommitCounter::open(&database, 6, false).is_ok());
+        let error = CommitCounter::open(&database, 4, false).unwrap_err().to_string();
+        assert!(error.contains("1 of 5 acknowledged commits are missing"), "{error}");
+    }
+
+    #[test]
+    fn a_torn_counter_falls_back_to_the_slot_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        let counter = CommitCounter::open(&database, 0, false).unwrap();
+        counter.write(1).unwrap();
+        counter.write(2).unwrap();
+        counter.file.write_all_at(&[0xff; 3], 2).unwrap();
+        assert_eq!(counter.read(), Some((1, false)));
+    }
+
+    #[test]
+    fn a_second_server_on_one_database_is_told_who_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("db");
+        let held = lock(&database).unwrap();
+        let error = lock(&database).unwrap_err().to_string();
+        assert!(error.contains(&format!("lock held by pid {}", std::process::id())), "{error}");
+        drop(held);
+        assert!(lock(&database).is_ok());
+    }
+}

@@ -1,0 +1,380 @@
+//! Which job is next, in memory. The database finds rows by id and nothing else; every other question (who is next,
+//! who is due, who has this key, how many are there) is answered here. Rebuilt from the rows at start.
+
+mod shelf;
+mod tenant;
+mod tests;
+
+use crate::change::{ClaimAsk, Held};
+use crate::query::{Filter, QueueCounts};
+use rustc_hash::{FxHashMap, FxHashSet};
+use shelf::{Shelf, ShelfId, Slot};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tenant::TenantIndex;
+use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
+
+/// Ready jobs named by id for one list at most.
+const READY_NAMED_MAX: usize = 20_000;
+
+/// Whom to tell that a job of theirs can be had.
+pub type Address = (Tenant, Queue, Name);
+
+#[derive(Default)]
+pub struct Index {
+    /// The latest moment this index was asked about: jobs due by then are on their shelves, later ones in `delayed`.
+    now: Timestamp,
+    shelves: Vec<Shelf>,
+    free_shelves: Vec<ShelfId>,
+    tenants: FxHashMap<Tenant, TenantIndex>,
+    delayed: BTreeMap<(Timestamp, JobId), (ShelfId, i32)>,
+    /// Ends of leases and of keep times.
+    deadlines: BTreeSet<(Timestamp, JobId)>,
+    /// Shelves held back by a limit until some moment.
+    parked_until: BTreeSet<(Timestamp, ShelfId)>,
+    /// Shelves held back by a limit, by its key. May name shelves that were let go since.
+    parked_by: FxHashMap<Arc<str>, Vec<ShelfId>>,
+    children: FxHashMap<JobId, BTreeSet<JobId>>,
+    /// Shelves that got a claimable job, once per job; emptied by `take_news`.
+    news: Vec<ShelfId>,
+}
+
+impl Index {
+    /// Enters a job as it stands.
+    pub fn add(&mut self, job: &Job) {
+        let id = job.id;
+        let shelf = self.shelf_for(job);
+        self.shelves[shelf as usize].counts[job.state().name() as usize] += 1;
+        if let Some(run_at) = job.state().claimable_at() {
+            if run_at > self.now {
+                self.delayed.insert((run_at, id), (shelf, job.spec.priority));
+                self.shelves[shelf as usize].delayed += 1;
+            } else {
+                self.put_on_shelf(shelf, Slot { priority: job.spec.priority, run_at, id });
+            }
+        }
+        if let Some(deadline) = job.deadline() {
+            self.deadlines.insert((deadline, id));
+        }
+        if let Some(family) = job.spec.family() {
+            self.children.entry(family.parent).or_default().insert(id);
+        }
+        let tenant = self.tenants.entry(job.spec.tenant.clone()).or_default();
+        tenant.add(job);
+    }
+
+    /// Takes out a job that was entered as it stands here.
+    pub fn remove(&mut self, job: &Job) {
+        let id = job.id;
+        let shelf = self.shelf_for(job);
+        self.shelves[shelf as usize].counts[job.state().name() as usize] -= 1;
+        if let Some(run_at) = job.state().claimable_at() {
+            let slot = Slot { priority: job.spec.priority, run_at, id };
+            // A job that is just being claimed has left its shelf already.
+            if !self.take_off_shelf(shelf, slot) && self.delayed.remove(&(run_at, id)).is_some() {
+                self.shelves[shelf as usize].delayed -= 1;
+            }
+        }
+        if let Some(deadline) = job.deadline() {
+            self.deadlines.remove(&(deadline, id));
+        }
+        if let Some(family) = job.spec.family()
+            && let Some(siblings) = self.children.get_mut(&family.parent)
+        {
+            siblings.remove(&id);
+            if siblings.is_empty() {
+                self.children.remove(&family.parent);
+            }
+        }
+        if let Some(tenant) = self.tenants.get_mut(&job.spec.tenant) {
+            tenant.remove(job);
+        }
+        self.drop_shelf_if_unused(shelf);
+    }
+
+    /// Moves the index's clock on: delayed jobs whose time has come and limits whose wait is over are let in.
+    pub fn advance(&mut self, now: Timestamp) {
+        if now <= self.now {
+            return;
+        }
+        self.now = now;
+        while let Some(entry) = self.delayed.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let ((run_at, id), (shelf, priority)) = entry.remove_entry();
+            self.shelves[shelf as usize].delayed -= 1;
+            self.put_on_shelf(shelf, Slot { priority, run_at, id });
+        }
+        while let Some((until, shelf)) = self.parked_until.first().copied() {
+            if until > now {
+                break;
+            }
+            self.unpark(shelf);
+        }
+    }
+
+    /// Picks up to `ask.limit` jobs, best first, and takes them off their shelves.
+    pub fn pick(&mut self, ask: &ClaimAsk, now: Timestamp) -> Vec<JobId> {
+        self.advance(now);
+        let mut picked = Vec::new();
+        let Some(tenant) = self.tenants.get_mut(&ask.tenant) else { return picked };
+        let sources = tenant.sources(ask, &mut self.shelves);
+        while picked.len() < ask.limit {
+            let best = sources.iter().filter_map(|source| self.head_of(source, ask)).min();
+            let Some((slot, shelf)) = best else { break };
+            if let Some(held) = self.held_by_limit(shelf, ask, now) {
+                self.park(shelf, &held);
+                continue;
+            }
+            self.take_off_shelf(shelf, slot);
+            picked.push(slot.id);
+        }
+        picked
+    }
+
+    fn head_of(&self, source: &tenant::Source, ask: &ClaimAsk) -> Option<(Slot, ShelfId)> {
+        match source {
+            tenant::Source::View(view) => self.tenants.get(&ask.tenant)?.view_head(*view),
+            tenant::Source::Shelf(shelf) => Some((self.shelves[*shelf as usize].head(ask.priority)?, *shelf)),
+        }
+    }
+
+    fn held_by_limit(&self, shelf: ShelfId, ask: &ClaimAsk, now: Timestamp) -> Option<Held> {
+        let gate = ask.gate.as_ref()?;
+        let keys = &self.shelves[shelf as usize].limit_keys;
+        if keys.is_empty() { None } else { gate.admit(&ask.tenant, keys, now).err() }
+    }
+
+    /// Deadlines that have passed, earliest first.
+    pub fn overdue(&self, now: Timestamp, limit: usize) -> Vec<JobId> {
+        self.deadlines.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect()
+    }
+
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let deadline = self.deadlines.first().map(|(at, _)| *at);
+        let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
+        let parked = self.parked_until.first().map(|(at, _)| *at);
+        [deadline, delayed, parked].into_iter().flatten().min()
+    }
+
+    /// Who holds the unique key or the alias that this job would take.
+    pub fn conflict(&self, spec: &windlass_core::JobSpec) -> Option<JobId> {
+        if spec.unique().is_none() && spec.alias().is_none() {
+            return None;
+        }
+        self.tenants.get(&spec.tenant)?.conflict(spec)
+    }
+
+    pub fn find_alias(&self, tenant: &Tenant, alias: &str) -> Option<JobId> {
+        self.tenants.get(tenant)?.find_alias(alias)
+    }
+
+    pub fn children_of(&self, parent: JobId) -> Vec<JobId> {
+        self.children.get(&parent).map(|ids| ids.iter().copied().collect()).unwrap_or_default()
+    }
+
+    pub fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
+        let entry = self.tenants.entry(tenant.clone()).or_default();
+        entry.set_paused(queue, paused);
+        for shelf in entry.shelves_of(queue) {
+            self.reshelve(shelf, |shelf| shelf.paused = paused);
+        }
+    }
+
+    /// Jobs held back by this limit key may be tried again.
+    pub fn reopen(&mut self, key: &str) {
+        for shelf in self.parked_by.remove(key).unwrap_or_default() {
+            if self.shelves[shelf as usize].parked_by.as_deref() == Some(key) {
+                self.unpark(shelf);
+            }
+        }
+    }
+
+    /// The addresses of jobs that became claimable since the last call, once per job.
+    pub fn take_news(&mut self) -> Vec<Address> {
+        let news = std::mem::take(&mut self.news);
+        news.into_iter()
+            .filter_map(|shelf| {
+                let shelf = &self.shelves[shelf as usize];
+                shelf.is_open().then(|| (shelf.tenant.clone(), shelf.queue.clone(), shelf.name.clone()))
+            })
+            .collect()
+    }
+
+    pub fn counts(&mut self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
+        self.advance(now);
+        let mut queues: BTreeMap<(Tenant, Queue), QueueCounts> = BTreeMap::new();
+        for (name, entry) in &self.tenants {
+            if tenant.is_some_and(|asked| asked != name) {
+                continue;
+            }
+            for (queue, shelf) in entry.queues_and_shelves() {
+                let counts = queues.entry((name.clone(), queue.clone())).or_insert_with(|| QueueCounts {
+                    tenant: name.clone(),
+                    queue: queue.clone(),
+                    paused: entry.is_paused(queue),
+                    by_state: [0; 9],
+                    delayed: 0,
+                    oldest_due: None,
+                });
+                if let Some(shelf) = shelf {
+                    self.shelves[shelf as usize].count_into(counts);
+                }
+            }
+        }
+        queues.into_values().collect()
+    }
+
+    /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at
+    /// rows from the newest down finds a page soon.
+    pub fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
+        if filter.states.is_empty() {
+            return None;
+        }
+        let mut ids: BTreeSet<JobId> = BTreeSet::new();
+        for (name, entry) in &self.tenants {
+            if filter.tenant.as_ref().is_some_and(|asked| asked != name) {
+                continue;
+            }
+            for state in &filter.states {
+                match state {
+                    StateName::Ready => ids.extend(self.few_ready(entry, filter)?),
+                    other => ids.extend(entry.newest_in(*other, before, limit)),
+                }
+            }
+        }
+        Some(ids.into_iter().rev().skip_while(|id| id.get() >= before).take(limit).collect())
+    }
+
+    /// Ready jobs by address, if they are few.
+    fn few_ready(&self, tenant: &TenantIndex, filter: &Filter) -> Option<Vec<JobId>> {
+        let mut ids = Vec::new();
+        let mut delayed = false;
+        for (queue, shelf) in tenant.queues_and_shelves() {
+            let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
+            if filter.queue.as_ref().is_some_and(|asked| asked != queue) || !filter.names.matches(&shelf.name)
+            {
+                continue;
+            }
+            if ids.len() + shelf.slots.len() > READY_NAMED_MAX {
+                return None;
+            }
+            ids.extend(shelf.slots.iter().map(|slot| slot.id));
+            delayed |= shelf.delayed > 0;
+        }
+        if delayed {
+            if self.delayed.len() > READY_NAMED_MAX {
+                return None;
+            }
+            ids.extend(self.delayed.keys().map(|(_, id)| *id));
+        }
+        Some(ids)
+    }
+
+    // --- shelves -------------------------------------------------------------------------------------------------
+
+    fn shelf_for(&mut self, job: &Job) -> ShelfId {
+        let spec = &job.spec;
+        let tenant = self.tenants.entry(spec.tenant.clone()).or_default();
+        if let Some(shelf) = tenant.find_shelf(&spec.queue, &spec.name, spec.limit_keys(), &self.shelves) {
+            return shelf;
+        }
+        let number = self.free_shelves.pop().unwrap_or_else(|| {
+            self.shelves.push(Shelf::default());
+            (self.shelves.len() - 1) as ShelfId
+        });
+        self.shelves[number as usize] = Shelf::new(spec, tenant.is_paused(&spec.queue));
+        tenant.enter_shelf(number, &mut self.shelves);
+        number
+    }
+
+    fn drop_shelf_if_unused(&mut self, number: ShelfId) {
+        let shelf = &self.shelves[number as usize];
+        if shelf.counts.iter().any(|count| *count > 0) {
+            return;
+        }
+        self.unpark(number);
+        let shelf = std::mem::take(&mut self.shelves[number as usize]);
+        if let Some(tenant) = self.tenants.get_mut(&shelf.tenant) {
+            tenant.forget_shelf(number, &shelf);
+        }
+        self.news.retain(|other| *other != number);
+        self.free_shelves.push(number);
+    }
+
+    fn put_on_shelf(&mut self, number: ShelfId, slot: Slot) {
+        self.news.push(number);
+        self.with_head_kept(number, |shelf| {
+            shelf.slots.insert(slot);
+        });
+    }
+
+    fn take_off_shelf(&mut self, number: ShelfId, slot: Slot) -> bool {
+        let mut taken = false;
+        self.with_head_kept(number, |shelf| taken = shelf.slots.remove(&slot));
+        taken
+    }
+
+    /// Opens or closes a shelf; an opened one is news for everyone who waits for its jobs.
+    fn reshelve(&mut self, number: ShelfId, change: impl FnOnce(&mut Shelf)) {
+        let was_open = self.shelves[number as usize].is_open();
+        self.with_head_kept(number, change);
+        let shelf = &self.shelves[number as usize];
+        if shelf.is_open() && !was_open {
+            self.news.extend(std::iter::repeat_n(number, shelf.slots.len()));
+        }
+    }
+
+    /// Changes a shelf and keeps the views that show its first job right.
+    fn with_head_kept(&mut self, number: ShelfId, change: impl FnOnce(&mut Shelf)) {
+        let shelf = &mut self.shelves[number as usize];
+        let before = shelf.head(None);
+        change(shelf);
+        let after = shelf.head(None);
+        if before != after
+            && !shelf.views.is_empty()
+            && let Some(tenant) = self.tenants.get_mut(&shelf.tenant)
+        {
+            tenant.head_moved(number, &shelf.views, before, after);
+        }
+    }
+
+    fn park(&mut self, number: ShelfId, held: &Held) {
+        if let Some(until) = held.until {
+            self.parked_until.insert((until, number));
+        }
+        let key = Arc::clone(&held.key);
+        let until = held.until;
+        let others = self.parked_by.entry(Arc::clone(&key)).or_default();
+        if !others.contains(&number) {
+            others.push(number);
+        }
+        self.with_head_kept(number, |shelf| {
+            shelf.parked_by = Some(key);
+            shelf.parked_until = until;
+        });
+    }
+
+    fn unpark(&mut self, number: ShelfId) {
+        let shelf = &self.shelves[number as usize];
+        if shelf.parked_by.is_none() {
+            return;
+        }
+        if let Some(until) = shelf.parked_until {
+            self.parked_until.remove(&(until, number));
+        }
+        self.reshelve(number, |shelf| {
+            shelf.parked_by = None;
+            shelf.parked_until = None;
+        });
+    }
+
+    #[cfg(test)]
+    fn shelf_count(&self) -> usize {
+        self.shelves.len() - self.free_shelves.len()
+    }
+}
+
+/// Keeps the set of paused queues apart from the queues that have jobs: both outlive each other.
+pub(super) type PausedQueues = FxHashSet<Queue>;

@@ -1,0 +1,115 @@
+//! A shelf: the due jobs of one address (tenant, queue, name) that count against the same limits, in order.
+
+use crate::query::QueueCounts;
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::{JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
+
+pub type ShelfId = u32;
+pub type ViewId = u32;
+
+/// Ordered as jobs are given out: smaller priority, then earlier, then older.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Slot {
+    pub priority: i32,
+    pub run_at: Timestamp,
+    pub id: JobId,
+}
+
+pub struct Shelf {
+    pub tenant: Tenant,
+    pub queue: Queue,
+    pub name: Name,
+    pub limit_keys: Box<[Arc<str>]>,
+    pub slots: BTreeSet<Slot>,
+    /// All jobs of this address, by `StateName as usize`; the shelf goes when all are zero.
+    pub counts: [u64; 9],
+    /// How many of the ready ones are not due yet.
+    pub delayed: u64,
+    pub paused: bool,
+    /// The limit that held its first job back when it was last tried.
+    pub parked_by: Option<Arc<str>>,
+    pub parked_until: Option<Timestamp>,
+    /// The views this shelf's first job shows in.
+    pub views: SmallVec<[ViewId; 2]>,
+}
+
+/// Distinct priorities looked at to find the oldest due job: exact for all but the oddest queues.
+const PRIORITIES_LOOKED_AT: usize = 64;
+
+impl Shelf {
+    pub fn new(spec: &JobSpec, paused: bool) -> Shelf {
+        Shelf {
+            tenant: spec.tenant.clone(),
+            queue: spec.queue.clone(),
+            name: spec.name.clone(),
+            limit_keys: spec.limit_keys().into(),
+            paused,
+            ..Shelf::default()
+        }
+    }
+
+    /// Whether its jobs may be given out at all at present.
+    pub fn is_open(&self) -> bool {
+        !self.paused && self.parked_by.is_none()
+    }
+
+    /// The next job, of one priority if asked; none while the shelf is closed.
+    pub fn head(&self, priority: Option<i32>) -> Option<Slot> {
+        if !self.is_open() {
+            return None;
+        }
+        match priority {
+            None => self.slots.first().copied(),
+            Some(priority) => self.first_from(priority).filter(|slot| slot.priority == priority),
+        }
+    }
+
+    pub fn count_into(&self, counts: &mut QueueCounts) {
+        for (sum, count) in counts.by_state.iter_mut().zip(&self.counts) {
+            *sum += count;
+        }
+        counts.delayed += self.delayed;
+        counts.oldest_due = [counts.oldest_due, self.oldest_due()].into_iter().flatten().min();
+    }
+
+    /// The first slot of each priority has the earliest time of that priority.
+    fn oldest_due(&self) -> Option<Timestamp> {
+        let mut oldest: Option<Timestamp> = None;
+        let mut next = self.slots.first().copied();
+        for _ in 0..PRIORITIES_LOOKED_AT {
+            let Some(slot) = next else { break };
+            oldest = Some(oldest.map_or(slot.run_at, |at| at.min(slot.run_at)));
+            next = slot.priority.checked_add(1).and_then(|priority| self.first_from(priority));
+        }
+        oldest
+    }
+
+    fn first_from(&self, priority: i32) -> Option<Slot> {
+        let first = Slot { priority, run_at: Timestamp::from_millis(i64::MIN), id: first_id() };
+        self.slots.range(first..).next().copied()
+    }
+}
+
+fn first_id() -> JobId {
+    JobId::new(1).expect("one is a positive number")
+}
+
+impl Default for Shelf {
+    fn default() -> Self {
+        Shelf {
+            tenant: Tenant::default(),
+            queue: Queue::default(),
+            name: Name::new("-").expect("a dash is a name"),
+            limit_keys: Box::default(),
+            slots: BTreeSet::new(),
+            counts: [0; StateName::ALL.len()],
+            delayed: 0,
+            paused: false,
+            parked_by: None,
+            parked_until: None,
+            views: SmallVec::new(),
+        }
+    }
+}

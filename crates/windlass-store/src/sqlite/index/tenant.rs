@@ -1,0 +1,262 @@
+//! What the index knows of one tenant: its queues and shelves, keys, and the views its workers look through.
+
+use super::PausedQueues;
+use super::shelf::{Shelf, ShelfId, Slot, ViewId};
+use crate::change::ClaimAsk;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use windlass_core::{Job, JobId, JobSpec, Name, NameMatch, Queue, StateName};
+
+/// Patterns remembered per tenant. A worker pool asks with a handful; what falls out is built anew when asked again.
+const VIEWS_MAX: usize = 64;
+
+/// Where a claim looks for its next job.
+pub enum Source {
+    View(ViewId),
+    Shelf(ShelfId),
+}
+
+/// The first jobs of all shelves that fit one pattern, in order: a claim by GLOB costs the same with a hundred
+/// thousand names as with one.
+struct View {
+    queue: Option<Queue>,
+    names: NameMatch,
+    heads: BTreeSet<(Slot, ShelfId)>,
+    used: u64,
+}
+
+impl View {
+    fn shows(&self, shelf: &Shelf) -> bool {
+        self.queue.as_ref().is_none_or(|queue| *queue == shelf.queue) && self.names.matches(&shelf.name)
+    }
+}
+
+type Names = FxHashMap<Name, SmallVec<[ShelfId; 1]>>;
+
+#[derive(Default)]
+pub struct TenantIndex {
+    /// Sorted, so that questions about all queues are answered in one order everywhere.
+    queues: BTreeMap<Queue, Names>,
+    paused: PausedQueues,
+    uniques: FxHashMap<Arc<str>, JobId>,
+    aliases: FxHashMap<Arc<str>, JobId>,
+    /// Every job that is not ready, by state: those are few, or looked for by state.
+    by_state: [BTreeSet<JobId>; 9],
+    views: FxHashMap<ViewId, View>,
+    views_made: ViewId,
+    asks: u64,
+}
+
+impl TenantIndex {
+    pub fn add(&mut self, job: &Job) {
+        let state = job.state().name();
+        if state != StateName::Ready {
+            self.by_state[state as usize].insert(job.id);
+        }
+        if job.spec.extras.is_none() {
+            return;
+        }
+        if let Some(unique) = job.spec.unique()
+            && job.holds_unique_key()
+        {
+            self.uniques.entry(Arc::clone(&unique.key)).or_insert(job.id);
+        }
+        if let Some(alias) = job.spec.alias() {
+            self.aliases.entry(alias.into()).or_insert(job.id);
+        }
+    }
+
+    pub fn remove(&mut self, job: &Job) {
+        let state = job.state().name();
+        if state != StateName::Ready {
+            self.by_state[state as usize].remove(&job.id);
+        }
+        if job.spec.extras.is_none() {
+            return;
+        }
+        if let Some(unique) = job.spec.unique()
+            && self.uniques.get(&unique.key) == Some(&job.id)
+        {
+            self.uniques.remove(&unique.key);
+        }
+        if let Some(alias) = job.spec.alias()
+            && self.aliases.get(alias) == Some(&job.id)
+        {
+            self.aliases.remove(alias);
+        }
+    }
+
+    pub fn conflict(&self, spec: &JobSpec) -> Option<JobId> {
+        let by_key = spec.unique().and_then(|unique| self.uniques.get(&unique.key));
+        by_key.or_else(|| self.aliases.get(spec.alias()?)).copied()
+    }
+
+    pub fn find_alias(&self, alias: &str) -> Option<JobId> {
+        self.aliases.get(alias).copied()
+    }
+
+    pub fn newest_in(&self, state: StateName, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
+        let below = JobId::new(before).into_iter();
+        let ids = &self.by_state[state as usize];
+        below.flat_map(move |before| ids.range(..before).rev().take(limit).copied())
+    }
+
+    // --- queues and shelves --------------------------------------------------------------------------------------
+
+    pub fn set_paused(&mut self, queue: &Queue, paused: bool) {
+        if paused {
+            self.paused.insert(queue.clone());
+        } else {
+            self.paused.remove(queue);
+        }
+    }
+
+    pub fn is_paused(&self, queue: &Queue) -> bool {
+        !self.paused.is_empty() && self.paused.contains(queue)
+    }
+
+    pub fn shelves_of(&self, queue: &Queue) -> Vec<ShelfId> {
+        self.queues.get(queue).into_iter().flat_map(|names| names.values().flatten().copied()).collect()
+    }
+
+    /// Every queue with each of its shelves; a queue that is only paused comes with none.
+    pub fn queues_and_shelves(&self) -> impl Iterator<Item = (&Queue, Option<ShelfId>)> {
+        let shelved = self
+            .queues
+            .iter()
+            .flat_map(|(queue, names)| names.values().flatten().map(move |shelf| (queue, Some(*shelf))));
+        let only_paused = self.paused.iter().filter(|queue| !self.queues.contains_key(*queue));
+        shelved.chain(only_paused.map(|queue| (queue, None)))
+    }
+
+    pub fn find_shelf(
+        &self,
+        queue: &Queue,
+        name: &Name,
+        limit_keys: &[Arc<str>],
+        shelves: &[Shelf],
+    ) -> Option<ShelfId> {
+        let candidates = self.queues.get(queue)?.get(name)?;
+        candidates.iter().copied().find(|shelf| *shelves[*shelf as usize].limit_keys == *limit_keys)
+    }
+
+    pub fn enter_shelf(&mut self, number: ShelfId, shelves: &mut [Shelf]) {
+        let shelf = &mut shelves[number as usize];
+        let names = self.queues.entry(shelf.queue.clone()).or_default();
+        names.entry(shelf.name.clone()).or_default().push(number);
+        for (id, view) in &self.views {
+            if view.shows(shelf) {
+                shelf.views.push(*id);
+            }
+        }
+    }
+
+    /// An unused shelf has no head, so no view shows it any more.
+    pub fn forget_shelf(&mut self, number: ShelfId, shelf: &Shelf) {
+        let Some(names) = self.queues.get_mut(&shelf.queue) else { return };
+        if let Some(numbers) = names.get_mut(&shelf.name) {
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                names.remove(&shelf.name);
+            }
+        }
+        if names.is_empty() {
+            self.queues.remove(&shelf.queue);
+        }
+    }
+
+    // --- views ---------------------------------------------------------------------------------------------------
+
+    /// Where this claim has to look. Exact names in named queues are looked up; everything else goes through views.
+    pub fn sources(&mut self, ask: &ClaimAsk, shelves: &mut [Shelf]) -> Vec<Source> {
+        self.asks += 1;
+        if ask.priority.is_some() {
+            return self.all_fitting(ask, shelves);
+        }
+        let exact: &[Box<str>] = match &ask.names {
+            NameMatch::Exact(name) => std::slice::from_ref(name),
+            NameMatch::OneOf(names) => names,
+            NameMatch::Any | NameMatch::Glob(_) => &[],
+        };
+        if !exact.is_empty() && !ask.queues.is_empty() {
+            let names = ask.queues.iter().filter_map(|queue| self.queues.get(queue));
+            let found = names.flat_map(|names| exact.iter().filter_map(|name| names.get(&**name)));
+            return found.flatten().map(|shelf| Source::Shelf(*shelf)).collect();
+        }
+        if ask.queues.is_empty() {
+            return vec![Source::View(self.view(None, &ask.names, shelves))];
+        }
+        ask.queues.iter().map(|queue| Source::View(self.view(Some(queue), &ask.names, shelves))).collect()
+    }
+
+    /// The slow way, for claims that want one priority only.
+    fn all_fitting(&self, ask: &ClaimAsk, shelves: &[Shelf]) -> Vec<Source> {
+        let queues =
+            self.queues.iter().filter(|(queue, _)| ask.queues.is_empty() || ask.queues.contains(queue));
+        let numbers = queues.flat_map(|(_, names)| names.values().flatten().copied());
+        numbers
+            .filter(|number| ask.names.matches(&shelves[*number as usize].name))
+            .map(Source::Shelf)
+            .collect()
+    }
+
+    pub fn view_head(&self, view: ViewId) -> Option<(Slot, ShelfId)> {
+        self.views.get(&view)?.heads.first().copied()
+    }
+
+    pub fn head_moved(
+        &mut self,
+        number: ShelfId,
+        views: &[ViewId],
+        before: Option<Slot>,
+        after: Option<Slot>,
+    ) {
+        for id in views {
+            let Some(view) = self.views.get_mut(id) else { continue };
+            if let Some(slot) = before {
+                view.heads.remove(&(slot, number));
+            }
+            if let Some(slot) = after {
+                view.heads.insert((slot, number));
+            }
+        }
+    }
+
+    fn view(&mut self, queue: Option<&Queue>, names: &NameMatch, shelves: &mut [Shelf]) -> ViewId {
+        let known =
+            self.views.iter_mut().find(|(_, view)| view.queue.as_ref() == queue && view.names == *names);
+        if let Some((id, view)) = known {
+            view.used = self.asks;
+            return *id;
+        }
+        if self.views.len() >= VIEWS_MAX {
+            self.forget_least_used_view(shelves);
+        }
+        let id = self.views_made;
+        self.views_made = self.views_made.wrapping_add(1);
+        let heads = BTreeSet::new();
+        let mut view = View { queue: queue.cloned(), names: names.clone(), heads, used: self.asks };
+        for number in self.queues.values().flat_map(|names| names.values().flatten()) {
+            let shelf = &mut shelves[*number as usize];
+            if view.shows(shelf) {
+                shelf.views.push(id);
+                view.heads.extend(shelf.head(None).map(|slot| (slot, *number)));
+            }
+        }
+        self.views.insert(id, view);
+        id
+    }
+
+    /// Never one that this very claim looks through: those were used last.
+    fn forget_least_used_view(&mut self, shelves: &mut [Shelf]) {
+        let Some(oldest) = self.views.iter().min_by_key(|(_, view)| view.used).map(|(id, _)| *id) else {
+            return;
+        };
+        self.views.remove(&oldest);
+        for number in self.queues.values().flat_map(|names| names.values().flatten()) {
+            shelves[*number as usize].views.retain(|id| *id != oldest);
+        }
+    }
+}

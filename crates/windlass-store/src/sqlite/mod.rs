@@ -1,0 +1,331 @@
+//! The embedded store: SQLite as a record store by id, everything that has to be found in memory.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `writer` | the one thread that writes: group commit, claims, what happens on errors |
+//! | `index` | which job is next, who is due, counters: in memory, rebuilt at start |
+//! | `tables`, `rows`, `row` | jobs to rows and back, with checksums |
+//! | `readers` | lists and look-ups on connections of their own |
+//! | `files` | lock, rewriting the log after a crash, the commit counter |
+//! | `schema` | tables and migrations |
+//! | `care` | check and backup |
+
+mod cache;
+mod care;
+mod files;
+mod index;
+mod readers;
+mod row;
+mod rows;
+mod schema;
+mod tables;
+mod writer;
+
+pub use care::{Report, backup_file, check};
+
+use crate::change::{ClaimAsk, Due, Step, Verdict};
+use crate::error::StoreError;
+use crate::meters::Meters;
+use crate::open::{Durability, OpenOptions};
+use crate::query::{Filter, Page, QueueCounts};
+use crate::{Listener, Result, Store};
+use async_trait::async_trait;
+use files::CommitCounter;
+use index::Index;
+use readers::Readers;
+use rows::{COLUMNS, Parts, read_error};
+use rusqlite::{Connection, OpenFlags};
+use schema::open_error;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::oneshot;
+use tracing::info;
+use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+use writer::Request;
+
+/// Older ones can lose commits when the log starts over.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+/// Page cache of the writer: holds the hot end of a large queue.
+const CACHE_KIB: i64 = 65_536;
+
+/// What the writer, the readers and the callers share.
+pub struct Shared {
+    index: Mutex<Index>,
+    listener: OnceLock<Arc<dyn Listener>>,
+    meters: Arc<Meters>,
+    /// Why nothing is acknowledged at present.
+    trouble: Mutex<Option<StoreError>>,
+    /// Pages in the log, told by SQLite after each commit.
+    log_pages: AtomicU32,
+}
+
+impl Shared {
+    /// A panic while the index was held must not take every later request with it; the next start rebuilds it.
+    fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_trouble(&self, trouble: Option<StoreError>) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
+    /// Tells the listener which jobs can be had now; never while the index is held.
+    fn tell_news(&self) {
+        let news = self.index().take_news();
+        if let Some(listener) = self.listener.get() {
+            for (tenant, queue, name) in &news {
+                listener.became_ready(tenant, queue, name);
+            }
+        }
+    }
+}
+
+pub struct SqliteStore {
+    shared: Arc<Shared>,
+    readers: Arc<Readers>,
+    requests: Sender<Request>,
+}
+
+impl SqliteStore {
+    /// Opens or makes the database and reads all jobs once: checks every row and builds the index.
+    pub fn open(database: &Path, options: OpenOptions) -> Result<SqliteStore> {
+        if rusqlite::version_number() < SQLITE_VERSION_MIN {
+            return Err(StoreError::Open(format!(
+                "SQLite {} is too old: it can lose commits; 3.51.3 or newer is needed",
+                rusqlite::version()
+            )));
+        }
+        files::make_folder(database)?;
+        let lock = files::lock(database)?;
+        let after_crash = files::rewrite_log(database)?;
+        let mut connection = open_for_writing(database, options.durability)?;
+        let relaxed = options.durability == Durability::Relaxed;
+        let counter = CommitCounter::open(database, commits_of(&connection)?, relaxed)?;
+        schema::migrate(&mut connection)?;
+        if after_crash {
+            info!("{} was not closed properly; its log was brought in", database.display());
+            connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(open_error)?;
+        }
+        files::sync_folder(database).map_err(|error| StoreError::Open(error.to_string()))?;
+        let loaded = load_index(&connection)?;
+        let shared = Arc::new(Shared {
+            index: Mutex::new(loaded.index),
+            listener: OnceLock::new(),
+            meters: Arc::default(),
+            trouble: Mutex::default(),
+            log_pages: AtomicU32::new(0),
+        });
+        watch_log(&mut connection, &shared)?;
+        let opened = writer::Opened {
+            connection,
+            database: database.to_owned(),
+            lock,
+            counter,
+            commits: loaded.commits,
+            next_id: loaded.next_id,
+        };
+        let (requests, inbox) = channel();
+        let for_writer = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("store-writer".to_owned())
+            .spawn(move || writer::run(opened, for_writer, inbox))
+            .map_err(|error| StoreError::Open(error.to_string()))?;
+        Ok(SqliteStore { shared, readers: Readers::new(database), requests })
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(writer::Reply<T>) -> Request) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(request(reply)).map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+fn open_for_writing(database: &Path, durability: Durability) -> Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(database, flags).map_err(open_error)?;
+    connection.busy_timeout(std::time::Duration::from_secs(10)).map_err(open_error)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    let set = |name: &str, value: &dyn rusqlite::ToSql| {
+        connection.pragma_update(None, name, value).map_err(open_error)
+    };
+    set("journal_mode", &"WAL")?;
+    set("synchronous", &if durability == Durability::Full { "FULL" } else { "NORMAL" })?;
+    set("wal_autocheckpoint", &0)?;
+    set("cache_size", &-CACHE_KIB)?;
+    set("trusted_schema", &false)?;
+    Ok(connection)
+}
+
+fn watch_log(connection: &mut Connection, shared: &Arc<Shared>) -> Result<()> {
+    let shared = Arc::clone(shared);
+    let hook = move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
+        shared.log_pages.store(pages.unsigned_abs(), Ordering::Relaxed);
+        Ok(())
+    };
+    connection.wal_hook(Some(hook)).map_err(open_error)
+}
+
+/// Commits the database knows of, before anything is changed; a new file has none.
+fn commits_of(connection: &Connection) -> Result<u64> {
+    if schema::version(connection)? == 0 {
+        return Ok(0);
+    }
+    let commits = connection.query_row("SELECT commits FROM meta", [], |row| row.get::<_, i64>(0));
+    commits.map(|commits| commits as u64).map_err(open_error)
+}
+
+struct Loaded {
+    index: Index,
+    commits: u64,
+    next_id: u64,
+}
+
+fn load_index(connection: &Connection) -> Result<Loaded> {
+    let mut index = Index::default();
+    for (tenant, queue) in paused_queues(connection)? {
+        index.set_paused(&tenant, &queue, true);
+    }
+    let sql = format!("SELECT {COLUMNS} FROM jobs ORDER BY id");
+    let mut statement = connection.prepare(&sql).map_err(read_error)?;
+    let mut parts = Parts::new(connection)?;
+    let mut rows = statement.query([]).map_err(read_error)?;
+    let mut last = 0;
+    while let Some(row) = rows.next().map_err(read_error)? {
+        let job = parts.job(row)?;
+        last = job.id.get();
+        index.add(&job);
+    }
+    index.take_news();
+    let meta = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
+    let (commits, next_id) =
+        connection.query_row("SELECT commits, next_id FROM meta", [], meta).map_err(read_error)?;
+    if next_id <= last {
+        return Err(StoreError::Corrupt(format!(
+            "job {last} exists, but the next id is {next_id}; restore a backup"
+        )));
+    }
+    Ok(Loaded { index, commits, next_id })
+}
+
+const PAUSE: &str = "pause/";
+
+/// Tenants have no slash in their names, so the key can be taken apart again.
+fn pause_key(tenant: &Tenant, queue: &Queue) -> String {
+    format!("{PAUSE}{tenant}/{queue}")
+}
+
+fn paused_queues(connection: &Connection) -> Result<Vec<(Tenant, Queue)>> {
+    let damaged =
+        |key: &str| StoreError::Corrupt(format!("setting {key:?} cannot be read; restore a backup"));
+    let keys = read_settings(connection, PAUSE)?;
+    let parse = |key: &str| {
+        let (tenant, queue) = key.strip_prefix(PAUSE)?.split_once('/')?;
+        Some((Tenant::new(tenant).ok()?, Queue::new(queue).ok()?))
+    };
+    keys.iter().map(|(key, _)| parse(key).ok_or_else(|| damaged(key))).collect()
+}
+
+fn read_settings(connection: &Connection, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let sql = "SELECT key, value, crc FROM settings WHERE key >= ?1 ORDER BY key";
+    let mut statement = connection.prepare_cached(sql).map_err(read_error)?;
+    let mut rows = statement.query([prefix]).map_err(read_error)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(read_error)? {
+        let read = || Ok((row.get::<_, String>(0)?, row.get::<_, Vec<u8>>(1)?, row.get::<_, u32>(2)?));
+        let (key, value, crc) = read().map_err(read_error)?;
+        if !key.starts_with(prefix) {
+            break;
+        }
+        if tables::setting_crc(&key, &value) != crc {
+            return Err(StoreError::Corrupt(format!(
+                "the checksum of setting {key:?} is wrong; restore a backup"
+            )));
+        }
+        found.push((key, value));
+    }
+    Ok(found)
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>> {
+        self.ask(|reply| Request::Commit { steps, now, reply }).await
+    }
+
+    async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>> {
+        self.ask(|reply| Request::Claim { ask: Box::new(ask), now, reply }).await
+    }
+
+    async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
+        self.readers.with(move |connection| readers::load(connection, &ids)).await
+    }
+
+    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+        Ok(self.shared.index().find_alias(tenant, alias))
+    }
+
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        Ok(self.shared.index().children_of(parent))
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
+        self.ask(|reply| Request::Due { now, limit, reply }).await
+    }
+
+    async fn list(&self, filter: Filter) -> Result<Page> {
+        let shared = Arc::clone(&self.shared);
+        self.readers.with(move |connection| readers::list(connection, &shared, &filter)).await
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+        let counts = self.shared.index().counts(tenant, now);
+        self.shared.tell_news();
+        Ok(counts)
+    }
+
+    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+        let (tenant, queue) = (tenant.clone(), queue.clone());
+        self.ask(|reply| Request::Pause { tenant, queue, paused, reply }).await
+    }
+
+    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+        let key = key.to_owned();
+        self.ask(|reply| Request::Setting { key, value, reply }).await
+    }
+
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        let prefix = prefix.to_owned();
+        self.readers.with(move |connection| read_settings(connection, &prefix)).await
+    }
+
+    fn reopen(&self, limit_key: &str) {
+        self.shared.index().reopen(limit_key);
+        self.shared.tell_news();
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        let _ = self.shared.listener.set(listener);
+    }
+
+    async fn health(&self) -> Result<()> {
+        let trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        trouble.map_or(Ok(()), Err)
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        Arc::clone(&self.shared.meters)
+    }
+
+    async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
+        let to = to.to_owned();
+        self.readers.with(move |connection| care::copy(connection, &to, &*progress)).await
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.readers.close();
+        self.ask(|reply| Request::Close { reply }).await
+    }
+}

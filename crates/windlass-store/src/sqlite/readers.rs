@@ -1,0 +1,140 @@
+//! Connections for looking: they never hold up the writer, and see every commit that was acknowledged.
+
+use super::Shared;
+use super::rows::{COLUMNS, Parts, Rows, read_error};
+use crate::error::StoreError;
+use crate::query::{Filter, PAGE_MAX, Page, SCAN_MAX};
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
+use windlass_core::{Job, JobId};
+
+/// Reads at the same time: more would only take the processor from the writer.
+const READERS_MAX: usize = 4;
+/// A search through payloads looks at this much per page; then it hands out a cursor.
+const SCAN_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(250);
+
+pub struct Readers {
+    database: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
+}
+
+impl Readers {
+    pub fn new(database: &Path) -> Arc<Readers> {
+        let idle = Mutex::default();
+        Arc::new(Readers { database: database.to_owned(), idle, permits: Semaphore::new(READERS_MAX) })
+    }
+
+    /// Runs `read` on a connection of its own, off the async threads.
+    pub async fn with<T, F>(self: &Arc<Self>, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let _permit = self.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+        let readers = Arc::clone(self);
+        let task = tokio::task::spawn_blocking(move || {
+            let connection = readers.connection()?;
+            let result = read(&connection);
+            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            result
+        });
+        task.await.map_err(|error| StoreError::Unavailable(format!("a read ended early: {error}")))?
+    }
+
+    pub fn close(&self) {
+        self.permits.close();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn connection(&self) -> Result<Connection, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.map_or_else(|| read_only(&self.database), Ok)
+    }
+}
+
+/// A connection that cannot write, whatever it is told.
+pub fn read_only(database: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(database, flags).map_err(read_error)?;
+    connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(read_error)?;
+    connection.pragma_update(None, "query_only", true).map_err(read_error)?;
+    Ok(connection)
+}
+
+pub fn load(connection: &Connection, ids: &[JobId]) -> Result<Vec<Option<Arc<Job>>>, StoreError> {
+    let mut rows = Rows::new(connection)?;
+    ids.iter().map(|id| Ok(rows.load(*id)?.map(Arc::new))).collect()
+}
+
+/// A page of jobs: by the index where it knows the few that can fit, else by looking at rows from the newest down.
+pub fn list(connection: &Connection, shared: &Shared, filter: &Filter) -> Result<Page, StoreError> {
+    let limit = filter.limit.clamp(1, PAGE_MAX);
+    let before = filter.before.map_or(i64::MAX as u64, JobId::get);
+    let known = shared.index().ids_fitting(filter, before, SCAN_MAX);
+    match known {
+        Some(ids) => list_known(connection, &ids, filter, limit),
+        None => list_by_rows(connection, before, filter, limit),
+    }
+}
+
+fn list_known(
+    connection: &Connection,
+    ids: &[JobId],
+    filter: &Filter,
+    limit: usize,
+) -> Result<Page, StoreError> {
+    let mut rows = Rows::new(connection)?;
+    let began = std::time::Instant::now();
+    let mut page = Page::default();
+    for (looked_at, id) in ids.iter().enumerate() {
+        if let Some(job) = rows.load(*id)?
+            && filter.fits(&job)
+        {
+            page.jobs.push(Arc::new(job));
+        }
+        let more = looked_at + 1 < ids.len() || ids.len() == SCAN_MAX;
+        if more && (page.jobs.len() == limit || began.elapsed() > SCAN_TIME_MAX) {
+            page.next = Some(*id);
+            break;
+        }
+    }
+    if page.next.is_none() && ids.len() == SCAN_MAX {
+        page.next = ids.last().copied();
+    }
+    Ok(page)
+}
+
+fn list_by_rows(
+    connection: &Connection,
+    before: u64,
+    filter: &Filter,
+    limit: usize,
+) -> Result<Page, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM jobs WHERE id < ?1 ORDER BY id DESC");
+    let mut statement = connection.prepare_cached(&sql).map_err(read_error)?;
+    let mut parts = Parts::new(connection)?;
+    let mut rows = statement.query([before as i64]).map_err(read_error)?;
+    let began = std::time::Instant::now();
+    let mut page = Page::default();
+    let mut looked_at = 0;
+    while let Some(row) = rows.next().map_err(read_error)? {
+        let job = parts.job(row)?;
+        let id = job.id;
+        looked_at += 1;
+        if page.jobs.len() == limit {
+            page.next = page.jobs.last().map(|job: &Arc<Job>| job.id);
+            break;
+        }
+        if filter.fits(&job) {
+            page.jobs.push(Arc::new(job));
+        }
+        if looked_at == SCAN_MAX || began.elapsed() > SCAN_TIME_MAX {
+            page.next = Some(id);
+            break;
+        }
+    }
+    Ok(page)
+}

@@ -1,0 +1,368 @@
+//! A job as a row: what changes (`moves`) apart from what was asked, each with a checksum, so that a flipped bit is
+//! loud.
+//!
+//! `moves` is fixed-width little-endian: `[format u8][flags u16][crc u32]` then the fields named by the flags. A new field
+//! gets a new flag at the end; an unknown flag is an error, since it was written by a newer program.
+
+use crate::error::StoreError;
+use std::sync::Arc;
+use windlass_core::lease::{Afterwards, Lease, RunKind, Token};
+use windlass_core::{Body, Extras, Format, Job, JobId, JobSpec, JobState, Name, Payload, Policy};
+use windlass_core::{Progress, Queue, StateName, Tenant, Timestamp};
+
+/// Payloads up to this size live in the job's row: measured, a second table costs more than rewriting this much.
+pub const INLINE_BYTES_MAX: usize = 1_024;
+
+const MOVES_FORMAT: u8 = 1;
+
+mod flag {
+    pub const STARTED: u16 = 1;
+    pub const FINISHED: u16 = 1 << 1;
+    pub const CHILDREN: u16 = 1 << 2;
+    pub const BODY: u16 = 1 << 3;
+    pub const LAPSED: u16 = 1 << 4;
+    pub const UNTIL: u16 = 1 << 5;
+    pub const WORKER: u16 = 1 << 6;
+    pub const SHUTDOWN: u16 = 1 << 7;
+    pub const RUN_AGAIN: u16 = 1 << 8;
+    pub const TERMINATE: u16 = 1 << 9;
+    pub const CANCEL: u16 = 1 << 10;
+    pub const ALL: u16 = (1 << 11) - 1;
+}
+
+/// The column `at`: what the state is about in time.
+pub fn at(state: &JobState) -> i64 {
+    match state {
+        JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => run_at.as_millis(),
+        JobState::Running(lease) => lease.until.map_or(i64::MAX, Timestamp::as_millis),
+        JobState::Completed { at }
+        | JobState::Failed { at }
+        | JobState::Cancelled { at }
+        | JobState::Terminated { at } => at.as_millis(),
+        JobState::Waiting | JobState::Suspended => 0,
+    }
+}
+
+/// Writes the moving part into `out`, which is cleared first.
+pub fn write_moves(job: &Job, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&[MOVES_FORMAT, 0, 0, 0, 0, 0, 0]);
+    let progress = &job.progress;
+    let mut flags = 0;
+    put(out, i64::from(progress.attempts));
+    put(out, progress.due_at.as_millis());
+    put(out, progress.updated_at.as_millis());
+    put_if(out, &mut flags, flag::STARTED, progress.started_at.map(Timestamp::as_millis));
+    put_if(out, &mut flags, flag::FINISHED, progress.finished_at.map(Timestamp::as_millis));
+    let children = (progress.pending_children > 0).then_some(i64::from(progress.pending_children));
+    put_if(out, &mut flags, flag::CHILDREN, children);
+    if job.body.is_some() {
+        flags |= flag::BODY;
+    }
+    match job.state() {
+        JobState::Ready { lapsed, .. } => {
+            put_if(out, &mut flags, flag::LAPSED, lapsed.map(|token| token.number() as i64));
+        }
+        JobState::Running(lease) => write_lease(lease, &mut flags, out),
+        _ => {}
+    }
+    out[1..3].copy_from_slice(&flags.to_le_bytes());
+    let crc = moves_crc(job.id, job.version, job.state().name(), at(job.state()), out);
+    out[3..7].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn write_lease(lease: &Lease, flags: &mut u16, out: &mut Vec<u8>) {
+    put(out, lease.token.number() as i64);
+    put(out, lease.granted_at.as_millis());
+    put_if(out, flags, flag::UNTIL, lease.until.map(Timestamp::as_millis));
+    if lease.kind == RunKind::Shutdown {
+        *flags |= flag::SHUTDOWN;
+    }
+    match lease.afterwards {
+        Afterwards::Settle => {}
+        Afterwards::RunAgain => *flags |= flag::RUN_AGAIN,
+        Afterwards::Terminate => *flags |= flag::TERMINATE,
+    }
+    if lease.cancel_asked {
+        *flags |= flag::CANCEL;
+    }
+    if let Some(worker) = &lease.worker {
+        *flags |= flag::WORKER;
+        out.extend_from_slice(worker.as_bytes());
+    }
+}
+
+fn put(out: &mut Vec<u8>, number: i64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_if(out: &mut Vec<u8>, flags: &mut u16, flag: u16, number: Option<i64>) {
+    if let Some(number) = number {
+        *flags |= flag;
+        put(out, number);
+    }
+}
+
+/// Covers the columns that are written together with the blob, and the blob without the checksum itself.
+fn moves_crc(id: JobId, version: u64, state: StateName, at: i64, moves: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&id.get().to_le_bytes());
+    hasher.update(&version.to_le_bytes());
+    hasher.update(&[state as u8]);
+    hasher.update(&at.to_le_bytes());
+    hasher.update(&moves[..3]);
+    hasher.update(&moves[7..]);
+    hasher.finalize()
+}
+
+struct Reader<'a> {
+    id: JobId,
+    bytes: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn number(&mut self) -> Result<i64, StoreError> {
+        let Some((head, rest)) = self.bytes.split_first_chunk::<8>() else {
+            return Err(damaged(self.id, "its row is too short"));
+        };
+        self.bytes = rest;
+        Ok(i64::from_le_bytes(*head))
+    }
+
+    fn number_if(&mut self, present: bool) -> Result<Option<i64>, StoreError> {
+        present.then(|| self.number()).transpose()
+    }
+
+    fn time(&mut self) -> Result<Timestamp, StoreError> {
+        self.number().map(Timestamp::from_millis)
+    }
+
+    fn time_if(&mut self, present: bool) -> Result<Option<Timestamp>, StoreError> {
+        present.then(|| self.time()).transpose()
+    }
+}
+
+pub struct Moves {
+    pub state: JobState,
+    pub progress: Progress,
+    pub has_body: bool,
+}
+
+pub fn read_moves(id: JobId, version: u64, state: u8, at: i64, moves: &[u8]) -> Result<Moves, StoreError> {
+    let name = StateName::from_number(state).ok_or_else(|| damaged(id, "its state is not known"))?;
+    if moves.len() < 7 {
+        return Err(damaged(id, "its row is too short"));
+    }
+    let stored = u32::from_le_bytes([moves[3], moves[4], moves[5], moves[6]]);
+    if stored != moves_crc(id, version, name, at, moves) {
+        return Err(damaged(id, "the checksum of its progress is wrong"));
+    }
+    let flags = u16::from_le_bytes([moves[1], moves[2]]);
+    if moves[0] != MOVES_FORMAT || flags & !flag::ALL != 0 {
+        return Err(StoreError::Open(format!("job {id} was written by a newer program")));
+    }
+    let has = |flag: u16| flags & flag != 0;
+    let mut reader = Reader { id, bytes: &moves[7..] };
+    let progress = Progress {
+        attempts: count(id, reader.number()?)?,
+        due_at: reader.time()?,
+        updated_at: reader.time()?,
+        started_at: reader.time_if(has(flag::STARTED))?,
+        finished_at: reader.time_if(has(flag::FINISHED))?,
+        pending_children: count(id, reader.number_if(has(flag::CHILDREN))?.unwrap_or(0))?,
+    };
+    let moment = Timestamp::from_millis(at);
+    let state = match name {
+        StateName::Ready => JobState::Ready {
+            run_at: moment,
+            lapsed: reader.number_if(has(flag::LAPSED))?.map(|token| Token::from_number(token as u64)),
+        },
+        StateName::Running => JobState::Running(read_lease(&mut reader, flags)?),
+        StateName::Waiting => JobState::Waiting,
+        StateName::Suspended => JobState::Suspended,
+        StateName::Completed => JobState::Completed { at: moment },
+        StateName::Failed => JobState::Failed { at: moment },
+        StateName::Cancelled => JobState::Cancelled { at: moment },
+        StateName::Terminating => JobState::Terminating { run_at: moment },
+        StateName::Terminated => JobState::Terminated { at: moment },
+    };
+    Ok(Moves { state, progress, has_body: has(flag::BODY) })
+}
+
+fn read_lease(reader: &mut Reader<'_>, flags: u16) -> Result<Lease, StoreError> {
+    let has = |flag: u16| flags & flag != 0;
+    let token = Token::from_number(reader.number()? as u64);
+    let granted_at = reader.time()?;
+    let until = reader.time_if(has(flag::UNTIL))?;
+    let worker = match std::str::from_utf8(reader.bytes) {
+        Ok(text) if has(flag::WORKER) => Some(Arc::from(text)),
+        Ok(_) => None,
+        Err(_) => return Err(damaged(reader.id, "the worker's name is not text")),
+    };
+    Ok(Lease {
+        token,
+        worker,
+        granted_at,
+        until,
+        kind: if has(flag::SHUTDOWN) { RunKind::Shutdown } else { RunKind::Perform },
+        afterwards: match (has(flag::RUN_AGAIN), has(flag::TERMINATE)) {
+            (_, true) => Afterwards::Terminate,
+            (true, false) => Afterwards::RunAgain,
+            (false, false) => Afterwards::Settle,
+        },
+        cancel_asked: has(flag::CANCEL),
+    })
+}
+
+fn count(id: JobId, number: i64) -> Result<u32, StoreError> {
+    u32::try_from(number).map_err(|_| damaged(id, "a counter is out of range"))
+}
+
+// --- what was asked ----------------------------------------------------------------------------------------------
+
+#[derive(serde::Serialize)]
+struct AskedRef<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<&'a Policy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extras: Option<&'a Extras>,
+}
+
+#[derive(serde::Deserialize, Default)]
+#[serde(default)]
+struct Asked {
+    policy: Option<Policy>,
+    extras: Option<Box<Extras>>,
+}
+
+/// `None` for a job that asks for nothing special.
+pub fn write_asked(spec: &JobSpec) -> Result<Option<Vec<u8>>, StoreError> {
+    let policy = (*spec.policy != Policy::default()).then_some(&*spec.policy);
+    if policy.is_none() && spec.extras.is_none() {
+        return Ok(None);
+    }
+    let asked = AskedRef { policy, extras: spec.extras.as_deref() };
+    rmp_serde::to_vec_named(&asked)
+        .map(Some)
+        .map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
+}
+
+pub fn asked_crc(id: JobId, spec: &JobSpec, asked: Option<&[u8]>) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&id.get().to_le_bytes());
+    for text in [spec.tenant.as_str(), spec.queue.as_str(), spec.name.as_str()] {
+        hasher.update(&(text.len() as u32).to_le_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hasher.update(&spec.priority.to_le_bytes());
+    hasher.update(&spec.created_at.as_millis().to_le_bytes());
+    hasher.update(&[spec.payload.format as u8]);
+    hasher.update(&spec.payload.bytes);
+    hasher.update(asked.unwrap_or(&[]));
+    hasher.finalize()
+}
+
+/// Puts names and policies back together, sharing what neighbours have in common.
+#[derive(Default)]
+pub struct Sharing {
+    tenant: Option<Tenant>,
+    queue: Option<Queue>,
+    name: Option<Name>,
+    asked: Option<(Vec<u8>, Arc<Policy>)>,
+    default_policy: Arc<Policy>,
+}
+
+macro_rules! shared_name {
+    ($self:ident.$field:ident, $type:ident, $text:expr) => {
+        match &$self.$field {
+            Some(known) if known.as_str() == $text => Ok(known.clone()),
+            _ => $type::new($text).inspect(|fresh| $self.$field = Some(fresh.clone())),
+        }
+    };
+}
+
+/// The columns of what was asked, as they were read.
+pub struct AskedColumns<'a> {
+    pub tenant: &'a str,
+    pub queue: &'a str,
+    pub name: &'a str,
+    pub priority: i32,
+    pub created_at: i64,
+    pub format: u8,
+    pub payload: &'a [u8],
+    pub asked: Option<&'a [u8]>,
+    pub crc: u32,
+}
+
+impl Sharing {
+    pub fn spec(&mut self, id: JobId, columns: &AskedColumns<'_>) -> Result<JobSpec, StoreError> {
+        let bad_name = |_| damaged(id, "a name is not valid");
+        let tenant = shared_name!(self.tenant, Tenant, columns.tenant).map_err(bad_name)?;
+        let queue = shared_name!(self.queue, Queue, columns.queue).map_err(bad_name)?;
+        let name = shared_name!(self.name, Name, columns.name).map_err(bad_name)?;
+        let format = match columns.format {
+            0 => Format::Json,
+            1 => Format::Msgpack,
+            2 => Format::Text,
+            3 => Format::Binary,
+            _ => return Err(damaged(id, "the format of its payload is not known")),
+        };
+        let mut spec = JobSpec {
+            tenant,
+            queue,
+            name,
+            payload: Payload::new(format, columns.payload),
+            priority: columns.priority,
+            created_at: Timestamp::from_millis(columns.created_at),
+            policy: Arc::clone(&self.default_policy),
+            extras: None,
+        };
+        if asked_crc(id, &spec, columns.asked) != columns.crc {
+            return Err(damaged(id, "the checksum of what was asked is wrong"));
+        }
+        if let Some(bytes) = columns.asked {
+            (spec.policy, spec.extras) = self.asked(id, bytes)?;
+        }
+        Ok(spec)
+    }
+
+    /// Jobs of one kind ask for the same: the last policy is remembered by its bytes.
+    fn asked(&mut self, id: JobId, bytes: &[u8]) -> Result<(Arc<Policy>, Option<Box<Extras>>), StoreError> {
+        if let Some((known, policy)) = &self.asked
+            && known == bytes
+        {
+            return Ok((Arc::clone(policy), None));
+        }
+        let asked: Asked = rmp_serde::from_slice(bytes)
+            .map_err(|error| damaged(id, &format!("what was asked cannot be read: {error}")))?;
+        let policy = asked.policy.map_or_else(|| Arc::clone(&self.default_policy), Arc::new);
+        if asked.extras.is_none() {
+            self.asked = Some((bytes.to_vec(), Arc::clone(&policy)));
+        }
+        Ok((policy, asked.extras))
+    }
+}
+
+pub fn write_body(body: &Body) -> Result<Vec<u8>, StoreError> {
+    rmp_serde::to_vec_named(body).map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
+}
+
+pub fn read_body(id: JobId, bytes: &[u8], crc: u32) -> Result<Arc<Body>, StoreError> {
+    if body_crc(id, bytes) != crc {
+        return Err(damaged(id, "the checksum of its results is wrong"));
+    }
+    rmp_serde::from_slice(bytes)
+        .map(Arc::new)
+        .map_err(|error| damaged(id, &format!("its results cannot be read: {error}")))
+}
+
+pub fn body_crc(id: JobId, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&id.get().to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+pub fn damaged(id: JobId, what: &str) -> StoreError {
+    StoreError::Corrupt(format!("job {id}: {what}; nothing was changed, restore a backup"))
+}

@@ -1,0 +1,88 @@
+//! The tables, their versions, and the way from one to the next.
+//!
+//! To change the format: add a step at the end of `MIGRATIONS`, never edit one that was released, and add a database
+//! of the version before it to `tests/it/fixtures/`, so that every later version is shown to read it.
+
+use crate::error::StoreError;
+use rusqlite::Connection;
+
+/// `PRAGMA application_id`: "Wndl". Tells our files from other people's.
+const APPLICATION_ID: i64 = 0x576e_646c;
+
+/// Step `n` leads from version `n` to `n + 1`.
+const MIGRATIONS: &[&str] = &[
+    // 1: jobs by id, and nothing that has to be searched: the index lives in memory.
+    "
+    CREATE TABLE jobs (
+        id         INTEGER PRIMARY KEY,
+        version    INTEGER NOT NULL,
+        state      INTEGER NOT NULL,  -- 0 ready 1 running 2 waiting 3 suspended 4 completed 5 failed 6 cancelled 7 terminating 8 terminated
+        at         INTEGER NOT NULL,  -- ms: may run at; while running its lease ends at; once settled, since
+        moves      BLOB    NOT NULL,  -- what changes while the job lives; see row.rs
+        tenant     TEXT    NOT NULL,
+        queue      TEXT    NOT NULL,
+        name       TEXT    NOT NULL,
+        priority   INTEGER NOT NULL,
+        created_at INTEGER NOT NULL,
+        format     INTEGER NOT NULL,  -- of the payload: 0 json 1 msgpack 2 text 3 binary
+        payload    BLOB,              -- NULL: in payloads
+        asked      BLOB,              -- policy and rarer wishes as MessagePack; NULL: none
+        asked_crc  INTEGER NOT NULL   -- CRC-32 of everything from tenant on, id included
+    ) STRICT;
+    -- Larger payloads, so that a claim does not rewrite them.
+    CREATE TABLE payloads (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
+    -- Results, errors, progress, ports: what most jobs never have.
+    CREATE TABLE bodies (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL, crc INTEGER NOT NULL) STRICT;
+    CREATE TABLE settings (key TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE meta (one INTEGER PRIMARY KEY CHECK (one = 1), commits INTEGER NOT NULL, next_id INTEGER NOT NULL) STRICT;
+    INSERT INTO meta VALUES (1, 0, 1);
+    ",
+];
+
+pub const CURRENT: i64 = MIGRATIONS.len() as i64;
+
+/// Brings the tables to the current version, all steps or none.
+pub fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let found = version(connection)?;
+    if found == CURRENT {
+        return Ok(());
+    }
+    if found > CURRENT {
+        return Err(StoreError::Open(format!(
+            "the database has format {found}, this program knows formats up to {CURRENT}; use the newer program"
+        )));
+    }
+    let step = connection.transaction().map_err(open_error)?;
+    for sql in &MIGRATIONS[found as usize..] {
+        step.execute_batch(sql).map_err(open_error)?;
+    }
+    step.pragma_update(None, "user_version", CURRENT).map_err(open_error)?;
+    step.pragma_update(None, "application_id", APPLICATION_ID).map_err(open_error)?;
+    step.commit().map_err(open_error)
+}
+
+/// 0 for an empty file; an error for a database that is not ours.
+pub fn version(connection: &Connection) -> Result<i64, StoreError> {
+    let read = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    let application = read("application_id").map_err(open_error)?;
+    let version = read("user_version").map_err(open_error)?;
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(open_error)?;
+    match (application, version, tables) {
+        (0, 0, 0) => Ok(0),
+        (APPLICATION_ID, version, _) if version > 0 => Ok(version),
+        _ => {
+            Err(StoreError::Open("the file is a database of another program; nothing was changed".to_owned()))
+        }
+    }
+}
+
+pub fn open_error(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+            StoreError::Corrupt(format!("{error}; restore a backup, or look at it with `windlass check`"))
+        }
+        _ => StoreError::Open(error.to_string()),
+    }
+}

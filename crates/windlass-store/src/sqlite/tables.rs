@@ -1,0 +1,198 @@
+//! Writing jobs: the few statements there are, prepared once for the writer's life.
+
+use super::row;
+use super::rows::read_error;
+use crate::error::StoreError;
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use std::sync::Arc;
+use windlass_core::{Job, JobId};
+
+pub struct Tables<'c> {
+    insert: CachedStatement<'c>,
+    /// Rewrites what moves; the commonest write by far.
+    advance: CachedStatement<'c>,
+    rewrite: CachedStatement<'c>,
+    delete: CachedStatement<'c>,
+    version: CachedStatement<'c>,
+    put_payload: CachedStatement<'c>,
+    drop_payload: CachedStatement<'c>,
+    put_body: CachedStatement<'c>,
+    drop_body: CachedStatement<'c>,
+    put_setting: CachedStatement<'c>,
+    drop_setting: CachedStatement<'c>,
+    count_commit: CachedStatement<'c>,
+    /// Reused for every row.
+    moves: Vec<u8>,
+}
+
+impl<'c> Tables<'c> {
+    pub fn new(connection: &'c Connection) -> Result<Tables<'c>, StoreError> {
+        let prepare = |sql| connection.prepare_cached(sql).map_err(read_error);
+        Ok(Tables {
+            insert: prepare(
+                "INSERT INTO jobs (id, version, state, at, moves, tenant, queue, name, priority, created_at, format, \
+                 payload, asked, asked_crc) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            )?,
+            advance: prepare(
+                "UPDATE jobs SET version = ?3, state = ?4, at = ?5, moves = ?6 WHERE id = ?1 AND version = ?2",
+            )?,
+            rewrite: prepare(
+                "UPDATE jobs SET version = ?3, state = ?4, at = ?5, moves = ?6, tenant = ?7, queue = ?8, name = ?9, \
+                 priority = ?10, created_at = ?11, format = ?12, payload = ?13, asked = ?14, asked_crc = ?15 \
+                 WHERE id = ?1 AND version = ?2",
+            )?,
+            delete: prepare("DELETE FROM jobs WHERE id = ?1 AND version = ?2")?,
+            version: prepare("SELECT version FROM jobs WHERE id = ?1")?,
+            put_payload: prepare("INSERT OR REPLACE INTO payloads (id, bytes) VALUES (?1, ?2)")?,
+            drop_payload: prepare("DELETE FROM payloads WHERE id = ?1")?,
+            put_body: prepare("INSERT OR REPLACE INTO bodies (id, bytes, crc) VALUES (?1, ?2, ?3)")?,
+            drop_body: prepare("DELETE FROM bodies WHERE id = ?1")?,
+            put_setting: prepare("INSERT OR REPLACE INTO settings (key, value, crc) VALUES (?1, ?2, ?3)")?,
+            drop_setting: prepare("DELETE FROM settings WHERE key = ?1")?,
+            count_commit: prepare("UPDATE meta SET commits = ?1, next_id = ?2 WHERE one = 1")?,
+            moves: Vec::with_capacity(256),
+        })
+    }
+
+    pub fn insert(&mut self, job: &Job) -> Result<(), StoreError> {
+        let spec = &*job.spec;
+        let asked = row::write_asked(spec)?;
+        let crc = row::asked_crc(job.id, spec, asked.as_deref());
+        row::write_moves(job, &mut self.moves);
+        self.insert
+            .execute(params![
+                job.id.get() as i64,
+                job.version as i64,
+                job.state().name() as u8,
+                row::at(job.state()),
+                self.moves,
+                spec.tenant.as_str(),
+                spec.queue.as_str(),
+                spec.name.as_str(),
+                spec.priority,
+                spec.created_at.as_millis(),
+                spec.payload.format as u8,
+                inline(job),
+                asked,
+                crc,
+            ])
+            .map_err(read_error)?;
+        self.write_apart(None, job)
+    }
+
+    /// From one version to the next. `false`: the job is gone or has another version by now; nothing was written.
+    pub fn update(&mut self, before: &Job, after: &Job) -> Result<bool, StoreError> {
+        row::write_moves(after, &mut self.moves);
+        let changed = if Arc::ptr_eq(&before.spec, &after.spec) {
+            self.advance.execute(params![
+                after.id.get() as i64,
+                before.version as i64,
+                after.version as i64,
+                after.state().name() as u8,
+                row::at(after.state()),
+                self.moves,
+            ])
+        } else {
+            let spec = &*after.spec;
+            let asked = row::write_asked(spec)?;
+            self.rewrite.execute(params![
+                after.id.get() as i64,
+                before.version as i64,
+                after.version as i64,
+                after.state().name() as u8,
+                row::at(after.state()),
+                self.moves,
+                spec.tenant.as_str(),
+                spec.queue.as_str(),
+                spec.name.as_str(),
+                spec.priority,
+                spec.created_at.as_millis(),
+                spec.payload.format as u8,
+                inline(after),
+                asked,
+                row::asked_crc(after.id, spec, asked.as_deref()),
+            ])
+        };
+        if changed.map_err(read_error)? == 0 {
+            return Ok(false);
+        }
+        self.write_apart(Some(before), after)?;
+        Ok(true)
+    }
+
+    pub fn delete(&mut self, job: &Job) -> Result<bool, StoreError> {
+        let id = job.id.get() as i64;
+        if self.delete.execute(params![id, job.version as i64]).map_err(read_error)? == 0 {
+            return Ok(false);
+        }
+        if is_apart(job) {
+            self.drop_payload.execute([id]).map_err(read_error)?;
+        }
+        if job.body.is_some() {
+            self.drop_body.execute([id]).map_err(read_error)?;
+        }
+        Ok(true)
+    }
+
+    pub fn version_of(&mut self, id: JobId) -> Result<Option<u64>, StoreError> {
+        let found = self.version.query_row([id.get() as i64], |row| row.get::<_, i64>(0)).optional();
+        Ok(found.map_err(read_error)?.map(|version| version as u64))
+    }
+
+    pub fn put_setting(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
+        match value {
+            Some(value) => self.put_setting.execute(params![key, value, setting_crc(key, value)]),
+            None => self.drop_setting.execute([key]),
+        }
+        .map_err(read_error)?;
+        Ok(())
+    }
+
+    pub fn count_commit(&mut self, commits: u64, next_id: u64) -> Result<(), StoreError> {
+        self.count_commit.execute([commits as i64, next_id as i64]).map_err(read_error)?;
+        Ok(())
+    }
+
+    /// The payload and the body, where they live in tables of their own and have changed.
+    fn write_apart(&mut self, before: Option<&Job>, after: &Job) -> Result<(), StoreError> {
+        let id = after.id.get() as i64;
+        let same_payload =
+            before.is_some_and(|before| Arc::ptr_eq(&before.spec.payload.bytes, &after.spec.payload.bytes));
+        if !same_payload {
+            if is_apart(after) {
+                self.put_payload.execute(params![id, &*after.spec.payload.bytes]).map_err(read_error)?;
+            } else if before.is_some_and(is_apart) {
+                self.drop_payload.execute([id]).map_err(read_error)?;
+            }
+        }
+        match (before.and_then(|before| before.body.as_ref()), &after.body) {
+            (Some(old), Some(new)) if Arc::ptr_eq(old, new) => {}
+            (_, Some(body)) => {
+                let bytes = row::write_body(body)?;
+                let crc = row::body_crc(after.id, &bytes);
+                self.put_body.execute(params![id, bytes, crc]).map_err(read_error)?;
+            }
+            (Some(_), None) => {
+                self.drop_body.execute([id]).map_err(read_error)?;
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
+
+pub fn setting_crc(key: &str, value: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(key.as_bytes());
+    hasher.update(&[0]);
+    hasher.update(value);
+    hasher.finalize()
+}
+
+fn is_apart(job: &Job) -> bool {
+    job.spec.payload.bytes.len() > row::INLINE_BYTES_MAX
+}
+
+fn inline(job: &Job) -> Option<&[u8]> {
+    (!is_apart(job)).then_some(&*job.spec.payload.bytes)
+}

@@ -1,0 +1,472 @@
+//! The writer: one thread owns the write connection. Requests that arrive while a commit is on its way to the disk form
+//! the next commit; each is answered only after its commit is there.
+
+use super::cache::FreshJobs;
+use super::files::{self, CommitCounter, Lock};
+use super::rows::Rows;
+use super::tables::Tables;
+use super::{Shared, load_index};
+use crate::change::{ClaimAsk, Due, Inserted, NewJob, Step, Verdict};
+use crate::error::StoreError;
+use rusqlite::Connection;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tracing::{error, info, warn};
+use windlass_core::event::Grant;
+use windlass_core::{Event, Job, JobId, Queue, Tenant, Timestamp, apply, created};
+
+/// Requests in one commit at most: keeps the time to the first answer short when hundreds of clients write at once.
+const GROUP_MAX: usize = 256;
+/// Jobs written in one commit at most, for the same reason; a single larger request still goes in one.
+const GROUP_JOBS_MAX: usize = 10_000;
+/// Pages in the log before it is brought into the database: 16 MiB, copied in some tens of milliseconds.
+pub const LOG_PAGES_MAX: u32 = 4_096;
+/// How often a full disk is tried again.
+const ROOM_CHECK_EVERY: Duration = Duration::from_secs(1);
+
+pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+pub enum Request {
+    Commit { steps: Vec<Step>, now: Timestamp, reply: Reply<Vec<Verdict>> },
+    Claim { ask: Box<ClaimAsk>, now: Timestamp, reply: Reply<Vec<Arc<Job>>> },
+    Due { now: Timestamp, limit: usize, reply: Reply<Due> },
+    Setting { key: String, value: Option<Vec<u8>>, reply: Reply<()> },
+    Pause { tenant: Tenant, queue: Queue, paused: bool, reply: Reply<()> },
+    Close { reply: Reply<()> },
+}
+
+impl Request {
+    fn jobs(&self) -> usize {
+        match self {
+            Request::Commit { steps, .. } => {
+                steps.iter().map(|step| step.changes.len() + step.inserts.len()).sum()
+            }
+            Request::Claim { ask, .. } => ask.limit,
+            _ => 1,
+        }
+    }
+}
+
+/// An answer that waits for its commit.
+enum Answer {
+    Commit(Reply<Vec<Verdict>>, Vec<Verdict>),
+    Claim(Reply<Vec<Arc<Job>>>, Vec<Arc<Job>>, Box<ClaimAsk>),
+    Due(Reply<Due>, Due),
+    Done(Reply<()>),
+}
+
+pub struct Opened {
+    pub connection: Connection,
+    pub database: PathBuf,
+    pub lock: Lock,
+    pub counter: CommitCounter,
+    pub commits: u64,
+    pub next_id: u64,
+}
+
+/// The thread's whole life.
+pub fn run(opened: Opened, shared: Arc<Shared>, requests: Receiver<Request>) {
+    let Opened { connection, database, lock, counter, commits, next_id } = opened;
+    let tables = Tables::new(&connection);
+    let rows = Rows::new(&connection);
+    let (Ok(tables), Ok(rows)) = (tables, rows) else {
+        error!("preparing the store's statements failed; stopping");
+        std::process::abort();
+    };
+    let mut writer = Writer {
+        connection: &connection,
+        database,
+        counter,
+        shared,
+        tables,
+        rows,
+        fresh: FreshJobs::default(),
+        commits,
+        next_id,
+        in_step: false,
+        room_checked: None,
+    };
+    let closing = writer.serve(&requests);
+    writer.checkpoint("TRUNCATE");
+    drop(writer);
+    let closed = connection.close().map_err(|(_, error)| StoreError::Unavailable(error.to_string()));
+    drop(lock);
+    if let Some(reply) = closing {
+        let _ = reply.send(closed);
+    }
+}
+
+struct Writer<'c> {
+    connection: &'c Connection,
+    database: PathBuf,
+    counter: CommitCounter,
+    shared: Arc<Shared>,
+    tables: Tables<'c>,
+    rows: Rows<'c>,
+    fresh: FreshJobs,
+    /// Commits so far; stored with each, and in the counter file after each.
+    commits: u64,
+    next_id: u64,
+    /// A transaction is open: something was written in this group.
+    in_step: bool,
+    /// The disk was full when last tried.
+    room_checked: Option<Instant>,
+}
+
+impl Writer<'_> {
+    fn serve(&mut self, requests: &Receiver<Request>) -> Option<Reply<()>> {
+        let mut group = Vec::new();
+        while let Ok(first) = requests.recv() {
+            let mut jobs = first.jobs();
+            group.push(first);
+            while group.len() < GROUP_MAX && jobs < GROUP_JOBS_MAX {
+                match requests.try_recv() {
+                    Ok(request) => {
+                        jobs += request.jobs();
+                        group.push(request);
+                    }
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+                }
+            }
+            if let Some(closing) = self.group(&mut group) {
+                return Some(closing);
+            }
+            if self.shared.log_pages.load(Ordering::Relaxed) > LOG_PAGES_MAX {
+                self.checkpoint("PASSIVE");
+            }
+        }
+        None
+    }
+
+    /// Carries out a group of requests in one commit and answers them.
+    fn group(&mut self, group: &mut Vec<Request>) -> Option<Reply<()>> {
+        if self.is_full() {
+            refuse(group.drain(..), &StoreError::Full(format!("no room for {}", self.database.display())));
+            return None;
+        }
+        let began = Instant::now();
+        let size = group.len() as u64;
+        let mut closing = None;
+        let mut answers = Vec::with_capacity(group.len());
+        let mut requests = group.drain(..);
+        for request in requests.by_ref() {
+            match self.carry_out(request) {
+                Ok(Carried::Answer(answer)) => answers.push(answer),
+                Ok(Carried::Close(reply)) => closing = Some(reply),
+                Err((reply, error)) => {
+                    self.give_up(error, answers, reply);
+                    refuse(
+                        requests,
+                        &StoreError::Unavailable("an earlier write failed; try again".to_owned()),
+                    );
+                    return closing;
+                }
+            }
+        }
+        drop(requests);
+        if self.in_step {
+            if let Err(error) = self.commit() {
+                self.give_up(error, answers, Box::new(|_| {}));
+                return closing;
+            }
+            self.shared.meters.commit_size.record(size);
+            self.shared.meters.commit_us.record_time(began.elapsed());
+        }
+        for answer in answers {
+            answer.send();
+        }
+        self.shared.tell_news();
+        closing
+    }
+
+    fn carry_out(&mut self, request: Request) -> Result<Carried, Failed> {
+        let failed = |error: StoreError, fail: Box<dyn FnOnce(StoreError)>| (fail, error);
+        match request {
+            Request::Commit { steps, now, reply } => match self.steps(steps, now) {
+                Ok(verdicts) => Ok(Carried::Answer(Answer::Commit(reply, verdicts))),
+                Err(error) => Err(failed(error, fail_with(reply))),
+            },
+            Request::Claim { ask, now, reply } => match self.claim(&ask, now) {
+                Ok(jobs) => Ok(Carried::Answer(Answer::Claim(reply, jobs, ask))),
+                Err(error) => Err(failed(error, fail_with(reply))),
+            },
+            Request::Due { now, limit, reply } => match self.due(now, limit) {
+                Ok(due) => Ok(Carried::Answer(Answer::Due(reply, due))),
+                Err(error) => Err(failed(error, fail_with(reply))),
+            },
+            Request::Setting { key, value, reply } => {
+                match self.begin().and_then(|()| self.tables.put_setting(&key, value.as_deref())) {
+                    Ok(()) => Ok(Carried::Answer(Answer::Done(reply))),
+                    Err(error) => Err(failed(error, fail_with(reply))),
+                }
+            }
+            Request::Pause { tenant, queue, paused, reply } => match self.pause(&tenant, &queue, paused) {
+                Ok(()) => Ok(Carried::Answer(Answer::Done(reply))),
+                Err(error) => Err(failed(error, fail_with(reply))),
+            },
+            Request::Close { reply } => Ok(Carried::Close(reply)),
+        }
+    }
+
+    fn steps(&mut self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>, StoreError> {
+        self.begin()?;
+        self.shared.index().advance(now);
+        steps.into_iter().map(|step| self.step(step)).collect()
+    }
+
+    fn step(&mut self, step: Step) -> Result<Verdict, StoreError> {
+        if step.changes.len() > 1 || (!step.inserts.is_empty() && !step.changes.is_empty()) {
+            for change in &step.changes {
+                if self.tables.version_of(change.before.id)? != Some(change.before.version) {
+                    return Ok(Verdict::Stale);
+                }
+            }
+        }
+        for change in step.changes {
+            let written = match &change.after {
+                Some(after) => self.tables.update(&change.before, after)?,
+                None => self.tables.delete(&change.before)?,
+            };
+            if !written {
+                return Ok(Verdict::Stale);
+            }
+            self.fresh.forget(change.before.id);
+            let mut index = self.shared.index();
+            index.remove(&change.before);
+            if let Some(after) = &change.after {
+                index.add(after);
+            }
+        }
+        let inserted = step.inserts.into_iter().map(|new| self.insert(new)).collect::<Result<_, _>>()?;
+        Ok(Verdict::Done(inserted))
+    }
+
+    fn insert(&mut self, new: NewJob) -> Result<Inserted, StoreError> {
+        if let Some(holder) = self.shared.index().conflict(&new.spec) {
+            return Ok(Inserted::Existing(holder));
+        }
+        let id = JobId::new(self.next_id)
+            .ok_or_else(|| StoreError::Corrupt("the next id is zero; restore a backup".to_owned()))?;
+        self.next_id += 1;
+        let job = Arc::new(created(id, new.spec, new.run_at, new.held_by_parent, new.body));
+        self.tables.insert(&job)?;
+        self.shared.index().add(&job);
+        self.fresh.remember(job);
+        Ok(Inserted::New(id))
+    }
+
+    fn claim(&mut self, ask: &ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>, StoreError> {
+        let picked = self.shared.index().pick(ask, now);
+        if picked.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.begin()?;
+        let mut claimed = Vec::with_capacity(picked.len());
+        for id in picked {
+            let before = self.job(id)?;
+            let grant = Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, dice: ask.dice(id) };
+            let after = match apply(&before, Event::Claim(grant), now) {
+                Ok(transition) => transition.job,
+                Err(refused) => {
+                    // The index and the rules disagree about what can be claimed: ours is the mistake.
+                    return Err(StoreError::Corrupt(format!("job {id} was next but {refused}")));
+                }
+            };
+            let Some(after) = after.map(Arc::new) else { continue };
+            if !self.tables.update(&before, &after)? {
+                return Err(StoreError::Corrupt(format!(
+                    "job {id} was next but has another version on disk"
+                )));
+            }
+            let mut index = self.shared.index();
+            index.remove(&before);
+            index.add(&after);
+            claimed.push(after);
+        }
+        Ok(claimed)
+    }
+
+    fn due(&mut self, now: Timestamp, limit: usize) -> Result<Due, StoreError> {
+        let (ids, next) = {
+            let mut index = self.shared.index();
+            index.advance(now);
+            let overdue = index.overdue(now, limit);
+            (overdue, index.next_deadline())
+        };
+        let jobs = ids.into_iter().map(|id| self.job(id)).collect::<Result<_, _>>()?;
+        Ok(Due { jobs, next })
+    }
+
+    fn pause(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), StoreError> {
+        self.begin()?;
+        self.tables.put_setting(&super::pause_key(tenant, queue), paused.then_some(&[1]))?;
+        self.shared.index().set_paused(tenant, queue, paused);
+        Ok(())
+    }
+
+    /// A job that the index knows: just pushed, or read back.
+    fn job(&mut self, id: JobId) -> Result<Arc<Job>, StoreError> {
+        if let Some(job) = self.fresh.take(id) {
+            return Ok(job);
+        }
+        let missing = || StoreError::Corrupt(format!("job {id} is gone from the database; restore a backup"));
+        self.rows.load(id)?.map(Arc::new).ok_or_else(missing)
+    }
+
+    // --- commits -------------------------------------------------------------------------------------------------
+
+    fn begin(&mut self) -> Result<(), StoreError> {
+        if !self.in_step {
+            let begun =
+                self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([]));
+            begun.map_err(super::rows::read_error)?;
+            self.in_step = true;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), StoreError> {
+        self.tables.count_commit(self.commits + 1, self.next_id)?;
+        let began = Instant::now();
+        let committed = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
+        committed.map_err(super::rows::read_error)?;
+        self.shared.meters.sync_us.record_time(began.elapsed());
+        self.in_step = false;
+        self.commits += 1;
+        self.counter.write(self.commits).map_err(|error| StoreError::Unavailable(error.to_string()))
+    }
+
+    /// Nothing of the group happened. A full disk is waited for; anything else means that we no longer know what is on
+    /// the disk, and only a restart, which reads it all anew, finds out.
+    fn give_up(&mut self, error: StoreError, answers: Vec<Answer>, reply: Box<dyn FnOnce(StoreError)>) {
+        let StoreError::Full(_) = &error else {
+            error!(%error, "writing to {} failed; stopping before anything wrong is acknowledged", self.database.display());
+            std::process::abort();
+        };
+        warn!(%error, "the disk with {} is full; nothing is acknowledged until there is room", self.database.display());
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            error!(%error, "taking back an unfinished write failed; stopping");
+            std::process::abort();
+        }
+        self.in_step = false;
+        self.room_checked = Some(Instant::now());
+        self.shared.set_trouble(Some(error.clone()));
+        self.forget_unwritten();
+        reply(error.clone());
+        for answer in answers {
+            answer.refuse(error.clone());
+        }
+    }
+
+    /// The index ran ahead of the database: read it anew.
+    fn forget_unwritten(&mut self) {
+        self.fresh = FreshJobs::default();
+        match load_index(self.connection) {
+            Ok(loaded) => {
+                self.next_id = loaded.next_id;
+                *self.shared.index() = loaded.index;
+            }
+            Err(error) => {
+                error!(%error, "reading the jobs back failed; stopping");
+                std::process::abort();
+            }
+        }
+    }
+
+    fn is_full(&mut self) -> bool {
+        let Some(checked) = self.room_checked else { return false };
+        if checked.elapsed() < ROOM_CHECK_EVERY {
+            return true;
+        }
+        if !files::has_room(&self.database) {
+            self.room_checked = Some(Instant::now());
+            return true;
+        }
+        info!("there is room for {} again", self.database.display());
+        self.room_checked = None;
+        self.shared.set_trouble(None);
+        false
+    }
+
+    /// Brings the log into the database. Errors here mean the same as errors of a commit.
+    fn checkpoint(&mut self, how: &str) {
+        let began = Instant::now();
+        let sql = format!("PRAGMA wal_checkpoint({how})");
+        let result = self.connection.query_row(&sql, [], |row| row.get::<_, i64>(0));
+        match result {
+            Ok(_busy) => {
+                self.shared.log_pages.store(0, Ordering::Relaxed);
+                self.shared.meters.checkpoint_us.record_time(began.elapsed());
+            }
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
+                warn!(%error, "the disk is full; the log stays as it is");
+                self.shared.log_pages.store(0, Ordering::Relaxed);
+            }
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
+            Err(error) => {
+                error!(%error, "bringing the log into {} failed; stopping", self.database.display());
+                std::process::abort();
+            }
+        }
+    }
+}
+
+enum Carried {
+    Answer(Answer),
+    Close(Reply<()>),
+}
+
+type Failed = (Box<dyn FnOnce(StoreError)>, StoreError);
+
+fn fail_with<T: 'static>(reply: Reply<T>) -> Box<dyn FnOnce(StoreError)> {
+    Box::new(move |error| {
+        let _ = reply.send(Err(error));
+    })
+}
+
+fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
+    for request in requests {
+        match request {
+            Request::Commit { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Request::Claim { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Request::Due { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Request::Setting { reply, .. } | Request::Pause { reply, .. } | Request::Close { reply } => {
+                drop(reply.send(Err(error.clone())));
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn send(self) {
+        match self {
+            Answer::Commit(reply, verdicts) => drop(reply.send(Ok(verdicts))),
+            Answer::Claim(reply, jobs, _) => drop(reply.send(Ok(jobs))),
+            Answer::Due(reply, due) => drop(reply.send(Ok(due))),
+            Answer::Done(reply) => drop(reply.send(Ok(()))),
+        }
+    }
+
+    /// What a claim took from its limits goes back with it.
+    fn refuse(self, error: StoreError) {
+        match self {
+            Answer::Commit(reply, _) => drop(reply.send(Err(error))),
+            Answer::Claim(reply, jobs, ask) => {
+                if let Some(gate) = &ask.gate {
+                    for job in jobs.iter().filter(|job| !job.spec.limit_keys().is_empty()) {
+                        gate.give_back(&ask.tenant, job.spec.limit_keys(), job.progress.updated_at);
+                    }
+                }
+                drop(reply.send(Err(error)));
+            }
+            Answer::Due(reply, _) => drop(reply.send(Err(error))),
+            Answer::Done(reply) => drop(reply.send(Err(error))),
+        }
+    }
+}
