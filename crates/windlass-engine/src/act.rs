@@ -1,0 +1,98 @@
+//! What people and programs do to jobs from outside their runs.
+
+use crate::engine::Engine;
+use crate::error::{EngineError, VerbError};
+use crate::settle::Ask;
+use crate::verbs::Action;
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+use windlass_core::event::Patch;
+use windlass_core::{Event, Job, JobId, Tenant};
+
+/// Descendants that one recursive call reaches. A family larger than that is terminated in several calls.
+const DESCENDANTS_MAX: usize = 100_000;
+
+impl Engine {
+    /// The job as it is afterwards; `None`: it is gone.
+    pub async fn act(
+        &self,
+        tenant: &Tenant,
+        ids: Vec<JobId>,
+        action: Action,
+    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
+        self.inner.open()?;
+        self.check_count(ids.len())?;
+        let now = self.now();
+        let asked = ids.len();
+        let event = match action {
+            Action::Cancel { running, failed_too } => Event::Cancel { running, failed_too },
+            Action::Run { at, force } => Event::Run { at: at.from(now), force },
+            Action::Requeue { at, even_running } => Event::Requeue { at: at.from(now), even_running },
+            Action::Terminate { recursive: false } => Event::Terminate,
+            Action::Terminate { recursive: true } => return self.terminate_families(tenant, ids).await,
+            Action::Update(patch) => return self.update(tenant, ids, patch).await,
+            Action::Delete => Event::Delete,
+        };
+        let asks = ids.into_iter().map(|id| Ask { id, event: event.clone() }).collect();
+        self.afterwards(tenant, asks, asked).await
+    }
+
+    /// The first `asked` answers; the rest were ours to ask.
+    async fn afterwards(
+        &self,
+        tenant: &Tenant,
+        asks: Vec<Ask>,
+        asked: usize,
+    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
+        let answers = self.verb(tenant, asks).await?;
+        Ok(answers.into_iter().take(asked).map(|answer| answer.map(|moved| moved.after)).collect())
+    }
+
+    async fn update(
+        &self,
+        tenant: &Tenant,
+        ids: Vec<JobId>,
+        patch: Patch,
+    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
+        self.check_payloads(std::iter::once(patch.payload.as_ref()))?;
+        let jobs = self.get(tenant, ids.clone()).await?;
+        let ask = |(id, job): (JobId, &Option<Arc<Job>>)| {
+            let patch = match job {
+                Some(job) => self.inner.completed_patch(job, patch.clone()),
+                None => patch.clone(),
+            };
+            Ask { id, event: Event::Update(Box::new(patch)) }
+        };
+        let asked = ids.len();
+        let asks = ids.into_iter().zip(&jobs).map(ask).collect();
+        self.afterwards(tenant, asks, asked).await
+    }
+
+    /// The jobs themselves first, then all below them, each once.
+    async fn terminate_families(
+        &self,
+        tenant: &Tenant,
+        ids: Vec<JobId>,
+    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
+        let asked = ids.len();
+        let own = self.get(tenant, ids.clone()).await?;
+        let mut seen: FxHashSet<JobId> = ids.iter().copied().collect();
+        let mut unvisited: Vec<JobId> = own.iter().flatten().map(|job| job.id).collect();
+        let mut all = ids;
+        while let Some(parent) = unvisited.pop() {
+            for child in self.inner.store.children(parent).await? {
+                if all.len() < DESCENDANTS_MAX && seen.insert(child) {
+                    all.push(child);
+                    unvisited.push(child);
+                }
+            }
+        }
+        let asks: Vec<Ask> = all.into_iter().map(|id| Ask { id, event: Event::Terminate }).collect();
+        let mut answers = Vec::with_capacity(asked);
+        for chunk in asks.chunks(self.inner.options.batch_max.max(1)) {
+            let left = asked - answers.len();
+            answers.extend(self.afterwards(tenant, chunk.to_vec(), left).await?);
+        }
+        Ok(answers)
+    }
+}

@@ -1,0 +1,159 @@
+//! What follows a commit: tables are brought up to date, freed limits reopened, deadlines planned, and those who wait
+//! or watch are told.
+
+use crate::engine::Inner;
+use crate::feed::FeedKind;
+use crate::settle::Moved;
+use std::sync::Arc;
+use windlass_core::{Event, Job, JobState, Keep, KeepFor, Policy, StateName, apply};
+use windlass_store::Change;
+
+impl Inner {
+    /// For every job that was written, family included.
+    pub(crate) fn after_commit(&self, changes: &[Change]) {
+        let now = self.now();
+        let mut leases = self.leases();
+        for change in changes {
+            leases.changed(&change.before, change.after.as_ref());
+        }
+        drop(leases);
+        let moments = |job: &Arc<Job>| job.deadline().into_iter().chain(job.state().claimable_at());
+        let coming = changes.iter().filter_map(|change| change.after.as_ref()).flat_map(moments);
+        if let Some(next) = coming.filter(|moment| *moment > now).min() {
+            self.timers.plan(next);
+        }
+        for change in changes {
+            self.limits.moved(&*self.store, &change.before, change.after.as_deref());
+        }
+    }
+
+    /// For what was asked: counts it, tells the feed and those who wait for the job's end.
+    pub(crate) fn tell(&self, event: &Event, moved: &Moved) {
+        self.count(event, moved);
+        if !self.registry.is_empty() {
+            self.tell_watchers(event, moved);
+        }
+        if self.feed.has_listeners()
+            && let Some((kind, state)) = news(event, moved)
+        {
+            self.feed.tell(kind, &moved.before, state, self.now());
+        }
+    }
+
+    fn tell_watchers(&self, event: &Event, moved: &Moved) {
+        let id = moved.before.id;
+        let has_ended = moved.after.as_ref().is_none_or(|after| after.state().is_settled());
+        if !has_ended || !self.registry.is_watched(id) {
+            return;
+        }
+        let ending = match &moved.after {
+            Some(after) => Some(after.clone()),
+            None => self.last_version(event, &moved.before),
+        };
+        self.registry.settled(id, ending);
+    }
+
+    /// What a job that is dropped when it ends was at its end: the same event under a policy that keeps it.
+    fn last_version(&self, event: &Event, before: &Arc<Job>) -> Option<Arc<Job>> {
+        if before.state().is_settled() {
+            return Some(before.clone());
+        }
+        let mut kept = Job::clone(before);
+        let keep = Keep { completed: KeepFor::Ever, failed: KeepFor::Ever, cancelled: KeepFor::Ever };
+        Arc::make_mut(&mut kept.spec).policy =
+            Arc::new(Policy { keep, ..Policy::clone(&before.spec.policy) });
+        let mut last = apply(&kept, event.clone(), self.now()).ok()?.job?;
+        Arc::make_mut(&mut last.spec).policy = before.spec.policy.clone();
+        last.state().is_settled().then(|| Arc::new(last))
+    }
+
+    fn count(&self, event: &Event, moved: &Moved) {
+        let meters = &self.meters;
+        let counter = match event {
+            Event::Finish(_) => &meters.finished,
+            Event::Fail(_) => &meters.failed,
+            Event::Release { .. } => &meters.released,
+            Event::Lapse { .. } => &meters.lapsed,
+            Event::Cancel { .. } if !moved.after.as_ref().is_some_and(|after| was_running(after)) => {
+                &meters.cancelled
+            }
+            Event::Expire => &meters.expired,
+            Event::Claim(_)
+            | Event::Extend { .. }
+            | Event::Report { .. }
+            | Event::Suspend { .. }
+            | Event::Cancel { .. }
+            | Event::Run { .. }
+            | Event::Requeue { .. }
+            | Event::Terminate
+            | Event::Update(_)
+            | Event::ChildAdded
+            | Event::ChildSettled
+            | Event::ParentPaused
+            | Event::Delete => return,
+        };
+        counter.add(1);
+        if let (Event::Finish(_) | Event::Fail(_), JobState::Running(lease)) = (event, moved.before.state()) {
+            let ran_ms = self.now().since_ms(lease.granted_at).unsigned_abs();
+            meters.run_us.record(ran_ms.saturating_mul(1_000));
+        }
+    }
+}
+
+fn was_running(job: &Job) -> bool {
+    job.state().lease().is_some()
+}
+
+/// What the feed says, and the state afterwards; of a job that is gone, the one it ended in.
+fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
+    let after = moved.after.as_ref().map(|job| job.state().name());
+    let gone = |state: StateName| after.unwrap_or(state);
+    let kind = match event {
+        Event::Extend { .. } | Event::ChildAdded | Event::ChildSettled | Event::Claim(_) => return None,
+        Event::Report { .. } => FeedKind::Progress,
+        Event::Update(_) => FeedKind::Updated,
+        Event::Delete => return Some((FeedKind::Deleted, moved.before.state().name())),
+        Event::Expire => return Some((FeedKind::Expired, moved.before.state().name())),
+        Event::Run { .. } | Event::Requeue { .. } | Event::ParentPaused => FeedKind::Ready,
+        Event::Terminate => FeedKind::Terminating,
+        Event::Suspend { .. } => match after {
+            Some(StateName::Suspended) => FeedKind::Suspended,
+            _ => FeedKind::Ready,
+        },
+        Event::Cancel { .. } => match gone(StateName::Cancelled) {
+            StateName::Running => FeedKind::CancelAsked,
+            _ => FeedKind::Cancelled,
+        },
+        Event::Release { .. } => match gone(StateName::Cancelled) {
+            StateName::Ready => FeedKind::Released,
+            StateName::Failed => FeedKind::Failed,
+            _ => FeedKind::Cancelled,
+        },
+        Event::Finish(_) => match gone(StateName::Completed) {
+            StateName::Ready => FeedKind::Repeating,
+            StateName::Waiting => FeedKind::Waiting,
+            StateName::Terminated => FeedKind::Terminated,
+            StateName::Terminating => FeedKind::Terminating,
+            _ => FeedKind::Completed,
+        },
+        Event::Fail(_) => match gone(StateName::Failed) {
+            StateName::Ready => FeedKind::Retrying,
+            StateName::Cancelled => FeedKind::Cancelled,
+            StateName::Terminated => FeedKind::Terminated,
+            StateName::Terminating => FeedKind::Terminating,
+            _ => FeedKind::Failed,
+        },
+        Event::Lapse { .. } => match gone(StateName::Failed) {
+            StateName::Failed => FeedKind::Failed,
+            StateName::Cancelled => FeedKind::Cancelled,
+            _ => FeedKind::Lapsed,
+        },
+    };
+    let ended_in = match kind {
+        FeedKind::Completed => StateName::Completed,
+        FeedKind::Failed => StateName::Failed,
+        FeedKind::Cancelled => StateName::Cancelled,
+        _ => moved.before.state().name(),
+    };
+    Some((kind, gone(ended_in)))
+}

@@ -1,0 +1,107 @@
+//! Between the store, which says that jobs became ready, and the claims that wait for them.
+
+use crate::waiting::{Duty, LookAgain, Place, Waiting, Wanted};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use windlass_core::{Name, Queue, Tenant};
+use windlass_store::Listener;
+
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    waiting: Mutex<Waiting>,
+    /// As many as in the table; read without its lock, so that with nobody waiting a push pays one load.
+    count: AtomicUsize,
+}
+
+impl Bell {
+    /// `None` when too many wait already.
+    pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant, wanted: Wanted, max: usize) -> Option<Waiter> {
+        let mut table = self.table();
+        if table.len() >= max {
+            return None;
+        }
+        let place = table.enter(tenant, &wanted);
+        self.count.store(table.len(), Ordering::SeqCst);
+        drop(table);
+        Some(Waiter {
+            bell: self.clone(),
+            tenant: tenant.clone(),
+            wanted,
+            place,
+            ring: Arc::default(),
+            duty: Duty::new(),
+        })
+    }
+
+    /// `count` jobs of one address became ready.
+    pub(crate) fn announce(&self, tenant: &Tenant, queue: &Queue, name: &Name, count: usize) {
+        if self.waiters() > 0 {
+            self.table().announce(tenant, queue, name, count);
+        }
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.table().wake_all();
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener for Bell {
+    fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name) {
+        self.announce(tenant, queue, name, 1);
+    }
+}
+
+/// One waiting claim. Leaves the line when dropped, and then passes on what it was woken for.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    bell: Arc<Bell>,
+    tenant: Tenant,
+    wanted: Wanted,
+    place: Place,
+    ring: Arc<Notify>,
+    /// What the look at hand is for.
+    duty: Duty,
+}
+
+impl Waiter {
+    /// Call before each look into the store.
+    pub(crate) fn look(&mut self) {
+        let duty = self.bell.table().look(&self.tenant, &self.wanted, self.place);
+        self.duty.extend(duty);
+    }
+
+    /// The look left nothing for anyone. Answers whether to look again at once; otherwise `rung` tells when.
+    pub(crate) fn found_nothing(&mut self) -> LookAgain {
+        self.duty.clear();
+        self.bell.table().found_nothing(&self.tenant, &self.wanted, self.place, &self.ring)
+    }
+
+    /// The look found less than it might have taken: what it was for is done.
+    pub(crate) fn emptied(&mut self) {
+        self.duty.clear();
+    }
+
+    pub(crate) async fn rung(&self) {
+        self.ring.notified().await;
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let mut table = self.bell.table();
+        let left = table.leave(&self.tenant, &self.wanted, self.place);
+        self.bell.count.store(table.len(), Ordering::SeqCst);
+        for address in self.duty.iter().chain(&left) {
+            table.announce(&self.tenant, &address.queue, &address.name, 1);
+        }
+    }
+}

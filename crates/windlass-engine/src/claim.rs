@@ -1,0 +1,159 @@
+//! Handing jobs to workers.
+
+use crate::bell::Waiter;
+use crate::engine::{Engine, Inner};
+use crate::error::EngineError;
+use crate::feed::FeedKind;
+use crate::settle::Ask;
+use crate::verbs::Claim;
+use crate::waiting::{LookAgain, Wanted};
+use std::sync::Arc;
+use windlass_core::{Event, Holder, Job, StateName};
+use windlass_store::ClaimAsk;
+
+/// Jobs on their way to a worker. Until `accept` says that they arrive, dropping it gives them back at once.
+#[must_use = "jobs that are not accepted are given back"]
+pub struct Delivery {
+    pub jobs: Vec<Arc<Job>>,
+    engine: Option<Arc<Inner>>,
+}
+
+impl Delivery {
+    fn empty() -> Delivery {
+        Delivery { jobs: Vec::new(), engine: None }
+    }
+
+    pub fn accept(mut self) -> Vec<Arc<Job>> {
+        std::mem::take(&mut self.jobs)
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.take()
+            && !self.jobs.is_empty()
+        {
+            let jobs = std::mem::take(&mut self.jobs);
+            let running = engine.runtime.clone();
+            running.spawn(async move { give_back(&engine, jobs).await });
+        }
+    }
+}
+
+impl std::fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivery").field("jobs", &self.jobs).finish_non_exhaustive()
+    }
+}
+
+/// As if nobody had asked: the attempt does not count.
+async fn give_back(engine: &Inner, jobs: Vec<Arc<Job>>) {
+    let now = engine.now();
+    let ask = |job: &Arc<Job>| {
+        let token = job.state().lease()?.token;
+        let event =
+            Event::Release { by: Holder::Token(token), run_at: job.progress.due_at.min(now), counts: false };
+        Some(Ask { id: job.id, event })
+    };
+    let asks: Vec<Ask> = jobs.iter().filter_map(ask).collect();
+    let count = asks.len();
+    if let Err(error) = engine.change(None, asks, jobs).await {
+        // Their leases end some time; nothing is lost, only late.
+        tracing::warn!(%error, "{count} undelivered jobs could not be given back");
+    }
+}
+
+impl Engine {
+    /// Hands out up to `claim.limit` jobs, best first; with nothing there, waits up to `claim.wait_ms`.
+    pub async fn claim(&self, claim: Claim) -> Result<Delivery, EngineError> {
+        self.inner.open()?;
+        if claim.limit == 0 {
+            return Ok(Delivery::empty());
+        }
+        let claim = Arc::new(Claim { limit: claim.limit.min(self.inner.options.batch_max), ..claim });
+        if claim.wait_ms == 0 {
+            return self.look(&claim).await;
+        }
+        // In line before looking: what becomes ready after the look finds us there.
+        let wanted = Wanted {
+            queues: claim.queues.clone(),
+            names: claim.names.clone(),
+            priority: claim.priority,
+            limit: claim.limit,
+        };
+        let waiter = self.inner.bell.enter(&claim.tenant, wanted, self.inner.options.waiters_max);
+        self.wait_in_line(waiter.ok_or(EngineError::TooManyWaiters)?, &claim).await
+    }
+
+    async fn wait_in_line(&self, mut waiter: Waiter, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
+        let mut patience = self.inner.clock.sleep_ms(claim.wait_ms);
+        let mut is_last_look = false;
+        loop {
+            waiter.look();
+            let delivery = match self.look(claim).await {
+                Err(EngineError::ShuttingDown) => return Ok(Delivery::empty()),
+                answer => answer?,
+            };
+            if !delivery.jobs.is_empty() {
+                if delivery.jobs.len() < claim.limit {
+                    waiter.emptied();
+                }
+                return Ok(delivery);
+            }
+            if waiter.found_nothing() == LookAgain::Yes && !is_last_look {
+                continue;
+            }
+            if is_last_look {
+                return Ok(delivery);
+            }
+            tokio::select! {
+                () = waiter.rung() => {}
+                () = &mut patience => is_last_look = true,
+            }
+        }
+    }
+
+    /// One look into the store. It runs on even if the caller is gone, so that what it finds is given back.
+    async fn look(&self, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
+        let visit = self.inner.enter()?;
+        let claim = claim.clone();
+        self.inner.unstoppable(async move { visit.take(&claim).await }).await
+    }
+}
+
+impl Inner {
+    async fn take(self: &Arc<Self>, claim: &Claim) -> Result<Delivery, EngineError> {
+        let now = self.now();
+        let ask = ClaimAsk {
+            tenant: claim.tenant.clone(),
+            queues: claim.queues.clone(),
+            names: claim.names.clone(),
+            priority: claim.priority,
+            limit: claim.limit,
+            worker: claim.worker.clone(),
+            lease_ms: claim.lease_ms,
+            seed: self.dice.roll(),
+            gate: self.limits.gate(&claim.tenant),
+        };
+        let jobs = self.store.claim(ask, now).await?;
+        let delivery = Delivery { jobs, engine: Some(self.clone()) };
+        self.handed_out(&delivery.jobs);
+        Ok(delivery)
+    }
+
+    fn handed_out(&self, jobs: &[Arc<Job>]) {
+        let mut leases = self.leases();
+        jobs.iter().for_each(|job| leases.granted(job));
+        drop(leases);
+        if let Some(until) = jobs.iter().filter_map(|job| job.deadline()).min() {
+            self.timers.plan(until);
+        }
+        self.meters.claimed.add(jobs.len());
+        for job in jobs {
+            let Some(lease) = job.state().lease() else { continue };
+            let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
+            self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));
+            self.feed.tell(FeedKind::Claimed, job, StateName::Running, lease.granted_at);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What a change means for the family: parent and children move in the same step as the job itself.
+
+use crate::plan::{Moves, Plan};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use windlass_core::event::Patch;
+use windlass_core::family::FamilyRule;
+use windlass_core::transition::{ChildrenEffect, ParentEffect};
+use windlass_core::{Effects, Event, Job, JobId, JobState, Transition, apply};
+
+/// Settled children forgotten in one step. The rest follows in steps of its own: nobody waits for that.
+pub(crate) const FORGET_PER_STEP_MAX: usize = 1_000;
+
+/// Follows the effects of one transition until there are no more. `None`: something has to be loaded first, and the
+/// plan knows what.
+pub(crate) fn follow(plan: &mut Plan<'_>, before: &Arc<Job>, transition: Transition) -> Option<Moves> {
+    let Transition { job, effects } = transition;
+    let after = job.map(Arc::new);
+    let mut family =
+        Cascade { moves: SmallVec::new(), at: FxHashMap::default(), work: VecDeque::new(), is_whole: true };
+    family.moves.push((before.id, after));
+    if effects == Effects::default() {
+        return Some(family.moves);
+    }
+    family.at.insert(before.id, 0);
+    family.react(plan, before, effects);
+    while let Some((id, event)) = family.work.pop_front() {
+        family.happen(plan, id, event);
+    }
+    family.is_whole.then_some(family.moves)
+}
+
+struct Cascade {
+    moves: Moves,
+    /// Where in `moves` a job is.
+    at: FxHashMap<JobId, usize>,
+    work: VecDeque<(JobId, Event)>,
+    is_whole: bool,
+}
+
+impl Cascade {
+    fn happen(&mut self, plan: &mut Plan<'_>, id: JobId, event: Event) {
+        let Some(job) = self.current(plan, id) else { return };
+        // A refusal is fine: the parent is busy, has ended or is gone, and there is nothing to tell it.
+        let Ok(transition) = apply(&job, event, plan.now) else { return };
+        let after = transition.job.map(Arc::new);
+        match self.at.get(&id) {
+            Some(&index) => self.moves[index].1 = after,
+            None => {
+                self.at.insert(id, self.moves.len());
+                self.moves.push((id, after));
+            }
+        }
+        self.react(plan, &job, transition.effects);
+    }
+
+    fn current(&mut self, plan: &mut Plan<'_>, id: JobId) -> Option<Arc<Job>> {
+        if let Some(&index) = self.at.get(&id) {
+            return self.moves[index].1.clone();
+        }
+        if !plan.view.knows(id) {
+            plan.missing.jobs.insert(id);
+            self.is_whole = false;
+        }
+        plan.view.get(id).cloned()
+    }
+
+    fn react(&mut self, plan: &mut Plan<'_>, before: &Arc<Job>, effects: Effects) {
+        match effects.parent {
+            Some(ParentEffect::Settled(parent)) => self.work.push_back((parent, Event::ChildSettled)),
+            Some(ParentEffect::Reopened(parent)) => self.work.push_back((parent, Event::ChildAdded)),
+            Some(ParentEffect::Run(parent)) => {
+                self.work.push_back((parent, Event::Run { at: plan.now, force: false }));
+            }
+            None => {}
+        }
+        if let Some(effect) = effects.children
+            && !never_had_children(before)
+        {
+            self.tell_children(plan, before.id, effect);
+        }
+    }
+
+    fn tell_children(&mut self, plan: &mut Plan<'_>, parent: JobId, effect: ChildrenEffect) {
+        let Some(children) = plan.view.children(parent).map(<[JobId]>::to_vec) else {
+            plan.missing.children_of.insert(parent);
+            self.is_whole = false;
+            return;
+        };
+        let mut forgotten = 0;
+        for id in children {
+            let Some(child) = self.current(plan, id) else { continue };
+            match effect {
+                ChildrenEffect::Release if is_held_by_parent(&child) => {
+                    self.work.push_back((id, Event::ParentPaused));
+                }
+                ChildrenEffect::ForgetSettled if is_done_for_parent(&child) => {
+                    forgotten += 1;
+                    if forgotten <= FORGET_PER_STEP_MAX {
+                        self.work.push_back((id, Event::Delete));
+                    } else {
+                        plan.forget_later.push(id);
+                    }
+                }
+                ChildrenEffect::Orphan => {
+                    if is_held_by_parent(&child) {
+                        self.work.push_back((id, Event::ParentPaused));
+                    }
+                    self.work.push_back((id, Event::Update(Box::new(without_parent(&child)))));
+                }
+                ChildrenEffect::Release | ChildrenEffect::ForgetSettled => {}
+            }
+        }
+    }
+}
+
+/// Being given a child makes a new version of the parent, so these cannot have any. Spares most jobs the question.
+fn never_had_children(job: &Job) -> bool {
+    job.version == 1 || (job.version == 2 && job.state().lease().is_some())
+}
+
+/// Waits for its parent's run to end, and for no children of its own.
+fn is_held_by_parent(child: &Job) -> bool {
+    matches!(child.state(), JobState::Waiting)
+        && child.progress.pending_children == 0
+        && child.spec.family().is_some_and(|family| family.parent_waits())
+}
+
+/// Settled, and its parent has been told so.
+fn is_done_for_parent(child: &Job) -> bool {
+    let Some(family) = child.spec.family() else { return false };
+    match (family.rule, child.state()) {
+        (FamilyRule::ParentRunsAfter, _) => false,
+        (FamilyRule::ParentWaits { failure_settles }, JobState::Failed { .. }) => failure_settles,
+        (FamilyRule::ParentWaits { .. }, state) => state.is_settled(),
+    }
+}
+
+fn without_parent(child: &Job) -> Patch {
+    let mut extras = child.spec.extras.clone().unwrap_or_default();
+    extras.family = None;
+    Patch { extras: Some(extras), ..Patch::default() }
+}

@@ -1,0 +1,273 @@
+//! [`Engine`]: the one door to the jobs. What is not here cannot be done to a job.
+//!
+//! The longer verbs have files of their own: `push.rs`, `claim.rs`, `settle.rs` (settle, extend, report), `act.rs`,
+//! `limits.rs`.
+
+use crate::bell::Bell;
+use crate::clock::Clock;
+use crate::dice::Dice;
+use crate::door::{Door, Visit};
+use crate::error::EngineError;
+use crate::feed::{Feed, FeedEvent};
+use crate::lanes::Lanes;
+use crate::leases::Leases;
+use crate::limits::LimitTables;
+use crate::meters::Meters;
+use crate::registry::Registry;
+use crate::scheduler;
+use crate::timers::Timers;
+use crate::verbs::{Options, Waited};
+use std::future::Future;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::broadcast;
+use windlass_core::{Job, JobId, Payload, Queue, Tenant, Timestamp};
+use windlass_store::{Filter, Page, QueueCounts, Store, StoreError};
+
+/// How long verbs on their way may take to end before the store is closed under them.
+const FAREWELL_MS: u64 = 10_000;
+
+/// A cheap handle; clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) dice: Arc<dyn Dice>,
+    pub(crate) options: Options,
+    pub(crate) runtime: Handle,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) timers: Arc<Timers>,
+    pub(crate) limits: Arc<LimitTables>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) lanes: Lanes,
+    pub(crate) feed: Feed,
+    pub(crate) meters: Meters,
+    pub(crate) door: Door,
+    leases: Mutex<Leases>,
+    /// The latest moment that was seen: a clock that is set back must not make time run twice.
+    latest: AtomicI64,
+}
+
+impl Engine {
+    pub async fn start(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        dice: Arc<dyn Dice>,
+        options: Options,
+    ) -> Result<Engine, EngineError> {
+        let timers = Arc::new(Timers::new());
+        let limits = LimitTables::load(&*store, timers.clone(), clock.now()).await?;
+        let inner = Arc::new(Inner {
+            clock,
+            dice,
+            options,
+            runtime: Handle::current(),
+            bell: Arc::default(),
+            timers,
+            limits: Arc::new(limits),
+            registry: Arc::default(),
+            lanes: Lanes::new(),
+            feed: Feed::new(),
+            meters: Meters::default(),
+            door: Door::default(),
+            leases: Mutex::default(),
+            latest: AtomicI64::new(i64::MIN),
+            store,
+        });
+        inner.store.listen(inner.bell.clone());
+        tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
+        Ok(Engine { inner })
+    }
+
+    /// Never goes back while the server runs.
+    pub fn now(&self) -> Timestamp {
+        self.inner.now()
+    }
+
+    /// `None` where there is no such job, or it is another tenant's.
+    pub async fn get(&self, tenant: &Tenant, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>, EngineError> {
+        self.inner.open()?;
+        self.check_count(ids.len())?;
+        let jobs = self.inner.store.load(ids).await?;
+        Ok(jobs.into_iter().map(|job| job.filter(|job| job.spec.tenant == *tenant)).collect())
+    }
+
+    pub async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>, EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.store.find_alias(tenant, alias).await?)
+    }
+
+    /// In the order of their ids.
+    pub async fn children(&self, tenant: &Tenant, parent: JobId) -> Result<Vec<Arc<Job>>, EngineError> {
+        self.inner.open()?;
+        let ids = self.inner.store.children(parent).await?;
+        let jobs = self.inner.store.load(ids).await?;
+        Ok(jobs.into_iter().flatten().filter(|job| job.spec.tenant == *tenant).collect())
+    }
+
+    /// Waits for the end of a job. What it was when it ended is given even if its keep policy drops it at once.
+    pub async fn wait_settled(
+        &self,
+        tenant: &Tenant,
+        id: JobId,
+        wait_ms: u64,
+    ) -> Result<Waited, EngineError> {
+        // In the register before looking: what settles after the look finds us there.
+        let mut watcher = self.inner.registry.watch(id);
+        let Some(job) = self.get(tenant, vec![id]).await?.pop().flatten() else { return Ok(Waited::Unknown) };
+        if job.state().is_settled() {
+            return Ok(Waited::Settled(job));
+        }
+        tokio::select! {
+            biased;
+            ending = watcher.ended() => Ok(ending.map_or(Waited::Unknown, Waited::Settled)),
+            () = self.inner.clock.sleep_ms(wait_ms) => {
+                let job = self.get(tenant, vec![id]).await?.pop().flatten();
+                Ok(match job {
+                    Some(job) if job.state().is_settled() => Waited::Settled(job),
+                    Some(job) => Waited::NotYet(job),
+                    None => Waited::Unknown,
+                })
+            }
+            () = self.inner.door.closed() => Err(EngineError::ShuttingDown),
+        }
+    }
+
+    /// `filter.tenant` is the caller's to fill in: `None` shows all tenants.
+    pub async fn list(&self, filter: Filter) -> Result<Page, EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.store.list(filter).await?)
+    }
+
+    /// By queue and state; `None`: of all tenants.
+    pub async fn counts(&self, tenant: Option<&Tenant>) -> Result<Vec<QueueCounts>, EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.store.counts(tenant, self.now()).await?)
+    }
+
+    /// No job of a paused queue is handed out; what runs goes on.
+    pub async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), EngineError> {
+        let visit = self.inner.enter()?;
+        Ok(visit.store.set_paused(tenant, queue, paused).await?)
+    }
+
+    /// What happens from here on, of all tenants.
+    pub fn events(&self) -> broadcast::Receiver<Arc<FeedEvent>> {
+        self.inner.feed.listen()
+    }
+
+    pub fn meters(&self) -> &Meters {
+        &self.inner.meters
+    }
+
+    /// Claims that wait now.
+    pub fn waiters(&self) -> usize {
+        self.inner.bell.waiters()
+    }
+
+    /// Running jobs that were claimed through this server.
+    pub fn leases_held(&self) -> usize {
+        self.inner.leases().len()
+    }
+
+    pub fn store_meters(&self) -> Arc<windlass_store::meters::Meters> {
+        self.inner.store.meters()
+    }
+
+    pub async fn health(&self) -> Result<(), EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.store.health().await?)
+    }
+
+    /// A consistent copy of the store while serving.
+    pub async fn backup(
+        &self,
+        to: &Path,
+        progress: Arc<dyn Fn(u64, u64) + Send + Sync>,
+    ) -> Result<(), EngineError> {
+        let visit = self.inner.enter()?;
+        Ok(visit.store.backup(to, progress).await?)
+    }
+
+    /// Waiting claims come back empty, new calls are refused, what is on its way ends, the store is closed.
+    pub async fn shutdown(&self) {
+        let inner = &self.inner;
+        if !inner.door.close() {
+            return;
+        }
+        inner.bell.wake_all();
+        inner.timers.close();
+        tokio::select! {
+            () = inner.door.emptied() => {}
+            () = inner.clock.sleep_ms(FAREWELL_MS) => tracing::warn!("closing the store while calls are on their way"),
+        }
+        if let Err(error) = inner.store.close().await {
+            tracing::error!(%error, "closing the store");
+        }
+    }
+
+    pub(crate) fn check_count(&self, count: usize) -> Result<(), EngineError> {
+        let max = self.inner.options.batch_max;
+        if count > max { Err(EngineError::TooMany { count, max }) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_payloads<'a>(
+        &self,
+        payloads: impl Iterator<Item = Option<&'a Payload>>,
+    ) -> Result<(), EngineError> {
+        let max = self.inner.options.payload_bytes_max;
+        match payloads.flatten().map(|payload| payload.bytes.len()).find(|bytes| *bytes > max) {
+            Some(bytes) => Err(EngineError::TooLarge { bytes, max }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> Timestamp {
+        let seen = self.clock.now().as_millis();
+        let latest = self.latest.load(Ordering::Relaxed);
+        if seen <= latest {
+            return Timestamp::from_millis(latest);
+        }
+        Timestamp::from_millis(self.latest.fetch_max(seen, Ordering::Relaxed).max(seen))
+    }
+
+    pub(crate) fn open(&self) -> Result<(), EngineError> {
+        if self.door.is_closing() { Err(EngineError::ShuttingDown) } else { Ok(()) }
+    }
+
+    /// In first, then a look at the sign: whoever closes the door waits for those inside.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<Visit, EngineError> {
+        let visit = Visit::new(self);
+        self.open()?;
+        Ok(visit)
+    }
+
+    pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs to its end even if the caller stops waiting: half of a verb is worse than one nobody hears the answer of.
+    pub(crate) async fn unstoppable<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        match self.runtime.spawn(work).await {
+            Ok(answer) => answer,
+            Err(error) => Err(StoreError::Unknown(format!("the call broke off: {error}")).into()),
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.timers.close();
+    }
+}

@@ -1,0 +1,93 @@
+//! Two kinds of "no": a verb that may not happen to this job, and trouble with the whole call.
+
+use windlass_core::{JobId, Refused, StateName};
+use windlass_store::StoreError;
+
+/// Trouble: the call as a whole has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the payload is {bytes} bytes long; at most {max} are allowed")]
+    TooLarge { bytes: usize, max: usize },
+    #[error("{count} entries in one call; at most {max} are allowed, send several calls")]
+    TooMany { count: usize, max: usize },
+    #[error("too many claims are waiting; ask again without waiting, or later")]
+    TooManyWaiters,
+    #[error("the server is shutting down; try again in a moment")]
+    ShuttingDown,
+}
+
+impl EngineError {
+    /// Stable word for programs; part of the native API.
+    pub fn code(&self) -> &'static str {
+        match self {
+            EngineError::Store(StoreError::Full(_)) => "store_full",
+            EngineError::Store(StoreError::Unavailable(_)) => "store_unavailable",
+            EngineError::Store(StoreError::Unknown(_)) => "outcome_unknown",
+            EngineError::Store(StoreError::Corrupt(_)) => "store_damaged",
+            EngineError::Store(StoreError::Open(_)) => "store_not_open",
+            EngineError::Store(StoreError::Closed) | EngineError::ShuttingDown => "shutting_down",
+            EngineError::Store(StoreError::Unsupported(_)) => "unsupported",
+            EngineError::TooLarge { .. } => "payload_too_large",
+            EngineError::TooMany { .. } => "batch_too_large",
+            EngineError::TooManyWaiters => "too_many_waiters",
+        }
+    }
+
+    /// Whether the same call may succeed later, unchanged.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            EngineError::Store(StoreError::Full(_) | StoreError::Unavailable(_) | StoreError::Closed)
+            | EngineError::TooManyWaiters
+            | EngineError::ShuttingDown => true,
+            EngineError::Store(
+                StoreError::Unknown(_)
+                | StoreError::Corrupt(_)
+                | StoreError::Open(_)
+                | StoreError::Unsupported(_),
+            )
+            | EngineError::TooLarge { .. }
+            | EngineError::TooMany { .. } => false,
+        }
+    }
+}
+
+/// One entry of a batch got no: an answer, not trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerbError {
+    #[error("there is no such job")]
+    NotFound,
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+impl VerbError {
+    pub fn code(self) -> &'static str {
+        match self {
+            VerbError::NotFound => "not_found",
+            VerbError::Refused(refused) => refused.code(),
+        }
+    }
+}
+
+/// Why a push made no job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PushRefused {
+    #[error("job {0} holds this unique key")]
+    Duplicate(JobId),
+    #[error("there is no job {0} to be the parent")]
+    NoParent(JobId),
+    #[error("the parent is {0}; only a running or waiting job can be given children to wait for")]
+    ParentNotActive(StateName),
+}
+
+impl PushRefused {
+    pub fn code(self) -> &'static str {
+        match self {
+            PushRefused::Duplicate(_) => "duplicate",
+            PushRefused::NoParent(_) => "no_parent",
+            PushRefused::ParentNotActive(_) => "parent_not_active",
+        }
+    }
+}

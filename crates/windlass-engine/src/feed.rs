@@ -1,0 +1,127 @@
+//! What happens to jobs, told to whoever listens. Costs one load when nobody does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::broadcast;
+use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
+
+/// Events kept for a listener that is slow; one that falls further behind is told how many it missed.
+const FEED_KEPT: usize = 4_096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedKind {
+    Pushed,
+    Claimed,
+    Completed,
+    Failed,
+    /// A run failed; another one is planned.
+    Retrying,
+    /// A run ended well and the next turn of the repeating job is planned.
+    Repeating,
+    Released,
+    Suspended,
+    /// Waits for its children.
+    Waiting,
+    /// The lease ended; it will run again.
+    Lapsed,
+    CancelAsked,
+    Cancelled,
+    Terminating,
+    Terminated,
+    /// It can run (again): started by hand, or its family let it go.
+    Ready,
+    Progress,
+    Updated,
+    Deleted,
+    Expired,
+}
+
+impl FeedKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            FeedKind::Pushed => "pushed",
+            FeedKind::Claimed => "claimed",
+            FeedKind::Completed => "completed",
+            FeedKind::Failed => "failed",
+            FeedKind::Retrying => "retrying",
+            FeedKind::Repeating => "repeating",
+            FeedKind::Released => "released",
+            FeedKind::Suspended => "suspended",
+            FeedKind::Waiting => "waiting",
+            FeedKind::Lapsed => "lapsed",
+            FeedKind::CancelAsked => "cancel_asked",
+            FeedKind::Cancelled => "cancelled",
+            FeedKind::Terminating => "terminating",
+            FeedKind::Terminated => "terminated",
+            FeedKind::Ready => "ready",
+            FeedKind::Progress => "progress",
+            FeedKind::Updated => "updated",
+            FeedKind::Deleted => "deleted",
+            FeedKind::Expired => "expired",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedEvent {
+    /// 1, 2, 3, … while the server runs and someone listens.
+    pub seq: u64,
+    pub at: Timestamp,
+    pub kind: FeedKind,
+    pub id: JobId,
+    pub tenant: Tenant,
+    pub queue: Queue,
+    pub name: Name,
+    /// Afterwards; of a job that is gone, what it was last.
+    pub state: StateName,
+}
+
+#[derive(Debug)]
+pub(crate) struct Feed {
+    sender: broadcast::Sender<Arc<FeedEvent>>,
+    seq: AtomicU64,
+}
+
+impl Feed {
+    pub(crate) fn new() -> Feed {
+        Feed { sender: broadcast::Sender::new(FEED_KEPT), seq: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn listen(&self) -> broadcast::Receiver<Arc<FeedEvent>> {
+        self.sender.subscribe()
+    }
+
+    pub(crate) fn has_listeners(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
+    pub(crate) fn tell(&self, kind: FeedKind, job: &Job, state: StateName, at: Timestamp) {
+        let spec = &job.spec;
+        self.tell_of(kind, job.id, (&spec.tenant, &spec.queue, &spec.name), state, at);
+    }
+
+    pub(crate) fn tell_of(
+        &self,
+        kind: FeedKind,
+        id: JobId,
+        (tenant, queue, name): (&Tenant, &Queue, &Name),
+        state: StateName,
+        at: Timestamp,
+    ) {
+        if !self.has_listeners() {
+            return;
+        }
+        let event = FeedEvent {
+            seq: self.seq.fetch_add(1, Ordering::Relaxed) + 1,
+            at,
+            kind,
+            id,
+            tenant: tenant.clone(),
+            queue: queue.clone(),
+            name: name.clone(),
+            state,
+        };
+        // Fails only when the last listener has just left.
+        let _ = self.sender.send(Arc::new(event));
+    }
+}

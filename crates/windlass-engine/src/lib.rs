@@ -1,0 +1,56 @@
+//! Leases, timers, waiting claims, limits: the one door to the jobs.
+//!
+//! A verb goes **decision → commit → wake**. [`Engine`] is the only way to change a job, and within it `settle.rs` is
+//! the only loop that does: it knows the job (from the lease table or the store), applies the rules of
+//! `windlass-core`, and writes the result guarded by the job's version. The scheduler is one more caller of that loop.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `engine.rs` | [`Engine`]: the handle; reading, waiting for an end, starting and stopping |
+//! | `verbs.rs` | what can be asked, and the answers |
+//! | `push.rs`, `claim.rs`, `settle.rs`, `act.rs`, `limits.rs` | the verbs that change something |
+//! | `plan.rs`, `effects.rs` | one round of `settle.rs`: what moves together; what it means for the family |
+//! | `aftermath.rs` | what follows a commit |
+//! | `waiting.rs`, `leases.rs`, `timers.rs`, `registry.rs` | plain tables: waiting claims, held jobs, the next deadline, who waits for an end |
+//! | `bell.rs` | between the store's "became ready" and the waiting claims |
+//! | `scheduler.rs` | sleeps until something is due, then handles it |
+//! | `feed.rs`, `meters.rs` | what is told and counted |
+//! | `lanes.rs`, `door.rs` | families one after another; who is inside while the server stops |
+//! | `clock.rs`, `dice.rs` | the only places that read time and chance |
+
+mod act;
+mod aftermath;
+mod bell;
+mod claim;
+pub mod clock;
+pub mod dice;
+mod door;
+mod effects;
+mod engine;
+pub mod error;
+pub mod feed;
+mod lanes;
+mod leases;
+mod limits;
+pub mod meters;
+mod plan;
+mod push;
+mod registry;
+mod scheduler;
+mod settle;
+mod timers;
+pub mod verbs;
+mod waiting;
+
+pub use claim::Delivery;
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use dice::{Dice, FixedDice, SystemDice};
+pub use engine::Engine;
+pub use error::{EngineError, PushRefused, VerbError};
+pub use feed::{FeedEvent, FeedKind};
+pub use meters::Meters;
+pub use scheduler::Stepped;
+pub use verbs::{
+    Action, Claim, Extend, Extended, How, LimitView, Options, Push, Pushed, Report, RunAt, Settle, Settled,
+    Waited, Wish,
+};

@@ -1,0 +1,346 @@
+//! Limits of each tenant: what a job has to pass before it may start, and what it frees when its run has ended.
+//!
+//! A job carries the keys of its limits with it (`extras.limit_keys`), worked out when it is made and anew when limits
+//! change. So a claim never looks at a payload, and a job held back is not looked at again before its key opens.
+
+use crate::engine::{Engine, Inner};
+use crate::error::EngineError;
+use crate::settle::Ask;
+use crate::timers::Timers;
+use crate::verbs::LimitView;
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass_core::event::Patch;
+use windlass_core::limits::{Limit, Limits, Subject};
+use windlass_core::{Event, Format, Job, JobId, JobSpec, Payload, StateName, Tenant, Timestamp};
+use windlass_store::{Filter, Gate, Held, Store, StoreError};
+
+/// Where limits are kept among the store's settings: `limit/{tenant}/{id}`.
+const PREFIX: &str = "limit/";
+/// Jobs looked at between two breaths when limits change.
+const RELIMIT_PAGE: usize = 1_000;
+/// What ends the limit's id in a key and begins the group.
+const KEY_SEPARATOR: char = '\u{1f}';
+
+pub(crate) struct LimitTables {
+    tenants: Mutex<FxHashMap<Tenant, Table>>,
+    /// Tenants that have limits; read without the lock, so that without limits nobody pays for them.
+    count: AtomicUsize,
+    /// Grows with every change: who worked out keys before has to do so again.
+    epoch: AtomicU64,
+    timers: Arc<Timers>,
+}
+
+#[derive(Default)]
+struct Table {
+    limits: Limits,
+    /// Jobs that run under each limit, whatever their group.
+    running: FxHashMap<Box<str>, u64>,
+}
+
+impl Table {
+    fn count(&mut self, keys: &[Arc<str>], change: i64) {
+        for key in keys {
+            let id = limit_of(key);
+            if self.limits.get(id).is_some() {
+                let running = self.running.entry(id.into()).or_default();
+                *running = running.saturating_add_signed(change);
+            }
+        }
+    }
+}
+
+fn limit_of(key: &str) -> &str {
+    key.split(KEY_SEPARATOR).next().unwrap_or(key)
+}
+
+impl LimitTables {
+    /// Reads the limits and charges them with what runs. Their buckets start empty: what was started just before a
+    /// restart still counts.
+    pub(crate) async fn load(
+        store: &dyn Store,
+        timers: Arc<Timers>,
+        now: Timestamp,
+    ) -> Result<LimitTables, EngineError> {
+        let mut tenants: FxHashMap<Tenant, Table> = FxHashMap::default();
+        for (key, value) in store.settings(PREFIX).await? {
+            let damaged =
+                |why: String| StoreError::Corrupt(format!("the setting {key:?} is no limit: {why}"));
+            let (tenant, _) = key[PREFIX.len()..].split_once('/').unwrap_or_default();
+            let tenant = Tenant::new(tenant).map_err(|error| damaged(error.to_string()))?;
+            let limit: Limit = serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;
+            let table = tenants.entry(tenant).or_default();
+            table.limits.load(limit, now).map_err(|error| damaged(error.to_string()))?;
+        }
+        for (tenant, table) in &mut tenants {
+            let mut filter = Filter {
+                tenant: Some(tenant.clone()),
+                states: vec![StateName::Running],
+                limit: RELIMIT_PAGE,
+                ..Filter::default()
+            };
+            loop {
+                let page = store.list(filter.clone()).await?;
+                for job in page.jobs {
+                    table.limits.charge_running(job.spec.limit_keys());
+                    table.count(job.spec.limit_keys(), 1);
+                }
+                filter.before = page.next;
+                if filter.before.is_none() {
+                    break;
+                }
+            }
+        }
+        let count = AtomicUsize::new(tenants.len());
+        Ok(LimitTables { tenants: Mutex::new(tenants), count, epoch: AtomicU64::new(0), timers })
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn has_any(&self, tenant: &Tenant) -> bool {
+        self.count.load(Ordering::SeqCst) > 0 && self.tables().contains_key(tenant)
+    }
+
+    /// `None`: the tenant has no limits, and its jobs need not be asked.
+    pub(crate) fn gate(self: &Arc<Self>, tenant: &Tenant) -> Option<Arc<dyn Gate>> {
+        self.has_any(tenant).then(|| self.clone() as Arc<dyn Gate>)
+    }
+
+    /// The keys of the limits that are about this job. The payload is decoded only if one of them looks at it.
+    pub(crate) fn keys(&self, spec: &JobSpec) -> Vec<Arc<str>> {
+        if !self.has_any(&spec.tenant) {
+            return Vec::new();
+        }
+        let unseen = serde_json::Value::Null;
+        let mut subject =
+            Subject { queue: &spec.queue, name: &spec.name, priority: spec.priority, args: &unseen };
+        let needs_args = match self.tables().get(&spec.tenant) {
+            Some(table) => table.limits.needs_args(&subject),
+            None => return Vec::new(),
+        };
+        // Decoded without the lock: payloads may be large.
+        let args = if needs_args { decoded(&spec.payload) } else { serde_json::Value::Null };
+        subject.args = &args;
+        self.tables().get(&spec.tenant).map_or(Vec::new(), |table| table.limits.keys_for(&subject))
+    }
+
+    /// A job was written: what it does not hold any more is freed, what it holds besides is charged.
+    pub(crate) fn moved(&self, store: &dyn Store, before: &Job, after: Option<&Job>) {
+        let held = held_keys(Some(before));
+        let holds = held_keys(after);
+        if held == holds || self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let freed: Vec<Arc<str>> = held.iter().filter(|key| !holds.contains(key)).cloned().collect();
+        let gained: Vec<Arc<str>> = holds.iter().filter(|key| !held.contains(key)).cloned().collect();
+        if let Some(table) = self.tables().get_mut(&before.spec.tenant) {
+            table.limits.end(&freed);
+            table.count(&freed, -1);
+            table.limits.charge_running(&gained);
+            table.count(&gained, 1);
+        }
+        freed.iter().for_each(|key| store.reopen(key));
+    }
+
+    fn set(&self, tenant: &Tenant, limit: Limit, now: Timestamp) -> Result<(), EngineError> {
+        let mut tables = self.tables();
+        let table = tables.entry(tenant.clone()).or_default();
+        let max = windlass_core::limits::LIMITS_MAX;
+        let set = table.limits.set(limit, now);
+        self.changed(&mut tables);
+        set.map_err(|_| EngineError::TooMany { count: max + 1, max })
+    }
+
+    fn remove(&self, tenant: &Tenant, id: &str) -> bool {
+        let mut tables = self.tables();
+        let Some(table) = tables.get_mut(tenant) else { return false };
+        let removed = table.limits.remove(id).is_some();
+        table.running.remove(id);
+        self.changed(&mut tables);
+        removed
+    }
+
+    fn changed(&self, tables: &mut FxHashMap<Tenant, Table>) {
+        tables.retain(|_, table| !table.limits.is_empty());
+        self.count.store(tables.len(), Ordering::SeqCst);
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn views(&self, tenant: &Tenant) -> Vec<LimitView> {
+        let tables = self.tables();
+        let Some(table) = tables.get(tenant) else { return Vec::new() };
+        let view = |limit: &Limit| LimitView {
+            limit: limit.clone(),
+            running: table.running.get(&limit.id).copied().unwrap_or_default(),
+        };
+        table.limits.iter().map(view).collect()
+    }
+
+    fn tables(&self) -> MutexGuard<'_, FxHashMap<Tenant, Table>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn held_keys(job: Option<&Job>) -> &[Arc<str>] {
+    match job {
+        Some(job) if job.state().lease().is_some() => job.spec.limit_keys(),
+        _ => &[],
+    }
+}
+
+/// A payload that cannot be read has nothing a limit could look at.
+fn decoded(payload: &Payload) -> serde_json::Value {
+    match payload.format {
+        Format::Json => serde_json::from_slice(&payload.bytes).unwrap_or_default(),
+        Format::Msgpack => {
+            let mut reader = rmp_serde::Deserializer::from_read_ref(&*payload.bytes);
+            // Deep nesting would overflow the stack before it meant anything to a limit.
+            reader.set_max_depth(64);
+            serde::Deserialize::deserialize(&mut reader).unwrap_or_default()
+        }
+        Format::Text => serde_json::Value::String(String::from_utf8_lossy(&payload.bytes).into_owned()),
+        Format::Binary => serde_json::Value::Null,
+    }
+}
+
+impl Gate for LimitTables {
+    fn admit(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held> {
+        let mut tables = self.tables();
+        let Some(table) = tables.get_mut(tenant) else { return Ok(()) };
+        match table.limits.admit(keys, now) {
+            Ok(()) => {
+                table.count(keys, 1);
+                Ok(())
+            }
+            Err(held) => {
+                if let Some(until) = held.until {
+                    self.timers.plan(until);
+                }
+                Err(Held { key: held.key, until: held.until })
+            }
+        }
+    }
+
+    fn give_back(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) {
+        if let Some(table) = self.tables().get_mut(tenant) {
+            table.limits.give_back(keys, now);
+            table.count(keys, -1);
+        }
+    }
+}
+
+impl Engine {
+    /// Adds a limit or changes one. Jobs that wait and run are brought under it before this returns.
+    pub async fn set_limit(&self, tenant: &Tenant, limit: Limit) -> Result<(), EngineError> {
+        let visit = self.inner.enter()?;
+        let tenant = tenant.clone();
+        let work = async move {
+            let key = format!("{PREFIX}{tenant}/{}", limit.id);
+            let value =
+                serde_json::to_vec(&limit).map_err(|error| StoreError::Unsupported(error.to_string()))?;
+            // In the table first: it may refuse. A crash before the next line forgets a limit nobody was promised.
+            visit.limits.set(&tenant, limit, visit.now())?;
+            visit.store.put_setting(&key, Some(value)).await?;
+            visit.relimit_all(&tenant).await
+        };
+        self.inner.unstoppable(work).await
+    }
+
+    /// Answers whether there was one.
+    pub async fn remove_limit(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
+        let visit = self.inner.enter()?;
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        let work = async move {
+            visit.store.put_setting(&format!("{PREFIX}{tenant}/{id}"), None).await?;
+            let removed = visit.limits.remove(&tenant, &id);
+            if removed {
+                visit.relimit_all(&tenant).await?;
+            }
+            Ok(removed)
+        };
+        self.inner.unstoppable(work).await
+    }
+
+    /// By id.
+    pub async fn limits(&self, tenant: &Tenant) -> Result<Vec<LimitView>, EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.limits.views(tenant))
+    }
+}
+
+impl Inner {
+    /// Works out the keys of every living job of the tenant anew, a page at a time.
+    async fn relimit_all(&self, tenant: &Tenant) -> Result<(), EngineError> {
+        let living = StateName::ALL.into_iter().filter(|state| !state.is_settled());
+        let mut filter = Filter {
+            tenant: Some(tenant.clone()),
+            states: living.collect(),
+            limit: RELIMIT_PAGE,
+            ..Filter::default()
+        };
+        loop {
+            let page = self.store.list(filter.clone()).await?;
+            self.relimit(page.jobs).await?;
+            filter.before = page.next;
+            if filter.before.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// For jobs that were made while limits changed.
+    pub(crate) async fn relimit_new(&self, ids: Vec<JobId>) -> Result<(), EngineError> {
+        let jobs = self.store.load(ids).await?;
+        self.relimit(jobs.into_iter().flatten().collect()).await
+    }
+
+    async fn relimit(&self, jobs: Vec<Arc<Job>>) -> Result<(), EngineError> {
+        let mut asks = Vec::new();
+        let mut reopened: Vec<Arc<str>> = Vec::new();
+        for job in &jobs {
+            let keys = self.limits.keys(&job.spec);
+            if keys == job.spec.limit_keys() {
+                reopened.extend(keys);
+                continue;
+            }
+            let mut extras = job.spec.extras.clone().unwrap_or_default();
+            extras.limit_keys = keys;
+            let patch = Patch { extras: Some(extras), ..Patch::default() };
+            asks.push(Ask { id: job.id, event: Event::Update(Box::new(patch)) });
+        }
+        // The bound itself may have been raised, so what it held is tried again.
+        reopened.sort_unstable();
+        reopened.dedup();
+        if !asks.is_empty() {
+            self.change(None, asks, jobs).await?;
+        }
+        reopened.iter().for_each(|key| self.store.reopen(key));
+        Ok(())
+    }
+
+    /// A patch with what follows from it: the keys of its limits change with what they look at, and the tie to the
+    /// family is not the patch's to change.
+    pub(crate) fn completed_patch(&self, job: &Job, mut patch: Patch) -> Patch {
+        let touches_limits = patch.payload.is_some()
+            || patch.name.is_some()
+            || patch.queue.is_some()
+            || patch.priority.is_some();
+        let has_limits = touches_limits && self.limits.has_any(&job.spec.tenant);
+        if patch.extras.is_none() && !has_limits {
+            return patch;
+        }
+        let mut extras = patch.extras.take().or_else(|| job.spec.extras.clone()).unwrap_or_default();
+        extras.family = job.spec.family().cloned();
+        let mut spec = JobSpec::clone(&job.spec);
+        spec.payload = patch.payload.clone().unwrap_or(spec.payload);
+        spec.name = patch.name.clone().unwrap_or(spec.name);
+        spec.queue = patch.queue.clone().unwrap_or(spec.queue);
+        spec.priority = patch.priority.unwrap_or(spec.priority);
+        extras.limit_keys = self.limits.keys(&spec);
+        patch.extras = Some(extras);
+        patch
+    }
+}

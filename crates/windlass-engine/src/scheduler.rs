@@ -1,0 +1,75 @@
+//! The scheduler: a deadline passes, an event goes through `settle.rs`. Several servers on one store may all try; one
+//! gets it written, the others find it done.
+
+use crate::clock::Clock;
+use crate::engine::{Engine, Inner};
+use crate::error::EngineError;
+use crate::settle::Ask;
+use crate::timers::Timers;
+use std::sync::{Arc, Weak};
+use windlass_core::{Event, Job, Timestamp};
+
+/// Deadlines handled by one commit.
+const DUE_PER_STEP: usize = 1_000;
+/// How long to leave a store alone that has just failed.
+const AFTER_TROUBLE_MS: i64 = 1_000;
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stepped {
+    /// Jobs that had a deadline.
+    pub due: usize,
+    pub next: Option<Timestamp>,
+}
+
+/// Sleeps until something is due, and handles it. Ends with the engine.
+pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak<Inner>) {
+    while !timers.is_closed() {
+        match timers.next_deadline() {
+            Some(at) if at <= clock.now() => {
+                let Some(engine) = engine.upgrade() else { return };
+                if let Err(error) = step(&engine).await {
+                    tracing::warn!(%error, "looking for what is due; trying again in a second");
+                    timers.plan(engine.now().plus_ms(AFTER_TROUBLE_MS));
+                }
+            }
+            Some(at) => tokio::select! {
+                () = clock.sleep_until(at) => {}
+                () = timers.nudged() => {}
+            },
+            None => timers.nudged().await,
+        }
+    }
+}
+
+/// Handles what is due now.
+pub(crate) async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
+    let visit = engine.enter()?;
+    let now = visit.now();
+    // Before asking, so that what others plan meanwhile is kept.
+    visit.timers.forget();
+    let due = visit.store.due(now, DUE_PER_STEP).await?;
+    let count = due.jobs.len();
+    let ask = |job: &Arc<Job>| {
+        let event = match job.state().lease() {
+            Some(lease) => Event::Lapse { token: lease.token, chance: visit.dice.chance() },
+            None => Event::Expire,
+        };
+        Ask { id: job.id, event }
+    };
+    let asks = due.jobs.iter().map(ask).collect();
+    // A refusal means that someone else was first, or that the worker has shown signs of life since.
+    let written = visit.change(None, asks, due.jobs).await;
+    if let Some(next) = due.next {
+        visit.timers.plan(next);
+    }
+    written?;
+    Ok(Stepped { due: count, next: due.next })
+}
+
+impl Engine {
+    /// What the scheduler does when it wakes up; for tests and simulation, which have no time to sleep.
+    pub async fn step(&self) -> Result<Stepped, EngineError> {
+        step(&self.inner).await
+    }
+}

@@ -1,0 +1,313 @@
+//! The one loop that changes jobs: know the job, apply the rules, write it guarded; if someone else was first, load it
+//! and try again. Batch first: one commit for all.
+
+use crate::engine::{Engine, Inner};
+use crate::error::{EngineError, VerbError};
+use crate::plan::{Draft, Missing, Plan, Round, View};
+use crate::verbs::{Extend, Extended, How, Report, Settle, Settled, Wish};
+use std::sync::Arc;
+use windlass_core::event::{Failure, Finish, RetryWish};
+use windlass_core::{Event, Job, JobId, Tenant};
+use windlass_store::{Step, StoreError, Verdict};
+
+/// Rounds before we stop trying. Each round lost means that someone else's change went through; losing so many in a
+/// row means that something is wrong with the store's versions.
+const ROUNDS_MAX: usize = 100;
+/// Loads within one round: a job, its parent, that one's parent, …; the rest of a deeper family is told of nothing.
+const LOADS_MAX: usize = 64;
+
+/// Something that should happen to a job.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) id: JobId,
+    pub(crate) event: Event,
+}
+
+/// A job before and after what was asked; `None`: it is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Moved {
+    pub(crate) before: Arc<Job>,
+    pub(crate) after: Option<Arc<Job>>,
+}
+
+type Answers = Vec<Result<Moved, VerbError>>;
+
+impl Engine {
+    /// Ends runs: each entry is answered by itself.
+    pub async fn settle(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<Settle>,
+    ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
+        let now = self.now();
+        let chance = || self.inner.dice.chance();
+        let ask = |entry: Settle| {
+            let Settle { id, by, how } = entry;
+            let event = match how {
+                How::Finish { outcome, payload, ignore_repeat } => {
+                    Event::Finish(Finish { by, outcome, payload, ignore_repeat })
+                }
+                How::Fail { outcome, retry, payload } => {
+                    let retry = match retry {
+                        Wish::Policy => RetryWish::Policy,
+                        Wish::After(ms) => RetryWish::At(now.plus_ms(ms.max(0))),
+                        Wish::Never => RetryWish::Never,
+                    };
+                    Event::Fail(Failure { by, outcome, retry, payload, chance: chance() })
+                }
+                How::Release { delay_ms, counts } => {
+                    Event::Release { by, run_at: now.plus_ms(delay_ms.max(0)), counts }
+                }
+                How::Suspend => Event::Suspend { by },
+            };
+            Ask { id, event }
+        };
+        self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
+        let answers = self.verb(tenant, entries.into_iter().map(ask).collect()).await?;
+        let settled = |moved: Moved| Settled {
+            state: moved.after.as_ref().map(|job| job.state().name()),
+            run_at: moved.after.as_ref().and_then(|job| job.state().claimable_at()),
+        };
+        Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())
+    }
+
+    /// Heartbeats.
+    pub async fn extend(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<Extend>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        let ask = |entry: Extend| {
+            let event = Event::Extend { by: entry.by, lease_ms: entry.lease_ms };
+            Ask { id: entry.id, event }
+        };
+        let answers = self.verb(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
+    /// Progress of runs; the answer tells which jobs are asked to cancel.
+    pub async fn report(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<Report>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        self.check_payloads(entries.iter().map(|entry| entry.payload.as_ref()))?;
+        let ask = |entry: Report| {
+            let Report { id, by, percent, note, payload } = entry;
+            Ask { id, event: Event::Report { by, percent: percent.map(|p| p.min(100)), note, payload } }
+        };
+        let answers = self.verb(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
+    /// The loop, behind the door, and to its end even if the caller goes away.
+    pub(crate) async fn verb(&self, tenant: &Tenant, asks: Vec<Ask>) -> Result<Answers, EngineError> {
+        let visit = self.inner.enter()?;
+        self.check_count(asks.len())?;
+        let tenant = tenant.clone();
+        self.inner.unstoppable(async move { visit.change(Some(&tenant), asks, Vec::new()).await }).await
+    }
+}
+
+fn extended(moved: Moved) -> Extended {
+    let lease = moved.after.as_ref().and_then(|job| job.state().lease());
+    Extended {
+        until: lease.and_then(|lease| lease.until),
+        cancel_asked: lease.is_some_and(|lease| lease.cancel_asked),
+    }
+}
+
+impl Inner {
+    /// Makes each ask happen or answers why not. `tenant`: whose jobs these must be; `None`: the engine's own doing.
+    /// `known`: jobs the caller has at hand.
+    pub(crate) async fn change(
+        &self,
+        tenant: Option<&Tenant>,
+        asks: Vec<Ask>,
+        known: Vec<Arc<Job>>,
+    ) -> Result<Answers, EngineError> {
+        let mut call = Call::new(self, tenant, asks, known);
+        let outcome = call.run().await;
+        let forget_later = std::mem::take(&mut call.forget_later);
+        let answers = outcome.and_then(|()| call.answers());
+        if !forget_later.is_empty() {
+            self.delete_quietly(forget_later).await;
+        }
+        answers
+    }
+
+    /// Children nobody waits for any more. What fails here goes when its keep time is over.
+    async fn delete_quietly(&self, ids: Vec<JobId>) {
+        for chunk in ids.chunks(crate::effects::FORGET_PER_STEP_MAX) {
+            let asks = chunk.iter().map(|id| Ask { id: *id, event: Event::Delete }).collect();
+            // Boxed: this is the loop calling itself.
+            if let Err(error) = Box::pin(self.change(None, asks, Vec::new())).await {
+                tracing::warn!(%error, "settled children could not be forgotten");
+                return;
+            }
+        }
+    }
+}
+
+/// One call of the loop.
+struct Call<'a> {
+    engine: &'a Inner,
+    tenant: Option<&'a Tenant>,
+    asks: Vec<Ask>,
+    answers: Vec<Option<Result<Moved, VerbError>>>,
+    /// Asks without an answer yet.
+    open: Vec<usize>,
+    view: View,
+    forget_later: Vec<JobId>,
+    wrote_something: bool,
+}
+
+impl<'a> Call<'a> {
+    fn new(engine: &'a Inner, tenant: Option<&'a Tenant>, asks: Vec<Ask>, known: Vec<Arc<Job>>) -> Call<'a> {
+        let mut view = View::default();
+        let leases = engine.leases();
+        for ask in &asks {
+            if let Some(job) = leases.get(ask.id) {
+                view.remember(job);
+            }
+        }
+        drop(leases);
+        for job in known {
+            view.remember(job);
+        }
+        Call {
+            engine,
+            tenant,
+            answers: asks.iter().map(|_| None).collect(),
+            open: (0..asks.len()).collect(),
+            asks,
+            view,
+            forget_later: Vec::new(),
+            wrote_something: false,
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), EngineError> {
+        self.load_asked().await?;
+        // Siblings that finish at once would all but one lose the race for their parent's next version, over and over.
+        let parents = self.asks.iter().filter_map(|ask| Some(self.view.get(ask.id)?.spec.family()?.parent));
+        let _lanes = self.engine.lanes.enter(parents).await;
+        for _ in 0..ROUNDS_MAX {
+            if self.open.is_empty() {
+                return Ok(());
+            }
+            let round = self.plan().await?;
+            self.write(round).await?;
+        }
+        Err(StoreError::Unknown("the job was changed by others again and again".to_owned()).into())
+    }
+
+    /// The asked-for jobs, and their parents, which most likely have to hear of it.
+    async fn load_asked(&mut self) -> Result<(), EngineError> {
+        let mut missing = Missing::default();
+        for ask in &self.asks {
+            match self.view.get(ask.id) {
+                None => {
+                    missing.jobs.insert(ask.id);
+                }
+                Some(job) => missing.jobs.extend(
+                    job.spec.family().map(|family| family.parent).filter(|parent| !self.view.knows(*parent)),
+                ),
+            }
+        }
+        self.load(missing).await
+    }
+
+    async fn load(&mut self, missing: Missing) -> Result<(), EngineError> {
+        let mut ids = missing.jobs;
+        for parent in missing.children_of {
+            let children = self.engine.store.children(parent).await?;
+            ids.extend(children.iter().copied().filter(|child| !self.view.knows(*child)));
+            self.view.loaded_children(parent, children);
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<JobId> = ids.into_iter().collect();
+        let jobs = self.engine.store.load(ids.clone()).await?;
+        for (id, job) in ids.into_iter().zip(jobs) {
+            self.view.loaded(id, job);
+        }
+        Ok(())
+    }
+
+    /// Works out the open asks, loading whatever turns out to be needed.
+    async fn plan(&mut self) -> Result<Round, EngineError> {
+        for _ in 0..LOADS_MAX {
+            let mut plan = Plan::new(&mut self.view, self.engine.now());
+            for &index in &self.open {
+                plan.add(index, &self.asks[index], self.tenant);
+            }
+            if plan.missing.is_empty() {
+                let round = plan.into_round();
+                for (index, answer) in &round.verdicts {
+                    self.answers[*index] = Some(answer.clone());
+                }
+                return Ok(round);
+            }
+            let missing = plan.missing;
+            self.load(missing).await?;
+        }
+        Err(StoreError::Unavailable("the family of the job is too deep".to_owned()).into())
+    }
+
+    async fn write(&mut self, round: Round) -> Result<(), EngineError> {
+        let Round { drafts, steps, forget_later, .. } = round;
+        if !steps.is_empty() {
+            let verdicts = match self.engine.store.commit(steps.clone(), self.engine.now()).await {
+                Ok(verdicts) => verdicts,
+                Err(error) => return Err(self.trouble(error, &drafts)),
+            };
+            if !verdicts.contains(&Verdict::Stale) {
+                self.forget_later.extend(forget_later);
+            }
+            for ((draft, step), verdict) in drafts.into_iter().zip(steps).zip(verdicts) {
+                match verdict {
+                    Verdict::Done(_) => self.written(draft, &step),
+                    Verdict::Stale => {
+                        self.engine.meters.stale.add(1);
+                        draft.jobs.iter().for_each(|id| self.view.forget(*id));
+                    }
+                }
+            }
+        }
+        self.open.retain(|index| self.answers[*index].is_none());
+        Ok(())
+    }
+
+    fn written(&mut self, draft: Draft, step: &Step) {
+        self.wrote_something = true;
+        self.engine.after_commit(&step.changes);
+        for (index, answer) in draft.answers {
+            if let Ok(moved) = &answer {
+                self.engine.tell(&self.asks[index].event, moved);
+            }
+            self.answers[index] = Some(answer);
+        }
+        // A later ask of this call has to see what was written.
+        draft.jobs.iter().for_each(|id| self.view.forget(*id));
+    }
+
+    /// What we remember of these jobs is in doubt now; and an error must not say "nothing happened" if something did.
+    fn trouble(&self, error: StoreError, drafts: &[Draft]) -> EngineError {
+        let mut leases = self.engine.leases();
+        drafts.iter().flat_map(|draft| &draft.jobs).for_each(|id| leases.forget(*id));
+        match error {
+            StoreError::Unavailable(why) | StoreError::Full(why) if self.wrote_something => {
+                StoreError::Unknown(format!("only a part of the batch was written: {why}")).into()
+            }
+            error => error.into(),
+        }
+    }
+
+    fn answers(&mut self) -> Result<Answers, EngineError> {
+        let answers = std::mem::take(&mut self.answers);
+        // Every ask is answered or still open, and none is open when the loop has ended well.
+        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Err(VerbError::NotFound))).collect())
+    }
+}

@@ -1,0 +1,203 @@
+//! What can be asked of the engine, and what it answers.
+
+use crate::error::PushRefused;
+use std::sync::Arc;
+use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::limits::Limit;
+use windlass_core::{
+    Body, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant,
+    Timestamp,
+};
+
+/// Bounds on what one caller may ask.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Claims that wait at once. Each is a few hundred bytes and a connection that its client keeps open.
+    pub waiters_max: usize,
+    /// Bytes of one payload. Larger things belong in a file or blob that the payload names.
+    pub payload_bytes_max: usize,
+    /// Entries of one call. A batch is built in memory and committed as one.
+    pub batch_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { waiters_max: 10_000, payload_bytes_max: 16 << 20, batch_max: 10_000 }
+    }
+}
+
+/// A job to be made.
+#[derive(Clone, Debug)]
+pub struct Push {
+    pub queue: Queue,
+    pub name: Name,
+    pub payload: Payload,
+    pub priority: i32,
+    pub run_at: RunAt,
+    pub policy: Arc<Policy>,
+    pub extras: Option<Box<Extras>>,
+    pub body: Option<Arc<Body>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunAt {
+    Now,
+    At(Timestamp),
+    /// So many milliseconds from now.
+    After(i64),
+}
+
+impl RunAt {
+    pub fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            RunAt::Now => now,
+            RunAt::At(at) => at,
+            RunAt::After(ms) => now.plus_ms(ms.max(0)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    New(JobId),
+    /// Its unique key or alias was taken by this job.
+    Existing(JobId),
+    Refused(PushRefused),
+}
+
+impl Pushed {
+    pub fn id(self) -> Option<JobId> {
+        match self {
+            Pushed::New(id) | Pushed::Existing(id) => Some(id),
+            Pushed::Refused(_) => None,
+        }
+    }
+}
+
+/// A worker asks for jobs.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub tenant: Tenant,
+    /// Empty: any queue of the tenant.
+    pub queues: Vec<Queue>,
+    pub names: NameMatch,
+    /// Only jobs of exactly this priority.
+    pub priority: Option<i32>,
+    pub limit: usize,
+    /// How long to wait when there is nothing.
+    pub wait_ms: u64,
+    /// Overrides the length in each job's policy.
+    pub lease_ms: Option<i64>,
+    pub worker: Option<Arc<str>>,
+}
+
+/// The end of a run.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    pub id: JobId,
+    pub by: Holder,
+    pub how: How,
+}
+
+#[derive(Clone, Debug)]
+pub enum How {
+    Finish {
+        outcome: Outcome,
+        /// What the next run of a repeating or waiting job starts with.
+        payload: Option<Payload>,
+        ignore_repeat: bool,
+    },
+    Fail {
+        outcome: Outcome,
+        retry: Wish,
+        payload: Option<Payload>,
+    },
+    /// Given back unfinished. `counts`: whether the attempt is used up.
+    Release {
+        delay_ms: i64,
+        counts: bool,
+    },
+    /// The run ends, the job does not.
+    Suspend,
+}
+
+impl How {
+    pub(crate) fn payload(&self) -> Option<&Payload> {
+        match self {
+            How::Finish { payload, .. } | How::Fail { payload, .. } => payload.as_ref(),
+            How::Release { .. } | How::Suspend => None,
+        }
+    }
+}
+
+/// When a failed job should run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// As the job's retry policy says.
+    Policy,
+    /// So many milliseconds from now, within the bound on attempts.
+    After(i64),
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// `None`: the job is gone.
+    pub state: Option<StateName>,
+    /// When it runs again, if it does.
+    pub run_at: Option<Timestamp>,
+}
+
+/// A sign of life.
+#[derive(Clone, Copy, Debug)]
+pub struct Extend {
+    pub id: JobId,
+    pub by: Holder,
+    pub lease_ms: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// `None`: the lease has no end.
+    pub until: Option<Timestamp>,
+    /// The worker should stop; a finish still counts.
+    pub cancel_asked: bool,
+}
+
+/// How far a run has come.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub id: JobId,
+    pub by: Holder,
+    pub percent: Option<u8>,
+    pub note: Option<String>,
+    pub payload: Option<Payload>,
+}
+
+/// What may be done to a job from outside its run.
+#[derive(Clone, Debug)]
+pub enum Action {
+    Cancel { running: CancelRunning, failed_too: bool },
+    Run { at: RunAt, force: bool },
+    Requeue { at: RunAt, even_running: bool },
+    Terminate { recursive: bool },
+    Update(Patch),
+    Delete,
+}
+
+#[derive(Clone, Debug)]
+pub enum Waited {
+    /// As it was when it settled, also when its keep policy drops it at once.
+    Settled(Arc<Job>),
+    NotYet(Arc<Job>),
+    /// There is no such job, or it was deleted while we waited.
+    Unknown,
+}
+
+/// A limit and how much of it is in use.
+#[derive(Clone, Debug)]
+pub struct LimitView {
+    pub limit: Limit,
+    /// Jobs that hold it now.
+    pub running: u64,
+}
