@@ -1,8 +1,9 @@
 //! A job as a row: what changes (`moves`) apart from what was asked, each with a checksum, so that a flipped bit is
 //! loud.
 //!
-//! `moves` is fixed-width little-endian: `[format u8][flags u16][crc u32]` then the fields named by the flags. A new field
-//! gets a new flag at the end; an unknown flag is an error, since it was written by a newer program.
+//! `moves` is fixed-width little-endian: `[format u8][flags u16][crc u32]`, the fields named by the flags, then zeros up to
+//! `MOVES_BYTES_MIN`. A new field gets a new flag at the end; an unknown flag is an error, since it was written by a newer
+//! program.
 
 use crate::error::StoreError;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ use windlass_core::{Progress, Queue, StateName, Tenant, Timestamp};
 pub const INLINE_BYTES_MAX: usize = 1_024;
 
 const MOVES_FORMAT: u8 = 1;
+/// Room for a lease is kept from the start. Rows of a filled page that grow when they are claimed would split it, which
+/// costs several times what the claim itself does.
+const MOVES_BYTES_MIN: usize = 80;
 
 mod flag {
     pub const STARTED: u16 = 1;
@@ -66,6 +70,9 @@ pub fn write_moves(job: &Job, out: &mut Vec<u8>) {
         JobState::Running(lease) => write_lease(lease, &mut flags, out),
         _ => {}
     }
+    if out.len() < MOVES_BYTES_MIN {
+        out.resize(MOVES_BYTES_MIN, 0);
+    }
     out[1..3].copy_from_slice(&flags.to_le_bytes());
     let crc = moves_crc(job.id, job.version, job.state().name(), at(job.state()), out);
     out[3..7].copy_from_slice(&crc.to_le_bytes());
@@ -88,7 +95,9 @@ fn write_lease(lease: &Lease, flags: &mut u16, out: &mut Vec<u8>) {
     }
     if let Some(worker) = &lease.worker {
         *flags |= flag::WORKER;
-        out.extend_from_slice(worker.as_bytes());
+        let bytes = &worker.as_bytes()[..worker.len().min(usize::from(u16::MAX))];
+        out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+        out.extend_from_slice(bytes);
     }
 }
 
@@ -131,6 +140,14 @@ impl Reader<'_> {
 
     fn number_if(&mut self, present: bool) -> Result<Option<i64>, StoreError> {
         present.then(|| self.number()).transpose()
+    }
+
+    fn text(&mut self) -> Result<Arc<str>, StoreError> {
+        let bytes = self.bytes.split_first_chunk::<2>().and_then(|(length, rest)| {
+            rest.get(..usize::from(u16::from_le_bytes(*length)))
+        });
+        let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
+        text.map(Arc::from).ok_or_else(|| damaged(self.id, "the worker's name cannot be read"))
     }
 
     fn time(&mut self) -> Result<Timestamp, StoreError> {
@@ -194,11 +211,7 @@ fn read_lease(reader: &mut Reader<'_>, flags: u16) -> Result<Lease, StoreError> 
     let token = Token::from_number(reader.number()? as u64);
     let granted_at = reader.time()?;
     let until = reader.time_if(has(flag::UNTIL))?;
-    let worker = match std::str::from_utf8(reader.bytes) {
-        Ok(text) if has(flag::WORKER) => Some(Arc::from(text)),
-        Ok(_) => None,
-        Err(_) => return Err(damaged(reader.id, "the worker's name is not text")),
-    };
+    let worker = if has(flag::WORKER) { Some(reader.text()?) } else { None };
     Ok(Lease {
         token,
         worker,
