@@ -1,1 +1,143 @@
 //! What every store has to do: passing this is what being a store means.
+//!
+//! [`exercise`] asks for a new, empty store per check and panics with an explanation where one falls short. Stores on
+//! disk are put through [`restart_equivalence`] as well. The checks are plain code, so that a test of a store is one
+//! call; everything random follows from the seed, which every complaint names.
+//!
+//! | file | claims about |
+//! |---|---|
+//! | [`insert`] | ids, what is read back, unique keys, aliases |
+//! | [`claim`] | order, time, filters, pauses, leases; [`gate`]: limits |
+//! | [`commit`] | guards, atomic steps, order of steps; [`roundtrip`]: nothing is lost of what was written |
+//! | [`due`] | deadlines, the next moment, what the listener hears |
+//! | [`query`] | load, pages, filters, counts, settings, children |
+//! | [`random`] | the same answers as [`crate::memory`] to thousands of random calls, over restarts too |
+//! | [`model`] | invariants over random histories, told from the outside |
+
+mod chance;
+mod claim;
+mod commit;
+mod due;
+mod fixtures;
+mod gate;
+mod insert;
+pub mod model;
+mod query;
+pub mod random;
+mod roundtrip;
+mod script;
+
+use crate::Store;
+use fixtures::Rig;
+use std::sync::Arc;
+
+pub use random::restart_equivalence;
+
+/// Random operations per comparison: enough that each pair of kinds meets many times, few enough for every test run.
+const OPERATIONS: usize = 3_000;
+
+/// Runs each check on a store of its own, which it closes afterwards.
+macro_rules! run_checks {
+    ($new_store:expr, [$($check:path),* $(,)?]) => {
+        $(
+            let rig = Rig::new($new_store().await);
+            Box::pin($check(&rig)).await;
+            rig.close(stringify!($check)).await;
+        )*
+    };
+}
+
+/// Runs every check. `new_store` gives a new, empty store each time.
+pub async fn exercise<F, Fut>(new_store: F, seed: u64)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Arc<dyn Store>>,
+{
+    Box::pin(exercise_writes(&new_store)).await;
+    Box::pin(exercise_reads(&new_store)).await;
+    let store = new_store().await;
+    Box::pin(random::compare(store, seed, OPERATIONS)).await;
+    let store = new_store().await;
+    Box::pin(model::check_invariants(store, seed, OPERATIONS)).await;
+}
+
+async fn exercise_writes<F, Fut>(new_store: &F)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Arc<dyn Store>>,
+{
+    run_checks!(
+        new_store,
+        [
+            insert::ids_are_consecutive_and_never_reused,
+            insert::a_new_job_reads_back_as_it_was_made,
+            insert::a_held_unique_key_makes_no_second_job,
+            insert::a_key_is_held_exactly_as_long_as_its_rule_says,
+            insert::a_key_is_free_once_its_job_is_gone,
+            insert::the_first_holder_keeps_the_key,
+            insert::a_key_and_an_alias_follow_an_update,
+            insert::an_alias_is_taken_as_long_as_its_job_exists,
+            insert::the_holder_of_the_key_is_named_before_that_of_the_alias,
+            insert::odd_keys_are_told_apart,
+            insert::a_large_batch_is_one_step,
+            commit::a_stale_step_writes_nothing,
+            commit::a_step_of_several_changes_is_atomic,
+            commit::steps_stand_for_themselves,
+            commit::steps_see_what_earlier_ones_did,
+            commit::inserts_see_the_changes_of_their_step,
+            commit::changes_of_one_step_may_follow_each_other,
+            commit::a_job_that_is_gone_stays_gone,
+            commit::empty_requests_are_answered,
+            commit::of_rival_commits_one_wins,
+            roundtrip::payloads_come_back_byte_for_byte,
+            roundtrip::every_state_comes_back,
+            roundtrip::every_policy_comes_back,
+            roundtrip::all_extras_come_back,
+            roundtrip::bodies_come_back,
+            roundtrip::odd_names_and_extreme_numbers_come_back,
+        ]
+    );
+}
+
+async fn exercise_reads<F, Fut>(new_store: &F)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Arc<dyn Store>>,
+{
+    run_checks!(
+        new_store,
+        [
+            claim::jobs_come_by_priority_then_time_then_id,
+            claim::no_job_is_given_out_before_its_time,
+            claim::names_are_matched_as_asked,
+            claim::queues_priority_and_limit_are_as_asked,
+            claim::tenants_do_not_see_each_other,
+            claim::a_paused_queue_gives_out_nothing,
+            claim::a_claim_is_committed,
+            claim::waiting_and_settled_jobs_are_not_given_out,
+            claim::a_job_being_terminated_gets_its_last_run,
+            claim::a_job_is_found_where_it_was_moved_to,
+            claim::rival_claims_share_no_job,
+            gate::held_jobs_are_passed_over,
+            gate::admissions_equal_claims,
+            gate::reopened_jobs_are_given_out_and_told_of,
+            gate::jobs_held_until_a_time_are_tried_again_then,
+            due::an_ended_lease_is_due_then_and_not_before,
+            due::a_lease_made_longer_is_due_later,
+            due::a_settled_job_is_due_when_its_keep_time_is_over,
+            due::next_is_the_earliest_moment_planned,
+            due::what_the_limit_cuts_off_comes_with_the_next_call,
+            due::the_listener_hears_of_jobs_that_can_be_claimed_at_once,
+            due::the_listener_hears_of_delayed_jobs_at_their_time,
+            due::the_listener_hears_when_a_queue_goes_on,
+            query::load_answers_in_the_order_asked,
+            query::pages_contain_every_job_once,
+            query::pages_hold_still_while_jobs_come_and_go,
+            query::filters_pick_what_fits,
+            query::counts_equal_rows,
+            query::settings_are_kept_by_key,
+            query::children_are_found_by_their_parent,
+            query::a_closed_store_says_so,
+        ]
+    );
+}

@@ -1,0 +1,247 @@
+//! Random jobs, asks, events and filters. Few names of each kind, so that they meet often.
+
+use super::chance::Chance;
+use super::fixtures::{Draft, at, id, job, name, queue, tenant};
+use crate::{ClaimAsk, Filter, Gate, NewJob};
+use std::sync::Arc;
+use windlass_core::event::{CancelRunning, Failure, Finish, Patch, RetryWish};
+use windlass_core::job::AttemptError;
+use windlass_core::lease::{LeasePolicy, OnLapse};
+use windlass_core::repeat::Repeat;
+use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::unique::HeldUntil;
+use windlass_core::{
+    Body, Event, Extras, Format, Holder, Job, KeepFor, NameMatch, Outcome, Payload, StateName, Tenant,
+    Timestamp, Token,
+};
+
+pub(super) const TENANTS: [&str; 2] = ["default", "other"];
+pub(super) const QUEUES: [&str; 4] = ["default", "slow", "a:b", "ž"];
+const NAMES: [&str; 6] = ["mail", "mail.out", "mail.in", "report", "report/daily", "m"];
+const PATTERNS: [&str; 5] = ["mail*", "*", "report/*", "[m]*", "?"];
+const TAGS: [&str; 3] = ["red", "blue", ""];
+const KEYS: [&str; 6] = ["k1", "k2", "k3", "k4", "k5", "k\u{0}6"];
+pub(super) const ALIASES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
+pub(super) const LIMITS: [&str; 3] = ["l1", "l2", "l3"];
+
+pub(super) struct Script {
+    pub(super) chance: Chance,
+}
+
+impl Script {
+    pub(super) fn new(seed: u64) -> Script {
+        Script { chance: Chance::new(seed) }
+    }
+
+    pub(super) fn tenant(&mut self) -> Tenant {
+        // Mostly one, so that the other is not most of the work.
+        tenant(if self.chance.percent(80) { TENANTS[0] } else { TENANTS[1] })
+    }
+
+    pub(super) fn new_job(&mut self, now: Timestamp, newest: u64) -> NewJob {
+        let delay_ms = if self.chance.percent(60) { 0 } else { self.chance.between_ms(-20, 200) };
+        let mut draft = job(self.chance.pick(&NAMES))
+            .queue(self.chance.pick(&QUEUES))
+            .priority(self.chance.between_ms(-1, 1) as i32)
+            .run_at(now.plus_ms(delay_ms).as_millis())
+            .payload(self.payload());
+        draft.spec.tenant = self.tenant();
+        draft.spec.created_at = now;
+        draft = self.with_policy(draft);
+        if self.chance.percent(15) {
+            draft = draft.body(self.body());
+        }
+        let extras = self.extras();
+        if extras != Extras::default() {
+            draft.spec.extras = Some(Box::new(extras));
+        }
+        if newest > 0 && self.chance.percent(10) {
+            let parent = id(1 + self.chance.below(newest));
+            draft = draft.child_of(parent, self.chance.percent(40));
+        }
+        draft.new_job()
+    }
+
+    fn with_policy(&mut self, draft: Draft) -> Draft {
+        if self.chance.percent(40) {
+            return draft;
+        }
+        let chance = &mut self.chance;
+        let keeps = [KeepFor::Drop, KeepFor::Ms(0), KeepFor::Ms(60), KeepFor::Ms(300), KeepFor::Ever];
+        let keep = [chance.pick(&keeps), chance.pick(&keeps), chance.pick(&keeps)];
+        let lease = LeasePolicy {
+            length_ms: chance.pick(&[None, Some(0), Some(15), Some(80), Some(400)]),
+            on_lapse: chance.pick(&[OnLapse::RunAgain, OnLapse::Fail, OnLapse::GiveUp]),
+            lapse_attempts: chance.pick(&[-1, 0, 0, 1]),
+            accept_late: chance.percent(30),
+        };
+        let retry = RetryPolicy {
+            max_attempts: chance.pick(&[None, Some(1), Some(2), Some(4)]),
+            backoff: chance.pick(&[Backoff::None, Backoff::Fixed { delay_ms: 25 }]),
+            give_up_after_ms: None,
+        };
+        let repeat = chance.percent(8).then(|| Repeat::parse("every 5s").expect("a good rule"));
+        draft.policy(|policy| {
+            (policy.lease, policy.retry, policy.repeat) = (lease, retry, repeat);
+            [policy.keep.completed, policy.keep.failed, policy.keep.cancelled] = keep;
+        })
+    }
+
+    fn payload(&mut self) -> Payload {
+        let format = self.chance.pick(&[Format::Json, Format::Msgpack, Format::Text, Format::Binary]);
+        let len = self.chance.below(40);
+        let bytes: Vec<u8> = (0..len).map(|_| self.chance.next() as u8).collect();
+        Payload::new(format, bytes)
+    }
+
+    fn body(&mut self) -> Body {
+        let error = AttemptError { attempt: 1, at: at(3), message: "no luck".into() };
+        Body {
+            percent: self.chance.percent(50).then_some(7),
+            note: self.chance.percent(50).then(|| "on its way".into()),
+            errors: if self.chance.percent(50) { vec![error] } else { vec![] },
+            outcome: None,
+            ports: None,
+        }
+    }
+
+    fn extras(&mut self) -> Extras {
+        let mut draft = job("only for its extras").extras(|_| ());
+        if self.chance.percent(25) {
+            let held = self.chance.pick(&[HeldUntil::Settled, HeldUntil::Started, HeldUntil::Forgotten]);
+            draft = draft.unique_until(self.chance.pick(&KEYS), held);
+        }
+        if self.chance.percent(15) {
+            draft = draft.alias(self.chance.pick(&ALIASES));
+        }
+        if self.chance.percent(20) {
+            draft = draft.tag(self.chance.pick(&TAGS));
+        }
+        if self.chance.percent(20) {
+            draft = draft.limit(self.chance.pick(&LIMITS));
+        }
+        draft.spec.extras.map_or_else(Extras::default, |extras| *extras)
+    }
+
+    pub(super) fn names(&mut self) -> NameMatch {
+        match self.chance.below(4) {
+            0 => NameMatch::Any,
+            1 => NameMatch::Exact(self.chance.pick(&NAMES).into()),
+            2 => NameMatch::OneOf((0..3).map(|_| self.chance.pick(&NAMES).into()).collect()),
+            _ => NameMatch::glob(self.chance.pick(&PATTERNS)),
+        }
+    }
+
+    pub(super) fn ask(&mut self, gate: Option<Arc<dyn Gate>>) -> ClaimAsk {
+        let queues = if self.chance.percent(50) { 0 } else { self.chance.below(4) };
+        ClaimAsk {
+            tenant: self.tenant(),
+            queues: (0..queues).map(|_| queue(self.chance.pick(&QUEUES))).collect(),
+            names: if self.chance.percent(50) { NameMatch::Any } else { self.names() },
+            priority: self.chance.percent(10).then(|| self.chance.between_ms(-1, 1) as i32),
+            limit: self.chance.index(8),
+            worker: self.chance.percent(50).then(|| "w".into()),
+            lease_ms: self.chance.percent(20).then(|| self.chance.between_ms(0, 100)),
+            seed: self.chance.next(),
+            gate,
+        }
+    }
+
+    /// Something that could be said of the job; the rules may refuse it.
+    pub(super) fn event(&mut self, job: &Job, now: Timestamp) -> Event {
+        let by = self.holder(job);
+        let run_at = now.plus_ms(if self.chance.percent(50) { 0 } else { self.chance.between_ms(-10, 150) });
+        let force = self.chance.percent(30);
+        match self.chance.below(24) {
+            0..=4 => self.finish(by),
+            5..=7 => self.failure(by, now),
+            8..=9 => Event::Release { by, run_at, counts: self.chance.percent(50) },
+            10 => Event::Suspend { by },
+            11 => Event::Extend { by, lease_ms: Some(self.chance.between_ms(0, 200)) },
+            12 => Event::Report {
+                by,
+                percent: Some(self.chance.below(101) as u8),
+                note: self.chance.percent(50).then(|| "half way".into()),
+                payload: self.chance.percent(20).then(|| self.payload()),
+            },
+            13 => {
+                let running = [CancelRunning::Ask, CancelRunning::Now, CancelRunning::Refuse];
+                Event::Cancel { running: self.chance.pick(&running), failed_too: force }
+            }
+            14 => Event::Run { at: run_at, force },
+            15 => Event::Requeue { at: run_at, even_running: force },
+            16 => Event::Terminate,
+            17..=18 => Event::Update(Box::new(self.patch(run_at))),
+            19 => Event::ChildAdded,
+            20 => Event::ChildSettled,
+            21 => Event::ParentPaused,
+            22 => Event::Delete,
+            _ => self.deadline_event(job),
+        }
+    }
+
+    /// What is due to a job whose deadline has passed.
+    pub(super) fn deadline_event(&mut self, job: &Job) -> Event {
+        match job.state().lease() {
+            Some(lease) => Event::Lapse { token: lease.token, chance: self.chance.fraction() },
+            None => Event::Expire,
+        }
+    }
+
+    pub(super) fn finish(&mut self, by: Holder) -> Event {
+        let result = self.chance.percent(30).then(|| self.payload());
+        Event::Finish(Finish {
+            by,
+            outcome: Outcome { result, ..Outcome::default() },
+            payload: self.chance.percent(10).then(|| self.payload()),
+            ignore_repeat: self.chance.percent(50),
+        })
+    }
+
+    pub(super) fn failure(&mut self, by: Holder, now: Timestamp) -> Event {
+        let retries = [RetryWish::Policy, RetryWish::Never, RetryWish::At(now.plus_ms(30))];
+        Event::Fail(Failure {
+            by,
+            outcome: Outcome { message: Some("no luck".into()), ..Outcome::default() },
+            retry: self.chance.pick(&retries),
+            payload: None,
+            chance: self.chance.fraction(),
+        })
+    }
+
+    fn holder(&mut self, job: &Job) -> Holder {
+        match job.state().lease() {
+            Some(lease) if self.chance.percent(80) => Holder::Token(lease.token),
+            _ if self.chance.percent(50) => Holder::Anyone,
+            _ => Holder::Token(Token::from_number(self.chance.next())),
+        }
+    }
+
+    fn patch(&mut self, run_at: Timestamp) -> Patch {
+        let chance = &mut self.chance;
+        Patch {
+            payload: None,
+            priority: chance.percent(30).then(|| chance.between_ms(-1, 1) as i32),
+            name: chance.percent(30).then(|| name(chance.pick(&NAMES))),
+            queue: chance.percent(30).then(|| queue(chance.pick(&QUEUES))),
+            run_at: chance.percent(30).then_some(run_at),
+            repeat: chance.percent(10).then_some(None),
+            extras: self.chance.percent(40).then(|| Box::new(self.extras())),
+        }
+    }
+
+    pub(super) fn filter(&mut self) -> Filter {
+        let chance = &mut self.chance;
+        let states = if chance.percent(50) { 0 } else { chance.below(4) };
+        Filter {
+            tenant: chance.percent(50).then(|| tenant(chance.pick(&TENANTS))),
+            states: (0..states).map(|_| chance.pick(&StateName::ALL)).collect(),
+            queue: chance.percent(30).then(|| queue(chance.pick(&QUEUES))),
+            tag: chance.percent(20).then(|| chance.pick(&TAGS).into()),
+            text: chance.percent(20).then(|| "a".into()),
+            before: None,
+            limit: 1 + chance.index(60),
+            names: self.names(),
+        }
+    }
+}

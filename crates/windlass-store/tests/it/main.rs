@@ -1,0 +1,14 @@
+//! Every store against the conformance suite.
+
+mod memory;
+mod sqlite;
+
+/// `WINDLASS_SEED=123 cargo test` repeats a run; without it each run takes another seed.
+fn seed() -> u64 {
+    match std::env::var("WINDLASS_SEED") {
+        Ok(text) => text.parse().expect("WINDLASS_SEED is a number"),
+        Err(_) => {
+            std::time::SystemTime::UNIX_EPOCH.elapsed().expect("the clock is past 1970").as_millis() as u64
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The embedded store: the suite, restarts, and what damage to its files leads to.
+
+use crate::seed;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
+use windlass_core::{JobSpec, Name, Payload, Policy, Queue, Tenant, Timestamp};
+use windlass_store::conformance::random::Dump;
+use windlass_store::conformance::{exercise, restart_equivalence};
+use windlass_store::sqlite::{self, SqliteStore};
+use windlass_store::{Durability, NewJob, OpenOptions, Step, Store, StoreError};
+
+const NOW: i64 = 1_800_000_000_000;
+
+fn open(database: &Path) -> Result<Arc<dyn Store>, StoreError> {
+    // Tests of the rules need no disk to be waited for; tests of the disk open with full durability themselves.
+    SqliteStore::open(database, OpenOptions { durability: Durability::Relaxed })
+        .map(|store| Arc::new(store) as _)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_embedded_store_conforms() {
+    let folder = TempDir::new().unwrap();
+    let made = AtomicU32::new(0);
+    let new_store = || async {
+        let number = made.fetch_add(1, Ordering::Relaxed);
+        open(&folder.path().join(format!("{number}/windlass.db"))).unwrap()
+    };
+    Box::pin(exercise(new_store, seed())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_changes_nothing() {
+    let folder = TempDir::new().unwrap();
+    let database = folder.path().join("windlass.db");
+    Box::pin(restart_equivalence(|| async { open(&database).unwrap() }, seed())).await;
+}
+
+fn new_job(number: usize) -> NewJob {
+    let payload = if number.is_multiple_of(10) { "x".repeat(3_000) } else { format!("payload {number}") };
+    let spec = JobSpec {
+        tenant: Tenant::default(),
+        queue: Queue::default(),
+        name: Name::new("damage").unwrap(),
+        payload: Payload::json(&format!("{payload:?}")),
+        priority: 0,
+        created_at: Timestamp::from_millis(NOW),
+        policy: Arc::new(Policy::default()),
+        extras: None,
+    };
+    NewJob { spec: Arc::new(spec), run_at: Timestamp::from_millis(NOW), body: None, held_by_parent: false }
+}
+
+async fn dump(store: &dyn Store) -> Dump {
+    Dump::of(store, Timestamp::from_millis(NOW)).await
+}
+
+/// A closed database with some jobs and settings, and what is in it.
+async fn filled(folder: &Path) -> (PathBuf, Dump) {
+    let database = folder.join("windlass.db");
+    let store = open(&database).unwrap();
+    let now = Timestamp::from_millis(NOW);
+    store.commit(vec![Step::insert((0..200).map(new_job).collect())], now).await.unwrap();
+    store.put_setting("limit/default/mail", Some(b"some words".to_vec())).await.unwrap();
+    store.set_paused(&Tenant::default(), &Queue::new("held").unwrap(), true).await.unwrap();
+    let before = dump(&*store).await;
+    store.close().await.unwrap();
+    (database, before)
+}
+
+/// Copies of the files at `database`, in a folder of their own.
+fn copy_to(folder: &TempDir, database: &Path) -> PathBuf {
+    let from = database.parent().unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    folder.path().join(database.file_name().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_bit_is_refused_or_harmless_and_never_changes_a_job() {
+    let folder = TempDir::new().unwrap();
+    let (database, before) = filled(folder.path()).await;
+    let bytes = std::fs::read(&database).unwrap();
+    let flips = std::env::var("WINDLASS_FLIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(120);
+    let mut state = seed() | 1;
+    let mut refused = 0;
+    for _ in 0..flips {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let (offset, bit) = ((state >> 16) as usize % bytes.len(), (state >> 60) % 8);
+        let copy = TempDir::new().unwrap();
+        let damaged = copy_to(&copy, &database);
+        let mut flipped = bytes.clone();
+        flipped[offset] ^= 1 << bit;
+        std::fs::write(&damaged, &flipped).unwrap();
+        match open(&damaged) {
+            Err(_) => refused += 1,
+            Ok(store) => {
+                let after = dump(&*store).await;
+                before.expect_same(&after, &format!("bit {bit} of byte {offset} flipped"));
+                store.close().await.unwrap();
+            }
+        }
+    }
+    assert!(refused > flips / 4, "only {refused} of {flips} flipped bits were noticed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_that_were_cut_emptied_or_removed_are_refused() {
+    let folder = TempDir::new().unwrap();
+    let (database, _) = filled(folder.path()).await;
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 4] = [
+        ("cut in half", |file| {
+            let length = std::fs::metadata(file).unwrap().len();
+            std::fs::OpenOptions::new().write(true).open(file).unwrap().set_len(length / 2).unwrap();
+        }),
+        ("emptied", |file| std::fs::write(file, b"").unwrap()),
+        ("zeroed", |file| {
+            let length = std::fs::metadata(file).unwrap().len();
+            std::fs::write(file, vec![0; length as usize]).unwrap();
+        }),
+        ("removed", |file| std::fs::remove_file(file).unwrap()),
+    ];
+    for (what, harm) in harms {
+        let copy = TempDir::new().unwrap();
+        let damaged = copy_to(&copy, &database);
+        harm(&damaged);
+        let error =
+            open(&damaged).err().unwrap_or_else(|| panic!("{what}: opened as if nothing had happened"));
+        assert!(matches!(error, StoreError::Corrupt(_) | StoreError::Open(_)), "{what}: {error}");
+    }
+}
+
+/// What a killed server leaves behind: the log is not brought in yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_log_is_noticed() {
+    let folder = TempDir::new().unwrap();
+    let (database, _) = filled(folder.path()).await;
+    let store = open(&database).unwrap();
+    store.commit(vec![Step::insert(vec![new_job(1)])], Timestamp::from_millis(NOW)).await.unwrap();
+    for (what, lose) in [("removed", true), ("cut", false)] {
+        let copy = TempDir::new().unwrap();
+        let damaged = copy_to(&copy, &database);
+        let log = copy.path().join("windlass.db-wal");
+        assert!(std::fs::metadata(&log).unwrap().len() > 0);
+        if lose {
+            std::fs::remove_file(&log).unwrap();
+        } else {
+            std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(100).unwrap();
+        }
+        // A relaxed store may lose its tail in a power cut; one that promised more may not.
+        mark_as_fully_durable(&copy.path().join("windlass.db.commits"));
+        let error = open(&damaged).err().unwrap_or_else(|| panic!("{what}: not noticed"));
+        assert!(error.to_string().contains("acknowledged commits are missing"), "{what}: {error}");
+    }
+    store.close().await.unwrap();
+}
+
+fn mark_as_fully_durable(counter: &Path) {
+    let mut bytes = std::fs::read(counter).unwrap();
+    for slot in bytes.chunks_mut(16).filter(|slot| slot.len() == 16) {
+        slot[8..12].fill(0);
+        let crc = crc32fast::hash(&slot[..12]);
+        slot[12..].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::write(counter, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_of_someone_else_is_left_alone() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("windlass.db");
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)").unwrap();
+    drop(other);
+    let error = open(&path).err().expect("not ours").to_string();
+    assert!(error.contains("another program"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_under_load_is_whole_and_can_be_opened() {
+    let folder = TempDir::new().unwrap();
+    let (database, _) = filled(folder.path()).await;
+    let store = open(&database).unwrap();
+    let writing = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for number in 0..200 {
+                let step = Step::insert((0..20).map(|part| new_job(number * 20 + part)).collect());
+                store.commit(vec![step], Timestamp::from_millis(NOW)).await.unwrap();
+            }
+        })
+    };
+    let copy = folder.path().join("copy.db");
+    store.backup(&copy, Arc::new(|_, _| {})).await.unwrap();
+    writing.await.unwrap();
+    store.close().await.unwrap();
+    let report = sqlite::check(&copy, &|_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert!(report.jobs >= 200 && report.jobs <= 4_200);
+    let restored = open(&copy).unwrap();
+    assert_eq!(dump(&*restored).await.jobs.len() as u64, report.jobs);
+    restored.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_names_what_is_wrong() {
+    let folder = TempDir::new().unwrap();
+    let (database, _) = filled(folder.path()).await;
+    assert!(sqlite::check(&database, &|_, _| {}).unwrap().problems.is_empty());
+    let harm = rusqlite::Connection::open(&database).unwrap();
+    harm.execute("UPDATE jobs SET payload = x'00' WHERE id = 7", []).unwrap();
+    drop(harm);
+    let report = sqlite::check(&database, &|_, _| {}).unwrap();
+    assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
+    assert!(report.problems[0].contains("job 7"), "{:?}", report.problems);
+    assert!(open(&database).is_err());
+}
+
+/// Every format that was ever released can be read by this program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_databases_are_read() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures");
+    let folder = TempDir::new().unwrap();
+    let database = folder.path().join("windlass.db");
+    std::fs::copy(fixtures.join("format-1.db"), &database).unwrap();
+    let store = open(&database).unwrap();
+    let found = dump(&*store).await;
+    let lines: Vec<String> = found
+        .jobs
+        .iter()
+        .map(|job| {
+            let spec = &job.spec;
+            let payload =
+                String::from_utf8_lossy(&spec.payload.bytes[..spec.payload.bytes.len().min(40)]).into_owned();
+            format!(
+                "{} v{} {} {}/{} p{} a{} {payload}",
+                job.id,
+                job.version,
+                job.state().name(),
+                spec.queue,
+                spec.name,
+                spec.priority,
+                job.progress.attempts
+            )
+        })
+        .collect();
+    let expected = std::fs::read_to_string(fixtures.join("format-1.txt")).unwrap();
+    assert_eq!(lines.join("\n") + "\n", expected);
+    store.close().await.unwrap();
+}
