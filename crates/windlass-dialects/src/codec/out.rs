@@ -1,0 +1,340 @@
+//! Writes an answer into one buffer, in either encoding.
+
+use super::Encoding;
+use base64::Engine as _;
+use serde_json::Value;
+use windlass_core::{Format, Payload};
+
+/// An answer being written. The caller keeps the order (a key, then its value; every `begin` has its `end`).
+pub struct Out {
+    encoding: Encoding,
+    bytes: Vec<u8>,
+    /// MessagePack writes how many parts there are in front of them: where to write it, and how many so far.
+    open: Vec<Open>,
+}
+
+struct Open {
+    at: usize,
+    parts: u32,
+    is_map: bool,
+}
+
+impl Out {
+    pub fn new(encoding: Encoding, capacity: usize) -> Out {
+        Out { encoding, bytes: Vec::with_capacity(capacity), open: Vec::new() }
+    }
+
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    pub fn into_bytes(self) -> Vec<u8> {
+        debug_assert!(self.open.is_empty(), "every begin has its end");
+        self.bytes
+    }
+
+    pub fn begin_map(&mut self) {
+        self.begin(true);
+    }
+
+    pub fn end_map(&mut self) {
+        self.end(true);
+    }
+
+    pub fn begin_array(&mut self) {
+        self.begin(false);
+    }
+
+    pub fn end_array(&mut self) {
+        self.end(false);
+    }
+
+    fn begin(&mut self, is_map: bool) {
+        self.lead();
+        match self.encoding {
+            Encoding::Json => self.bytes.push(if is_map { b'{' } else { b'[' }),
+            Encoding::Msgpack => {
+                // The 32-bit forms, so that the count can be filled in afterwards whatever it is.
+                self.bytes.push(if is_map { 0xdf } else { 0xdd });
+                self.open.push(Open { at: self.bytes.len(), parts: 0, is_map });
+                self.bytes.extend_from_slice(&[0; 4]);
+            }
+        }
+    }
+
+    fn end(&mut self, is_map: bool) {
+        match self.encoding {
+            Encoding::Json => self.bytes.push(if is_map { b'}' } else { b']' }),
+            Encoding::Msgpack => {
+                if let Some(open) = self.open.pop() {
+                    debug_assert_eq!(open.is_map, is_map);
+                    self.bytes[open.at..open.at + 4].copy_from_slice(&open.parts.to_be_bytes());
+                }
+            }
+        }
+    }
+
+    pub fn key(&mut self, key: &str) {
+        match self.encoding {
+            Encoding::Json => {
+                if self.bytes.last() != Some(&b'{') {
+                    self.bytes.push(b',');
+                }
+                self.json_text(key);
+                self.bytes.push(b':');
+            }
+            Encoding::Msgpack => {
+                if let Some(open) = self.open.last_mut() {
+                    open.parts += 1;
+                }
+                self.msgpack_text(key);
+            }
+        }
+    }
+
+    /// What has to stand before a value: a comma, or one more in the count.
+    fn lead(&mut self) {
+        match self.encoding {
+            // A complete value never ends in these, so the last byte tells whether this one is the first.
+            Encoding::Json if !matches!(self.bytes.last(), None | Some(b':' | b'[')) => self.bytes.push(b','),
+            Encoding::Json => {}
+            Encoding::Msgpack => {
+                if let Some(open) = self.open.last_mut().filter(|open| !open.is_map) {
+                    open.parts += 1;
+                }
+            }
+        }
+    }
+
+    pub fn null(&mut self) {
+        self.lead();
+        match self.encoding {
+            Encoding::Json => self.bytes.extend_from_slice(b"null"),
+            Encoding::Msgpack => self.bytes.push(0xc0),
+        }
+    }
+
+    pub fn bool(&mut self, value: bool) {
+        self.lead();
+        match (self.encoding, value) {
+            (Encoding::Json, true) => self.bytes.extend_from_slice(b"true"),
+            (Encoding::Json, false) => self.bytes.extend_from_slice(b"false"),
+            (Encoding::Msgpack, true) => self.bytes.push(0xc3),
+            (Encoding::Msgpack, false) => self.bytes.push(0xc2),
+        }
+    }
+
+    pub fn uint(&mut self, value: u64) {
+        self.lead();
+        match self.encoding {
+            Encoding::Json => self.bytes.extend_from_slice(itoa::Buffer::new().format(value).as_bytes()),
+            Encoding::Msgpack => self.msgpack_uint(value),
+        }
+    }
+
+    pub fn int(&mut self, value: i64) {
+        if let Ok(value) = u64::try_from(value) {
+            return self.uint(value);
+        }
+        self.lead();
+        match self.encoding {
+            Encoding::Json => self.bytes.extend_from_slice(itoa::Buffer::new().format(value).as_bytes()),
+            Encoding::Msgpack if value >= -32 => self.bytes.push(value as u8),
+            Encoding::Msgpack => {
+                self.bytes.push(0xd3);
+                self.bytes.extend_from_slice(&value.to_be_bytes());
+            }
+        }
+    }
+
+    pub fn float(&mut self, value: f64) {
+        self.lead();
+        match self.encoding {
+            // Infinity and the like have no form in JSON.
+            Encoding::Json if !value.is_finite() => self.bytes.extend_from_slice(b"null"),
+            Encoding::Json => self.bytes.extend_from_slice(value.to_string().as_bytes()),
+            Encoding::Msgpack => {
+                self.bytes.push(0xcb);
+                self.bytes.extend_from_slice(&value.to_be_bytes());
+            }
+        }
+    }
+
+    pub fn str(&mut self, text: &str) {
+        self.lead();
+        match self.encoding {
+            Encoding::Json => self.json_text(text),
+            Encoding::Msgpack => self.msgpack_text(text),
+        }
+    }
+
+    pub fn opt_str(&mut self, key: &str, text: Option<&str>) {
+        if let Some(text) = text {
+            self.key(key);
+            self.str(text);
+        }
+    }
+
+    pub fn opt_int(&mut self, key: &str, value: Option<i64>) {
+        if let Some(value) = value {
+            self.key(key);
+            self.int(value);
+        }
+    }
+
+    /// Bytes as base64 in JSON, as they are in MessagePack.
+    pub fn bin(&mut self, data: &[u8]) {
+        self.lead();
+        match self.encoding {
+            Encoding::Json => {
+                self.bytes.push(b'"');
+                let start = self.bytes.len();
+                self.bytes.resize(start + data.len().div_ceil(3) * 4, 0);
+                let written = base64::engine::general_purpose::STANDARD
+                    .encode_slice(data, &mut self.bytes[start..])
+                    .unwrap_or(0);
+                self.bytes.truncate(start + written);
+                self.bytes.push(b'"');
+            }
+            Encoding::Msgpack => {
+                self.msgpack_head(data.len(), [0xc4, 0xc5, 0xc6]);
+                self.bytes.extend_from_slice(data);
+            }
+        }
+    }
+
+    /// A payload under `key`, so that a reader of this encoding can use it at once:
+    ///
+    /// | kept as | JSON answer | MessagePack answer |
+    /// |---|---|---|
+    /// | json | the value, byte for byte | the same value in MessagePack |
+    /// | msgpack | the same value where JSON can say it, and `key_base64` | the value, byte for byte |
+    /// | text | a string | a string |
+    /// | binary | `key_base64` | bin |
+    ///
+    /// `key_format` is added for all but json.
+    pub fn payload(&mut self, key: &str, payload: &Payload) {
+        let bytes = &payload.bytes[..];
+        match (self.encoding, payload.format) {
+            (Encoding::Json, Format::Json) => {
+                self.key(key);
+                self.bytes.extend_from_slice(bytes);
+            }
+            (Encoding::Msgpack, Format::Json) => {
+                self.key(key);
+                match serde_json::from_slice::<Value>(bytes) {
+                    Ok(value) => self.value(&value),
+                    Err(_) => self.bin(bytes),
+                }
+            }
+            (Encoding::Msgpack, Format::Msgpack) if super::msgpack_length(bytes) == Ok(bytes.len()) => {
+                self.key(key);
+                self.bytes.extend_from_slice(bytes);
+            }
+            (Encoding::Json, Format::Msgpack) => {
+                if let Ok(value) = super::read::<Value>(Encoding::Msgpack, bytes) {
+                    self.key(key);
+                    self.value(&value);
+                }
+                self.key(&format!("{key}_base64"));
+                self.bin(bytes);
+            }
+            (_, Format::Text) if std::str::from_utf8(bytes).is_ok() => {
+                self.key(key);
+                self.str(std::str::from_utf8(bytes).unwrap_or_default());
+            }
+            (Encoding::Msgpack, Format::Msgpack | Format::Text | Format::Binary) => {
+                self.key(key);
+                self.bin(bytes);
+            }
+            (Encoding::Json, Format::Text | Format::Binary) => {
+                self.key(&format!("{key}_base64"));
+                self.bin(bytes);
+            }
+        }
+        if payload.format != Format::Json {
+            let name = if key == "payload" { "format".to_owned() } else { format!("{key}_format") };
+            self.key(&name);
+            self.str(format_name(payload.format));
+        }
+    }
+
+    /// A tree, for what is rare or small.
+    pub fn value(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.null(),
+            Value::Bool(value) => self.bool(*value),
+            Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+                (Some(value), _) => self.uint(value),
+                (_, Some(value)) => self.int(value),
+                _ => self.float(number.as_f64().unwrap_or(0.0)),
+            },
+            Value::String(text) => self.str(text),
+            Value::Array(parts) => {
+                self.begin_array();
+                parts.iter().for_each(|part| self.value(part));
+                self.end_array();
+            }
+            Value::Object(fields) => {
+                self.begin_map();
+                for (key, value) in fields {
+                    self.key(key);
+                    self.value(value);
+                }
+                self.end_map();
+            }
+        }
+    }
+
+    fn json_text(&mut self, text: &str) {
+        // Writing to a Vec does not fail, and a string has no form that JSON lacks.
+        let _ = serde_json::to_writer(&mut self.bytes, text);
+    }
+
+    fn msgpack_text(&mut self, text: &str) {
+        if text.len() < 32 {
+            self.bytes.push(0xa0 | text.len() as u8);
+        } else {
+            self.msgpack_head(text.len(), [0xd9, 0xda, 0xdb]);
+        }
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn msgpack_head(&mut self, length: usize, markers: [u8; 3]) {
+        if let Ok(length) = u8::try_from(length) {
+            self.bytes.extend_from_slice(&[markers[0], length]);
+        } else if let Ok(length) = u16::try_from(length) {
+            self.bytes.push(markers[1]);
+            self.bytes.extend_from_slice(&length.to_be_bytes());
+        } else {
+            self.bytes.push(markers[2]);
+            self.bytes.extend_from_slice(&(length as u32).to_be_bytes());
+        }
+    }
+
+    fn msgpack_uint(&mut self, value: u64) {
+        if value < 128 {
+            self.bytes.push(value as u8);
+        } else if let Ok(value) = u8::try_from(value) {
+            self.bytes.extend_from_slice(&[0xcc, value]);
+        } else if let Ok(value) = u16::try_from(value) {
+            self.bytes.push(0xcd);
+            self.bytes.extend_from_slice(&value.to_be_bytes());
+        } else if let Ok(value) = u32::try_from(value) {
+            self.bytes.push(0xce);
+            self.bytes.extend_from_slice(&value.to_be_bytes());
+        } else {
+            self.bytes.push(0xcf);
+            self.bytes.extend_from_slice(&value.to_be_bytes());
+        }
+    }
+}
+
+pub fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Json => "json",
+        Format::Msgpack => "msgpack",
+        Format::Text => "text",
+        Format::Binary => "binary",
+    }
+}

@@ -1,0 +1,194 @@
+//! All HTTP dialects on one port.
+
+use crate::auth::Tokens;
+use crate::guard::{self, Hosts};
+use crate::listener::{self, Limits, Phase};
+use crate::native::rates::Rates;
+use crate::route::{Call, Refusal, Route, path_params};
+use crate::tls::Tls;
+use crate::{ALL, Dialect};
+use ::http::{HeaderName, HeaderValue, Method, header};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use axum::routing::any;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use windlass_engine::Engine;
+
+pub struct HttpOptions {
+    pub tokens: Arc<Tokens>,
+    pub hosts: Hosts,
+    pub tls: Option<Arc<Tls>>,
+    pub limits: Limits,
+    /// Served beside the dialects, without their guard: the web UI's files.
+    pub extra: Option<Router>,
+    /// Which store this is, for people: shown in the statistics.
+    pub store: String,
+    pub version: &'static str,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        HttpOptions {
+            tokens: Tokens::open(),
+            hosts: Hosts::default(),
+            tls: None,
+            limits: Limits::default(),
+            extra: None,
+            store: String::new(),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// What handlers share.
+pub struct Server {
+    pub engine: Engine,
+    pub tokens: Arc<Tokens>,
+    pub hosts: Hosts,
+    pub limits: Limits,
+    pub started: Instant,
+    pub rates: Rates,
+    pub store: String,
+    pub version: &'static str,
+    phase: watch::Receiver<Phase>,
+}
+
+impl Server {
+    pub fn is_stopping(&self) -> bool {
+        *self.phase.borrow() >= Phase::Draining
+    }
+
+    /// Until the server wants to stop: whatever waits for a client's sake should then answer.
+    pub async fn stopping(&self) {
+        // The sender is gone only when the server is.
+        let _ = self.phase.clone().wait_for(|phase| *phase >= Phase::Draining).await;
+    }
+}
+
+/// Serves until `shutdown` is done, then answers what it has taken and closes. The engine is left running: the caller
+/// may have other doors to it.
+pub async fn serve(
+    listener: TcpListener,
+    engine: Engine,
+    options: HttpOptions,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    // Fails early where the socket is unusable, instead of in the loop.
+    listener.local_addr()?;
+    let (phase, watching) = watch::channel(Phase::Serving);
+    let HttpOptions { tokens, hosts, tls, limits, extra, store, version } = options;
+    let server = Arc::new(Server {
+        engine,
+        tokens,
+        hosts,
+        limits: limits.clone(),
+        started: Instant::now(),
+        rates: Rates::default(),
+        store,
+        version,
+        phase: watching,
+    });
+    let app = router(&server, ALL, extra);
+    let listening = listener::run(listener, tls, app, limits, phase.clone());
+    let stopping = async {
+        shutdown.await;
+        phase.send_replace(Phase::Draining);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = listening => Ok(()),
+        () = stopping => Ok(()),
+        () = server.rates.keep_sampling(server.engine.meters()) => Ok(()),
+    }
+}
+
+/// All calls at one path.
+struct Place {
+    dialect: &'static dyn Dialect,
+    routes: Vec<&'static Route>,
+    allow: String,
+}
+
+fn router(server: &Arc<Server>, dialects: &'static [&'static dyn Dialect], extra: Option<Router>) -> Router {
+    let mut app = extra.unwrap_or_default();
+    for place in dialects.iter().flat_map(|dialect| places(*dialect)) {
+        let (server, place) = (Arc::clone(server), Arc::new(place));
+        let path = place.routes[0].path;
+        app = app.route(
+            path,
+            any(move |request: Request| {
+                let (server, place) = (Arc::clone(&server), Arc::clone(&place));
+                async move { answer(server, &place, request).await }
+            }),
+        );
+    }
+    app.fallback(|request: Request| async move {
+        let path: String = request.uri().path().chars().take(200).collect();
+        // A path nobody owns is answered in the native words.
+        sealed(crate::native::Native.refuse(&Refusal::NoRoute { path }))
+    })
+}
+
+fn places(dialect: &'static dyn Dialect) -> Vec<Place> {
+    let mut places: Vec<Place> = Vec::new();
+    for route in dialect.routes() {
+        match places.iter_mut().find(|place| place.routes[0].path == route.path) {
+            Some(place) => {
+                place.routes.push(route);
+                place.allow = format!("{}, {}", place.allow, route.method);
+            }
+            None => places.push(Place { dialect, routes: vec![route], allow: route.method.to_string() }),
+        }
+    }
+    places
+}
+
+async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    sealed(match admit(server, place, parts, body) {
+        Ok((route, call)) => (route.handle)(call).await,
+        Err(refusal) => {
+            let mut response = place.dialect.refuse(&refusal);
+            if let (Refusal::Method { .. }, Ok(allow)) = (&refusal, HeaderValue::from_str(&place.allow)) {
+                response.headers_mut().insert(header::ALLOW, allow);
+            }
+            response
+        }
+    })
+}
+
+fn admit(
+    server: Arc<Server>,
+    place: &Place,
+    parts: ::http::request::Parts,
+    body: Body,
+) -> Result<(&'static Route, Call), Refusal> {
+    // Whoever may ask for the whole may ask for the head of it; the connection leaves the body out.
+    let method = if parts.method == Method::HEAD { "GET" } else { parts.method.as_str() };
+    let Some(route) = place.routes.iter().find(|route| route.method == method) else {
+        return Err(Refusal::Method { method: parts.method.to_string(), allow: place.allow.clone() });
+    };
+    let caller = guard::check(&parts, route.access, &server.tokens, &server.hosts, server.engine.now())?;
+    let params = match route.path.contains('{') {
+        true => path_params(route.path, parts.uri.path()).ok_or(Refusal::Path)?,
+        false => Vec::new(),
+    };
+    Ok((route, Call::new(server, caller, parts, body, params)))
+}
+
+const NOSNIFF: (HeaderName, HeaderValue) =
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+
+/// What every answer carries: nothing of it is to be guessed at, framed or kept.
+fn sealed(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(NOSNIFF.0, NOSNIFF.1);
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,47 @@
+//! Wire protocols. A dialect turns bytes into the engine's verbs and the engine's answers back into bytes.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`http`] | `serve`: all HTTP dialects on one port |
+//! | [`route`] | what a dialect lists for each of its calls: method, path, who may, what it does |
+//! | [`auth`] | tokens, roles, tenants |
+//! | [`guard`] | what is refused before a dialect sees the request |
+//! | [`listener`], [`tls`] | connections, with limits on everything |
+//! | [`codec`] | JSON and MessagePack without a tree in between |
+//! | [`native`] | the API under `/api/v1` |
+//!
+//! Adding a dialect is a folder and a line in [`ALL`].
+
+pub mod auth;
+pub mod codec;
+pub mod guard;
+pub mod http;
+pub mod listener;
+pub mod native;
+pub mod route;
+pub mod tls;
+
+/// What a look at the jobs is made of. Data only: no dialect can reach a store.
+pub(crate) mod query {
+    pub use windlass_store::meters::Histogram;
+    pub use windlass_store::{Filter, QueueCounts};
+}
+
+use axum::response::Response;
+use route::{Refusal, Route};
+
+/// One protocol over HTTP.
+pub trait Dialect: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// Every call it answers. The router, the authorisation and the API description are made from this list.
+    fn routes(&self) -> &'static [Route];
+
+    /// Says in this dialect's words that a request was refused before its handler was asked.
+    fn refuse(&self, refusal: &Refusal) -> Response;
+}
+
+pub const ALL: &[&dyn Dialect] = &[&native::Native];
+
+pub use auth::{Role, TokenRecord, Tokens, generate_token};
+pub use http::{HttpOptions, serve};

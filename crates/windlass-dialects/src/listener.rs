@@ -1,0 +1,332 @@
+//! Connections, with limits on everything: how many, how long a client may take over a header, how long it may be idle,
+//! how long it may leave an answer unread.
+
+use crate::tls::Tls;
+use axum::Router;
+use bytes::Bytes;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, Sleep};
+use tower_service::Service;
+
+/// What one client, and all together, may take.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open connections. Each costs a file descriptor and some kilobytes; more than this is answered 503.
+    pub connections_max: usize,
+    /// From the first byte of a request to the end of its header.
+    pub header_timeout: Duration,
+    /// Between requests. Longer than the common pools of clients keep a connection, so that they close it, not we.
+    pub idle_timeout: Duration,
+    /// An answer of which nothing is taken for this long.
+    pub write_timeout: Duration,
+    pub tls_handshake_timeout: Duration,
+    /// Bytes of a request's header: plenty for a token and a long query.
+    pub header_bytes_max: usize,
+    /// Bytes of a request's body: ten thousand jobs of six kilobytes.
+    pub body_bytes_max: usize,
+    /// After this a connection is cut on shutdown, answered or not.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            connections_max: 10_000,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            write_timeout: Duration::from_secs(60),
+            tls_handshake_timeout: Duration::from_secs(10),
+            header_bytes_max: 64 * 1024,
+            body_bytes_max: 64 << 20,
+            grace: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Where the server is on its way down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Serving,
+    /// No new connections; what has been taken is answered.
+    Draining,
+    Cut,
+}
+
+/// Serves until `phase` says otherwise and the last answer is written, or `limits.grace` is over.
+pub(crate) async fn run(
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+    app: Router,
+    limits: Limits,
+    phase: watch::Sender<Phase>,
+) {
+    let limits = Arc::new(limits);
+    let permits_all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX).max(1);
+    let permits = Arc::new(Semaphore::new(permits_all as usize));
+    let mut draining = phase.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = draining.wait_for(|phase| *phase >= Phase::Draining) => break,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                rest_after(&error).await;
+                continue;
+            }
+        };
+        tune(&stream);
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+            tokio::spawn(turn_away(stream));
+            continue;
+        };
+        let (app, tls, limits, phase) = (app.clone(), tls.clone(), Arc::clone(&limits), phase.subscribe());
+        tokio::spawn(async move {
+            match tls {
+                None => serve_connection(stream, app, &limits, phase).await,
+                Some(tls) => serve_tls(stream, &tls, app, &limits, phase).await,
+            }
+            drop(permit);
+        });
+    }
+    drop(listener);
+    let all_gone = permits.acquire_many(permits_all);
+    if tokio::time::timeout(limits.grace, all_gone).await.is_err() {
+        tracing::warn!("cutting connections that did not end within {:?}", limits.grace);
+        phase.send_replace(Phase::Cut);
+        let _ = tokio::time::timeout(Duration::from_secs(1), permits.acquire_many(permits_all)).await;
+    }
+}
+
+/// A connection that broke while it waited is nobody's trouble. Being out of file descriptors is, and it does not pass
+/// faster by trying at once.
+async fn rest_after(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept a connection; trying again in a moment");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// Answers at once, and notices a peer that vanished without a word: a worker that waits for jobs on a dead connection
+/// would otherwise be given one.
+fn tune(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}
+
+async fn turn_away(mut stream: TcpStream) {
+    let body =
+        r#"{"error":{"code":"too_many_connections","message":"too many connections; try again later"}}"#;
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
+    let _ = stream.shutdown().await;
+}
+
+async fn serve_tls(
+    stream: TcpStream,
+    tls: &Tls,
+    app: Router,
+    limits: &Limits,
+    phase: watch::Receiver<Phase>,
+) {
+    let handshake = tls.acceptor().accept(stream);
+    match tokio::time::timeout(limits.tls_handshake_timeout, handshake).await {
+        Ok(Ok(stream)) => serve_connection(stream, app, limits, phase).await,
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake took too long"),
+    }
+}
+
+async fn serve_connection<S>(stream: S, app: Router, limits: &Limits, mut phase: watch::Receiver<Phase>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let in_request = Arc::new(AtomicBool::new(false));
+    let paced = Paced::new(stream, Arc::clone(&in_request), limits);
+    let service = hyper::service::service_fn(move |request| {
+        in_request.store(true, Ordering::Relaxed);
+        let answering = app.clone().call(request);
+        let in_request = Arc::clone(&in_request);
+        async move {
+            let answer = answering.await;
+            in_request.store(false, Ordering::Relaxed);
+            answer
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_timeout)
+        .max_header_size(limits.header_bytes_max)
+        .serve_connection(TokioIo::new(paced), service);
+    let mut connection = pin!(connection);
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "connection ended");
+                }
+                return;
+            }
+            _ = phase.wait_for(|phase| *phase >= if draining { Phase::Cut } else { Phase::Draining }) => {
+                if draining {
+                    return;
+                }
+                draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// A stream that fails when its client dawdles.
+struct Paced<S> {
+    stream: S,
+    /// Set while a request is being answered: then the client may be silent.
+    in_request: Arc<AtomicBool>,
+    header_timeout: Duration,
+    write_timeout: Duration,
+    /// Runs from the first byte of a request until its header is complete.
+    header: Option<Pin<Box<Sleep>>>,
+    /// Runs while the client takes nothing of what is written.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Paced<S> {
+    fn new(stream: S, in_request: Arc<AtomicBool>, limits: &Limits) -> Paced<S> {
+        let (header_timeout, write_timeout) = (limits.header_timeout, limits.write_timeout);
+        Paced { stream, in_request, header_timeout, write_timeout, header: None, stalled: None }
+    }
+
+    fn written<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if wrote.is_ready() {
+            self.stalled = None;
+            return wrote;
+        }
+        let timeout = self.write_timeout;
+        let stalled = self.stalled.get_or_insert_with(|| sleep(timeout));
+        ready!(stalled.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client takes no more of the answer")))
+    }
+}
+
+fn sleep(time: Duration) -> Pin<Box<Sleep>> {
+    Box::pin(tokio::time::sleep_until(Instant::now() + time))
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if self.in_request.load(Ordering::Relaxed) {
+            self.header = None;
+            return read;
+        }
+        let timeout = self.header_timeout;
+        match read {
+            Poll::Ready(Ok(())) => {
+                self.header.get_or_insert_with(|| sleep(timeout));
+                read
+            }
+            Poll::Ready(Err(_)) => read,
+            Poll::Pending => match self.header.as_mut() {
+                Some(header) => {
+                    ready!(header.as_mut().poll(cx));
+                    Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the header did not come in time",
+                    )))
+                }
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.written(cx, wrote)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.written(cx, wrote)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// An answer's bytes, and what to do once they are on their way.
+pub(crate) struct Sealed<T, F: FnOnce(T)> {
+    data: Bytes,
+    /// `None` once the bytes are taken.
+    held: Option<(T, F)>,
+}
+
+impl<T, F: FnOnce(T)> Sealed<T, F> {
+    /// `held` is dropped if nobody takes the bytes, and handed to `taken` otherwise.
+    pub(crate) fn new(data: Bytes, held: T, taken: F) -> Sealed<T, F> {
+        Sealed { data, held: Some((held, taken)) }
+    }
+}
+
+impl<T: Unpin, F: FnOnce(T) + Unpin> http_body::Body for Sealed<T, F> {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        let Some((held, taken)) = self.held.take() else { return Poll::Ready(None) };
+        taken(held);
+        Poll::Ready(Some(Ok(http_body::Frame::data(std::mem::take(&mut self.data)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_none()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.data.len() as u64)
+    }
+}

@@ -1,0 +1,382 @@
+//! The calls: read what is asked, ask the engine, write the answer.
+
+use super::errors::{ApiError, respond};
+use super::wire::{self, CancelAsk, ClaimAsk, ExtendAsk, ExtendEntry, PatchAsk, RunAsk, SettleAsk};
+use super::{commands, views};
+use crate::auth::Role;
+use crate::codec::{self, Encoding, Out};
+use crate::listener::Sealed;
+use crate::query::Filter;
+use crate::route::Call;
+use ::http::{StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use std::sync::Arc;
+use windlass_core::event::CancelRunning;
+use windlass_core::{Holder, Job, JobId, Tenant};
+use windlass_engine::{Action, Delivery, Extend, Extended, Pushed, Report, VerbError, Waited};
+
+pub type Answer = Result<Response, ApiError>;
+
+/// Which encoding the caller wants to read: what `Accept` says, else what the body came in.
+pub fn reply_encoding(call: &Call) -> Encoding {
+    let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    match (accept.contains("msgpack"), accept.contains("json")) {
+        (true, _) => Encoding::Msgpack,
+        (false, true) => Encoding::Json,
+        (false, false) => body_encoding(call).ok().flatten().unwrap_or(Encoding::Json),
+    }
+}
+
+/// `None`: the header is missing.
+fn body_encoding(call: &Call) -> Result<Option<Encoding>, ApiError> {
+    let Some(value) = call.headers().get(header::CONTENT_TYPE) else { return Ok(None) };
+    let value = value.to_str().unwrap_or("?");
+    let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/json" => Ok(Some(Encoding::Json)),
+        "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
+            Ok(Some(Encoding::Msgpack))
+        }
+        _ => Err(wrong_type()),
+    }
+}
+
+fn wrong_type() -> ApiError {
+    let message = "send the header Content-Type: application/json (or application/msgpack)";
+    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
+}
+
+/// The body and the encoding it is in. Without a body the encoding does not matter.
+pub(super) async fn body(call: &mut Call) -> Result<(Encoding, Bytes), ApiError> {
+    let encoding = body_encoding(call)?;
+    let body = call.read_body().await?;
+    match encoding {
+        Some(encoding) => Ok((encoding, body)),
+        None if body.is_empty() => Ok((Encoding::Json, body)),
+        None => Err(wrong_type()),
+    }
+}
+
+pub(super) fn answer(status: StatusCode, out: Out) -> Response {
+    let encoding = out.encoding();
+    respond(status, encoding, out.into_bytes())
+}
+
+/// The query's parameters, of which only those in `known` may occur.
+pub(super) fn params(call: &Call, known: &[&str]) -> Result<Vec<(String, String)>, ApiError> {
+    let mut params = Vec::new();
+    for (key, value) in call.query() {
+        if !known.contains(&&*key) {
+            let known = known.join(", ");
+            return Err(ApiError::bad_request(format!("unknown parameter `{key}`; there are: {known}")));
+        }
+        params.push((key.into_owned(), value.into_owned()));
+    }
+    Ok(params)
+}
+
+pub(super) fn param<'a>(params: &'a [(String, String)], key: &str) -> Option<&'a str> {
+    params.iter().find(|(name, value)| name == key && !value.is_empty()).map(|(_, value)| value.as_str())
+}
+
+pub(super) fn number_param<T: std::str::FromStr>(
+    params: &[(String, String)],
+    key: &str,
+) -> Result<Option<T>, ApiError> {
+    let parse = |text: &str| {
+        text.parse()
+            .map_err(|_| ApiError::bad_request(format!("the parameter `{key}` must be a whole number")))
+    };
+    param(params, key).map(parse).transpose()
+}
+
+/// The tenant from the query, for calls whose body has no place for it.
+fn query_tenant(call: &Call) -> Result<Tenant, ApiError> {
+    let params = params(call, &["tenant"])?;
+    Ok(call.caller.tenant_for(param(&params, "tenant"))?)
+}
+
+pub async fn push(mut call: Call) -> Answer {
+    let reply = reply_encoding(&call);
+    let (encoding, body) = body(&mut call).await?;
+    let asked = wire::push(encoding, &body)?;
+    let tenant = call.caller.tenant_for(asked.tenant.as_deref())?;
+    let single = asked.single;
+    let pushes = commands::pushes(&asked.jobs, single)?;
+    drop(asked);
+    let answers = call.server.engine.push(&tenant, pushes).await?;
+    if let ([Pushed::Refused(refused)], true) = (answers.as_slice(), single) {
+        return Err((*refused).into());
+    }
+    let mut out = Out::new(reply, 64 + answers.len() * 8);
+    views::pushed(&mut out, &answers);
+    Ok(answer(StatusCode::CREATED, out))
+}
+
+pub async fn claim(mut call: Call) -> Answer {
+    let reply = reply_encoding(&call);
+    let (encoding, body) = body(&mut call).await?;
+    let ask: ClaimAsk<'_> = wire::optional(encoding, &body)?;
+    let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
+    let claim = commands::claim(&ask, tenant)?;
+    let delivery = tokio::select! {
+        biased;
+        delivery = call.server.engine.claim(claim) => Some(delivery?),
+        // The server wants to stop: the worker hears that there is nothing, and asks the next one.
+        () = call.server.stopping() => None,
+    };
+    let jobs = delivery.as_ref().map_or(&[][..], |delivery| &delivery.jobs);
+    let room = jobs.iter().map(|job| job.spec.payload.bytes.len() + views::JOB_BYTES_GUESS).sum::<usize>();
+    let mut out = Out::new(reply, room + 16);
+    out.begin_map();
+    out.key("jobs");
+    out.begin_array();
+    jobs.iter().for_each(|job| views::claimed(&mut out, job));
+    out.end_array();
+    out.end_map();
+    // The jobs belong to the worker once the answer is taken; if nobody takes it, they are given back.
+    let bytes = Bytes::from(out.into_bytes());
+    let body = Body::new(Sealed::new(bytes, delivery, |delivery: Option<Delivery>| {
+        delivery.map(Delivery::accept);
+    }));
+    Ok(respond(StatusCode::OK, reply, body))
+}
+
+pub async fn settle(mut call: Call) -> Answer {
+    let reply = reply_encoding(&call);
+    let (encoding, body) = body(&mut call).await?;
+    let ask: SettleAsk<'_> = codec::read(encoding, &body)?;
+    let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
+    let settles = commands::settles(&ask.settle)?;
+    let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
+    let answers = call.server.engine.settle(&tenant, settles).await?;
+    let mut out = Out::new(reply, 16 + ids.len() * 48);
+    out.begin_map();
+    out.key("settled");
+    out.begin_array();
+    ids.into_iter().zip(&answers).for_each(|(id, answer)| views::settled(&mut out, id, answer));
+    out.end_array();
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+pub async fn extend(mut call: Call) -> Answer {
+    let reply = reply_encoding(&call);
+    let (encoding, body) = body(&mut call).await?;
+    let ask: ExtendAsk<'_> = codec::read(encoding, &body)?;
+    if ask.extend.len() > wire::BATCH_MAX {
+        return Err(ApiError::batch_too_large(ask.extend.len()));
+    }
+    let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
+    let answers = extend_and_report(&call, &tenant, &ask.extend).await?;
+    let mut out = Out::new(reply, 16 + answers.len() * 64);
+    out.begin_map();
+    out.key("extended");
+    out.begin_array();
+    ask.extend.iter().zip(&answers).for_each(|(entry, answer)| views::extended(&mut out, entry.id, answer));
+    out.end_array();
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+/// Every entry is a sign of life; those that carry progress report it, too.
+async fn extend_and_report(
+    call: &Call,
+    tenant: &Tenant,
+    entries: &[ExtendEntry<'_>],
+) -> Result<Vec<Result<Extended, VerbError>>, ApiError> {
+    let mut reports = Vec::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if entry.progress.is_some_and(|percent| percent > 100) {
+            return Err(ApiError::bad_request(format!(
+                "entry {index}: `progress` must be between 0 and 100"
+            )));
+        }
+        if entry.note.as_ref().is_some_and(|note| note.len() > wire::MESSAGE_BYTES_MAX) {
+            let max = wire::MESSAGE_BYTES_MAX;
+            return Err(ApiError::bad_request(format!("entry {index}: `note` may have at most {max} bytes")));
+        }
+        if entry.progress.is_some() || entry.note.is_some() {
+            reports.push(Report {
+                id: entry.id,
+                by: Holder::Token(entry.token),
+                percent: entry.progress,
+                note: entry.note.as_ref().map(|note| note.to_string()),
+                payload: None,
+            });
+        }
+    }
+    let engine = &call.server.engine;
+    if !reports.is_empty() {
+        // Whether the lease still holds is said by the answer to the extension.
+        engine.report(tenant, reports).await?;
+    }
+    let extend = |entry: &ExtendEntry<'_>| Extend {
+        id: entry.id,
+        by: Holder::Token(entry.token),
+        lease_ms: entry.lease_ms.map(|lease| lease.0),
+    };
+    Ok(engine.extend(tenant, entries.iter().map(extend).collect()).await?)
+}
+
+pub async fn list(call: Call) -> Answer {
+    let reply = reply_encoding(&call);
+    let params = params(&call, &["state", "queue", "name", "tenant", "tag", "q", "limit", "cursor"])?;
+    let limit = number_param::<usize>(&params, "limit")?.unwrap_or(50).clamp(1, wire::PAGE_MAX);
+    let filter = Filter {
+        tenant: call.caller.tenants_for(param(&params, "tenant"))?,
+        states: super::queries::states(param(&params, "state"))?,
+        queue: param(&params, "queue").map(windlass_core::Queue::new).transpose()?,
+        names: param(&params, "name").map_or(windlass_core::NameMatch::Any, windlass_core::NameMatch::glob),
+        tag: param(&params, "tag").map(Arc::from),
+        text: param(&params, "q").map(Arc::from),
+        before: number_param::<u64>(&params, "cursor")?.and_then(JobId::new),
+        limit,
+    };
+    let page = call.server.engine.list(filter).await?;
+    let mut out = Out::new(reply, 32 + page.jobs.len() * 2 * views::JOB_BYTES_GUESS);
+    out.begin_map();
+    out.key("jobs");
+    out.begin_array();
+    page.jobs.iter().for_each(|job| views::job(&mut out, job, None));
+    out.end_array();
+    out.key("next");
+    match page.next {
+        Some(next) => out.str(&next.to_string()),
+        None => out.null(),
+    }
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+/// The job named in the path, and whose it is. An admin who names no tenant may look at any job by its number.
+pub(super) async fn find(call: &Call, asked: Option<&str>) -> Result<(Tenant, Arc<Job>), ApiError> {
+    let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;
+    let engine = &call.server.engine;
+    let tenant = call.caller.tenant_for(asked)?;
+    if let Some(job) = engine.get(&tenant, vec![id]).await?.pop().flatten() {
+        return Ok((tenant, job));
+    }
+    let next = id.get().checked_add(1).and_then(JobId::new);
+    if call.caller.role == Role::Admin && asked.is_none() && next.is_some() {
+        let page = engine.list(Filter { before: next, limit: 1, ..Filter::default() }).await?;
+        if let Some(job) = page.jobs.into_iter().next().filter(|job| job.id == id) {
+            return Ok((job.spec.tenant.clone(), job));
+        }
+    }
+    Err(ApiError::no_such_job())
+}
+
+pub async fn get(call: Call) -> Answer {
+    let params = params(&call, &["tenant"])?;
+    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
+    show(&call, &tenant, &job).await
+}
+
+pub async fn get_by_alias(call: Call) -> Answer {
+    let tenant = query_tenant(&call)?;
+    let engine = &call.server.engine;
+    let id = engine.find_alias(&tenant, call.param(0)).await?.ok_or_else(ApiError::no_such_job)?;
+    let job = engine.get(&tenant, vec![id]).await?.pop().flatten().ok_or_else(ApiError::no_such_job)?;
+    show(&call, &tenant, &job).await
+}
+
+async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
+    let around = super::queries::surroundings(&call.server.engine, tenant, job).await?;
+    let mut out = Out::new(reply_encoding(call), 1_024);
+    views::job(&mut out, job, Some(&around));
+    Ok(answer(StatusCode::OK, out))
+}
+
+pub async fn children(call: Call) -> Answer {
+    let params = params(&call, &["tenant"])?;
+    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
+    let jobs = call.server.engine.children(&tenant, job.id).await?;
+    let mut out = Out::new(reply_encoding(&call), 1_024);
+    out.begin_map();
+    out.key("jobs");
+    out.begin_array();
+    jobs.iter().take(wire::PAGE_MAX).for_each(|job| views::job(&mut out, job, None));
+    out.end_array();
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+pub async fn result(call: Call) -> Answer {
+    let params = params(&call, &["tenant", "wait_ms"])?;
+    let wait_ms = number_param::<u64>(&params, "wait_ms")?.unwrap_or(0).min(wire::WAIT_MS_MAX);
+    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
+    let waited = tokio::select! {
+        biased;
+        waited = call.server.engine.wait_settled(&tenant, job.id, wait_ms) => waited?,
+        () = call.server.stopping() => Waited::NotYet(job),
+    };
+    let (status, job) = match waited {
+        Waited::Settled(job) => (StatusCode::OK, job),
+        Waited::NotYet(job) => (StatusCode::ACCEPTED, job),
+        Waited::Unknown => return Err(ApiError::no_such_job()),
+    };
+    let mut out = Out::new(reply_encoding(&call), 256);
+    views::result(&mut out, &job);
+    Ok(answer(status, out))
+}
+
+/// Does it to the job in the path, and shows what it is afterwards.
+async fn act(call: &Call, action: Action) -> Answer {
+    let params = params(call, &["tenant"])?;
+    let (tenant, job) = find(call, param(&params, "tenant")).await?;
+    act_on(call, &tenant, &job, action).await
+}
+
+async fn act_on(call: &Call, tenant: &Tenant, job: &Job, action: Action) -> Answer {
+    let mut answers = call.server.engine.act(tenant, vec![job.id], action).await?;
+    let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
+    let mut out = Out::new(reply_encoding(call), 512);
+    match after {
+        Some(job) => views::job(&mut out, &job, None),
+        None => {
+            out.begin_map();
+            out.key("id");
+            out.uint(job.id.get());
+            out.key("state");
+            out.str("gone");
+            out.end_map();
+        }
+    }
+    Ok(answer(StatusCode::OK, out))
+}
+
+pub async fn cancel(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let ask: CancelAsk = wire::optional(encoding, &body)?;
+    let running = if ask.now { CancelRunning::Now } else { CancelRunning::Ask };
+    act(&call, Action::Cancel { running, failed_too: false }).await
+}
+
+pub async fn retry(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let ask: RunAsk = wire::optional(encoding, &body)?;
+    act(&call, Action::Requeue { at: ask.at()?, even_running: ask.force }).await
+}
+
+pub async fn run(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let ask: RunAsk = wire::optional(encoding, &body)?;
+    act(&call, Action::Run { at: ask.at()?, force: ask.force }).await
+}
+
+pub async fn delete(call: Call) -> Answer {
+    act(&call, Action::Delete).await
+}
+
+pub async fn patch(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let ask: PatchAsk<'_> = codec::read(encoding, &body)?;
+    let params = params(&call, &["tenant"])?;
+    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
+    let now = call.server.engine.now();
+    let patch = commands::patch(&ask, job.spec.extras.as_deref(), now).map_err(ApiError::bad_request)?;
+    act_on(&call, &tenant, &job, Action::Update(patch)).await
+}

@@ -1,0 +1,172 @@
+//! One shape for all errors: `{"error":{"code","message"}}`, and the fitting status.
+
+use super::wire;
+use crate::auth::BadTenant;
+use crate::codec::{Encoding, Malformed, Out};
+use crate::route::{BadBody, Refusal};
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+use windlass_core::{BadName, JobId, Refused};
+use windlass_engine::{EngineError, PushRefused, VerbError};
+
+/// When to come again after trouble that passes by itself.
+const RETRY_AFTER_S: &str = "1";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiError {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub message: String,
+    /// The job in the way.
+    pub id: Option<JobId>,
+}
+
+impl ApiError {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> ApiError {
+        ApiError { status, code, message: message.into(), id: None }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    pub fn batch_too_large(count: usize) -> ApiError {
+        let max = wire::BATCH_MAX;
+        let message = format!("{count} entries in one call; at most {max} are allowed, send several calls");
+        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message)
+    }
+
+    /// The same for a job that never was, one that is gone, and one of another tenant.
+    pub fn no_such_job() -> ApiError {
+        VerbError::NotFound.into()
+    }
+
+    pub fn response(&self, encoding: Encoding) -> Response {
+        let mut out = Out::new(encoding, 128);
+        out.begin_map();
+        out.key("error");
+        self.write(&mut out);
+        out.end_map();
+        let mut response = respond(self.status, encoding, out.into_bytes());
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+            }
+            _ => {}
+        }
+        response
+    }
+
+    pub fn write(&self, out: &mut Out) {
+        out.begin_map();
+        out.key("code");
+        out.str(self.code);
+        out.key("message");
+        out.str(&self.message);
+        if let Some(id) = self.id {
+            out.key("id");
+            out.uint(id.get());
+        }
+        out.end_map();
+    }
+}
+
+pub fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(encoding.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+impl From<Malformed> for ApiError {
+    fn from(malformed: Malformed) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, "malformed", format!("the body cannot be read: {malformed}"))
+    }
+}
+
+impl From<BadName> for ApiError {
+    fn from(bad: BadName) -> ApiError {
+        ApiError::bad_request(bad.to_string())
+    }
+}
+
+impl From<BadTenant> for ApiError {
+    fn from(bad: BadTenant) -> ApiError {
+        match bad {
+            BadTenant::NotYours => ApiError::new(StatusCode::FORBIDDEN, "forbidden", bad.to_string()),
+            BadTenant::Name(message) => ApiError::bad_request(message),
+        }
+    }
+}
+
+impl From<BadBody> for ApiError {
+    fn from(bad: BadBody) -> ApiError {
+        let (status, code) = match bad {
+            BadBody::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
+            BadBody::Slow => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
+            BadBody::CutOff => (StatusCode::BAD_REQUEST, "body_cut_off"),
+        };
+        ApiError::new(status, code, bad.to_string())
+    }
+}
+
+impl From<&Refusal> for ApiError {
+    fn from(refusal: &Refusal) -> ApiError {
+        ApiError::new(refusal.status(), refusal.code(), refusal.to_string())
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> ApiError {
+        let status = match error.code() {
+            "store_full" => StatusCode::INSUFFICIENT_STORAGE,
+            "payload_too_large" | "batch_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
+            "unsupported" => StatusCode::NOT_IMPLEMENTED,
+            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        if status.is_server_error() {
+            tracing::warn!(code = error.code(), "a call failed: {error}");
+        }
+        ApiError::new(status, error.code(), error.to_string())
+    }
+}
+
+impl From<VerbError> for ApiError {
+    fn from(error: VerbError) -> ApiError {
+        let status = match error {
+            VerbError::NotFound => StatusCode::NOT_FOUND,
+            VerbError::Refused(
+                Refused::LeaseLost
+                | Refused::LeaseLive
+                | Refused::NotRunning
+                | Refused::Running
+                | Refused::NotDue
+                | Refused::NotClaimable(_)
+                | Refused::Settled(_)
+                | Refused::Waiting
+                | Refused::HasChildren
+                | Refused::Terminating
+                | Refused::StillKept,
+            ) => StatusCode::CONFLICT,
+        };
+        ApiError::new(status, error.code(), error.to_string())
+    }
+}
+
+impl From<PushRefused> for ApiError {
+    fn from(refused: PushRefused) -> ApiError {
+        let (status, id) = match refused {
+            PushRefused::Duplicate(id) => (StatusCode::CONFLICT, Some(id)),
+            PushRefused::NoParent(_) => (StatusCode::NOT_FOUND, None),
+            PushRefused::ParentNotActive(_) => (StatusCode::CONFLICT, None),
+        };
+        ApiError { status, code: refused.code(), message: refused.to_string(), id }
+    }
+}

@@ -1,0 +1,43 @@
+//! The native API: everything the engine can do, batch first, in JSON or MessagePack. See README.md.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `routes.rs` | every call: method, path, role, what it asks and answers |
+//! | `wire.rs` | bytes to what is asked |
+//! | `commands.rs` | what is asked, in the engine's words |
+//! | `calls.rs`, `queries.rs`, `probes.rs`, `events.rs`, `metrics.rs` | the calls |
+//! | `views.rs` | how jobs, queues and answers look |
+//! | `errors.rs` | the one shape of all errors |
+//! | `openapi.rs` | the API's description, made from the routes |
+//! | `rates.rs` | how much per second |
+
+mod calls;
+pub mod commands;
+pub mod errors;
+mod probes;
+mod queries;
+pub mod rates;
+mod routes;
+pub mod views;
+pub mod wire;
+
+use crate::Dialect;
+use crate::codec::Encoding;
+use crate::route::{Refusal, Route};
+use axum::response::Response;
+
+pub struct Native;
+
+impl Dialect for Native {
+    fn name(&self) -> &'static str {
+        "native"
+    }
+
+    fn routes(&self) -> &'static [Route] {
+        routes::ROUTES
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Response {
+        errors::ApiError::from(refusal).response(Encoding::Json)
+    }
+}

@@ -1,0 +1,45 @@
+//! Is it there, is it ready?
+
+use super::calls::Answer;
+use super::errors::ApiError;
+use crate::route::Call;
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+
+/// Browsers are sent to the web UI; everything else hears that the server is there.
+pub async fn root(call: Call) -> Answer {
+    let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    if !accept.contains("text/html") {
+        return Ok(plain(StatusCode::OK, "OK\n"));
+    }
+    let mut response = plain(StatusCode::FOUND, "see /ui/\n");
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/ui/"));
+    Ok(response)
+}
+
+/// Alive: it answers.
+pub async fn healthz(_: Call) -> Answer {
+    Ok(plain(StatusCode::OK, "OK\n"))
+}
+
+/// Ready: what it acknowledges is kept.
+pub async fn readyz(call: Call) -> Answer {
+    if call.server.is_stopping() {
+        let message = "the server is shutting down; send requests to another";
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message));
+    }
+    match call.server.engine.health().await {
+        Ok(()) => Ok(plain(StatusCode::OK, "OK\n")),
+        // Whatever the trouble: do not send requests here.
+        Err(error) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), error.to_string())),
+    }
+}
+
+fn plain(status: StatusCode, text: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}

@@ -1,0 +1,89 @@
+//! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
+//! made from this list.
+
+use super::{calls, probes, queries};
+use crate::auth::Role::{Operator, Viewer, Worker};
+use crate::route::Access::{From, Public};
+use crate::route::{Access, Answering, Call, Doc, Route};
+
+/// Makes a handler of a call: errors are answered in the encoding the caller reads.
+macro_rules! call {
+    ($call:path) => {{
+        fn handle(call: Call) -> Answering {
+            Box::pin(async move {
+                let reply = calls::reply_encoding(&call);
+                $call(call).await.unwrap_or_else(|error| error.response(reply))
+            })
+        }
+        handle
+    }};
+}
+
+const fn route(
+    (method, path, access): (&'static str, &'static str, Access),
+    handle: fn(Call) -> Answering,
+    summary: &'static str,
+    query: &'static [&'static str],
+    asks: Option<&'static str>,
+    answers: &'static [(u16, &'static str)],
+) -> Route {
+    Route { method, path, access, handle, doc: Doc { summary, query, asks, answers } }
+}
+
+const GET: &str = "GET";
+const POST: &str = "POST";
+const PUT: &str = "PUT";
+const PATCH: &str = "PATCH";
+const DELETE: &str = "DELETE";
+
+#[rustfmt::skip]
+pub static ROUTES: &[Route] = &[
+    route((POST, "/api/v1/jobs", From(Worker)), call!(calls::push),
+        "Push one job or a batch; all are made in one step", &[], Some("Push"), &[(201, "Pushed"), (409, "Error"), (413, "Error")]),
+    route((GET, "/api/v1/jobs", From(Viewer)), call!(calls::list),
+        "List jobs, newest first", &["state", "queue", "name", "tag", "q", "limit", "cursor", "tenant"], None, &[(200, "Page")]),
+    route((POST, "/api/v1/claim", From(Worker)), call!(calls::claim),
+        "Take jobs to work on; waits for some if asked", &[], Some("Claim"), &[(200, "Claimed")]),
+    route((POST, "/api/v1/settle", From(Worker)), call!(calls::settle),
+        "End runs: finish, fail or release", &[], Some("Settle"), &[(200, "Settled")]),
+    route((POST, "/api/v1/extend", From(Worker)), call!(calls::extend),
+        "Heartbeats: lengthen leases, report progress, hear of cancellations", &[], Some("Extend"), &[(200, "Extended")]),
+    route((GET, "/api/v1/jobs/{id}", From(Viewer)), call!(calls::get),
+        "One job", &["tenant"], None, &[(200, "Job"), (404, "Error")]),
+    route((PATCH, "/api/v1/jobs/{id}", From(Operator)), call!(calls::patch),
+        "Change a job that is not running", &["tenant"], Some("Patch"), &[(200, "Job"), (404, "Error"), (409, "Error")]),
+    route((DELETE, "/api/v1/jobs/{id}", From(Operator)), call!(calls::delete),
+        "Delete a job", &["tenant"], None, &[(200, "Gone"), (404, "Error"), (409, "Error")]),
+    route((GET, "/api/v1/jobs/{id}/result", From(Viewer)), call!(calls::result),
+        "How a job ended; waits for the end if asked", &["wait_ms", "tenant"], None, &[(200, "Result"), (202, "Result"), (404, "Error")]),
+    route((GET, "/api/v1/jobs/{id}/children", From(Viewer)), call!(calls::children),
+        "The children of a job", &["tenant"], None, &[(200, "Children"), (404, "Error")]),
+    route((POST, "/api/v1/jobs/{id}/cancel", From(Operator)), call!(calls::cancel),
+        "Cancel a job; a running one is asked to stop", &["tenant"], Some("Cancel"), &[(200, "Job"), (404, "Error"), (409, "Error")]),
+    route((POST, "/api/v1/jobs/{id}/retry", From(Operator)), call!(calls::retry),
+        "Start a job over, its attempts counted from zero", &["tenant"], Some("Run"), &[(200, "Job"), (404, "Error"), (409, "Error")]),
+    route((POST, "/api/v1/jobs/{id}/run", From(Operator)), call!(calls::run),
+        "Run a waiting job now or at a given time", &["tenant"], Some("Run"), &[(200, "Job"), (404, "Error"), (409, "Error")]),
+    route((GET, "/api/v1/aliases/{alias}", From(Viewer)), call!(calls::get_by_alias),
+        "One job by its alias", &["tenant"], None, &[(200, "Job"), (404, "Error")]),
+    route((GET, "/api/v1/queues", From(Viewer)), call!(queries::queues),
+        "Queues and how many jobs they hold", &["tenant"], None, &[(200, "Queues")]),
+    route((POST, "/api/v1/queues/{queue}/pause", From(Operator)), call!(queries::pause),
+        "Hand out no more jobs of a queue", &["tenant"], None, &[(200, "QueuePaused")]),
+    route((POST, "/api/v1/queues/{queue}/resume", From(Operator)), call!(queries::resume),
+        "Hand out jobs of a queue again", &["tenant"], None, &[(200, "QueuePaused")]),
+    route((GET, "/api/v1/limits", From(Viewer)), call!(queries::limits),
+        "Limits on rate and concurrency", &["tenant"], None, &[(200, "Limits")]),
+    route((PUT, "/api/v1/limits/{id}", From(Operator)), call!(queries::put_limit),
+        "Set a limit", &["tenant"], Some("LimitAsk"), &[(200, "Limit"), (400, "Error")]),
+    route((DELETE, "/api/v1/limits/{id}", From(Operator)), call!(queries::delete_limit),
+        "Remove a limit", &["tenant"], None, &[(200, "LimitGone"), (404, "Error")]),
+    route((GET, "/api/v1/stats", From(Viewer)), call!(queries::stats),
+        "Totals, rates over the last minute, uptime", &["tenant"], None, &[(200, "Stats")]),
+    route((GET, "/healthz", Public), call!(probes::healthz),
+        "Whether the server is alive", &[], None, &[(200, "Text")]),
+    route((GET, "/readyz", Public), call!(probes::readyz),
+        "Whether the server can keep what it acknowledges", &[], None, &[(200, "Text"), (503, "Error")]),
+    route((GET, "/", Public), call!(probes::root),
+        "Sends a browser to the web UI; says OK to everything else", &[], None, &[(200, "Text"), (302, "Text")]),
+];

@@ -1,0 +1,203 @@
+//! What a dialect lists for each of its calls, and what its handlers are given.
+
+use crate::auth::{Caller, Role};
+use crate::http::Server;
+use ::http::request::Parts;
+use ::http::{HeaderMap, StatusCode};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use std::borrow::Cow;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+pub type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+/// One call of a dialect.
+pub struct Route {
+    /// `GET`, `POST`, …
+    pub method: &'static str,
+    /// Segments in braces are parameters: `/api/v1/jobs/{id}`.
+    pub path: &'static str,
+    pub access: Access,
+    pub handle: fn(Call) -> Answering,
+    pub doc: Doc,
+}
+
+/// Who may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Anyone who can reach the port: probes and the API's description.
+    Public,
+    /// This role or a higher one.
+    From(Role),
+}
+
+/// What the API's description says of a call.
+pub struct Doc {
+    pub summary: &'static str,
+    /// Names of parameters in the query; each is described once, in the description's list of parameters.
+    pub query: &'static [&'static str],
+    /// Name of the body's schema.
+    pub asks: Option<&'static str>,
+    /// Status and name of the answer's schema, the usual one first.
+    pub answers: &'static [(u16, &'static str)],
+}
+
+/// Why a request was refused before its handler was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is nothing at {path}; the calls are listed at /api/openapi.json")]
+    NoRoute { path: String },
+    #[error("{method} is not possible here; use {allow}")]
+    Method { method: String, allow: String },
+    #[error("a valid token is needed: send `Authorization: Bearer wl_…`")]
+    NoToken,
+    #[error("this needs the role {needed}; your token has the role {has}")]
+    Role { needed: Role, has: Role },
+    #[error(
+        "the host name {host:?} is not one of this server's; use localhost, or add the name to the server's \
+         allowed hosts"
+    )]
+    Host { host: String },
+    #[error("requests from other web sites are not accepted")]
+    Origin,
+    #[error("compressed bodies are not accepted; send it without Content-Encoding")]
+    Compressed,
+    #[error("the path is not valid: percent-encoded parts must be UTF-8")]
+    Path,
+}
+
+impl Refusal {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Refusal::NoRoute { .. } => StatusCode::NOT_FOUND,
+            Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Refusal::NoToken => StatusCode::UNAUTHORIZED,
+            Refusal::Role { .. } | Refusal::Origin => StatusCode::FORBIDDEN,
+            Refusal::Host { .. } => StatusCode::MISDIRECTED_REQUEST,
+            Refusal::Compressed => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Refusal::Path => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// Stable word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Refusal::NoRoute { .. } => "no_route",
+            Refusal::Method { .. } => "method_not_allowed",
+            Refusal::NoToken => "unauthorized",
+            Refusal::Role { .. } => "forbidden",
+            Refusal::Host { .. } => "unknown_host",
+            Refusal::Origin => "foreign_origin",
+            Refusal::Compressed => "content_encoding",
+            Refusal::Path => "bad_path",
+        }
+    }
+}
+
+/// A request that passed the guard.
+pub struct Call {
+    pub server: Arc<Server>,
+    pub caller: Caller,
+    pub parts: Parts,
+    /// In a lock that is never locked: it makes the call shareable, which a body alone is not.
+    body: Mutex<Body>,
+    params: Vec<String>,
+}
+
+/// Why a body could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadBody {
+    #[error("the body is larger than {max} bytes; send smaller batches")]
+    TooLarge { max: usize },
+    #[error("the body did not arrive in time")]
+    Slow,
+    #[error("the connection ended before the body did")]
+    CutOff,
+}
+
+/// How long a body may stall. A client that sends nothing for this long has gone, or means harm.
+const BODY_STALL: Duration = Duration::from_secs(30);
+
+impl Call {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        caller: Caller,
+        parts: Parts,
+        body: Body,
+        params: Vec<String>,
+    ) -> Call {
+        Call { server, caller, parts, body: Mutex::new(body), params }
+    }
+
+    /// The body as it arrives, for calls that need not have it whole.
+    pub fn take_body(&mut self) -> Body {
+        std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        &self.parts.headers
+    }
+
+    /// The n-th parameter in the path, decoded.
+    pub fn param(&self, index: usize) -> &str {
+        self.params.get(index).map_or("", String::as_str)
+    }
+
+    /// The query, decoded.
+    pub fn query(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+        form_urlencoded::parse(self.parts.uri.query().unwrap_or_default().as_bytes())
+    }
+
+    /// The whole body, within the limit.
+    pub async fn read_body(&mut self) -> Result<Bytes, BadBody> {
+        let max = self.server.limits.body_bytes_max;
+        read_body(self.take_body(), max).await
+    }
+}
+
+async fn read_body(mut body: Body, max: usize) -> Result<Bytes, BadBody> {
+    let expected = http_body::Body::size_hint(&body).lower();
+    if expected > max as u64 {
+        return Err(BadBody::TooLarge { max });
+    }
+    let mut first = Bytes::new();
+    let mut all: Option<Vec<u8>> = None;
+    loop {
+        let frame = tokio::time::timeout(BODY_STALL, body.frame()).await.map_err(|_| BadBody::Slow)?;
+        let Some(frame) = frame else { break };
+        let Ok(data) = frame.map_err(|_| BadBody::CutOff)?.into_data() else { continue };
+        let length = all.as_ref().map_or(first.len(), Vec::len);
+        if length + data.len() > max {
+            return Err(BadBody::TooLarge { max });
+        }
+        // Most bodies come in one piece, which then need not be copied.
+        if length == 0 {
+            first = data;
+            continue;
+        }
+        let all = all.get_or_insert_with(|| {
+            // Not more in advance than what has come so far suggests: a length is only a promise.
+            let mut all = Vec::with_capacity((expected as usize).clamp(length * 2, 1 << 20));
+            all.extend_from_slice(&first);
+            all
+        });
+        all.extend_from_slice(&data);
+    }
+    Ok(all.map_or(first, Bytes::from))
+}
+
+/// The values of the braced segments of `pattern` in `path`. `None`: one of them is not UTF-8.
+pub(crate) fn path_params(pattern: &str, path: &str) -> Option<Vec<String>> {
+    pattern
+        .split('/')
+        .zip(path.split('/'))
+        .filter(|(pattern, _)| pattern.starts_with('{'))
+        .map(|(_, segment)| {
+            percent_encoding::percent_decode_str(segment).decode_utf8().ok().map(Cow::into_owned)
+        })
+        .collect()
+}

@@ -1,0 +1,4 @@
+//! The real router on a loopback port.
+
+mod jobs;
+mod support;
