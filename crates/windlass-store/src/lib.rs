@@ -18,6 +18,7 @@
 pub mod change;
 pub mod conformance;
 pub mod error;
+pub mod faulty;
 pub mod memory;
 pub mod meters;
 pub mod open;

@@ -1,5 +1,6 @@
 //! Every store against the conformance suite.
 
+mod faulty;
 mod memory;
 mod sqlite;
 

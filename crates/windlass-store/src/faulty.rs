@@ -1,0 +1,224 @@
+//! A store that fails on command, to test what stands on it.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use windlass_store::faulty::{Call, FaultyStore, Kind};
+//! # use windlass_store::memory::MemoryStore;
+//! let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+//! faults.fail_next_call(Call::Commit, 2, Kind::AfterDoing);
+//! # let _ = store;
+//! ```
+
+use crate::meters::Meters;
+use crate::{ClaimAsk, Due, Filter, Listener, Page, QueueCounts, Result, Step, Store, StoreError, Verdict};
+use async_trait::async_trait;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+
+/// What goes wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing happens, and the answer says so: `Unavailable`.
+    BeforeDoing,
+    /// It happens, but the caller cannot know: `Unknown`.
+    AfterDoing,
+    /// It happens as asked, after this time.
+    Delay(Duration),
+    /// It happens as asked, once `Faults::release` says so.
+    Hold,
+}
+
+/// Which call a fault is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    Commit,
+    Claim,
+    Due,
+    /// `load`, `find_alias`, `children`, `list`, `counts` and `settings`.
+    Read,
+    /// `put_setting` and `set_paused`.
+    Set,
+    Health,
+}
+
+/// The handle by which a test says what is to go wrong. Clones say it to the same store.
+#[derive(Clone)]
+pub struct Faults {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Taken from the front by the first call each is meant for; `None` is meant for any.
+    script: Mutex<VecDeque<(Option<Call>, Kind)>>,
+    /// Calls held since the last release.
+    held: watch::Sender<usize>,
+    /// Releases so far: a held call waits for one more than there were when it came.
+    releases: watch::Sender<usize>,
+}
+
+impl Faults {
+    fn new() -> Faults {
+        let (held, releases) = (watch::Sender::new(0), watch::Sender::new(0));
+        let shared = Shared { script: Mutex::default(), held, releases };
+        Faults { shared: Arc::new(shared) }
+    }
+
+    /// The next `count` calls of any kind.
+    pub fn fail_next(&self, count: usize, kind: Kind) {
+        self.script().extend(std::iter::repeat_n((None, kind), count));
+    }
+
+    /// The next `count` calls of this kind; others pass.
+    pub fn fail_next_call(&self, call: Call, count: usize, kind: Kind) {
+        self.script().extend(std::iter::repeat_n((Some(call), kind), count));
+    }
+
+    /// Faults that have not happened yet.
+    pub fn pending(&self) -> usize {
+        self.script().len()
+    }
+
+    /// Nothing more goes wrong, and held calls go on.
+    pub fn clear(&self) {
+        self.script().clear();
+        self.release();
+    }
+
+    /// Waits until this many calls are held.
+    pub async fn until_held(&self, count: usize) {
+        let mut held = self.shared.held.subscribe();
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = held.wait_for(|held| *held >= count).await;
+    }
+
+    /// Lets all held calls go on.
+    pub fn release(&self) {
+        self.shared.held.send_replace(0);
+        self.shared.releases.send_modify(|releases| *releases += 1);
+    }
+
+    fn take(&self, call: Call) -> Option<Kind> {
+        let mut script = self.script();
+        let place = script.iter().position(|(meant, _)| meant.is_none_or(|meant| meant == call))?;
+        script.remove(place).map(|(_, kind)| kind)
+    }
+
+    fn script(&self) -> std::sync::MutexGuard<'_, VecDeque<(Option<Call>, Kind)>> {
+        self.shared.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does the call, or not, as the script says.
+    async fn play<T>(&self, call: Call, doing: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        match self.take(call) {
+            None => doing.await,
+            Some(Kind::BeforeDoing) => {
+                Err(StoreError::Unavailable(format!("a fault before {call:?}, as the test asked")))
+            }
+            Some(Kind::AfterDoing) => {
+                doing.await?;
+                Err(StoreError::Unknown(format!("a fault after {call:?}, as the test asked")))
+            }
+            Some(Kind::Delay(time)) => {
+                tokio::time::sleep(time).await;
+                doing.await
+            }
+            Some(Kind::Hold) => {
+                let mut releases = self.shared.releases.subscribe();
+                let before = *releases.borrow();
+                self.shared.held.send_modify(|held| *held += 1);
+                // The sender lives as long as `self`, so waiting cannot fail.
+                let _ = releases.wait_for(|releases| *releases > before).await;
+                doing.await
+            }
+        }
+    }
+}
+
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    faults: Faults,
+}
+
+impl FaultyStore {
+    pub fn new(inner: Arc<dyn Store>) -> (Arc<FaultyStore>, Faults) {
+        let faults = Faults::new();
+        (Arc::new(FaultyStore { inner, faults: faults.clone() }), faults)
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>> {
+        self.faults.play(Call::Commit, self.inner.commit(steps, now)).await
+    }
+
+    async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>> {
+        self.faults.play(Call::Claim, self.inner.claim(ask, now)).await
+    }
+
+    async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
+        self.faults.play(Call::Read, self.inner.load(ids)).await
+    }
+
+    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+        self.faults.play(Call::Read, self.inner.find_alias(tenant, alias)).await
+    }
+
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        self.faults.play(Call::Read, self.inner.children(parent)).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
+        self.faults.play(Call::Due, self.inner.due(now, limit)).await
+    }
+
+    async fn list(&self, filter: Filter) -> Result<Page> {
+        self.faults.play(Call::Read, self.inner.list(filter)).await
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+        self.faults.play(Call::Read, self.inner.counts(tenant, now)).await
+    }
+
+    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.set_paused(tenant, queue, paused)).await
+    }
+
+    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.put_setting(key, value)).await
+    }
+
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        self.faults.play(Call::Read, self.inner.settings(prefix)).await
+    }
+
+    fn reopen(&self, limit_key: &str) {
+        self.inner.reopen(limit_key);
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.inner.listen(listener);
+    }
+
+    async fn health(&self) -> Result<()> {
+        self.faults.play(Call::Health, self.inner.health()).await
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        self.inner.meters()
+    }
+
+    async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
+        self.inner.backup(to, progress).await
+    }
+
+    /// Never fails: a test has to end.
+    async fn close(&self) -> Result<()> {
+        self.faults.clear();
+        self.inner.close().await
+    }
+}
