@@ -1,0 +1,274 @@
+//! Jobs per second straight on a store: no HTTP, no engine. For profiling.
+//!
+//! ```text
+//! cargo run --release -p windlass-store --example store_bench -- sqlite:bench.db --jobs 500000 --batch 1000 --tasks 4
+//! cargo run --release -p windlass-store --example store_bench -- memory:
+//! ```
+//!
+//! Phases: push, claim and settle in batches, each on its own; drain (claim + settle together); and single jobs from
+//! 64 tasks at once, which is what group commit is for. `--relaxed` acknowledges before the disk has it; `--only
+//! push,drain` runs some of the phases. The file must not exist yet, and is left behind to be looked at.
+
+use std::error::Error;
+use std::future::Future;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use windlass_core::event::Finish;
+use windlass_core::{Event, Holder, Job, JobSpec, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy};
+use windlass_core::{Queue, Tenant, Timestamp, apply};
+use windlass_store::{ClaimAsk, Durability, NewJob, OpenOptions, Step, Store, Verdict, open};
+
+type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Tasks that handle one job at a time: the number of connections in the speed target.
+const SINGLES_TASKS: usize = 64;
+
+#[derive(Clone)]
+struct Options {
+    url: String,
+    jobs: usize,
+    batch: usize,
+    tasks: usize,
+    payload_bytes: usize,
+    durability: Durability,
+    only: Vec<String>,
+}
+
+fn main() -> Fallible<()> {
+    let options = parse_options(std::env::args().skip(1))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(run(options))
+}
+
+fn parse_options(mut words: impl Iterator<Item = String>) -> Fallible<Options> {
+    let mut options = Options {
+        url: "memory:".to_owned(),
+        jobs: 200_000,
+        batch: 1_000,
+        tasks: 4,
+        payload_bytes: 100,
+        durability: Durability::Full,
+        only: Vec::new(),
+    };
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--jobs" => options.jobs = value()?.parse()?,
+            "--batch" => options.batch = value()?.parse::<usize>()?.max(1),
+            "--tasks" => options.tasks = value()?.parse::<usize>()?.max(1),
+            "--payload" => options.payload_bytes = value()?.parse()?,
+            "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
+            "--relaxed" => options.durability = Durability::Relaxed,
+            flag if flag.starts_with("--") => return Err(format!("unknown option {flag}").into()),
+            url => options.url = url.to_owned(),
+        }
+    }
+    Ok(options)
+}
+
+async fn run(options: Options) -> Fallible<()> {
+    let store =
+        open(&options.url, OpenOptions { durability: options.durability, ..OpenOptions::default() }).await?;
+    let bench = Arc::new(Bench::new(store, &options));
+    let wanted = |phase: &str| options.only.is_empty() || options.only.iter().any(|only| only == phase);
+    let (jobs, batch, tasks) = (options.jobs, options.batch, options.tasks);
+    // What is claimed or drained has to be there first; the claimed jobs are kept for the settle phase.
+    if wanted("push") || wanted("claim") || wanted("settle") {
+        measure("push", jobs, spread(&bench, jobs, batch, tasks, push)).await?;
+    }
+    if wanted("claim") || wanted("settle") {
+        measure("claim", jobs, spread(&bench, jobs, batch, tasks, claim)).await?;
+        measure("settle", jobs, spread(&bench, jobs, batch, tasks, settle)).await?;
+    }
+    if wanted("drain") {
+        measure("(fill)", jobs, spread(&bench, jobs, batch, tasks, push)).await?;
+        measure("drain", jobs, spread(&bench, jobs, batch, tasks, drain)).await?;
+    }
+    if wanted("singles") {
+        let singles = (jobs / 4).max(1);
+        measure("push x1", singles, spread(&bench, singles, 1, SINGLES_TASKS, push)).await?;
+        measure("drain x1", singles, spread(&bench, singles, 1, SINGLES_TASKS, drain)).await?;
+        measure("cycle x1", singles, spread(&bench, singles, 1, SINGLES_TASKS, cycle)).await?;
+    }
+    bench.store.close().await?;
+    Ok(())
+}
+
+/// Everything the phases share.
+struct Bench {
+    store: Arc<dyn Store>,
+    tenant: Tenant,
+    queue: Queue,
+    name: Option<Name>,
+    payload: Payload,
+    policy: Arc<Policy>,
+    held: std::sync::Mutex<Vec<Arc<Job>>>,
+}
+
+impl Bench {
+    fn new(store: Arc<dyn Store>, options: &Options) -> Bench {
+        let keep = Keep { completed: KeepFor::Drop, ..Keep::default() };
+        Bench {
+            store,
+            tenant: Tenant::default(),
+            queue: Queue::default(),
+            name: Name::new("bench.job").ok(),
+            payload: Payload::json(&format!("\"{}\"", "x".repeat(options.payload_bytes.saturating_sub(2)))),
+            policy: Arc::new(Policy { keep, ..Policy::default() }),
+            held: std::sync::Mutex::default(),
+        }
+    }
+
+    fn new_job(&self, now: Timestamp) -> Fallible<NewJob> {
+        let spec = JobSpec {
+            tenant: self.tenant.clone(),
+            queue: self.queue.clone(),
+            name: self.name.clone().ok_or("the name was refused")?,
+            // Every request brings its own bytes.
+            payload: Payload::new(self.payload.format, self.payload.bytes.to_vec()),
+            priority: 0,
+            created_at: now,
+            policy: self.policy.clone(),
+            extras: None,
+        };
+        Ok(NewJob { spec: Arc::new(spec), run_at: now, body: None, held_by_parent: false })
+    }
+
+    fn ask(&self, limit: usize) -> ClaimAsk {
+        ClaimAsk {
+            tenant: self.tenant.clone(),
+            queues: vec![self.queue.clone()],
+            names: NameMatch::Exact("bench.job".into()),
+            priority: None,
+            limit,
+            worker: Some("bench".into()),
+            lease_ms: Some(600_000),
+            seed: 7,
+            gate: None,
+        }
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Job>>> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    async fn claim(&self, jobs: usize) -> Fallible<Vec<Arc<Job>>> {
+        // A little ahead of the clock: a job that another task pushed in this very millisecond is due as well.
+        let claimed = self.store.claim(self.ask(jobs), now().plus_ms(100)).await?;
+        if claimed.len() != jobs {
+            Err(format!("asked for {jobs}, got {}", claimed.len()).into())
+        } else {
+            Ok(claimed)
+        }
+    }
+
+    /// One step per job, as the engine does it, so that one stale job does not hold up the others.
+    async fn finish(&self, jobs: Vec<Arc<Job>>) -> Fallible<()> {
+        let now = now();
+        let mut steps = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let token = job.state().lease().ok_or("a claimed job without a lease")?.token;
+            let finish = Finish {
+                by: Holder::Token(token),
+                outcome: Outcome::default(),
+                payload: None,
+                ignore_repeat: false,
+            };
+            let after =
+                apply(&job, Event::Finish(finish), now).map_err(|refused| format!("{refused:?}"))?.job;
+            steps.push(Step::change(job, after));
+        }
+        let verdicts = self.store.commit(steps, now).await?;
+        match verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done(_))) {
+            true => Ok(()),
+            false => Err("a finish was stale".into()),
+        }
+    }
+}
+
+async fn push(bench: Arc<Bench>, jobs: usize) -> Fallible<()> {
+    let now = now();
+    let inserts = (0..jobs).map(|_| bench.new_job(now)).collect::<Fallible<Vec<_>>>()?;
+    bench.store.commit(vec![Step::insert(inserts)], now).await?;
+    Ok(())
+}
+
+async fn claim(bench: Arc<Bench>, jobs: usize) -> Fallible<()> {
+    let claimed = bench.claim(jobs).await?;
+    bench.held().extend(claimed);
+    Ok(())
+}
+
+async fn settle(bench: Arc<Bench>, jobs: usize) -> Fallible<()> {
+    let mine = {
+        let mut held = bench.held();
+        let from = held.len().saturating_sub(jobs);
+        held.split_off(from)
+    };
+    bench.finish(mine).await
+}
+
+async fn drain(bench: Arc<Bench>, jobs: usize) -> Fallible<()> {
+    let claimed = bench.claim(jobs).await?;
+    bench.finish(claimed).await
+}
+
+async fn cycle(bench: Arc<Bench>, jobs: usize) -> Fallible<()> {
+    push(bench.clone(), jobs).await?;
+    drain(bench, jobs).await
+}
+
+/// Hands out `jobs` in batches to `tasks` tasks until none is left.
+async fn spread<F, W>(bench: &Arc<Bench>, jobs: usize, batch: usize, tasks: usize, work: F) -> Fallible<()>
+where
+    F: Fn(Arc<Bench>, usize) -> W + Copy + Send + 'static,
+    W: Future<Output = Fallible<()>> + Send,
+{
+    let taken = Arc::new(AtomicUsize::new(0));
+    let mut running = tokio::task::JoinSet::<Fallible<()>>::new();
+    for _ in 0..tasks {
+        let (bench, taken) = (bench.clone(), taken.clone());
+        running.spawn(async move {
+            loop {
+                let from = taken.fetch_add(batch, Ordering::Relaxed);
+                if from >= jobs {
+                    return Ok(());
+                }
+                work(bench.clone(), batch.min(jobs - from)).await?;
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn measure(phase: &str, jobs: usize, work: impl Future<Output = Fallible<()>>) -> Fallible<()> {
+    let (begun, cpu_before) = (Instant::now(), cpu_time());
+    work.await?;
+    let (time, cpu) = (begun.elapsed(), cpu_time().saturating_sub(cpu_before));
+    writeln!(
+        std::io::stdout(),
+        "{phase:<9} {:>10.0} jobs/s   {:>6.2} us/job   {:>6.2} us CPU/job",
+        jobs as f64 / time.as_secs_f64(),
+        time.as_secs_f64() * 1e6 / jobs as f64,
+        cpu.as_secs_f64() * 1e6 / jobs as f64,
+    )?;
+    Ok(())
+}
+
+/// User and system time of this process, from `/proc` in ticks of 10 ms; zero where there is none.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace().skip(11).take(2));
+    let ticks: u32 = fields.into_iter().flatten().filter_map(|field| field.parse::<u32>().ok()).sum();
+    Duration::from_millis(10) * ticks
+}
+
+fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(since_epoch.as_millis() as i64)
+}
