@@ -1,0 +1,82 @@
+//! The command line: one file per subcommand. All but `serve`, `demo`, `check` and `backup` are clients of the native
+//! API and could run on another machine.
+
+mod backup;
+mod check;
+mod completions;
+mod config;
+mod demo;
+mod job;
+mod jobs;
+mod man;
+mod progress;
+mod push;
+mod queues;
+mod result;
+mod token;
+mod top;
+mod view;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use crate::fault::Outcome;
+use crate::serve;
+use clap::{Parser, Subcommand};
+
+/// A job server: keeps jobs safe, hands each to one worker at a time, and sees it to its end.
+///
+/// Without a command it starts the server, like `windlass serve`.
+#[derive(Parser, Debug)]
+#[command(name = "windlass", version, args_conflicts_with_subcommands = true, max_term_width = 110)]
+#[command(after_help = "\
+Examples:
+  windlass                                    start a server on 127.0.0.1:7373
+  windlass push hello '{\"to\":\"you\"}'          put a job in
+  windlass work hello -- cat                  take jobs out and run a command for each
+  windlass demo                               a guided tour on a temporary store")]
+pub struct Cli {
+    #[command(flatten)]
+    serve: serve::ServeArgs,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(serve::ServeArgs),
+    Push(push::PushArgs),
+    Work(work::WorkArgs),
+    Jobs(jobs::JobsArgs),
+    Job(job::JobArgs),
+    Queues(queues::QueuesArgs),
+    Top(top::TopArgs),
+    Check(check::CheckArgs),
+    Backup(backup::BackupArgs),
+    Demo(demo::DemoArgs),
+    Token(token::TokenArgs),
+    Config(config::ConfigCommandArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+pub fn run(cli: Cli) -> Outcome {
+    match cli.command {
+        None => serve::run(cli.serve),
+        Some(Command::Serve(args)) => serve::run(args),
+        Some(Command::Push(args)) => push::run(args),
+        Some(Command::Work(args)) => work::run(args),
+        Some(Command::Jobs(args)) => jobs::run(args),
+        Some(Command::Job(args)) => job::run(args),
+        Some(Command::Queues(args)) => queues::run(args),
+        Some(Command::Top(args)) => top::run(args),
+        Some(Command::Check(args)) => check::run(args),
+        Some(Command::Backup(args)) => backup::run(args),
+        Some(Command::Demo(args)) => demo::run(args),
+        Some(Command::Token(args)) => token::run(args),
+        Some(Command::Config(args)) => config::run(args),
+        Some(Command::Completions(args)) => completions::run(args),
+        Some(Command::Man(args)) => man::run(args),
+    }
+}

@@ -1,0 +1,49 @@
+//! CPU time and memory of a process, from `/proc`.
+
+use std::time::Duration;
+
+/// Linux reports CPU time in ticks of 10 ms on every platform we know; a run lasts seconds.
+const TICK: Duration = Duration::from_millis(10);
+
+/// User and system time so far. `None` when the process is gone or this is not Linux.
+pub fn cpu_time(pid: u32) -> Option<Duration> {
+    parse_cpu_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Resident memory that is the process's own (no mapped files), in bytes.
+pub fn memory_bytes(pid: u32) -> Option<u64> {
+    parse_memory(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+fn parse_cpu_time(stat: &str) -> Option<Duration> {
+    // The command name may contain blanks; what follows its closing bracket does not.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let user: u32 = fields.next()?.parse().ok()?;
+    let system: u32 = fields.next()?.parse().ok()?;
+    Some(TICK * (user + system))
+}
+
+fn parse_memory(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_user_plus_system_ticks() {
+        let stat = "12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0";
+        assert_eq!(parse_cpu_time(stat), Some(Duration::from_secs(2)));
+        assert_eq!(parse_cpu_time("nonsense"), None);
+    }
+
+    #[test]
+    fn memory_is_the_anonymous_part() {
+        assert_eq!(parse_memory("VmRSS:\t  9 kB\nRssAnon:\t    2048 kB\n"), Some(2 << 20));
+        assert_eq!(parse_memory("VmRSS:\t  9 kB\n"), None);
+    }
+}

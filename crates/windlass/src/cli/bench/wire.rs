@@ -1,0 +1,80 @@
+//! A TCP stream with a read buffer that is reused for every answer.
+
+use std::io;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Holds a few hundred claimed jobs; grows when an answer is larger.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+pub struct Wire {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Wire {
+    pub async fn connect(address: &str) -> io::Result<Wire> {
+        let stream = TcpStream::connect(address)
+            .await
+            .map_err(|error| io::Error::new(error.kind(), format!("connecting to {address}: {error}")))?;
+        stream.set_nodelay(true)?;
+        Ok(Wire { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
+    }
+
+    pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// What has arrived and was not consumed.
+    pub fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    pub fn consume(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.end - self.start, "consumed more than was read");
+        self.start += bytes;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Waits for more bytes.
+    pub async fn fill(&mut self) -> io::Result<()> {
+        if self.start > 0 && self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.buffer.len() {
+            self.buffer.resize(self.buffer.len() * 2, 0);
+        }
+        match self.stream.read(&mut self.buffer[self.end..]).await? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            bytes => {
+                self.end += bytes;
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until at least this many bytes are unread.
+    pub async fn fill_to(&mut self, bytes: usize) -> io::Result<()> {
+        while self.end - self.start < bytes {
+            self.fill().await?;
+        }
+        Ok(())
+    }
+
+    /// The length of the next line, its `\r\n` included, once it has arrived.
+    pub async fn line(&mut self) -> io::Result<usize> {
+        let mut searched = 0;
+        loop {
+            match self.unread()[searched..].iter().position(|byte| *byte == b'\n') {
+                Some(at) => return Ok(searched + at + 1),
+                None => searched = self.unread().len(),
+            }
+            self.fill().await?;
+        }
+    }
+}

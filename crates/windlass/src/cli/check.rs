@@ -1,0 +1,117 @@
+//! `windlass check`: is everything in a store as it should be?
+
+use crate::cli::progress;
+use crate::config::ConfigArgs;
+use crate::fault::{Fault, Outcome};
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use std::path::PathBuf;
+use windlass_core::StateName;
+use windlass_store::sqlite;
+
+/// Check that everything in a store is whole
+///
+/// Reads everything and changes nothing; may run beside a server. Exit code 1 if something is wrong.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass check
+  windlass check --data /var/lib/windlass
+  windlass check --store sqlite:backup.db --json")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub place: StorePlace,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which store, for commands that work on the file itself.
+#[derive(Args, Debug)]
+pub struct StorePlace {
+    /// Folder of the embedded store [default: windlass-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// The store itself: sqlite:PATH
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE", env = "WINDLASS_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+impl StorePlace {
+    /// The database file, by the same rules by which `serve` finds it.
+    pub fn file(&self) -> Outcome<PathBuf> {
+        let StorePlace { data, store, config } = self;
+        let args = ConfigArgs {
+            data: data.clone(),
+            store: store.clone(),
+            config: config.clone(),
+            ..Default::default()
+        };
+        let url = args.read()?.store;
+        let path = match url.split_once(':') {
+            Some(("sqlite", path)) => PathBuf::from(path.strip_prefix("//").unwrap_or(path)),
+            _ => {
+                return Err(Fault::usage(format!(
+                    "{url}: only sqlite stores are files; name one with --store sqlite:PATH"
+                )));
+            }
+        };
+        match path.is_file() {
+            true => Ok(path),
+            false => Err(Fault::failed(format!(
+                "there is no store at {}; name its folder with --data or the file with --store sqlite:PATH",
+                path.display()
+            ))),
+        }
+    }
+}
+
+pub fn run(args: CheckArgs) -> Outcome {
+    let path = args.place.file()?;
+    let bar = progress::bar("jobs");
+    let report = sqlite::check(&path, &|done, all| progress::show(&bar, done, all));
+    bar.finish_and_clear();
+    let report = report.map_err(|error| Fault::failed(format!("checking {}: {error}", path.display())))?;
+    if args.json {
+        output::say_json(&as_json(&report))?;
+    } else {
+        print(&report)?;
+    }
+    match report.problems.len() as u64 + report.more_problems {
+        0 => Ok(()),
+        count => Err(Fault::failed(format!(
+            "{count} problems in {}; keep a copy of the folder as it is, then restore a backup",
+            path.display()
+        ))),
+    }
+}
+
+fn states(report: &sqlite::Report) -> impl Iterator<Item = (&'static str, u64)> {
+    StateName::ALL.iter().zip(report.by_state).map(|(state, count)| (state.as_str(), count))
+}
+
+fn as_json(report: &sqlite::Report) -> serde_json::Value {
+    let states: serde_json::Map<String, serde_json::Value> =
+        states(report).map(|(state, count)| (state.to_string(), count.into())).collect();
+    json!({
+        "ok": report.problems.is_empty(), "jobs": report.jobs, "states": states, "settings": report.settings,
+        "commits": report.commits, "problems": report.problems, "more_problems": report.more_problems,
+    })
+}
+
+fn print(report: &sqlite::Report) -> Outcome {
+    for problem in &report.problems {
+        output::say(format!("problem: {}", output::harmless(problem)))?;
+    }
+    if report.problems.is_empty() {
+        output::say(format!("{} jobs, {} settings: everything is whole", report.jobs, report.settings))?;
+    }
+    for (state, count) in states(report).filter(|(_, count)| *count > 0) {
+        output::say(format!("  {count:>10} {state}"))?;
+    }
+    Ok(())
+}

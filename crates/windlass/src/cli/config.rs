@@ -1,0 +1,84 @@
+//! `windlass config`: the configuration in force, and where each value comes from.
+
+use crate::config::Source;
+use crate::config::{ConfigArgs, Effective, Value};
+use crate::fault::Outcome;
+use crate::output::{self, Colour, Style, Table};
+use clap::Args;
+use serde_json::json;
+
+/// Show the configuration in force: every key, its value and where it comes from
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass config
+  windlass config --config windlass.toml --json
+  windlass config --set queuey.max_attempts=5")]
+pub struct ConfigCommandArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: ConfigCommandArgs) -> Outcome {
+    let config = args.config.read()?;
+    for warning in &config.warnings {
+        output::note(format!("warning: {warning}"));
+    }
+    if args.json {
+        let entries = config.values.iter().map(|entry| {
+            let value = json!({"value": as_json(entry), "source": entry.source.to_string()});
+            (entry.key.name.to_string(), value)
+        });
+        return output::say_json(&serde_json::Value::Object(entries.collect()));
+    }
+    let mut table = Table::new(&["KEY", "VALUE", "FROM", "WHAT"]);
+    for entry in &config.values {
+        let colour = if entry.source == Source::Default { Colour::Dim } else { Colour::Bold };
+        table.row(vec![
+            (entry.key.name.to_string(), Colour::Plain),
+            (output::plain(&as_json(entry)), colour),
+            (entry.source.to_string(), Colour::Dim),
+            (entry.key.help.to_string(), Colour::Dim),
+        ]);
+    }
+    table.print(Style::of_stdout())
+}
+
+fn as_json(entry: &Effective) -> serde_json::Value {
+    match &entry.value {
+        Value::List(entries) if entry.key.secret => json!(format!("({} hidden)", entries.len())),
+        Value::Text(text) if entry.key.secret && !text.is_empty() => json!("(hidden)"),
+        // A database URL may carry a password.
+        Value::Text(text) if entry.key.name == "store" => json!(without_password(text)),
+        Value::Text(text) => json!(text),
+        Value::Whole(number) => json!(number),
+        Value::Switch(on) => json!(on),
+        Value::List(entries) => json!(entries),
+    }
+}
+
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
+    match rest.rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}:(hidden)@{host}")
+        }
+        None => url.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_in_a_store_url_is_hidden() {
+        assert_eq!(without_password("postgres://ann:s3cret@db/x"), "postgres://ann:(hidden)@db/x");
+        assert_eq!(without_password("postgres://ann:p@ss@db/x"), "postgres://ann:(hidden)@db/x");
+        assert_eq!(without_password("sqlite:data/x.db"), "sqlite:data/x.db");
+    }
+}

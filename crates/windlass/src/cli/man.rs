@@ -1,0 +1,34 @@
+//! `windlass man`: manual pages.
+
+use crate::cli::Cli;
+use crate::fault::{Fault, Outcome};
+use crate::output;
+use clap::{Args, CommandFactory};
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Print the manual page, or write the pages of all commands into a folder
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass man | man -l -
+  windlass man --to ~/.local/share/man/man1")]
+pub struct ManArgs {
+    /// Folder to write one page per command into
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+}
+
+pub fn run(args: ManArgs) -> Outcome {
+    let Some(folder) = args.to else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        std::io::stdout().lock().write_all(&page)?;
+        return Ok(());
+    };
+    let trouble = |error: std::io::Error| Fault::failed(format!("writing to {}: {error}", folder.display()));
+    std::fs::create_dir_all(&folder).map_err(trouble)?;
+    clap_mangen::generate_to(Cli::command(), &folder).map_err(trouble)?;
+    output::note(format!("manual pages written to {}", folder.display()));
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! A bar for work that takes a while; invisible unless somebody watches.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub fn bar(unit: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let template = format!("{{bar:40}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+pub fn show(bar: &ProgressBar, done: u64, all: u64) {
+    bar.set_length(all);
+    bar.set_position(done);
+}

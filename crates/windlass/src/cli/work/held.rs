@@ -1,0 +1,328 @@
+//! The jobs this worker holds, and the thread that keeps their leases alive and carries out what the server asks.
+
+use crate::client::Client;
+use crate::fault::Fault;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Progress is told at most so often: it is for people's eyes.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// Why a command was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    Cancelled,
+    LeaseLost,
+    TimedOut,
+    /// The worker ends at once and gives its jobs back.
+    Leaving,
+}
+
+pub struct Held {
+    token: Value,
+    /// Once its process runs; taken away before the process is reaped, so that no signal reaches a stranger.
+    group: Option<Pid>,
+    stop: Option<Stop>,
+    kill_at: Option<Instant>,
+    deadline: Option<Instant>,
+    progress: Option<(u8, String)>,
+}
+
+impl Held {
+    pub fn new(token: Value, timeout: Option<Duration>) -> Held {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        Held { token, group: None, stop: None, kill_at: None, deadline, progress: None }
+    }
+
+    fn ask_to_stop(&mut self, why: Stop, grace: Duration) {
+        if self.stop.is_none() {
+            self.stop = Some(why);
+            self.kill_at = Some(Instant::now() + grace);
+            self.signal(Signal::TERM);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // It may have ended by itself just now.
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    jobs: HashMap<u64, Held>,
+    /// No more claims.
+    leaving: bool,
+    /// End what runs.
+    urgent: bool,
+    closed: bool,
+    trouble: Option<Fault>,
+    started: u64,
+    finished: u64,
+    failed: u64,
+}
+
+pub struct Table {
+    state: Mutex<State>,
+    changed: Condvar,
+    pub quiet: bool,
+}
+
+impl Table {
+    pub fn new(quiet: bool) -> Table {
+        Table { state: Mutex::default(), changed: Condvar::new(), quiet }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let answer = change(&mut self.lock());
+        self.changed.notify_all();
+        answer
+    }
+
+    /// How many jobs may be taken now; waits until there is room for one. 0: take no more.
+    pub fn wait_for_room(&self, most: usize) -> usize {
+        let mut state = self.lock();
+        while !state.leaving && state.jobs.len() >= most {
+            state = self.wait(state);
+        }
+        if state.leaving { 0 } else { most - state.jobs.len() }
+    }
+
+    /// Waits until one of the running jobs ends. False: none is running.
+    pub fn wait_for_an_end(&self) -> bool {
+        let mut state = self.lock();
+        let before = state.jobs.len();
+        while !state.leaving && !state.jobs.is_empty() && state.jobs.len() >= before {
+            state = self.wait(state);
+        }
+        before > 0 && !state.leaving
+    }
+
+    pub fn wait_until_empty(&self) {
+        let mut state = self.lock();
+        while !state.jobs.is_empty() {
+            state = self.wait(state);
+        }
+    }
+
+    /// Cut short when the worker is told to leave.
+    pub fn sleep(&self, time: Duration) {
+        let state = self.lock();
+        let _ = self.changed.wait_timeout_while(state, time, |state| !state.leaving);
+    }
+
+    pub fn insert(&self, id: u64, held: Held) {
+        self.change(|state| {
+            state.started += 1;
+            state.jobs.insert(id, held);
+        });
+    }
+
+    pub fn has_started(&self) -> bool {
+        self.lock().started > 0
+    }
+
+    pub fn remove(&self, id: u64, finished: bool) {
+        self.change(|state| {
+            state.jobs.remove(&id);
+            if finished { state.finished += 1 } else { state.failed += 1 }
+        });
+    }
+
+    /// The process is there: signals reach it from now on, and one that was due before reaches it at once.
+    pub fn process_started(&self, id: u64, group: Pid) {
+        self.change(|state| {
+            if let Some(held) = state.jobs.get_mut(&id) {
+                held.group = Some(group);
+                if held.stop.is_some() {
+                    held.signal(Signal::TERM);
+                }
+            }
+        });
+    }
+
+    /// The process has ended and is about to be reaped. What it left running ends with it.
+    pub fn process_ended(&self, id: u64) {
+        self.change(|state| {
+            if let Some(held) = state.jobs.get_mut(&id) {
+                held.signal(Signal::KILL);
+                held.group = None;
+            }
+        });
+    }
+
+    pub fn why_stopped(&self, id: u64) -> Option<Stop> {
+        self.lock().jobs.get(&id).and_then(|held| held.stop)
+    }
+
+    pub fn report(&self, id: u64, percent: u8, note: String) {
+        self.change(|state| {
+            if let Some(held) = state.jobs.get_mut(&id) {
+                held.progress = Some((percent, note));
+            }
+        });
+    }
+
+    /// Gives how many jobs are running.
+    pub fn leave(&self, urgent: bool) -> usize {
+        self.change(|state| {
+            state.leaving = true;
+            state.urgent |= urgent;
+            state.jobs.len()
+        })
+    }
+
+    /// Something that makes going on pointless, such as a command that does not exist.
+    pub fn give_up(&self, fault: Fault) {
+        self.change(|state| {
+            state.leaving = true;
+            state.trouble.get_or_insert(fault);
+        });
+    }
+
+    pub fn take_trouble(&self) -> Option<Fault> {
+        self.lock().trouble.take()
+    }
+
+    pub fn close(&self) {
+        self.change(|state| state.closed = true);
+    }
+
+    pub fn tally(&self) -> (u64, u64) {
+        let state = self.lock();
+        (state.finished, state.failed)
+    }
+}
+
+/// Sends heartbeats and progress, and ends what has to end.
+pub struct Keeper {
+    table: std::sync::Arc<Table>,
+    client: Client,
+    lease_ms: i64,
+    grace: Duration,
+    next_beat: Instant,
+    progress_after: Instant,
+}
+
+impl Keeper {
+    pub fn new(table: std::sync::Arc<Table>, client: Client, lease_ms: i64, grace_ms: i64) -> Keeper {
+        let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
+        let now = Instant::now();
+        Keeper { table, client, lease_ms, grace, next_beat: now, progress_after: now }
+    }
+
+    /// A third of the lease: two beats may get lost.
+    fn beat(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.lease_ms / 3).unwrap_or(0)).max(Duration::from_millis(10))
+    }
+
+    pub fn run(mut self) {
+        self.next_beat = Instant::now() + self.beat();
+        loop {
+            let table = self.table.clone();
+            let mut state = table.lock();
+            loop {
+                if state.closed {
+                    return;
+                }
+                let now = Instant::now();
+                self.end_what_is_due(&mut state, now);
+                match self.next_call(&state).map(|at| at.saturating_duration_since(now)) {
+                    Some(Duration::ZERO) => break,
+                    Some(time) => {
+                        let waited = table.changed.wait_timeout(state, time);
+                        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    }
+                    None => state = table.wait(state),
+                }
+            }
+            let entries = self.entries(&mut state);
+            drop(state);
+            self.extend(entries);
+        }
+    }
+
+    fn end_what_is_due(&self, state: &mut State, now: Instant) {
+        for held in state.jobs.values_mut() {
+            if state.urgent {
+                held.ask_to_stop(Stop::Leaving, self.grace.min(Duration::from_secs(2)));
+            }
+            if held.deadline.is_some_and(|deadline| deadline <= now) {
+                held.ask_to_stop(Stop::TimedOut, self.grace);
+            }
+            if held.kill_at.is_some_and(|at| at <= now) {
+                held.kill_at = None;
+                held.signal(Signal::KILL);
+            }
+        }
+    }
+
+    /// When there is something to do next; with nothing held there is nothing to do.
+    fn next_call(&self, state: &State) -> Option<Instant> {
+        let jobs = || state.jobs.values();
+        let beat = (!state.jobs.is_empty()).then_some(self.next_beat);
+        let progress = jobs().any(|held| held.progress.is_some()).then_some(self.progress_after);
+        let kills = jobs().filter_map(|held| held.kill_at);
+        let deadlines = jobs().filter(|held| held.stop.is_none()).filter_map(|held| held.deadline);
+        kills.chain(deadlines).chain(beat).chain(progress).min()
+    }
+
+    /// What to tell the server: everything when a beat is due, else only news.
+    fn entries(&mut self, state: &mut State) -> Vec<Value> {
+        let now = Instant::now();
+        let beat = now >= self.next_beat;
+        if beat {
+            self.next_beat = now + self.beat();
+        }
+        let tell_progress = now >= self.progress_after;
+        let mut entries = Vec::new();
+        for (id, held) in &mut state.jobs {
+            let progress = if tell_progress { held.progress.take() } else { None };
+            if held.stop == Some(Stop::LeaseLost) || (!beat && progress.is_none()) {
+                continue;
+            }
+            let mut entry = json!({"id": id, "token": held.token, "lease_ms": self.lease_ms});
+            if let Some((percent, note)) = progress {
+                entry["progress"] = json!(percent);
+                entry["note"] = json!(note);
+            }
+            entries.push(entry);
+        }
+        if tell_progress && !entries.is_empty() {
+            self.progress_after = now + PROGRESS_EVERY;
+        }
+        entries
+    }
+
+    /// A server that cannot be reached is no reason to stop: the lease may still hold when it is back.
+    fn extend(&mut self, entries: Vec<Value>) {
+        if entries.is_empty() {
+            return;
+        }
+        let Ok(answer) = self.client.post("/api/v1/extend", &json!({"extend": entries})) else { return };
+        let grace = self.grace;
+        self.table.change(|state| {
+            for entry in answer["extended"].as_array().map(Vec::as_slice).unwrap_or_default() {
+                let held = entry["id"].as_u64().and_then(|id| state.jobs.get_mut(&id));
+                match held {
+                    Some(held) if entry["ok"] == false => held.ask_to_stop(Stop::LeaseLost, grace),
+                    Some(held) if entry["cancel"] == true => held.ask_to_stop(Stop::Cancelled, grace),
+                    _ => {}
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,233 @@
+//! The command line's side of the native API. It has no private door: everything goes through `/api/v1`.
+
+mod http;
+
+pub use http::escaped;
+
+use crate::fault::Fault;
+use clap::Args;
+use http::{Address, Answer, Connection, Request};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Longest a call may take beyond what it was asked to wait.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where the server is and who is asking; the same for every command that talks to one.
+#[derive(Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// The server to talk to
+    #[arg(long, value_name = "URL", env = "WINDLASS_SERVER", default_value = "http://127.0.0.1:7373")]
+    pub server: String,
+    /// Token to show the server, if it asks for one
+    #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
+}
+
+impl ServerArgs {
+    pub fn client(&self) -> Result<Client, Fault> {
+        Client::new(&self.server, self.token.as_deref())
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no server at {server}; start one with `windlass serve`, or name another with --server")]
+    NoServer { server: String },
+    #[error("talking to {server}: {source}")]
+    Connection { server: String, source: std::io::Error },
+    #[error("{server} answered something that is not the Windlass API ({detail}); is the address right?")]
+    NotWindlass { server: String, detail: String },
+    /// The server's own words; they say what to do.
+    #[error("{message}{}", if *.status == 401 { " (give a token with --token or WINDLASS_TOKEN)" } else { "" })]
+    Refused { status: u16, code: String, message: String },
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl ClientError {
+    /// Worth trying again: nobody answered, or the server said it cannot at present.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            ClientError::NoServer { .. } | ClientError::Connection { .. } => true,
+            ClientError::Refused { status, .. } => *status >= 500 || *status == 429,
+            ClientError::NotWindlass { .. } | ClientError::Interrupted => false,
+        }
+    }
+}
+
+impl From<ClientError> for Fault {
+    fn from(error: ClientError) -> Fault {
+        Fault::Failed(error.to_string())
+    }
+}
+
+/// Cuts a client's waiting call short from another thread; afterwards the client refuses to call.
+#[derive(Clone, Default)]
+pub struct Interrupter {
+    inner: Arc<Mutex<Cut>>,
+}
+
+#[derive(Default)]
+struct Cut {
+    done: bool,
+    stream: Option<TcpStream>,
+}
+
+impl Interrupter {
+    pub fn cut(&self) {
+        let mut cut = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        cut.done = true;
+        if let Some(stream) = cut.stream.take() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn is_cut(&self) -> bool {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).done
+    }
+
+    /// The cut may come between a look and a call: a stream that arrives after it is shut at once.
+    fn watch(&self, stream: Option<TcpStream>) {
+        let mut cut = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        match stream {
+            Some(stream) if cut.done => drop(stream.shutdown(Shutdown::Both)),
+            stream => cut.stream = stream,
+        }
+    }
+}
+
+pub struct Client {
+    address: Address,
+    token: Option<String>,
+    connection: Option<Connection>,
+    interrupter: Interrupter,
+}
+
+impl Client {
+    pub fn new(server: &str, token: Option<&str>) -> Result<Client, Fault> {
+        let address = Address::parse(server).map_err(Fault::Usage)?;
+        if token.is_some_and(|token| token.is_empty() || token.contains(|c: char| c.is_control() || c == ' '))
+        {
+            return Err(Fault::usage("the token has characters a token cannot have"));
+        }
+        let token = token.map(str::to_string);
+        Ok(Client { address, token, connection: None, interrupter: Interrupter::default() })
+    }
+
+    /// A second client of the same server, with a connection of its own.
+    pub fn another(&self) -> Client {
+        let Client { address, token, .. } = self;
+        let (address, token) = (address.clone(), token.clone());
+        Client { address, token, connection: None, interrupter: Interrupter::default() }
+    }
+
+    pub fn server(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub fn interrupter(&self) -> Interrupter {
+        self.interrupter.clone()
+    }
+
+    pub fn get(&mut self, path: &str) -> Result<Value, ClientError> {
+        self.call("GET", path, None, 0)?.value()
+    }
+
+    pub fn post(&mut self, path: &str, body: &impl Serialize) -> Result<Value, ClientError> {
+        let body = serde_json::to_string(body).unwrap_or_default();
+        self.call("POST", path, Some(&body), 0)?.value()
+    }
+
+    /// Any call; `wait_ms` is how long the server was asked to wait. Refusals are errors.
+    pub fn call(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+        wait_ms: u64,
+    ) -> Result<Accepted, ClientError> {
+        let patience = PATIENCE + Duration::from_millis(wait_ms);
+        let answer = self.exchange(method, path, body.map(str::as_bytes), patience)?;
+        self.accepted(answer)
+    }
+
+    fn exchange(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+        patience: Duration,
+    ) -> Result<Answer, ClientError> {
+        if self.interrupter.is_cut() {
+            return Err(ClientError::Interrupted);
+        }
+        let kept = self.connection.take().filter(Connection::is_usable);
+        let mut connection = match kept {
+            Some(connection) => connection,
+            None => Connection::open(&self.address).map_err(|error| self.no_server(error))?,
+        };
+        self.interrupter.watch(connection.handle().ok());
+        let token = self.token.as_deref();
+        let request = Request { method, path, token, body, patience };
+        let answer = connection.exchange(&self.address, &request);
+        self.interrupter.watch(None);
+        match answer {
+            Ok(answer) => {
+                self.connection = Some(connection);
+                Ok(answer)
+            }
+            Err(_) if self.interrupter.is_cut() => Err(ClientError::Interrupted),
+            Err(source) => Err(ClientError::Connection { server: self.server(), source }),
+        }
+    }
+
+    fn no_server(&self, error: std::io::Error) -> ClientError {
+        match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => ClientError::NoServer { server: self.server() },
+            _ => ClientError::Connection { server: self.server(), source: error },
+        }
+    }
+
+    fn accepted(&self, answer: Answer) -> Result<Accepted, ClientError> {
+        let Answer { status, body } = answer;
+        let server = self.server();
+        if (200..300).contains(&status) {
+            let text = String::from_utf8(body);
+            let not_text =
+                |_| ClientError::NotWindlass { server: server.clone(), detail: "not text".to_string() };
+            return Ok(Accepted { status, text: text.map_err(not_text)?, server });
+        }
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(value) if value["error"].is_object() => {
+                let word = |key: &str| value["error"][key].as_str().unwrap_or_default().to_string();
+                Err(ClientError::Refused { status, code: word("code"), message: word("message") })
+            }
+            _ => Err(ClientError::NotWindlass { server, detail: format!("HTTP {status}") }),
+        }
+    }
+}
+
+/// An answer with a status of the 200s, not yet read: what must stay byte for byte is read from its text.
+pub struct Accepted {
+    pub status: u16,
+    pub text: String,
+    server: String,
+}
+
+impl Accepted {
+    pub fn value(&self) -> Result<Value, ClientError> {
+        if self.text.is_empty() { Ok(Value::Null) } else { self.read() }
+    }
+
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
+        serde_json::from_str(&self.text).map_err(|error| ClientError::NotWindlass {
+            server: self.server.clone(),
+            detail: error.to_string(),
+        })
+    }
+}

@@ -1,0 +1,374 @@
+//! Configuration in two forms: as written ([`written`]: words and where they came from) and as meant ([`Config`]:
+//! values that were checked once). Flags win over `--set`, that over the environment, that over the file.
+
+pub mod keys;
+mod written;
+
+#[cfg(test)]
+mod tests;
+
+pub use written::{Raw, Written};
+
+use clap::Args;
+use keys::{KEYS, Key, Kind};
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+use windlass_store::Durability;
+
+/// What cannot be meant, in words for whoever wrote it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadConfig(pub String);
+
+impl From<BadConfig> for crate::fault::Fault {
+    fn from(bad: BadConfig) -> Self {
+        crate::fault::Fault::Usage(bad.0)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Default,
+    File(String),
+    Variable(String),
+    Set,
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File(path) => f.write_str(path),
+            Source::Variable(name) => f.write_str(name),
+            Source::Set => f.write_str("--set"),
+            Source::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// The flags of `windlass serve` that are configuration. Each is also a key; see `windlass config`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ConfigArgs {
+    /// Folder for the embedded store [default: windlass-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// Where jobs live: sqlite:PATH or memory: [default: sqlite in the data folder]
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// full: on disk before it is acknowledged; relaxed: faster, a power cut may lose the last moments [default: full]
+    #[arg(long, value_name = "full|relaxed")]
+    pub durability: Option<String>,
+    /// Address of the HTTP API [default: 127.0.0.1:7373]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+    /// Address of the Bedrock::Jobs dialect [default: 127.0.0.1:8888]
+    #[arg(long, value_name = "ADDR|off")]
+    pub bedrock: Option<String>,
+    /// Announce the server on the local network [default: auto]
+    #[arg(long, value_name = "on|off|auto")]
+    pub mdns: Option<String>,
+    /// Form of the log on standard error [default: text]
+    #[arg(long, value_name = "text|json")]
+    pub log: Option<String>,
+    /// error, warn, info, debug, trace, or a filter [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log_level: Option<String>,
+    /// Allow an address others can reach without tokens and TLS
+    #[arg(long)]
+    pub insecure: bool,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE", env = "WINDLASS_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Any configuration key, e.g. --set queuey.abandoned_age_s=2; may be given often
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl ConfigArgs {
+    pub fn read(&self) -> Result<Config, BadConfig> {
+        // Variables that are not text cannot be ours to understand; they are left alone.
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        };
+        self.read_with(std::env::vars_os().filter_map(text))
+    }
+
+    fn read_with(&self, variables: impl Iterator<Item = (String, String)>) -> Result<Config, BadConfig> {
+        let mut written = Written::default();
+        if let Some(path) = &self.config {
+            written.read_file(path)?;
+        }
+        written.read_environment(variables);
+        for assignment in &self.set {
+            written.read_set(assignment)?;
+        }
+        for (name, text) in self.flags() {
+            written.put_text(name, &text, Source::Flag(name.replace('_', "-")))?;
+        }
+        Config::from_written(&written)
+    }
+
+    fn flags(&self) -> Vec<(&'static str, String)> {
+        let texts = [
+            ("data", &self.data),
+            ("store", &self.store),
+            ("durability", &self.durability),
+            ("http", &self.http),
+            ("bedrock", &self.bedrock),
+            ("mdns", &self.mdns),
+            ("log", &self.log),
+            ("log_level", &self.log_level),
+        ];
+        let given = texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+        given.chain(self.insecure.then(|| ("insecure", "true".to_string()))).collect()
+    }
+}
+
+/// An address to listen on. A default that is taken is skipped; one that somebody asked for is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    pub addresses: Vec<SocketAddr>,
+    pub text: String,
+    pub asked: bool,
+}
+
+impl Bind {
+    pub fn is_loopback(&self) -> bool {
+        self.addresses.iter().all(|address| address.ip().is_loopback())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogForm {
+    Text,
+    Json,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    pub cert: PathBuf,
+    pub key: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub payload_bytes: usize,
+    pub body_bytes: usize,
+    pub batch: usize,
+    pub waiters: usize,
+    pub connections: usize,
+    pub idle: Duration,
+}
+
+/// One key with its value in force, for `windlass config`.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    pub key: &'static Key,
+    pub value: Value,
+    pub source: Source,
+}
+
+/// A value that fits its key's kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Text(String),
+    Whole(i64),
+    Switch(bool),
+    List(Vec<String>),
+}
+
+/// As meant.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub data: PathBuf,
+    pub store: String,
+    /// No store was named: it is the embedded one in the data folder.
+    pub store_is_in_data: bool,
+    pub durability: Durability,
+    pub http: Bind,
+    /// Names beside localhost that a browser may know the server by.
+    pub hosts: Vec<String>,
+    pub bedrock: Option<Bind>,
+    pub mdns: String,
+    pub log: LogForm,
+    pub log_level: String,
+    pub insecure: bool,
+    pub shutdown: Duration,
+    pub tokens: Vec<String>,
+    pub tls: Option<Tls>,
+    pub limits: Limits,
+    /// Every key, those of the dialects included.
+    pub values: Vec<Effective>,
+    pub warnings: Vec<String>,
+}
+
+impl Config {
+    pub fn from_written(written: &Written) -> Result<Config, BadConfig> {
+        let values = KEYS.iter().map(|key| effective(key, written)).collect::<Result<Vec<_>, _>>()?;
+        let found = Found(&values);
+        let data = PathBuf::from(found.text("data"));
+        let store = match found.text("store") {
+            "" => format!("sqlite:{}", data.join("windlass.db").display()),
+            url => url.to_string(),
+        };
+        Ok(Config {
+            store_is_in_data: found.text("store").is_empty(),
+            store,
+            durability: match found.text("durability") {
+                "relaxed" => Durability::Relaxed,
+                _ => Durability::Full,
+            },
+            http: found.bind("http")?,
+            hosts: found.list("hosts"),
+            mdns: found.text("mdns").to_string(),
+            bedrock: if found.text("bedrock") == "off" { None } else { Some(found.bind("bedrock")?) },
+            log: if found.text("log") == "json" { LogForm::Json } else { LogForm::Text },
+            log_level: found.text("log_level").to_string(),
+            insecure: matches!(found.get("insecure").value, Value::Switch(true)),
+            shutdown: found.seconds("shutdown_s"),
+            tokens: found.list("auth.tokens"),
+            tls: found.tls()?,
+            limits: Limits {
+                payload_bytes: found.count("limits.payload_bytes"),
+                body_bytes: found.count("limits.body_bytes"),
+                batch: found.count("limits.batch"),
+                waiters: found.count("limits.waiters"),
+                connections: found.count("limits.connections"),
+                idle: found.seconds("limits.idle_s"),
+            },
+            data,
+            warnings: written.warnings.clone(),
+            values,
+        })
+    }
+}
+
+/// Values by name. Only asked for names in [`KEYS`] and in their kind; a test builds every field from the defaults.
+struct Found<'a>(&'a [Effective]);
+
+impl Found<'_> {
+    fn get(&self, name: &str) -> &Effective {
+        let position = self.0.iter().position(|entry| entry.key.name == name);
+        debug_assert!(position.is_some(), "{name} is not in KEYS");
+        &self.0[position.unwrap_or(0)]
+    }
+
+    fn text(&self, name: &str) -> &str {
+        match &self.get(name).value {
+            Value::Text(text) => text,
+            _ => "",
+        }
+    }
+
+    fn whole(&self, name: &str) -> i64 {
+        match self.get(name).value {
+            Value::Whole(number) => number,
+            _ => 0,
+        }
+    }
+
+    fn list(&self, name: &str) -> Vec<String> {
+        match &self.get(name).value {
+            Value::List(entries) => entries.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn count(&self, name: &str) -> usize {
+        usize::try_from(self.whole(name)).unwrap_or(usize::MAX)
+    }
+
+    fn seconds(&self, name: &str) -> Duration {
+        Duration::from_secs(u64::try_from(self.whole(name)).unwrap_or(0))
+    }
+
+    fn bind(&self, name: &str) -> Result<Bind, BadConfig> {
+        let entry = self.get(name);
+        let text = self.text(name).to_string();
+        let addresses = match text.to_socket_addrs() {
+            Ok(addresses) => addresses.collect(),
+            Err(error) => {
+                let message =
+                    format!("{name} ({}): {text:?} is not an address HOST:PORT: {error}", entry.source);
+                return Err(BadConfig(message));
+            }
+        };
+        Ok(Bind { addresses, text, asked: entry.source != Source::Default })
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, BadConfig> {
+        match (self.text("tls.cert"), self.text("tls.key")) {
+            ("", "") => Ok(None),
+            ("", _) | (_, "") => {
+                Err(BadConfig("tls.cert and tls.key go together; set both or none".to_string()))
+            }
+            (cert, key) => Ok(Some(Tls { cert: cert.into(), key: key.into() })),
+        }
+    }
+}
+
+fn effective(key: &'static Key, written: &Written) -> Result<Effective, BadConfig> {
+    let default = (Raw::Text(key.default.to_string()), Source::Default);
+    let (raw, source) = written.get(key).unwrap_or(&default);
+    let value = understood(key.kind, raw).map_err(|wanted| {
+        BadConfig(format!("{} ({source}): {} is not {wanted}", key.name, shown(key, raw)))
+    })?;
+    Ok(Effective { key, value, source: source.clone() })
+}
+
+fn shown(key: &Key, raw: &Raw) -> String {
+    match raw {
+        _ if key.secret => "the value".to_string(),
+        Raw::Text(text) => format!("{text:?}"),
+        Raw::Toml(value) => value.to_string(),
+    }
+}
+
+/// `Err` says what was wanted.
+fn understood(kind: Kind, raw: &Raw) -> Result<Value, String> {
+    let text = match raw {
+        Raw::Text(text) | Raw::Toml(toml::Value::String(text)) => Some(text.trim()),
+        Raw::Toml(_) => None,
+    };
+    match (kind, raw, text) {
+        (Kind::Text, _, Some(text)) => Ok(Value::Text(text.to_string())),
+        (Kind::Address | Kind::AddressOrOff, _, Some(text)) => Ok(Value::Text(text.to_string())),
+        (Kind::Choice(words), _, Some(text)) if words.contains(&text) => Ok(Value::Text(text.to_string())),
+        (Kind::Whole { min, max }, Raw::Toml(toml::Value::Integer(number)), _)
+            if (min..=max).contains(number) =>
+        {
+            Ok(Value::Whole(*number))
+        }
+        (Kind::Whole { min, max }, _, Some(text)) => match text.replace('_', "").parse() {
+            Ok(number) if (min..=max).contains(&number) => Ok(Value::Whole(number)),
+            _ => Err(wanted(kind)),
+        },
+        (Kind::Switch, Raw::Toml(toml::Value::Boolean(on)), _) => Ok(Value::Switch(*on)),
+        (Kind::Switch, _, Some("true" | "on" | "yes" | "1")) => Ok(Value::Switch(true)),
+        (Kind::Switch, _, Some("false" | "off" | "no" | "0" | "")) => Ok(Value::Switch(false)),
+        (Kind::List, _, Some(text)) => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Ok(Value::List(parts.map(str::to_string).collect()))
+        }
+        (Kind::List, Raw::Toml(toml::Value::Array(entries)), _) => {
+            let texts = entries.iter().map(|entry| entry.as_str().map(str::to_string)).collect::<Option<_>>();
+            texts.map(Value::List).ok_or_else(|| wanted(kind))
+        }
+        _ => Err(wanted(kind)),
+    }
+}
+
+fn wanted(kind: Kind) -> String {
+    match kind {
+        Kind::Text => "a text".to_string(),
+        Kind::Address => "an address HOST:PORT".to_string(),
+        Kind::AddressOrOff => "an address HOST:PORT or \"off\"".to_string(),
+        Kind::Choice(words) => format!("one of {}", words.join(", ")),
+        Kind::Whole { min, max } => format!("a whole number from {min} to {max}"),
+        Kind::Switch => "true or false".to_string(),
+        Kind::List => "a list of texts".to_string(),
+    }
+}

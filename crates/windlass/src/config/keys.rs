@@ -1,0 +1,151 @@
+//! Every configuration key there is: one line each. A key is written the same everywhere: `queuey.max_attempts` in the
+//! file and with `--set`, `WINDLASS_QUEUEY_MAX_ATTEMPTS` in the environment.
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Text,
+    /// `HOST:PORT`.
+    Address,
+    /// `HOST:PORT` or `off`.
+    AddressOrOff,
+    Choice(&'static [&'static str]),
+    Whole {
+        min: i64,
+        max: i64,
+    },
+    Switch,
+    /// A list of texts; in the environment and with `--set` separated by commas.
+    List,
+}
+
+#[derive(Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would be written; empty means unset.
+    pub default: &'static str,
+    /// Never shown.
+    pub secret: bool,
+    pub help: &'static str,
+}
+
+const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+    Key { name, kind, default, secret: false, help }
+}
+
+const fn secret(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+    Key { name, kind, default, secret: true, help }
+}
+
+const fn whole(min: i64, max: i64) -> Kind {
+    Kind::Whole { min, max }
+}
+
+const SECONDS: Kind = whole(0, 100 * 366 * 86_400);
+const COUNT: Kind = whole(1, 1_000_000_000);
+
+/// In the order in which `windlass config` and the documentation show them.
+pub const KEYS: &[Key] = &[
+    key("data", Kind::Text, "windlass-data", "folder of the embedded store"),
+    key("store", Kind::Text, "", "sqlite:PATH or memory:; by default sqlite in the data folder"),
+    key(
+        "durability",
+        Kind::Choice(&["full", "relaxed"]),
+        "full",
+        "relaxed answers before the data is on disk",
+    ),
+    key("http", Kind::Address, "127.0.0.1:7373", "address of the HTTP API; port 0 picks a free one"),
+    key("hosts", Kind::List, "", "host names, beside localhost, by which browsers may call an open server"),
+    key(
+        "bedrock",
+        Kind::AddressOrOff,
+        "127.0.0.1:8888",
+        "address of the Bedrock::Jobs dialect (also bedrock.listen)",
+    ),
+    key("mdns", Kind::Choice(&["on", "off", "auto"]), "auto", "announce the server on the local network"),
+    key("log", Kind::Choice(&["text", "json"]), "text", "form of the log on standard error"),
+    key(
+        "log_level",
+        Kind::Text,
+        "info",
+        "error, warn, info, debug, trace, or a filter like windlass_engine=debug",
+    ),
+    key("insecure", Kind::Switch, "false", "allow a non-loopback address without tokens and TLS"),
+    key("shutdown_s", SECONDS, "10", "how long a stop waits for requests in flight"),
+    secret("auth.tokens", Kind::List, "", "who may call: lines made by `windlass token`"),
+    key("tls.cert", Kind::Text, "", "certificate chain, PEM"),
+    key("tls.key", Kind::Text, "", "private key, PEM"),
+    key("limits.payload_bytes", whole(1, 1 << 30), "16777216", "largest payload or result of one job"),
+    key("limits.body_bytes", whole(1024, 1 << 32), "67108864", "largest request body"),
+    key("limits.batch", whole(1, 100_000), "10000", "most jobs in one call"),
+    key("limits.waiters", COUNT, "10000", "most claims waiting for a job at once"),
+    key("limits.connections", COUNT, "10000", "most open connections"),
+    key("limits.idle_s", SECONDS, "120", "an idle connection is closed after this"),
+    key("bedrock.profile", Kind::Choice(&["seed", "current"]), "seed", "which Bedrock::Jobs is spoken"),
+    key("jq.backoff_base_ms", whole(0, 86_400_000), "1000", "first retry of a JQ job"),
+    key("jq.backoff_cap_s", SECONDS, "3600", "longest wait between two tries"),
+    key("jq.result_ttl_s", SECONDS, "3600", "how long a result is kept"),
+    key("jq.record_ttl_s", SECONDS, "604800", "how long the record of a job is kept"),
+    key(
+        "queuey.abandoned_age_s",
+        SECONDS,
+        "300",
+        "a job without a heartbeat for so long is given to another",
+    ),
+    key("queuey.max_attempts", COUNT, "3", "attempts in all"),
+    key(
+        "queuey.attempt_counting",
+        Kind::Choice(&["literal", "claims-only"]),
+        "literal",
+        "what counts as an attempt",
+    ),
+    key("miniq.lock_s", SECONDS, "300", "how long a worker may hold a job"),
+    key("miniq.retry_delay_s", SECONDS, "300", "wait before the next try"),
+    key("miniq.give_up_after_s", SECONDS, "21600", "no try begins later than this"),
+    key("miniq.archive_keep_s", SECONDS, "1209600", "how long finished jobs stay in the archive"),
+    key("sidejob.lease_s", SECONDS, "60", "how long one run may take without a sign of life"),
+    key("sidejob.runs_per_minute", COUNT, "600", "a job that runs more often is stopped"),
+];
+
+/// Other ways to write a key: TOML cannot hold `bedrock = "…"` beside `[bedrock] profile = "…"`.
+const ALIASES: &[(&str, &str)] = &[("bedrock.listen", "bedrock")];
+
+/// Variables of the same family that are not configuration of the server.
+pub const OTHER_VARIABLES: &[&str] = &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN"];
+
+pub fn find(name: &str) -> Option<&'static Key> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key);
+    KEYS.iter().find(|key| key.name == name)
+}
+
+impl Key {
+    pub fn variable(&self) -> String {
+        variable(self.name)
+    }
+}
+
+pub fn variable(name: &str) -> String {
+    format!("WINDLASS_{}", name.replace('.', "_").to_ascii_uppercase())
+}
+
+/// Names with the variable that sets them, aliases included.
+pub fn variables() -> impl Iterator<Item = (String, &'static str)> {
+    let keys = KEYS.iter().map(|key| (key.variable(), key.name));
+    keys.chain(ALIASES.iter().map(|(alias, key)| (variable(alias), *key)))
+}
+
+/// The known name a mistyped one most likely meant, if any is near.
+pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let wrong = wrong.to_ascii_lowercase();
+    let distance = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        let whole = strsim::damerau_levenshtein(&wrong, &name);
+        // `max_attempts` for `queuey.max_attempts`: the part after the dot is what people remember.
+        match name.rsplit_once('.') {
+            Some((_, tail)) => whole.min(strsim::damerau_levenshtein(&wrong, tail) + 1),
+            None => whole,
+        }
+    };
+    let best = known.map(|name| (distance(name), name)).min_by_key(|(distance, _)| *distance);
+    best.filter(|(distance, name)| *distance <= 2.max(name.len() / 3)).map(|(_, name)| name)
+}

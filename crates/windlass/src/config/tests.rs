@@ -1,0 +1,108 @@
+use super::*;
+use std::io::Write;
+
+/// Reads a configuration from a file's text, variables, `--set` words and flags, as `windlass serve` would.
+fn read(
+    file: &str,
+    variables: &[(&str, &str)],
+    set: &[&str],
+    http: Option<&str>,
+) -> Result<Config, BadConfig> {
+    let mut on_disk = tempfile::NamedTempFile::new().unwrap();
+    on_disk.write_all(file.as_bytes()).unwrap();
+    let args = ConfigArgs {
+        config: Some(on_disk.path().to_path_buf()),
+        set: set.iter().map(|text| text.to_string()).collect(),
+        http: http.map(str::to_string),
+        ..ConfigArgs::default()
+    };
+    args.read_with(variables.iter().map(|(name, text)| (name.to_string(), text.to_string())))
+}
+
+fn shown(config: &Config, name: &str) -> (Value, Source) {
+    let entry = config.values.iter().find(|entry| entry.key.name == name).unwrap();
+    (entry.value.clone(), entry.source.clone())
+}
+
+#[test]
+fn every_default_fits_its_key() {
+    let config = read("", &[], &[], None).unwrap();
+    assert_eq!(config.values.len(), KEYS.len());
+    assert_eq!(config.store, "sqlite:windlass-data/windlass.db");
+    assert_eq!(config.http.text, "127.0.0.1:7373");
+    assert!(!config.http.asked && config.http.is_loopback());
+    assert_eq!(config.limits.batch, 10_000);
+}
+
+#[test]
+fn flags_win_over_set_over_variables_over_the_file() {
+    let file = "http = \"127.0.0.1:1\"\n";
+    let variable = [("WINDLASS_HTTP", "127.0.0.1:2")];
+    let set = ["http=127.0.0.1:3"];
+    let http = |config: Result<Config, BadConfig>| config.unwrap().http.text;
+    assert_eq!(http(read(file, &[], &[], None)), "127.0.0.1:1");
+    assert_eq!(http(read(file, &variable, &[], None)), "127.0.0.1:2");
+    assert_eq!(http(read(file, &variable, &set, None)), "127.0.0.1:3");
+    assert_eq!(http(read(file, &variable, &set, Some("127.0.0.1:4"))), "127.0.0.1:4");
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+    let check = |wrong: &str, near: &str| {
+        let BadConfig(message) = read("", &[], &[&format!("{wrong}=1")], None).unwrap_err();
+        assert!(message.contains(wrong) && message.contains(&format!("did you mean {near:?}")), "{message}");
+    };
+    check("queuey.abandoned_age", "queuey.abandoned_age_s");
+    check("qeuey.max_attempts", "queuey.max_attempts");
+    check("max_attempts", "queuey.max_attempts");
+    check("htp", "http");
+    let BadConfig(message) = read("[miniq]\nlocks = 3\n", &[], &[], None).unwrap_err();
+    assert!(message.contains("miniq.lock_s"), "{message}");
+    let BadConfig(message) = read("", &[], &["zzzzzzzzzzzz=1"], None).unwrap_err();
+    assert!(message.contains("windlass config"), "{message}");
+}
+
+#[test]
+fn an_unknown_variable_is_a_warning() {
+    let config =
+        read("", &[("WINDLASS_HTPP", "x"), ("WINDLASS_TOKEN", "t"), ("HOME", "/")], &[], None).unwrap();
+    assert_eq!(config.warnings.len(), 1);
+    assert!(config.warnings[0].contains("did you mean WINDLASS_HTTP?"), "{:?}", config.warnings);
+}
+
+#[test]
+fn a_key_below_a_dot_has_a_variable_too() {
+    let config = read("", &[("WINDLASS_QUEUEY_MAX_ATTEMPTS", "7")], &[], None).unwrap();
+    let expected = (Value::Whole(7), Source::Variable("WINDLASS_QUEUEY_MAX_ATTEMPTS".to_string()));
+    assert_eq!(shown(&config, "queuey.max_attempts"), expected);
+}
+
+#[test]
+fn bedrock_may_be_an_address_or_a_table_or_off() {
+    let config =
+        read("[bedrock]\nlisten = \"127.0.0.1:9\"\nprofile = \"current\"\n", &[], &[], None).unwrap();
+    assert_eq!(config.bedrock.unwrap().text, "127.0.0.1:9");
+    assert_eq!(read("bedrock = \"off\"", &[], &[], None).unwrap().bedrock, None);
+    assert_eq!(read("", &[], &["bedrock=off"], None).unwrap().bedrock, None);
+}
+
+#[test]
+fn values_that_do_not_fit_say_what_would() {
+    let check = |file: &str, words: &str| {
+        let BadConfig(message) = read(file, &[], &[], None).unwrap_err();
+        assert!(message.contains(words), "{message}");
+    };
+    check("durability = \"none\"", "one of full, relaxed");
+    check("[limits]\nbatch = 0", "a whole number from 1");
+    check("[limits]\nbatch = \"many\"", "a whole number from 1");
+    check("http = \"nowhere\"", "HOST:PORT");
+    check("insecure = \"perhaps\"", "true or false");
+    check("tls.cert = \"a.pem\"", "set both or none");
+    check("http = ", "");
+}
+
+#[test]
+fn a_secret_is_not_repeated_in_an_error() {
+    let BadConfig(message) = read("auth.tokens = [1, \"hush\"]", &[], &[], None).unwrap_err();
+    assert!(!message.contains("hush"), "{message}");
+}

@@ -1,0 +1,102 @@
+//! Configuration as it was written: which key got which words, and where. Nothing is understood yet except that every
+//! key exists.
+
+use super::keys::{self, Key};
+use super::{BadConfig, Source};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Words as they came: text from a flag or a variable, a value from the file.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Raw {
+    Text(String),
+    Toml(toml::Value),
+}
+
+/// The winning words for each key that was set at all.
+#[derive(Debug, Default)]
+pub struct Written {
+    values: BTreeMap<&'static str, (Raw, Source)>,
+    pub warnings: Vec<String>,
+}
+
+impl Written {
+    /// Later calls win: call in the order file, environment, `--set`, flags.
+    pub fn put(&mut self, key: &'static Key, raw: Raw, source: Source) {
+        self.values.insert(key.name, (raw, source));
+    }
+
+    pub fn get(&self, key: &Key) -> Option<&(Raw, Source)> {
+        self.values.get(key.name)
+    }
+
+    pub fn put_text(&mut self, name: &str, text: &str, source: Source) -> Result<(), BadConfig> {
+        let key = keys::find(name).ok_or_else(|| unknown_key(name, &source))?;
+        self.put(key, Raw::Text(text.to_string()), source);
+        Ok(())
+    }
+
+    pub fn read_file(&mut self, path: &Path) -> Result<(), BadConfig> {
+        let shown = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| BadConfig(format!("reading the configuration file {shown}: {error}")))?;
+        self.read_toml(&text, Source::File(shown))
+    }
+
+    pub fn read_toml(&mut self, text: &str, source: Source) -> Result<(), BadConfig> {
+        let table: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| BadConfig(format!("in {source}: {error}")))?;
+        self.read_table("", table, &source)
+    }
+
+    fn read_table(&mut self, prefix: &str, table: toml::Table, source: &Source) -> Result<(), BadConfig> {
+        for (word, value) in table {
+            let name = if prefix.is_empty() { word } else { format!("{prefix}.{word}") };
+            match value {
+                toml::Value::Table(inner) => self.read_table(&name, inner, source)?,
+                value => {
+                    let key = keys::find(&name).ok_or_else(|| unknown_key(&name, source))?;
+                    self.put(key, Raw::Toml(value), source.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
+        let known: Vec<(String, &'static str)> = keys::variables().collect();
+        for (variable, text) in variables.filter(|(variable, _)| variable.starts_with("WINDLASS_")) {
+            match known.iter().find(|(name, _)| *name == variable).and_then(|(_, name)| keys::find(name)) {
+                Some(key) => self.put(key, Raw::Text(text), Source::Variable(variable)),
+                None => self.warn_of_variable(&variable, &known),
+            }
+        }
+    }
+
+    /// Only a warning: an unknown variable may belong to a program around the server.
+    fn warn_of_variable(&mut self, variable: &str, known: &[(String, &'static str)]) {
+        if keys::OTHER_VARIABLES.contains(&variable) || variable.starts_with("WINDLASS_JOB_") {
+            return;
+        }
+        let hint = match keys::nearest(variable, known.iter().map(|(name, _)| name.as_str())) {
+            Some(near) => format!("; did you mean {near}?"),
+            None => String::new(),
+        };
+        self.warnings.push(format!("the variable {variable} is not known and has no effect{hint}"));
+    }
+
+    pub fn read_set(&mut self, assignment: &str) -> Result<(), BadConfig> {
+        match assignment.split_once('=') {
+            Some((name, text)) => self.put_text(name.trim(), text.trim(), Source::Set),
+            None => Err(BadConfig(format!("--set {assignment}: write it as --set KEY=VALUE"))),
+        }
+    }
+}
+
+fn unknown_key(name: &str, source: &Source) -> BadConfig {
+    let hint = match keys::nearest(name, keys::KEYS.iter().map(|key| key.name)) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "`windlass config` lists all keys".to_string(),
+    };
+    BadConfig(format!("unknown configuration key {name:?} ({source}); {hint}"))
+}

@@ -1,0 +1,29 @@
+//! The windlass command. What it does is in [`cli`]; how the server starts is in [`serve`].
+
+mod base64;
+mod cli;
+mod client;
+mod config;
+mod fault;
+mod output;
+mod serve;
+mod telemetry;
+mod words;
+
+use clap::Parser;
+use fault::Fault;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run(cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            if !matches!(fault, Fault::PipeClosed) {
+                let style = output::Style::of_stderr();
+                let word = style.paint(output::Colour::Red, "error:");
+                output::note(format!("{word} {fault}"));
+            }
+            ExitCode::from(fault.exit_code())
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Everything the commands print: lines, tables, colours, and making outside text safe for a terminal.
+
+use crate::fault::Outcome;
+use serde_json::Value;
+use std::borrow::Cow;
+use std::io::{IsTerminal, Write};
+
+/// A table is never narrower than this, whatever the terminal claims.
+const WIDTH_MIN: usize = 40;
+/// Width when the output is a file or a pipe: wide enough that nothing useful is cut.
+const WIDTH_PIPED: usize = 200;
+
+/// One line on standard output.
+pub fn say(line: impl AsRef<str>) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    out.write_all(line.as_ref().as_bytes())?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// One line on standard error: for people, never for scripts. Nothing can be done if it cannot be written.
+pub fn note(line: impl AsRef<str>) {
+    let mut err = std::io::stderr().lock();
+    let _ = err.write_all(line.as_ref().as_bytes());
+    let _ = err.write_all(b"\n");
+}
+
+pub fn say_json(value: &Value) -> Outcome {
+    let text = if std::io::stdout().is_terminal() {
+        serde_json::to_string_pretty(value)
+    } else {
+        serde_json::to_string(value)
+    };
+    say(text.unwrap_or_default())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colour {
+    Plain,
+    Bold,
+    Dim,
+    Red,
+    Green,
+    Yellow,
+    Blue,
+    Cyan,
+}
+
+impl Colour {
+    fn code(self) -> &'static str {
+        match self {
+            Colour::Plain => "0",
+            Colour::Bold => "1",
+            Colour::Dim => "2",
+            Colour::Red => "31",
+            Colour::Green => "32",
+            Colour::Yellow => "33",
+            Colour::Blue => "34",
+            Colour::Cyan => "36",
+        }
+    }
+
+    /// The same word has the same colour everywhere.
+    pub fn of_state(state: &str) -> Colour {
+        match state {
+            "running" => Colour::Blue,
+            "completed" => Colour::Green,
+            "failed" => Colour::Red,
+            "cancelled" | "terminated" | "terminating" => Colour::Yellow,
+            "ready" | "delayed" => Colour::Cyan,
+            _ => Colour::Plain,
+        }
+    }
+}
+
+/// Whether and how wide to paint.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    pub colours: bool,
+    pub width: usize,
+}
+
+impl Style {
+    pub fn of_stdout() -> Style {
+        let stdout = std::io::stdout();
+        let terminal = stdout.is_terminal();
+        let width = if terminal { terminal_width() } else { WIDTH_PIPED };
+        Style { colours: terminal && colours_allowed(), width }
+    }
+
+    pub fn of_stderr() -> Style {
+        let terminal = std::io::stderr().is_terminal();
+        Style { colours: terminal && colours_allowed(), width: WIDTH_PIPED }
+    }
+
+    pub fn paint<'a>(&self, colour: Colour, text: &'a str) -> Cow<'a, str> {
+        if self.colours && colour != Colour::Plain {
+            Cow::Owned(format!("\x1b[{}m{text}\x1b[0m", colour.code()))
+        } else {
+            Cow::Borrowed(text)
+        }
+    }
+}
+
+/// no-color.org: set and not empty means no.
+pub fn colours_allowed() -> bool {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    !unwanted && !dumb
+}
+
+fn terminal_width() -> usize {
+    let asked = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let measured = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| size.ws_col.into());
+    asked.or_else(measured).filter(|width| *width > 0).unwrap_or(80).max(WIDTH_MIN)
+}
+
+/// Names, payloads and messages come from outside; a terminal would obey the control characters in them.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let risky = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(risky) {
+        return Cow::Borrowed(text);
+    }
+    let clean = |c: char| match c {
+        '\n' | '\r' | '\t' => ' ',
+        c if risky(c) => '\u{fffd}',
+        c => c,
+    };
+    Cow::Owned(text.chars().map(clean).collect())
+}
+
+/// A text kept on one line of at most `width` characters.
+pub fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_string();
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+/// What a JSON value looks like in a cell or as a result: strings without their quotes.
+pub fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// Rows under headings. The last column takes what room is left and is cut there; the others show in full.
+pub struct Table {
+    heads: Vec<&'static str>,
+    right: Vec<bool>,
+    rows: Vec<Vec<(String, Colour)>>,
+}
+
+impl Table {
+    /// A heading that begins with `>` stands to the right: numbers.
+    pub fn new(heads: &[&'static str]) -> Table {
+        let right = heads.iter().map(|head| head.starts_with('>')).collect();
+        let heads = heads.iter().map(|head| head.trim_start_matches('>')).collect();
+        Table { heads, right, rows: Vec::new() }
+    }
+
+    pub fn row(&mut self, cells: Vec<(String, Colour)>) {
+        debug_assert_eq!(cells.len(), self.heads.len());
+        self.rows
+            .push(cells.into_iter().map(|(text, colour)| (harmless(&text).into_owned(), colour)).collect());
+    }
+
+    pub fn lines(&self, style: Style) -> Vec<String> {
+        let widths = self.widths(style.width);
+        let heads = self.heads.iter().map(|head| (head.to_string(), Colour::Bold)).collect::<Vec<_>>();
+        std::iter::once(&heads).chain(&self.rows).map(|row| self.line(row, &widths, style)).collect()
+    }
+
+    pub fn print(&self, style: Style) -> Outcome {
+        for line in self.lines(style) {
+            say(line)?;
+        }
+        Ok(())
+    }
+
+    fn widths(&self, room: usize) -> Vec<usize> {
+        let widest = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].0.chars().count());
+            cells.max().unwrap_or(0).max(self.heads[column].chars().count())
+        };
+        let mut widths: Vec<usize> = (0..self.heads.len()).map(widest).collect();
+        let fair = room / 3;
+        let last = widths.len().saturating_sub(1);
+        for width in widths.iter_mut().take(last) {
+            *width = (*width).min(fair.max(8));
+        }
+        let taken: usize = widths.iter().take(last).map(|width| width + 2).sum();
+        if let Some(width) = widths.last_mut() {
+            *width = (*width).min(room.saturating_sub(taken).max(8));
+        }
+        widths
+    }
+
+    fn line(&self, row: &[(String, Colour)], widths: &[usize], style: Style) -> String {
+        let mut line = String::new();
+        for (column, (text, colour)) in row.iter().enumerate() {
+            let text = shortened(text, widths[column]);
+            let gap = " ".repeat(widths[column].saturating_sub(text.chars().count()));
+            let painted = style.paint(*colour, &text);
+            let last = column + 1 == row.len();
+            match (self.right[column], last) {
+                (true, _) => line.extend([&gap, painted.as_ref()]),
+                (false, true) => line.push_str(&painted),
+                (false, false) => line.extend([painted.as_ref(), &gap]),
+            }
+            if !last {
+                line.push_str("  ");
+            }
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain_style(width: usize) -> Style {
+        Style { colours: false, width }
+    }
+
+    fn cell(text: &str) -> (String, Colour) {
+        (text.to_string(), Colour::Red)
+    }
+
+    #[test]
+    fn a_table_fits_its_width_and_cuts_only_the_last_column() {
+        let mut table = Table::new(&[">ID", "STATE", "PAYLOAD"]);
+        table.row(vec![cell("7"), cell("ready"), cell(&"x".repeat(200))]);
+        table.row(vec![cell("1234"), cell("completed"), cell("short")]);
+        let lines = table.lines(plain_style(60));
+        assert!(lines.iter().all(|line| line.chars().count() <= 60), "{lines:?}");
+        assert_eq!(lines[0], "  ID  STATE      PAYLOAD");
+        assert_eq!(lines[2], "1234  completed  short");
+        assert!(lines[1].ends_with('…'));
+    }
+
+    #[test]
+    fn control_characters_from_outside_never_reach_the_terminal() {
+        let mut table = Table::new(&["NAME"]);
+        table.row(vec![cell("a\x1b[2Jb\nc\u{202e}d")]);
+        assert_eq!(table.lines(plain_style(80))[1], "a\u{fffd}[2Jb c\u{fffd}d");
+    }
+
+    #[test]
+    fn colours_appear_only_when_wanted() {
+        let coloured = Style { colours: true, width: 80 };
+        assert_eq!(coloured.paint(Colour::Red, "no"), "\x1b[31mno\x1b[0m");
+        assert_eq!(plain_style(80).paint(Colour::Red, "no"), "no");
+    }
+}

@@ -1,0 +1,256 @@
+//! How the server starts and stops: configuration, store, engine, listeners, in this order; and back.
+
+mod ready;
+pub mod tokens;
+
+use crate::config::{Bind, Config, ConfigArgs};
+use crate::fault::{Fault, Outcome};
+use crate::output::{self, Colour, Style};
+use crate::telemetry;
+use clap::Args;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+use windlass_dialects::guard::Hosts;
+use windlass_dialects::listener::Limits;
+use windlass_dialects::tls::Tls;
+use windlass_dialects::HttpOptions;
+use windlass_engine::{Engine, Options, SystemClock, SystemDice};
+use windlass_store::{OpenOptions, Store};
+
+/// Beyond the time that requests in flight are given: closing the store writes its last pages.
+const CLOSING: Duration = Duration::from_secs(20);
+
+/// Start the server
+///
+/// Configuration comes from flags, --set, the environment (WINDLASS_HTTP, WINDLASS_STORE, …) and the file given with
+/// --config, in this order; `windlass config` shows all keys.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass serve
+  windlass serve --data /var/lib/windlass --http 127.0.0.1:9000
+  windlass serve --store memory: --http 127.0.0.1:0 --ready-file ready.json
+  windlass serve --config windlass.toml --set queuey.abandoned_age_s=60")]
+pub struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Write the addresses to this file as JSON once the server can be reached
+    #[arg(long, value_name = "PATH")]
+    ready_file: Option<PathBuf>,
+}
+
+pub fn run(args: ServeArgs) -> Outcome {
+    let config = args.config.read()?;
+    telemetry::start(&config)?;
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(config, args.ready_file))
+}
+
+async fn serve(config: Config, ready_file: Option<PathBuf>) -> Outcome {
+    // Before anything is opened, so that a signal during the start is not lost.
+    let mut interrupts = signal(SignalKind::interrupt())?;
+    let mut terms = signal(SignalKind::terminate())?;
+    let mut server = Server::start(&config).await?;
+    if let Some(path) = &ready_file {
+        ready::write(path, &server.listening)
+            .map_err(|error| Fault::failed(format!("writing the ready file {}: {error}", path.display())))?;
+    }
+    greet(&config, &server);
+    let ended = tokio::select! {
+        _ = interrupts.recv() => Ok(()),
+        _ = terms.recv() => Ok(()),
+        ended = server.ended() => Err(ended),
+    };
+    info!("stopping: answering what is in flight; a second signal ends at once");
+    let stopped = tokio::select! {
+        stopped = tokio::time::timeout(config.shutdown + CLOSING, server.stop()) => stopped,
+        _ = interrupts.recv() => return Err(Fault::failed("ended by a second signal")),
+        _ = terms.recv() => return Err(Fault::failed("ended by a second signal")),
+    };
+    if let Some(path) = &ready_file {
+        let _ = std::fs::remove_file(path);
+    }
+    match (ended, stopped) {
+        (Err(fault), _) => Err(fault),
+        (Ok(()), Ok(())) => {
+            info!("stopped");
+            Ok(())
+        }
+        (Ok(()), Err(_)) => Err(Fault::failed("stopping took too long; everything acknowledged is safe")),
+    }
+}
+
+/// A server that can be reached. Also started in-process by `windlass demo`.
+pub struct Server {
+    pub listening: Vec<(&'static str, SocketAddr)>,
+    engine: Engine,
+    stop: watch::Sender<bool>,
+    doors: JoinSet<io::Result<()>>,
+}
+
+impl Server {
+    pub async fn start(config: &Config) -> Outcome<Server> {
+        refuse_open_doors(config)?;
+        let tls = match &config.tls {
+            Some(files) => {
+                let tls = Tls::open(&files.cert, &files.key)
+                    .map_err(|error| Fault::failed(format!("TLS: {error}")))?;
+                Some(Arc::new(tls))
+            }
+            None => None,
+        };
+        // Sockets first: a port that is taken should not cost the time to open a large store.
+        let listener = bind("http", &config.http).await?;
+        warn_of_what_is_missing(config);
+        let store = open_store(config).await?;
+        let tokens = Arc::new(tokens::read(&config.tokens, store.as_ref()).await?);
+        let engine = start_engine(config, store).await?;
+        let (stop, stopping) = watch::channel(false);
+        let mut doors = JoinSet::new();
+        let listening = vec![("http", listener.local_addr()?)];
+        let options = HttpOptions {
+            tokens,
+            hosts: Hosts { check: config.http.is_loopback(), allowed: config.hosts.clone() },
+            tls,
+            limits: http_limits(config),
+            store: config.store.split(':').next().unwrap_or_default().to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            ..HttpOptions::default()
+        };
+        let door = windlass_dialects::serve(listener, engine.clone(), options, told_to_stop(stopping));
+        doors.spawn(door);
+        Ok(Server { listening, engine, stop, doors })
+    }
+
+    /// Only if a listener gives up by itself, which none should.
+    async fn ended(&mut self) -> Fault {
+        match self.doors.join_next().await {
+            Some(Ok(Err(error))) => Fault::failed(format!("listening: {error}")),
+            _ => Fault::failed("a listener ended by itself"),
+        }
+    }
+
+    /// Answers what is in flight, then closes the store.
+    pub async fn stop(&mut self) {
+        self.stop.send_replace(true);
+        while self.doors.join_next().await.is_some() {}
+        self.engine.shutdown().await;
+    }
+}
+
+async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
+    // An error means that the server is gone, which is a stop too.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// RELIABILITY: nobody else can reach a server that does not know who is calling, unless the operator says so.
+fn refuse_open_doors(config: &Config) -> Outcome {
+    if config.http.is_loopback() || config.insecure {
+        return Ok(());
+    }
+    let missing = match (config.tokens.is_empty(), config.tls.is_none()) {
+        (false, false) => return Ok(()),
+        (true, true) => "tokens and TLS",
+        (true, false) => "tokens",
+        (false, true) => "TLS",
+    };
+    Err(Fault::usage(format!(
+        "{} can be reached by others, so it needs {missing}: set auth.tokens (see `windlass token`) and tls.cert with \
+         tls.key, or allow everyone with --insecure",
+        config.http.text
+    )))
+}
+
+/// A default address that is taken is skipped, as long as another door is open; HTTP is the only one so far.
+async fn bind(what: &str, bind: &Bind) -> Outcome<TcpListener> {
+    match TcpListener::bind(bind.addresses.as_slice()).await {
+        Ok(listener) => Ok(listener),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse && !bind.asked => {
+            warn!("skipping {what}: {} is in use", bind.text);
+            let other = format!("{what}: another program listens on {}, maybe a second windlass", bind.text);
+            Err(Fault::failed(format!(
+                "nothing to listen on: {other}; choose another with --{what} 127.0.0.1:0"
+            )))
+        }
+        Err(error) => {
+            let hint = "choose another address, or port 0 for a free one";
+            Err(Fault::failed(format!("listening for {what} on {}: {error}; {hint}", bind.text)))
+        }
+    }
+}
+
+fn warn_of_what_is_missing(config: &Config) {
+    if config.bedrock.as_ref().is_some_and(|bind| bind.asked) {
+        warn!("the Bedrock::Jobs dialect is not part of this version; nothing listens for it");
+    }
+    if config.mdns == "on" {
+        warn!("announcing by mDNS is not part of this version");
+    }
+}
+
+async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
+    if config.store_is_in_data {
+        create_private_folder(&config.data).map_err(|error| {
+            Fault::failed(format!("creating the data folder {}: {error}", config.data.display()))
+        })?;
+    }
+    let options = OpenOptions { durability: config.durability };
+    windlass_store::open(&config.store, options).await.map_err(|error| Fault::failed(error.to_string()))
+}
+
+/// Payloads are nobody else's business.
+fn create_private_folder(path: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine> {
+    let options = Options {
+        waiters_max: config.limits.waiters,
+        payload_bytes_max: config.limits.payload_bytes,
+        batch_max: config.limits.batch,
+    };
+    let started = Engine::start(store, Arc::new(SystemClock), Arc::new(SystemDice::default()), options).await;
+    started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))
+}
+
+fn http_limits(config: &Config) -> Limits {
+    Limits {
+        connections_max: config.limits.connections,
+        idle_timeout: config.limits.idle,
+        body_bytes_max: config.limits.body_bytes,
+        grace: config.shutdown,
+        ..Limits::default()
+    }
+}
+
+/// Where it listens, one line each for programs, then a first thing to try. Whether anyone reads it does not matter.
+fn greet(config: &Config, server: &Server) {
+    let style = Style::of_stdout();
+    for (what, address) in &server.listening {
+        let _ = output::say(format!("listening {what} {address}"));
+    }
+    let Some((_, http)) = server.listening.iter().find(|(what, _)| *what == "http") else { return };
+    let usual = http.port() == 7373 && http.ip().is_loopback() && config.tls.is_none();
+    let at = if usual { String::new() } else { format!(" --server http://{http}") };
+    let kept = match config.store.as_str() {
+        "memory:" => "in memory only: they are gone when the server stops".to_string(),
+        store => format!("in {}", store.trim_start_matches("sqlite:")),
+    };
+    let _ = output::say(format!("windlass {} keeps jobs {kept}", env!("CARGO_PKG_VERSION")));
+    let first = format!("windlass push hello '{{\"to\":\"you\"}}'{at}");
+    let then = format!("windlass work hello{at} -- cat");
+    let _ = output::say(format!("try       {}", style.paint(Colour::Bold, &first)));
+    let _ = output::say(format!("and then  {}", style.paint(Colour::Bold, &then)));
+}
