@@ -88,12 +88,13 @@ pub(super) async fn held_jobs_are_passed_over(rig: &Rig) {
 }
 
 pub(super) async fn admissions_equal_claims(rig: &Rig) {
-    rig.insert((0..20).map(|n| job("a").limit("k").run_at(n)).collect()).await;
+    let hour = |n: i64| at(n * 3_600_000);
+    rig.insert((0..20).map(|n| job("a").limit("k").run_at(hour(n).as_millis())).collect()).await;
     let gate = Rooms::with("k", 100, None);
     let mut given = 0;
-    for now in [at(9), at(4), at(11), at(19)] {
-        // Also after the clock went back, when a store may have taken jobs for due that are not.
-        rig.store.due(at(19), 10).await.expect("due");
+    for now in [9, 4, 11, 19].map(hour) {
+        // Also after the clock was set back, when a store may have taken jobs for due that are not.
+        rig.store.due(hour(19), 10).await.expect("due");
         given += rig.claim(ClaimAsk { limit: 3, ..through(&gate) }, now).await.len();
         assert_eq!(gate.free("k"), 100 - given, "what the gate gave is held by claimed jobs, at {now}");
     }

@@ -109,6 +109,7 @@ where
         [
             claim::jobs_come_by_priority_then_time_then_id,
             claim::no_job_is_given_out_before_its_time,
+            claim::a_call_that_read_its_clock_earlier_is_answered,
             claim::names_are_matched_as_asked,
             claim::queues_priority_and_limit_are_as_asked,
             claim::tenants_do_not_see_each_other,

@@ -14,6 +14,7 @@ const DUMP_EVERY: usize = 200;
 /// Restarts per run, and operations between two of them.
 const RESTARTS: usize = 10;
 const OPERATIONS_PER_LIFE: usize = 200;
+const HOUR_MS: i64 = 3_600_000;
 /// Old versions kept to commit from; the older ones are replaced at random.
 const OLD_JOBS_MAX: usize = 50;
 
@@ -284,12 +285,13 @@ impl World {
         }
     }
 
-    /// Time goes on, as a rule, and the deadlines that pass are mostly kept.
+    /// Time goes on, as a rule, and the deadlines that pass are mostly kept. At times the clock is set.
     async fn tick(&mut self) {
-        let step_ms = match self.script.chance.below(20) {
-            0 => -self.script.chance.between_ms(0, 30),
-            1 => 2_000,
-            2..=8 => 0,
+        let step_ms = match self.script.chance.below(60) {
+            0 => -HOUR_MS,
+            1..=2 => HOUR_MS,
+            3..=4 => 2_000,
+            5..=25 => 0,
             _ => self.script.chance.between_ms(1, 40),
         };
         self.now = self.now.plus_ms(step_ms);
