@@ -1,12 +1,17 @@
 //! What follows a commit: tables are brought up to date, freed limits reopened, deadlines planned, and those who wait
 //! or watch are told.
 
+use crate::door::Visit;
 use crate::engine::Inner;
 use crate::feed::FeedKind;
 use crate::settle::Moved;
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobState, Keep, KeepFor, Policy, StateName, apply};
 use windlass_store::Change;
+
+/// How often and how long apart to ask a store that owes an answer: it may take minutes to come back.
+const DOUBT_TRIES: usize = 600;
+const DOUBT_PAUSE_MS: u64 = 1_000;
 
 impl Inner {
     /// For every job that was written, family included.
@@ -24,6 +29,41 @@ impl Inner {
         }
         for change in changes {
             self.limits.moved(&*self.store, &change.before, change.after.as_deref());
+        }
+    }
+
+    /// A commit whose outcome nobody knows: what depends on it is put right once the store answers again.
+    pub(crate) fn doubt(self: &Arc<Self>, changes: Vec<Change>) {
+        let mut leases = self.leases();
+        changes.iter().for_each(|change| leases.forget(change.before.id));
+        drop(leases);
+        let visit = Visit::new(self);
+        self.runtime.spawn(async move {
+            for _ in 0..DOUBT_TRIES {
+                let ids = changes.iter().map(|change| change.before.id).collect();
+                if let Ok(jobs) = visit.store.load(ids).await {
+                    for (change, job) in changes.iter().zip(jobs) {
+                        visit.clear_up(&change.before, job);
+                    }
+                    return;
+                }
+                tokio::select! {
+                    () = visit.clock.sleep_ms(DOUBT_PAUSE_MS) => {}
+                    () = visit.door.closed() => return,
+                }
+            }
+            tracing::error!("the store does not answer; what runs is counted wrong until the next start");
+        });
+    }
+
+    fn clear_up(&self, before: &Arc<Job>, found: Option<Arc<Job>>) {
+        let token = |job: &Job| job.state().lease().map(|lease| lease.token);
+        if found.as_deref().and_then(token) != token(before) {
+            self.limits.moved(&*self.store, before, None);
+        }
+        let is_over = found.as_ref().is_none_or(|job| job.state().is_settled());
+        if is_over && !self.registry.is_empty() {
+            self.registry.settled(before.id, found);
         }
     }
 

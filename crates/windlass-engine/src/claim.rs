@@ -47,7 +47,7 @@ impl std::fmt::Debug for Delivery {
 }
 
 /// As if nobody had asked: the attempt does not count.
-async fn give_back(engine: &Inner, jobs: Vec<Arc<Job>>) {
+async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
     let now = engine.now();
     let ask = |job: &Arc<Job>| {
         let token = job.state().lease()?.token;
@@ -135,7 +135,7 @@ impl Inner {
             seed: self.dice.roll(),
             gate: self.limits.gate(&claim.tenant),
         };
-        let jobs = self.store.claim(ask, now).await?;
+        let jobs = self.store.claim(ask, now).await.map_err(|error| self.unsure(error))?;
         let delivery = Delivery { jobs, engine: Some(self.clone()) };
         self.handed_out(&delivery.jobs);
         Ok(delivery)

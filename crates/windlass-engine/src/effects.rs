@@ -2,7 +2,6 @@
 
 use crate::plan::{Moves, Plan};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use windlass_core::event::Patch;
@@ -18,18 +17,30 @@ pub(crate) const FORGET_PER_STEP_MAX: usize = 1_000;
 pub(crate) fn follow(plan: &mut Plan<'_>, before: &Arc<Job>, transition: Transition) -> Option<Moves> {
     let Transition { job, effects } = transition;
     let after = job.map(Arc::new);
-    let mut family =
-        Cascade { moves: SmallVec::new(), at: FxHashMap::default(), work: VecDeque::new(), is_whole: true };
-    family.moves.push((before.id, after));
+    let effects = with_endings(before, after.as_deref(), effects);
+    let mut moves = Moves::new();
+    moves.push((before.id, after));
     if effects == Effects::default() {
-        return Some(family.moves);
+        return Some(moves);
     }
-    family.at.insert(before.id, 0);
+    let at = FxHashMap::from_iter([(before.id, 0)]);
+    let mut family = Cascade { moves, at, work: VecDeque::new(), is_whole: true };
     family.react(plan, before, effects);
     while let Some((id, event)) = family.work.pop_front() {
         family.happen(plan, id, event);
     }
     family.is_whole.then_some(family.moves)
+}
+
+/// Children that wait for a run to end must not wait for one that has come to no further run. And a job that never
+/// had children has none to tell.
+fn with_endings(before: &Job, after: Option<&Job>, effects: Effects) -> Effects {
+    if never_had_children(before) {
+        return Effects { children: None, ..effects };
+    }
+    let has_stopped = |job: &Job| job.state().is_settled() || matches!(job.state(), JobState::Suspended);
+    let stops = after.is_some_and(has_stopped) && !has_stopped(before);
+    Effects { children: effects.children.or(stops.then_some(ChildrenEffect::Release)), ..effects }
 }
 
 struct Cascade {
@@ -46,6 +57,7 @@ impl Cascade {
         // A refusal is fine: the parent is busy, has ended or is gone, and there is nothing to tell it.
         let Ok(transition) = apply(&job, event, plan.now) else { return };
         let after = transition.job.map(Arc::new);
+        let effects = with_endings(&job, after.as_deref(), transition.effects);
         match self.at.get(&id) {
             Some(&index) => self.moves[index].1 = after,
             None => {
@@ -53,7 +65,7 @@ impl Cascade {
                 self.moves.push((id, after));
             }
         }
-        self.react(plan, &job, transition.effects);
+        self.react(plan, &job, effects);
     }
 
     fn current(&mut self, plan: &mut Plan<'_>, id: JobId) -> Option<Arc<Job>> {
@@ -76,9 +88,7 @@ impl Cascade {
             }
             None => {}
         }
-        if let Some(effect) = effects.children
-            && !never_had_children(before)
-        {
+        if let Some(effect) = effects.children {
             self.tell_children(plan, before.id, effect);
         }
     }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
 use windlass_core::{Job, JobId, Payload, Queue, Tenant, Timestamp};
-use windlass_store::{Filter, Page, QueueCounts, Store, StoreError};
+use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict};
 
 /// How long verbs on their way may take to end before the store is closed under them.
 const FAREWELL_MS: u64 = 10_000;
@@ -248,6 +248,18 @@ impl Inner {
         let visit = Visit::new(self);
         self.open()?;
         Ok(visit)
+    }
+
+    pub(crate) async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>, StoreError> {
+        self.store.commit(steps, now).await.map_err(|error| self.unsure(error))
+    }
+
+    /// What may have been written may have deadlines that nobody told us of: the scheduler asks the store.
+    pub(crate) fn unsure(&self, error: StoreError) -> StoreError {
+        if matches!(error, StoreError::Unknown(_)) {
+            self.timers.plan(self.now());
+        }
+        error
     }
 
     pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {

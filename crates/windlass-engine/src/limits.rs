@@ -273,7 +273,7 @@ impl Engine {
 
 impl Inner {
     /// Works out the keys of every living job of the tenant anew, a page at a time.
-    async fn relimit_all(&self, tenant: &Tenant) -> Result<(), EngineError> {
+    async fn relimit_all(self: &Arc<Self>, tenant: &Tenant) -> Result<(), EngineError> {
         let living = StateName::ALL.into_iter().filter(|state| !state.is_settled());
         let mut filter = Filter {
             tenant: Some(tenant.clone()),
@@ -292,12 +292,12 @@ impl Inner {
     }
 
     /// For jobs that were made while limits changed.
-    pub(crate) async fn relimit_new(&self, ids: Vec<JobId>) -> Result<(), EngineError> {
+    pub(crate) async fn relimit_new(self: &Arc<Self>, ids: Vec<JobId>) -> Result<(), EngineError> {
         let jobs = self.store.load(ids).await?;
         self.relimit(jobs.into_iter().flatten().collect()).await
     }
 
-    async fn relimit(&self, jobs: Vec<Arc<Job>>) -> Result<(), EngineError> {
+    async fn relimit(self: &Arc<Self>, jobs: Vec<Arc<Job>>) -> Result<(), EngineError> {
         let mut asks = Vec::new();
         let mut reopened: Vec<Arc<str>> = Vec::new();
         for job in &jobs {

@@ -34,7 +34,7 @@ impl Engine {
 }
 
 impl Inner {
-    async fn push(&self, tenant: &Tenant, jobs: Vec<Push>) -> Result<Vec<Pushed>, EngineError> {
+    async fn push(self: &Arc<Self>, tenant: &Tenant, jobs: Vec<Push>) -> Result<Vec<Pushed>, EngineError> {
         let now = self.now();
         let epoch = self.limits.epoch();
         let batch = self.built(tenant, jobs, now);
@@ -79,7 +79,7 @@ impl Inner {
     }
 
     async fn insert(&self, batch: Vec<NewJob>, now: Timestamp) -> Result<Vec<Pushed>, EngineError> {
-        match self.store.commit(vec![Step::insert(batch)], now).await?.pop() {
+        match self.commit(vec![Step::insert(batch)], now).await?.pop() {
             Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(as_pushed).collect()),
             // A step without changes has nothing to be stale about.
             Some(Verdict::Stale) | None => {
@@ -90,7 +90,7 @@ impl Inner {
 
     /// Children and what they mean for their parents, in the same step.
     async fn insert_with_parents(
-        &self,
+        self: &Arc<Self>,
         batch: Vec<NewJob>,
         now: Timestamp,
     ) -> Result<Vec<Pushed>, EngineError> {
@@ -117,7 +117,7 @@ impl Inner {
             }
             let changes: SmallVec<[Change; 1]> = parents.into_values().filter_map(Parent::change).collect();
             let step = Step { changes: changes.clone(), inserts };
-            if let Some(Verdict::Done(inserted)) = self.store.commit(vec![step], now).await?.pop() {
+            if let Some(Verdict::Done(inserted)) = self.commit(vec![step], now).await?.pop() {
                 self.after_commit(&changes);
                 let pushed = merged(refusals, inserted);
                 self.take_back_unmade(&batch, &pushed).await?;
@@ -129,7 +129,11 @@ impl Inner {
     }
 
     /// A child that was not made, because its key was taken, must not be waited for.
-    async fn take_back_unmade(&self, batch: &[NewJob], pushed: &[Pushed]) -> Result<(), EngineError> {
+    async fn take_back_unmade(
+        self: &Arc<Self>,
+        batch: &[NewJob],
+        pushed: &[Pushed],
+    ) -> Result<(), EngineError> {
         let unmade = batch.iter().zip(pushed).filter(|(_, pushed)| matches!(pushed, Pushed::Existing(_)));
         let parents = unmade.filter_map(|(new, _)| new.spec.family().filter(|family| family.parent_waits()));
         let asks: Vec<Ask> =
@@ -142,7 +146,7 @@ impl Inner {
 
     /// What a taken key means is the pushed job's to say.
     async fn resolve_conflicts(
-        &self,
+        self: &Arc<Self>,
         mut pushed: Vec<Pushed>,
         specs: &[Arc<JobSpec>],
     ) -> Result<Vec<Pushed>, EngineError> {

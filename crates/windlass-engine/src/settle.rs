@@ -121,7 +121,7 @@ impl Inner {
     /// Makes each ask happen or answers why not. `tenant`: whose jobs these must be; `None`: the engine's own doing.
     /// `known`: jobs the caller has at hand.
     pub(crate) async fn change(
-        &self,
+        self: &Arc<Self>,
         tenant: Option<&Tenant>,
         asks: Vec<Ask>,
         known: Vec<Arc<Job>>,
@@ -137,7 +137,7 @@ impl Inner {
     }
 
     /// Children nobody waits for any more. What fails here goes when its keep time is over.
-    async fn delete_quietly(&self, ids: Vec<JobId>) {
+    async fn delete_quietly(self: &Arc<Self>, ids: Vec<JobId>) {
         for chunk in ids.chunks(crate::effects::FORGET_PER_STEP_MAX) {
             let asks = chunk.iter().map(|id| Ask { id: *id, event: Event::Delete }).collect();
             // Boxed: this is the loop calling itself.
@@ -151,7 +151,7 @@ impl Inner {
 
 /// One call of the loop.
 struct Call<'a> {
-    engine: &'a Inner,
+    engine: &'a Arc<Inner>,
     tenant: Option<&'a Tenant>,
     asks: Vec<Ask>,
     answers: Vec<Option<Result<Moved, VerbError>>>,
@@ -163,7 +163,12 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn new(engine: &'a Inner, tenant: Option<&'a Tenant>, asks: Vec<Ask>, known: Vec<Arc<Job>>) -> Call<'a> {
+    fn new(
+        engine: &'a Arc<Inner>,
+        tenant: Option<&'a Tenant>,
+        asks: Vec<Ask>,
+        known: Vec<Arc<Job>>,
+    ) -> Call<'a> {
         let mut view = View::default();
         let leases = engine.leases();
         for ask in &asks {
@@ -259,9 +264,9 @@ impl<'a> Call<'a> {
     async fn write(&mut self, round: Round) -> Result<(), EngineError> {
         let Round { drafts, steps, forget_later, .. } = round;
         if !steps.is_empty() {
-            let verdicts = match self.engine.store.commit(steps.clone(), self.engine.now()).await {
+            let verdicts = match self.engine.commit(steps.clone(), self.engine.now()).await {
                 Ok(verdicts) => verdicts,
-                Err(error) => return Err(self.trouble(error, &drafts)),
+                Err(error) => return Err(self.trouble(error, steps)),
             };
             if !verdicts.contains(&Verdict::Stale) {
                 self.forget_later.extend(forget_later);
@@ -293,15 +298,19 @@ impl<'a> Call<'a> {
         draft.jobs.iter().for_each(|id| self.view.forget(*id));
     }
 
-    /// What we remember of these jobs is in doubt now; and an error must not say "nothing happened" if something did.
-    fn trouble(&self, error: StoreError, drafts: &[Draft]) -> EngineError {
-        let mut leases = self.engine.leases();
-        drafts.iter().flat_map(|draft| &draft.jobs).for_each(|id| leases.forget(*id));
+    /// An error must not say "nothing happened" if something did. And where nobody knows what happened, what we
+    /// remember of the jobs is in doubt.
+    fn trouble(&self, error: StoreError, steps: Vec<Step>) -> EngineError {
         match error {
             StoreError::Unavailable(why) | StoreError::Full(why) if self.wrote_something => {
                 StoreError::Unknown(format!("only a part of the batch was written: {why}")).into()
             }
-            error => error.into(),
+            error => {
+                if matches!(error, StoreError::Unknown(_)) {
+                    self.engine.doubt(steps.into_iter().flat_map(|step| step.changes).collect());
+                }
+                error.into()
+            }
         }
     }
 

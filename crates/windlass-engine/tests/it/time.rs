@@ -1,0 +1,219 @@
+use crate::world::*;
+use std::sync::Arc;
+use windlass_core::lease::OnLapse;
+use windlass_core::repeat::Repeat;
+use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::{Keep, KeepFor, Refused, StateName};
+use windlass_engine::*;
+
+#[tokio::test]
+async fn a_delayed_job_runs_at_its_time_and_not_before() {
+    let world = World::new().await;
+    world.push(Push { run_at: RunAt::After(500), ..job("later") }).await;
+    world.pass(499).await;
+    assert!(world.claim(1).await.is_empty());
+    world.pass(1).await;
+    assert_eq!(names(&world.claim(1).await), ["later"]);
+}
+
+#[tokio::test]
+async fn a_waiting_claim_gets_a_delayed_job_the_moment_it_is_due() {
+    let world = World::new().await;
+    let engine = world.engine.clone();
+    let waiting = tokio::spawn(async move { engine.claim(Claim { wait_ms: 60_000, ..any() }).await });
+    rest().await;
+    world.push(Push { run_at: RunAt::After(500), ..job("later") }).await;
+    world.push(Push { run_at: RunAt::After(100), ..job("sooner") }).await;
+    world.pass(99).await;
+    assert!(!waiting.is_finished());
+    world.pass(1).await;
+    assert_eq!(names(&waiting.await.unwrap().unwrap().accept()), ["sooner"]);
+}
+
+#[tokio::test]
+async fn a_lapsed_lease_gives_the_job_to_the_next_worker_and_refuses_the_first() {
+    let world = World::new().await;
+    world.push(job("a")).await;
+    let lost = world.claim_one().await;
+    world.pass(29_999).await;
+    world.shows(&world.picture().await, "1 running default/a p0 a1 until 30000");
+    world.pass(1).await;
+    world.shows(&world.picture().await, "1 ready default/a p0 a1 at 30000");
+    assert_eq!(world.settle(&lost, finish()).await, Err(VerbError::Refused(Refused::LeaseLost)));
+    let next = world.claim_one().await;
+    world.finish(&next).await;
+    world.shows(&world.picture().await, "1 completed default/a p0 a2");
+    assert_eq!(world.engine.meters().lapsed.get(), 1);
+}
+
+#[tokio::test]
+async fn a_lease_that_has_ended_is_lost_before_anyone_noticed() {
+    let world = World::new().await;
+    world.push(job("a")).await;
+    let claimed = world.claim_one().await;
+    world.clock.advance(30_000);
+    assert_eq!(world.settle(&claimed, finish()).await, Err(VerbError::Refused(Refused::LeaseLost)));
+}
+
+#[tokio::test]
+async fn heartbeats_keep_a_lease_alive_and_never_shorten_it() {
+    let world = World::new().await;
+    world.push(job("a")).await;
+    let claimed = world.claim_one().await;
+    let beat = async |lease_ms| {
+        let entry = Extend { id: claimed.id, by: holder(&claimed), lease_ms };
+        world.engine.extend(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap().until.unwrap()
+    };
+    world.pass(20_000).await;
+    assert_eq!(beat(None).await.as_millis(), START_MS + 50_000);
+    assert_eq!(beat(Some(10)).await.as_millis(), START_MS + 50_000);
+    world.pass(25_000).await;
+    world.shows(&world.picture().await, "1 running default/a p0 a1 until 50000");
+    world.pass(5_000).await;
+    world.shows(&world.picture().await, "1 ready default/a p0 a1 at 50000");
+}
+
+#[tokio::test]
+async fn retries_back_off_and_end_in_failed() {
+    let world = World::new().await;
+    let retry = RetryPolicy {
+        max_attempts: Some(3),
+        backoff: Backoff::Exponential { base_ms: 100, cap_ms: 10_000, jitter_percent: 0 },
+        give_up_after_ms: None,
+    };
+    let id = world.push(with_policy(job("a"), |policy| policy.retry = retry)).await;
+    let mut waits = Vec::new();
+    for attempt in 1..=3 {
+        let claimed = world.claim_one().await;
+        let settled = world.settle(&claimed, fail(&format!("attempt {attempt}"))).await.unwrap();
+        match settled.run_at {
+            Some(run_at) => {
+                let wait = run_at.since_ms(world.engine.now());
+                waits.push(wait);
+                world.pass(wait).await;
+            }
+            None => assert_eq!(settled.state, Some(StateName::Failed)),
+        }
+    }
+    assert_eq!(waits, [100, 200]);
+    world.shows(&world.picture().await, "1 failed default/a p0 a3");
+    let body = world.job(id).await.unwrap().body.clone().unwrap();
+    let messages: Vec<&str> = body.errors.iter().map(|error| error.message.as_str()).collect();
+    assert_eq!(messages, ["attempt 1", "attempt 2", "attempt 3"]);
+    world.act(id, Action::Requeue { at: RunAt::Now, even_running: false }).await.unwrap();
+    world.shows(&world.picture().await, "1 ready default/a p0 a0 at 300");
+}
+
+#[tokio::test]
+async fn a_poisonous_job_that_kills_its_workers_ends_in_failed() {
+    let world = World::new().await;
+    world.push(tries(job("poison"), 3)).await;
+    for _ in 0..3 {
+        assert_eq!(world.claim(1).await.len(), 1);
+        world.pass(30_000).await;
+    }
+    world.shows(&world.picture().await, "1 failed default/poison p0 a3");
+    let gives_up = with_policy(job("fragile"), |policy| policy.lease.on_lapse = OnLapse::GiveUp);
+    world.push(gives_up).await;
+    world.claim_one().await;
+    world.pass(30_000).await;
+    assert!(world.picture().await.contains("2 failed default/fragile p0 a1"));
+}
+
+#[tokio::test]
+async fn a_repeating_job_runs_once_per_turn() {
+    let world = World::new().await;
+    let every = Repeat::parse("every 10s").unwrap();
+    let id = world.push(with_policy(job("tick"), |policy| policy.repeat = Some(every))).await;
+    for turn in 1..=3 {
+        let claimed = world.claim_one().await;
+        world.pass(3_000).await;
+        world.finish(&claimed).await;
+        assert!(world.claim(1).await.is_empty(), "one run per turn");
+        world.shows(&world.picture().await, &format!("1 ready default/tick p0 a0 at {}", turn * 10_000));
+        world.pass(7_000).await;
+    }
+    let claimed = world.claim_one().await;
+    let last = How::Finish { outcome: Default::default(), payload: None, ignore_repeat: true };
+    world.settle(&claimed, last).await.unwrap();
+    assert_eq!(world.job(id).await.unwrap().state().name(), StateName::Completed);
+}
+
+#[tokio::test]
+async fn settled_jobs_go_when_their_keep_time_is_over() {
+    let world = World::new().await;
+    let keep = Keep { completed: KeepFor::Ms(5_000), failed: KeepFor::Ever, cancelled: KeepFor::Drop };
+    let kept = |name| tries(with_policy(job(name), |policy| policy.keep = keep), 1);
+    world.push_all(vec![kept("done"), kept("failed"), kept("again")]).await;
+    let claimed = world.claim(3).await;
+    world.finish(&claimed[0]).await;
+    world.settle(&claimed[1], fail("no")).await.unwrap();
+    world.finish(&claimed[2]).await;
+    world.pass(4_000).await;
+    world.act(claimed[2].id, Action::Run { at: RunAt::After(60_000), force: false }).await.unwrap();
+    world.pass(999).await;
+    assert!(world.picture().await.contains("1 completed"));
+    world.pass(1).await;
+    world.shows(
+        &world.picture().await,
+        "2 failed default/failed p0 a1
+         3 ready default/again p0 a0 at 64000",
+    );
+    assert_eq!(world.engine.meters().expired.get(), 1);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_does_not_take_time_back() {
+    let world = World::new().await;
+    let before = world.engine.now();
+    world.clock.set(before.plus_ms(-3_600_000));
+    assert_eq!(world.engine.now(), before);
+    world.push(job("a")).await;
+    let claimed = world.claim_one().await;
+    assert_eq!(claimed.state().lease().unwrap().granted_at, before);
+    world.finish(&claimed).await;
+}
+
+#[tokio::test]
+async fn what_was_due_while_nobody_was_there_is_handled_at_the_start() {
+    let world = World::new().await;
+    world.push(job("orphaned")).await;
+    world.push(Push { run_at: RunAt::After(1_000), ..job("delayed") }).await;
+    world.claim_one().await;
+    let (store, clock) = (world.store.clone(), world.clock.clone());
+    drop(world);
+    clock.advance(100_000);
+    let world = World::with(store, clock, Options::default()).await;
+    rest().await;
+    world.shows(
+        &world.picture().await,
+        "1 ready default/orphaned p0 a1 at 100000
+         2 ready default/delayed p0 a0 at 1000",
+    );
+}
+
+#[tokio::test]
+async fn the_scheduler_is_not_woken_by_pushes_that_change_nothing_for_it() {
+    let world = World::new().await;
+    world.push(Push { run_at: RunAt::After(1_000), ..job("first") }).await;
+    rest().await;
+    let stepped = world.engine.step().await.unwrap();
+    assert_eq!(stepped.next.map(|at| at.as_millis()), Some(START_MS + 1_000));
+    world.push(Push { run_at: RunAt::After(5_000), ..job("second") }).await;
+    rest().await;
+    world.pass(1_000).await;
+    assert_eq!(names(&world.claim(9).await), ["first"]);
+    world.pass(4_000).await;
+    assert_eq!(names(&world.claim(9).await), ["second"]);
+}
+
+#[tokio::test]
+async fn a_late_finish_counts_where_the_policy_says_so() {
+    let world = World::new().await;
+    let lenient = with_policy(job("a"), |policy| policy.lease.accept_late = true);
+    world.push(lenient).await;
+    let claimed: Arc<_> = world.claim_one().await;
+    world.pass(31_000).await;
+    world.finish(&claimed).await;
+    world.shows(&world.picture().await, "1 completed default/a p0 a1");
+}

@@ -1,0 +1,249 @@
+use crate::world::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::task::JoinHandle;
+use windlass_core::{Job, JobId, NameMatch};
+use windlass_engine::*;
+
+type Waiting = JoinHandle<Vec<Arc<Job>>>;
+
+/// A worker that waits; in line by the time this returns.
+async fn waits(world: &World, claim: Claim) -> Waiting {
+    let engine = world.engine.clone();
+    let claim = Claim { wait_ms: claim.wait_ms.max(60_000), ..claim };
+    let task = tokio::spawn(async move { engine.claim(claim).await.unwrap().accept() });
+    rest().await;
+    task
+}
+
+fn named(name: &str) -> Claim {
+    Claim { names: NameMatch::glob(name), ..any() }
+}
+
+#[tokio::test]
+async fn the_longest_waiting_match_is_woken_and_the_others_sleep_on() {
+    let world = World::new().await;
+    let first = waits(&world, any()).await;
+    let second = waits(&world, any()).await;
+    let picky = waits(&world, named("special")).await;
+    assert_eq!(world.engine.waiters(), 3);
+    world.push(job("a")).await;
+    rest().await;
+    assert_eq!(names(&first.await.unwrap()), ["a"]);
+    assert!(!second.is_finished() && !picky.is_finished());
+    world.push(job("special")).await;
+    rest().await;
+    assert_eq!(names(&second.await.unwrap()), ["special"], "it waited longer");
+    world.push(job("special")).await;
+    assert_eq!(names(&picky.await.unwrap()), ["special"]);
+    assert_eq!(world.engine.waiters(), 0);
+}
+
+#[tokio::test]
+async fn a_batch_wakes_as_many_as_it_can_feed() {
+    let world = World::new().await;
+    let mut workers = Vec::new();
+    for _ in 0..5 {
+        workers.push(waits(&world, any()).await);
+    }
+    world.push_all(vec![job("a"), job("a"), job("a")]).await;
+    rest().await;
+    let fed: Vec<bool> = workers.iter().map(|worker| worker.is_finished()).collect();
+    assert_eq!(fed, [true, true, true, false, false]);
+}
+
+#[tokio::test]
+async fn a_worker_that_takes_many_leaves_the_others_asleep() {
+    let world = World::new().await;
+    let greedy = waits(&world, Claim { limit: 10, ..any() }).await;
+    let other = waits(&world, any()).await;
+    world.push_all(vec![job("a"), job("a"), job("a")]).await;
+    rest().await;
+    assert_eq!(greedy.await.unwrap().len(), 3);
+    assert!(!other.is_finished());
+}
+
+#[tokio::test]
+async fn a_claim_that_waits_in_vain_comes_back_empty_in_time() {
+    let world = World::new().await;
+    let worker = waits(&world, any()).await;
+    world.pass(59_999).await;
+    assert!(!worker.is_finished());
+    world.pass(1).await;
+    assert!(worker.await.unwrap().is_empty());
+    assert_eq!(world.engine.waiters(), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_after_it_was_woken_passes_the_job_on() {
+    let world = World::new().await;
+    let first = waits(&world, any()).await;
+    let second = waits(&world, any()).await;
+    // The push wakes the first, which is gone before it can look.
+    let pushing = world.engine.push(&TENANT, vec![job("a")]);
+    first.abort();
+    pushing.await.unwrap();
+    rest().await;
+    assert_eq!(names(&second.await.unwrap()), ["a"]);
+}
+
+static TENANT: std::sync::LazyLock<windlass_core::Tenant> = std::sync::LazyLock::new(Default::default);
+
+#[tokio::test]
+async fn a_priority_that_nobody_else_asks_for_does_not_hide_a_job_from_the_others() {
+    let world = World::new().await;
+    let picky = waits(&world, Claim { priority: Some(5), ..any() }).await;
+    let other = waits(&world, any()).await;
+    world.push(job("a")).await;
+    rest().await;
+    assert_eq!(names(&other.await.unwrap()), ["a"]);
+    assert!(!picky.is_finished());
+    world.push(Push { priority: 5, ..job("b") }).await;
+    assert_eq!(names(&picky.await.unwrap()), ["b"]);
+}
+
+#[tokio::test]
+async fn a_job_given_back_or_released_by_time_wakes_a_waiter() {
+    let world = World::new().await;
+    world.push(job("a")).await;
+    let claimed = world.claim_one().await;
+    let worker = waits(&world, any()).await;
+    world.settle(&claimed, How::Release { delay_ms: 250, counts: true }).await.unwrap();
+    world.pass(249).await;
+    assert!(!worker.is_finished());
+    world.pass(1).await;
+    assert_eq!(names(&worker.await.unwrap()), ["a"]);
+}
+
+#[tokio::test]
+async fn resuming_a_queue_wakes_its_waiters() {
+    let world = World::new().await;
+    world.engine.set_paused(&tenant(), &queue("default"), true).await.unwrap();
+    world.push_all(vec![job("a"), job("b")]).await;
+    let first = waits(&world, any()).await;
+    let second = waits(&world, any()).await;
+    assert!(!first.is_finished());
+    world.engine.set_paused(&tenant(), &queue("default"), false).await.unwrap();
+    assert_eq!(names(&first.await.unwrap()), ["a"]);
+    assert_eq!(names(&second.await.unwrap()), ["b"]);
+}
+
+#[tokio::test]
+async fn jobs_that_are_not_accepted_are_given_back_at_once() {
+    let world = World::new().await;
+    world.push_all(vec![job("a"), job("b")]).await;
+    let delivery = world.engine.claim(Claim { limit: 2, ..any() }).await.unwrap();
+    assert_eq!(delivery.jobs.len(), 2);
+    world.pass(10).await;
+    drop(delivery);
+    rest().await;
+    world.shows(
+        &world.picture().await,
+        "1 ready default/a p0 a0 at 0
+         2 ready default/b p0 a0 at 0",
+    );
+    assert_eq!(names(&world.claim(5).await), ["a", "b"], "in their old places");
+}
+
+#[tokio::test]
+async fn a_claim_dropped_while_it_asks_the_store_leaks_nothing() {
+    let world = World::new().await;
+    for _ in 0..20 {
+        world.push(job("a")).await;
+        let mut claiming = Box::pin(world.engine.claim(any()));
+        // Asked, but nobody will hear the answer.
+        assert!(
+            std::future::poll_fn(|context| std::task::Poll::Ready(claiming.as_mut().poll(context)))
+                .await
+                .is_pending()
+        );
+        drop(claiming);
+        rest().await;
+        let again = world.claim_one().await;
+        assert_eq!(again.progress.attempts, 1, "the lost attempt does not count");
+        world.finish(&again).await;
+    }
+}
+
+#[tokio::test]
+async fn waiters_are_bounded() {
+    let options = Options { waiters_max: 1, ..Options::default() };
+    let store = Arc::new(windlass_store::memory::MemoryStore::new());
+    let world = World::with(store, Arc::default(), options).await;
+    let _first = waits(&world, any()).await;
+    let error = world.engine.claim(Claim { wait_ms: 5, ..any() }).await.unwrap_err();
+    assert!(matches!(error, EngineError::TooManyWaiters) && error.is_retryable());
+}
+
+/// Workers come and go, some hang up while waiting, jobs arrive in bursts: every job is handed out exactly once, and
+/// nobody sleeps while there is one for him.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_wake_up_is_lost_and_nothing_is_handed_out_twice() {
+    const JOBS: usize = 3_000;
+    let world = Arc::new(World::new().await);
+    let done = Arc::new(AtomicUsize::new(0));
+    let workers: Vec<_> = (0..64)
+        .map(|number: usize| {
+            let (engine, done) = (world.engine.clone(), done.clone());
+            let limit = 1 + number % 3;
+            let names = if number % 4 == 0 { NameMatch::glob("a*") } else { NameMatch::Any };
+            tokio::spawn(async move {
+                let mut mine: Vec<JobId> = Vec::new();
+                while done.load(Ordering::SeqCst) < JOBS {
+                    let claim = Claim { limit, wait_ms: 3_600_000, names: names.clone(), ..any() };
+                    let claiming = engine.claim(claim);
+                    let delivery = if number % 5 == 0 {
+                        // This one hangs up now and then, at any point.
+                        tokio::select! {
+                            delivery = claiming => delivery,
+                            () = yields(1 + mine.len() % 17) => continue,
+                        }
+                    } else {
+                        claiming.await
+                    };
+                    let Ok(delivery) = delivery else { break };
+                    for job in delivery.accept() {
+                        let entry = Settle { id: job.id, by: holder(&job), how: finish() };
+                        engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
+                        mine.push(job.id);
+                        done.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+                mine
+            })
+        })
+        .collect();
+    let drop_done = |name| with_policy(job(name), |policy| policy.keep = keep_nothing());
+    let mut pushed = 0;
+    while pushed < JOBS {
+        let burst = (1 + pushed % 7).min(JOBS - pushed);
+        let jobs = (0..burst).map(|n| drop_done(if (pushed + n) % 2 == 0 { "ax" } else { "b" })).collect();
+        world.push_all(jobs).await;
+        pushed += burst;
+        yields(pushed % 5).await;
+    }
+    // Nobody helps with the clock: if a wake-up is lost, this never ends.
+    let patience = std::time::Duration::from_secs(60);
+    let finished = async {
+        while done.load(Ordering::SeqCst) < JOBS {
+            tokio::task::yield_now().await;
+        }
+    };
+    let outcome = tokio::time::timeout(patience, finished).await;
+    assert!(outcome.is_ok(), "stuck after {} of {JOBS}", done.load(Ordering::SeqCst));
+    world.engine.shutdown().await;
+    let mut seen = BTreeSet::new();
+    for worker in workers {
+        for id in worker.await.unwrap() {
+            assert!(seen.insert(id), "job {id} was handed out twice");
+        }
+    }
+    assert_eq!(seen.len(), JOBS);
+}
+
+async fn yields(count: usize) {
+    for _ in 0..count {
+        tokio::task::yield_now().await;
+    }
+}
