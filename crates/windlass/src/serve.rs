@@ -18,10 +18,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
+use windlass_dialects::HttpOptions;
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
 use windlass_dialects::tls::Tls;
-use windlass_dialects::HttpOptions;
 use windlass_engine::{Engine, Options, SystemClock, SystemDice};
 use windlass_store::{OpenOptions, Store};
 
@@ -33,6 +33,7 @@ const CLOSING: Duration = Duration::from_secs(20);
 /// Configuration comes from flags, --set, the environment (WINDLASS_HTTP, WINDLASS_STORE, …) and the file given with
 /// --config, in this order; `windlass config` shows all keys.
 #[derive(Args, Debug)]
+#[command(args_override_self = true)]
 #[command(after_help = "\
 Examples:
   windlass serve
@@ -114,7 +115,7 @@ impl Server {
         let listener = bind("http", &config.http).await?;
         warn_of_what_is_missing(config);
         let store = open_store(config).await?;
-        let tokens = Arc::new(tokens::read(&config.tokens, store.as_ref()).await?);
+        let tokens = tokens::read(&config.tokens, store.as_ref()).await?;
         let engine = start_engine(config, store).await?;
         let (stop, stopping) = watch::channel(false);
         let mut doors = JoinSet::new();

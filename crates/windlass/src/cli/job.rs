@@ -112,9 +112,8 @@ fn act(client: &mut Client, method: &str, path: &str, body: Option<&Value>, id: 
     }
     match answer["state"].as_str() {
         Some("running") if path.ends_with("/cancel") => output::say(format!("job {id} is asked to stop")),
-        Some(state) => output::say(format!("job {id} is {state}")),
-        None if method == "DELETE" => output::say(format!("job {id} is deleted")),
-        None => output::say(format!("job {id} is gone")),
+        Some("gone") | None if method == "DELETE" => output::say(format!("job {id} is deleted")),
+        state => output::say(format!("job {id} is {}", state.unwrap_or("gone"))),
     }
 }
 

@@ -75,12 +75,12 @@ pub fn job_page(job: &Value, now_ms: i64) -> Outcome {
     field(style, "waiting for", &listed(&job["waiting_for"]))?;
     field(style, "attempts", &attempts(job))?;
     for key in ["created_at", "run_at", "started_at", "finished_at"] {
-        let label = key.replace("_at", "");
+        let label = if key == "run_at" { "due" } else { key.trim_end_matches("_at") };
         let shown = job[key].as_i64().map(|ms| {
             let relative = words::show_relative(ms, now_ms);
             format!("{} ({relative})", words::show_time(ms))
         });
-        field(style, &label, &shown.unwrap_or_default())?;
+        field(style, label, &shown.unwrap_or_default())?;
     }
     field(style, "worker", &output::plain(&job["lease"]["worker"]))?;
     if let Some(percent) = job["progress"]["percent"].as_u64() {

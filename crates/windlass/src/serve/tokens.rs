@@ -2,6 +2,7 @@
 //! its hash (for a secret that comes by the environment).
 
 use crate::fault::{Fault, Outcome};
+use std::sync::Arc;
 use windlass_core::Tenant;
 use windlass_dialects::auth::SETTING_PREFIX;
 use windlass_dialects::{Role, TokenRecord, Tokens};
@@ -33,8 +34,8 @@ fn parse(entry: &str) -> Result<TokenRecord, String> {
     }
 }
 
-/// Those of the configuration, and those kept in the store.
-pub async fn read(entries: &[String], store: &dyn Store) -> Outcome<Tokens> {
+/// Those of the configuration, and those kept in the store. None at all: the server is open.
+pub async fn read(entries: &[String], store: &dyn Store) -> Outcome<Arc<Tokens>> {
     let mut records = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
         let record =
@@ -45,7 +46,10 @@ pub async fn read(entries: &[String], store: &dyn Store) -> Outcome<Tokens> {
     for (_, value) in stored {
         records.push(TokenRecord::from_setting(&value).map_err(|error| Fault::failed(error.to_string()))?);
     }
-    Tokens::new(records).map_err(|error| Fault::usage(format!("auth.tokens: {error}")))
+    if records.is_empty() {
+        return Ok(Tokens::open());
+    }
+    Tokens::new(records).map(Arc::new).map_err(|error| Fault::usage(format!("auth.tokens: {error}")))
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ pub struct Held {
 
 /// One connection.
 pub trait Client {
-    /// Pushes this many jobs in the server's best way: one call, or one pipelined write.
-    async fn push(&mut self, jobs: usize) -> io::Result<()>;
+    /// Pushes this many jobs in the server's best way: one call, or one pipelined write. The first carries the stamp.
+    async fn push(&mut self, jobs: usize, stamp_ns: u64) -> io::Result<()>;
 
     /// Adds up to `limit` jobs to `held`, waiting up to `wait_ms` for the first.
     async fn claim(&mut self, limit: usize, wait_ms: u64, held: &mut Vec<Held>) -> io::Result<()>;

@@ -41,15 +41,21 @@ pub struct Job {
     payload: Option<Box<RawValue>>,
     #[serde(default)]
     payload_base64: Option<String>,
+    #[serde(default)]
+    format: Option<String>,
 }
 
 impl Job {
     /// The payload byte for byte.
     fn input(&self) -> Vec<u8> {
-        match (&self.payload_base64, &self.payload) {
+        let json = self.payload.as_deref().map(RawValue::get).unwrap_or_default();
+        match (&self.payload_base64, self.format.as_deref()) {
             (Some(text), _) => base64::decode(text).unwrap_or_else(|| text.as_bytes().to_vec()),
-            (None, Some(json)) => json.get().as_bytes().to_vec(),
-            (None, None) => Vec::new(),
+            // A text travels as a JSON string, in quotes that are not part of it.
+            (None, Some("text")) => {
+                serde_json::from_str(json).map_or_else(|_| json.into(), String::into_bytes)
+            }
+            (None, _) => json.into(),
         }
     }
 }

@@ -1,0 +1,274 @@
+//! The native API, in JSON or MessagePack. Requests that repeat are built once and sent again.
+
+use super::client::{Client, Held, Shape, Target, blank_payload, read_stamp, stamp};
+use super::http::{Http, RequestHead};
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// Long enough that no lease ends during a run, as for the peers.
+const LEASE_MS: u64 = 600_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    Json,
+    Msgpack,
+}
+
+impl Format {
+    fn content_type(self) -> &'static str {
+        match self {
+            Format::Json => "application/json",
+            Format::Msgpack => "application/msgpack",
+        }
+    }
+
+    fn write<T: Serialize>(self, value: &T, out: &mut Vec<u8>) -> io::Result<()> {
+        out.clear();
+        match self {
+            Format::Json => serde_json::to_writer(out, value).map_err(io::Error::other),
+            Format::Msgpack => rmp_serde::encode::write_named(out, value).map_err(io::Error::other),
+        }
+    }
+
+    fn read<'a, T: Deserialize<'a>>(self, bytes: &'a [u8]) -> io::Result<T> {
+        match self {
+            Format::Json => serde_json::from_slice(bytes).map_err(io::Error::other),
+            Format::Msgpack => rmp_serde::from_slice(bytes).map_err(io::Error::other),
+        }
+    }
+}
+
+/// A Windlass server.
+#[derive(Clone, Debug)]
+pub struct Windlass {
+    pub address: String,
+    pub pid: Option<u32>,
+    pub format: Format,
+    pub token: Option<String>,
+}
+
+impl Target for Windlass {
+    type Client = Native;
+
+    async fn connect(&self, shape: &Shape) -> io::Result<Native> {
+        let head = |path| {
+            RequestHead::post(path, &self.address, self.format.content_type(), self.token.as_deref())
+        };
+        Ok(Native {
+            http: Http::connect(&self.address).await?,
+            format: self.format,
+            shape: shape.clone(),
+            push_head: head("/api/v1/jobs"),
+            claim_head: head("/api/v1/claim"),
+            settle_head: head("/api/v1/settle"),
+            push: Prepared::default(),
+            claim: Prepared::default(),
+            body: Vec::new(),
+            request: Vec::new(),
+        })
+    }
+
+    fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+}
+
+pub struct Native {
+    http: Http,
+    format: Format,
+    shape: Shape,
+    push_head: RequestHead,
+    claim_head: RequestHead,
+    settle_head: RequestHead,
+    push: Prepared,
+    claim: Prepared,
+    body: Vec<u8>,
+    request: Vec<u8>,
+}
+
+/// A request as it was sent last, for these arguments.
+#[derive(Default)]
+struct Prepared {
+    for_arguments: Option<(usize, u64)>,
+    request: Vec<u8>,
+    payload_at: usize,
+}
+
+#[derive(Serialize)]
+struct PushBody<'a> {
+    jobs: Vec<NewJob<'a>>,
+}
+
+#[derive(Serialize, Clone, Copy)]
+struct NewJob<'a> {
+    name: &'a str,
+    queue: &'a str,
+    keep: Keep,
+    payload: &'a str,
+}
+
+/// A finished job is deleted at once: what the peers do.
+#[derive(Serialize, Clone, Copy)]
+struct Keep {
+    completed_ms: u64,
+}
+
+#[derive(Serialize)]
+struct ClaimBody<'a> {
+    queues: [&'a str; 1],
+    name: &'a str,
+    limit: usize,
+    wait_ms: u64,
+    lease_ms: u64,
+}
+
+#[derive(Deserialize)]
+struct ClaimAnswer<'a> {
+    #[serde(borrow)]
+    jobs: Vec<ClaimedJob<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ClaimedJob<'a> {
+    id: u64,
+    token: u64,
+    payload: &'a str,
+}
+
+#[derive(Serialize)]
+struct SettleBody {
+    settle: Vec<SettleEntry>,
+}
+
+#[derive(Serialize)]
+struct SettleEntry {
+    id: u64,
+    token: u64,
+    outcome: &'static str,
+}
+
+#[derive(Deserialize)]
+struct SettleAnswer {
+    settled: Vec<SettledEntry>,
+}
+
+#[derive(Deserialize)]
+struct SettledEntry {
+    ok: bool,
+}
+
+impl Native {
+    /// One job per name: to put many names into a queue.
+    pub async fn push_names(&mut self, names: &[String]) -> io::Result<()> {
+        let payload = blank_payload(self.shape.payload_bytes);
+        let payload = as_text(&payload)?;
+        let jobs = names.iter().map(|name| NewJob { name, ..new_job(&self.shape, payload) }).collect();
+        self.format.write(&PushBody { jobs }, &mut self.body)?;
+        self.push_head.write(&self.body, &mut self.request);
+        self.http.exchange(&self.request).await?;
+        Ok(())
+    }
+
+    fn prepare_push(&mut self, jobs: usize) -> io::Result<()> {
+        let payload = blank_payload(self.shape.payload_bytes);
+        let job = new_job(&self.shape, as_text(&payload)?);
+        if jobs == 1 {
+            self.format.write(&job, &mut self.body)?;
+        } else {
+            self.format.write(&PushBody { jobs: vec![job; jobs] }, &mut self.body)?;
+        }
+        self.push_head.write(&self.body, &mut self.push.request);
+        let found = self.push.request.windows(payload.len()).position(|window| window == payload);
+        self.push.payload_at = found.ok_or_else(|| io::Error::other("the payload is not sent as it is"))?;
+        self.push.for_arguments = Some((jobs, 0));
+        Ok(())
+    }
+
+    fn prepare_claim(&mut self, limit: usize, wait_ms: u64) -> io::Result<()> {
+        let Shape { queue, pattern, .. } = &self.shape;
+        let body = ClaimBody { queues: [queue], name: pattern, limit, wait_ms, lease_ms: LEASE_MS };
+        self.format.write(&body, &mut self.body)?;
+        self.claim_head.write(&self.body, &mut self.claim.request);
+        self.claim.for_arguments = Some((limit, wait_ms));
+        Ok(())
+    }
+}
+
+impl Client for Native {
+    async fn push(&mut self, jobs: usize, stamp_ns: u64) -> io::Result<()> {
+        if self.push.for_arguments != Some((jobs, 0)) {
+            self.prepare_push(jobs)?;
+        }
+        stamp(&mut self.push.request[self.push.payload_at..], stamp_ns);
+        self.http.exchange(&self.push.request).await?;
+        Ok(())
+    }
+
+    async fn claim(&mut self, limit: usize, wait_ms: u64, held: &mut Vec<Held>) -> io::Result<()> {
+        if self.claim.for_arguments != Some((limit, wait_ms)) {
+            self.prepare_claim(limit, wait_ms)?;
+        }
+        let body = self.http.exchange(&self.claim.request).await?;
+        held.extend(read_claimed(self.format, body)?);
+        Ok(())
+    }
+
+    async fn finish(&mut self, held: &[Held]) -> io::Result<()> {
+        let entry = |job: &Held| SettleEntry { id: job.id, token: job.token, outcome: "finish" };
+        let body = SettleBody { settle: held.iter().map(entry).collect() };
+        self.format.write(&body, &mut self.body)?;
+        self.settle_head.write(&self.body, &mut self.request);
+        let answer: SettleAnswer = self.format.read(self.http.exchange(&self.request).await?)?;
+        let settled = answer.settled.iter().filter(|entry| entry.ok).count();
+        match settled == held.len() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("only {settled} of {} jobs could be finished", held.len()))),
+        }
+    }
+}
+
+fn read_claimed(format: Format, body: &[u8]) -> io::Result<impl Iterator<Item = Held>> {
+    let answer: ClaimAnswer<'_> = format.read(body)?;
+    let held = |job: ClaimedJob<'_>| {
+        Held { id: job.id, token: job.token, pushed_ns: read_stamp(job.payload.as_bytes()) }
+    };
+    Ok(answer.jobs.into_iter().map(held))
+}
+
+fn new_job<'a>(shape: &'a Shape, payload: &'a str) -> NewJob<'a> {
+    NewJob { name: &shape.name, queue: &shape.queue, keep: Keep { completed_ms: 0 }, payload }
+}
+
+fn as_text(payload: &[u8]) -> io::Result<&str> {
+    std::str::from_utf8(payload).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim_answer_is_read_in_both_formats() {
+        let answer = json!({"jobs": [
+            {"id": 7, "token": 65537, "name": "n", "payload": "00000000000000000042xx", "tags": ["a"], "lease_until": null},
+            {"id": 8, "token": 65538, "payload": "no stamp"},
+        ]});
+        let expected =
+            [Held { id: 7, token: 65537, pushed_ns: 42 }, Held { id: 8, token: 65538, pushed_ns: 0 }];
+        for format in [Format::Json, Format::Msgpack] {
+            let mut bytes = Vec::new();
+            format.write(&answer, &mut bytes).unwrap();
+            assert_eq!(read_claimed(format, &bytes).unwrap().collect::<Vec<_>>(), expected, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_job_is_deleted_when_finished() {
+        let shape = Shape::new("q", 20);
+        let mut bytes = Vec::new();
+        Format::Json.write(&new_job(&shape, "p"), &mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert_eq!(text, r#"{"name":"bench.job","queue":"q","keep":{"completed_ms":0},"payload":"p"}"#);
+    }
+}

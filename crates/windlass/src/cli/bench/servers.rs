@@ -1,0 +1,168 @@
+//! Servers started for a run, each a process of its own in a temporary folder, gone when the run is over.
+
+use super::client::Target;
+use super::native::{Format, Windlass};
+use super::peers::beanstalk::Beanstalkd;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A start with millions of jobs is part of what is measured; longer than this is a failure.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
+/// Short against the start of an empty server.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// On disk before it is acknowledged.
+    WindlassFull,
+    WindlassRelaxed,
+    /// Everything in memory.
+    BeanstalkdMemory,
+    /// `-b DIR -f0`: fsync after every write.
+    BeanstalkdFsync,
+}
+
+impl Kind {
+    pub fn label(self) -> &'static str {
+        match self {
+            Kind::WindlassFull => "windlass full",
+            Kind::WindlassRelaxed => "windlass relaxed",
+            Kind::BeanstalkdMemory => "beanstalkd memory",
+            Kind::BeanstalkdFsync => "beanstalkd -b -f0",
+        }
+    }
+
+    pub fn is_windlass(self) -> bool {
+        matches!(self, Kind::WindlassFull | Kind::WindlassRelaxed)
+    }
+
+    pub fn survives_restart(self) -> bool {
+        self != Kind::BeanstalkdMemory
+    }
+}
+
+/// A running process; ended when dropped.
+pub struct Server {
+    child: Child,
+    pub address: String,
+    /// From the start of the process until it could be reached.
+    pub started_in: Duration,
+}
+
+impl Server {
+    /// `folder` keeps what the server keeps: starting again there finds the same jobs.
+    pub fn start(kind: Kind, folder: &Path) -> io::Result<Server> {
+        match kind {
+            Kind::WindlassFull => start_windlass(folder, "full"),
+            Kind::WindlassRelaxed => start_windlass(folder, "relaxed"),
+            Kind::BeanstalkdMemory => start_beanstalkd(None),
+            Kind::BeanstalkdFsync => start_beanstalkd(Some(folder)),
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end and waits for that.
+    pub fn stop(mut self) -> io::Result<()> {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            kill_process(pid, Signal::TERM)?;
+        }
+        let begun = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begun.elapsed() > STOP_TIMEOUT {
+                return Err(io::Error::other("the server did not stop when asked to"));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    pub fn windlass(&self, format: Format) -> Windlass {
+        Windlass { address: self.address.clone(), pid: Some(self.pid()), format, token: None }
+    }
+
+    pub fn beanstalkd(&self) -> impl Target + use<> {
+        Beanstalkd { address: self.address.clone(), pid: Some(self.pid()) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already gone is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn start_windlass(folder: &Path, durability: &str) -> io::Result<Server> {
+    let ready_file = folder.join("ready.json");
+    // Left behind if the server before was killed.
+    let _ = std::fs::remove_file(&ready_file);
+    let mut command = Command::new(std::env::current_exe()?);
+    let store = format!("sqlite:{}", folder.join("bench.db").display());
+    command.args(["serve", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "off", "--log-level", "warn"]);
+    command.args(["--store", &store, "--durability", durability, "--ready-file"]).arg(&ready_file);
+    // What is set for the user's own server is not meant for this one.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WINDLASS_") {
+            command.env_remove(name);
+        }
+    }
+    let log = folder.join("server.log");
+    command.stderr(std::fs::File::create(&log)?);
+    start(command, || ready_address(&ready_file)).map_err(|error| {
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        io::Error::other(format!("starting a server: {error}; it said: {}", said.trim()))
+    })
+}
+
+fn ready_address(ready_file: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(ready_file).ok()?;
+    let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
+    Some(addresses.get("http")?.as_str()?.to_owned())
+}
+
+fn start_beanstalkd(journal: Option<&Path>) -> io::Result<Server> {
+    let port = free_port()?;
+    let mut command = Command::new("beanstalkd");
+    command.args(["-l", "127.0.0.1", "-p", &port.to_string()]).stderr(Stdio::null());
+    if let Some(folder) = journal {
+        command.arg("-b").arg(folder).arg("-f0");
+    }
+    let address = format!("127.0.0.1:{port}");
+    start(command, || TcpStream::connect(&address).ok().map(|_| address.clone()))
+        .map_err(|error| io::Error::other(format!("starting beanstalkd (is it installed?): {error}")))
+}
+
+fn start(mut command: Command, ready: impl Fn() -> Option<String>) -> io::Result<Server> {
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let begun = Instant::now();
+    let child = command.spawn()?;
+    let mut server = Server { child, address: String::new(), started_in: Duration::ZERO };
+    loop {
+        if let Some(address) = ready() {
+            server.address = address;
+            server.started_in = begun.elapsed();
+            return Ok(server);
+        }
+        if let Some(status) = server.child.try_wait()? {
+            return Err(io::Error::other(format!("it ended with {status}")));
+        }
+        if begun.elapsed() > START_TIMEOUT {
+            return Err(io::Error::other("it could not be reached in time"));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// For servers that cannot choose one themselves. Another process may take it first; then the start fails.
+fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,284 @@
+//! What is done to a server: each workload is one function over any [`Target`].
+
+use super::client::{Client, Held, Shape, Target, now_ns};
+use super::procfs;
+use super::report::{Latency, Sample};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// How long a consumer of the mixes waits for a job before it asks again.
+const WAIT_MS: u64 = 1_000;
+/// A producer that is later than this has been held up, and the waiting time counts from when it should have pushed.
+/// Below it is the grain of the client's own timer.
+const TIMER_GRAIN: Duration = Duration::from_millis(2);
+
+/// How much, by how many, and how long at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub jobs: usize,
+    pub connections: usize,
+    /// Jobs per call or pipelined write.
+    pub batch: usize,
+    /// A run that takes longer ends early; its rate counts what was done by then.
+    pub at_most: Duration,
+}
+
+/// What the connections of one run share. One thread: no locks.
+struct Run {
+    left: Cell<usize>,
+    done: Cell<usize>,
+    until: Instant,
+    latencies_ns: RefCell<Vec<u64>>,
+    finished: tokio::sync::Notify,
+}
+
+impl Run {
+    fn new(load: Load) -> Rc<Run> {
+        Rc::new(Run {
+            left: Cell::new(load.jobs),
+            done: Cell::new(0),
+            until: Instant::now() + load.at_most,
+            latencies_ns: RefCell::new(Vec::with_capacity(load.jobs / load.batch + load.connections)),
+            finished: tokio::sync::Notify::new(),
+        })
+    }
+
+    /// A share of what is left; zero ends the connection's work.
+    fn take(&self, batch: usize) -> usize {
+        if Instant::now() >= self.until {
+            return 0;
+        }
+        let share = batch.min(self.left.get());
+        self.left.set(self.left.get() - share);
+        share
+    }
+
+    fn add(&self, jobs: usize, latency_ns: u64) {
+        self.done.set(self.done.get() + jobs);
+        self.latencies_ns.borrow_mut().push(latency_ns);
+    }
+}
+
+/// Wall time and CPU time from `start` to `stop`.
+struct Stopwatch {
+    begun: Instant,
+    pid: Option<u32>,
+    server_cpu: Option<Duration>,
+    client_cpu: Option<Duration>,
+}
+
+impl Stopwatch {
+    fn start(pid: Option<u32>) -> Stopwatch {
+        let server_cpu = pid.and_then(procfs::cpu_time);
+        let client_cpu = procfs::cpu_time(std::process::id());
+        Stopwatch { begun: Instant::now(), pid, server_cpu, client_cpu }
+    }
+
+    fn stop(self, run: &Run) -> Sample {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let jobs = run.done.get();
+        let per_job_us = |before: Option<Duration>, now: Option<Duration>| {
+            Some(now?.saturating_sub(before?).as_secs_f64() * 1e6 / jobs.max(1) as f64)
+        };
+        Sample {
+            jobs,
+            seconds,
+            server_us: per_job_us(self.server_cpu, self.pid.and_then(procfs::cpu_time)),
+            client_us: per_job_us(self.client_cpu, procfs::cpu_time(std::process::id())),
+            latency: Latency::of(&mut run.latencies_ns.borrow_mut()),
+        }
+    }
+}
+
+/// W1, W2, W3: as many pushes as the connections can make. Latency is that of a call.
+pub async fn push<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+    let run = Run::new(load);
+    let clients = connect(target, shape, load.connections).await?;
+    let watch = Stopwatch::start(target.pid());
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        tasks.spawn_local(keep_pushing(client, run.clone(), load.batch));
+    }
+    all_end_well(tasks).await?;
+    Ok(watch.stop(&run))
+}
+
+async fn keep_pushing(mut client: impl Client, run: Rc<Run>, batch: usize) -> io::Result<()> {
+    loop {
+        let jobs = run.take(batch);
+        if jobs == 0 {
+            return Ok(());
+        }
+        let begun = now_ns();
+        client.push(jobs, begun).await?;
+        run.add(jobs, now_ns() - begun);
+    }
+}
+
+/// W4: claim and finish until the queue is empty. Latency is that of a claim and a finish together.
+pub async fn drain<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+    let run = Run::new(load);
+    let clients = connect(target, shape, load.connections).await?;
+    let watch = Stopwatch::start(target.pid());
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        tasks.spawn_local(keep_draining(client, run.clone(), load.batch));
+    }
+    all_end_well(tasks).await?;
+    Ok(watch.stop(&run))
+}
+
+async fn keep_draining(mut client: impl Client, run: Rc<Run>, batch: usize) -> io::Result<()> {
+    let mut held = Vec::with_capacity(batch);
+    client.claim(batch, 0, &mut held).await?;
+    while !held.is_empty() && Instant::now() < run.until {
+        let (begun, finished) = (now_ns(), held.len());
+        client.turn(&mut held, batch).await?;
+        run.add(finished, now_ns() - begun);
+    }
+    Ok(())
+}
+
+/// W5 at full speed: producers and consumers, one job per call, until every job was finished. `connections` of each.
+pub async fn mix_at_full_speed<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+    let run = Run::new(load);
+    let producers = connect(target, shape, load.connections).await?;
+    let consumers = connect(target, shape, load.connections).await?;
+    let watch = Stopwatch::start(target.pid());
+    let mut tasks = JoinSet::new();
+    for client in producers {
+        let share = run.clone();
+        tasks.spawn_local(async move { keep_producing(client, &share).await });
+    }
+    consume_until_done(consumers, tasks, &run, load).await?;
+    Ok(watch.stop(&run))
+}
+
+async fn keep_producing(mut client: impl Client, run: &Run) -> io::Result<()> {
+    while run.take(1) == 1 {
+        client.push(1, now_ns()).await?;
+    }
+    Ok(())
+}
+
+/// W5 at a steady rate: each producer pushes by the clock, whatever the server does; consumers wait for jobs.
+/// Latency is from the start of the push to the answer of the claim.
+pub async fn mix_at_rate<T: Target>(target: &T, shape: &Shape, load: Load, rate: f64) -> io::Result<Sample> {
+    let run = Run::new(load);
+    let producers = connect(target, shape, load.connections).await?;
+    let consumers = connect(target, shape, load.connections).await?;
+    let watch = Stopwatch::start(target.pid());
+    let mut tasks = JoinSet::new();
+    let between = Duration::from_secs_f64(load.connections as f64 / rate);
+    for (number, client) in producers.into_iter().enumerate() {
+        let first = Instant::now() + between.mul_f64(number as f64 / load.connections as f64);
+        let share = run.clone();
+        tasks.spawn_local(async move { push_by_the_clock(client, &share, first, between).await });
+    }
+    consume_until_done(consumers, tasks, &run, load).await?;
+    Ok(watch.stop(&run))
+}
+
+async fn push_by_the_clock(
+    mut client: impl Client,
+    run: &Run,
+    first: Instant,
+    between: Duration,
+) -> io::Result<()> {
+    let mut planned = first;
+    while run.take(1) == 1 {
+        tokio::time::sleep_until(planned.into()).await;
+        let late = planned.elapsed();
+        let held_up_ns = if late > TIMER_GRAIN { late.as_nanos() as u64 } else { 0 };
+        client.push(1, now_ns() - held_up_ns).await?;
+        planned += between;
+    }
+    Ok(())
+}
+
+/// Adds the consumers to the tasks and ends all of them when the last job is finished or the time is up.
+async fn consume_until_done<C: Client + 'static>(
+    consumers: Vec<C>,
+    mut tasks: JoinSet<io::Result<()>>,
+    run: &Rc<Run>,
+    load: Load,
+) -> io::Result<()> {
+    for client in consumers {
+        tasks.spawn_local(keep_consuming(client, run.clone(), load.jobs));
+    }
+    let time_is_up = tokio::time::sleep_until((run.until + Duration::from_millis(WAIT_MS)).into());
+    tokio::select! {
+        () = run.finished.notified() => {}
+        () = time_is_up => {}
+        ended = all_end_well(tasks) => ended?,
+    }
+    Ok(())
+}
+
+async fn keep_consuming(mut client: impl Client, run: Rc<Run>, jobs: usize) -> io::Result<()> {
+    let mut held: Vec<Held> = Vec::with_capacity(1);
+    loop {
+        client.claim(1, WAIT_MS, &mut held).await?;
+        let Some(job) = held.first() else { continue };
+        let waited_ns = now_ns().saturating_sub(job.pushed_ns);
+        client.finish(&held).await?;
+        held.clear();
+        run.add(1, waited_ns);
+        if run.done.get() == jobs {
+            run.finished.notify_one();
+        }
+    }
+}
+
+/// What one job costs in each verb, in microseconds of waiting for the answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Costs {
+    pub push_us: f64,
+    pub claim_us: f64,
+    pub finish_us: f64,
+}
+
+/// W7: push, claim and finish in turn on one connection, so that the number of waiting jobs stays as it was. The
+/// median of all calls: a checkpoint that falls into one of them is not the cost of a verb.
+pub async fn costs<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Costs> {
+    let run = Run::new(load);
+    let mut client = target.connect(shape).await?;
+    let mut held = Vec::with_capacity(load.batch);
+    let mut spans_ns: [Vec<u64>; 3] = Default::default();
+    while run.take(load.batch) == load.batch {
+        let begun = now_ns();
+        client.push(load.batch, begun).await?;
+        let pushed = now_ns();
+        client.claim(load.batch, 0, &mut held).await?;
+        let claimed = now_ns();
+        if held.len() != load.batch {
+            return Err(io::Error::other(format!("claimed {} of {} waiting jobs", held.len(), load.batch)));
+        }
+        client.finish(&held).await?;
+        held.clear();
+        for (spans, span) in spans_ns.iter_mut().zip([pushed - begun, claimed - pushed, now_ns() - claimed]) {
+            spans.push(span);
+        }
+    }
+    let [push_us, claim_us, finish_us] =
+        spans_ns.map(|mut spans| Latency::of(&mut spans).p50_ms * 1e3 / load.batch as f64);
+    Ok(Costs { push_us, claim_us, finish_us })
+}
+
+async fn connect<T: Target>(target: &T, shape: &Shape, connections: usize) -> io::Result<Vec<T::Client>> {
+    let mut clients = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        clients.push(target.connect(shape).await?);
+    }
+    Ok(clients)
+}
+
+async fn all_end_well(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()> {
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(io::Error::other)??;
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+use crate::server::{Ran, Server, windlass};
+use serde_json::Value;
+
+#[test]
+fn jobs_are_found_by_words_and_by_flags() {
+    let server = Server::start(&[]);
+    server.run(&["push", "mail", r#"{"to":"ann@example.org"}"#, "--queue", "out", "--tag", "vip"]).ok();
+    server.run(&["push", "mail", r#"{"to":"bob@example.org"}"#, "--queue", "out"]).ok();
+    server.run(&["push", "report", "--delay", "1h"]).ok();
+    let found = |args: &[&str]| {
+        let all: Vec<&str> = ["jobs", "--json"].iter().chain(args).copied().collect();
+        let text = server.run(&all).ok();
+        let ids =
+            text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["id"].as_u64().unwrap());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[]), [3, 2, 1]);
+    assert_eq!(found(&["name:mail", "ann"]), [1]);
+    assert_eq!(found(&["queue:out"]), [2, 1]);
+    assert_eq!(found(&["--queue", "out", "--tag", "vip"]), [1]);
+    assert_eq!(found(&["name:re*"]), [3]);
+    assert_eq!(found(&["state:failed"]), Vec::<u64>::new());
+    assert_eq!(found(&["--limit", "1"]), [3]);
+    let ran = server.run(&["jobs", "state:nonsense"]);
+    assert!(ran.code == 1 && ran.stderr.contains("there is no state"), "{ran:?}");
+}
+
+#[test]
+fn all_pages_through_more_jobs_than_a_call_gives() {
+    let server = Server::start(&[]);
+    let lines = (0..1500).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
+    server.run(&["push", "row", &lines, "--lines"]).ok();
+    assert_eq!(server.run(&["jobs", "--all", "--json"]).ok().lines().count(), 1500);
+    assert_eq!(server.run(&["jobs", "-n", "1200", "--json"]).ok().lines().count(), 1200);
+}
+
+#[test]
+fn the_table_of_jobs_shows_what_matters() {
+    let server = Server::start(&[]);
+    server.run(&["push", "mail", "hello\u{1b}[31m"]).ok();
+    let table = server.run(&["jobs"]).ok();
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].contains("ID") && lines[0].contains("STATE"), "{table}");
+    assert!(lines[1].contains("ready") && lines[1].contains("mail"), "{table}");
+    assert!(!table.contains('\u{1b}'), "{table:?}");
+}
+
+#[test]
+fn queues_are_counted_paused_and_resumed() {
+    let server = Server::start(&[]);
+    server.run(&["push", "a", "--queue", "mail out"]).ok();
+    assert_eq!(server.run(&["queues", "pause", "mail out"]).ok(), "queue mail out paused");
+    let table = server.run(&["queues"]).ok();
+    assert!(table.contains("mail out") && table.contains("paused"), "{table}");
+    assert!(server.run(&["job", "1"]).ok().contains("paused queue"));
+    server.run(&["work", "*", "--drain", "--", "true"]).ok();
+    assert_eq!(server.state_of(1), "ready");
+    assert_eq!(server.run(&["queues", "resume", "mail out"]).ok(), "queue mail out resumed");
+    server.run(&["work", "*", "--drain", "--", "true"]).ok();
+    let queues = server.run(&["queues", "--json"]).json();
+    assert_eq!(queues["queues"][0]["completed"], 1);
+}
+
+#[test]
+fn a_job_can_be_changed_run_cancelled_and_deleted() {
+    let server = Server::start(&[]);
+    server.run(&["push", "a", "--delay", "1h"]).ok();
+    server.run(&["job", "1", "set", "--priority", "-3", "--payload", "[1]"]).ok();
+    let job = server.run(&["job", "1", "--json"]).json();
+    assert_eq!((job["priority"].as_i64(), &job["payload"]), (Some(-3), &serde_json::json!([1])));
+    assert_eq!(server.run(&["job", "1", "run"]).ok(), "job 1 is ready");
+    let job = server.job(1);
+    assert!(job["run_at"].as_i64() < job["created_at"].as_i64().map(|at| at + 3_000_000), "{job}");
+    assert_eq!(server.run(&["job", "1", "cancel"]).ok(), "job 1 is cancelled");
+    let ran = server.run(&["job", "1", "result"]);
+    assert!(ran.code == 1 && ran.stderr.contains("job 1 cancelled"), "{ran:?}");
+    assert_eq!(server.run(&["job", "1", "delete"]).ok(), "job 1 is deleted");
+    let ran = server.run(&["job", "1"]);
+    assert!(ran.code == 1 && !ran.stderr.is_empty(), "{ran:?}");
+}
+
+#[test]
+fn top_shows_queues_and_what_is_running() {
+    let server = Server::start(&[]);
+    server.run(&["push", "a"]).ok();
+    server.call("POST", "/api/v1/claim", Some(serde_json::json!({"name": "a", "worker": "w7"})));
+    let view = server.run(&["top", "--once"]).ok();
+    assert!(view.contains("default") && view.contains("running"), "{view}");
+    let view = server.run(&["top", "--once", "--json"]).json();
+    assert_eq!(view["running"][0]["lease"]["worker"], "w7");
+}
+
+#[test]
+fn check_and_backup_work_beside_a_server() {
+    let server = Server::start(&[]);
+    server.run(&["push", "a", "1\n2\n3", "--lines"]).ok();
+    let report = server.run(&["check", "--json"]).json();
+    assert_eq!((report["ok"].as_bool(), report["jobs"].as_i64()), (Some(true), Some(3)));
+    server.run(&["backup", "copy.db"]).ok();
+    assert!(server.run(&["check", "--store", "sqlite:copy.db"]).ok().contains("everything is whole"));
+    let ran = server.run(&["backup", "copy.db"]);
+    assert!(ran.code == 1 && ran.stderr.contains("exists already"), "{ran:?}");
+    let copy = Server::start_in(server.folder(), &["--store", "sqlite:copy.db"]);
+    assert_eq!(copy.state_of(3), "ready");
+}
+
+#[test]
+fn check_of_nothing_says_where_it_looked() {
+    let folder = tempfile::tempdir().unwrap();
+    let ran = Ran::of(windlass().arg("check").current_dir(folder.path()));
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("windlass-data/windlass.db"), "{ran:?}");
+}
+
+#[test]
+fn the_demo_runs_to_its_end() {
+    let text = Ran::of(windlass().args(["demo", "--fast"])).ok();
+    for words in ["hello, you!", "the network was away", "alarm, invoice, cleanup", "windlass serve"] {
+        assert!(text.contains(words), "{words} is missing in:\n{text}");
+    }
+}
+
+#[test]
+fn completions_and_manual_pages_are_made() {
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(Ran::of(windlass().args(["completions", shell])).ok().contains("windlass"));
+    }
+    assert!(Ran::of(windlass().arg("man")).ok().contains(".TH windlass"));
+    let folder = tempfile::tempdir().unwrap();
+    Ran::of(windlass().args(["man", "--to"]).arg(folder.path())).ok();
+    assert!(folder.path().join("windlass-push.1").exists());
+}
+
+#[test]
+fn every_subcommand_shows_an_example_in_its_help() {
+    let help = Ran::of(windlass().arg("--help")).ok();
+    let commands = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let names: Vec<&str> =
+        commands.map_while(|line| line.trim().split(' ').next().filter(|name| !name.is_empty())).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "help") {
+        let help = Ran::of(windlass().args([name, "--help"])).ok();
+        assert!(help.contains("Example") && help.contains(&format!("windlass {name}")), "{help}");
+    }
+}

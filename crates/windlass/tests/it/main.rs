@@ -1,0 +1,10 @@
+//! The real command against a real server, as a user would run them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod commands;
+mod failures;
+mod push;
+mod serve;
+mod server;
+mod work;

@@ -1,0 +1,211 @@
+use crate::server::{Ran, Server, eventually, request, windlass};
+use rustix::process::Signal;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn it_says_where_it_listens_and_what_to_try() {
+    let server = Server::start(&[]);
+    let log = eventually("it has greeted", || Some(server.log()).filter(|log| log.contains("and then")));
+    assert!(log.starts_with(&format!("listening http {}\n", server.http)), "{log}");
+    assert!(log.contains("windlass push hello"), "{log}");
+    let ready = std::fs::read_to_string(server.folder().join("ready.json")).unwrap();
+    assert_eq!(ready.trim(), format!("{{\"http\":\"{}\"}}", server.http));
+}
+
+#[test]
+fn a_term_signal_ends_it_cleanly_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    server.run(&["push", "keep", "1"]).ok();
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(!folder.path().join("ready.json").exists());
+    let server = Server::start_in(folder.path(), &[]);
+    assert_eq!(server.state_of(1), "ready");
+}
+
+#[test]
+fn a_job_survives_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    server.run(&["push", "keep", "1"]).ok();
+    server.kill();
+    let server = Server::start_in(folder.path(), &[]);
+    assert_eq!(server.state_of(1), "ready");
+}
+
+#[test]
+fn a_waiting_claim_does_not_hold_up_a_stop() {
+    let mut server = Server::start(&[]);
+    let http = server.http;
+    let claim =
+        std::thread::spawn(move || request(http, "POST", "/api/v1/claim", r#"{"name":"x","wait_ms":60000}"#));
+    eventually("the claim waits", || {
+        (server.call("GET", "/api/v1/stats", None).1["waiting_claims"] == 1).then_some(())
+    });
+    let started = std::time::Instant::now();
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(started.elapsed().as_secs() < 8, "{:?}", started.elapsed());
+    let (status, body) = claim.join().unwrap().unwrap();
+    assert_eq!((status, body.as_str()), (200, r#"{"jobs":[]}"#));
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start(&["--set", "shutdown_s=600"]);
+    // A request that never ends keeps the first stop waiting.
+    let mut stream = TcpStream::connect(server.http).unwrap();
+    use std::io::Write;
+    stream
+        .write_all(b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        .unwrap();
+    server.signal(Signal::TERM);
+    eventually("it is stopping", || server.log().contains("stopping").then_some(()));
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(1));
+}
+
+#[test]
+fn an_address_that_was_asked_for_and_is_taken_is_an_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = Ran::of(windlass().args(["serve", "--store", "memory:", "--http", &address]));
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains(&address) && ran.stderr.contains("port 0"), "{ran:?}");
+}
+
+#[test]
+fn a_default_address_that_is_taken_is_reported() {
+    // Taken by us, or by whoever has it already.
+    let _taken = TcpListener::bind("127.0.0.1:7373");
+    let folder = tempfile::tempdir().unwrap();
+    let ran = Ran::of(windlass().args(["serve", "--store", "memory:"]).current_dir(folder.path()));
+    assert!(ran.stderr.contains("skipping http: 127.0.0.1:7373 is in use"), "{ran:?}");
+    assert_eq!(ran.code, 1);
+}
+
+#[test]
+fn others_cannot_reach_it_without_tokens_and_tls_unless_told_so() {
+    let serve = |args: &[&str]| Ran::of(windlass().args(["serve", "--store", "memory:"]).args(args));
+    for args in [
+        &["--http", "0.0.0.0:0"][..],
+        &["--http", "[::]:0"],
+        &["--http", "0.0.0.0:0", "--set", "auth.tokens=x"],
+    ] {
+        let ran = serve(args);
+        assert_ne!(ran.code, 0, "{args:?}");
+        assert!(ran.stderr.contains("--insecure"), "{args:?} {ran:?}");
+    }
+    let server = Server::start(&["--http", "0.0.0.0:0", "--insecure"]);
+    assert!(server.http.ip().is_unspecified());
+}
+
+#[test]
+fn with_tokens_only_their_holders_are_let_in() {
+    let made = Ran::of(windlass().args(["token", "--role", "operator", "--json"])).json();
+    let (token, line) = (made["token"].as_str().unwrap(), made["config"].as_str().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("windlass.toml"), format!("auth.tokens = [\"{line}\"]\n")).unwrap();
+    let server = Server::start_in(folder.path(), &["--config", "windlass.toml"]);
+    let ran = server.run(&["push", "a"]);
+    assert!(ran.code == 1 && ran.stderr.contains("WINDLASS_TOKEN"), "{ran:?}");
+    assert_eq!(server.run(&["push", "a", "--token", token]).ok(), "1");
+    assert!(!server.log().contains(token));
+}
+
+#[test]
+fn a_token_is_shown_once_and_its_line_holds_only_the_hash() {
+    let ran = Ran::of(windlass().arg("token"));
+    let token = ran.stdout.trim();
+    assert!(token.starts_with("wl_") && ran.stderr.contains("auth.tokens"), "{ran:?}");
+    assert!(!ran.stderr.contains(token));
+    let ran = Ran::of(windlass().args(["token", "--role", "king"]));
+    assert!(ran.code == 2 && ran.stderr.contains("operator"), "{ran:?}");
+}
+
+#[test]
+fn flags_win_over_set_over_the_environment_over_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("c.toml"), "[queuey]\nmax_attempts = 4\n[limits]\nbatch = 7\n")
+        .unwrap();
+    let value = |args: &[&str], variable: Option<&str>, key: &str| {
+        let mut command = windlass();
+        command.current_dir(folder.path()).args(["config", "--json", "--config", "c.toml"]).args(args);
+        if let Some(text) = variable {
+            command.env("WINDLASS_QUEUEY_MAX_ATTEMPTS", text).env("WINDLASS_HTTP", "127.0.0.1:2");
+        }
+        Ran::of(&mut command).json()[key]["value"].clone()
+    };
+    assert_eq!(value(&[], None, "limits.batch"), 7);
+    assert_eq!(value(&[], None, "queuey.max_attempts"), 4);
+    assert_eq!(value(&[], Some("5"), "queuey.max_attempts"), 5);
+    assert_eq!(value(&["--set", "queuey.max_attempts=6"], Some("5"), "queuey.max_attempts"), 6);
+    assert_eq!(value(&["--set", "http=127.0.0.1:3"], Some("5"), "http"), "127.0.0.1:3");
+    let args = ["--set", "http=127.0.0.1:3", "--http", "127.0.0.1:4"];
+    assert_eq!(value(&args, Some("5"), "http"), "127.0.0.1:4");
+}
+
+#[test]
+fn an_unknown_key_ends_the_start_with_the_nearest_known_one() {
+    let ran = Ran::of(windlass().args(["serve", "--set", "queuey.abandoned_age=2"]));
+    assert_eq!(ran.code, 2);
+    assert!(ran.stderr.contains("did you mean \"queuey.abandoned_age_s\"?"), "{ran:?}");
+}
+
+#[test]
+fn secrets_are_not_shown_in_the_configuration() {
+    let ran = Ran::of(windlass().args(["config", "--set", "auth.tokens=worker default canary"])).ok();
+    assert!(!ran.contains("canary") && ran.contains("hidden"), "{ran}");
+}
+
+#[test]
+fn the_data_folder_is_private() {
+    let server = Server::start(&[]);
+    let mode = std::fs::metadata(server.folder().join("windlass-data")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn the_log_can_be_json() {
+    let mut server = Server::start(&["--log", "json"]);
+    server.stop();
+    let log = server.log();
+    let line = log.lines().find(|line| line.starts_with('{')).unwrap();
+    assert!(serde_json::from_str::<serde_json::Value>(line).unwrap()["message"].is_string(), "{line}");
+}
+
+#[test]
+fn two_servers_cannot_use_one_store() {
+    let server = Server::start(&[]);
+    let ran = Ran::of(windlass().args(["serve", "--http", "127.0.0.1:0"]).current_dir(server.folder()));
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("store"), "{ran:?}");
+}
+
+/// Local addresses, as the kernel writes them, on which this process listens.
+fn listening_addresses(pid: u32) -> Vec<String> {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let sockets: Vec<String> = links.filter_map(|link| socket_number(&link.to_string_lossy())).collect();
+    let tables =
+        ["tcp", "tcp6"].map(|table| std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap());
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    let ours = lines.filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let listens = columns[3] == "0A" && sockets.iter().any(|socket| socket == columns[9]);
+        listens.then(|| columns[1].to_string())
+    });
+    ours.collect()
+}
+
+fn socket_number(link: &str) -> Option<String> {
+    Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_string())
+}
+
+#[test]
+fn by_default_it_listens_on_loopback_only() {
+    let server = Server::start(&[]);
+    let addresses = listening_addresses(server.pid());
+    assert!(!addresses.is_empty());
+    assert!(addresses.iter().all(|address| address.starts_with("0100007F:")), "{addresses:?}");
+}

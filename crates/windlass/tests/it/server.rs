@@ -1,0 +1,224 @@
+//! A real `windlass serve` on a free port and a folder of its own, and the tools to talk to it.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Nothing here takes nearly as long; a slow machine may.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The command itself, without any of the caller's own settings.
+pub fn windlass() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WINDLASS_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub fn of(command: &mut Command) -> Ran {
+        let output = command.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
+    }
+
+    /// Standard output of a command that must have worked.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout.trim_end().to_string()
+    }
+
+    #[track_caller]
+    pub fn json(self) -> Value {
+        let text = self.ok();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+}
+
+/// Stopped with force when dropped; call [`Server::stop`] for a clean end.
+pub struct Server {
+    pub http: SocketAddr,
+    child: Child,
+    folder: PathBuf,
+    /// Removed with the server, unless the folder is the caller's.
+    _owned: Option<TempDir>,
+}
+
+impl Server {
+    /// On a folder of its own, with the embedded store.
+    pub fn start(args: &[&str]) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Server::start_in(folder.path(), args);
+        server._owned = Some(folder);
+        server
+    }
+
+    /// On this folder, which stays: for tests that start again on what was left.
+    pub fn start_in(folder: &Path, args: &[&str]) -> Server {
+        let ready = folder.join("ready.json");
+        let _ = std::fs::remove_file(&ready);
+        let log = std::fs::File::create(folder.join("server.log")).unwrap();
+        let mut child = windlass()
+            .current_dir(folder)
+            .args([
+                "serve",
+                "--http",
+                "127.0.0.1:0",
+                "--bedrock",
+                "off",
+                "--mdns",
+                "off",
+                "--ready-file",
+                "ready.json",
+            ])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let http = wait_for_address(&mut child, &ready, folder);
+        Server { http, child, folder: folder.to_path_buf(), _owned: None }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.http)
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Standard output and standard error, as far as written.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
+    }
+
+    /// A command that talks to this server.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = windlass();
+        command.args(args).env("WINDLASS_SERVER", self.url()).current_dir(&self.folder).stdin(Stdio::null());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        Ran::of(&mut self.command(args))
+    }
+
+    /// A request in JSON: status and answer (null where there is none).
+    pub fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let body = body.map(|body| body.to_string()).unwrap_or_default();
+        let (status, text) = request(self.http, method, path, &body).unwrap();
+        (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+    }
+
+    pub fn job(&self, id: u64) -> Value {
+        let (status, job) = self.call("GET", &format!("/api/v1/jobs/{id}"), None);
+        assert_eq!(status, 200, "{job}");
+        job
+    }
+
+    pub fn state_of(&self, id: u64) -> String {
+        self.job(id)["state"].as_str().unwrap_or_default().to_string()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        ended(&mut self.child)
+    }
+
+    /// As an operator would.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// As a crash would.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn wait_for_address(child: &mut Child, ready: &Path, folder: &Path) -> SocketAddr {
+    let log = || std::fs::read_to_string(folder.join("server.log")).unwrap_or_default();
+    eventually("the server is ready", || {
+        if let Some(status) = child.try_wait().unwrap() {
+            panic!("the server ended ({status}):\n{}", log());
+        }
+        let text = std::fs::read_to_string(ready).ok()?;
+        let addresses: Value = serde_json::from_str(&text).unwrap();
+        Some(addresses["http"].as_str().unwrap().parse().unwrap())
+    })
+}
+
+/// Waits for a process that was told to end.
+#[track_caller]
+pub fn ended(child: &mut Child) -> ExitStatus {
+    eventually("the process ends", || child.try_wait().unwrap())
+}
+
+/// Looks again and again until there is something.
+#[track_caller]
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(started.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// One request on a connection of its own.
+pub fn request(to: SocketAddr, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(to)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Ok((status, body.to_string()))
+}

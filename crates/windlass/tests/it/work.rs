@@ -1,0 +1,218 @@
+use crate::server::{Server, ended, eventually};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::process::{Child, Stdio};
+
+fn spawn(server: &Server, args: &[&str]) -> Child {
+    server.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+fn until_state(server: &Server, id: u64, state: &str) {
+    eventually(&format!("job {id} is {state}"), || (server.state_of(id) == state).then_some(()));
+}
+
+#[test]
+fn exit_codes_decide_what_becomes_of_the_job() {
+    let server = Server::start(&[]);
+    let work = |name: &str, script: &str| server.run(&["work", name, "--once", "--", "sh", "-c", script]);
+    for name in ["good", "again", "bad"] {
+        server.run(&["push", name]).ok();
+    }
+    work("good", "exit 0").ok();
+    assert_eq!(server.state_of(1), "completed");
+    work("again", "echo later >&2; exit 75").ok();
+    let job = server.job(2);
+    assert_eq!((job["state"].as_str(), job["errors"][0]["message"].as_str()), (Some("ready"), Some("later")));
+    work("bad", "echo first >&2; echo last >&2; exit 7").ok();
+    let job = server.job(3);
+    assert_eq!((job["state"].as_str(), job["exit_code"].as_i64()), (Some("failed"), Some(7)));
+    assert_eq!(job["message"], "first\nlast");
+}
+
+#[test]
+fn a_failed_job_can_be_retried_by_hand() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job"]).ok();
+    server.run(&["work", "job", "--once", "--", "false"]).ok();
+    assert_eq!(server.run(&["job", "1", "retry"]).ok(), "job 1 is ready");
+    server.run(&["work", "job", "--once", "--", "true"]).ok();
+    assert_eq!(server.state_of(1), "completed");
+}
+
+#[test]
+fn with_retry_failures_any_exit_code_is_tried_again_up_to_the_bound() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job", "--retry", "2"]).ok();
+    let args = ["work", "job", "--once", "--retry-failures", "--retry-delay", "1ms", "--", "false"];
+    server.run(&args).ok();
+    assert_eq!(server.state_of(1), "ready");
+    server.run(&args).ok();
+    assert_eq!(server.state_of(1), "failed");
+}
+
+#[test]
+fn the_command_learns_about_its_job_from_the_environment() {
+    let server = Server::start(&[]);
+    server.run(&["push", "env", "--queue", "mail", "--priority", "3"]).ok();
+    let script = r#"printf '["%s","%s","%s","%s","%s","%s"]' $WINDLASS_JOB_ID $WINDLASS_JOB_NAME $WINDLASS_JOB_QUEUE \
+        $WINDLASS_JOB_ATTEMPT $WINDLASS_JOB_PRIORITY $WINDLASS_SERVER"#;
+    server.run(&["work", "e*", "--queue", "mail", "--once", "--", "sh", "-c", script]).ok();
+    let expected = serde_json::json!(["1", "env", "mail", "1", "3", server.url()]);
+    assert_eq!(server.run(&["job", "1", "result"]).json(), expected);
+}
+
+#[test]
+fn progress_lines_are_reported_and_not_part_of_the_result() {
+    let server = Server::start(&[]);
+    server.run(&["push", "long"]).ok();
+    let go_on = server.folder().join("go-on");
+    let script = format!(
+        "echo '::progress 40 half way'; while [ ! -e {} ]; do sleep 0.02; done; echo done",
+        go_on.display()
+    );
+    let mut worker = spawn(&server, &["work", "long", "--once", "--", "sh", "-c", &script]);
+    eventually("the progress is told", || (server.job(1)["progress"]["percent"] == 40).then_some(()));
+    assert_eq!(server.job(1)["progress"]["note"], "half way");
+    std::fs::write(go_on, "").unwrap();
+    assert!(ended(&mut worker).success());
+    assert_eq!(server.run(&["job", "1", "result"]).ok(), "done");
+}
+
+#[test]
+fn cancelling_a_running_job_ends_its_process_and_all_it_started() {
+    let server = Server::start(&[]);
+    server.run(&["push", "endless"]).ok();
+    let pids = server.folder().join("pids");
+    // The inner one ignores the request to end: only the kill after the grace time reaches it.
+    let script = format!(
+        "sh -c 'trap \"\" TERM; while true; do sleep 1; done' & echo $! $$ > {0}.new; mv {0}.new {0}; wait",
+        pids.display()
+    );
+    let mut worker = spawn(
+        &server,
+        &["work", "endless", "--once", "--lease", "300ms", "--grace", "200ms", "--", "sh", "-c", &script],
+    );
+    let text = eventually("the processes run", || std::fs::read_to_string(&pids).ok());
+    assert_eq!(server.run(&["job", "1", "cancel"]).ok(), "job 1 is asked to stop");
+    assert!(ended(&mut worker).success());
+    assert_eq!(server.state_of(1), "cancelled");
+    for pid in text.split_whitespace() {
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        eventually("the process is gone", || is_gone(pid).then_some(()));
+    }
+}
+
+/// A zombie whose new parent has not looked yet is gone, too.
+fn is_gone(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    test_kill_process(pid).is_err() || stat.contains(") Z ")
+}
+
+#[test]
+fn leases_are_kept_alive_longer_than_they_last() {
+    let server = Server::start(&[]);
+    server.run(&["push", "slow", "--retry", "1"]).ok();
+    server.run(&["work", "slow", "--once", "--lease", "200ms", "--", "sleep", "1"]).ok();
+    let job = server.job(1);
+    assert_eq!((job["state"].as_str(), job["attempts"].as_i64()), (Some("completed"), Some(1)));
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_stopped_and_its_job_fails() {
+    let server = Server::start(&[]);
+    server.run(&["push", "slow"]).ok();
+    server.run(&["work", "slow", "--once", "--timeout", "100ms", "--", "sleep", "600"]).ok();
+    let job = server.job(1);
+    assert_eq!(job["state"], "failed");
+    assert_eq!(job["message"], "took longer than its time limit");
+}
+
+#[test]
+fn drain_runs_everything_several_at_a_time_and_then_ends() {
+    let server = Server::start(&[]);
+    let lines = (1..=40).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
+    server.run(&["push", "job", &lines, "--lines"]).ok();
+    let ran = server.run(&["work", "job", "--drain", "--concurrency", "8", "--", "cat"]);
+    assert!(ran.stderr.contains("40 finished, 0 not"), "{ran:?}");
+    let queues = server.run(&["queues", "--json"]).json();
+    assert_eq!(queues["queues"][0]["completed"], 40);
+    assert_eq!(server.run(&["job", "17", "result"]).ok(), "17");
+    server.run(&["work", "job", "--drain", "--", "false"]).ok();
+}
+
+#[test]
+fn jobs_run_at_the_same_time_up_to_the_concurrency() {
+    let server = Server::start(&[]);
+    server.run(&["push", "meet", "1\n2\n3", "--lines"]).ok();
+    // Each waits for all three: this ends only if they run together.
+    let script = "touch at-$WINDLASS_JOB_ID; until [ -e at-1 -a -e at-2 -a -e at-3 ]; do sleep 0.01; done";
+    server.run(&["work", "meet", "--drain", "-c", "3", "--", "sh", "-c", script]).ok();
+    assert_eq!(server.run(&["queues", "--json"]).json()["queues"][0]["completed"], 3);
+}
+
+#[test]
+fn one_interrupt_lets_the_running_job_end_and_takes_no_more() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job", "1\n2", "--lines"]).ok();
+    let go_on = server.folder().join("go-on");
+    let script = format!("touch started; while [ ! -e {} ]; do sleep 0.02; done; echo ok", go_on.display());
+    let mut worker = spawn(&server, &["work", "job", "--", "sh", "-c", &script]);
+    eventually("the job runs", || server.folder().join("started").exists().then_some(()));
+    kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
+    std::fs::write(go_on, "").unwrap();
+    assert!(ended(&mut worker).success());
+    assert_eq!((server.state_of(1), server.state_of(2)), ("completed".to_string(), "ready".to_string()));
+}
+
+#[test]
+fn a_second_interrupt_gives_the_running_job_back_without_counting_it() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job"]).ok();
+    let mut worker = spawn(&server, &["work", "job", "--", "sleep", "600"]);
+    until_state(&server, 1, "running");
+    kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
+    // Signals of one kind that arrive together are one: send the second until it is seen.
+    eventually("the worker ends", || {
+        let _ = kill_process(Pid::from_child(&worker), Signal::INT);
+        worker.try_wait().unwrap()
+    });
+    let job = server.job(1);
+    assert_eq!((job["state"].as_str(), job["attempts"].as_i64()), (Some("ready"), Some(0)));
+}
+
+#[test]
+fn an_idle_worker_ends_at_once_when_told() {
+    let server = Server::start(&[]);
+    let mut worker = spawn(&server, &["work", "job", "--", "true"]);
+    eventually("the worker waits", || {
+        (server.call("GET", "/api/v1/stats", None).1["waiting_claims"] == 1).then_some(())
+    });
+    kill_process(Pid::from_child(&worker), Signal::TERM).unwrap();
+    assert!(ended(&mut worker).success());
+}
+
+#[test]
+fn a_command_that_cannot_be_started_stops_the_worker_and_gives_the_job_back() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job"]).ok();
+    let ran = server.run(&["work", "job", "--", "no-such-command-here"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("cannot run no-such-command-here"), "{ran:?}");
+    let job = server.job(1);
+    assert_eq!((job["state"].as_str(), job["attempts"].as_i64()), (Some("ready"), Some(0)));
+}
+
+#[test]
+fn a_worker_outlives_a_restart_of_its_server_and_still_delivers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    let address = server.http.to_string();
+    server.run(&["push", "job", "--lease", "60s"]).ok();
+    let script = "touch started; while [ ! -e go-on ]; do sleep 0.02; done; echo ok";
+    let mut worker = spawn(&server, &["work", "job", "--once", "--lease", "60s", "--", "sh", "-c", script]);
+    eventually("the job runs", || folder.path().join("started").exists().then_some(()));
+    assert!(server.stop().success());
+    std::fs::write(folder.path().join("go-on"), "").unwrap();
+    let server = Server::start_in(folder.path(), &["--http", &address]);
+    assert!(ended(&mut worker).success());
+    assert_eq!(server.run(&["job", "1", "result"]).ok(), "ok");
+}
