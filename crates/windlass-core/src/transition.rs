@@ -6,6 +6,7 @@
 
 use crate::Timestamp;
 use crate::event::{CancelRunning, Event, Failure, Finish, Grant, Patch, RetryWish};
+use crate::family::FamilyRule;
 use crate::job::{
     AttemptError, Body, Extras, Job, JobId, JobSpec, KeepFor, Outcome, Payload, Policy, Progress,
 };
@@ -14,6 +15,9 @@ use crate::refused::Refused;
 use crate::repeat::Moments;
 use crate::state::JobState;
 use std::sync::Arc;
+
+#[cfg(test)]
+mod tests;
 
 /// What the rest of the family has to hear of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +71,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Claim(grant) => claim(job, grant, now),
         Event::Extend { by, lease_ms } => extend(job, by, lease_ms, now),
         Event::Report { by, percent, note, payload } => {
-            held(job, by)?;
+            live_lease(job, by, now)?;
             let mut next = touched(job, now);
             if percent.is_some() || note.is_some() {
                 let body = body_mut(&mut next);
@@ -94,12 +98,15 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         }
         Event::ChildSettled => child_settled(job, now),
         Event::ParentPaused => match &job.state {
+            JobState::Waiting if !is_held_by_parent(job) && job.progress.pending_children > 0 => {
+                Err(Refused::HasChildren)
+            }
             JobState::Waiting => to(job, touched(job, now), JobState::ready(job.progress.due_at)),
             other => Err(Refused::NotClaimable(other.name())),
         },
         Event::Delete => deleted(job),
         Event::Expire => match job.expires_at() {
-            Some(at) if at <= now => gone(job, None),
+            Some(at) if at <= now => gone(job),
             _ => Err(Refused::StillKept),
         },
     }
@@ -139,11 +146,7 @@ fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transition, Refused>
 }
 
 fn extend(job: &Job, by: Holder, lease_ms: Option<i64>, now: Timestamp) -> Result<Transition, Refused> {
-    let lease = held(job, by)?;
-    // A lease whose end has passed is lost even if nobody noticed yet: the holder must not go on.
-    if lease.has_ended(now) {
-        return Err(Refused::LeaseLost);
-    }
+    let lease = live_lease(job, by, now)?;
     let length = lease_ms.or(job.spec.policy.lease.length_ms);
     let until = match (lease.until, length) {
         (Some(old), Some(ms)) => Some(old.max(now.plus_ms(ms))),
@@ -159,20 +162,23 @@ fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Transition, Ref
     next.progress.finished_at = Some(now);
     replace_payload(&mut next, finish.payload);
     remember_outcome(&mut next, finish.outcome, job.body.is_some());
-    if let Some(state) = run.overruled(now) {
+    if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
-    if next.progress.pending_children > 0 {
-        let mut transition = to(job, next, JobState::Waiting)?;
-        transition.effects.children = Some(ChildrenEffect::Release);
-        return Ok(transition);
+    let waits = next.progress.pending_children > 0;
+    let again = run.afterwards == Afterwards::RunAgain;
+    let next_turn = if finish.ignore_repeat { None } else { next_turn(job, now) };
+    // The finish counts, but what is to be cancelled does not go on.
+    if run.cancel_asked && (waits || again || next_turn.is_some()) {
+        return settle(job, next, JobState::Cancelled { at: now });
     }
-    if run.afterwards == Afterwards::RunAgain {
-        return after_run(job, next, JobState::ready(now));
+    if waits {
+        return after_run(job, next, JobState::Waiting);
     }
-    if !finish.ignore_repeat
-        && let Some(run_at) = next_turn(job, now)
-    {
+    if again {
+        return run_again(job, next, now);
+    }
+    if let Some(run_at) = next_turn {
         start_over(&mut next, run_at);
         return forgetting_children(after_run(job, next, JobState::ready(run_at))?);
     }
@@ -185,20 +191,19 @@ fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Transition, Ref
     next.progress.finished_at = Some(now);
     replace_payload(&mut next, failure.payload);
     remember_failure(&mut next, failure.outcome, now);
-    if let Some(state) = run.overruled(now) {
+    if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
     if run.cancel_asked {
         return settle(job, next, JobState::Cancelled { at: now });
     }
     if run.afterwards == Afterwards::RunAgain {
-        return after_run(job, next, JobState::ready(now));
+        return run_again(job, next, now);
     }
-    let retry = &job.spec.policy.retry;
     let again = match failure.retry {
         RetryWish::Never => None,
-        RetryWish::At(at) => retry.allows_another(next.progress.attempts).then_some(at),
-        RetryWish::Policy => retry.next_run(next.progress.attempts, job.spec.created_at, now, failure.chance),
+        RetryWish::At(at) => within_bounds(&next, at),
+        RetryWish::Policy => after_backoff(&next, now, failure.chance),
     };
     match again {
         Some(run_at) => after_run(job, next, JobState::ready(run_at)),
@@ -224,18 +229,22 @@ fn released(
     counts: bool,
     now: Timestamp,
 ) -> Result<Transition, Refused> {
-    let lease = held(job, by)?.clone();
+    let run = ended_run(job, by, now)?;
     let mut next = touched(job, now);
-    if !counts && lease.kind == RunKind::Perform {
+    if !counts && run.kind == RunKind::Perform {
         next.progress.attempts = next.progress.attempts.saturating_sub(1);
     }
-    if let Some(state) = Run::of(&lease).overruled_when_unfinished(now) {
+    if let Some(state) = run.overruled_when_unfinished(&mut next, now) {
         return to(job, next, state);
     }
-    if lease.cancel_asked {
+    if run.cancel_asked {
         return settle(job, next, JobState::Cancelled { at: now });
     }
-    if counts && !job.spec.policy.retry.allows_another(next.progress.attempts) {
+    if run.afterwards == Afterwards::RunAgain {
+        next.progress.attempts = 0;
+        return to(job, next, JobState::ready(now));
+    }
+    if counts && within_bounds(&next, run_at).is_none() {
         return give_up(job, next, now);
     }
     to(job, next, JobState::ready(run_at))
@@ -245,12 +254,16 @@ fn suspended(job: &Job, by: Holder, now: Timestamp) -> Result<Transition, Refuse
     let run = ended_run(job, by, now)?;
     let mut next = touched(job, now);
     next.progress.finished_at = Some(now);
-    let state = match run.overruled(now) {
-        Some(state) => state,
-        None if run.afterwards == Afterwards::RunAgain => JobState::ready(now),
-        None => JobState::Suspended,
-    };
-    after_run(job, next, state)
+    if let Some(state) = run.overruled(&mut next, now) {
+        return after_run(job, next, state);
+    }
+    if run.cancel_asked {
+        return settle(job, next, JobState::Cancelled { at: now });
+    }
+    if run.afterwards == Afterwards::RunAgain {
+        return run_again(job, next, now);
+    }
+    after_run(job, next, JobState::Suspended)
 }
 
 fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transition, Refused> {
@@ -258,10 +271,9 @@ fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transi
     if !lease.has_ended(now) {
         return Err(Refused::LeaseLive);
     }
-    let policy = &job.spec.policy;
+    let run = Run::of(&lease);
+    let policy = &job.spec.policy.lease;
     let mut next = touched(job, now);
-    next.progress.attempts =
-        next.progress.attempts.saturating_add_signed(i32::from(policy.lease.lapse_attempts));
     let worker = lease.worker.as_deref().unwrap_or("the worker");
     let outcome = Outcome {
         message: Some(format!("lease ended: {worker} gave no sign of life in time")),
@@ -269,17 +281,25 @@ fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transi
         ..Outcome::default()
     };
     remember_failure(&mut next, outcome, now);
-    if let Some(state) = Run::of(&lease).overruled_when_unfinished(now) {
+    if run.kind == RunKind::Perform {
+        let counted = next.progress.attempts.saturating_add_signed(i32::from(policy.lapse_attempts));
+        next.progress.attempts = counted;
+    }
+    if let Some(state) = run.overruled_when_unfinished(&mut next, now) {
         return to(job, next, state);
     }
-    if lease.cancel_asked {
+    if run.cancel_asked {
         return settle(job, next, JobState::Cancelled { at: now });
     }
-    let attempts = next.progress.attempts;
-    let again = match policy.lease.on_lapse {
+    if run.afterwards == Afterwards::RunAgain {
+        // Nothing is left for the old holder to report: its late finish would undo the run that was asked for.
+        next.progress.attempts = 0;
+        return to(job, next, JobState::ready(now));
+    }
+    let again = match policy.on_lapse {
         OnLapse::GiveUp => None,
-        OnLapse::Fail => policy.retry.next_run(attempts, job.spec.created_at, now, chance),
-        OnLapse::RunAgain => policy.retry.allows_another(attempts).then_some(now),
+        OnLapse::Fail => after_backoff(&next, now, chance),
+        OnLapse::RunAgain => within_bounds(&next, now),
     };
     match again {
         Some(run_at) => to(job, next, JobState::Ready { run_at, lapsed: Some(token) }),
@@ -293,7 +313,7 @@ fn cancelled(
     failed_too: bool,
     now: Timestamp,
 ) -> Result<Transition, Refused> {
-    let next = touched(job, now);
+    let mut next = touched(job, now);
     match (&job.state, running) {
         (JobState::Ready { .. } | JobState::Suspended, _) => {
             settle(job, next, JobState::Cancelled { at: now })
@@ -302,7 +322,12 @@ fn cancelled(
         (JobState::Waiting, _) => settle(job, next, JobState::Cancelled { at: now }),
         (JobState::Running(_), CancelRunning::Refuse) => Err(Refused::Running),
         (JobState::Running(lease), _) if lease.kind == RunKind::Shutdown => Err(Refused::Terminating),
-        (JobState::Running(_), CancelRunning::Now) => settle(job, next, JobState::Cancelled { at: now }),
+        (JobState::Running(lease), CancelRunning::Now) => {
+            match Run::of(lease).overruled_when_unfinished(&mut next, now) {
+                Some(state) => to(job, next, state),
+                None => settle(job, next, JobState::Cancelled { at: now }),
+            }
+        }
         (JobState::Running(lease), CancelRunning::Ask) => {
             let lease = Lease { cancel_asked: true, ..lease.clone() };
             to(job, next, JobState::Running(lease))
@@ -323,8 +348,21 @@ fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Result<Transiti
     let mut next = touched(job, now);
     next.progress.due_at = at;
     match &job.state {
-        JobState::Ready { lapsed, .. } => to(job, next, JobState::Ready { run_at: at, lapsed: *lapsed }),
-        JobState::Suspended | JobState::Completed { .. } => to(job, next, JobState::ready(at)),
+        JobState::Ready { run_at, lapsed } => {
+            // Asking for a run never puts off one that comes sooner; that is what an update is for.
+            let run_at = at.min(*run_at);
+            next.progress.due_at = run_at;
+            to(job, next, JobState::Ready { run_at, lapsed: *lapsed })
+        }
+        // It goes on, so how far it came stays to be seen.
+        JobState::Suspended => {
+            next.progress.attempts = 0;
+            to(job, next, JobState::ready(at))
+        }
+        JobState::Completed { .. } => {
+            start_over(&mut next, at);
+            to(job, next, JobState::ready(at))
+        }
         JobState::Running(lease) => {
             let afterwards = match (lease.afterwards, force) {
                 (Afterwards::Terminate, false) => return Err(Refused::Terminating),
@@ -341,7 +379,7 @@ fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Result<Transiti
         | JobState::Terminated { .. }
             if force =>
         {
-            next.progress.attempts = 0;
+            start_over(&mut next, at);
             to(job, next, JobState::ready(at))
         }
         JobState::Terminating { .. } => Err(Refused::Terminating),
@@ -377,7 +415,7 @@ fn terminated(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
     let next = touched(job, now);
     match &job.state {
         JobState::Terminated { .. } => Err(Refused::Settled(job.state.name())),
-        JobState::Running(lease) if lease.kind == RunKind::Shutdown => stay(next),
+        // During a shutdown this takes back a forced run, and otherwise changes nothing.
         JobState::Running(lease) => {
             let lease = Lease { afterwards: Afterwards::Terminate, ..lease.clone() };
             to(job, next, JobState::Running(lease))
@@ -411,27 +449,32 @@ fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transition, Refuse
     if let Some(extras) = patch.extras {
         spec.extras = (*extras != Extras::default()).then_some(extras);
     }
-    let Some(run_at) = patch.run_at else { return stay(next) };
-    next.progress.due_at = run_at;
-    match &job.state {
-        JobState::Ready { lapsed, .. } => to(job, next, JobState::Ready { run_at, lapsed: *lapsed }),
-        JobState::Terminating { .. } => to(job, next, JobState::Terminating { run_at }),
+    next.progress.due_at = patch.run_at.unwrap_or(next.progress.due_at);
+    let state = match &job.state {
+        JobState::Ready { run_at, lapsed } => {
+            JobState::Ready { run_at: patch.run_at.unwrap_or(*run_at), lapsed: *lapsed }
+        }
+        JobState::Terminating { run_at } => JobState::Terminating { run_at: patch.run_at.unwrap_or(*run_at) },
+        // Held by a parent it no longer has: nobody else would ever start it.
+        JobState::Waiting if is_held_by_parent(job) && waiting_parent(&next) != waiting_parent(job) => {
+            JobState::ready(next.progress.due_at)
+        }
         JobState::Running(_)
         | JobState::Waiting
         | JobState::Suspended
         | JobState::Completed { .. }
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
-        | JobState::Terminated { .. } => stay(next),
-    }
+        | JobState::Terminated { .. } => job.state.clone(),
+    };
+    to(job, next, state)
 }
 
 fn child_settled(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
     let mut next = touched(job, now);
     next.progress.pending_children = next.progress.pending_children.saturating_sub(1);
     match &job.state {
-        JobState::Waiting if next.progress.pending_children == 0 => {
-            next.progress.due_at = now;
+        JobState::Waiting if job.progress.pending_children == 1 => {
             next.progress.attempts = 0;
             to(job, next, JobState::ready(now))
         }
@@ -450,7 +493,7 @@ fn deleted(job: &Job) -> Result<Transition, Refused> {
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
         | JobState::Terminating { .. }
-        | JobState::Terminated { .. } => gone(job, Some(ChildrenEffect::Orphan)),
+        | JobState::Terminated { .. } => gone(job),
     }
 }
 
@@ -469,10 +512,13 @@ impl Run {
     }
 
     /// Termination goes before everything a run can report.
-    fn overruled(&self, now: Timestamp) -> Option<JobState> {
+    fn overruled(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
         match (self.kind, self.afterwards) {
             // A forced run takes back the termination that this last run was for.
-            (RunKind::Shutdown, Afterwards::RunAgain) => Some(JobState::ready(now)),
+            (RunKind::Shutdown, Afterwards::RunAgain) => {
+                next.progress.attempts = 0;
+                Some(JobState::ready(now))
+            }
             (RunKind::Shutdown, Afterwards::Settle | Afterwards::Terminate) => {
                 Some(JobState::Terminated { at: now })
             }
@@ -482,8 +528,8 @@ impl Run {
     }
 
     /// The same when the run came to no end: a last run that was cut short is given again.
-    fn overruled_when_unfinished(&self, now: Timestamp) -> Option<JobState> {
-        match self.overruled(now) {
+    fn overruled_when_unfinished(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
+        match self.overruled(next, now) {
             Some(JobState::Terminated { .. }) => Some(JobState::Terminating { run_at: now }),
             other => other,
         }
@@ -496,6 +542,12 @@ fn held(job: &Job, by: Holder) -> Result<&Lease, Refused> {
         (_, Holder::Token(_)) => Err(Refused::LeaseLost),
         (_, Holder::Anyone) => Err(Refused::NotRunning),
     }
+}
+
+/// A lease whose end has passed is lost even if nobody noticed yet: the holder must not go on.
+fn live_lease(job: &Job, by: Holder, now: Timestamp) -> Result<&Lease, Refused> {
+    let lease = held(job, by)?;
+    if lease.has_ended(now) { Err(Refused::LeaseLost) } else { Ok(lease) }
 }
 
 /// Whether `by` may end a run now. A lease whose end has passed is lost, noticed or not, unless the policy accepts
@@ -528,14 +580,30 @@ fn stay(next: Job) -> Result<Transition, Refused> {
     Ok(Transition { job: Some(next), effects: Effects::default() })
 }
 
-/// To another state; tells the parent when that makes the job settled, or no longer settled.
+/// To another state; tells the parent when that makes the job settled, or no longer settled, and the children when
+/// it means that there is no run of this job any more for them to wait for.
 fn to(before: &Job, mut next: Job, state: JobState) -> Result<Transition, Refused> {
-    if let JobState::Ready { run_at, .. } = &state {
+    // Trying again does not move the slot of a repeating job: its next turn is counted from there.
+    if let JobState::Ready { run_at, .. } = &state
+        && next.spec.policy.repeat.is_none()
+    {
         next.progress.due_at = *run_at;
     }
     next.state = state;
     let parent = parent_effect(before, Some(&next));
-    Ok(Transition { job: Some(next), effects: Effects { parent, children: None } })
+    let stops = runs_or_will(&before.state) && !runs_or_will(&next.state);
+    let children = (stops && next.progress.pending_children > 0).then_some(ChildrenEffect::Release);
+    Ok(Transition { job: Some(next), effects: Effects { parent, children } })
+}
+
+fn runs_or_will(state: &JobState) -> bool {
+    matches!(state, JobState::Ready { .. } | JobState::Running(_))
+}
+
+/// The run that was asked for during the one that ended: a new life, within the same bound on attempts.
+fn run_again(before: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
+    next.progress.attempts = 0;
+    after_run(before, next, JobState::ready(now))
 }
 
 /// The end of a run: a parent that runs after each run of its child hears of it.
@@ -555,41 +623,44 @@ fn settle(before: &Job, mut next: Job, state: JobState) -> Result<Transition, Re
     };
     next.progress.finished_at = Some(next.progress.updated_at);
     let mut transition = match kept_for {
-        KeepFor::Drop => gone(before, Some(ChildrenEffect::Orphan))?,
+        KeepFor::Drop => gone(before)?,
         KeepFor::Ms(_) | KeepFor::Ever => to(before, next, state)?,
     };
     run_parent(before, &mut transition.effects);
     Ok(transition)
 }
 
-fn gone(before: &Job, children: Option<ChildrenEffect>) -> Result<Transition, Refused> {
-    let parent = parent_effect(before, None);
-    Ok(Transition { job: None, effects: Effects { parent, children } })
+fn gone(before: &Job) -> Result<Transition, Refused> {
+    let effects = Effects { parent: parent_effect(before, None), children: Some(ChildrenEffect::Orphan) };
+    Ok(Transition { job: None, effects })
 }
 
+/// A parent hears of a child that it need no longer wait for, and of one that it has to wait for from now on.
 fn parent_effect(before: &Job, after: Option<&Job>) -> Option<ParentEffect> {
-    let family = before.spec.family()?;
-    if !family.parent_waits() {
-        return None;
-    }
-    match (counts_for_parent(before), after.is_some_and(counts_for_parent)) {
-        (true, false) => Some(ParentEffect::Settled(family.parent)),
-        (false, true) => Some(ParentEffect::Reopened(family.parent)),
+    match (waiting_parent(before), after.and_then(waiting_parent)) {
+        (Some(old), new) if new != Some(old) => Some(ParentEffect::Settled(old)),
+        (None, Some(new)) => Some(ParentEffect::Reopened(new)),
         _ => None,
     }
 }
 
-/// Whether the parent has to wait for it.
-fn counts_for_parent(child: &Job) -> bool {
-    use crate::family::FamilyRule;
-    match (&child.state, child.spec.family().map(|family| family.rule)) {
-        (JobState::Failed { .. }, Some(FamilyRule::ParentWaits { failure_settles: false })) => true,
-        (state, _) => !state.is_settled(),
-    }
+/// The parent that has to wait for this child, if there is one and the child is not settled.
+fn waiting_parent(child: &Job) -> Option<JobId> {
+    let family = child.spec.family()?;
+    let settled = match (family.rule, &child.state) {
+        (FamilyRule::ParentRunsAfter, _) => return None,
+        (FamilyRule::ParentWaits { failure_settles }, JobState::Failed { .. }) => failure_settles,
+        (FamilyRule::ParentWaits { .. }, state) => state.is_settled(),
+    };
+    (!settled).then_some(family.parent)
+}
+
+/// Waiting for its parent's run to end, and not, after a run of its own, for its children.
+fn is_held_by_parent(job: &Job) -> bool {
+    job.state == JobState::Waiting && job.progress.started_at.is_none()
 }
 
 fn run_parent(before: &Job, effects: &mut Effects) {
-    use crate::family::FamilyRule;
     if let Some(family) = before.spec.family()
         && family.rule == FamilyRule::ParentRunsAfter
     {
@@ -607,9 +678,32 @@ fn next_turn(job: &Job, now: Timestamp) -> Option<Timestamp> {
     repeat.next(&Moments { scheduled: job.progress.due_at, started: job.progress.started_at, finished: now })
 }
 
+/// When this turn of the job began, as far as its give-up time goes.
+fn turn_began(job: &Job) -> Timestamp {
+    let created_at = job.spec.created_at;
+    if job.spec.policy.repeat.is_some() { created_at.max(job.progress.due_at) } else { created_at }
+}
+
+/// `run_at`, if another attempt may begin then.
+fn within_bounds(job: &Job, run_at: Timestamp) -> Option<Timestamp> {
+    let retry = &job.spec.policy.retry;
+    let too_late = retry.give_up_after_ms.is_some_and(|limit| run_at > turn_began(job).plus_ms(limit));
+    (retry.allows_another(job.progress.attempts) && !too_late).then_some(run_at)
+}
+
+fn after_backoff(job: &Job, now: Timestamp, chance: f64) -> Option<Timestamp> {
+    job.spec.policy.retry.next_run(job.progress.attempts, turn_began(job), now, chance)
+}
+
+/// A new turn: attempts count from zero, and how far the last turn came says nothing about this one.
 fn start_over(next: &mut Job, run_at: Timestamp) {
     next.progress.attempts = 0;
     next.progress.due_at = run_at;
+    if next.body.as_ref().is_some_and(|body| body.percent.is_some() || body.note.is_some()) {
+        let body = body_mut(next);
+        body.percent = None;
+        body.note = None;
+    }
 }
 
 fn replace_payload(next: &mut Job, payload: Option<Payload>) {

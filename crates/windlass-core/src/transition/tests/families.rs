@@ -1,0 +1,201 @@
+//! What parents and children hear of each other.
+
+use super::*;
+
+const WAITS: FamilyRule = FamilyRule::ParentWaits { failure_settles: true };
+const WAITS_FOR_SUCCESS: FamilyRule = FamilyRule::ParentWaits { failure_settles: false };
+const RUNS_AFTER: FamilyRule = FamilyRule::ParentRunsAfter;
+
+fn child(rule: FamilyRule) -> Job {
+    child_with(rule, false, |_| {})
+}
+
+fn told(job: &Job, event: Event) -> Option<ParentEffect> {
+    effects(job, event, 100).parent
+}
+
+fn settled() -> Option<ParentEffect> {
+    Some(ParentEffect::Settled(id(1)))
+}
+
+fn reopened() -> Option<ParentEffect> {
+    Some(ParentEffect::Reopened(id(1)))
+}
+
+/// A parent in its run, with a child that waits for that run to end.
+fn parent() -> Job {
+    after(&claimed(&job(), 0), Event::ChildAdded, 5)
+}
+
+#[test]
+fn a_waiting_parent_hears_once_that_its_child_is_settled() {
+    let ready = child(WAITS);
+    let running = claimed(&ready, 0);
+    let by = holder(&running);
+    assert_eq!(told(&ready, claim_for(None)), None);
+    assert_eq!(told(&running, fail(by, RetryWish::Policy)), None);
+    assert_eq!(told(&running, finish(by)), settled());
+    assert_eq!(told(&running, fail(by, RetryWish::Never)), settled());
+    assert_eq!(told(&running, cancel(NOW)), settled());
+    assert_eq!(told(&ready, cancel(ASK)), settled());
+    assert_eq!(told(&ready, Event::Delete), settled());
+    let completed = after(&running, finish(by), 10);
+    assert_eq!(told(&completed, Event::Delete), None);
+    let failed = after(&running, fail(by, RetryWish::Never), 10);
+    assert_eq!(told(&failed, Event::Cancel { running: ASK, failed_too: true }), None);
+}
+
+#[test]
+fn a_child_that_is_not_kept_tells_its_parent_too() {
+    let child = child_with(WAITS, false, |policy| policy.keep.completed = KeepFor::Drop);
+    let running = claimed(&child, 0);
+    let end = outcome_of(&running, finish(holder(&running)), 10);
+    assert_eq!((end.job, end.effects.parent), (None, settled()));
+}
+
+#[test]
+fn where_failure_does_not_settle_the_parent_goes_on_waiting() {
+    let running = claimed(&child(WAITS_FOR_SUCCESS), 0);
+    let by = holder(&running);
+    assert_eq!(told(&running, fail(by, RetryWish::Never)), None);
+    let failed = after(&running, fail(by, RetryWish::Never), 10);
+    assert_eq!(told(&failed, requeue(20)), None);
+    assert_eq!(told(&failed, Event::Delete), settled());
+    assert_eq!(told(&failed, Event::Cancel { running: ASK, failed_too: true }), settled());
+}
+
+#[test]
+fn a_settled_child_that_starts_over_reopens_the_count() {
+    let running = claimed(&child(WAITS), 0);
+    let completed = after(&running, finish(holder(&running)), 10);
+    assert_eq!(told(&completed, requeue(20)), reopened());
+    assert_eq!(told(&completed, run_it(20)), reopened());
+    assert_eq!(told(&completed, Event::Terminate), reopened());
+    let cancelled = after(&child(WAITS), cancel(NOW), 10);
+    assert_eq!(told(&cancelled, force_it(20)), reopened());
+}
+
+#[test]
+fn a_child_that_changes_its_parent_is_no_longer_waited_for() {
+    let leave = || update(|patch| patch.extras = Some(Box::default()));
+    assert_eq!(told(&child(WAITS), leave()), settled());
+    assert_eq!(told(&child(RUNS_AFTER), leave()), None);
+    assert_eq!(told(&after(&child(WAITS), cancel(NOW), 10), leave()), None);
+    let extras = child(WAITS).spec.extras.clone();
+    let join = || update(|patch| patch.extras.clone_from(&extras));
+    assert_eq!(told(&job(), join()), reopened());
+    assert_eq!(told(&child(WAITS), join()), None);
+    // Nobody would ever tell it that its parent's run is over.
+    assert_eq!(state(&after(&child_with(WAITS, true, |_| {}), leave(), 10)), "ready");
+}
+
+#[test]
+fn a_parent_that_runs_after_hears_of_every_run_that_ended() {
+    let run = Some(ParentEffect::Run(id(1)));
+    let running = claimed(&child(RUNS_AFTER), 0);
+    let by = holder(&running);
+    for event in
+        [finish(by), fail(by, RetryWish::Policy), fail(by, RetryWish::Never), suspend(by), cancel(NOW)]
+    {
+        assert_eq!(told(&running, event), run);
+    }
+    let with_children = after(&running, Event::ChildAdded, 10);
+    assert_eq!(told(&with_children, finish(by)), run);
+    let shutdown = claimed(&after(&running, take_away(10), 10), 10);
+    let shutdown =
+        claimed(&after(&after(&shutdown, Event::Terminate, 10), finish(holder(&shutdown)), 10), 10);
+    assert_eq!(told(&shutdown, finish(holder(&shutdown))), run);
+    for event in [release(by, 10, true), extend(by, 10), report(by)] {
+        assert_eq!(told(&running, event), None);
+    }
+    assert_eq!(effects(&running, lapse(&running), 1_000).parent, None);
+}
+
+#[test]
+fn a_parent_waits_for_its_children_and_runs_once_more() {
+    let parent = after(&parent(), Event::ChildAdded, 6);
+    let end = outcome_of(&parent, finish(holder(&parent)), 10);
+    assert_eq!(end.effects.children, Some(ChildrenEffect::Release));
+    let waiting = end.job.unwrap();
+    assert_eq!(state(&waiting), "waiting");
+    let one_left = after(&waiting, Event::ChildSettled, 20);
+    assert_eq!(state(&one_left), "waiting");
+    let again = after(&one_left, Event::ChildSettled, 30);
+    assert_eq!((run_at(&again), again.progress.attempts), (30, 0));
+    let last = claimed(&again, 30);
+    let end = outcome_of(&last, finish(holder(&last)), 40);
+    assert_eq!(end.effects.children, Some(ChildrenEffect::ForgetSettled));
+    assert_eq!(state(&end.job.unwrap()), "completed");
+}
+
+#[test]
+fn children_that_settle_while_the_parent_runs_need_no_further_run() {
+    let parent = after(&parent(), Event::ChildSettled, 10);
+    assert_eq!(state(&parent), "running");
+    assert_eq!(state(&after(&parent, finish(holder(&parent)), 20)), "completed");
+}
+
+#[test]
+fn a_child_held_by_its_parent_starts_at_its_own_time() {
+    let held = child_with(WAITS, true, |_| {});
+    let later = after(&held, update(|patch| patch.run_at = Some(at(500))), 10);
+    assert_eq!(state(&later), "waiting");
+    assert_eq!(run_at(&after(&later, Event::ParentPaused, 20)), 500);
+}
+
+#[test]
+fn a_job_that_waits_for_its_own_children_is_not_started_by_its_parent() {
+    let running = after(&claimed(&child(WAITS), 0), Event::ChildAdded, 5);
+    let waiting = after(&running, finish(holder(&running)), 10);
+    assert_eq!(refusal(&waiting, Event::ParentPaused, 20), Refused::HasChildren);
+}
+
+#[test]
+fn children_are_let_go_however_the_parents_run_ends() {
+    let parent = parent();
+    let asked = after(&parent, cancel(ASK), 6);
+    let ready = after(&parent, release(holder(&parent), 10, true), 10);
+    let doomed = after(&parent, Event::Terminate, 6);
+    for (job, event) in [
+        (&parent, finish(holder(&parent))),
+        (&parent, fail(holder(&parent), RetryWish::Never)),
+        (&parent, suspend(holder(&parent))),
+        (&parent, cancel(NOW)),
+        (&asked, finish(holder(&parent))),
+        (&asked, fail(holder(&parent), RetryWish::Policy)),
+        (&ready, cancel(ASK)),
+        (&ready, Event::Terminate),
+        (&doomed, finish(holder(&parent))),
+    ] {
+        let children = effects(job, event.clone(), 20).children;
+        assert_eq!(children, Some(ChildrenEffect::Release), "{event:?}");
+    }
+    // It runs again, and they wait for the end of that run.
+    for event in [fail(holder(&parent), RetryWish::Policy), release(holder(&parent), 10, true)] {
+        assert_eq!(effects(&parent, event, 20).children, None);
+    }
+}
+
+#[test]
+fn children_of_a_job_that_is_gone_are_orphans() {
+    let orphan = Some(ChildrenEffect::Orphan);
+    let not_kept = job_with(|policy| {
+        policy.keep = Keep { completed: KeepFor::Ms(50), failed: KeepFor::Drop, cancelled: KeepFor::Drop };
+    });
+    let parent = after(&claimed(&not_kept, 0), Event::ChildAdded, 5);
+    assert_eq!(effects(&parent, fail(holder(&parent), RetryWish::Never), 10).children, orphan);
+    assert_eq!(effects(&parent, cancel(NOW), 10).children, orphan);
+    assert_eq!(effects(&not_kept, Event::Delete, 10).children, orphan);
+    let running = claimed(&not_kept, 0);
+    let completed = after(&running, finish(holder(&running)), 10);
+    assert_eq!(effects(&completed, Event::Expire, 60).children, orphan);
+}
+
+#[test]
+fn a_parent_with_pending_children_is_neither_cancelled_nor_deleted_by_accident() {
+    let waiting = after(&parent(), finish(holder(&parent())), 10);
+    assert_eq!(refusal(&waiting, cancel(NOW), 20), Refused::HasChildren);
+    assert_eq!(refusal(&waiting, Event::Delete, 20), Refused::HasChildren);
+    assert_eq!(refusal(&waiting, requeue(20), 20), Refused::HasChildren);
+    assert_eq!(state(&after(&waiting, take_away(20), 20)), "ready");
+}

@@ -1,0 +1,461 @@
+//! The subtle rules of one job alone.
+
+use super::*;
+
+const POLICY: RetryWish = RetryWish::Policy;
+
+fn on_lapse(on_lapse: OnLapse, lapse_attempts: i8) -> Job {
+    job_with(|policy| {
+        policy.lease.on_lapse = on_lapse;
+        policy.lease.lapse_attempts = lapse_attempts;
+    })
+}
+
+fn failed_at(job: &Job, retry: RetryWish, ms: i64) -> Job {
+    let running = claimed(job, ms);
+    after(&running, fail(holder(&running), retry), ms)
+}
+
+fn finished_at(job: &Job, began: i64, ended: i64) -> Job {
+    let running = claimed(job, began);
+    after(&running, finish(holder(&running)), ended)
+}
+
+// --- attempts and time -------------------------------------------------------------------------------------------
+
+#[test]
+fn the_bound_on_attempts_ends_a_job_that_keeps_failing() {
+    let mut job = job();
+    for attempt in 1..=2 {
+        job = failed_at(&job, POLICY, 10);
+        assert_eq!((state(&job), job.progress.attempts), ("ready", attempt));
+    }
+    let job = failed_at(&job, POLICY, 10);
+    assert_eq!((state(&job), job.progress.attempts), ("failed", 3));
+}
+
+#[test]
+fn a_time_the_worker_asks_for_is_within_the_bound_too() {
+    let once = job_with(|policy| policy.retry.max_attempts = Some(1));
+    assert_eq!(run_at(&failed_at(&job(), RetryWish::At(at(70)), 10)), 70);
+    assert_eq!(state(&failed_at(&once, RetryWish::At(at(70)), 10)), "failed");
+    assert_eq!(state(&failed_at(&job(), RetryWish::Never, 10)), "failed");
+}
+
+#[test]
+fn no_way_to_try_again_passes_the_give_up_time() {
+    let job = job_with(|policy| {
+        policy.retry.give_up_after_ms = Some(5_000);
+        policy.lease.accept_late = true;
+    });
+    assert_eq!(state(&failed_at(&job, POLICY, 5_000)), "ready");
+    assert_eq!(state(&failed_at(&job, POLICY, 5_001)), "failed");
+    assert_eq!(state(&failed_at(&job, RetryWish::At(at(5_000)), 10)), "ready");
+    assert_eq!(state(&failed_at(&job, RetryWish::At(at(5_001)), 10)), "failed");
+    assert_eq!(state(&lapsed_after(&job, 4_000)), "ready");
+    assert_eq!(state(&lapsed_after(&job, 4_001)), "failed");
+    let running = claimed(&job, 10);
+    assert_eq!(state(&after(&running, release(holder(&running), 5_000, true), 10)), "ready");
+    assert_eq!(state(&after(&running, release(holder(&running), 5_001, true), 10)), "failed");
+    // As if nobody had asked: then there was no attempt to count.
+    assert_eq!(state(&after(&running, release(holder(&running), 5_001, false), 10)), "ready");
+}
+
+#[test]
+fn a_repeating_job_has_its_give_up_time_anew_each_turn() {
+    let job = job_with(|policy| {
+        policy.repeat = every("every 1h");
+        policy.retry.give_up_after_ms = Some(60_000);
+    });
+    let third_hour = finished_at(&finished_at(&job, 0, 10), 3_600_000, 3_600_010);
+    assert_eq!(run_at(&third_hour), 7_200_000);
+    assert_eq!(state(&failed_at(&third_hour, POLICY, 7_260_000)), "ready");
+    assert_eq!(state(&failed_at(&third_hour, POLICY, 7_260_001)), "failed");
+}
+
+#[test]
+fn a_release_counts_the_attempt_or_not() {
+    let running = claimed(&job(), 10);
+    assert_eq!(after(&running, release(holder(&running), 20, true), 10).progress.attempts, 1);
+    let back = after(&running, release(holder(&running), 20, false), 10);
+    assert_eq!((back.progress.attempts, run_at(&back)), (0, 20));
+    let once = claimed(&job_with(|policy| policy.retry.max_attempts = Some(1)), 10);
+    assert_eq!(state(&after(&once, release(holder(&once), 20, true), 10)), "failed");
+    assert_eq!(state(&after(&once, release(holder(&once), 20, false), 10)), "ready");
+}
+
+#[test]
+fn requeue_counts_from_zero() {
+    let job = failed_at(&failed_at(&job(), POLICY, 10), RetryWish::Never, 20);
+    assert_eq!((state(&job), job.progress.attempts), ("failed", 2));
+    let job = after(&job, requeue(500), 30);
+    assert_eq!((run_at(&job), job.progress.attempts, job.progress.finished_at), (500, 0, None));
+    assert_eq!(claimed(&job, 500).progress.attempts, 1);
+}
+
+#[test]
+fn asking_for_a_run_gives_a_new_life_within_the_same_bound() {
+    let once = job_with(|policy| policy.retry.max_attempts = Some(1));
+    let running = claimed(&once, 10);
+    let asked = after(&running, run_it(15), 15);
+    let suspended = after(&running, suspend(holder(&running)), 20);
+    for again in [
+        after(&finished_at(&once, 10, 20), run_it(30), 30),
+        after(&suspended, run_it(30), 30),
+        after(&failed_at(&once, POLICY, 10), force_it(30), 30),
+        after(&asked, finish(holder(&asked)), 30),
+        after(&asked, fail(holder(&asked), POLICY), 30),
+        after(&asked, suspend(holder(&asked)), 30),
+    ] {
+        assert_eq!((state(&again), claimed(&again, 30).progress.attempts), ("ready", 1));
+    }
+}
+
+#[test]
+fn the_last_ten_errors_are_kept() {
+    let mut job = job_with(|policy| policy.retry.max_attempts = None);
+    for moment in 1..=13 {
+        job = failed_at(&job, POLICY, moment);
+    }
+    let errors = &job.body.as_ref().unwrap().errors;
+    let attempts: Vec<u32> = errors.iter().map(|error| error.attempt).collect();
+    assert_eq!(attempts, (4..=13).collect::<Vec<u32>>());
+}
+
+#[test]
+fn versions_grow_by_one_and_tokens_with_them() {
+    let ready = job();
+    let first = claimed(&ready, 10);
+    let back = after(&first, take_away(10), 10);
+    let second = claimed(&back, 10);
+    assert_eq!([ready.version, first.version, back.version, second.version], [1, 2, 3, 4]);
+    assert!(token(&second) > token(&first));
+    assert_eq!(refusal(&second, finish(holder(&first)), 11), Refused::LeaseLost);
+}
+
+// --- leases ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_a_lapse_means_is_the_policys_choice() {
+    let with_backoff = job_with(|policy| {
+        policy.lease.on_lapse = OnLapse::Fail;
+        policy.retry.backoff = Backoff::Fixed { delay_ms: 700 };
+    });
+    assert_eq!(run_at(&lapsed_after(&on_lapse(OnLapse::RunAgain, 0), 10)), 1_010);
+    assert_eq!(run_at(&lapsed_after(&with_backoff, 10)), 1_710);
+    assert_eq!(state(&lapsed_after(&on_lapse(OnLapse::GiveUp, 0), 10)), "failed");
+}
+
+/// How often a job is handed out to workers that die, and the attempts it then shows.
+fn hand_outs(lapse_attempts: i8) -> (usize, u32) {
+    let mut job = on_lapse(OnLapse::RunAgain, lapse_attempts);
+    for count in 1..20 {
+        job = lapsed_after(&job, 10_000 * count as i64);
+        if state(&job) == "failed" {
+            return (count, job.progress.attempts);
+        }
+    }
+    (20, job.progress.attempts)
+}
+
+#[test]
+fn a_lapse_is_counted_once_twice_or_not_at_all() {
+    assert_eq!(hand_outs(0), (3, 3));
+    assert_eq!(hand_outs(1), (2, 4));
+    assert_eq!(hand_outs(-1), (20, 0));
+}
+
+#[test]
+fn the_error_of_a_lapse_names_the_attempt_that_lapsed() {
+    for lapse_attempts in [-1, 0, 1] {
+        let job = lapsed_after(&on_lapse(OnLapse::RunAgain, lapse_attempts), 10);
+        assert_eq!(job.body.as_ref().unwrap().errors[0].attempt, 1);
+    }
+}
+
+#[test]
+fn a_lapse_before_the_leases_end_or_of_another_lease_is_refused() {
+    let running = claimed(&job(), 0);
+    assert_eq!(refusal(&running, lapse(&running), 999), Refused::LeaseLive);
+    let stranger = Event::Lapse { token: Token::from_number(1), chance: 0.0 };
+    assert_eq!(refusal(&running, stranger, 5_000), Refused::LeaseLost);
+    let for_ever = claimed(&job_with(|policy| policy.lease.length_ms = None), 0);
+    assert_eq!(refusal(&for_ever, lapse(&for_ever), 5_000_000), Refused::LeaseLive);
+}
+
+#[test]
+fn extending_never_shortens() {
+    let running = claimed(&job(), 0);
+    let until = |job: &Job| lease(job).until.map(Timestamp::as_millis);
+    assert_eq!(until(&after(&running, extend(holder(&running), 300), 100)), Some(1_000));
+    assert_eq!(until(&after(&running, extend(holder(&running), -5), 100)), Some(1_000));
+    assert_eq!(until(&after(&running, extend(holder(&running), 3_000), 100)), Some(3_100));
+    let by_policy = Event::Extend { by: holder(&running), lease_ms: None };
+    assert_eq!(until(&after(&running, by_policy, 100)), Some(1_100));
+    let for_ever = claimed(&job_with(|policy| policy.lease.length_ms = None), 0);
+    assert_eq!(until(&after(&for_ever, extend(holder(&for_ever), 300), 100)), None);
+}
+
+#[test]
+fn once_the_lease_is_over_its_holder_has_no_say_noticed_or_not() {
+    let running = claimed(&job(), 0);
+    let noticed = lapsed_after(&job(), 0);
+    let by = holder(&running);
+    for event in
+        [extend(by, 10), report(by), finish(by), fail(by, POLICY), release(by, 0, false), suspend(by)]
+    {
+        assert!(apply(&running, event.clone(), at(999)).is_ok(), "{event:?}");
+        assert_eq!(refusal(&running, event.clone(), 1_000), Refused::LeaseLost, "{event:?}");
+        assert_eq!(refusal(&noticed, event.clone(), 1_000), Refused::LeaseLost, "{event:?}");
+    }
+}
+
+#[test]
+fn a_late_end_counts_where_the_policy_accepts_it_until_someone_else_has_the_job() {
+    let job = job_with(|policy| policy.lease.accept_late = true);
+    let unnoticed = claimed(&job, 0);
+    let noticed = lapsed_after(&job, 0);
+    let by = holder(&unnoticed);
+    for late in [&unnoticed, &noticed] {
+        assert_eq!(state(&after(late, finish(by), 9_000)), "completed");
+        assert_eq!(state(&after(late, fail(by, RetryWish::Never), 9_000)), "failed");
+        assert_eq!(state(&after(late, suspend(by), 9_000)), "suspended");
+        assert_eq!(run_at(&after(late, release(by, 9_500, true), 9_000)), 9_500);
+        assert_eq!(refusal(late, extend(by, 10), 9_000), Refused::LeaseLost);
+        assert_eq!(refusal(late, report(by), 9_000), Refused::LeaseLost);
+    }
+    let given_on = claimed(&noticed, 2_000);
+    assert_eq!(refusal(&given_on, finish(by), 2_001), Refused::LeaseLost);
+    assert_eq!(refusal(&after(&noticed, requeue(2_000), 2_000), finish(by), 2_001), Refused::LeaseLost);
+}
+
+#[test]
+fn a_run_asked_for_during_a_run_that_lapsed_is_not_lost() {
+    let job = job_with(|policy| {
+        policy.lease.accept_late = true;
+        policy.lease.on_lapse = OnLapse::GiveUp;
+    });
+    let running = claimed(&job, 0);
+    let asked = after(&running, run_it(10), 10);
+    let again = after(&asked, lapse(&asked), 1_000);
+    assert_eq!(run_at(&again), 1_000);
+    assert_eq!(refusal(&again, finish(holder(&running)), 1_001), Refused::LeaseLost);
+}
+
+#[test]
+fn a_run_asked_for_is_not_put_off_by_a_release() {
+    let running = claimed(&job_with(|policy| policy.retry.max_attempts = Some(1)), 0);
+    let asked = after(&running, run_it(10), 10);
+    assert_eq!(run_at(&after(&asked, release(holder(&asked), 90_000, true), 20)), 20);
+}
+
+// --- run, cancel, terminate --------------------------------------------------------------------------------------
+
+#[test]
+fn asking_for_a_run_brings_it_forward_and_never_puts_it_off() {
+    let due = job();
+    let delayed = after(&due, update(|patch| patch.run_at = Some(at(9_000))), 0);
+    assert_eq!(run_at(&after(&due, run_it(5_000), 10)), 0);
+    assert_eq!(run_at(&after(&delayed, run_it(5_000), 10)), 5_000);
+    assert_eq!(run_at(&after(&delayed, run_it(10_000), 10)), 9_000);
+}
+
+#[test]
+fn a_job_asked_to_cancel_is_cancelled_however_its_run_ends_unless_it_finishes() {
+    let running = after(&claimed(&job(), 0), cancel(ASK), 10);
+    let by = holder(&running);
+    assert!(lease(&running).cancel_asked);
+    assert_eq!(state(&after(&running, finish(by), 20)), "completed");
+    assert_eq!(state(&after(&running, fail(by, POLICY), 20)), "cancelled");
+    assert_eq!(state(&after(&running, release(by, 20, true), 20)), "cancelled");
+    assert_eq!(state(&after(&running, suspend(by), 20)), "cancelled");
+    assert_eq!(state(&after(&running, lapse(&running), 1_000)), "cancelled");
+}
+
+#[test]
+fn a_finish_of_a_job_asked_to_cancel_does_not_start_it_again() {
+    let repeating = claimed(&job_with(|policy| policy.repeat = every("every 1h")), 0);
+    let to_run_again = after(&claimed(&job(), 0), run_it(5), 5);
+    let parent = after(&claimed(&job(), 0), Event::ChildAdded, 5);
+    for running in [repeating, to_run_again, parent] {
+        let asked = after(&running, cancel(ASK), 10);
+        assert_eq!(state(&after(&asked, finish(holder(&asked)), 20)), "cancelled");
+    }
+}
+
+#[test]
+fn a_terminated_job_has_one_more_run_to_tidy_up() {
+    let running = after(&claimed(&job(), 0), Event::Terminate, 10);
+    let by = holder(&running);
+    for (event, ms) in [
+        (finish(by), 20),
+        (fail(by, POLICY), 20),
+        (release(by, 90_000, true), 20),
+        (suspend(by), 20),
+        (lapse(&running), 1_000),
+        (cancel(NOW), 20),
+    ] {
+        let terminating = after(&running, event.clone(), ms);
+        assert_eq!((state(&terminating), run_at(&terminating)), ("terminating", ms), "{event:?}");
+    }
+    let shutdown = claimed(&after(&running, finish(by), 20), 20);
+    assert_eq!((lease(&shutdown).kind, shutdown.progress.attempts), (RunKind::Shutdown, 1));
+    for event in [finish(holder(&shutdown)), fail(holder(&shutdown), POLICY), suspend(holder(&shutdown))] {
+        assert_eq!(state(&after(&shutdown, event, 30)), "terminated");
+    }
+}
+
+#[test]
+fn a_shutdown_that_was_cut_short_is_given_again_and_counts_no_attempts() {
+    let mut job = after(&on_lapse(OnLapse::GiveUp, 1), Event::Terminate, 0);
+    for round in 0..5 {
+        job = lapsed_after(&job, 2_000 * round);
+        assert_eq!((state(&job), job.progress.attempts), ("terminating", 0));
+    }
+    let shutdown = claimed(&job, 20_000);
+    assert_eq!(state(&after(&shutdown, release(holder(&shutdown), 0, false), 20_001)), "terminating");
+}
+
+#[test]
+fn only_force_takes_a_termination_back() {
+    let terminating = after(&job(), Event::Terminate, 0);
+    let shutdown = claimed(&terminating, 10);
+    let running = after(&claimed(&job(), 0), Event::Terminate, 10);
+    for job in [&terminating, &shutdown, &running] {
+        assert_eq!(refusal(job, run_it(20), 20), Refused::Terminating);
+    }
+    assert_eq!(state(&after(&terminating, force_it(20), 20)), "ready");
+    for job in [&shutdown, &running] {
+        let forced = after(job, force_it(20), 20);
+        let again = after(&forced, finish(holder(&forced)), 30);
+        assert_eq!((state(&again), again.progress.attempts), ("ready", 0));
+    }
+}
+
+#[test]
+fn a_termination_after_a_forced_run_is_the_last_word() {
+    let shutdown = claimed(&after(&job(), Event::Terminate, 0), 10);
+    let forced = after(&shutdown, force_it(20), 20);
+    let ended = after(&forced, Event::Terminate, 30);
+    assert_eq!(state(&after(&ended, finish(holder(&ended)), 40)), "terminated");
+}
+
+// --- repeating ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_repeating_job_waits_for_its_next_turn_with_fresh_attempts() {
+    let turn = |rule: &str, ended: i64| {
+        let job = job_with(|policy| policy.repeat = every(rule));
+        let next = finished_at(&failed_at(&job, POLICY, 5), 10, ended);
+        (state(&next), run_at(&next), next.progress.attempts)
+    };
+    assert_eq!(turn("every 1h", 20), ("ready", 3_600_000, 0));
+    assert_eq!(turn("0 4 * * *", 20), ("ready", 4 * 3_600_000, 0));
+    // Bedrock's rules know whole seconds.
+    assert_eq!(turn("FINISHED, +1 HOUR", 1_000), ("ready", 3_601_000, 0));
+    assert_eq!(turn("SCHEDULED, +1 HOUR", 1_000), ("ready", 3_600_000, 0));
+}
+
+#[test]
+fn trying_again_does_not_move_the_slots_of_a_repeating_job() {
+    let job = job_with(|policy| {
+        policy.repeat = every("every 1h");
+        policy.retry.backoff = Backoff::Fixed { delay_ms: 700 };
+    });
+    let lapsed = lapsed_after(&job, 100);
+    let failed = failed_at(&job, POLICY, 100);
+    let running = claimed(&job, 100);
+    let released = after(&running, release(holder(&running), 900, true), 100);
+    for tried in [lapsed, failed, released] {
+        assert_eq!(run_at(&finished_at(&tried, 1_500, 1_600)), 3_600_000);
+    }
+}
+
+#[test]
+fn a_job_that_does_not_repeat_was_due_when_its_retry_was() {
+    let job = job_with(|policy| policy.retry.backoff = Backoff::Fixed { delay_ms: 700 });
+    assert_eq!(failed_at(&job, POLICY, 100).progress.due_at, at(800));
+}
+
+#[test]
+fn a_repetition_ends_when_told_to_or_when_no_day_is_left() {
+    let running = claimed(&job_with(|policy| policy.repeat = every("every 1h")), 0);
+    let last =
+        Finish { by: holder(&running), outcome: Outcome::default(), payload: None, ignore_repeat: true };
+    assert_eq!(state(&after(&running, Event::Finish(last), 10)), "completed");
+    let patched = after(&running, update(|patch| patch.repeat = Some(None)), 5);
+    assert_eq!(state(&after(&patched, finish(holder(&running)), 10)), "completed");
+    let never = job_with(|policy| policy.repeat = every("0 0 30 2 *"));
+    assert_eq!(state(&finished_at(&never, 0, 10)), "completed");
+}
+
+#[test]
+fn a_failure_ends_a_repetition_unless_the_policy_carries_on() {
+    let repeating = |carry_on: bool| {
+        job_with(|policy| {
+            policy.repeat = every("every 1h");
+            policy.repeat_after_failure = carry_on;
+            policy.lease.on_lapse = OnLapse::GiveUp;
+        })
+    };
+    assert_eq!(state(&failed_at(&repeating(false), RetryWish::Never, 10)), "failed");
+    for next in [failed_at(&repeating(true), RetryWish::Never, 10), lapsed_after(&repeating(true), 10)] {
+        assert_eq!((run_at(&next), next.progress.attempts), (3_600_000, 0));
+        assert_eq!(next.body.as_ref().unwrap().errors.len(), 1);
+    }
+}
+
+#[test]
+fn the_next_turn_starts_with_the_payload_given_and_no_progress() {
+    let job = job_with(|policy| policy.repeat = every("every 1h"));
+    let running = claimed(&job, 0);
+    let halfway = after(&running, report(holder(&running)), 5);
+    assert_eq!(halfway.body.as_ref().unwrap().percent, Some(50));
+    let payload = Some(Payload::json("{\"page\":2}"));
+    let end = Finish {
+        by: holder(&running),
+        outcome: Outcome::default(),
+        payload: payload.clone(),
+        ignore_repeat: false,
+    };
+    let next = after(&halfway, Event::Finish(end), 10);
+    assert_eq!(Some(&next.spec.payload), payload.as_ref());
+    assert_eq!(next.body.as_ref().unwrap().percent, None);
+    // A retry goes on where the attempt before it stopped, so that stays to be seen.
+    let retry = after(&halfway, fail(holder(&running), POLICY), 10);
+    assert_eq!(retry.body.as_ref().unwrap().percent, Some(50));
+}
+
+// --- keeping -----------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_settled_job_is_kept_as_long_as_its_policy_says() {
+    let keeping = |keep: KeepFor| {
+        job_with(|policy| policy.keep = Keep { completed: keep, failed: keep, cancelled: keep })
+    };
+    let ends = |keep: KeepFor| {
+        let running = claimed(&keeping(keep), 0);
+        let asked = after(&running, cancel(ASK), 5);
+        [
+            outcome_of(&running, finish(holder(&running)), 10),
+            outcome_of(&running, fail(holder(&running), RetryWish::Never), 10),
+            outcome_of(&running, cancel(NOW), 10),
+            outcome_of(&asked, fail(holder(&asked), POLICY), 10),
+        ]
+    };
+    for end in ends(KeepFor::Drop) {
+        assert_eq!(end.job, None);
+    }
+    for end in ends(KeepFor::Ms(50)) {
+        let job = end.job.unwrap();
+        assert_eq!(job.deadline(), Some(at(60)));
+        assert_eq!(refusal(&job, Event::Expire, 59), Refused::StillKept);
+        assert_eq!(outcome_of(&job, Event::Expire, 60).job, None);
+    }
+    for end in ends(KeepFor::Ever) {
+        let job = end.job.unwrap();
+        assert_eq!((job.deadline(), job.progress.finished_at), (None, Some(at(10))));
+        assert_eq!(refusal(&job, Event::Expire, 999_999_999), Refused::StillKept);
+    }
+    assert_eq!(refusal(&keeping(KeepFor::Drop), Event::Expire, 10), Refused::StillKept);
+}

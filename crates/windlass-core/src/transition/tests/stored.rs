@@ -1,0 +1,136 @@
+//! What is written today is read tomorrow, and what was written yesterday is read today.
+
+use super::*;
+use crate::Format;
+use crate::ports::Ports;
+use crate::unique::{HeldUntil, OnConflict, Unique};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+fn survives<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: &T) {
+    let packed = rmp_serde::to_vec_named(value).unwrap();
+    assert_eq!(rmp_serde::from_slice::<T>(&packed).unwrap(), *value);
+    let text = serde_json::to_string(value).unwrap();
+    assert_eq!(serde_json::from_str::<T>(&text).unwrap(), *value, "{text}");
+}
+
+/// `json` as MessagePack and as JSON.
+fn reads_as<T: DeserializeOwned + PartialEq + Debug>(json: &str, expected: &T) {
+    let value: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(rmp_serde::from_slice::<T>(&rmp_serde::to_vec_named(&value).unwrap()).unwrap(), *expected);
+    assert_eq!(serde_json::from_str::<T>(json).unwrap(), *expected);
+}
+
+fn full_policy(repeat: &str) -> Policy {
+    Policy {
+        lease: LeasePolicy {
+            length_ms: None,
+            on_lapse: OnLapse::GiveUp,
+            lapse_attempts: -1,
+            accept_late: true,
+        },
+        retry: RetryPolicy {
+            max_attempts: None,
+            backoff: Backoff::Exponential { base_ms: 5, cap_ms: 9, jitter_percent: 3 },
+            give_up_after_ms: Some(77),
+        },
+        keep: Keep { completed: KeepFor::Drop, failed: KeepFor::Ms(5), cancelled: KeepFor::Ever },
+        repeat: every(repeat),
+        repeat_after_failure: true,
+    }
+}
+
+fn full_extras() -> Extras {
+    Extras {
+        origin: Some("jq".into()),
+        alias: Some("a-1".into()),
+        tags: vec!["red".into(), "blue".into()],
+        unique: Some(Unique {
+            key: "k".into(),
+            on_conflict: OnConflict::Refuse,
+            held_until: HeldUntil::Started,
+        }),
+        family: Some(Family {
+            parent: id(7),
+            child_name: Some("left".into()),
+            rule: FamilyRule::ParentWaits { failure_settles: true },
+        }),
+        limit_keys: vec!["mail:7".into()],
+    }
+}
+
+#[test]
+fn policies_survive_being_stored() {
+    survives(&Policy::default());
+    for rule in ["every 5m", "TZ=Europe/Berlin 0 4 * * MON-FRI", "FINISHED, +1 DAY, START OF DAY, +4 HOURS"] {
+        survives(&full_policy(rule));
+    }
+    for backoff in [Backoff::None, Backoff::Fixed { delay_ms: 1 }] {
+        survives(&policy(|policy| policy.retry.backoff = backoff));
+    }
+}
+
+#[test]
+fn extras_survive_being_stored() {
+    survives(&Extras::default());
+    survives(&full_extras());
+    let family = Some(Family { parent: id(7), child_name: None, rule: FamilyRule::ParentRunsAfter });
+    survives(&Extras { family, ..Extras::default() });
+}
+
+#[test]
+fn bodies_survive_being_stored() {
+    survives(&Body::default());
+    let bytes: Vec<u8> = (0..=255).collect();
+    survives(&Body {
+        percent: Some(100),
+        note: Some("übrig: 0".to_owned()),
+        errors: vec![AttemptError { attempt: 1, at: at(-5), message: "oops".to_owned() }],
+        outcome: Some(Outcome {
+            result: Some(Payload::new(Format::Binary, bytes)),
+            error: Some(Payload::json("{\"a\":1}")),
+            message: Some("m".to_owned()),
+            code: Some("E1".to_owned()),
+            exit_code: Some(-9),
+        }),
+        ports: Some(Ports::default()),
+    });
+}
+
+#[test]
+fn nothing_written_means_the_defaults() {
+    assert_eq!(serde_json::to_string(&Policy::default()).unwrap(), "{}");
+    assert_eq!(serde_json::to_string(&Extras::default()).unwrap(), "{}");
+    assert_eq!(serde_json::to_string(&Body::default()).unwrap(), "{}");
+    reads_as("{}", &Policy::default());
+    reads_as("{}", &Extras::default());
+    reads_as("{}", &Body::default());
+}
+
+#[test]
+fn fields_that_are_missing_have_their_defaults() {
+    let retry = RetryPolicy { max_attempts: Some(2), ..RetryPolicy::default() };
+    reads_as(r#"{"retry":{"max_attempts":2},"lease":{},"keep":{}}"#, &Policy { retry, ..Policy::default() });
+    let repeat = every("every 5m");
+    reads_as(r#"{"repeat":{"text":"every 5m"}}"#, &Policy { repeat, ..Policy::default() });
+    let unique = Unique { key: "k".into(), on_conflict: OnConflict::Return, held_until: HeldUntil::Settled };
+    let family = Family { parent: id(3), child_name: None, rule: FamilyRule::ParentRunsAfter };
+    let extras = Extras { unique: Some(unique), family: Some(family), ..Extras::default() };
+    reads_as(r#"{"unique":{"key":"k"},"family":{"parent":3,"rule":"parent_runs_after"}}"#, &extras);
+    let outcome = Some(Outcome { exit_code: Some(1), ..Outcome::default() });
+    reads_as(r#"{"outcome":{"exit_code":1}}"#, &Body { outcome, ..Body::default() });
+}
+
+#[test]
+fn fields_of_a_later_version_are_passed_over() {
+    let lease = LeasePolicy { length_ms: Some(5), ..LeasePolicy::default() };
+    reads_as(
+        r#"{"lease":{"length_ms":5,"colour":"red"},"moons":[1]}"#,
+        &Policy { lease, ..Policy::default() },
+    );
+    reads_as(r#"{"moons":{"io":1}}"#, &Extras::default());
+    let error = AttemptError { attempt: 1, at: at(2), message: "m".to_owned() };
+    let body = Body { errors: vec![error], ..Body::default() };
+    reads_as(r#"{"errors":[{"attempt":1,"at":2,"message":"m","trace":"…"}],"moons":null}"#, &body);
+}

@@ -1,0 +1,421 @@
+//! The whole machine as a text: for each state, what every event makes of it. Words after an outcome are events; an
+//! outcome with an exclamation mark is a refusal and leaves the job as it was.
+
+use super::*;
+
+const MOMENT: i64 = 2_000;
+
+/// One state, reached the way a job reaches it.
+fn states() -> Vec<(&'static str, Job)> {
+    let short_keep = |policy: &mut Policy| {
+        let soon = KeepFor::Ms(100);
+        policy.keep = Keep { completed: soon, failed: soon, cancelled: soon };
+    };
+    let late = |policy: &mut Policy| {
+        short_keep(policy);
+        policy.lease.accept_late = true;
+    };
+    let ready = job_with(short_keep);
+    let running = claimed(&ready, 1_500);
+    let parent = after(&running, Event::ChildAdded, 1_500);
+    let held = child_with(FamilyRule::ParentWaits { failure_settles: true }, true, short_keep);
+    let terminating = after(&ready, Event::Terminate, 1_500);
+    let shutdown = claimed(&terminating, 1_500);
+    vec![
+        ("ready, due", ready.clone()),
+        ("ready, delayed", after(&ready, update(|patch| patch.run_at = Some(at(9_000))), 0)),
+        ("ready, its lease lapsed", lapsed_after(&ready, 0)),
+        ("ready, its lease lapsed, late reports accepted", lapsed_after(&job_with(late), 0)),
+        ("running", running.clone()),
+        ("running, asked to cancel", after(&running, cancel(ASK), 1_500)),
+        ("running, to run again", after(&running, run_it(1_500), 1_500)),
+        ("running, to be terminated", after(&running, Event::Terminate, 1_500)),
+        ("running, a child pending", parent.clone()),
+        ("running, lease over, unnoticed", claimed(&ready, 0)),
+        ("running, lease over, unnoticed, late reports accepted", claimed(&job_with(late), 0)),
+        ("running its shutdown", shutdown.clone()),
+        ("running its shutdown, forced to run again", after(&shutdown, force_it(1_500), 1_500)),
+        ("waiting for its parent", held),
+        ("waiting for a child", after(&parent, finish(holder(&parent)), 1_500)),
+        ("suspended", after(&running, suspend(holder(&running)), 1_500)),
+        ("completed", after(&running, finish(holder(&running)), 1_500)),
+        ("failed", after(&running, fail(holder(&running), RetryWish::Never), 1_500)),
+        ("cancelled", after(&ready, cancel(NOW), 1_500)),
+        ("terminating", terminating),
+        ("terminated", after(&shutdown, finish(holder(&shutdown)), 1_500)),
+    ]
+}
+
+/// Every event, those of a worker as the holder of the lease, as somebody else, and as anyone.
+fn events(job: &Job) -> Vec<(String, Event)> {
+    let mut events = vec![("claim".to_owned(), claim_for(None))];
+    let stranger = Holder::Token(Token::from_number(1));
+    for (who, by) in [("holder", holder(job)), ("stranger", stranger), ("anyone", Holder::Anyone)] {
+        let of_worker = [
+            ("extend", extend(by, 5_000)),
+            ("report", report(by)),
+            ("finish", finish(by)),
+            ("fail", fail(by, RetryWish::Policy)),
+            ("fail for good", fail(by, RetryWish::Never)),
+            ("release", release(by, MOMENT, true)),
+            ("suspend", suspend(by)),
+        ];
+        events.extend(of_worker.map(|(what, event)| (format!("{what} ({who})"), event)));
+    }
+    let others = [
+        ("lapse", lapse(job)),
+        ("lapse (stranger)", Event::Lapse { token: Token::from_number(1), chance: 0.0 }),
+        ("cancel: ask", cancel(ASK)),
+        ("cancel: now", cancel(NOW)),
+        ("cancel: unless running", cancel(CancelRunning::Refuse)),
+        ("cancel: failed too", Event::Cancel { running: ASK, failed_too: true }),
+        ("run", run_it(MOMENT)),
+        ("run: force", force_it(MOMENT)),
+        ("requeue", requeue(MOMENT)),
+        ("requeue: even running", take_away(MOMENT)),
+        ("terminate", Event::Terminate),
+        ("update", update(|patch| patch.priority = Some(5))),
+        ("update: run at", update(|patch| patch.run_at = Some(at(9_000)))),
+        ("child added", Event::ChildAdded),
+        ("child settled", Event::ChildSettled),
+        ("parent paused", Event::ParentPaused),
+        ("delete", Event::Delete),
+        ("expire", Event::Expire),
+    ];
+    events.extend(others.map(|(what, event)| (what.to_owned(), event)));
+    events
+}
+
+fn in_words(job: &Job) -> String {
+    let mut words = state(job).to_owned();
+    match job.state() {
+        JobState::Ready { run_at, lapsed } => {
+            words += if *run_at > at(MOMENT) { ", delayed" } else { "" };
+            words += if lapsed.is_some() { ", lapsed" } else { "" };
+        }
+        JobState::Running(lease) => {
+            words += if lease.kind == RunKind::Shutdown { " its shutdown" } else { "" };
+            words += if lease.cancel_asked { ", asked to cancel" } else { "" };
+            words += match lease.afterwards {
+                Afterwards::Settle => "",
+                Afterwards::RunAgain => ", to run again",
+                Afterwards::Terminate => ", to be terminated",
+            };
+        }
+        JobState::Terminating { run_at } => words += if *run_at > at(MOMENT) { ", delayed" } else { "" },
+        JobState::Waiting
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminated { .. } => {}
+    }
+    words
+}
+
+fn cell(job: &Job, event: Event) -> String {
+    match apply(job, event, at(MOMENT)) {
+        Ok(Transition { job: Some(after), .. }) => in_words(&after),
+        Ok(Transition { job: None, .. }) => "gone".to_owned(),
+        Err(refused) => format!("!{}", refused.code()),
+    }
+}
+
+const VERBS: [&str; 7] = ["extend", "report", "finish", "fail", "fail for good", "release", "suspend"];
+
+/// `whole` in the place of its parts, where all of them are there.
+fn fold(events: &mut Vec<String>, parts: &[String], whole: &str) {
+    if parts.iter().all(|part| events.contains(part)) {
+        let place = events.iter().position(|event| *event == parts[0]).unwrap();
+        events[place] = whole.to_owned();
+        events.retain(|event| !parts.contains(event));
+    }
+}
+
+fn shared(mut events: Vec<String>) -> String {
+    for verb in VERBS {
+        fold(&mut events, &["holder", "anyone"].map(|who| format!("{verb} ({who})")), verb);
+    }
+    fold(&mut events, &VERBS.map(str::to_owned), "every verb");
+    for who in ["holder", "stranger", "anyone"] {
+        fold(&mut events, &VERBS.map(|verb| format!("{verb} ({who})")), &format!("every verb ({who})"));
+    }
+    let ends = ["finish", "fail", "fail for good", "release", "suspend"];
+    fold(&mut events, &ends.map(str::to_owned), "every end");
+    let cancels = ["ask", "now", "unless running", "failed too"].map(|how| format!("cancel: {how}"));
+    fold(&mut events, &cancels, "every cancel");
+    events.join(", ")
+}
+
+fn table() -> String {
+    let mut text = String::new();
+    for (name, job) in states() {
+        text += &format!("{name}\n");
+        let mut outcomes: Vec<(String, Vec<String>)> = Vec::new();
+        for (event, happening) in events(&job) {
+            let outcome = cell(&job, happening);
+            match outcomes.iter_mut().find(|(known, _)| *known == outcome) {
+                Some((_, events)) => events.push(event),
+                None => outcomes.push((outcome, vec![event])),
+            }
+        }
+        outcomes.sort_by_key(|(outcome, _)| outcome.starts_with('!'));
+        for (outcome, events) in outcomes {
+            text += &format!("  {outcome} <- {}\n", shared(events));
+        }
+    }
+    text
+}
+
+#[test]
+fn every_event_does_this_in_every_state() {
+    let actual = table();
+    let expected = EXPECTED.trim_start();
+    assert!(actual == expected, "the machine is now:\n{actual}");
+}
+
+/// A verb alone is that of the lease's holder and of anyone without a token; strangers hold the wrong token. "Every
+/// end" is finish, fail, fail for good, release and suspend; "every verb" is these, extend and report.
+const EXPECTED: &str = "
+ready, due
+  running <- claim
+  cancelled <- every cancel
+  ready <- run, run: force, requeue, requeue: even running, update, child added, child settled
+  terminating <- terminate
+  ready, delayed <- update: run at
+  gone <- delete
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !not_claimable <- parent paused
+  !still_kept <- expire
+ready, delayed
+  cancelled <- every cancel
+  ready <- run, run: force, requeue, requeue: even running
+  terminating <- terminate
+  ready, delayed <- update, update: run at, child added, child settled
+  gone <- delete
+  !not_due <- claim
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !not_claimable <- parent paused
+  !still_kept <- expire
+ready, its lease lapsed
+  running <- claim
+  cancelled <- every cancel
+  ready, lapsed <- run, run: force, update, child added, child settled
+  ready <- requeue, requeue: even running
+  terminating <- terminate
+  ready, delayed, lapsed <- update: run at
+  gone <- delete
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !not_claimable <- parent paused
+  !still_kept <- expire
+ready, its lease lapsed, late reports accepted
+  running <- claim
+  completed <- finish
+  ready <- fail, release, requeue, requeue: even running
+  failed <- fail for good
+  suspended <- suspend
+  cancelled <- every cancel
+  ready, lapsed <- run, run: force, update, child added, child settled
+  terminating <- terminate
+  ready, delayed, lapsed <- update: run at
+  gone <- delete
+  !lease_lost <- extend (holder), report (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- extend (anyone), report (anyone)
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running
+  running <- extend, report, update, update: run at, child added, child settled
+  completed <- finish
+  ready <- fail, release, requeue: even running
+  failed <- fail for good
+  suspended <- suspend
+  running, asked to cancel <- cancel: ask, cancel: failed too
+  cancelled <- cancel: now
+  running, to run again <- run, run: force
+  running, to be terminated <- terminate
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running, asked to cancel
+  running, asked to cancel <- extend, report, cancel: ask, cancel: failed too, update, update: run at, child added, child settled
+  completed <- finish
+  cancelled <- fail, fail for good, release, suspend, cancel: now
+  running, asked to cancel, to run again <- run, run: force
+  ready <- requeue: even running
+  running, asked to cancel, to be terminated <- terminate
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running, to run again
+  running, to run again <- extend, report, run, run: force, update, update: run at, child added, child settled
+  ready <- every end, requeue: even running
+  running, asked to cancel, to run again <- cancel: ask, cancel: failed too
+  cancelled <- cancel: now
+  running, to be terminated <- terminate
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running, to be terminated
+  running, to be terminated <- extend, report, terminate, update, update: run at, child added, child settled
+  terminating <- every end, cancel: now
+  running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
+  running, to run again <- run: force
+  ready <- requeue: even running
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !terminating <- run
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running, a child pending
+  running <- extend, report, update, update: run at, child added, child settled
+  waiting <- finish
+  ready <- fail, release, requeue: even running
+  failed <- fail for good
+  suspended <- suspend
+  running, asked to cancel <- cancel: ask, cancel: failed too
+  cancelled <- cancel: now
+  running, to run again <- run, run: force
+  running, to be terminated <- terminate
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running, lease over, unnoticed
+  ready, lapsed <- lapse
+  running, asked to cancel <- cancel: ask, cancel: failed too
+  cancelled <- cancel: now
+  running, to run again <- run, run: force
+  ready <- requeue: even running
+  running, to be terminated <- terminate
+  running <- update, update: run at, child added, child settled
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb, every verb (stranger), lapse (stranger)
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running, lease over, unnoticed, late reports accepted
+  completed <- finish
+  ready <- fail, release, requeue: even running
+  failed <- fail for good
+  suspended <- suspend
+  ready, lapsed <- lapse
+  running, asked to cancel <- cancel: ask, cancel: failed too
+  cancelled <- cancel: now
+  running, to run again <- run, run: force
+  running, to be terminated <- terminate
+  running <- update, update: run at, child added, child settled
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- extend, report, every verb (stranger), lapse (stranger)
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running its shutdown
+  running its shutdown <- extend, report, update, update: run at, child added, child settled
+  terminated <- finish, fail, fail for good, suspend
+  terminating <- release
+  running its shutdown, to run again <- run: force
+  ready <- requeue: even running
+  running its shutdown, to be terminated <- terminate
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !terminating <- cancel: ask, cancel: now, cancel: failed too, run
+  !not_claimable <- parent paused
+  !still_kept <- expire
+running its shutdown, forced to run again
+  running its shutdown, to run again <- extend, report, run: force, update, update: run at, child added, child settled
+  ready <- every end, requeue: even running
+  running its shutdown, to be terminated <- terminate
+  !running <- claim, cancel: unless running, requeue, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !terminating <- cancel: ask, cancel: now, cancel: failed too, run
+  !not_claimable <- parent paused
+  !still_kept <- expire
+waiting for its parent
+  cancelled <- every cancel
+  ready <- requeue, requeue: even running, parent paused
+  terminating <- terminate
+  waiting <- update, update: run at, child added, child settled
+  gone <- delete
+  !waiting <- claim, run, run: force
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !still_kept <- expire
+waiting for a child
+  ready <- requeue: even running, child settled
+  terminating <- terminate
+  waiting <- update, update: run at, child added
+  !waiting <- claim, run, run: force
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !has_children <- every cancel, requeue, parent paused, delete
+  !still_kept <- expire
+suspended
+  cancelled <- every cancel
+  ready <- run, run: force, requeue, requeue: even running
+  terminating <- terminate
+  suspended <- update, update: run at, child added, child settled
+  gone <- delete
+  !not_claimable <- claim, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !still_kept <- expire
+completed
+  ready <- run, run: force, requeue, requeue: even running
+  terminating <- terminate
+  completed <- update, update: run at, child added, child settled
+  gone <- delete, expire
+  !not_claimable <- claim, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !settled <- every cancel
+failed
+  cancelled <- cancel: failed too
+  ready <- run: force, requeue, requeue: even running
+  terminating <- terminate
+  failed <- update, update: run at, child added, child settled
+  gone <- delete, expire
+  !not_claimable <- claim, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !settled <- cancel: ask, cancel: now, cancel: unless running, run
+cancelled
+  ready <- run: force, requeue, requeue: even running
+  terminating <- terminate
+  cancelled <- update, update: run at, child added, child settled
+  gone <- delete, expire
+  !not_claimable <- claim, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !settled <- every cancel, run
+terminating
+  running its shutdown <- claim
+  ready <- run: force, requeue, requeue: even running
+  terminating <- terminate, update, child added, child settled
+  terminating, delayed <- update: run at
+  gone <- delete
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !terminating <- every cancel, run
+  !not_claimable <- parent paused
+  !still_kept <- expire
+terminated
+  ready <- run: force, requeue, requeue: even running
+  terminated <- update, update: run at, child added, child settled
+  gone <- delete
+  !not_claimable <- claim, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !settled <- every cancel, run, terminate
+  !still_kept <- expire
+";
