@@ -71,7 +71,7 @@ pub struct QueueCounts {
     pub paused: bool,
     /// By `StateName as usize`.
     pub by_state: [u64; 9],
-    /// Ready jobs whose time has not come.
+    /// Jobs that wait for a worker, but whose time has not come.
     pub delayed: u64,
     /// When the job that has been claimable for longest became so.
     pub oldest_due: Option<Timestamp>,

@@ -74,7 +74,7 @@ where
             insert::a_held_unique_key_makes_no_second_job,
             insert::a_key_is_held_exactly_as_long_as_its_rule_says,
             insert::a_key_is_free_once_its_job_is_gone,
-            insert::the_first_holder_keeps_the_key,
+            insert::of_several_with_a_claim_the_oldest_job_holds_the_key,
             insert::a_key_and_an_alias_follow_an_update,
             insert::an_alias_is_taken_as_long_as_its_job_exists,
             insert::the_holder_of_the_key_is_named_before_that_of_the_alias,

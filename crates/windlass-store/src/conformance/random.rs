@@ -7,7 +7,7 @@ use crate::query::PAGE_MAX;
 use crate::{Change, Filter, Gate, Held, Inserted, QueueCounts, Step, Store, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use windlass_core::{Job, JobState, Tenant, Timestamp, apply};
+use windlass_core::{Job, Tenant, Timestamp, apply};
 
 /// Operations between two comparisons of all there is.
 const DUMP_EVERY: usize = 200;
@@ -115,12 +115,12 @@ pub(super) fn count(jobs: &[Arc<Job>], kept: &[QueueCounts], now: Timestamp) -> 
             panic!("queue {} of tenant {} has jobs but no counts", address.1, address.0);
         };
         counts.by_state[job.state().name() as usize] += 1;
-        match (job.state(), job.state().claimable_at()) {
-            (_, Some(run_at)) if run_at <= now => {
+        match job.state().claimable_at() {
+            Some(run_at) if run_at <= now => {
                 counts.oldest_due = counts.oldest_due.into_iter().chain([run_at]).min();
             }
-            (JobState::Ready { .. }, Some(_)) => counts.delayed += 1,
-            _ => {}
+            Some(_) => counts.delayed += 1,
+            None => {}
         }
     }
     queues.into_values().collect()

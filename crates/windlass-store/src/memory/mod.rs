@@ -7,9 +7,8 @@
 //!   effect of what came before it. A stale step and an insert that found an existing job use up no id.
 //! * An insert whose unique key is held, or else whose alias is taken, answers `Existing` with the id of the holder;
 //!   also when that holder was made earlier in the same step.
-//! * A job holds its unique key while `Job::holds_unique_key` says so, and its alias while it exists. The first holder
-//!   keeps it: a job that comes back to a holding state (`Requeue`) or is updated to a key somebody has does without,
-//!   until a later commit of it finds the key free.
+//! * A job has a claim to its unique key while `Job::holds_unique_key` says so, and to its alias while it exists. Of
+//!   several (one came back to life, or was updated to a key somebody has) the one with the smallest id is the holder.
 //! * The listener may hear of a job more than once or for nothing, but never too little.
 
 use crate::meters::Meters;
@@ -22,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::event::Grant;
-use windlass_core::{Event, Job, JobId, JobState, Name, Queue, Tenant, Timestamp, apply, created};
+use windlass_core::{Event, Job, JobId, Name, Queue, Tenant, Timestamp, apply, created};
 
 #[cfg(test)]
 mod tests;
@@ -38,7 +37,8 @@ struct Inner {
     jobs: BTreeMap<JobId, Arc<Job>>,
     /// Counts on when its job is gone: ids are never reused.
     last_id: u64,
-    holders: BTreeMap<Key, JobId>,
+    /// Who has a claim to a key; the smallest id is its holder.
+    claimants: BTreeMap<Key, BTreeSet<JobId>>,
     paused: BTreeSet<(Tenant, Queue)>,
     settings: BTreeMap<String, Vec<u8>>,
     /// Jobs the gate did not let through when it was last asked, unchanged since.
@@ -99,7 +99,7 @@ impl Store for MemoryStore {
 
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
         let key = Key::Alias(tenant.clone(), alias.into());
-        self.with(|inner| inner.holders.get(&key).copied())
+        self.with(|inner| inner.holder(&key))
     }
 
     async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
@@ -190,12 +190,16 @@ impl Inner {
     fn insert(&mut self, new: NewJob, now: Timestamp) -> Inserted {
         let id = JobId::new(self.last_id + 1).expect("one more than a number is not zero");
         let job = created(id, new.spec, new.run_at, new.held_by_parent, new.body);
-        if let Some(holder) = keys_of(&job).iter().find_map(|key| self.holders.get(key)) {
-            return Inserted::Existing(*holder);
+        if let Some(holder) = keys_of(&job).iter().find_map(|key| self.holder(key)) {
+            return Inserted::Existing(holder);
         }
         self.last_id = id.get();
         self.put(id, Some(Arc::new(job)), now);
         Inserted::New(id)
+    }
+
+    fn holder(&self, key: &Key) -> Option<JobId> {
+        self.claimants.get(key)?.first().copied()
     }
 
     /// Writes one job, or forgets it, with all that follows.
@@ -203,15 +207,13 @@ impl Inner {
         self.held.remove(&id);
         if let Some(before) = self.jobs.remove(&id) {
             for key in keys_of(&before) {
-                if self.holders.get(&key) == Some(&id) {
-                    self.holders.remove(&key);
-                }
+                self.claimants.entry(key).or_default().remove(&id);
             }
         }
         let Some(job) = after else { return };
         debug_assert_eq!(job.id, id, "a change is about one job");
         for key in keys_of(&job) {
-            self.holders.entry(key).or_insert(id);
+            self.claimants.entry(key).or_default().insert(id);
         }
         // What `due` has looked past already will not be told of by it, so it is told of here.
         let told_until = self.looked_at.max(Some(now));
@@ -343,8 +345,8 @@ impl Inner {
                 Some(run_at) if run_at <= now => {
                     counts.oldest_due = Some(counts.oldest_due.map_or(run_at, |oldest| oldest.min(run_at)));
                 }
-                Some(_) if matches!(job.state(), JobState::Ready { .. }) => counts.delayed += 1,
-                _ => {}
+                Some(_) => counts.delayed += 1,
+                None => {}
             }
         }
         queues.into_values().filter(|counts| tenant.is_none_or(|tenant| *tenant == counts.tenant)).collect()

@@ -37,7 +37,7 @@ use rows::{COLUMNS, Parts, read_error};
 use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::oneshot;
@@ -86,6 +86,7 @@ pub struct SqliteStore {
     shared: Arc<Shared>,
     readers: Arc<Readers>,
     requests: Sender<Request>,
+    closed: AtomicBool,
 }
 
 impl SqliteStore {
@@ -132,7 +133,12 @@ impl SqliteStore {
             .name("store-writer".to_owned())
             .spawn(move || writer::run(opened, for_writer, inbox))
             .map_err(|error| StoreError::Open(error.to_string()))?;
-        Ok(SqliteStore { shared, readers: Readers::new(database), requests })
+        Ok(SqliteStore { shared, readers: Readers::new(database), requests, closed: AtomicBool::new(false) })
+    }
+
+    /// The index, for questions that need no row.
+    fn index(&self) -> Result<MutexGuard<'_, Index>> {
+        if self.closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(self.shared.index()) }
     }
 
     async fn ask<T>(&self, request: impl FnOnce(writer::Reply<T>) -> Request) -> Result<T> {
@@ -210,22 +216,24 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
     Ok(Loaded { index, commits, next_id })
 }
 
-const PAUSE: &str = "pause/";
-
-/// Tenants have no slash in their names, so the key can be taken apart again.
-fn pause_key(tenant: &Tenant, queue: &Queue) -> String {
-    format!("{PAUSE}{tenant}/{queue}")
-}
-
 fn paused_queues(connection: &Connection) -> Result<Vec<(Tenant, Queue)>> {
-    let damaged =
-        |key: &str| StoreError::Corrupt(format!("setting {key:?} cannot be read; restore a backup"));
-    let keys = read_settings(connection, PAUSE)?;
-    let parse = |key: &str| {
-        let (tenant, queue) = key.strip_prefix(PAUSE)?.split_once('/')?;
-        Some((Tenant::new(tenant).ok()?, Queue::new(queue).ok()?))
-    };
-    keys.iter().map(|(key, _)| parse(key).ok_or_else(|| damaged(key))).collect()
+    let mut statement = connection.prepare("SELECT tenant, queue, crc FROM paused").map_err(read_error)?;
+    let mut rows = statement.query([]).map_err(read_error)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(read_error)? {
+        let read = || Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, u32>(2)?));
+        let (tenant, queue, crc) = read().map_err(read_error)?;
+        let names = Tenant::new(&tenant).ok().zip(Queue::new(&queue).ok());
+        match names {
+            Some(names) if tables::crc_of(&tenant, queue.as_bytes()) == crc => found.push(names),
+            _ => {
+                return Err(StoreError::Corrupt(format!(
+                    "the pause of {queue:?} is damaged; restore a backup"
+                )));
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn read_settings(connection: &Connection, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
@@ -239,7 +247,7 @@ fn read_settings(connection: &Connection, prefix: &str) -> Result<Vec<(String, V
         if !key.starts_with(prefix) {
             break;
         }
-        if tables::setting_crc(&key, &value) != crc {
+        if tables::crc_of(&key, &value) != crc {
             return Err(StoreError::Corrupt(format!(
                 "the checksum of setting {key:?} is wrong; restore a backup"
             )));
@@ -264,11 +272,11 @@ impl Store for SqliteStore {
     }
 
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
-        Ok(self.shared.index().find_alias(tenant, alias))
+        Ok(self.index()?.find_alias(tenant, alias))
     }
 
     async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
-        Ok(self.shared.index().children_of(parent))
+        Ok(self.index()?.children_of(parent))
     }
 
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
@@ -281,9 +289,7 @@ impl Store for SqliteStore {
     }
 
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
-        let counts = self.shared.index().counts(tenant, now);
-        self.shared.tell_news();
-        Ok(counts)
+        Ok(self.index()?.counts(tenant, now))
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
@@ -311,6 +317,7 @@ impl Store for SqliteStore {
     }
 
     async fn health(&self) -> Result<()> {
+        drop(self.index()?);
         let trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         trouble.map_or(Ok(()), Err)
     }
@@ -325,6 +332,7 @@ impl Store for SqliteStore {
     }
 
     async fn close(&self) -> Result<()> {
+        self.closed.store(true, Ordering::Release);
         self.readers.close();
         self.ask(|reply| Request::Close { reply }).await
     }

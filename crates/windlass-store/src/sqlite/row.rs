@@ -143,9 +143,10 @@ impl Reader<'_> {
     }
 
     fn text(&mut self) -> Result<Arc<str>, StoreError> {
-        let bytes = self.bytes.split_first_chunk::<2>().and_then(|(length, rest)| {
-            rest.get(..usize::from(u16::from_le_bytes(*length)))
-        });
+        let bytes = self
+            .bytes
+            .split_first_chunk::<2>()
+            .and_then(|(length, rest)| rest.get(..usize::from(u16::from_le_bytes(*length))));
         let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
         text.map(Arc::from).ok_or_else(|| damaged(self.id, "the worker's name cannot be read"))
     }

@@ -34,6 +34,8 @@ const MIGRATIONS: &[&str] = &[
     -- Results, errors, progress, ports: what most jobs never have.
     CREATE TABLE bodies (id INTEGER PRIMARY KEY, bytes BLOB NOT NULL, crc INTEGER NOT NULL) STRICT;
     CREATE TABLE settings (key TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE paused (tenant TEXT NOT NULL, queue TEXT NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (tenant, queue))
+        STRICT, WITHOUT ROWID;
     CREATE TABLE meta (one INTEGER PRIMARY KEY CHECK (one = 1), commits INTEGER NOT NULL, next_id INTEGER NOT NULL) STRICT;
     INSERT INTO meta VALUES (1, 0, 1);
     ",

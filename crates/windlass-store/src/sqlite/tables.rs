@@ -20,6 +20,8 @@ pub struct Tables<'c> {
     drop_body: CachedStatement<'c>,
     put_setting: CachedStatement<'c>,
     drop_setting: CachedStatement<'c>,
+    pause: CachedStatement<'c>,
+    resume: CachedStatement<'c>,
     count_commit: CachedStatement<'c>,
     /// Reused for every row.
     moves: Vec<u8>,
@@ -49,6 +51,8 @@ impl<'c> Tables<'c> {
             drop_body: prepare("DELETE FROM bodies WHERE id = ?1")?,
             put_setting: prepare("INSERT OR REPLACE INTO settings (key, value, crc) VALUES (?1, ?2, ?3)")?,
             drop_setting: prepare("DELETE FROM settings WHERE key = ?1")?,
+            pause: prepare("INSERT OR REPLACE INTO paused (tenant, queue, crc) VALUES (?1, ?2, ?3)")?,
+            resume: prepare("DELETE FROM paused WHERE tenant = ?1 AND queue = ?2")?,
             count_commit: prepare("UPDATE meta SET commits = ?1, next_id = ?2 WHERE one = 1")?,
             moves: Vec::with_capacity(256),
         })
@@ -141,8 +145,17 @@ impl<'c> Tables<'c> {
 
     pub fn put_setting(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
         match value {
-            Some(value) => self.put_setting.execute(params![key, value, setting_crc(key, value)]),
+            Some(value) => self.put_setting.execute(params![key, value, crc_of(key, value)]),
             None => self.drop_setting.execute([key]),
+        }
+        .map_err(read_error)?;
+        Ok(())
+    }
+
+    pub fn set_paused(&mut self, tenant: &str, queue: &str, paused: bool) -> Result<(), StoreError> {
+        match paused {
+            true => self.pause.execute(params![tenant, queue, crc_of(tenant, queue.as_bytes())]),
+            false => self.resume.execute([tenant, queue]),
         }
         .map_err(read_error)?;
         Ok(())
@@ -181,7 +194,8 @@ impl<'c> Tables<'c> {
     }
 }
 
-pub fn setting_crc(key: &str, value: &[u8]) -> u32 {
+/// Of a small row: its key and what it says.
+pub fn crc_of(key: &str, value: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key.as_bytes());
     hasher.update(&[0]);

@@ -74,8 +74,7 @@ pub fn run(opened: Opened, shared: Arc<Shared>, requests: Receiver<Request>) {
     let tables = Tables::new(&connection);
     let rows = Rows::new(&connection);
     let (Ok(tables), Ok(rows)) = (tables, rows) else {
-        error!("preparing the store's statements failed; stopping");
-        std::process::abort();
+        stop("preparing the store's statements failed");
     };
     let mut writer = Writer {
         connection: &connection,
@@ -219,12 +218,9 @@ impl Writer<'_> {
     }
 
     fn step(&mut self, step: Step) -> Result<Verdict, StoreError> {
-        if step.changes.len() > 1 || (!step.inserts.is_empty() && !step.changes.is_empty()) {
-            for change in &step.changes {
-                if self.tables.version_of(change.before.id)? != Some(change.before.version) {
-                    return Ok(Verdict::Stale);
-                }
-            }
+        // A single change tells by itself whether it was stale; several are looked at before the first is written.
+        if step.changes.len() > 1 && !self.is_fresh(&step)? {
+            return Ok(Verdict::Stale);
         }
         for change in step.changes {
             let written = match &change.after {
@@ -243,6 +239,22 @@ impl Writer<'_> {
         }
         let inserted = step.inserts.into_iter().map(|new| self.insert(new)).collect::<Result<_, _>>()?;
         Ok(Verdict::Done(inserted))
+    }
+
+    /// Whether every change starts from what is stored, or from what an earlier change of the step will have stored.
+    fn is_fresh(&mut self, step: &Step) -> Result<bool, StoreError> {
+        for (place, change) in step.changes.iter().enumerate() {
+            let earlier =
+                step.changes[..place].iter().rev().find(|other| other.before.id == change.before.id);
+            let version = match earlier {
+                Some(other) => other.after.as_ref().map(|job| job.version),
+                None => self.tables.version_of(change.before.id)?,
+            };
+            if version != Some(change.before.version) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn insert(&mut self, new: NewJob) -> Result<Inserted, StoreError> {
@@ -295,7 +307,7 @@ impl Writer<'_> {
             let mut index = self.shared.index();
             index.advance(now);
             let overdue = index.overdue(now, limit);
-            (overdue, index.next_deadline())
+            (overdue, index.next_deadline(now))
         };
         let jobs = ids.into_iter().map(|id| self.job(id)).collect::<Result<_, _>>()?;
         Ok(Due { jobs, next })
@@ -303,7 +315,7 @@ impl Writer<'_> {
 
     fn pause(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), StoreError> {
         self.begin()?;
-        self.tables.put_setting(&super::pause_key(tenant, queue), paused.then_some(&[1]))?;
+        self.tables.set_paused(tenant, queue, paused)?;
         self.shared.index().set_paused(tenant, queue, paused);
         Ok(())
     }
@@ -344,15 +356,13 @@ impl Writer<'_> {
     /// the disk, and only a restart, which reads it all anew, finds out.
     fn give_up(&mut self, error: StoreError, answers: Vec<Answer>, reply: Box<dyn FnOnce(StoreError)>) {
         let StoreError::Full(_) = &error else {
-            error!(%error, "writing to {} failed; stopping before anything wrong is acknowledged", self.database.display());
-            std::process::abort();
+            stop(&format!("writing to {} failed: {error}", self.database.display()));
         };
         warn!(%error, "the disk with {} is full; nothing is acknowledged until there is room", self.database.display());
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
-            error!(%error, "taking back an unfinished write failed; stopping");
-            std::process::abort();
+            stop(&format!("taking back an unfinished write failed: {error}"));
         }
         self.in_step = false;
         self.room_checked = Some(Instant::now());
@@ -373,8 +383,7 @@ impl Writer<'_> {
                 *self.shared.index() = loaded.index;
             }
             Err(error) => {
-                error!(%error, "reading the jobs back failed; stopping");
-                std::process::abort();
+                stop(&format!("reading the jobs back failed: {error}"));
             }
         }
     }
@@ -410,11 +419,19 @@ impl Writer<'_> {
             }
             Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
             Err(error) => {
-                error!(%error, "bringing the log into {} failed; stopping", self.database.display());
-                std::process::abort();
+                stop(&format!("bringing the log into {} failed: {error}", self.database.display()));
             }
         }
     }
+}
+
+/// What is on the disk is no longer known: end the process before anything wrong is acknowledged or overwritten.
+fn stop(why: &str) -> ! {
+    error!("{why}; stopping");
+    if !tracing::enabled!(tracing::Level::ERROR) {
+        eprintln!("{why}; stopping");
+    }
+    std::process::abort();
 }
 
 enum Carried {

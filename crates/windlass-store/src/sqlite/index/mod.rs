@@ -11,9 +11,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use shelf::{Shelf, ShelfId, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use tenant::TenantIndex;
+use tenant::{Source, TenantIndex};
 use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
 
+/// Requests that overtake each other differ by a few milliseconds; by more, and the clock was set back.
+const OVERTAKING_MS_MAX: i64 = 50;
 /// Ready jobs named by id for one list at most.
 const READY_NAMED_MAX: usize = 20_000;
 
@@ -94,6 +96,9 @@ impl Index {
 
     /// Moves the index's clock on: delayed jobs whose time has come and limits whose wait is over are let in.
     pub fn advance(&mut self, now: Timestamp) {
+        if self.now.since_ms(now) > OVERTAKING_MS_MAX {
+            self.rewind(now);
+        }
         if now <= self.now {
             return;
         }
@@ -114,6 +119,20 @@ impl Index {
         }
     }
 
+    /// The clock was set back: jobs that were due by the old time wait for theirs again.
+    fn rewind(&mut self, now: Timestamp) {
+        self.now = now;
+        for number in 0..self.shelves.len() {
+            let early: Vec<Slot> =
+                self.shelves[number].slots.iter().filter(|slot| slot.run_at > now).copied().collect();
+            for slot in early {
+                self.take_off_shelf(number as ShelfId, slot);
+                self.delayed.insert((slot.run_at, slot.id), (number as ShelfId, slot.priority));
+                self.shelves[number].delayed += 1;
+            }
+        }
+    }
+
     /// Picks up to `ask.limit` jobs, best first, and takes them off their shelves.
     pub fn pick(&mut self, ask: &ClaimAsk, now: Timestamp) -> Vec<JobId> {
         self.advance(now);
@@ -121,7 +140,7 @@ impl Index {
         let Some(tenant) = self.tenants.get_mut(&ask.tenant) else { return picked };
         let sources = tenant.sources(ask, &mut self.shelves);
         while picked.len() < ask.limit {
-            let best = sources.iter().filter_map(|source| self.head_of(source, ask)).min();
+            let best = sources.iter().filter_map(|source| self.head_of(source, ask, now)).min();
             let Some((slot, shelf)) = best else { break };
             if let Some(held) = self.held_by_limit(shelf, ask, now) {
                 self.park(shelf, &held);
@@ -133,10 +152,21 @@ impl Index {
         picked
     }
 
-    fn head_of(&self, source: &tenant::Source, ask: &ClaimAsk) -> Option<(Slot, ShelfId)> {
+    fn head_of(&self, source: &Source, ask: &ClaimAsk, now: Timestamp) -> Option<(Slot, ShelfId)> {
+        let due = |shelf: ShelfId| Some((self.shelves[shelf as usize].due_head(ask.priority, now)?, shelf));
         match source {
-            tenant::Source::View(view) => self.tenants.get(&ask.tenant)?.view_head(*view),
-            tenant::Source::Shelf(shelf) => Some((self.shelves[*shelf as usize].head(ask.priority)?, *shelf)),
+            Source::Shelf(shelf) => due(*shelf),
+            Source::View(view) => {
+                let mut best: Option<(Slot, ShelfId)> = None;
+                // The first head is the answer, unless a request that was overtaken asks about a moment before it.
+                for head in self.tenants.get(&ask.tenant)?.view_heads(*view) {
+                    if best.is_some_and(|best| best < *head) {
+                        break;
+                    }
+                    best = best.into_iter().chain(due(head.1)).min();
+                }
+                best
+            }
         }
     }
 
@@ -151,7 +181,11 @@ impl Index {
         self.deadlines.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect()
     }
 
-    pub fn next_deadline(&self) -> Option<Timestamp> {
+    pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+        if now < self.now {
+            // Overtaken: what became due in between is on its shelf. Asking again at once costs nothing.
+            return Some(now.plus_ms(1));
+        }
         let deadline = self.deadlines.first().map(|(at, _)| *at);
         let delayed = self.delayed.first_key_value().map(|((at, _), _)| *at);
         let parked = self.parked_until.first().map(|(at, _)| *at);
@@ -202,8 +236,7 @@ impl Index {
             .collect()
     }
 
-    pub fn counts(&mut self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
-        self.advance(now);
+    pub fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
         let mut queues: BTreeMap<(Tenant, Queue), QueueCounts> = BTreeMap::new();
         for (name, entry) in &self.tenants {
             if tenant.is_some_and(|asked| asked != name) {
@@ -219,8 +252,16 @@ impl Index {
                     oldest_due: None,
                 });
                 if let Some(shelf) = shelf {
-                    self.shelves[shelf as usize].count_into(counts);
+                    self.shelves[shelf as usize].count_into(counts, now < self.now, now);
                 }
+            }
+        }
+        // Jobs whose time has come since the index last moved on; the scheduler lets them in within milliseconds.
+        for ((run_at, _), (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
+            let shelf = &self.shelves[*shelf as usize];
+            if let Some(counts) = queues.get_mut(&(shelf.tenant.clone(), shelf.queue.clone())) {
+                counts.delayed -= 1;
+                counts.oldest_due = Some(counts.oldest_due.map_or(*run_at, |oldest| oldest.min(*run_at)));
             }
         }
         queues.into_values().collect()
@@ -329,9 +370,9 @@ impl Index {
     /// Changes a shelf and keeps the views that show its first job right.
     fn with_head_kept(&mut self, number: ShelfId, change: impl FnOnce(&mut Shelf)) {
         let shelf = &mut self.shelves[number as usize];
-        let before = shelf.head(None);
+        let before = shelf.head();
         change(shelf);
-        let after = shelf.head(None);
+        let after = shelf.head();
         if before != after
             && !shelf.views.is_empty()
             && let Some(tenant) = self.tenants.get_mut(&shelf.tenant)

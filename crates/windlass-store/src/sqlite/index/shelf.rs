@@ -55,23 +55,37 @@ impl Shelf {
         !self.paused && self.parked_by.is_none()
     }
 
-    /// The next job, of one priority if asked; none while the shelf is closed.
-    pub fn head(&self, priority: Option<i32>) -> Option<Slot> {
+    /// The next job; none while the shelf is closed.
+    pub fn head(&self) -> Option<Slot> {
+        if self.is_open() { self.slots.first().copied() } else { None }
+    }
+
+    /// The next job that is due at `now`, of one priority if asked.
+    pub fn due_head(&self, priority: Option<i32>, now: Timestamp) -> Option<Slot> {
         if !self.is_open() {
             return None;
         }
+        let due = |slot: &&Slot| slot.run_at <= now;
         match priority {
-            None => self.slots.first().copied(),
-            Some(priority) => self.first_from(priority).filter(|slot| slot.priority == priority),
+            None => self.slots.iter().find(due).copied(),
+            Some(priority) => {
+                let from = self.slots.range(first_of(priority)..);
+                from.take_while(|slot| slot.priority == priority).find(due).copied()
+            }
         }
     }
 
-    pub fn count_into(&self, counts: &mut QueueCounts) {
+    /// `set_back`: `now` is before the moment the shelves were filled for, so that not all on them are due.
+    pub fn count_into(&self, counts: &mut QueueCounts, set_back: bool, now: Timestamp) {
         for (sum, count) in counts.by_state.iter_mut().zip(&self.counts) {
             *sum += count;
         }
         counts.delayed += self.delayed;
-        counts.oldest_due = [counts.oldest_due, self.oldest_due()].into_iter().flatten().min();
+        if set_back {
+            counts.delayed += self.slots.iter().filter(|slot| slot.run_at > now).count() as u64;
+        }
+        let oldest = self.oldest_due().filter(|oldest| *oldest <= now);
+        counts.oldest_due = [counts.oldest_due, oldest].into_iter().flatten().min();
     }
 
     /// The first slot of each priority has the earliest time of that priority.
@@ -87,13 +101,13 @@ impl Shelf {
     }
 
     fn first_from(&self, priority: i32) -> Option<Slot> {
-        let first = Slot { priority, run_at: Timestamp::from_millis(i64::MIN), id: first_id() };
-        self.slots.range(first..).next().copied()
+        self.slots.range(first_of(priority)..).next().copied()
     }
 }
 
-fn first_id() -> JobId {
-    JobId::new(1).expect("one is a positive number")
+fn first_of(priority: i32) -> Slot {
+    let id = JobId::new(1).expect("one is a positive number");
+    Slot { priority, run_at: Timestamp::from_millis(i64::MIN), id }
 }
 
 impl Default for Shelf {

@@ -33,6 +33,31 @@ impl View {
     }
 }
 
+/// Who has a claim to a key. Nearly always one job; of several the one with the smallest id holds it.
+#[derive(Default)]
+struct Keys(FxHashMap<Arc<str>, SmallVec<[JobId; 1]>>);
+
+impl Keys {
+    fn holder(&self, key: &str) -> Option<JobId> {
+        self.0.get(key)?.iter().min().copied()
+    }
+
+    fn claim(&mut self, key: &str, id: JobId) {
+        match self.0.get_mut(key) {
+            Some(claimants) => claimants.push(id),
+            None => drop(self.0.insert(key.into(), SmallVec::from_elem(id, 1))),
+        }
+    }
+
+    fn let_go(&mut self, key: &str, id: JobId) {
+        let Some(claimants) = self.0.get_mut(key) else { return };
+        claimants.retain(|claimant| *claimant != id);
+        if claimants.is_empty() {
+            self.0.remove(key);
+        }
+    }
+}
+
 type Names = FxHashMap<Name, SmallVec<[ShelfId; 1]>>;
 
 #[derive(Default)]
@@ -40,8 +65,8 @@ pub struct TenantIndex {
     /// Sorted, so that questions about all queues are answered in one order everywhere.
     queues: BTreeMap<Queue, Names>,
     paused: PausedQueues,
-    uniques: FxHashMap<Arc<str>, JobId>,
-    aliases: FxHashMap<Arc<str>, JobId>,
+    uniques: Keys,
+    aliases: Keys,
     /// Every job that is not ready, by state: those are few, or looked for by state.
     by_state: [BTreeSet<JobId>; 9],
     views: FxHashMap<ViewId, View>,
@@ -61,10 +86,10 @@ impl TenantIndex {
         if let Some(unique) = job.spec.unique()
             && job.holds_unique_key()
         {
-            self.uniques.entry(Arc::clone(&unique.key)).or_insert(job.id);
+            self.uniques.claim(&unique.key, job.id);
         }
         if let Some(alias) = job.spec.alias() {
-            self.aliases.entry(alias.into()).or_insert(job.id);
+            self.aliases.claim(alias, job.id);
         }
     }
 
@@ -76,25 +101,21 @@ impl TenantIndex {
         if job.spec.extras.is_none() {
             return;
         }
-        if let Some(unique) = job.spec.unique()
-            && self.uniques.get(&unique.key) == Some(&job.id)
-        {
-            self.uniques.remove(&unique.key);
+        if let Some(unique) = job.spec.unique() {
+            self.uniques.let_go(&unique.key, job.id);
         }
-        if let Some(alias) = job.spec.alias()
-            && self.aliases.get(alias) == Some(&job.id)
-        {
-            self.aliases.remove(alias);
+        if let Some(alias) = job.spec.alias() {
+            self.aliases.let_go(alias, job.id);
         }
     }
 
     pub fn conflict(&self, spec: &JobSpec) -> Option<JobId> {
-        let by_key = spec.unique().and_then(|unique| self.uniques.get(&unique.key));
-        by_key.or_else(|| self.aliases.get(spec.alias()?)).copied()
+        let by_key = spec.unique().and_then(|unique| self.uniques.holder(&unique.key));
+        by_key.or_else(|| self.aliases.holder(spec.alias()?))
     }
 
     pub fn find_alias(&self, alias: &str) -> Option<JobId> {
-        self.aliases.get(alias).copied()
+        self.aliases.holder(alias)
     }
 
     pub fn newest_in(&self, state: StateName, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
@@ -202,8 +223,9 @@ impl TenantIndex {
             .collect()
     }
 
-    pub fn view_head(&self, view: ViewId) -> Option<(Slot, ShelfId)> {
-        self.views.get(&view)?.heads.first().copied()
+    /// In order.
+    pub fn view_heads(&self, view: ViewId) -> impl Iterator<Item = &(Slot, ShelfId)> {
+        self.views.get(&view).into_iter().flat_map(|view| &view.heads)
     }
 
     pub fn head_moved(
@@ -242,7 +264,7 @@ impl TenantIndex {
             let shelf = &mut shelves[*number as usize];
             if view.shows(shelf) {
                 shelf.views.push(id);
-                view.heads.extend(shelf.head(None).map(|slot| (slot, *number)));
+                view.heads.extend(shelf.head().map(|slot| (slot, *number)));
             }
         }
         self.views.insert(id, view);

@@ -54,7 +54,7 @@ fn jobs_come_by_priority_then_time_then_id() {
 fn a_delayed_job_comes_when_due_and_not_before() {
     let mut index = Index::default();
     index.add(&job(1, "a", "x", 0, 100));
-    assert_eq!(index.next_deadline(), Some(at(100)));
+    assert_eq!(index.next_deadline(at(0)), Some(at(100)));
     assert!(picked(&mut index, &ask(&[], "*", 10), 99).is_empty());
     assert_eq!(picked(&mut index, &ask(&["a"], "x", 10), 100), [1]);
 }
