@@ -80,6 +80,18 @@ impl Inner {
         }
     }
 
+    /// For a parent or child that moved along.
+    pub(crate) fn tell_of_family(&self, change: &Change) {
+        let before = change.before.state().name();
+        let after = change.after.as_ref().map(|job| job.state().name());
+        let (kind, state) = match after {
+            Some(StateName::Ready) if before != StateName::Ready => (FeedKind::Ready, StateName::Ready),
+            Some(_) => return,
+            None => (FeedKind::Deleted, before),
+        };
+        self.feed.tell(kind, &change.before, state, self.now());
+    }
+
     fn tell_watchers(&self, event: &Event, moved: &Moved) {
         let id = moved.before.id;
         let has_ended = moved.after.as_ref().is_none_or(|after| after.state().is_settled());

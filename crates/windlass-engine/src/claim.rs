@@ -1,6 +1,7 @@
 //! Handing jobs to workers.
 
 use crate::bell::Waiter;
+use crate::door::Visit;
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use crate::feed::FeedKind;
@@ -34,8 +35,8 @@ impl Drop for Delivery {
             && !self.jobs.is_empty()
         {
             let jobs = std::mem::take(&mut self.jobs);
-            let running = engine.runtime.clone();
-            running.spawn(async move { give_back(&engine, jobs).await });
+            let visit = Visit::new(&engine);
+            engine.runtime.spawn(async move { give_back(&visit, jobs).await });
         }
     }
 }

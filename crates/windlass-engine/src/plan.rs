@@ -41,6 +41,10 @@ pub(crate) struct View {
 }
 
 impl View {
+    pub(crate) fn with_capacity(jobs: usize) -> View {
+        View { jobs: FxHashMap::with_capacity_and_hasher(jobs, Default::default()), ..View::default() }
+    }
+
     pub(crate) fn knows(&self, id: JobId) -> bool {
         self.jobs.contains_key(&id)
     }

@@ -66,11 +66,10 @@ impl Inner {
                 policy: push.policy,
                 extras: push.extras,
             };
-            if has_limits {
-                let keys = self.limits.keys(&spec);
-                if !keys.is_empty() {
-                    spec.extras.get_or_insert_default().limit_keys = keys;
-                }
+            let keys = if has_limits { self.limits.keys(&spec) } else { Vec::new() };
+            // Also over what the caller may have written there: these are ours to set.
+            if !keys.is_empty() || !spec.limit_keys().is_empty() {
+                spec.extras.get_or_insert_default().limit_keys = keys;
             }
             spec.extras.take_if(|extras| **extras == Extras::default());
             NewJob { spec: Arc::new(spec), run_at, body: push.body, held_by_parent: false }

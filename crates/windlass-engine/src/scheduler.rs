@@ -14,6 +14,9 @@ const DUE_PER_STEP: usize = 1_000;
 /// How long to leave a store alone that has just failed.
 const AFTER_TROUBLE_MS: i64 = 1_000;
 
+/// How long to wait when what is due cannot be moved: another server is at it, most likely.
+const AFTER_NOTHING_MS: i64 = 1;
+
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stepped {
@@ -60,8 +63,10 @@ pub(crate) async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
     let asks = due.jobs.iter().map(ask).collect();
     // A refusal means that someone else was first, or that the worker has shown signs of life since.
     let written = visit.change(None, asks, due.jobs).await;
+    let is_idle = !matches!(&written, Ok(answers) if answers.iter().any(Result::is_ok));
     if let Some(next) = due.next {
-        visit.timers.plan(next);
+        // With nothing moved there is no use in looking again at once.
+        visit.timers.plan(if is_idle { next.max(now.plus_ms(AFTER_NOTHING_MS)) } else { next });
     }
     written?;
     Ok(Stepped { due: count, next: due.next })

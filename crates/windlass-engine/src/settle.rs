@@ -5,10 +5,11 @@ use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
 use crate::plan::{Draft, Missing, Plan, Round, View};
 use crate::verbs::{Extend, Extended, How, Report, Settle, Settled, Wish};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::event::{Failure, Finish, RetryWish};
 use windlass_core::{Event, Job, JobId, Tenant};
-use windlass_store::{Step, StoreError, Verdict};
+use windlass_store::{Change, Step, StoreError, Verdict};
 
 /// Rounds before we stop trying. Each round lost means that someone else's change went through; losing so many in a
 /// row means that something is wrong with the store's versions.
@@ -169,7 +170,7 @@ impl<'a> Call<'a> {
         asks: Vec<Ask>,
         known: Vec<Arc<Job>>,
     ) -> Call<'a> {
-        let mut view = View::default();
+        let mut view = View::with_capacity(asks.len());
         let leases = engine.leases();
         for ask in &asks {
             if let Some(job) = leases.get(ask.id) {
@@ -271,31 +272,38 @@ impl<'a> Call<'a> {
             if !verdicts.contains(&Verdict::Stale) {
                 self.forget_later.extend(forget_later);
             }
+            let mut done = Vec::with_capacity(steps.len());
+            let mut written = Vec::with_capacity(drafts.len());
             for ((draft, step), verdict) in drafts.into_iter().zip(steps).zip(verdicts) {
+                draft.jobs.iter().for_each(|id| self.view.forget(*id));
                 match verdict {
-                    Verdict::Done(_) => self.written(draft, &step),
-                    Verdict::Stale => {
-                        self.engine.meters.stale.add(1);
-                        draft.jobs.iter().for_each(|id| self.view.forget(*id));
+                    Verdict::Done(_) => {
+                        done.extend(step.changes);
+                        written.push(draft);
                     }
+                    Verdict::Stale => self.engine.meters.stale.add(1),
                 }
             }
+            self.written(written, &done);
         }
         self.open.retain(|index| self.answers[*index].is_none());
         Ok(())
     }
 
-    fn written(&mut self, draft: Draft, step: &Step) {
-        self.wrote_something = true;
-        self.engine.after_commit(&step.changes);
-        for (index, answer) in draft.answers {
+    fn written(&mut self, drafts: Vec<Draft>, changes: &[Change]) {
+        self.wrote_something |= !changes.is_empty();
+        self.engine.after_commit(changes);
+        if self.engine.feed.has_listeners() {
+            let asked: FxHashSet<JobId> = self.asks.iter().map(|ask| ask.id).collect();
+            let family = changes.iter().filter(|change| !asked.contains(&change.before.id));
+            family.for_each(|change| self.engine.tell_of_family(change));
+        }
+        for (index, answer) in drafts.into_iter().flat_map(|draft| draft.answers) {
             if let Ok(moved) = &answer {
                 self.engine.tell(&self.asks[index].event, moved);
             }
             self.answers[index] = Some(answer);
         }
-        // A later ask of this call has to see what was written.
-        draft.jobs.iter().for_each(|id| self.view.forget(*id));
     }
 
     /// An error must not say "nothing happened" if something did. And where nobody knows what happened, what we

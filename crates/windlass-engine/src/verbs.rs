@@ -176,6 +176,7 @@ pub struct Report {
 
 /// What may be done to a job from outside its run.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per call, and callers build it by name")]
 pub enum Action {
     Cancel { running: CancelRunning, failed_too: bool },
     Run { at: RunAt, force: bool },

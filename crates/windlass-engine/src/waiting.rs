@@ -203,3 +203,97 @@ fn wake_first(line: &mut Line, queue: &Queue, name: &Name) {
         first.get_mut().push(address);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(names: NameMatch, priority: Option<i32>, limit: usize) -> Wanted {
+        Wanted { queues: vec![], names, priority, limit }
+    }
+
+    struct Table {
+        waiting: Waiting,
+        tenant: Tenant,
+    }
+
+    impl Table {
+        fn new() -> Table {
+            Table { waiting: Waiting::default(), tenant: Tenant::default() }
+        }
+
+        /// Enters, looks in vain, sleeps.
+        fn asleep(&mut self, wanted: &Wanted) -> Place {
+            let place = self.waiting.enter(&self.tenant, wanted);
+            assert!(self.waiting.look(&self.tenant, wanted, place).is_empty());
+            let slept = self.waiting.found_nothing(&self.tenant, wanted, place, &Arc::default());
+            assert_eq!(slept, LookAgain::No);
+            place
+        }
+
+        fn announce(&mut self, name: &str, count: usize) {
+            let name = Name::new(name).unwrap();
+            self.waiting.announce(&self.tenant, &Queue::default(), &name, count);
+        }
+
+        fn is_awake(&mut self, wanted: &Wanted, place: Place) -> bool {
+            let line = self.waiting.line(&self.tenant, wanted).unwrap();
+            line.looking.contains_key(&place)
+        }
+    }
+
+    #[test]
+    fn one_announcement_wakes_the_longest_waiting_match_alone() {
+        let mut table = Table::new();
+        let (mail, any) = (wanted(NameMatch::glob("mail"), None, 1), wanted(NameMatch::Any, None, 1));
+        let (first, second, third) = (table.asleep(&mail), table.asleep(&any), table.asleep(&mail));
+        table.announce("other", 1);
+        assert!(table.is_awake(&any, second));
+        table.announce("mail", 1);
+        assert!(table.is_awake(&mail, first) && !table.is_awake(&mail, third));
+    }
+
+    #[test]
+    fn a_count_wakes_until_it_can_be_taken() {
+        let mut table = Table::new();
+        let (one, five) = (wanted(NameMatch::Any, None, 1), wanted(NameMatch::Any, None, 5));
+        let (first, second, third) = (table.asleep(&one), table.asleep(&five), table.asleep(&one));
+        table.announce("a", 4);
+        assert!(table.is_awake(&one, first) && table.is_awake(&five, second));
+        assert!(!table.is_awake(&one, third));
+    }
+
+    #[test]
+    fn a_look_that_may_have_come_too_early_is_repeated() {
+        let mut table = Table::new();
+        let any = wanted(NameMatch::Any, None, 1);
+        let place = table.waiting.enter(&table.tenant, &any);
+        table.waiting.look(&table.tenant, &any, place);
+        table.announce("a", 1);
+        let answer = table.waiting.found_nothing(&table.tenant, &any, place, &Arc::default());
+        assert_eq!(answer, LookAgain::Yes);
+        assert_eq!(table.waiting.look(&table.tenant, &any, place).len(), 1);
+    }
+
+    #[test]
+    fn who_leaves_hands_over_what_it_was_woken_for() {
+        let mut table = Table::new();
+        let any = wanted(NameMatch::Any, None, 1);
+        let place = table.asleep(&any);
+        table.announce("a", 1);
+        let left = table.waiting.leave(&table.tenant, &any, place);
+        assert_eq!(left.len(), 1);
+        assert_eq!(table.waiting.len(), 0);
+        assert!(table.waiting.tenants.is_empty(), "nothing is left behind");
+        assert!(table.waiting.leave(&table.tenant, &any, place).is_empty());
+    }
+
+    #[test]
+    fn a_line_for_one_priority_is_woken_beside_the_others() {
+        let mut table = Table::new();
+        let (picky, any) = (wanted(NameMatch::Any, Some(3), 1), wanted(NameMatch::Any, None, 1));
+        let (first, second) = (table.asleep(&picky), table.asleep(&any));
+        table.announce("a", 1);
+        assert!(table.is_awake(&picky, first) && table.is_awake(&any, second));
+    }
+}
