@@ -8,16 +8,20 @@
 //! | `calls.rs`, `queries.rs`, `probes.rs`, `events.rs`, `metrics.rs` | the calls |
 //! | `views.rs` | how jobs, queues and answers look |
 //! | `errors.rs` | the one shape of all errors |
-//! | `openapi.rs` | the API's description, made from the routes |
+//! | `openapi.rs`, `schemas.rs` | the API's description, made from the routes |
 //! | `rates.rs` | how much per second |
 
 mod calls;
 pub mod commands;
 pub mod errors;
+mod events;
+mod metrics;
+pub mod openapi;
 mod probes;
 mod queries;
 pub mod rates;
-mod routes;
+pub mod routes;
+mod schemas;
 pub mod views;
 pub mod wire;
 

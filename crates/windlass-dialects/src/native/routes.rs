@@ -1,7 +1,7 @@
 //! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
 //! made from this list.
 
-use super::{calls, probes, queries};
+use super::{calls, events, metrics, openapi, probes, queries};
 use crate::auth::Role::{Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
@@ -80,6 +80,12 @@ pub static ROUTES: &[Route] = &[
         "Remove a limit", &["tenant"], None, &[(200, "LimitGone"), (404, "Error")]),
     route((GET, "/api/v1/stats", From(Viewer)), call!(queries::stats),
         "Totals, rates over the last minute, uptime", &["tenant"], None, &[(200, "Stats")]),
+    route((GET, "/api/v1/events", From(Viewer)), call!(events::events),
+        "What happens to jobs, as it happens", &["tenant"], None, &[(200, "Events")]),
+    route((GET, "/metrics", From(Viewer)), call!(metrics::metrics),
+        "Figures for Prometheus; all tenants for an admin", &["tenant"], None, &[(200, "Text")]),
+    route((GET, "/api/openapi.json", Public), call!(openapi::document),
+        "This description", &[], None, &[(200, "Document")]),
     route((GET, "/healthz", Public), call!(probes::healthz),
         "Whether the server is alive", &[], None, &[(200, "Text")]),
     route((GET, "/readyz", Public), call!(probes::readyz),

@@ -1,0 +1,137 @@
+//! What happens to jobs, as it happens: server-sent events.
+
+use super::calls::{Answer, param, params};
+use crate::codec::{Encoding, Out};
+use crate::http::Server;
+use crate::route::Call;
+use ::http::{HeaderValue, header};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::Frame;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::mpsc;
+use windlass_core::Tenant;
+use windlass_engine::FeedEvent;
+
+/// A sign of life for proxies and clients when nothing happens; most give up after a minute of silence.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Pieces written ahead of a slow client. What it does not take in time waits in the feed, and then is missed.
+const AHEAD_MAX: usize = 16;
+/// Events put into one piece when many wait.
+const PIECE_EVENTS_MAX: usize = 256;
+
+/// There is no history: `Last-Event-ID` is accepted and the stream starts with what happens next. A client that came
+/// back looks at the jobs once, as it would have to anyway after a restart of the server.
+pub async fn events(call: Call) -> Answer {
+    let params = params(&call, &["tenant"])?;
+    let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
+    let feed = call.server.engine.events();
+    let (sender, receiver) = mpsc::channel(AHEAD_MAX);
+    tokio::spawn(forward(Arc::clone(&call.server), feed, tenant, sender));
+    let mut response = Response::new(Body::new(Pieces(receiver)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+async fn forward(
+    server: Arc<Server>,
+    mut feed: broadcast::Receiver<Arc<FeedEvent>>,
+    tenant: Option<Tenant>,
+    sender: mpsc::Sender<Bytes>,
+) {
+    // Tells the client that it is listening, and how soon to come back if the connection ends.
+    let mut piece = Bytes::from_static(b"retry: 1000\n: listening\n\n");
+    loop {
+        if !piece.is_empty() && sender.send(piece).await.is_err() {
+            return;
+        }
+        piece = tokio::select! {
+            event = feed.recv() => match next_piece(event, &mut feed, tenant.as_ref()) {
+                Some(piece) => piece,
+                None => return,
+            },
+            () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b": alive\n\n"),
+            () = sender.closed() => return,
+            () = server.stopping() => return,
+        };
+    }
+}
+
+/// The event and those that wait behind it. `None`: the feed has ended.
+fn next_piece(
+    first: Result<Arc<FeedEvent>, RecvError>,
+    feed: &mut broadcast::Receiver<Arc<FeedEvent>>,
+    tenant: Option<&Tenant>,
+) -> Option<Bytes> {
+    let mut text = Vec::new();
+    let mut next = first;
+    for _ in 0..PIECE_EVENTS_MAX {
+        match next {
+            Ok(event) => {
+                if tenant.is_none_or(|tenant| *tenant == event.tenant) {
+                    write_event(&mut text, &event);
+                }
+            }
+            Err(RecvError::Lagged(missed)) => {
+                text.extend_from_slice(
+                    format!("event: lagged\ndata: {{\"missed\":{missed}}}\n\n").as_bytes(),
+                );
+            }
+            Err(RecvError::Closed) if text.is_empty() => return None,
+            Err(RecvError::Closed) => break,
+        }
+        next = match feed.try_recv() {
+            Ok(event) => Ok(event),
+            Err(broadcast::error::TryRecvError::Empty) => break,
+            Err(broadcast::error::TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
+            Err(broadcast::error::TryRecvError::Closed) => Err(RecvError::Closed),
+        };
+    }
+    Some(Bytes::from(text))
+}
+
+fn write_event(text: &mut Vec<u8>, event: &FeedEvent) {
+    let mut out = Out::new(Encoding::Json, 128);
+    out.begin_map();
+    out.key("id");
+    out.uint(event.id.get());
+    for (key, value) in [
+        ("tenant", event.tenant.as_str()),
+        ("queue", event.queue.as_str()),
+        ("name", event.name.as_str()),
+        ("state", event.state.as_str()),
+    ] {
+        out.key(key);
+        out.str(value);
+    }
+    out.key("at");
+    out.int(event.at.as_millis());
+    out.end_map();
+    text.extend_from_slice(format!("event: {}\nid: {}\ndata: ", event.kind.as_str(), event.seq).as_bytes());
+    // JSON escapes line ends, so the data is one line whatever a job is called.
+    text.extend_from_slice(&out.into_bytes());
+    text.extend_from_slice(b"\n\n");
+}
+
+/// The stream as a body. Dropping it, which is what the end of the connection does, ends the forwarding.
+struct Pieces(mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}

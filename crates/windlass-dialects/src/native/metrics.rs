@@ -1,0 +1,182 @@
+//! `/metrics` in the Prometheus text format, written by hand from what is counted anyway.
+
+use super::calls::{Answer, param, params};
+use crate::http::Server;
+use crate::query::{Histogram, QueueCounts};
+use crate::route::Call;
+use ::http::{HeaderValue, header};
+use axum::body::Body;
+use axum::response::Response;
+use std::fmt::Write;
+use windlass_core::{StateName, Timestamp};
+
+#[cfg(test)]
+mod tests;
+
+/// Queues with lines of their own. Each makes a dozen series, and whoever collects them keeps all of them for weeks.
+const QUEUES_SHOWN_MAX: usize = 2_000;
+
+pub async fn metrics(call: Call) -> Answer {
+    let params = params(&call, &["tenant"])?;
+    let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
+    let engine = &call.server.engine;
+    let counts = engine.counts(tenant.as_ref()).await?;
+    let mut page = Page::default();
+    queues(&mut page, &counts, engine.now());
+    // What the server as a whole does is not one tenant's to know.
+    if tenant.is_none() {
+        server(&mut page, &call.server);
+    }
+    let mut response = Response::new(Body::from(page.text));
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    Ok(response)
+}
+
+fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
+    let shown = &counts[..counts.len().min(QUEUES_SHOWN_MAX)];
+    page.family(
+        "windlass_jobs",
+        "gauge",
+        "Jobs by queue and state; ready ones whose time has not come are delayed.",
+    );
+    for one in shown {
+        for state in StateName::ALL {
+            let count = match state {
+                StateName::Ready => one.of(state).saturating_sub(one.delayed),
+                _ => one.of(state),
+            };
+            page.queue_line("windlass_jobs", one, Some(state.as_str()), count as f64);
+        }
+        page.queue_line("windlass_jobs", one, Some("delayed"), one.delayed as f64);
+    }
+    page.family(
+        "windlass_queue_oldest_seconds",
+        "gauge",
+        "How long the oldest job that could run has been waiting.",
+    );
+    for one in shown {
+        let oldest_ms = one.oldest_due.map_or(0, |due| now.since_ms(due));
+        page.queue_line("windlass_queue_oldest_seconds", one, None, oldest_ms as f64 / 1_000.0);
+    }
+    page.family("windlass_queue_paused", "gauge", "1 while the queue is paused.");
+    for one in shown {
+        page.queue_line("windlass_queue_paused", one, None, f64::from(u8::from(one.paused)));
+    }
+    let hidden = counts.len() - shown.len();
+    page.single("windlass_queues_not_shown", "gauge", "Queues left out of this page.", hidden as f64);
+}
+
+fn server(page: &mut Page, server: &Server) {
+    let engine = &server.engine;
+    let meters = engine.meters();
+    for (name, help, counter) in [
+        ("pushed", "Jobs made.", &meters.pushed),
+        ("claimed", "Runs handed to workers.", &meters.claimed),
+        ("finished", "Runs that ended well.", &meters.finished),
+        ("failed", "Runs reported as failed.", &meters.failed),
+        ("lapsed", "Runs that ended with their lease.", &meters.lapsed),
+        ("cancelled", "Jobs cancelled.", &meters.cancelled),
+        ("released", "Runs given back unfinished.", &meters.released),
+        ("expired", "Jobs forgotten because their keep time was over.", &meters.expired),
+        ("stale", "Commits tried again because someone else was first.", &meters.stale),
+    ] {
+        page.single(&format!("windlass_{name}_total"), "counter", help, counter.get() as f64);
+    }
+    page.single("windlass_waiting_claims", "gauge", "Claims that wait for jobs.", engine.waiters() as f64);
+    page.single("windlass_leases_held", "gauge", "Running jobs claimed here.", engine.leases_held() as f64);
+    page.times(
+        "windlass_pickup_seconds",
+        "From when a job could run to when a worker had it.",
+        &meters.pickup_us,
+    );
+    page.times("windlass_run_seconds", "From when a worker had a job to its report.", &meters.run_us);
+    let store = engine.store_meters();
+    page.histogram("windlass_commit_size", "Verbs answered by one commit.", &store.commit_size, 1.0);
+    page.times("windlass_commit_seconds", "From the first statement to being on disk.", &store.commit_us);
+    page.times("windlass_sync_seconds", "Writing and syncing the log.", &store.sync_us);
+    page.times("windlass_checkpoint_seconds", "Bringing the log into the database.", &store.checkpoint_us);
+    page.single(
+        "windlass_uptime_seconds",
+        "gauge",
+        "Since the start.",
+        server.started.elapsed().as_secs_f64(),
+    );
+    if let Some(bytes) = resident_bytes() {
+        page.single("process_resident_memory_bytes", "gauge", "Memory in use.", bytes as f64);
+    }
+    page.family("windlass_info", "gauge", "Always 1; the labels tell what is running.");
+    page.line("windlass_info", &[("version", server.version), ("store", &server.store)], 1.0);
+}
+
+/// `None` where the system does not tell.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1_024)
+}
+
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+// Writing to a String does not fail, so the results of `write!` are not looked at.
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
+        self.family(name, kind, help);
+        self.line(name, &[], value);
+    }
+
+    fn queue_line(&mut self, name: &str, counts: &QueueCounts, state: Option<&str>, value: f64) {
+        let labels =
+            [("tenant", &*counts.tenant), ("queue", &*counts.queue), ("state", state.unwrap_or_default())];
+        let labels = if state.is_some() { &labels[..] } else { &labels[..2] };
+        self.line(name, labels, value);
+    }
+
+    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        self.text.push_str(name);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let _ = write!(self.text, "{}{label}=\"", if index == 0 { '{' } else { ',' });
+            escape(&mut self.text, text);
+            self.text.push('"');
+        }
+        let _ = writeln!(self.text, "{} {value}", if labels.is_empty() { "" } else { "}" });
+    }
+
+    fn times(&mut self, name: &str, help: &str, microseconds: &Histogram) {
+        self.histogram(name, help, microseconds, 1e-6);
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram, unit: f64) {
+        self.family(name, "histogram", help);
+        let (buckets, count, sum) = histogram.snapshot();
+        for (bound, at_most) in buckets {
+            let bound = rounded(bound as f64 * unit);
+            let _ = writeln!(self.text, "{name}_bucket{{le=\"{bound}\"}} {at_most}");
+        }
+        let _ = writeln!(self.text, "{name}_bucket{{le=\"+Inf\"}} {count}");
+        let _ = writeln!(self.text, "{name}_sum {}\n{name}_count {count}", rounded(sum as f64 * unit));
+    }
+}
+
+/// Without the tail that comes from binary fractions.
+fn rounded(value: f64) -> f64 {
+    (value * 1e9).round() / 1e9
+}
+
+fn escape(to: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '\\' => to.push_str("\\\\"),
+            '"' => to.push_str("\\\""),
+            '\n' => to.push_str("\\n"),
+            c => to.push(c),
+        }
+    }
+}
