@@ -138,16 +138,25 @@ pub(super) async fn the_listener_hears_of_jobs_that_can_be_claimed_at_once(rig: 
 
 pub(super) async fn the_listener_hears_of_delayed_jobs_at_their_time(rig: &Rig) {
     let ears = rig.listen();
-    rig.insert(vec![job("a").run_at(100), job("b").run_at(200), job("c").run_at(200)]).await;
+    rig.insert(vec![job("a").run_at(100), job("b").run_at(101), job("c").run_at(101)]).await;
     due(rig, at(100)).await;
     ears.hear("a", "its time came, to the millisecond").await;
-    due(rig, at(250)).await;
+    due(rig, at(101)).await;
     ears.hear("b", "its time came").await;
     ears.hear("c", "its time came").await;
     // A call that read its clock earlier may be carried out later.
+    due(rig, at(250)).await;
     rig.insert(vec![job("late").run_at(230)]).await;
     due(rig, at(251)).await;
     ears.hear("late", "it was put where the last look had been already").await;
+
+    let hour_ms = 3_600_000;
+    due(rig, at(2 * hour_ms)).await;
+    rig.insert(vec![job("again").run_at(hour_ms)]).await;
+    due(rig, at(0)).await;
+    ears.forget();
+    due(rig, at(hour_ms)).await;
+    ears.hear("again", "its time came after the clock was set back").await;
 }
 
 pub(super) async fn the_listener_hears_when_a_queue_goes_on(rig: &Rig) {

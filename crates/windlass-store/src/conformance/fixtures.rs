@@ -331,6 +331,11 @@ impl Listener for Ears {
 }
 
 impl Ears {
+    /// What was heard so far does not count.
+    pub(super) fn forget(&self) {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Waits until the listener has heard of a job of this name in the default tenant and queue.
     pub(super) async fn hear(&self, text: &str, why: &str) {
         let address = (Tenant::default(), Queue::default(), name(text));

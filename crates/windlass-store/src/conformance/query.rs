@@ -156,7 +156,7 @@ pub(super) async fn settings_are_kept_by_key(rig: &Rig) {
         settings.into_iter().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>()
     };
     assert!(get("").await.is_empty());
-    let written: [(&str, &[u8]); 7] = [
+    let written: [(&str, &[u8]); 8] = [
         ("limit/b", &[2]),
         ("limit/a", &[0, 255]),
         ("limit", &[]),
@@ -164,6 +164,7 @@ pub(super) async fn settings_are_kept_by_key(rig: &Rig) {
         ("limit_", &[4]),
         ("Limit/a", &[5]),
         ("token/ž", &[6]),
+        ("my limit/a", &[7]),
     ];
     for (key, value) in written {
         put(key, Some(value)).await;
