@@ -1,16 +1,19 @@
 //! The command line's side of the native API. It has no private door: everything goes through `/api/v1`.
 
 mod http;
+mod tls;
 
 pub use http::escaped;
 
 use crate::fault::Fault;
 use clap::Args;
 use http::{Address, Answer, Connection, Request};
+use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::net::{Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,11 +29,14 @@ pub struct ServerArgs {
     /// Token to show the server, if it asks for one
     #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
+    /// Certificates to trust with https:// instead of the system's, PEM
+    #[arg(long, value_name = "FILE", env = "WINDLASS_CA")]
+    pub ca: Option<PathBuf>,
 }
 
 impl ServerArgs {
     pub fn client(&self) -> Result<Client, Fault> {
-        Client::new(&self.server, self.token.as_deref())
+        Client::new(&self.server, self.token.as_deref(), self.ca.as_deref())
     }
 }
 
@@ -103,27 +109,29 @@ impl Interrupter {
 
 pub struct Client {
     address: Address,
+    /// With https only.
+    tls: Option<Arc<ClientConfig>>,
     token: Option<String>,
     connection: Option<Connection>,
     interrupter: Interrupter,
 }
 
 impl Client {
-    pub fn new(server: &str, token: Option<&str>) -> Result<Client, Fault> {
+    pub fn new(server: &str, token: Option<&str>, ca: Option<&Path>) -> Result<Client, Fault> {
         let address = Address::parse(server).map_err(Fault::Usage)?;
         if token.is_some_and(|token| token.is_empty() || token.contains(|c: char| c.is_control() || c == ' '))
         {
             return Err(Fault::usage("the token has characters a token cannot have"));
         }
+        let tls = address.is_https.then(|| tls::config(ca)).transpose().map_err(Fault::Failed)?;
         let token = token.map(str::to_string);
-        Ok(Client { address, token, connection: None, interrupter: Interrupter::default() })
+        Ok(Client { address, tls, token, connection: None, interrupter: Interrupter::default() })
     }
 
     /// A second client of the same server, with a connection of its own.
     pub fn another(&self) -> Client {
-        let Client { address, token, .. } = self;
-        let (address, token) = (address.clone(), token.clone());
-        Client { address, token, connection: None, interrupter: Interrupter::default() }
+        let (address, tls, token) = (self.address.clone(), self.tls.clone(), self.token.clone());
+        Client { address, tls, token, connection: None, interrupter: Interrupter::default() }
     }
 
     pub fn server(&self) -> String {
@@ -169,7 +177,9 @@ impl Client {
         let kept = self.connection.take().filter(Connection::is_usable);
         let mut connection = match kept {
             Some(connection) => connection,
-            None => Connection::open(&self.address).map_err(|error| self.no_server(error))?,
+            None => {
+                Connection::open(&self.address, self.tls.as_ref()).map_err(|error| self.no_server(error))?
+            }
         };
         self.interrupter.watch(connection.handle().ok());
         let token = self.token.as_deref();

@@ -1,6 +1,5 @@
 //! The windlass command. What it does is in [`cli`]; how the server starts is in [`serve`].
 
-mod base64;
 mod cli;
 mod client;
 mod config;

@@ -244,7 +244,8 @@ fn greet(config: &Config, server: &Server) {
     }
     let Some((_, http)) = server.listening.iter().find(|(what, _)| *what == "http") else { return };
     let usual = http.port() == 7373 && http.ip().is_loopback() && config.tls.is_none();
-    let at = if usual { String::new() } else { format!(" --server http://{http}") };
+    let scheme = if config.tls.is_some() { "https" } else { "http" };
+    let at = if usual { String::new() } else { format!(" --server {scheme}://{http}") };
     let kept = match config.store.as_str() {
         "memory:" => "in memory only: they are gone when the server stops".to_string(),
         store => format!("in {}", store.trim_start_matches("sqlite:")),

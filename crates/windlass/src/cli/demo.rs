@@ -34,8 +34,13 @@ pub fn run(args: DemoArgs) -> Outcome {
     let mut server = runtime.block_on(Server::start(&config))?;
     let address = server.listening[0].1;
     let url = format!("http://{address}");
-    let mut tour =
-        Tour { client: Client::new(&url, None)?, url, style: Style::of_stdout(), fast: args.fast, step: 0 };
+    let mut tour = Tour {
+        client: Client::new(&url, None, None)?,
+        url,
+        style: Style::of_stdout(),
+        fast: args.fast,
+        step: 0,
+    };
     let outcome = tour.walk(&folder.path().display().to_string());
     let outcome = match (outcome, args.keep_serving) {
         (Ok(()), true) => {

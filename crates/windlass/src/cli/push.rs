@@ -5,7 +5,9 @@ mod wait;
 use crate::client::{Client, ServerArgs};
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour};
-use crate::{base64, words};
+use crate::words;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use clap::Args;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -142,7 +144,7 @@ impl PushArgs {
         let (name, queue, priority, asked) = (&*self.name, &*self.queue, self.priority, self.asked());
         let job = Job { name, queue, priority, format: None, payload: None, payload_base64: None, asked };
         let Ok(text) = std::str::from_utf8(payload) else {
-            let bytes = base64::encode(payload);
+            let bytes = BASE64.encode(payload);
             return Job { payload_base64: Some(bytes), format: Some("binary"), ..job };
         };
         match serde_json::from_str::<Box<RawValue>>(text) {

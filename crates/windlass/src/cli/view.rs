@@ -3,6 +3,8 @@
 use crate::fault::Outcome;
 use crate::output::{self, Colour, Style, Table};
 use crate::words;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::Value;
 
 pub fn job_table(jobs: &[Value], now_ms: i64) -> Table {
@@ -50,8 +52,8 @@ fn what(job: &Value) -> String {
 
 fn payload(job: &Value) -> String {
     match (&job["payload"], job["payload_base64"].as_str()) {
-        (Value::Null, Some(text)) => match crate::base64::decode(text).map(String::from_utf8) {
-            Some(Ok(text)) => text,
+        (Value::Null, Some(text)) => match BASE64.decode(text).map(String::from_utf8) {
+            Ok(Ok(text)) => text,
             _ => format!("{} bytes, {}", text.len() / 4 * 3, output::plain(&job["format"])),
         },
         (payload, _) => output::plain(payload),

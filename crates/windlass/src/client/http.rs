@@ -1,9 +1,12 @@
 //! Just enough HTTP/1.1 for the command line: one kept connection, a request with a length, an answer with a length or
 //! in chunks. Written by hand because a blocking client that can be cut short from another thread is all that is
-//! needed, and libraries bring a runtime or a TLS stack along.
+//! needed, and libraries bring a runtime or another TLS stack along.
 
+use super::tls;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Connecting to a server that is there takes far less; one that is not should be reported before patience ends.
@@ -13,9 +16,10 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// A page of jobs with the largest payloads stays below; it bounds what a hostile server can make us keep.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 
-/// `http://HOST[:PORT][/PREFIX]`, taken apart.
+/// `http[s]://HOST[:PORT][/PREFIX]`, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
+    pub is_https: bool,
     host: String,
     port: u16,
     prefix: String,
@@ -23,23 +27,19 @@ pub struct Address {
 
 impl Address {
     pub fn parse(url: &str) -> Result<Address, String> {
-        let rest = match url.split_once("://") {
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err(format!(
-                    "{url}: this client speaks http:// only; for https use a local proxy or a tunnel"
-                ));
-            }
+        let (is_https, rest) = match url.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
             Some((scheme, _)) => {
                 return Err(format!("{url}: {scheme}:// is not known; use http://HOST:PORT"));
             }
-            None => url,
+            None => (false, url),
         };
         let (authority, prefix) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let bad = || format!("{url:?} is not a server address; write it like http://127.0.0.1:7373");
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| bad())?),
-            _ => (authority, 80),
+            _ => (authority, if is_https { 443 } else { 80 }),
         };
         if host.is_empty()
             || host.contains(['@', ' ', '\r', '\n', '?', '#'])
@@ -47,11 +47,21 @@ impl Address {
         {
             return Err(bad());
         }
-        Ok(Address { host: host.to_string(), port, prefix: prefix.trim_end_matches('/').to_string() })
+        Ok(Address {
+            is_https,
+            host: host.to_string(),
+            port,
+            prefix: prefix.trim_end_matches('/').to_string(),
+        })
+    }
+
+    /// Without the brackets of an IPv6 address.
+    pub fn bare_host(&self) -> &str {
+        self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
-        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        let host = self.bare_host();
         let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
         for address in (host, self.port).to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {
@@ -65,7 +75,8 @@ impl Address {
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}:{}{}", self.host, self.port, self.prefix)
+        let scheme = if self.is_https { "https" } else { "http" };
+        write!(f, "{scheme}://{}:{}{}", self.host, self.port, self.prefix)
     }
 }
 
@@ -86,26 +97,70 @@ pub struct Answer {
 }
 
 pub struct Connection {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Wire>,
     keep: bool,
 }
 
+/// The bytes as they are, or wrapped in TLS.
+enum Wire {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Wire {
+    fn socket(&self) -> &TcpStream {
+        match self {
+            Wire::Plain(socket) => socket,
+            Wire::Tls(stream) => stream.get_ref(),
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(socket) => socket.read(buf),
+            Wire::Tls(stream) => stream.read(buf),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(socket) => socket.write(buf),
+            Wire::Tls(stream) => stream.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Wire::Plain(socket) => socket.flush(),
+            Wire::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
 impl Connection {
-    pub fn open(address: &Address) -> io::Result<Connection> {
-        let stream = address.connect()?;
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(Duration::from_secs(60)))?;
-        Ok(Connection { stream: BufReader::new(stream), keep: true })
+    pub fn open(address: &Address, tls: Option<&Arc<ClientConfig>>) -> io::Result<Connection> {
+        let socket = address.connect()?;
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(Duration::from_secs(60)))?;
+        let wire = match tls {
+            None => Wire::Plain(socket),
+            Some(config) => Wire::Tls(Box::new(tls::wrap(config, address.bare_host(), socket)?)),
+        };
+        Ok(Connection { stream: BufReader::new(wire), keep: true })
     }
 
     /// A second handle on the socket, to cut it from another thread.
     pub fn handle(&self) -> io::Result<TcpStream> {
-        self.stream.get_ref().try_clone()
+        self.stream.get_ref().socket().try_clone()
     }
 
     /// Asked before a request, because a request that was sent cannot be sent again safely: it may have been done.
     pub fn is_usable(&self) -> bool {
-        let socket = self.stream.get_ref();
+        let socket = self.stream.get_ref().socket();
         if !self.keep || !self.stream.buffer().is_empty() || socket.set_nonblocking(true).is_err() {
             return false;
         }
@@ -114,11 +169,12 @@ impl Connection {
     }
 
     pub fn exchange(&mut self, address: &Address, request: &Request<'_>) -> io::Result<Answer> {
-        self.stream.get_ref().set_read_timeout(Some(request.patience))?;
+        self.stream.get_ref().socket().set_read_timeout(Some(request.patience))?;
         let head = head_of(address, request);
         let mut message = head.into_bytes();
         message.extend_from_slice(request.body.unwrap_or_default());
-        let sent = self.stream.get_mut().write_all(&message);
+        let wire = self.stream.get_mut();
+        let sent = wire.write_all(&message).and_then(|()| wire.flush());
         // A server that refuses a large body answers and closes before it has read everything: read before complaining.
         match (self.read_answer(request.method), sent) {
             (Ok(answer), _) => Ok(answer),
@@ -211,7 +267,7 @@ impl Connection {
 }
 
 fn head_of(address: &Address, request: &Request<'_>) -> String {
-    let Address { host, port, prefix } = address;
+    let Address { host, port, prefix, .. } = address;
     let mut head = format!("{} {prefix}{} HTTP/1.1\r\nHost: {host}:{port}\r\n", request.method, request.path);
     head.push_str("Accept: application/json\r\nUser-Agent: windlass-cli\r\n");
     if let Some(token) = request.token {
@@ -255,7 +311,8 @@ mod tests {
         check("box:9000/jobs/", "http://box:9000/jobs");
         check("http://[::1]:7373", "http://[::1]:7373");
         check("http://[::1]", "http://[::1]:80");
-        for bad in ["https://x", "ftp://x", "http://", "http://a:b", "http://u@h:1", "http://h:1\r\nX: y"] {
+        check("https://box", "https://box:443");
+        for bad in ["ftp://x", "http://", "http://a:b", "http://u@h:1", "http://h:1\r\nX: y"] {
             assert!(Address::parse(bad).is_err(), "{bad}");
         }
     }
@@ -286,7 +343,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
             "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n",
         ]);
-        let mut connection = Connection::open(&address).unwrap();
+        let mut connection = Connection::open(&address, None).unwrap();
         assert_eq!(get(&mut connection, &address).unwrap().body, b"hi");
         assert!(connection.is_usable());
         let second = get(&mut connection, &address).unwrap();
@@ -296,10 +353,10 @@ mod tests {
     #[test]
     fn a_cut_answer_is_an_error_and_a_closed_connection_is_noticed() {
         let address = canned(&["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi"]);
-        let mut connection = Connection::open(&address).unwrap();
+        let mut connection = Connection::open(&address, None).unwrap();
         assert!(get(&mut connection, &address).is_err());
         let address = canned(&["HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"]);
-        let mut connection = Connection::open(&address).unwrap();
+        let mut connection = Connection::open(&address, None).unwrap();
         get(&mut connection, &address).unwrap();
         assert!(!connection.is_usable());
     }
@@ -307,7 +364,7 @@ mod tests {
     #[test]
     fn something_that_is_not_http_is_named_as_such() {
         let address = canned(&["SSH-2.0-OpenSSH_9\r\n"]);
-        let mut connection = Connection::open(&address).unwrap();
+        let mut connection = Connection::open(&address, None).unwrap();
         let error = get(&mut connection, &address).unwrap_err();
         assert!(error.to_string().contains("not an HTTP server"), "{error}");
     }

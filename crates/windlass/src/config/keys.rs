@@ -77,7 +77,7 @@ pub const KEYS: &[Key] = &[
     key("tls.key", Kind::Text, "", "private key, PEM"),
     key("limits.payload_bytes", whole(1, 1 << 30), "16777216", "largest payload or result of one job"),
     key("limits.body_bytes", whole(1024, 1 << 32), "67108864", "largest request body"),
-    key("limits.batch", whole(1, 100_000), "10000", "most jobs in one call"),
+    key("limits.batch", whole(1, 10_000), "10000", "most jobs in one call"),
     key("limits.waiters", COUNT, "10000", "most claims waiting for a job at once"),
     key("limits.connections", COUNT, "10000", "most open connections"),
     key("limits.idle_s", SECONDS, "120", "an idle connection is closed after this"),
@@ -111,7 +111,7 @@ pub const KEYS: &[Key] = &[
 const ALIASES: &[(&str, &str)] = &[("bedrock.listen", "bedrock")];
 
 /// Variables of the same family that are not configuration of the server.
-pub const OTHER_VARIABLES: &[&str] = &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN"];
+pub const OTHER_VARIABLES: &[&str] = &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN", "WINDLASS_CA"];
 
 pub fn find(name: &str) -> Option<&'static Key> {
     let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key);

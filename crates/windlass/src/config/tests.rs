@@ -106,3 +106,13 @@ fn a_secret_is_not_repeated_in_an_error() {
     let BadConfig(message) = read("auth.tokens = [1, \"hush\"]", &[], &[], None).unwrap_err();
     assert!(!message.contains("hush"), "{message}");
 }
+
+#[test]
+fn the_manual_lists_every_key_with_its_default() {
+    let manual = include_str!("../../../../docs/operating.md");
+    for Key { name, default, help, .. } in KEYS {
+        let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
+        let row = format!("| `{name}` | {default} | {help} |");
+        assert!(manual.contains(&row), "docs/operating.md should have the row\n{row}");
+    }
+}

@@ -114,6 +114,30 @@ fn with_tokens_only_their_holders_are_let_in() {
 }
 
 #[test]
+fn with_tls_and_tokens_it_may_be_reached_by_others() {
+    let made = Ran::of(windlass().args(["token", "--json"])).json();
+    let (token, line) = (made["token"].as_str().unwrap(), made["config"].as_str().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+    std::fs::write(folder.path().join("cert.pem"), certified.cert.pem()).unwrap();
+    std::fs::write(folder.path().join("key.pem"), certified.signing_key.serialize_pem()).unwrap();
+    let file = format!("auth.tokens = [\"{line}\"]\ntls.cert = \"cert.pem\"\ntls.key = \"key.pem\"\n");
+    std::fs::write(folder.path().join("windlass.toml"), file).unwrap();
+    let server = Server::start_in(folder.path(), &["--config", "windlass.toml", "--http", "0.0.0.0:0"]);
+    let url = format!("https://localhost:{}", server.http.port());
+    let push =
+        |more: &[&str]| server.run(&[&["push", "a", "--server", &url, "--token", token], more].concat());
+    assert_eq!(push(&["--ca", "cert.pem"]).ok(), "1");
+    server
+        .run(&["work", "a", "--once", "--server", &url, "--token", token, "--ca", "cert.pem", "--", "true"])
+        .ok();
+    let ran = push(&[]);
+    assert!(ran.code == 1 && ran.stderr.contains("certificate"), "{ran:?}");
+    let ran = server.run(&["push", "a", "--token", token]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+}
+
+#[test]
 fn a_token_is_shown_once_and_its_line_holds_only_the_hash() {
     let ran = Ran::of(windlass().arg("token"));
     let token = ran.stdout.trim();

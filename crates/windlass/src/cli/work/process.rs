@@ -1,8 +1,9 @@
 //! One job's process: its input, its output, its end.
 
 use super::held::Table;
-use crate::base64;
 use crate::output;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::Deserialize;
 use serde_json::Value;
@@ -50,7 +51,7 @@ impl Job {
     fn input(&self) -> Vec<u8> {
         let json = self.payload.as_deref().map(RawValue::get).unwrap_or_default();
         match (&self.payload_base64, self.format.as_deref()) {
-            (Some(text), _) => base64::decode(text).unwrap_or_else(|| text.as_bytes().to_vec()),
+            (Some(text), _) => BASE64.decode(text).unwrap_or_else(|_| text.as_bytes().to_vec()),
             // A text travels as a JSON string, in quotes that are not part of it.
             (None, Some("text")) => {
                 serde_json::from_str(json).map_or_else(|_| json.into(), String::into_bytes)

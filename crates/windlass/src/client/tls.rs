@@ -1,0 +1,45 @@
+//! TLS for the command line: trusts the certificates of the system, or those of a file.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io;
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where systems keep the certificates they trust.
+const SYSTEM_FILES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+pub fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+    let system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.exists());
+    let path = ca.or_else(system).ok_or("no trusted certificates on this system; name a file with --ca")?;
+    let trouble =
+        |error: &dyn std::fmt::Display| format!("reading certificates from {}: {error}", path.display());
+    let certificates = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| trouble(&error))?;
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(certificates);
+    if added == 0 {
+        return Err(trouble(&"there is none in it"));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+pub fn wrap(
+    config: &Arc<ClientConfig>,
+    host: &str,
+    socket: TcpStream,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let name = ServerName::try_from(host.to_string()).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(config.clone(), name).map_err(io::Error::other)?;
+    Ok(StreamOwned::new(connection, socket))
+}
