@@ -198,8 +198,8 @@ fn usual_next(job: &Job, now: &mut Timestamp) -> Event {
             payload: None,
             ignore_repeat: true,
         }),
-        JobState::Waiting if job.progress.pending_children > 0 => Event::ChildSettled,
-        JobState::Waiting => Event::ParentPaused,
+        JobState::Waiting if is_held_by_parent(job) => Event::ParentPaused,
+        JobState::Waiting => Event::ChildSettled,
         JobState::Suspended => Event::Run { at: *now, force: false },
         other => panic!("nothing is usual for a {} job", other.name()),
     }

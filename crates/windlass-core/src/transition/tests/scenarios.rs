@@ -312,8 +312,10 @@ fn a_shutdown_that_was_cut_short_is_given_again_and_counts_no_attempts() {
         job = lapsed_after(&job, 2_000 * round);
         assert_eq!((state(&job), job.progress.attempts), ("terminating", 0));
     }
-    let shutdown = claimed(&job, 20_000);
-    assert_eq!(state(&after(&shutdown, release(holder(&shutdown), 0, false), 20_001)), "terminating");
+    let ran_once = after(&claimed(&on_lapse(OnLapse::GiveUp, 1), 0), Event::Terminate, 10);
+    let shutdown = claimed(&after(&ran_once, finish(holder(&ran_once)), 20), 30);
+    let again = after(&shutdown, release(holder(&shutdown), 0, false), 40);
+    assert_eq!((state(&again), again.progress.attempts), ("terminating", 1));
 }
 
 #[test]
