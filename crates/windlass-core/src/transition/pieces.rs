@@ -1,0 +1,246 @@
+//! The pieces the transitions share: who may report on a run, what a state means for the family, what is remembered.
+
+use super::{ChildrenEffect, Effects, ParentEffect, Transition};
+use crate::Timestamp;
+use crate::family::FamilyRule;
+use crate::job::{AttemptError, Body, Job, JobId, KeepFor, Outcome, Payload};
+use crate::lease::{Afterwards, Holder, Lease, RunKind};
+use crate::refused::Refused;
+use crate::repeat::Moments;
+use crate::state::JobState;
+use std::sync::Arc;
+
+/// The run that is ending: what was decided about the time after it.
+pub(super) struct Run {
+    pub(super) kind: RunKind,
+    pub(super) afterwards: Afterwards,
+    pub(super) cancel_asked: bool,
+}
+
+impl Run {
+    pub(super) fn of(lease: &Lease) -> Run {
+        Run { kind: lease.kind, afterwards: lease.afterwards, cancel_asked: lease.cancel_asked }
+    }
+
+    /// Termination goes before everything a run can report.
+    pub(super) fn overruled(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
+        match (self.kind, self.afterwards) {
+            // A forced run takes back the termination that this last run was for.
+            (RunKind::Shutdown, Afterwards::RunAgain) => {
+                next.progress.attempts = 0;
+                Some(JobState::ready(now))
+            }
+            (RunKind::Shutdown, Afterwards::Settle | Afterwards::Terminate) => {
+                Some(JobState::Terminated { at: now })
+            }
+            (RunKind::Perform, Afterwards::Terminate) => Some(JobState::Terminating { run_at: now }),
+            (RunKind::Perform, Afterwards::Settle | Afterwards::RunAgain) => None,
+        }
+    }
+
+    /// The same when the run came to no end: a last run that was cut short is given again.
+    pub(super) fn overruled_when_unfinished(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
+        match self.overruled(next, now) {
+            Some(JobState::Terminated { .. }) => Some(JobState::Terminating { run_at: now }),
+            other => other,
+        }
+    }
+}
+
+pub(super) fn held(job: &Job, by: Holder) -> Result<&Lease, Refused> {
+    match (&job.state, by) {
+        (JobState::Running(lease), by) if by.holds(lease.token) => Ok(lease),
+        (_, Holder::Token(_)) => Err(Refused::LeaseLost),
+        (_, Holder::Anyone) => Err(Refused::NotRunning),
+    }
+}
+
+/// A lease whose end has passed is lost even if nobody noticed yet: the holder must not go on.
+pub(super) fn live_lease(job: &Job, by: Holder, now: Timestamp) -> Result<&Lease, Refused> {
+    let lease = held(job, by)?;
+    if lease.has_ended(now) { Err(Refused::LeaseLost) } else { Ok(lease) }
+}
+
+/// Whether `by` may end a run now. A lease whose end has passed is lost, noticed or not, unless the policy accepts
+/// late reports while nobody else was given the job.
+pub(super) fn ended_run(job: &Job, by: Holder, now: Timestamp) -> Result<Run, Refused> {
+    let accept_late = job.spec.policy.lease.accept_late;
+    match &job.state {
+        JobState::Ready { lapsed: Some(token), .. } if accept_late && by.holds(*token) => {
+            Ok(Run { kind: RunKind::Perform, afterwards: Afterwards::Settle, cancel_asked: false })
+        }
+        _ => {
+            let lease = held(job, by)?;
+            if lease.has_ended(now) && !accept_late {
+                return Err(Refused::LeaseLost);
+            }
+            Ok(Run::of(lease))
+        }
+    }
+}
+
+/// The next version of the job, still in its old state.
+pub(super) fn touched(job: &Job, now: Timestamp) -> Job {
+    let mut next = job.clone();
+    next.version += 1;
+    next.progress.updated_at = now;
+    next
+}
+
+pub(super) fn stay(next: Job) -> Result<Transition, Refused> {
+    Ok(Transition { job: Some(next), effects: Effects::default() })
+}
+
+/// To another state; tells the parent when that makes the job settled, or no longer settled, and the children when
+/// it means that there is no run of this job any more for them to wait for.
+pub(super) fn to(before: &Job, mut next: Job, state: JobState) -> Result<Transition, Refused> {
+    // Trying again does not move the slot of a repeating job: its next turn is counted from there.
+    if let JobState::Ready { run_at, .. } = &state
+        && next.spec.policy.repeat.is_none()
+    {
+        next.progress.due_at = *run_at;
+    }
+    next.state = state;
+    let parent = parent_effect(before, Some(&next));
+    let stops = runs_or_will(&before.state) && !runs_or_will(&next.state);
+    let children = (stops && next.progress.pending_children > 0).then_some(ChildrenEffect::Release);
+    Ok(Transition { job: Some(next), effects: Effects { parent, children } })
+}
+
+pub(super) fn runs_or_will(state: &JobState) -> bool {
+    matches!(state, JobState::Ready { .. } | JobState::Running(_))
+}
+
+/// The run that was asked for during the one that ended: a new life, within the same bound on attempts.
+pub(super) fn run_again(before: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
+    next.progress.attempts = 0;
+    after_run(before, next, JobState::ready(now))
+}
+
+/// The end of a run: a parent that runs after each run of its child hears of it.
+pub(super) fn after_run(before: &Job, next: Job, state: JobState) -> Result<Transition, Refused> {
+    let mut transition = to(before, next, state)?;
+    run_parent(before, &mut transition.effects);
+    Ok(transition)
+}
+
+/// The end of the job; kept or not, as its policy says.
+pub(super) fn settle(before: &Job, mut next: Job, state: JobState) -> Result<Transition, Refused> {
+    let keep = &before.spec.policy.keep;
+    let kept_for = match &state {
+        JobState::Completed { .. } => keep.completed,
+        JobState::Failed { .. } => keep.failed,
+        _ => keep.cancelled,
+    };
+    next.progress.finished_at = Some(next.progress.updated_at);
+    let mut transition = match kept_for {
+        KeepFor::Drop => gone(before)?,
+        KeepFor::Ms(_) | KeepFor::Ever => to(before, next, state)?,
+    };
+    run_parent(before, &mut transition.effects);
+    Ok(transition)
+}
+
+pub(super) fn gone(before: &Job) -> Result<Transition, Refused> {
+    let effects = Effects { parent: parent_effect(before, None), children: Some(ChildrenEffect::Orphan) };
+    Ok(Transition { job: None, effects })
+}
+
+/// A parent hears of a child that it need no longer wait for, and of one that it has to wait for from now on.
+pub(super) fn parent_effect(before: &Job, after: Option<&Job>) -> Option<ParentEffect> {
+    match (waiting_parent(before), after.and_then(waiting_parent)) {
+        (Some(old), new) if new != Some(old) => Some(ParentEffect::Settled(old)),
+        (None, Some(new)) => Some(ParentEffect::Reopened(new)),
+        _ => None,
+    }
+}
+
+/// The parent that has to wait for this child, if there is one and the child is not settled.
+pub(super) fn waiting_parent(child: &Job) -> Option<JobId> {
+    let family = child.spec.family()?;
+    let settled = match (family.rule, &child.state) {
+        (FamilyRule::ParentRunsAfter, _) => return None,
+        (FamilyRule::ParentWaits { failure_settles }, JobState::Failed { .. }) => failure_settles,
+        (FamilyRule::ParentWaits { .. }, state) => state.is_settled(),
+    };
+    (!settled).then_some(family.parent)
+}
+
+/// Waiting for its parent's run to end, and not, after a run of its own, for its children.
+pub(super) fn is_held_by_parent(job: &Job) -> bool {
+    job.state == JobState::Waiting && job.progress.started_at.is_none()
+}
+
+pub(super) fn run_parent(before: &Job, effects: &mut Effects) {
+    if let Some(family) = before.spec.family()
+        && family.rule == FamilyRule::ParentRunsAfter
+    {
+        effects.parent = Some(ParentEffect::Run(family.parent));
+    }
+}
+
+pub(super) fn forgetting_children(mut transition: Transition) -> Result<Transition, Refused> {
+    transition.effects.children = Some(ChildrenEffect::ForgetSettled);
+    Ok(transition)
+}
+
+pub(super) fn next_turn(job: &Job, now: Timestamp) -> Option<Timestamp> {
+    let repeat = job.spec.policy.repeat.as_ref()?;
+    repeat.next(&Moments { scheduled: job.progress.due_at, started: job.progress.started_at, finished: now })
+}
+
+/// When this turn of the job began, as far as its give-up time goes.
+pub(super) fn turn_began(job: &Job) -> Timestamp {
+    let created_at = job.spec.created_at;
+    if job.spec.policy.repeat.is_some() { created_at.max(job.progress.due_at) } else { created_at }
+}
+
+/// `run_at`, if another attempt may begin then.
+pub(super) fn within_bounds(job: &Job, run_at: Timestamp) -> Option<Timestamp> {
+    let retry = &job.spec.policy.retry;
+    let too_late = retry.give_up_after_ms.is_some_and(|limit| run_at > turn_began(job).plus_ms(limit));
+    (retry.allows_another(job.progress.attempts) && !too_late).then_some(run_at)
+}
+
+pub(super) fn after_backoff(job: &Job, now: Timestamp, chance: f64) -> Option<Timestamp> {
+    job.spec.policy.retry.next_run(job.progress.attempts, turn_began(job), now, chance)
+}
+
+/// A new turn: attempts count from zero, and how far the last turn came says nothing about this one.
+pub(super) fn start_over(next: &mut Job, run_at: Timestamp) {
+    next.progress.attempts = 0;
+    next.progress.due_at = run_at;
+    if next.body.as_ref().is_some_and(|body| body.percent.is_some() || body.note.is_some()) {
+        let body = body_mut(next);
+        body.percent = None;
+        body.note = None;
+    }
+}
+
+pub(super) fn replace_payload(next: &mut Job, payload: Option<Payload>) {
+    if let Some(payload) = payload {
+        Arc::make_mut(&mut next.spec).payload = payload;
+    }
+}
+
+pub(super) fn body_mut(next: &mut Job) -> &mut Body {
+    Arc::make_mut(next.body.get_or_insert_default())
+}
+
+/// Nothing to remember makes no body: most jobs end without a word.
+pub(super) fn remember_outcome(next: &mut Job, outcome: Outcome, had_body: bool) {
+    if had_body || outcome != Outcome::default() {
+        body_mut(next).outcome = Some(outcome);
+    }
+}
+
+pub(super) fn remember_failure(next: &mut Job, outcome: Outcome, now: Timestamp) {
+    let error = AttemptError {
+        attempt: next.progress.attempts,
+        at: now,
+        message: outcome.message.clone().unwrap_or_else(|| "failed without a message".to_owned()),
+    };
+    let body = body_mut(next);
+    body.remember_error(error);
+    body.outcome = Some(outcome);
+}
