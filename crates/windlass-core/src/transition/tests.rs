@@ -9,7 +9,8 @@ mod stored;
 mod table;
 
 use super::*;
-use crate::family::Family;
+use crate::family::{Family, FamilyRule};
+use crate::job::{AttemptError, KeepFor, Payload};
 use crate::lease::LeasePolicy;
 use crate::repeat::Repeat;
 use crate::retry::{Backoff, RetryPolicy};
