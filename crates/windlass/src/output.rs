@@ -95,7 +95,7 @@ impl Style {
     }
 
     pub fn paint<'a>(&self, colour: Colour, text: &'a str) -> Cow<'a, str> {
-        if self.colours && colour != Colour::Plain {
+        if self.colours && colour != Colour::Plain && !text.is_empty() {
             Cow::Owned(format!("\x1b[{}m{text}\x1b[0m", colour.code()))
         } else {
             Cow::Borrowed(text)
@@ -217,6 +217,7 @@ impl Table {
                 line.push_str("  ");
             }
         }
+        line.truncate(line.trim_end().len());
         line
     }
 }

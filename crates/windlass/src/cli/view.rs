@@ -10,7 +10,7 @@ use serde_json::Value;
 pub fn job_table(jobs: &[Value], now_ms: i64) -> Table {
     let mut table = Table::new(&[">ID", "STATE", "QUEUE", "NAME", ">TRY", "WHEN", "WHAT"]);
     for job in jobs {
-        let state = output::plain(&job["state"]);
+        let state = state(job, now_ms);
         let colour = Colour::of_state(&state);
         table.row(vec![
             (output::plain(&job["id"]), Colour::Bold),
@@ -23,6 +23,14 @@ pub fn job_table(jobs: &[Value], now_ms: i64) -> Table {
         ]);
     }
     table
+}
+
+/// A job that is ready but for its time is called delayed, as in the counts of its queue.
+fn state(job: &Value, now_ms: i64) -> String {
+    match (job["state"].as_str().unwrap_or_default(), job["run_at"].as_i64()) {
+        ("ready", Some(run_at)) if run_at > now_ms => "delayed".to_string(),
+        (state, _) => state.to_string(),
+    }
 }
 
 /// The moment that matters in this state.
@@ -63,7 +71,7 @@ fn payload(job: &Value) -> String {
 /// A job on its own page: what is known, in the order in which one asks.
 pub fn job_page(job: &Value, now_ms: i64) -> Outcome {
     let style = Style::of_stdout();
-    let state = output::plain(&job["state"]);
+    let state = state(job, now_ms);
     let title = format!("job {} {}", output::plain(&job["id"]), output::plain(&job["name"]));
     let title = output::harmless(&title).into_owned();
     output::say(format!(

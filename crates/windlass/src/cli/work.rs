@@ -139,9 +139,11 @@ impl Worker {
             if free == 0 {
                 return Ok(());
             }
+            // Counted before the claim: a job that ends after it may have pushed another.
+            let ends = self.table.ends();
             match self.claim(free) {
                 Ok(jobs) if jobs.is_empty() && self.args.drain => {
-                    if !self.table.wait_for_an_end() {
+                    if !self.table.wait_for_an_end(ends) {
                         return Ok(());
                     }
                 }

@@ -140,6 +140,16 @@ fn drain_runs_everything_several_at_a_time_and_then_ends() {
 }
 
 #[test]
+fn drain_also_takes_what_its_own_jobs_push() {
+    let server = Server::start(&[]);
+    server.run(&["push", "chain", "5"]).ok();
+    let program = env!("CARGO_BIN_EXE_windlass");
+    let script = format!("n=$(cat); [ $n = 0 ] || {program} push chain $((n - 1))");
+    let ran = server.run(&["work", "chain", "--drain", "-c", "4", "--", "sh", "-c", &script]);
+    assert!(ran.stderr.contains("6 finished, 0 not"), "{ran:?}");
+}
+
+#[test]
 fn jobs_run_at_the_same_time_up_to_the_concurrency() {
     let server = Server::start(&[]);
     server.run(&["push", "meet", "1\n2\n3", "--lines"]).ok();

@@ -67,6 +67,12 @@ struct State {
     failed: u64,
 }
 
+impl State {
+    fn ends(&self) -> u64 {
+        self.finished + self.failed
+    }
+}
+
 pub struct Table {
     state: Mutex<State>,
     changed: Condvar,
@@ -101,14 +107,18 @@ impl Table {
         if state.leaving { 0 } else { most - state.jobs.len() }
     }
 
-    /// Waits until one of the running jobs ends. False: none is running.
-    pub fn wait_for_an_end(&self) -> bool {
+    /// How many jobs have ended so far.
+    pub fn ends(&self) -> u64 {
+        self.lock().ends()
+    }
+
+    /// Waits until more jobs have ended than `before`. False: none will, because none is running.
+    pub fn wait_for_an_end(&self, before: u64) -> bool {
         let mut state = self.lock();
-        let before = state.jobs.len();
-        while !state.leaving && !state.jobs.is_empty() && state.jobs.len() >= before {
+        while !state.leaving && !state.jobs.is_empty() && state.ends() == before {
             state = self.wait(state);
         }
-        before > 0 && !state.leaving
+        state.leaving || state.ends() > before
     }
 
     pub fn wait_until_empty(&self) {

@@ -1,0 +1,179 @@
+//! The server as a process: killed, refused, or run under `strace` with faults.
+
+use crate::server::{Ran, eventually, windlass};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use tempfile::TempDir;
+
+/// A folder for one server: its data, and beside it what it says.
+pub struct Place {
+    folder: TempDir,
+    data: PathBuf,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        Place { folder, data }
+    }
+
+    /// With the data elsewhere, such as on a small disk.
+    pub fn with_data(data: &Path) -> Place {
+        Place { folder: tempfile::tempdir().unwrap(), data: data.to_path_buf() }
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("server.log")).unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub fn start(&self) -> Process {
+        self.start_with(&[]).unwrap_or_else(|refusal| panic!("the server did not start: {refusal:?}"))
+    }
+
+    /// Under `strace` if it is given any arguments.
+    pub fn start_with(&self, strace: &[&str]) -> Result<Process, Refusal> {
+        let ready = self.path().join("ready.json");
+        let _ = std::fs::remove_file(&ready);
+        let log = std::fs::File::create(self.path().join("server.log")).unwrap();
+        let mut child = command(strace)
+            .args(["serve", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "off", "--ready-file"])
+            .arg(&ready)
+            .arg("--data")
+            .arg(&self.data)
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("starting the server: {error}"));
+        let address = eventually("the server is ready or has ended", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                return Some(Err(status));
+            }
+            let text = std::fs::read_to_string(&ready).ok()?;
+            let addresses: Value = serde_json::from_str(&text).ok()?;
+            Some(Ok(addresses["http"].as_str()?.parse::<SocketAddr>().unwrap()))
+        });
+        match address {
+            Ok(http) => Ok(Process { http, child, data: self.data.clone() }),
+            Err(status) => {
+                end_group(&mut child);
+                Err(Refusal { status, log: self.log() })
+            }
+        }
+    }
+
+    /// `windlass check`.
+    pub fn check(&self) -> Ran {
+        Ran::of(windlass().arg("check").arg("--json").arg("--data").arg(&self.data).current_dir(self.path()))
+    }
+
+    /// The files of the data folder, by name.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(&self.data).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+}
+
+/// A start that ended in words instead of a server.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: ExitStatus,
+    pub log: String,
+}
+
+/// Killed when dropped.
+pub struct Process {
+    pub http: SocketAddr,
+    child: Child,
+    data: PathBuf,
+}
+
+impl Process {
+    /// As a crash would; under `strace` both end.
+    pub fn kill(&mut self) {
+        end_group(&mut self.child);
+    }
+
+    /// As an operator would. The process itself, not the `strace` around it: its number is in the lock file.
+    pub fn stop(&mut self) -> ExitStatus {
+        if let Some(pid) = server_pid(&self.data) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        self.wait()
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    pub fn wait(&mut self) -> ExitStatus {
+        let status = crate::server::ended(&mut self.child);
+        end_group(&mut self.child);
+        status
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn end_group(child: &mut Child) {
+    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+    let _ = child.wait();
+}
+
+fn server_pid(data: &Path) -> Option<Pid> {
+    let lock = std::fs::read_dir(data).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let lock = lock.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "lock"))?;
+    Pid::from_raw(std::fs::read_to_string(lock).ok()?.trim().parse().ok()?)
+}
+
+fn command(strace: &[&str]) -> Command {
+    let plain = windlass();
+    if strace.is_empty() {
+        return plain;
+    }
+    let mut command = Command::new("strace");
+    // Only what is asked for stops the server: the rest runs at full speed.
+    command.args(["-f", "--seccomp-bpf", "-qq"]).args(strace).arg("--").arg(plain.get_program());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+/// These rigs prove nothing without it, so they fail and say why.
+pub fn need_strace() {
+    let tried = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
+    match tried {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => panic!(
+            "strace may not trace here (allow ptrace, e.g. --cap-add SYS_PTRACE): {}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
+        Err(error) => panic!("this rig needs strace (apt-get install strace): {error}"),
+    }
+}
