@@ -5,6 +5,7 @@
 mod commands;
 mod failures;
 mod push;
+mod readme;
 mod serve;
 mod server;
 mod work;

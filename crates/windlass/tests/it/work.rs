@@ -89,7 +89,7 @@ fn cancelling_a_running_job_ends_its_process_and_all_it_started() {
     );
     let mut worker = spawn(
         &server,
-        &["work", "endless", "--once", "--lease", "300ms", "--grace", "200ms", "--", "sh", "-c", &script],
+        &["work", "endless", "--once", "--lease", "1s", "--grace", "200ms", "--", "sh", "-c", &script],
     );
     let text = eventually("the processes run", || std::fs::read_to_string(&pids).ok());
     assert_eq!(server.run(&["job", "1", "cancel"]).ok(), "job 1 is asked to stop");
@@ -111,7 +111,7 @@ fn is_gone(pid: Pid) -> bool {
 fn leases_are_kept_alive_longer_than_they_last() {
     let server = Server::start(&[]);
     server.run(&["push", "slow", "--retry", "1"]).ok();
-    server.run(&["work", "slow", "--once", "--lease", "200ms", "--", "sleep", "1"]).ok();
+    server.run(&["work", "slow", "--once", "--lease", "600ms", "--", "sleep", "2"]).ok();
     let job = server.job(1);
     assert_eq!((job["state"].as_str(), job["attempts"].as_i64()), (Some("completed"), Some(1)));
 }

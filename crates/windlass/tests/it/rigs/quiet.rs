@@ -1,0 +1,115 @@
+//! Load without trouble: the checker finds nothing, a clean stop changes nothing, and everything gets done.
+
+use super::check::check;
+use super::dump::Dump;
+use super::history::How;
+use super::load::{Asker, Load, QUEUES};
+use super::process::{Place, Process};
+use super::{seed, setting};
+use crate::server::eventually;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Two cores are busy with fewer.
+pub const CLIENTS: u64 = 4;
+
+/// Fails with every broken promise, the seed, and where the history is.
+#[track_caller]
+pub fn assert_kept(load: &Load, dump: &Dump, rig: &str, seed: u64) {
+    let broken = check(&load.history.records(), dump);
+    if !broken.is_empty() {
+        let path = load.history.save(&format!("{rig}-{seed}"));
+        let lines: Vec<String> = broken.iter().take(20).map(ToString::to_string).collect();
+        let count = broken.len();
+        panic!("{rig}, seed {seed}: {count} broken, see {}\n{}", path.display(), lines.join("\n"));
+    }
+}
+
+/// Nothing panicked, whatever else happened.
+#[track_caller]
+pub fn assert_no_panic(place: &Place) {
+    let log = place.log();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+/// How often each kind of operation had each kind of outcome.
+pub fn tally(load: &Load) -> BTreeMap<String, u64> {
+    let mut tally = BTreeMap::new();
+    for record in load.history.records() {
+        let what = format!("{:?}", record.what);
+        let what = what.split([' ', '(', '{']).next().unwrap_or_default().to_lowercase();
+        let outcome = format!("{:?}", record.outcome);
+        let outcome = outcome.split('(').next().unwrap_or_default().to_lowercase();
+        *tally.entry(format!("{what} {outcome}")).or_default() += 1;
+    }
+    tally
+}
+
+/// 9 and 18: once faults stop, everything that can run does, and every parent gets its turn.
+pub fn drain(load: &Arc<Load>, to: SocketAddr) {
+    let mut asker = Asker::new(Arc::clone(load), 99, 0);
+    asker.pause(QUEUES[2], false);
+    for job in Dump::take(to).jobs.iter().filter(|job| job["repeat"].is_string()) {
+        asker.act(job["id"].as_u64().unwrap_or_default(), super::history::Action::CancelNow);
+    }
+    eventually("every job has ended", || {
+        let granted = asker.claim(QUEUES.map(str::to_owned).to_vec(), 200, 60_000, 50);
+        for grant in &granted {
+            asker.settle(grant.id, grant.token, How::Finish, 0);
+        }
+        let open = |job: &serde_json::Value| {
+            matches!(job["state"].as_str(), Some("ready" | "running" | "waiting" | "suspended"))
+        };
+        (granted.is_empty() && !Dump::take(to).jobs.iter().any(open)).then_some(())
+    });
+}
+
+/// Leases that nobody will end: so that draining need not wait a minute for them.
+pub fn release_held(load: &Arc<Load>, to: SocketAddr) {
+    let mut asker = Asker::new(Arc::clone(load), 98, 0);
+    for job in Dump::take(to).jobs.iter().filter(|job| job["state"] == "running") {
+        asker.act(job["id"].as_u64().unwrap_or_default(), super::history::Action::RetryForce);
+    }
+}
+
+fn restart(place: &Place, mut server: Process, load: &Load) -> Process {
+    load.set_address(None);
+    assert_eq!(server.stop().code(), Some(0), "{}", place.log());
+    assert_no_panic(place);
+    let server = place.start();
+    load.set_address(Some(server.http));
+    server
+}
+
+#[test]
+fn under_load_every_promise_is_kept_and_a_clean_stop_changes_nothing() {
+    let seed = seed(1);
+    let place = Place::new();
+    let mut server = place.start();
+    let load = Load::new();
+    load.set_address(Some(server.http));
+    let clients: Vec<_> = (0..CLIENTS).map(|number| load.client(number, seed)).collect();
+    for _ in 0..setting("WINDLASS_RIG_SECONDS", 4).max(1) {
+        std::thread::sleep(Duration::from_secs(1));
+        server = load.in_silence(|| {
+            // Leases must not end between the two looks.
+            release_held(&load, server.http);
+            let before = Dump::take(server.http);
+            assert_kept(&load, &before, "quiet", seed);
+            let server = restart(&place, server, &load);
+            let after = Dump::take(server.http);
+            assert_eq!(before.essence(), after.essence(), "a clean stop changed something");
+            server
+        });
+    }
+    load.end();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    release_held(&load, server.http);
+    drain(&load, server.http);
+    assert_kept(&load, &Dump::take(server.http), "quiet", seed);
+    println!("quiet, seed {seed}: {:?}", tally(&load));
+    server.stop();
+    assert_no_panic(&place);
+}
