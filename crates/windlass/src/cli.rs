@@ -2,6 +2,7 @@
 //! API and could run on another machine.
 
 mod backup;
+mod bench;
 mod check;
 mod completions;
 mod config;
@@ -52,6 +53,7 @@ enum Command {
     Job(job::JobArgs),
     Queues(queues::QueuesArgs),
     Top(top::TopArgs),
+    Bench(bench::BenchArgs),
     Check(check::CheckArgs),
     Backup(backup::BackupArgs),
     Demo(demo::DemoArgs),
@@ -71,6 +73,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Job(args)) => job::run(args),
         Some(Command::Queues(args)) => queues::run(args),
         Some(Command::Top(args)) => top::run(args),
+        Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Check(args)) => check::run(args),
         Some(Command::Backup(args)) => backup::run(args),
         Some(Command::Demo(args)) => demo::run(args),

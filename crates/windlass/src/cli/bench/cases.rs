@@ -121,7 +121,7 @@ pub async fn run<T: Target>(
     let mut best: Option<(Sample, String)> = None;
     for (connections, batch) in case.shapes(kind, settings) {
         let mut jobs = settings.jobs.unwrap_or(case.jobs());
-        if kind == Kind::BeanstalkdFsync {
+        if kind == Kind::BeanstalkdFsync && case != Case::MixRate {
             // An fsync per job: a tenth is enough to see its rate, and ten times as many would take minutes.
             jobs = (jobs / 10).max(1);
         }
@@ -135,7 +135,8 @@ pub async fn run<T: Target>(
 
 async fn run_shape<T: Target>(case: Case, target: &T, settings: &Settings, load: Load) -> io::Result<Sample> {
     // A queue of its own, so that what a case leaves behind does not reach the next.
-    let shape = Shape::new(&format!("bench-{case:?}-{}x{}", load.connections, load.batch), settings.payload_bytes);
+    let shape =
+        Shape::new(&format!("bench-{case:?}-{}x{}", load.connections, load.batch), settings.payload_bytes);
     match case {
         Case::PushOne | Case::Push16 | Case::Push64 | Case::PushBatch => {
             let sample = workloads::push(target, &shape, load).await?;

@@ -60,7 +60,12 @@ pub struct Shape {
 impl Shape {
     pub fn new(queue: &str, payload_bytes: usize) -> Shape {
         let name = "bench.job".to_owned();
-        Shape { queue: queue.to_owned(), pattern: name.clone(), name, payload_bytes: payload_bytes.max(STAMP_DIGITS) }
+        Shape {
+            queue: queue.to_owned(),
+            pattern: name.clone(),
+            name,
+            payload_bytes: payload_bytes.max(STAMP_DIGITS),
+        }
     }
 }
 

@@ -51,9 +51,8 @@ impl Target for Windlass {
     type Client = Native;
 
     async fn connect(&self, shape: &Shape) -> io::Result<Native> {
-        let head = |path| {
-            RequestHead::post(path, &self.address, self.format.content_type(), self.token.as_deref())
-        };
+        let head =
+            |path| RequestHead::post(path, &self.address, self.format.content_type(), self.token.as_deref());
         Ok(Native {
             http: Http::connect(&self.address).await?,
             format: self.format,
@@ -222,15 +221,19 @@ impl Client for Native {
         let settled = answer.settled.iter().filter(|entry| entry.ok).count();
         match settled == held.len() {
             true => Ok(()),
-            false => Err(io::Error::other(format!("only {settled} of {} jobs could be finished", held.len()))),
+            false => {
+                Err(io::Error::other(format!("only {settled} of {} jobs could be finished", held.len())))
+            }
         }
     }
 }
 
 fn read_claimed(format: Format, body: &[u8]) -> io::Result<impl Iterator<Item = Held>> {
     let answer: ClaimAnswer<'_> = format.read(body)?;
-    let held = |job: ClaimedJob<'_>| {
-        Held { id: job.id, token: job.token, pushed_ns: read_stamp(job.payload.as_bytes()) }
+    let held = |job: ClaimedJob<'_>| Held {
+        id: job.id,
+        token: job.token,
+        pushed_ns: read_stamp(job.payload.as_bytes()),
     };
     Ok(answer.jobs.into_iter().map(held))
 }

@@ -124,7 +124,8 @@ impl Rows {
     }
 
     pub fn table(&self) -> Table {
-        let mut table = Table::new(&["", "WHAT", "SERVER", ">RESULT", ">P50 MS", ">P99 MS", ">SERVER US", "CLIENT US"]);
+        let mut table =
+            Table::new(&["", "WHAT", "SERVER", ">RESULT", ">P50 MS", ">P99 MS", ">SERVER US", "CLIENT US"]);
         for row in self.sorted() {
             let colour = if row.server.starts_with("windlass") { Colour::Plain } else { Colour::Dim };
             table.row(Rows::cells(row).into_iter().map(|cell| (cell, colour)).collect());

@@ -107,7 +107,17 @@ fn start_windlass(folder: &Path, durability: &str) -> io::Result<Server> {
     let _ = std::fs::remove_file(&ready_file);
     let mut command = Command::new(std::env::current_exe()?);
     let store = format!("sqlite:{}", folder.join("bench.db").display());
-    command.args(["serve", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "off", "--log-level", "warn"]);
+    command.args([
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--bedrock",
+        "off",
+        "--mdns",
+        "off",
+        "--log-level",
+        "warn",
+    ]);
     command.args(["--store", &store, "--durability", durability, "--ready-file"]).arg(&ready_file);
     // What is set for the user's own server is not meant for this one.
     for (name, _) in std::env::vars_os() {

@@ -37,9 +37,17 @@ pub fn verdicts(rows: &Rows) -> Vec<Verdict> {
     verdicts.extend(against(rows, Case::DrainBatch, Kind::BeanstalkdMemory, 1.3));
     verdicts.extend(against(rows, Case::Push64, Kind::BeanstalkdFsync, 4.0));
     verdicts.extend(against(rows, Case::MixFull, Kind::BeanstalkdFsync, 5.0));
-    if let Some(sample) = rows.get(Kind::WindlassRelaxed.label(), Case::MixRate.label()).and_then(|row| row.sample) {
+    if let Some(sample) =
+        rows.get(Kind::WindlassRelaxed.label(), Case::MixRate.label()).and_then(|row| row.sample)
+    {
         let latency = sample.latency;
-        let at_most = |what: &str, value, bound| Verdict { what: what.into(), value, bound, at_least: false, unit: " ms" };
+        let at_most = |what: &str, value, bound| Verdict {
+            what: what.into(),
+            value,
+            bound,
+            at_least: false,
+            unit: " ms",
+        };
         verdicts.push(at_most("W5 pick-up p50, relaxed", latency.p50_ms, 1.0));
         verdicts.push(at_most("W5 pick-up p99, relaxed", latency.p99_ms, 5.0));
     }
@@ -47,7 +55,13 @@ pub fn verdicts(rows: &Rows) -> Vec<Verdict> {
         let label = kind.label();
         let bounded = |case: &str, bound, unit| {
             let row = rows.get(label, case)?;
-            Some(Verdict { what: format!("{} {case}, {label}", row.workload), value: row.value, bound, at_least: false, unit })
+            Some(Verdict {
+                what: format!("{} {case}, {label}", row.workload),
+                value: row.value,
+                bound,
+                at_least: false,
+                unit,
+            })
         };
         verdicts.extend(bounded(cases::MEMORY, 200.0, " bytes"));
         verdicts.extend(bounded(cases::START, 5.0, " s"));
@@ -120,6 +134,8 @@ mod tests {
         let (few, many) = cases::FLAT_PAIRS[0];
         let found = verdicts(&rows(&[(Kind::WindlassFull, few, 10.0), (Kind::WindlassFull, many, 14.0)]));
         assert_eq!((found.len(), found[0].is_met()), (1, false));
-        assert!(table(&found).lines(crate::output::Style { colours: false, width: 120 })[1].contains("missed"));
+        assert!(
+            table(&found).lines(crate::output::Style { colours: false, width: 120 })[1].contains("missed")
+        );
     }
 }

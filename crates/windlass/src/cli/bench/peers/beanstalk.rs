@@ -55,7 +55,13 @@ enum Reply {
 impl Beanstalk {
     pub async fn connect(address: &str, shape: &Shape) -> io::Result<Beanstalk> {
         let (put, payload_at) = put_command(shape.payload_bytes);
-        let mut client = Beanstalk { wire: Wire::connect(address).await?, put, payload_at, out: Vec::new(), outstanding: 3 };
+        let mut client = Beanstalk {
+            wire: Wire::connect(address).await?,
+            put,
+            payload_at,
+            out: Vec::new(),
+            outstanding: 3,
+        };
         let tube = &shape.queue;
         client.wire.send(format!("use {tube}\r\nwatch {tube}\r\nignore default\r\n").as_bytes()).await?;
         for _ in 0..3 {
@@ -78,7 +84,11 @@ impl Beanstalk {
 
     async fn expect(&mut self, expected: Reply) -> io::Result<()> {
         let reply = self.reply().await?;
-        if reply == expected { Ok(()) } else { Err(io::Error::other(format!("expected {expected:?}, got {reply:?}"))) }
+        if reply == expected {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("expected {expected:?}, got {reply:?}")))
+        }
     }
 
     async fn send_out(&mut self, replies: usize) -> io::Result<()> {

@@ -1,0 +1,304 @@
+//! `windlass bench`: how fast a server is on this machine, and how it compares.
+
+mod cases;
+mod client;
+mod http;
+mod native;
+mod peers;
+mod procfs;
+mod report;
+mod scale;
+mod servers;
+mod targets;
+mod wire;
+mod workloads;
+
+use crate::fault::{Fault, Outcome};
+use crate::output::{self, Style};
+use cases::{Case, Settings};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use native::{Format, Windlass};
+use report::{Row, Rows, Unit};
+use serde_json::json;
+use servers::{Kind, Server};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Measure a server: pushes, drains, a mix, memory, and costs that must not grow
+///
+/// Without --server it starts servers of its own on temporary stores and removes them afterwards. The client uses one
+/// thread; its CPU time and the server's are shown per job, to see which of the two is the limit.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass bench
+  windlass bench --workload W1,W2 --durability full
+  windlass bench --peer beanstalkd --rounds 3 --save results/today
+  windlass bench --server http://127.0.0.1:7373 --workload W3 --jobs 100000")]
+pub struct BenchArgs {
+    /// A running server; its queues beginning with `bench-` are used [default: starts its own]
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Token to show the server, if it asks for one
+    #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// W1 single pushes, W2 pushes over many connections, W3 batches, W4 drain, W5 mix, W6 memory and start, W7 flat cost
+    #[arg(long, value_name = "W1,W2,…", value_delimiter = ',', ignore_case = true, value_enum,
+          default_values = ["W1", "W2", "W3", "W4", "W5", "W6", "W7"], hide_default_value = true)]
+    workload: Vec<Workload>,
+    /// Jobs per measurement [default: by workload, 16,000 to 1,000,000]
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Connections [default: by workload]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    connections: Option<u16>,
+    /// Jobs per call in W3 and W4 [default: 1000 and 500]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    batch: Option<u16>,
+    /// Bytes of each payload, at least 20
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    payload: usize,
+    /// full: on disk before it is acknowledged; relaxed: soon after
+    #[arg(long, value_name = "full,relaxed", value_delimiter = ',', value_enum, default_values = ["full", "relaxed"])]
+    durability: Vec<Durability>,
+    /// Encoding of the calls
+    #[arg(long, value_enum, default_value = "json")]
+    format: Format,
+    /// Jobs per second of the steady mix
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    rate: u32,
+    /// Longest time for one measurement
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    seconds: u64,
+    /// Measure everything this often, in turns; the best counts, for every server
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    rounds: u32,
+    /// Measure this server as well, in the same run
+    #[arg(long, value_enum)]
+    peer: Option<Peer>,
+    /// Where the temporary stores are put: the disk that is measured [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Write PATH.json and PATH.md too
+    #[arg(long, value_name = "PATH")]
+    save: Option<PathBuf>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "UPPER")]
+enum Workload {
+    W1,
+    W2,
+    W3,
+    W4,
+    W5,
+    W6,
+    W7,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Durability {
+    Full,
+    Relaxed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Peer {
+    /// In memory, and with -b DIR -f0
+    Beanstalkd,
+}
+
+pub fn run(args: BenchArgs) -> Outcome {
+    // One thread: the client should take as little as possible from the server it measures.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let rows = tokio::task::LocalSet::new().block_on(&runtime, measure_all(&args))?;
+    let verdicts = targets::verdicts(&rows);
+    let data = json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "payload_bytes": args.payload,
+        "format": format!("{:?}", args.format).to_lowercase(),
+        "rounds": args.rounds,
+        "rows": rows.0,
+        "targets": verdicts,
+    });
+    if let Some(path) = &args.save {
+        save(path, "json", &format!("{data:#}\n"))?;
+        save(path, "md", &format!("{}\n{}", rows.markdown(), targets::markdown(&verdicts)))?;
+    }
+    if args.json {
+        return output::say_json(&data);
+    }
+    rows.table().print(Style::of_stdout())?;
+    if !verdicts.is_empty() {
+        output::say("")?;
+        targets::table(&verdicts).print(Style::of_stdout())?;
+    }
+    Ok(())
+}
+
+fn save(path: &Path, extension: &str, text: &str) -> Outcome {
+    let path = path.with_extension(extension);
+    std::fs::write(&path, text).map_err(|error| Fault::failed(format!("writing {}: {error}", path.display())))
+}
+
+async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
+    let mut bench = Bench { args, settings: settings(args), rows: Rows::default(), bar: progress_bar() };
+    for _ in 0..args.rounds {
+        match &args.server {
+            Some(server) => bench.measure_running(server).await?,
+            None => {
+                for durability in &args.durability {
+                    bench.measure_own(kind_of(*durability)).await?;
+                }
+            }
+        }
+        if args.peer == Some(Peer::Beanstalkd) {
+            bench.measure_own(Kind::BeanstalkdMemory).await?;
+            bench.measure_own(Kind::BeanstalkdFsync).await?;
+        }
+    }
+    bench.bar.finish_and_clear();
+    Ok(bench.rows)
+}
+
+fn settings(args: &BenchArgs) -> Settings {
+    Settings {
+        jobs: args.jobs,
+        connections: args.connections.map(usize::from),
+        batch: args.batch.map(usize::from),
+        payload_bytes: args.payload,
+        rate: f64::from(args.rate.max(1)),
+        at_most: Duration::from_secs(args.seconds.max(1)),
+    }
+}
+
+fn kind_of(durability: Durability) -> Kind {
+    match durability {
+        Durability::Full => Kind::WindlassFull,
+        Durability::Relaxed => Kind::WindlassRelaxed,
+    }
+}
+
+struct Bench<'a> {
+    args: &'a BenchArgs,
+    settings: Settings,
+    rows: Rows,
+    bar: ProgressBar,
+}
+
+impl Bench<'_> {
+    fn wants(&self, workload: &str) -> bool {
+        self.args.workload.iter().any(|wanted| format!("{wanted:?}") == workload)
+    }
+
+    /// A server of this kind on its own temporary store, for each group of workloads that must not disturb another.
+    async fn measure_own(&mut self, kind: Kind) -> Outcome {
+        if ["W1", "W2", "W3", "W4", "W5"].iter().any(|workload| self.wants(workload)) {
+            let folder = self.temporary_folder()?;
+            let server = Server::start(kind, folder.path())?;
+            match kind.is_windlass() {
+                true => self.measure_cases(kind, kind.label(), &server.windlass(self.args.format)).await?,
+                false => self.measure_cases(kind, kind.label(), &server.beanstalkd()).await?,
+            }
+            server.stop()?;
+        }
+        if self.wants("W6") {
+            self.show(kind.label(), "memory and start");
+            let folder = self.temporary_folder()?;
+            for row in scale::memory_and_start(kind, folder.path(), &self.settings).await? {
+                self.rows.add(row);
+            }
+        }
+        if self.wants("W7") && kind.is_windlass() {
+            let folder = self.temporary_folder()?;
+            let server = Server::start(kind, folder.path())?;
+            self.measure_flat_costs(kind.label(), &server.windlass(self.args.format)).await?;
+            server.stop()?;
+        }
+        Ok(())
+    }
+
+    async fn measure_running(&mut self, server: &str) -> Outcome {
+        let label = "windlass running";
+        let target = running_server(server, self.args)?;
+        self.measure_cases(Kind::WindlassFull, label, &target).await?;
+        if self.wants("W7") {
+            self.measure_flat_costs(label, &target).await?;
+        }
+        if self.wants("W6") {
+            output::note("W6 restarts the server, so it is measured without --server only");
+        }
+        Ok(())
+    }
+
+    async fn measure_cases<T: client::Target>(
+        &mut self,
+        kind: Kind,
+        label: &'static str,
+        target: &T,
+    ) -> Outcome {
+        for case in Case::ALL {
+            if !self.wants(case.workload()) {
+                continue;
+            }
+            self.show(label, case.label());
+            let (sample, shape) = cases::run(*case, kind, target, &self.settings)
+                .await
+                .map_err(|error| Fault::failed(format!("{label}, {}: {error}", case.label())))?;
+            self.rows.add(Row {
+                workload: case.workload(),
+                case: case.label().to_owned(),
+                server: label,
+                value: sample.rate(),
+                unit: Unit::JobsPerSecond,
+                shape,
+                sample: Some(sample),
+            });
+        }
+        Ok(())
+    }
+
+    async fn measure_flat_costs(&mut self, label: &'static str, target: &Windlass) -> Outcome {
+        self.show(label, "flat cost");
+        for row in scale::flat_costs(label, target, &self.settings).await? {
+            self.rows.add(row);
+        }
+        Ok(())
+    }
+
+    fn temporary_folder(&self) -> Outcome<tempfile::TempDir> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("windlass-bench-");
+        let folder = match &self.args.folder {
+            Some(folder) => builder.tempdir_in(folder),
+            None => builder.tempdir(),
+        };
+        folder.map_err(|error| Fault::failed(format!("making a temporary folder: {error}")))
+    }
+
+    fn show(&self, label: &str, what: &str) {
+        self.bar.set_message(format!("{label}: {what}"));
+    }
+}
+
+/// Drawn by a thread of its own, ten times a second, and only on a terminal.
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
+}
+
+fn running_server(server: &str, args: &BenchArgs) -> Outcome<Windlass> {
+    let address = server.strip_prefix("http://").unwrap_or(server).trim_end_matches('/');
+    if address.contains("://") || address.contains('/') {
+        return Err(Fault::usage(format!("{server:?} cannot be measured; name it as http://HOST:PORT")));
+    }
+    Ok(Windlass { address: address.to_owned(), pid: None, format: args.format, token: args.token.clone() })
+}
