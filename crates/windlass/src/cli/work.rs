@@ -201,7 +201,7 @@ fn see_through(job: Job, args: &WorkArgs, table: &Arc<Table>, mut client: Client
     let verdict = verdict(ended, table.why_stopped(job.id), args);
     let finished = matches!(verdict, Verdict::Finish(_));
     let words = verdict.words();
-    let words = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry)) {
+    let words = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
         None | Some(Ok(())) => words,
         Some(Err(reason)) => format!("{words}, but {reason}"),
     };
@@ -293,8 +293,8 @@ impl Verdict {
     }
 }
 
-/// Tells the server, again and again while it is away.
-fn offer(client: &mut Client, entry: &Entry) -> Result<(), String> {
+/// Tells the server, again and again while it is away and nobody is in a hurry.
+fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), String> {
     let started = std::time::Instant::now();
     let mut away = AWAY_FIRST;
     loop {
@@ -306,7 +306,7 @@ fn offer(client: &mut Client, entry: &Entry) -> Result<(), String> {
                     output::plain(&answer["settled"][0]["error"]["message"])
                 ));
             }
-            Err(error) if error.is_passing() && started.elapsed() < OFFER_FOR => {
+            Err(error) if error.is_passing() && started.elapsed() < OFFER_FOR && !table.is_urgent() => {
                 std::thread::sleep(away);
                 away = (away * 2).min(AWAY_MOST);
             }
@@ -315,7 +315,7 @@ fn offer(client: &mut Client, entry: &Entry) -> Result<(), String> {
     }
 }
 
-/// The first signal lets running jobs end; the second ends them.
+/// The first signal lets running jobs end, the second ends them and gives them back, the third waits for nothing.
 fn stop_on_signals(table: Arc<Table>, claims: Interrupter) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupts, mut terms) = {
@@ -324,14 +324,17 @@ fn stop_on_signals(table: Arc<Table>, claims: Interrupter) -> Outcome {
     };
     std::thread::spawn(move || {
         runtime.block_on(async {
-            for urgent in [false, true] {
+            for round in 1.. {
                 tokio::select! {
                     _ = interrupts.recv() => {}
                     _ = terms.recv() => {}
                 }
-                let count = table.leave(urgent);
+                if round > 2 {
+                    std::process::exit(1);
+                }
+                let count = table.leave(round == 2);
                 claims.cut();
-                if count > 0 && !urgent {
+                if count > 0 && round == 1 {
                     output::note(format!("stopping after {count} running jobs; once more to give them back"));
                 }
             }

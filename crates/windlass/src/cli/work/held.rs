@@ -195,6 +195,10 @@ impl Table {
         })
     }
 
+    pub fn is_urgent(&self) -> bool {
+        self.lock().urgent
+    }
+
     /// Something that makes going on pointless, such as a command that does not exist.
     pub fn give_up(&self, fault: Fault) {
         self.change(|state| {
