@@ -54,6 +54,15 @@ pub fn read<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> Resu
     }
 }
 
+/// Reads a body that has to be a map. Readers also take a list for a record, its fields in order, which no client means.
+pub fn read_map<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> Result<T, Malformed> {
+    let is_map = match encoding {
+        Encoding::Json => bytes.trim_ascii_start().first().is_none_or(|byte| *byte == b'{'),
+        Encoding::Msgpack => bytes.first().is_none_or(|byte| matches!(byte, 0x80..=0x8f | 0xde | 0xdf)),
+    };
+    if is_map { read(encoding, bytes) } else { Err(Malformed("the body must be an object".into())) }
+}
+
 /// A text, borrowed from the request unless it was written with escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text<'a>(pub Cow<'a, str>);

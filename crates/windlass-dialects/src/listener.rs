@@ -330,3 +330,6 @@ impl<T: Unpin, F: FnOnce(T) + Unpin> http_body::Body for Sealed<T, F> {
         http_body::SizeHint::with_exact(self.data.len() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests;

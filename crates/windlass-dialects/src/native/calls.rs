@@ -147,7 +147,7 @@ pub async fn claim(mut call: Call) -> Answer {
 pub async fn settle(mut call: Call) -> Answer {
     let reply = reply_encoding(&call);
     let (encoding, body) = body(&mut call).await?;
-    let ask: SettleAsk<'_> = codec::read(encoding, &body)?;
+    let ask: SettleAsk<'_> = codec::read_map(encoding, &body)?;
     let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
     let settles = commands::settles(&ask.settle)?;
     let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
@@ -165,7 +165,7 @@ pub async fn settle(mut call: Call) -> Answer {
 pub async fn extend(mut call: Call) -> Answer {
     let reply = reply_encoding(&call);
     let (encoding, body) = body(&mut call).await?;
-    let ask: ExtendAsk<'_> = codec::read(encoding, &body)?;
+    let ask: ExtendAsk<'_> = codec::read_map(encoding, &body)?;
     if ask.extend.len() > wire::BATCH_MAX {
         return Err(ApiError::batch_too_large(ask.extend.len()));
     }
@@ -373,7 +373,7 @@ pub async fn delete(call: Call) -> Answer {
 
 pub async fn patch(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
-    let ask: PatchAsk<'_> = codec::read(encoding, &body)?;
+    let ask: PatchAsk<'_> = codec::read_map(encoding, &body)?;
     let params = params(&call, &["tenant"])?;
     let (tenant, job) = find(&call, param(&params, "tenant")).await?;
     let now = call.server.engine.now();

@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::sync::broadcast::{self, error::RecvError};
+use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use tokio::sync::mpsc;
 use windlass_core::Tenant;
 use windlass_engine::FeedEvent;
@@ -72,14 +72,14 @@ fn next_piece(
     tenant: Option<&Tenant>,
 ) -> Option<Bytes> {
     let mut text = Vec::new();
-    let mut next = first;
-    for _ in 0..PIECE_EVENTS_MAX {
-        match next {
-            Ok(event) => {
-                if tenant.is_none_or(|tenant| *tenant == event.tenant) {
-                    write_event(&mut text, &event);
-                }
+    let mut next = Some(first);
+    let mut events = 0;
+    while let Some(event) = next {
+        match event {
+            Ok(event) if tenant.is_none_or(|tenant| *tenant == event.tenant) => {
+                write_event(&mut text, &event)
             }
+            Ok(_) => {}
             Err(RecvError::Lagged(missed)) => {
                 text.extend_from_slice(
                     format!("event: lagged\ndata: {{\"missed\":{missed}}}\n\n").as_bytes(),
@@ -88,14 +88,21 @@ fn next_piece(
             Err(RecvError::Closed) if text.is_empty() => return None,
             Err(RecvError::Closed) => break,
         }
-        next = match feed.try_recv() {
-            Ok(event) => Ok(event),
-            Err(broadcast::error::TryRecvError::Empty) => break,
-            Err(broadcast::error::TryRecvError::Lagged(missed)) => Err(RecvError::Lagged(missed)),
-            Err(broadcast::error::TryRecvError::Closed) => Err(RecvError::Closed),
-        };
+        events += 1;
+        next = if events < PIECE_EVENTS_MAX { already_there(feed) } else { None };
     }
     Some(Bytes::from(text))
+}
+
+fn already_there(
+    feed: &mut broadcast::Receiver<Arc<FeedEvent>>,
+) -> Option<Result<Arc<FeedEvent>, RecvError>> {
+    match feed.try_recv() {
+        Ok(event) => Some(Ok(event)),
+        Err(TryRecvError::Empty) => None,
+        Err(TryRecvError::Lagged(missed)) => Some(Err(RecvError::Lagged(missed))),
+        Err(TryRecvError::Closed) => Some(Err(RecvError::Closed)),
+    }
 }
 
 fn write_event(text: &mut Vec<u8>, event: &FeedEvent) {

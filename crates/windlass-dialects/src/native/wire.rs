@@ -102,7 +102,7 @@ pub struct Pushes<'a> {
 }
 
 pub fn push(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malformed> {
-    let mut top: PushAsk<'_> = codec::read(encoding, body)?;
+    let mut top: PushAsk<'_> = codec::read_map(encoding, body)?;
     let tenant = top.tenant.take();
     let Some(jobs) = top.jobs.take() else {
         return Ok(Pushes { tenant, jobs: vec![top], single: true });
@@ -492,5 +492,5 @@ pub fn optional<'a, T: Deserialize<'a> + Default>(
     encoding: Encoding,
     body: &'a [u8],
 ) -> Result<T, Malformed> {
-    if body.is_empty() { Ok(T::default()) } else { codec::read(encoding, body) }
+    if body.is_empty() { Ok(T::default()) } else { codec::read_map(encoding, body) }
 }

@@ -1,4 +1,15 @@
 //! The real router on a loopback port.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
+
+mod access;
+mod connections;
+mod delivery;
+mod description;
+mod errors;
+mod events;
 mod jobs;
+mod msgpack;
+mod operations;
 mod support;
+mod tenants;

@@ -206,7 +206,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     async fn more(&mut self) -> Option<()> {
-        let mut chunk = [0; 16 * 1024];
+        let mut chunk = vec![0; 16 * 1024];
         let read = tokio::time::timeout(Duration::from_secs(20), self.stream.read(&mut chunk)).await;
         match read.expect("something within twenty seconds") {
             Ok(0) | Err(_) => None,

@@ -32,7 +32,7 @@ fn what_is_misspelt_or_misplaced_is_refused() {
     refused(r#"{"jobs":[{"name":"a","tenant":"t"}]}"#, "at the top");
     refused(r#"{"name":5}"#, "expected a string");
     refused(r#"{"name":"a","payload":{"a":}}"#, "line 1 column 28");
-    refused("[1]", "column");
+    refused(r#"["mail"]"#, "must be an object");
     refused("", "EOF");
     refused(r#"{"name":"a","priority":3000000000}"#, "3000000000");
     refused(r#"{"name":"a","parent":0}"#, "nonzero");
@@ -151,4 +151,7 @@ fn an_optional_body_may_be_left_out() {
     assert_eq!(optional::<CancelAsk>(Encoding::Json, b"").unwrap(), CancelAsk { now: false });
     assert_eq!(optional::<CancelAsk>(Encoding::Json, br#"{"now":true}"#).unwrap(), CancelAsk { now: true });
     assert!(optional::<CancelAsk>(Encoding::Json, b"{").is_err());
+    assert!(optional::<CancelAsk>(Encoding::Json, b"[]").is_err());
+    assert!(optional::<CancelAsk>(Encoding::Msgpack, &[0x90]).is_err());
+    assert!(optional::<CancelAsk>(Encoding::Msgpack, &[0x80]).is_ok());
 }

@@ -1,0 +1,409 @@
+//! What is answered: the fields of `views.rs`.
+
+use super::Need::{Always, Maybe};
+use super::*;
+
+pub fn answers() -> Vec<(&'static str, Value)> {
+    let gone = words("What became of it.", &["gone"]);
+    let entry = |fields: Vec<Field>| {
+        let mut all = vec![
+            ("id", Always, id("The job.")),
+            ("ok", Always, flag("Whether it was done.")),
+            ("error", Maybe, reference("ErrorBody")),
+        ];
+        all.extend(fields);
+        object("The answer to one entry.", all)
+    };
+    let state =
+        words("Where the job stands now.", &[&StateName::ALL.map(StateName::as_str)[..], &["gone"]].concat());
+    vec![
+        (
+            "Pushed",
+            object(
+                "What was made.",
+                vec![
+                    (
+                        "ids",
+                        Always,
+                        list(
+                            "In the order of the jobs sent; null where one was refused.",
+                            json!({"anyOf": [{"type": "integer"}, {"type": "null"}]}),
+                        ),
+                    ),
+                    ("id", Maybe, id("When there is one.")),
+                    ("existing", Always, list("Those that were there already.", json!({"type": "integer"}))),
+                    (
+                        "refused",
+                        Maybe,
+                        list(
+                            "Those that were not made.",
+                            object(
+                                "A refused job.",
+                                vec![
+                                    ("index", Always, count("Its place in the batch.")),
+                                    ("code", Always, text("Why, for programs.")),
+                                    ("message", Always, text("Why, for people.")),
+                                    ("id", Maybe, id("The job in the way.")),
+                                ],
+                            ),
+                        ),
+                    ),
+                ],
+            ),
+        ),
+        (
+            "Claimed",
+            object(
+                "Jobs to work on; none when there were none in time.",
+                vec![("jobs", Always, list("Best first.", reference("ClaimedJob")))],
+            ),
+        ),
+        (
+            "Settled",
+            object(
+                "One answer per entry, in order.",
+                vec![(
+                    "settled",
+                    Always,
+                    list(
+                        "The answers.",
+                        entry(vec![
+                            ("state", Maybe, state.clone()),
+                            ("run_at", Maybe, time("When it runs again.")),
+                        ]),
+                    ),
+                )],
+            ),
+        ),
+        (
+            "Extended",
+            object(
+                "One answer per entry, in order.",
+                vec![(
+                    "extended",
+                    Always,
+                    list(
+                        "The answers.",
+                        entry(vec![
+                            (
+                                "lease_until",
+                                Maybe,
+                                or_null(time("When the lease ends; null if it has no end.")),
+                            ),
+                            ("cancel", Maybe, flag("The job should be stopped: a finish still counts.")),
+                        ]),
+                    ),
+                )],
+            ),
+        ),
+        (
+            "Page",
+            object(
+                "Jobs, newest first.",
+                vec![
+                    ("jobs", Always, list("The jobs.", reference("Job"))),
+                    ("next", Always, or_null(text("Send it as `cursor` to go on; null: that was all."))),
+                ],
+            ),
+        ),
+        (
+            "Children",
+            object(
+                "The children.",
+                vec![("jobs", Always, list("In the order of their ids.", reference("Job")))],
+            ),
+        ),
+        (
+            "Gone",
+            object("It is gone.", vec![("id", Always, id("The job.")), ("state", Always, gone.clone())]),
+        ),
+        (
+            "LimitGone",
+            object("It is gone.", vec![("id", Always, text("The limit.")), ("state", Always, gone)]),
+        ),
+        ("Result", object("How a job ended, or where it stands.", result_fields())),
+        ("Queues", object("All queues.", vec![("queues", Always, list("The queues.", reference("Queue")))])),
+        (
+            "QueuePaused",
+            object(
+                "A queue that was paused or resumed.",
+                vec![
+                    ("queue", Always, text("The queue.")),
+                    ("tenant", Always, text("Whose it is.")),
+                    ("paused", Always, flag("Whether it is paused now.")),
+                ],
+            ),
+        ),
+        ("Limits", object("All limits.", vec![("limits", Always, list("The limits.", reference("Limit")))])),
+        ("Limit", {
+            let mut fields = limit_fields(Always);
+            fields.push(("running", Always, count("Jobs under it that are running.")));
+            object("A limit.", fields)
+        }),
+        (
+            "Stats",
+            object(
+                "Figures.",
+                vec![
+                    ("queues", Always, count("How many queues there are.")),
+                    ("totals", Always, object("Jobs by state.", state_counts())),
+                    ("version", Always, text("Of the server.")),
+                    ("uptime_ms", Always, count("Since the start.")),
+                    (
+                        "rates",
+                        Maybe,
+                        object(
+                            "Per second, over the last minute.",
+                            ["pushed", "claimed", "finished", "failed"]
+                                .map(|name| {
+                                    (name, Always, json!({"type": "number", "description": "Per second."}))
+                                })
+                                .to_vec(),
+                        ),
+                    ),
+                    ("store", Maybe, text("Which store it is.")),
+                    ("waiting_claims", Maybe, count("Claims that wait for jobs.")),
+                ],
+            ),
+        ),
+        ("Error", object("What went wrong.", vec![("error", Always, reference("ErrorBody"))])),
+        (
+            "Event",
+            object(
+                "The data of one server-sent event; its type is what happened.",
+                vec![
+                    ("id", Always, id("The job.")),
+                    ("tenant", Always, text("Whose it is.")),
+                    ("queue", Always, text("Its queue.")),
+                    ("name", Always, text("Its name.")),
+                    ("state", Always, text("Where it stands afterwards.")),
+                    ("at", Always, time("When it happened.")),
+                ],
+            ),
+        ),
+    ]
+}
+
+fn payload_fields(key: &'static str, base64: &'static str, format_key: &'static str) -> Vec<Field> {
+    vec![
+        (key, Maybe, any("The value.")),
+        (base64, Maybe, text("Its bytes, where JSON cannot say them.")),
+        (format_key, Maybe, format()),
+    ]
+}
+
+fn outcome_fields() -> Vec<Field> {
+    let mut fields = payload_fields("result", "result_base64", "result_format");
+    fields.extend(payload_fields("error", "error_base64", "error_format"));
+    fields.extend([
+        ("message", Maybe, text("What happened, for people.")),
+        ("code", Maybe, text("What happened, for programs.")),
+        ("exit_code", Maybe, int("Of a process.")),
+    ]);
+    fields
+}
+
+fn progress() -> Field {
+    (
+        "progress",
+        Maybe,
+        object(
+            "How far the run has come.",
+            vec![
+                ("percent", Maybe, int_within("Percent done.", 0, 100)),
+                ("note", Maybe, text("For people.")),
+            ],
+        ),
+    )
+}
+
+fn state() -> Value {
+    words("Where it stands.", &StateName::ALL.map(StateName::as_str))
+}
+
+fn result_fields() -> Vec<Field> {
+    let mut fields = vec![("id", Always, id("The job.")), ("state", Always, state()), progress()];
+    fields.extend(outcome_fields());
+    fields.push(("finished_at", Maybe, time("When it ended.")));
+    fields
+}
+
+fn state_counts() -> Vec<Field> {
+    let mut fields: Vec<Field> =
+        StateName::ALL.map(|state| (state.as_str(), Always, count("Jobs in this state."))).to_vec();
+    fields.push(("delayed", Always, count("Ready jobs whose time has not come; not counted under ready.")));
+    fields
+}
+
+pub fn parts() -> Vec<(&'static str, Value)> {
+    let keep = |description: &str| {
+        one_of(
+            description,
+            vec![json!({"type": "integer", "minimum": 0}), json!({"type": "string", "enum": ["ever"]})],
+        )
+    };
+    let mut claimed = vec![
+        ("id", Always, id("The job.")),
+        ("token", Always, count("Proof of holding it: send it with settle and extend.")),
+        ("lease_until", Always, or_null(time("Send a heartbeat before then; null: held until settled."))),
+        ("name", Always, text("Its kind.")),
+        ("queue", Always, text("Where it came from.")),
+        ("attempt", Always, count("Which attempt this is, from 1.")),
+        ("priority", Always, int("Smaller first.")),
+        ("created_at", Always, time("When it was pushed.")),
+        ("run_at", Always, time("When this run was due.")),
+        ("tags", Maybe, list("Its tags.", json!({"type": "string"}))),
+        progress(),
+    ];
+    claimed.extend(payload_fields("payload", "payload_base64", "format"));
+    let mut queue = vec![
+        ("queue", Always, text("Its name.")),
+        ("tenant", Always, text("Whose it is.")),
+        ("paused", Always, flag("No job of it is handed out.")),
+        ("oldest_ms", Always, or_null(count("How long the oldest job that could run has been waiting."))),
+    ];
+    queue.extend(state_counts());
+    vec![
+        ("ClaimedJob", object("A job as its worker gets it.", claimed)),
+        ("Queue", object("A queue.", queue)),
+        ("Job", object("All about a job.", job_view_fields())),
+        (
+            "ErrorBody",
+            object(
+                "One shape for all errors.",
+                vec![
+                    ("code", Always, text("Stable word for programs.")),
+                    ("message", Always, text("For people; says what to do.")),
+                    ("id", Maybe, id("The job in the way.")),
+                ],
+            ),
+        ),
+        (
+            "Unique",
+            object(
+                "One live job per key.",
+                vec![
+                    ("key", Always, text_max("The key.", wire::KEY_BYTES_MAX)),
+                    (
+                        "on_conflict",
+                        Maybe,
+                        words("What a second push does.", &["return", "update", "refuse"]),
+                    ),
+                    (
+                        "held_until",
+                        Maybe,
+                        words("How long the key keeps others out.", &["settled", "started", "forgotten"]),
+                    ),
+                ],
+            ),
+        ),
+        (
+            "Retry",
+            object(
+                "How often and how soon it is tried again.",
+                vec![
+                    ("max_attempts", Maybe, or_null(count("Attempts in all; null: no bound."))),
+                    (
+                        "backoff",
+                        Maybe,
+                        one_of(
+                            "How long to wait before the next.",
+                            vec![
+                                words("At once.", &["none"]),
+                                object("Always as long.", vec![("fixed_ms", Always, count("So long."))]),
+                                object(
+                                    "Doubles each time.",
+                                    vec![
+                                        ("base_ms", Always, count("The first wait.")),
+                                        ("cap_ms", Maybe, count("The longest wait.")),
+                                        (
+                                            "jitter_percent",
+                                            Maybe,
+                                            int_within("Up to so much more, by chance.", 0, 100),
+                                        ),
+                                    ],
+                                ),
+                            ],
+                        ),
+                    ),
+                    ("give_up_after_ms", Maybe, count("No attempt begins later than this after the push.")),
+                ],
+            ),
+        ),
+        (
+            "Keep",
+            object(
+                "How long it stays to be looked at; 0 forgets it at once.",
+                vec![
+                    ("completed_ms", Maybe, keep("Once completed.")),
+                    ("failed_ms", Maybe, keep("Once failed.")),
+                    ("cancelled_ms", Maybe, keep("Once cancelled.")),
+                ],
+            ),
+        ),
+    ]
+}
+
+fn job_view_fields() -> Vec<Field> {
+    let mut fields = vec![
+        ("id", Always, id("1, 2, 3, …; never used again.")),
+        ("name", Always, text("Its kind.")),
+        ("queue", Always, text("Where it waits.")),
+        ("tenant", Always, text("Whose it is.")),
+        ("state", Always, state()),
+        ("priority", Always, int("Smaller first.")),
+        ("attempts", Always, count("Attempts that counted, the present one included.")),
+        ("max_attempts", Maybe, count("Attempts in all; without it there is no bound.")),
+        ("created_at", Always, time("When it was pushed.")),
+        ("run_at", Always, time("When it is or was due.")),
+        ("updated_at", Always, time("When it last changed.")),
+        ("started_at", Maybe, time("When its last run began.")),
+        ("finished_at", Maybe, time("When it ended.")),
+        ("expires_at", Maybe, time("When it will be forgotten.")),
+        (
+            "lease",
+            Maybe,
+            object(
+                "Who is working on it.",
+                vec![
+                    ("worker", Maybe, text("As it named itself.")),
+                    ("granted_at", Always, time("Since when.")),
+                    ("until", Maybe, time("Until when, without a heartbeat.")),
+                    ("cancel_asked", Always, flag("It was asked to stop.")),
+                ],
+            ),
+        ),
+        progress(),
+        (
+            "errors",
+            Maybe,
+            list(
+                "The last attempts that went wrong.",
+                object(
+                    "One of them.",
+                    vec![
+                        ("attempt", Always, count("Which attempt.")),
+                        ("at", Always, time("When.")),
+                        ("message", Always, text("What happened.")),
+                    ],
+                ),
+            ),
+        ),
+        ("repeat", Maybe, text("Its repeat rule.")),
+        ("origin", Always, text("The dialect it came by.")),
+        ("alias", Maybe, text("Another id for it.")),
+        ("unique", Maybe, reference("Unique")),
+        ("parent", Maybe, id("Its parent.")),
+        ("child_name", Maybe, text("What its parent calls it.")),
+        ("pending_children", Maybe, count("Children it waits for.")),
+        ("tags", Maybe, list("Its tags.", json!({"type": "string"}))),
+        (
+            "waiting_for",
+            Maybe,
+            text("Why nobody is working on it: due, paused queue, limit X, children N, parent, a worker."),
+        ),
+    ];
+    fields.extend(payload_fields("payload", "payload_base64", "format"));
+    fields.extend(outcome_fields());
+    fields
+}

@@ -1,0 +1,185 @@
+//! Limits on connections, and TLS.
+
+use crate::support::{Client, TestServer};
+use rustls::pki_types::ServerName;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use windlass_dialects::HttpOptions;
+use windlass_dialects::listener::Limits;
+use windlass_dialects::tls::Tls;
+
+async fn limited(limits: Limits) -> TestServer {
+    TestServer::start(HttpOptions { limits, ..HttpOptions::default() }).await
+}
+
+#[tokio::test]
+async fn a_client_that_dawdles_over_its_header_is_cut() {
+    let server = limited(Limits { header_timeout: Duration::from_millis(200), ..Limits::default() }).await;
+    let mut client = server.connect().await;
+    let begun = Instant::now();
+    client.stream.write_all(b"GET /healthz HTTP/1.1\r\nx-slow: ").await.unwrap();
+    let ended = loop {
+        // A byte now and then does not help.
+        if client.stream.write_all(b"a").await.is_err() {
+            break begun.elapsed();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(begun.elapsed() < Duration::from_secs(10), "still open");
+    };
+    assert!(ended >= Duration::from_millis(200), "{ended:?}");
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed_but_a_waiting_claim_is_not_idle() {
+    let limits = Limits {
+        idle_timeout: Duration::from_millis(150),
+        header_timeout: Duration::from_millis(150),
+        ..Limits::default()
+    };
+    let server = limited(limits).await;
+    let mut idle = server.connect().await;
+    assert_eq!(idle.call("GET", "/healthz", &[], b"").await.status, 200);
+    assert!(idle.until(b"x").await.is_none());
+    let mut waiting = server.connect().await;
+    let json = [("content-type", "application/json")];
+    waiting.send("POST", "/api/v1/claim", &json, br#"{"wait_ms":600}"#).await;
+    assert_eq!(waiting.reply("POST").await.unwrap().text(), r#"{"jobs":[]}"#);
+    assert_eq!(waiting.call("GET", "/healthz", &[], b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so() {
+    let server = limited(Limits { connections_max: 2, ..Limits::default() }).await;
+    let mut held = vec![];
+    for _ in 0..2 {
+        let mut client = server.connect().await;
+        assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200);
+        held.push(client);
+    }
+    let reply = server.connect().await.reply("GET").await.unwrap();
+    assert_eq!((reply.status, reply.code().as_str()), (503, "too_many_connections"));
+    held.clear();
+    let mut again = None;
+    for _ in 0..100 {
+        let mut client = server.connect().await;
+        client.send("GET", "/healthz", &[], b"").await;
+        again = client.reply("GET").await.map(|reply| reply.status);
+        if again == Some(200) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(again, Some(200));
+}
+
+#[tokio::test]
+async fn a_header_that_is_too_large_is_refused() {
+    let server = limited(Limits { header_bytes_max: 16 * 1024, ..Limits::default() }).await;
+    let mut client = server.connect().await;
+    let large = "x".repeat(64 * 1024);
+    let request = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-large: {large}\r\n\r\n");
+    let _ = client.stream.write_all(request.as_bytes()).await;
+    assert!(client.reply("GET").await.is_none_or(|reply| reply.status == 431));
+}
+
+#[tokio::test]
+async fn smuggled_requests_are_refused() {
+    let server = TestServer::open().await;
+    for request in [
+        "POST /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+        "POST /api/v1/claim HTTP/1.1\r\nhost: localhost\r\ncontent-length: x\r\n\r\n",
+        "POST /api/v1/claim HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked, x\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost : localhost\r\n\r\n",
+    ] {
+        let mut client = server.connect().await;
+        client.stream.write_all(request.as_bytes()).await.unwrap();
+        let status = client.reply("POST").await.map(|reply| reply.status);
+        assert!(matches!(status, None | Some(400)), "{request:?}: {status:?}");
+    }
+}
+
+/// Writes a new self-signed certificate for localhost; answers with what a client has to trust.
+fn certificate_in(folder: &Path) -> rustls::pki_types::CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    made.cert.der().clone()
+}
+
+async fn tls_client(
+    server: &TestServer,
+    trusted: rustls::pki_types::CertificateDer<'static>,
+) -> std::io::Result<Client<tokio_rustls::client::TlsStream<TcpStream>>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(server.addr).await?;
+    let name = ServerName::try_from("localhost").unwrap();
+    Ok(Client::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
+}
+
+#[tokio::test]
+async fn tls_serves_and_follows_a_changed_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let first = certificate_in(folder.path());
+    let tls = Arc::new(Tls::open(&cert, &key).unwrap());
+    let server =
+        TestServer::start(HttpOptions { tls: Some(Arc::clone(&tls)), ..HttpOptions::default() }).await;
+    let mut client = tls_client(&server, first.clone()).await.unwrap();
+    assert_eq!(client.call("GET", "/healthz", &[], b"").await.text(), "OK\n");
+
+    // Looked at when a connection comes, at most once a second.
+    let second = certificate_in(folder.path());
+    let changed = Instant::now();
+    while tls_client(&server, second.clone()).await.is_err() {
+        assert!(changed.elapsed() < Duration::from_secs(10), "the new certificate is not used");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(tls_client(&server, first).await.is_err());
+
+    let third = certificate_in(folder.path());
+    tls.reload().unwrap();
+    let mut client = tls_client(&server, third.clone()).await.unwrap();
+    assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200);
+
+    std::fs::write(&cert, "nonsense").unwrap();
+    assert!(tls.reload().is_err());
+    assert!(tls_client(&server, third).await.is_ok(), "the old certificate stays in use");
+}
+
+#[tokio::test]
+async fn plain_text_to_a_tls_port_is_closed_and_a_stalled_handshake_too() {
+    let folder = tempfile::tempdir().unwrap();
+    certificate_in(folder.path());
+    let tls = Tls::open(folder.path().join("cert.pem"), folder.path().join("key.pem")).unwrap();
+    let limits = Limits { tls_handshake_timeout: Duration::from_millis(200), ..Limits::default() };
+    let server =
+        TestServer::start(HttpOptions { tls: Some(Arc::new(tls)), limits, ..HttpOptions::default() }).await;
+    let mut plain = server.connect().await;
+    plain.send("GET", "/healthz", &[], b"").await;
+    assert!(plain.reply("GET").await.is_none());
+    let mut silent = server.connect().await;
+    assert!(silent.until(b"x").await.is_none());
+}
+
+#[test]
+fn missing_or_mismatched_files_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    assert!(Tls::open(&cert, &key).unwrap_err().to_string().contains("cert.pem"));
+    certificate_in(folder.path());
+    let kept = std::fs::read(&cert).unwrap();
+    certificate_in(folder.path());
+    std::fs::write(&cert, kept).unwrap();
+    assert!(Tls::open(&cert, &key).is_err(), "a key of another certificate");
+}

@@ -1,0 +1,178 @@
+//! The API's description says what is true.
+
+use crate::support::TestServer;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use windlass_dialects::native::routes::ROUTES;
+
+#[tokio::test]
+async fn the_description_lists_exactly_the_routes() {
+    let server = TestServer::open().await;
+    let document = server.get("/api/openapi.json").await.json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut described = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            described.insert(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let served: BTreeSet<String> =
+        ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    assert_eq!(described, served);
+}
+
+#[tokio::test]
+async fn every_call_field_and_reference_is_described() {
+    let document = TestServer::open().await.get("/api/openapi.json").await.json();
+    let mut ids = BTreeSet::new();
+    for methods in document["paths"].as_object().unwrap().values() {
+        for operation in methods.as_object().unwrap().values() {
+            assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{operation}");
+            assert!(operation["summary"].is_string() && operation["description"].is_string());
+            for parameter in operation["parameters"].as_array().unwrap() {
+                assert_ne!(parameter["description"], "", "{parameter} of {}", operation["operationId"]);
+            }
+        }
+    }
+    walk(&document, &document);
+}
+
+fn walk(document: &Value, part: &Value) {
+    if let Some(reference) = part.get("$ref").and_then(Value::as_str) {
+        assert!(document.pointer(&reference[1..]).is_some(), "{reference}");
+    }
+    if let (Some("object"), Some(fields)) = (part["type"].as_str(), part["properties"].as_object()) {
+        for (name, field) in fields {
+            let described =
+                field.get("description").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+            assert!(described || field.get("$ref").is_some(), "{name} in {part}");
+        }
+    }
+    match part {
+        Value::Object(fields) => fields.values().for_each(|value| walk(document, value)),
+        Value::Array(items) => items.iter().for_each(|value| walk(document, value)),
+        _ => {}
+    }
+}
+
+/// Whether the value fits the schema: as much of JSON Schema as the description uses.
+fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+        return fits(document, document.pointer(&reference[1..]).unwrap(), value);
+    }
+    if let Some(shapes) = schema.get("anyOf").and_then(Value::as_array) {
+        let misfits: Vec<String> =
+            shapes.iter().filter_map(|shape| fits(document, shape, value).err()).collect();
+        return if misfits.len() < shapes.len() { Ok(()) } else { Err(misfits.join(" and ")) };
+    }
+    let fits_type = match schema["type"].as_str() {
+        None => true,
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("number") => value.is_number(),
+        Some("boolean") => value.is_boolean(),
+        Some("null") => value.is_null(),
+        Some(other) => return Err(format!("unknown type {other}")),
+    };
+    if !fits_type {
+        return Err(format!("{value} is no {}", schema["type"]));
+    }
+    if let Some(words) = schema.get("enum").and_then(Value::as_array).filter(|words| !words.contains(value)) {
+        return Err(format!("{value} is none of {words:?}"));
+    }
+    if value.as_i64().zip(schema["minimum"].as_i64()).is_some_and(|(value, min)| value < min) {
+        return Err(format!("{value} is below {}", schema["minimum"]));
+    }
+    if let Some((items, shape)) = value.as_array().zip(schema.get("items")) {
+        items.iter().try_for_each(|item| fits(document, shape, item))?;
+    }
+    let Some((fields, known)) = value.as_object().zip(schema["properties"].as_object()) else {
+        return Ok(());
+    };
+    for required in schema["required"].as_array().into_iter().flatten() {
+        if !fields.contains_key(required.as_str().unwrap()) {
+            return Err(format!("{required} is missing in {value}"));
+        }
+    }
+    for (name, field) in fields {
+        let shape = known.get(name).ok_or_else(|| format!("{name} is not described"))?;
+        fits(document, shape, field).map_err(|e| format!("{name}: {e}"))?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn answers_fit_their_schemas() {
+    let server = TestServer::open().await;
+    let document = server.get("/api/openapi.json").await.json();
+    let full = json!({
+        "name": "mail", "queue": "q", "payload": {"a": 1}, "priority": 3, "retry": 2, "lease_ms": 60_000,
+        "alias": "x", "tags": ["t"], "unique": {"key": "k", "on_conflict": "refuse"}, "repeat": "every 5m",
+    });
+    // Request, path in the description, status. `TOKEN` is that of job 1.
+    let calls = [
+        ("POST", "/api/v1/jobs", "/api/v1/jobs", full.to_string(), 201),
+        ("POST", "/api/v1/jobs", "/api/v1/jobs", full.to_string(), 409),
+        ("POST", "/api/v1/jobs", "/api/v1/jobs", format!(r#"{{"jobs":[{full},{{"name":"b"}}]}}"#), 201),
+        ("GET", "/api/v1/jobs", "/api/v1/jobs", String::new(), 200),
+        ("GET", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 200),
+        ("POST", "/api/v1/claim", "/api/v1/claim", r#"{"queue":"q","worker":"w"}"#.into(), 200),
+        ("GET", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 200),
+        ("POST", "/api/v1/extend", "/api/v1/extend", r#"{"extend":[{"id":1,"token":TOKEN,"progress":5,"note":"n"},{"id":9,"token":1}]}"#.into(), 200),
+        ("GET", "/api/v1/jobs/1/result", "/api/v1/jobs/{id}/result", String::new(), 202),
+        ("POST", "/api/v1/settle", "/api/v1/settle", r#"{"settle":[{"id":1,"token":TOKEN,"outcome":"fail","error":{"a":1},"message":"m","code":"c","exit_code":1,"delay_ms":5},{"id":9,"token":1,"outcome":"finish"}]}"#.into(), 200),
+        ("GET", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 200),
+        ("GET", "/api/v1/aliases/x", "/api/v1/aliases/{alias}", String::new(), 200),
+        ("PATCH", "/api/v1/jobs/1", "/api/v1/jobs/{id}", r#"{"priority":1}"#.into(), 200),
+        ("POST", "/api/v1/jobs/1/run", "/api/v1/jobs/{id}/run", String::new(), 200),
+        ("POST", "/api/v1/jobs/1/cancel", "/api/v1/jobs/{id}/cancel", String::new(), 200),
+        ("GET", "/api/v1/jobs/1/result", "/api/v1/jobs/{id}/result", String::new(), 200),
+        ("POST", "/api/v1/jobs/1/retry", "/api/v1/jobs/{id}/retry", String::new(), 200),
+        ("GET", "/api/v1/jobs/1/children", "/api/v1/jobs/{id}/children", String::new(), 200),
+        ("DELETE", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 200),
+        ("DELETE", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 404),
+        ("GET", "/api/v1/queues", "/api/v1/queues", String::new(), 200),
+        ("POST", "/api/v1/queues/q/pause", "/api/v1/queues/{queue}/pause", String::new(), 200),
+        ("PUT", "/api/v1/limits/l", "/api/v1/limits/{id}", r#"{"matcher":{"name":"b"},"rate":{"per_second":5}}"#.into(), 200),
+        ("GET", "/api/v1/limits", "/api/v1/limits", String::new(), 200),
+        ("DELETE", "/api/v1/limits/l", "/api/v1/limits/{id}", String::new(), 200),
+        ("GET", "/api/v1/stats", "/api/v1/stats", String::new(), 200),
+    ];
+    let mut token = 0;
+    for (method, path, described, body, status) in calls {
+        let body = body.replace("TOKEN", &token.to_string());
+        let reply = server.call(method, path, &body).await;
+        assert_eq!(reply.status, status, "{method} {path} {body}: {}", reply.text());
+        let answer = reply.json();
+        token = answer["jobs"][0]["token"].as_u64().unwrap_or(token);
+        let operation = &document["paths"][described][method.to_lowercase()];
+        let schema = &operation["responses"][status.to_string()]["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{method} {described} does not describe {status}");
+        fits(&document, schema, &answer).unwrap_or_else(|e| panic!("{method} {path} {status}: {e}"));
+    }
+}
+
+#[tokio::test]
+async fn examples_fit_their_schemas_and_are_understood() {
+    let server = TestServer::open().await;
+    let document = server.get("/api/openapi.json").await.json();
+    for route in ROUTES.iter().filter(|route| route.doc.asks.is_some()) {
+        let operation = &document["paths"][route.path][route.method.to_lowercase()];
+        let content = &operation["requestBody"]["content"]["application/json"];
+        let examples = content["examples"].as_object().unwrap();
+        assert!(!examples.is_empty(), "{} {}", route.method, route.path);
+        for example in examples.values() {
+            let what = format!("{} {}: {}", route.method, route.path, example["value"]);
+            fits(&document, &content["schema"], &example["value"]).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let mut body = example["value"].clone();
+            if let Some(wait_ms) = body.get_mut("wait_ms") {
+                *wait_ms = json!(0);
+            }
+            let path = route.path.replace("{id}", "1");
+            let reply = server.call(route.method, &path, &body.to_string()).await;
+            assert!(matches!(reply.status, 200 | 201 | 404 | 409), "{what}: {}", reply.text());
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Server-sent events.
+
+use crate::support::{Client, Keys, TestServer};
+use tokio::net::TcpStream;
+use windlass_dialects::auth::Role;
+
+async fn listen(server: &TestServer, token: Option<&str>) -> Client<TcpStream> {
+    let mut client = server.connect().await;
+    let bearer = format!("Bearer {}", token.unwrap_or_default());
+    let mut headers = vec![("last-event-id", "17")];
+    if token.is_some() {
+        headers.push(("authorization", &bearer));
+    }
+    client.send("GET", "/api/v1/events", &headers, b"").await;
+    let head = String::from_utf8(client.until(b"\r\n\r\n").await.unwrap()).unwrap();
+    assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
+    client.until(b": listening\n\n").await.unwrap();
+    client
+}
+
+/// The next event's text, without the framing of chunks.
+async fn next(client: &mut Client<TcpStream>) -> String {
+    client.until(b"event: ").await.unwrap();
+    let text = client.until(b"\n\n").await.unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_listener_sees_a_job_from_push_to_completion() {
+    let (server, _) = TestServer::manual().await;
+    let mut listener = listen(&server, None).await;
+    let (id, token) = server.claimed(r#"{"name":"mail\n","queue":"q"}"#).await;
+    let settle = format!(r#"{{"settle":[{{"id":{id},"token":{token},"outcome":"finish"}}]}}"#);
+    server.post("/api/v1/settle", &settle).await;
+    let data = |state: &str| {
+        format!(r#"{{"id":1,"tenant":"default","queue":"q","name":"mail\n","state":"{state}","at":1000000}}"#)
+    };
+    assert_eq!(next(&mut listener).await, format!("pushed\nid: 1\ndata: {}\n\n", data("ready")));
+    assert_eq!(next(&mut listener).await, format!("claimed\nid: 2\ndata: {}\n\n", data("running")));
+    assert_eq!(next(&mut listener).await, format!("completed\nid: 3\ndata: {}\n\n", data("completed")));
+}
+
+#[tokio::test]
+async fn a_listener_hears_of_its_own_tenant_only() {
+    let keys = Keys::for_tenants(&["a", "b"]);
+    let server = TestServer::start(keys.options()).await;
+    let mut a = listen(&server, Some(keys.of("a", Role::Viewer))).await;
+    let mut admin = listen(&server, Some(keys.of("a", Role::Admin))).await;
+    for tenant in ["b", "a"] {
+        let job = format!(r#"{{"name":"of-{tenant}"}}"#);
+        server.call_as(Some(keys.of(tenant, Role::Worker)), "POST", "/api/v1/jobs", &job).await;
+    }
+    assert!(next(&mut a).await.contains("of-a"));
+    assert!(next(&mut admin).await.contains("of-b"));
+    assert!(next(&mut admin).await.contains("of-a"));
+}
+
+#[tokio::test]
+async fn a_listener_that_cannot_keep_up_is_told_what_it_missed() {
+    let server = TestServer::open().await;
+    let mut listener = listen(&server, None).await;
+    // More at once than the feed keeps: one batch is told in one go, faster than anything can be forwarded.
+    let jobs = vec![r#"{"name":"a"}"#; 9_000].join(",");
+    assert_eq!(server.post("/api/v1/jobs", &format!(r#"{{"jobs":[{jobs}]}}"#)).await.status, 201);
+    let mut seen = 0;
+    let mut missed = 0;
+    while seen + missed < 9_000 {
+        let event = next(&mut listener).await;
+        match event.strip_prefix("lagged\ndata: {\"missed\":") {
+            Some(rest) => missed += rest.trim_end().trim_end_matches('}').parse::<usize>().unwrap(),
+            None => seen += 1,
+        }
+    }
+    assert_eq!(seen + missed, 9_000);
+}
+
+#[tokio::test]
+async fn listeners_do_not_hold_up_the_end_of_the_server() {
+    let mut server = TestServer::open().await;
+    let mut listener = listen(&server, None).await;
+    server.stop();
+    (&mut server.serving).await.unwrap().unwrap();
+    assert!(listener.until(b"never").await.is_none());
+}
