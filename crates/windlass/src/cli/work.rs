@@ -11,7 +11,7 @@ use crate::fault::{Fault, Outcome};
 use crate::output;
 use crate::words;
 use clap::Args;
-use held::{Held, Stop, Table};
+use held::{Held, Run, Stop, Table};
 use process::{Ended, Job};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -93,7 +93,7 @@ struct Claimed {
 pub fn run(args: WorkArgs) -> Outcome {
     let client = args.server.client()?;
     let settler = client.another();
-    let worker = Worker::new(args, client)?;
+    let worker = Worker::new(args, client);
     let table = worker.table.clone();
     stop_on_signals(table.clone(), worker.claims.interrupter())?;
     let keeper = held::Keeper::new(table.clone(), settler, worker.args.lease, worker.args.grace);
@@ -123,11 +123,11 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(args: WorkArgs, claims: Client) -> Outcome<Worker> {
+    fn new(args: WorkArgs, claims: Client) -> Worker {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = args.worker.clone().unwrap_or_else(|| format!("{}-{}", host.trim(), std::process::id()));
         let table = Arc::new(Table::new(args.quiet));
-        Ok(Worker { args: Arc::new(args), claims, table, name })
+        Worker { args: Arc::new(args), claims, table, name }
     }
 
     /// Claims until told to stop. Jobs still running when it returns are in the table.
@@ -141,7 +141,7 @@ impl Worker {
             }
             // Counted before the claim: a job that ends after it may have pushed another.
             let ends = self.table.ends();
-            match self.claim(free) {
+            match self.claim(free, reached) {
                 Ok(jobs) if jobs.is_empty() && self.args.drain => {
                     if !self.table.wait_for_an_end(ends) {
                         return Ok(());
@@ -172,8 +172,9 @@ impl Worker {
         if self.args.once { 1 } else { usize::from(self.args.concurrency) }
     }
 
-    fn claim(&mut self, limit: usize) -> Result<Vec<Job>, ClientError> {
-        let wait_ms = if self.args.drain { 0 } else { WAIT_MS };
+    /// The first claim does not wait: it shows whether the server is there.
+    fn claim(&mut self, limit: usize, may_wait: bool) -> Result<Vec<Job>, ClientError> {
+        let wait_ms = if self.args.drain || !may_wait { 0 } else { WAIT_MS };
         let ask = json!({
             "queues": self.args.queues, "name": self.args.name, "limit": limit, "wait_ms": wait_ms,
             "lease_ms": self.args.lease, "worker": self.name,
@@ -185,20 +186,21 @@ impl Worker {
     fn start(&self, jobs: Vec<Job>) {
         for job in jobs {
             let deadline_ms = self.args.timeout.and_then(|ms| u64::try_from(ms).ok());
-            self.table.insert(job.id, Held::new(job.token.clone(), deadline_ms.map(Duration::from_millis)));
+            let held = Held::new(job.id, job.token.clone(), deadline_ms.map(Duration::from_millis));
+            let run = self.table.insert(held);
             let (args, table, client) = (self.args.clone(), self.table.clone(), self.claims.another());
-            std::thread::spawn(move || see_through(job, &args, &table, client));
+            std::thread::spawn(move || see_through(job, run, &args, &table, client));
         }
     }
 }
 
 /// One job from its start to the server's answer.
-fn see_through(job: Job, args: &WorkArgs, table: &Arc<Table>, mut client: Client) {
-    let ended = process::run(&job, &args.command, &client.server(), table);
+fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut client: Client) {
+    let ended = process::run(&job, run, &args.command, &client.server(), table);
     if let Ended::NotStarted(reason) = &ended {
         table.give_up(Fault::failed(reason.clone()));
     }
-    let verdict = verdict(ended, table.why_stopped(job.id), args);
+    let verdict = verdict(ended, table.why_stopped(run), args);
     let finished = matches!(verdict, Verdict::Finish(_));
     let words = verdict.words();
     let words = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
@@ -206,7 +208,7 @@ fn see_through(job: Job, args: &WorkArgs, table: &Arc<Table>, mut client: Client
         Some(Err(reason)) => format!("{words}, but {reason}"),
     };
     note(table.quiet, format!("job {} {} {}", job.id, output::harmless(&job.name), output::harmless(&words)));
-    table.remove(job.id, finished);
+    table.remove(run, finished);
 }
 
 /// What a run comes to.

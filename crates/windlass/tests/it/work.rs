@@ -226,3 +226,24 @@ fn a_worker_outlives_a_restart_of_its_server_and_still_delivers() {
     assert!(ended(&mut worker).success());
     assert_eq!(server.run(&["job", "1", "result"]).ok(), "ok");
 }
+
+#[test]
+fn a_job_that_comes_back_to_a_worker_that_was_frozen_is_run_once_more_and_the_old_run_is_ended() {
+    let server = Server::start(&[]);
+    server.run(&["push", "job"]).ok();
+    let script = "[ $WINDLASS_JOB_ATTEMPT = 1 ] || exit 0; echo $$ > pid.new; mv pid.new pid; sleep 600";
+    let mut worker = spawn(&server, &["work", "job", "-c", "2", "--lease", "1s", "--", "sh", "-c", script]);
+    let pid =
+        eventually("the first run is there", || std::fs::read_to_string(server.folder().join("pid")).ok());
+    eventually("the worker waits for more", || {
+        (server.call("GET", "/api/v1/stats", None).1["waiting_claims"] == 1).then_some(())
+    });
+    kill_process(Pid::from_child(&worker), Signal::STOP).unwrap();
+    eventually("the job is handed out again", || (server.job(1)["attempts"] == 2).then_some(()));
+    kill_process(Pid::from_child(&worker), Signal::CONT).unwrap();
+    until_state(&server, 1, "completed");
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    eventually("the first run is gone", || is_gone(pid).then_some(()));
+    kill_process(Pid::from_child(&worker), Signal::TERM).unwrap();
+    assert!(ended(&mut worker).success());
+}

@@ -21,7 +21,13 @@ pub enum Stop {
     Leaving,
 }
 
+/// One run of one job. After a lost lease the same job may come back while its first run is still being ended, so the
+/// job's id does not tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Run(u64);
+
 pub struct Held {
+    id: u64,
     token: Value,
     /// Once its process runs; taken away before the process is reaped, so that no signal reaches a stranger.
     group: Option<Pid>,
@@ -32,9 +38,9 @@ pub struct Held {
 }
 
 impl Held {
-    pub fn new(token: Value, timeout: Option<Duration>) -> Held {
+    pub fn new(id: u64, token: Value, timeout: Option<Duration>) -> Held {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        Held { token, group: None, stop: None, kill_at: None, deadline, progress: None }
+        Held { id, token, group: None, stop: None, kill_at: None, deadline, progress: None }
     }
 
     fn ask_to_stop(&mut self, why: Stop, grace: Duration) {
@@ -55,7 +61,7 @@ impl Held {
 
 #[derive(Default)]
 struct State {
-    jobs: HashMap<u64, Held>,
+    runs: HashMap<Run, Held>,
     /// No more claims.
     leaving: bool,
     /// End what runs.
@@ -101,10 +107,10 @@ impl Table {
     /// How many jobs may be taken now; waits until there is room for one. 0: take no more.
     pub fn wait_for_room(&self, most: usize) -> usize {
         let mut state = self.lock();
-        while !state.leaving && state.jobs.len() >= most {
+        while !state.leaving && state.runs.len() >= most {
             state = self.wait(state);
         }
-        if state.leaving { 0 } else { most - state.jobs.len() }
+        if state.leaving { 0 } else { most - state.runs.len() }
     }
 
     /// How many jobs have ended so far.
@@ -115,7 +121,7 @@ impl Table {
     /// Waits until more jobs have ended than `before`. False: none will, because none is running.
     pub fn wait_for_an_end(&self, before: u64) -> bool {
         let mut state = self.lock();
-        while !state.leaving && !state.jobs.is_empty() && state.ends() == before {
+        while !state.leaving && !state.runs.is_empty() && state.ends() == before {
             state = self.wait(state);
         }
         state.leaving || state.ends() > before
@@ -123,7 +129,7 @@ impl Table {
 
     pub fn wait_until_empty(&self) {
         let mut state = self.lock();
-        while !state.jobs.is_empty() {
+        while !state.runs.is_empty() {
             state = self.wait(state);
         }
     }
@@ -134,28 +140,30 @@ impl Table {
         let _ = self.changed.wait_timeout_while(state, time, |state| !state.leaving);
     }
 
-    pub fn insert(&self, id: u64, held: Held) {
+    pub fn insert(&self, held: Held) -> Run {
         self.change(|state| {
             state.started += 1;
-            state.jobs.insert(id, held);
-        });
+            let run = Run(state.started);
+            state.runs.insert(run, held);
+            run
+        })
     }
 
     pub fn has_started(&self) -> bool {
         self.lock().started > 0
     }
 
-    pub fn remove(&self, id: u64, finished: bool) {
+    pub fn remove(&self, run: Run, finished: bool) {
         self.change(|state| {
-            state.jobs.remove(&id);
+            state.runs.remove(&run);
             if finished { state.finished += 1 } else { state.failed += 1 }
         });
     }
 
     /// The process is there: signals reach it from now on, and one that was due before reaches it at once.
-    pub fn process_started(&self, id: u64, group: Pid) {
+    pub fn process_started(&self, run: Run, group: Pid) {
         self.change(|state| {
-            if let Some(held) = state.jobs.get_mut(&id) {
+            if let Some(held) = state.runs.get_mut(&run) {
                 held.group = Some(group);
                 if held.stop.is_some() {
                     held.signal(Signal::TERM);
@@ -165,22 +173,22 @@ impl Table {
     }
 
     /// The process has ended and is about to be reaped. What it left running ends with it.
-    pub fn process_ended(&self, id: u64) {
+    pub fn process_ended(&self, run: Run) {
         self.change(|state| {
-            if let Some(held) = state.jobs.get_mut(&id) {
+            if let Some(held) = state.runs.get_mut(&run) {
                 held.signal(Signal::KILL);
                 held.group = None;
             }
         });
     }
 
-    pub fn why_stopped(&self, id: u64) -> Option<Stop> {
-        self.lock().jobs.get(&id).and_then(|held| held.stop)
+    pub fn why_stopped(&self, run: Run) -> Option<Stop> {
+        self.lock().runs.get(&run).and_then(|held| held.stop)
     }
 
-    pub fn report(&self, id: u64, percent: u8, note: String) {
+    pub fn report(&self, run: Run, percent: u8, note: String) {
         self.change(|state| {
-            if let Some(held) = state.jobs.get_mut(&id) {
+            if let Some(held) = state.runs.get_mut(&run) {
                 held.progress = Some((percent, note));
             }
         });
@@ -191,7 +199,7 @@ impl Table {
         self.change(|state| {
             state.leaving = true;
             state.urgent |= urgent;
-            state.jobs.len()
+            state.runs.len()
         })
     }
 
@@ -270,7 +278,7 @@ impl Keeper {
     }
 
     fn end_what_is_due(&self, state: &mut State, now: Instant) {
-        for held in state.jobs.values_mut() {
+        for held in state.runs.values_mut() {
             if state.urgent {
                 held.ask_to_stop(Stop::Leaving, self.grace.min(Duration::from_secs(2)));
             }
@@ -286,16 +294,16 @@ impl Keeper {
 
     /// When there is something to do next; with nothing held there is nothing to do.
     fn next_call(&self, state: &State) -> Option<Instant> {
-        let jobs = || state.jobs.values();
-        let beat = (!state.jobs.is_empty()).then_some(self.next_beat);
-        let progress = jobs().any(|held| held.progress.is_some()).then_some(self.progress_after);
-        let kills = jobs().filter_map(|held| held.kill_at);
-        let deadlines = jobs().filter(|held| held.stop.is_none()).filter_map(|held| held.deadline);
+        let held = || state.runs.values();
+        let beat = (!state.runs.is_empty()).then_some(self.next_beat);
+        let progress = held().any(|held| held.progress.is_some()).then_some(self.progress_after);
+        let kills = held().filter_map(|held| held.kill_at);
+        let deadlines = held().filter(|held| held.stop.is_none()).filter_map(|held| held.deadline);
         kills.chain(deadlines).chain(beat).chain(progress).min()
     }
 
     /// What to tell the server: everything when a beat is due, else only news.
-    fn entries(&mut self, state: &mut State) -> Vec<Value> {
+    fn entries(&mut self, state: &mut State) -> Vec<(Run, Value)> {
         let now = Instant::now();
         let beat = now >= self.next_beat;
         if beat {
@@ -303,17 +311,17 @@ impl Keeper {
         }
         let tell_progress = now >= self.progress_after;
         let mut entries = Vec::new();
-        for (id, held) in &mut state.jobs {
+        for (run, held) in &mut state.runs {
             let progress = if tell_progress { held.progress.take() } else { None };
             if held.stop == Some(Stop::LeaseLost) || (!beat && progress.is_none()) {
                 continue;
             }
-            let mut entry = json!({"id": id, "token": held.token, "lease_ms": self.lease_ms});
+            let mut entry = json!({"id": held.id, "token": held.token, "lease_ms": self.lease_ms});
             if let Some((percent, note)) = progress {
                 entry["progress"] = json!(percent);
                 entry["note"] = json!(note);
             }
-            entries.push(entry);
+            entries.push((*run, entry));
         }
         if tell_progress && !entries.is_empty() {
             self.progress_after = now + PROGRESS_EVERY;
@@ -322,19 +330,22 @@ impl Keeper {
     }
 
     /// A server that cannot be reached is no reason to stop: the lease may still hold when it is back.
-    fn extend(&mut self, entries: Vec<Value>) {
+    fn extend(&mut self, entries: Vec<(Run, Value)>) {
         if entries.is_empty() {
             return;
         }
+        let (runs, entries): (Vec<Run>, Vec<Value>) = entries.into_iter().unzip();
         let Ok(answer) = self.client.post("/api/v1/extend", &json!({"extend": entries})) else { return };
+        let answers = answer["extended"].as_array().map(Vec::as_slice).unwrap_or_default();
         let grace = self.grace;
         self.table.change(|state| {
-            for entry in answer["extended"].as_array().map(Vec::as_slice).unwrap_or_default() {
-                let held = entry["id"].as_u64().and_then(|id| state.jobs.get_mut(&id));
-                match held {
-                    Some(held) if entry["ok"] == false => held.ask_to_stop(Stop::LeaseLost, grace),
-                    Some(held) if entry["cancel"] == true => held.ask_to_stop(Stop::Cancelled, grace),
-                    _ => {}
+            // One answer per entry, in their order.
+            for (run, answer) in runs.iter().zip(answers) {
+                let Some(held) = state.runs.get_mut(run) else { continue };
+                if answer["ok"] == false {
+                    held.ask_to_stop(Stop::LeaseLost, grace);
+                } else if answer["cancel"] == true {
+                    held.ask_to_stop(Stop::Cancelled, grace);
                 }
             }
         });

@@ -1,6 +1,6 @@
 //! One job's process: its input, its output, its end.
 
-use super::held::Table;
+use super::held::{Run, Table};
 use crate::output;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
@@ -79,7 +79,7 @@ pub enum Ended {
     TooMuch,
 }
 
-pub fn run(job: &Job, command: &[String], server: &str, table: &Arc<Table>) -> Ended {
+pub fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Table>) -> Ended {
     let mut child = match spawn(job, command, server) {
         Ok(child) => child,
         Err(error) => {
@@ -88,19 +88,19 @@ pub fn run(job: &Job, command: &[String], server: &str, table: &Arc<Table>) -> E
         }
     };
     let group = Pid::from_child(&child);
-    table.process_started(job.id, group);
+    table.process_started(run, group);
     if let Some(mut stdin) = child.stdin.take() {
         let input = job.input();
         // A command that does not read its input closes it, which is fine.
         thread::spawn(move || drop(stdin.write_all(&input)));
     }
-    let (id, reports) = (job.id, table.clone());
-    let stdout = gather(child.stdout.take(), move |pipe, into| read_result(id, pipe, &reports, into));
-    let prefix = (!table.quiet).then(|| format!("job {id} | "));
+    let reports = table.clone();
+    let stdout = gather(child.stdout.take(), move |pipe, into| read_result(run, pipe, &reports, into));
+    let prefix = (!table.quiet).then(|| format!("job {} | ", job.id));
     let stderr = gather(child.stderr.take(), move |pipe, into| read_messages(pipe, prefix.as_deref(), into));
     // The process is left unreaped until nobody will signal it any more: its number could be another's afterwards.
     let _ = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
-    table.process_ended(job.id);
+    table.process_ended(run);
     let status = child.wait();
     let (stdout, stderr) = (stdout.take(), stderr.take());
     let stderr = String::from_utf8_lossy(&stderr.bytes).trim().to_string();
@@ -183,13 +183,13 @@ fn next_piece(pipe: &mut impl BufRead) -> Option<Vec<u8>> {
 }
 
 /// Keeps the output, up to one byte more than is allowed, and takes the lines about progress out of it.
-fn read_result(id: u64, mut pipe: impl BufRead, table: &Table, into: &Mutex<Output>) {
+fn read_result(run: Run, mut pipe: impl BufRead, table: &Table, into: &Mutex<Output>) {
     let mut line_begins = true;
     while let Some(piece) = next_piece(&mut pipe) {
         let progress = if line_begins { progress_in(&piece) } else { None };
         line_begins = piece.ends_with(b"\n");
         if let Some((percent, note)) = progress {
-            table.report(id, percent, note);
+            table.report(run, percent, note);
             continue;
         }
         let kept = &mut lock(into).bytes;
