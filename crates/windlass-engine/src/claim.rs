@@ -104,7 +104,8 @@ impl Engine {
             if waiter.found_nothing() == LookAgain::Yes && !is_last_look {
                 continue;
             }
-            if is_last_look {
+            // Asleep before looking at the door: whoever closes it wakes all sleepers after that.
+            if is_last_look || self.inner.door.is_closing() {
                 return Ok(delivery);
             }
             tokio::select! {

@@ -17,7 +17,7 @@ pub(crate) const FORGET_PER_STEP_MAX: usize = 1_000;
 pub(crate) fn follow(plan: &mut Plan<'_>, before: &Arc<Job>, transition: Transition) -> Option<Moves> {
     let Transition { job, effects } = transition;
     let after = job.map(Arc::new);
-    let effects = with_endings(before, after.as_deref(), effects);
+    let effects = without_children(before, effects);
     let mut moves = Moves::new();
     moves.push((before.id, after));
     if effects == Effects::default() {
@@ -32,15 +32,9 @@ pub(crate) fn follow(plan: &mut Plan<'_>, before: &Arc<Job>, transition: Transit
     family.is_whole.then_some(family.moves)
 }
 
-/// Children that wait for a run to end must not wait for one that has come to no further run. And a job that never
-/// had children has none to tell.
-fn with_endings(before: &Job, after: Option<&Job>, effects: Effects) -> Effects {
-    if never_had_children(before) {
-        return Effects { children: None, ..effects };
-    }
-    let has_stopped = |job: &Job| job.state().is_settled() || matches!(job.state(), JobState::Suspended);
-    let stops = after.is_some_and(has_stopped) && !has_stopped(before);
-    Effects { children: effects.children.or(stops.then_some(ChildrenEffect::Release)), ..effects }
+/// A job that never had children has none to tell.
+fn without_children(before: &Job, effects: Effects) -> Effects {
+    if never_had_children(before) { Effects { children: None, ..effects } } else { effects }
 }
 
 struct Cascade {
@@ -57,7 +51,7 @@ impl Cascade {
         // A refusal is fine: the parent is busy, has ended or is gone, and there is nothing to tell it.
         let Ok(transition) = apply(&job, event, plan.now) else { return };
         let after = transition.job.map(Arc::new);
-        let effects = with_endings(&job, after.as_deref(), transition.effects);
+        let effects = without_children(&job, transition.effects);
         match self.at.get(&id) {
             Some(&index) => self.moves[index].1 = after,
             None => {
@@ -103,6 +97,7 @@ impl Cascade {
         for id in children {
             let Some(child) = self.current(plan, id) else { continue };
             match effect {
+                // One that waits for children of its own refuses, as it should.
                 ChildrenEffect::Release if is_held_by_parent(&child) => {
                     self.work.push_back((id, Event::ParentPaused));
                 }
@@ -114,10 +109,8 @@ impl Cascade {
                         plan.forget_later.push(id);
                     }
                 }
+                // Losing its parent also starts a child that was held by it.
                 ChildrenEffect::Orphan => {
-                    if is_held_by_parent(&child) {
-                        self.work.push_back((id, Event::ParentPaused));
-                    }
                     self.work.push_back((id, Event::Update(Box::new(without_parent(&child)))));
                 }
                 ChildrenEffect::Release | ChildrenEffect::ForgetSettled => {}
@@ -131,10 +124,9 @@ fn never_had_children(job: &Job) -> bool {
     job.version == 1 || (job.version == 2 && job.state().lease().is_some())
 }
 
-/// Waits for its parent's run to end, and for no children of its own.
+/// May wait for its parent's run to end.
 fn is_held_by_parent(child: &Job) -> bool {
     matches!(child.state(), JobState::Waiting)
-        && child.progress.pending_children == 0
         && child.spec.family().is_some_and(|family| family.parent_waits())
 }
 

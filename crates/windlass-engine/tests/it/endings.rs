@@ -104,3 +104,24 @@ async fn at_the_end_waiting_claims_come_back_empty_and_new_calls_are_refused() {
     world.pass(10).await;
     world.engine.shutdown().await;
 }
+
+/// Looks that are under way when the door closes must not fall asleep behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_sleeps_on_when_the_door_closes() {
+    for _ in 0..200 {
+        let world = World::new().await;
+        let waiting: Vec<_> = (0..16)
+            .map(|_| {
+                let engine = world.engine.clone();
+                tokio::spawn(async move { engine.claim(Claim { wait_ms: 60_000, ..any() }).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        world.engine.shutdown().await;
+        for claim in waiting {
+            if let Ok(delivery) = claim.await.unwrap() {
+                assert!(delivery.accept().is_empty());
+            }
+        }
+    }
+}

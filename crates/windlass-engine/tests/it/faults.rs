@@ -101,13 +101,14 @@ async fn places_under_a_limit_do_not_leak_through_faults() {
 #[tokio::test]
 async fn a_waiting_claim_that_meets_trouble_passes_its_wake_up_on() {
     let (world, faults) = faulty_world().await;
-    let waits = async || {
+    let waits = || {
         let engine = world.engine.clone();
-        let task = tokio::spawn(async move { engine.claim(Claim { wait_ms: 60_000, ..any() }).await });
-        rest().await;
-        task
+        tokio::spawn(async move { engine.claim(Claim { wait_ms: 60_000, ..any() }).await })
     };
-    let (first, second) = (waits().await, waits().await);
+    let first = waits();
+    rest().await;
+    let second = waits();
+    rest().await;
     faults.fail_next_call(Call::Claim, 1, Kind::BeforeDoing);
     world.push(job("a")).await;
     assert!(first.await.unwrap().is_err());

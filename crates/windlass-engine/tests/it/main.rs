@@ -1,5 +1,7 @@
 //! Scenarios on the memory store with a manual clock. Nothing here sleeps for real.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
 mod basics;
 mod endings;
 mod families;

@@ -187,13 +187,13 @@ async fn no_wake_up_is_lost_and_nothing_is_handed_out_twice() {
         .map(|number: usize| {
             let (engine, done) = (world.engine.clone(), done.clone());
             let limit = 1 + number % 3;
-            let names = if number % 4 == 0 { NameMatch::glob("a*") } else { NameMatch::Any };
+            let names = if number.is_multiple_of(4) { NameMatch::glob("a*") } else { NameMatch::Any };
             tokio::spawn(async move {
                 let mut mine: Vec<JobId> = Vec::new();
                 while done.load(Ordering::SeqCst) < JOBS {
                     let claim = Claim { limit, wait_ms: 3_600_000, names: names.clone(), ..any() };
                     let claiming = engine.claim(claim);
-                    let delivery = if number % 5 == 0 {
+                    let delivery = if number.is_multiple_of(5) {
                         // This one hangs up now and then, at any point.
                         tokio::select! {
                             delivery = claiming => delivery,
