@@ -36,7 +36,8 @@ pub async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result
         let limits = engine.limits(tenant).await?;
         let holds = |view: &&LimitView| {
             let is_full = view.limit.max_running.is_some_and(|max| view.running >= u64::from(max));
-            is_full && job.spec.limit_keys().iter().any(|key| key.starts_with(&*view.limit.id))
+            // The key of a limit without groups is its id. With groups, which of them is full is not told.
+            is_full && job.spec.limit_keys().iter().any(|key| **key == *view.limit.id)
         };
         around.full_limits = limits.iter().filter(holds).map(|view| view.limit.id.to_string()).collect();
     }

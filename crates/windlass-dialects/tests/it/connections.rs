@@ -52,6 +52,21 @@ async fn an_idle_connection_is_closed_but_a_waiting_claim_is_not_idle() {
 }
 
 #[tokio::test]
+async fn a_client_that_takes_none_of_its_answer_is_cut() {
+    let server = limited(Limits { write_timeout: Duration::from_millis(200), ..Limits::default() }).await;
+    // More than the system buffers on the way.
+    let payload = "x".repeat(15 << 20);
+    assert_eq!(
+        server.post("/api/v1/jobs", &format!(r#"{{"name":"a","payload":"{payload}"}}"#)).await.status,
+        201
+    );
+    let mut client = server.connect().await;
+    client.send("GET", "/api/v1/jobs/1", &[], b"").await;
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    assert!(client.reply("GET").await.is_none(), "the answer came whole");
+}
+
+#[tokio::test]
 async fn one_connection_too_many_is_told_so() {
     let server = limited(Limits { connections_max: 2, ..Limits::default() }).await;
     let mut held = vec![];

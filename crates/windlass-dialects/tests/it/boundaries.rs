@@ -1,0 +1,57 @@
+//! What must not be there.
+
+use std::path::{Path, PathBuf};
+
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = vec![];
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push((path.clone(), std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+    found
+}
+
+fn all() -> Vec<(PathBuf, String)> {
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
+}
+
+#[test]
+fn wire_modules_and_codecs_know_no_socket_and_no_engine() {
+    let is_pure = |path: &Path| {
+        let path = path.to_string_lossy();
+        path.contains("wire") || path.contains("/codec")
+    };
+    for (path, text) in all().into_iter().filter(|(path, _)| is_pure(path)) {
+        for outside in ["windlass_engine", "windlass_store", "tokio", "axum", "hyper"] {
+            assert!(!text.contains(outside), "{} knows {outside}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_dialect_knows_another() {
+    let dialects: Vec<&str> = windlass_dialects::ALL.iter().map(|dialect| dialect.name()).collect();
+    for (path, text) in all() {
+        let own = dialects.iter().find(|name| path.to_string_lossy().contains(&format!("/src/{name}/")));
+        let Some(own) = own else { continue };
+        for other in dialects.iter().filter(|other| *other != own) {
+            assert!(!text.contains(&format!("crate::{other}")), "{} knows {other}", path.display());
+        }
+    }
+}
+
+#[test]
+fn no_dialect_reaches_a_store() {
+    for (path, text) in all() {
+        let uses = text.lines().filter(|line| line.contains("windlass_store"));
+        for line in uses {
+            let is_data =
+                ["meters::Histogram;", "{Filter, QueueCounts};"].iter().any(|end| line.ends_with(end));
+            assert!(is_data, "{}: {line}", path.display());
+        }
+    }
+}
