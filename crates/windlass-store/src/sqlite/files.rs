@@ -64,6 +64,26 @@ pub fn lock(database: &Path) -> Result<Lock, StoreError> {
     Ok(Lock(file))
 }
 
+/// A database that vanished is not a new one: SQLite would begin anew, and remove the log that may hold all there is.
+pub fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
+    let bytes_of = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+    if bytes_of(database) > 0 {
+        return Ok(());
+    }
+    let log_bytes = bytes_of(&beside(database, "-wal"));
+    let counter = File::open(beside(database, ".commits"));
+    let counted = counter.ok().and_then(|file| CommitCounter { file, relaxed: false }.read());
+    let acknowledged = counted.filter(|(_, relaxed)| !relaxed).map_or(0, |(commits, _)| commits);
+    if log_bytes == 0 && acknowledged == 0 {
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!(
+        "{} is missing or empty, but {acknowledged} commits to it were acknowledged and its log has {log_bytes} bytes; put it \
+         back or restore a backup; to begin anew, move away what is left of it",
+        database.display()
+    )))
+}
+
 /// After an unclean stop, before SQLite looks at it: what we can read is what will be on disk.
 pub fn rewrite_log(database: &Path) -> Result<bool, StoreError> {
     let log = beside(database, "-wal");

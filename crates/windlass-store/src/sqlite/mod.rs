@@ -34,6 +34,7 @@ use files::CommitCounter;
 use index::Index;
 use readers::Readers;
 use rows::{COLUMNS, Parts, read_error};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
 use std::path::Path;
@@ -100,17 +101,20 @@ impl SqliteStore {
         }
         files::make_folder(database)?;
         let lock = files::lock(database)?;
+        files::refuse_lost_database(database)?;
         let after_crash = files::rewrite_log(database)?;
         let mut connection = open_for_writing(database, options.durability)?;
         let relaxed = options.durability == Durability::Relaxed;
         let counter = CommitCounter::open(database, commits_of(&connection)?, relaxed)?;
         schema::migrate(&mut connection)?;
+        let loaded = load_index(&connection)?;
+        // All is read and whole: from here on the log may go.
+        keep_log_when_closed(&connection, false)?;
         if after_crash {
             info!("{} was not closed properly; its log was brought in", database.display());
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(open_error)?;
         }
         files::sync_folder(database).map_err(|error| StoreError::Open(error.to_string()))?;
-        let loaded = load_index(&connection)?;
         let shared = Arc::new(Shared {
             index: Mutex::new(loaded.index),
             listener: OnceLock::new(),
@@ -152,6 +156,7 @@ fn open_for_writing(database: &Path, durability: Durability) -> Result<Connectio
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(database, flags).map_err(open_error)?;
+    keep_log_when_closed(&connection, true)?;
     connection.busy_timeout(std::time::Duration::from_secs(10)).map_err(open_error)?;
     connection.set_prepared_statement_cache_capacity(64);
     let set = |name: &str, value: &dyn rusqlite::ToSql| {
@@ -163,6 +168,15 @@ fn open_for_writing(database: &Path, durability: Durability) -> Result<Connectio
     set("cache_size", &-CACHE_KIB)?;
     set("trusted_schema", &false)?;
     Ok(connection)
+}
+
+/// A start that is refused changes nothing. SQLite reads a damaged log up to the damage; closing would bring in that part
+/// and delete the rest, which may be all that is left of acknowledged jobs.
+fn keep_log_when_closed(connection: &Connection, keep: bool) -> Result<()> {
+    connection
+        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)
+        .map(drop)
+        .map_err(open_error)
 }
 
 fn watch_log(connection: &mut Connection, shared: &Arc<Shared>) -> Result<()> {

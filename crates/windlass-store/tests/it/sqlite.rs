@@ -160,6 +160,42 @@ async fn a_lost_log_is_noticed() {
     store.close().await.unwrap();
 }
 
+/// What is left may be all there is: whoever repairs it needs every byte.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_is_refused_leaves_every_file_as_it_was() {
+    let folder = TempDir::new().unwrap();
+    let (database, _) = filled(folder.path()).await;
+    let store = open(&database).unwrap();
+    for number in 0..5 {
+        let step = Step::insert(vec![new_job(number)]);
+        store.commit(vec![step], Timestamp::from_millis(NOW)).await.unwrap();
+    }
+    type Harm = fn(&Path);
+    let harms: [(&str, Harm); 3] = [
+        ("a bit of the log flipped", |database| {
+            let log = PathBuf::from(format!("{}-wal", database.display()));
+            let mut bytes = std::fs::read(&log).unwrap();
+            bytes[10_000] ^= 1;
+            std::fs::write(&log, bytes).unwrap();
+        }),
+        ("the database emptied", |database| std::fs::write(database, b"").unwrap()),
+        ("the database removed", |database| std::fs::remove_file(database).unwrap()),
+    ];
+    for (what, harm) in harms {
+        let copy = TempDir::new().unwrap();
+        let damaged = copy_to(&copy, &database);
+        harm(&damaged);
+        mark_as_fully_durable(&copy.path().join("windlass.db.commits"));
+        let files =
+            || ["", "-wal", ".commits"].map(|end| std::fs::read(format!("{}{end}", damaged.display())).ok());
+        let before = files();
+        let error = open(&damaged).err().unwrap_or_else(|| panic!("{what}: not noticed"));
+        assert!(matches!(error, StoreError::Corrupt(_)), "{what}: {error}");
+        assert!(before == files(), "{what}: the refused start changed the files");
+    }
+    store.close().await.unwrap();
+}
+
 fn mark_as_fully_durable(counter: &Path) {
     let mut bytes = std::fs::read(counter).unwrap();
     for slot in bytes.chunks_mut(16).filter(|slot| slot.len() == 16) {
