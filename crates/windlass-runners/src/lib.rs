@@ -1,1 +1,4 @@
-//! (being written)
+//! Things that execute jobs. A runner knows how to run one thing to its end and what to make of that end; where jobs come
+//! from and whom their outcome is told is its caller's business.
+
+pub mod process;

@@ -12,7 +12,7 @@ use crate::output;
 use crate::words;
 use clap::Args;
 use held::{Held, Run, Stop, Table};
-use process::{Ended, Job};
+use process::Job;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use windlass_runners::process::{EXIT_RETRY, Ended, RESULT_BYTES_MAX};
 
 /// One waiting claim. Long enough to be cheap, short enough to pass proxies that cut silent connections.
 const WAIT_MS: u64 = 20_000;
@@ -229,15 +230,15 @@ fn verdict(ended: Ended, stopped: Option<Stop>, args: &WorkArgs) -> Verdict {
     match (stopped, ended) {
         (Some(Stop::LeaseLost), _) => Verdict::Lost,
         (Some(Stop::Leaving), _) | (None, Ended::NotStarted(_)) => Verdict::GiveBack,
-        (Some(Stop::Cancelled) | None, Ended::Code { code: 0, result, .. }) => Verdict::Finish(result),
+        (Some(Stop::Cancelled) | None, Ended::Code { code: 0, stdout, .. }) => {
+            Verdict::Finish(process::result_of(&stdout))
+        }
         (Some(Stop::Cancelled), _) => fail("cancelled".to_string(), false),
         (Some(Stop::TimedOut), _) => fail("took longer than its time limit".to_string(), args.retry_failures),
-        (None, Ended::TooMuch) => {
-            fail(format!("printed more than {} bytes", process::RESULT_BYTES_MAX), false)
-        }
+        (None, Ended::TooMuch) => fail(format!("printed more than {RESULT_BYTES_MAX} bytes"), false),
         (None, Ended::Code { code, stderr, .. }) => {
             let message = if stderr.is_empty() { format!("exit code {code}") } else { stderr };
-            let again = code == process::EXIT_RETRY || args.retry_failures;
+            let again = code == EXIT_RETRY || args.retry_failures;
             Verdict::Fail { message, exit_code: Some(code), again }
         }
         // Nobody decided this: out of memory, a crash. Worth another try within the job's attempts.

@@ -1,0 +1,263 @@
+//! A process per job: its input on standard input, its output gathered, its end told apart.
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// "Temporary failure" in sysexits.h.
+pub const EXIT_RETRY: i32 = 75;
+/// What a server takes as a result by default.
+pub const RESULT_BYTES_MAX: usize = 16 << 20;
+/// The end of standard error that becomes the message of a failure.
+const MESSAGE_BYTES_MAX: usize = 4096;
+/// Longest piece of a line that is looked at as a whole.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// After its end, how long something it started may hold its output open. It was killed, so it is not long.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What to run for one job.
+pub struct Task<'a> {
+    /// The program and its arguments; no shell looks at them.
+    pub command: &'a [String],
+    /// Added to the environment.
+    pub environment: Vec<(&'static str, String)>,
+    pub input: Vec<u8>,
+}
+
+/// Whoever looks after the process while it runs. Called from other threads.
+pub trait Watch: Send + Sync + 'static {
+    /// It runs, in a process group of its own.
+    fn started(&self, group: Pid);
+    /// It has ended, but its number is not free yet: the last moment to stop signalling the group.
+    fn ended(&self);
+    /// A line `::progress 40 halfway there` on standard output.
+    fn progress(&self, percent: u8, note: String);
+    /// A line on standard error.
+    fn message(&self, line: &str);
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// The command could not be started at all; that is no fault of the job.
+    NotStarted(String),
+    Code {
+        code: i32,
+        stdout: Vec<u8>,
+        stderr: String,
+    },
+    Signal {
+        signal: i32,
+        stderr: String,
+    },
+    /// The output is larger than a result may be.
+    TooMuch,
+}
+
+/// Runs the task to its end.
+pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> Ended {
+    let mut child = match spawn(&task) {
+        Ok(child) => child,
+        Err(error) => {
+            let program = task.command.first().map(String::as_str).unwrap_or_default();
+            return Ended::NotStarted(format!("cannot run {program}: {error}; is it installed and in PATH?"));
+        }
+    };
+    let group = Pid::from_child(&child);
+    watch.started(group);
+    if let Some(mut stdin) = child.stdin.take() {
+        let input = task.input;
+        // A command that does not read its input closes it, which is fine.
+        thread::spawn(move || drop(stdin.write_all(&input)));
+    }
+    let reports = Arc::clone(&watch);
+    let stdout = gather(child.stdout.take(), move |pipe, into| read_result(pipe, &*reports, into));
+    let messages = Arc::clone(&watch);
+    let stderr = gather(child.stderr.take(), move |pipe, into| read_messages(pipe, &*messages, into));
+    // The process is left unreaped until nobody will signal it any more: its number could be another's afterwards.
+    let _ = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    watch.ended();
+    let status = child.wait();
+    let (stdout, stderr) = (stdout.take(), stderr.take());
+    let stderr = String::from_utf8_lossy(&stderr).trim().to_string();
+    match status {
+        _ if stdout.len() > RESULT_BYTES_MAX => Ended::TooMuch,
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Ended::Code { code, stdout, stderr },
+            (None, signal) => Ended::Signal { signal: signal.unwrap_or(0), stderr },
+        },
+        Err(error) => {
+            Ended::Code { code: -1, stdout: Vec::new(), stderr: format!("its end was not seen: {error}") }
+        }
+    }
+}
+
+fn spawn(task: &Task<'_>) -> std::io::Result<Child> {
+    let (program, args) = task.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+    Command::new(program)
+        .args(args)
+        .envs(task.environment.iter().map(|(name, value)| (*name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own: Ctrl-C is for the worker, and stopping the job stops all it started.
+        .process_group(0)
+        .spawn()
+}
+
+/// What comes out of a pipe.
+struct Gathering {
+    output: Arc<Mutex<Vec<u8>>>,
+    done: Receiver<()>,
+}
+
+impl Gathering {
+    /// A process that left our group may hold the pipe open for ever; then what has come is what counts.
+    fn take(self) -> Vec<u8> {
+        let _ = self.done.recv_timeout(OUTPUT_PATIENCE);
+        std::mem::take(&mut lock(&self.output))
+    }
+}
+
+fn lock(output: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn gather<P: Read + Send + 'static>(
+    pipe: Option<P>,
+    read: impl FnOnce(BufReader<P>, &Mutex<Vec<u8>>) + Send + 'static,
+) -> Gathering {
+    let output = Arc::<Mutex<Vec<u8>>>::default();
+    let (ending, done) = channel();
+    let into = Arc::clone(&output);
+    thread::spawn(move || {
+        if let Some(pipe) = pipe {
+            read(BufReader::new(pipe), &into);
+        }
+        let _ = ending.send(());
+    });
+    Gathering { output, done }
+}
+
+/// The next line, or a piece of it if it is very long. `None` at the end.
+fn next_piece(pipe: &mut impl BufRead) -> Option<Vec<u8>> {
+    let mut piece = Vec::new();
+    match pipe.take(LINE_BYTES_MAX).read_until(b'\n', &mut piece) {
+        Ok(0) | Err(_) => None,
+        Ok(_) => Some(piece),
+    }
+}
+
+/// Keeps the output, up to one byte more than is allowed, and takes the lines about progress out of it.
+fn read_result(mut pipe: impl BufRead, watch: &dyn Watch, into: &Mutex<Vec<u8>>) {
+    let mut line_begins = true;
+    while let Some(piece) = next_piece(&mut pipe) {
+        let progress = if line_begins { progress_in(&piece) } else { None };
+        line_begins = piece.ends_with(b"\n");
+        if let Some((percent, note)) = progress {
+            watch.progress(percent, note);
+            continue;
+        }
+        let mut kept = lock(into);
+        let room = (RESULT_BYTES_MAX + 1).saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+}
+
+/// `::progress 40 halfway there`
+fn progress_in(line: &[u8]) -> Option<(u8, String)> {
+    let words = std::str::from_utf8(line.strip_prefix(b"::progress ")?).ok()?.trim();
+    let (percent, note) = words.split_once(' ').unwrap_or((words, ""));
+    let percent: u8 = percent.trim_end_matches('%').parse().ok()?;
+    Some((percent.min(100), note.trim().to_string()))
+}
+
+/// Passes the lines on, and keeps the last of them.
+fn read_messages(mut pipe: impl BufRead, watch: &dyn Watch, into: &Mutex<Vec<u8>>) {
+    while let Some(piece) = next_piece(&mut pipe) {
+        watch.message(String::from_utf8_lossy(&piece).trim_end());
+        let mut tail = lock(into);
+        tail.extend_from_slice(&piece);
+        let surplus = tail.len().saturating_sub(MESSAGE_BYTES_MAX);
+        tail.drain(..surplus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Watch for Notes {
+        fn started(&self, _group: Pid) {}
+        fn ended(&self) {
+            self.0.lock().unwrap().push("ended".to_owned());
+        }
+        fn progress(&self, percent: u8, note: String) {
+            self.0.lock().unwrap().push(format!("{percent} {note}"));
+        }
+        fn message(&self, line: &str) {
+            self.0.lock().unwrap().push(line.to_owned());
+        }
+    }
+
+    fn sh(script: &str, input: &str) -> (Ended, Vec<String>) {
+        let command = ["sh", "-c", script].map(str::to_owned);
+        let environment = vec![("WINDLASS_JOB_ID", "7".to_owned())];
+        let watch = Arc::new(Notes::default());
+        let task = Task { command: &command, environment, input: input.as_bytes().to_vec() };
+        let ended = run(task, watch.clone());
+        let mut notes = watch.0.lock().unwrap().clone();
+        notes.sort();
+        (ended, notes)
+    }
+
+    #[test]
+    fn a_process_gets_its_input_and_environment_and_gives_its_output() {
+        let (ended, notes) = sh("echo '::progress 40 half'; cat; echo $WINDLASS_JOB_ID; echo oh >&2", "in ");
+        let Ended::Code { code: 0, stdout, stderr } = ended else { panic!("{ended:?}") };
+        assert_eq!((stdout.as_slice(), stderr.as_str()), (&b"in 7\n"[..], "oh"));
+        assert_eq!(notes, ["40 half", "ended", "oh"]);
+    }
+
+    #[test]
+    fn ends_are_told_apart() {
+        assert!(matches!(sh("exit 75", "").0, Ended::Code { code: EXIT_RETRY, .. }));
+        assert!(matches!(sh("kill -9 $$", "").0, Ended::Signal { signal: 9, .. }));
+        let nothing = ["no-such-program-here".to_owned()];
+        let task = Task { command: &nothing, environment: Vec::new(), input: Vec::new() };
+        let Ended::NotStarted(why) = run(task, Arc::new(Notes::default())) else { panic!("it started") };
+        assert!(why.contains("no-such-program-here"), "{why}");
+    }
+
+    #[test]
+    fn too_much_output_is_noticed_and_not_kept() {
+        assert!(matches!(sh("head -c 20000000 /dev/zero", "").0, Ended::TooMuch));
+    }
+
+    #[test]
+    fn progress_lines_are_told_apart_from_output() {
+        assert_eq!(progress_in(b"::progress 40 halfway there\n"), Some((40, "halfway there".to_string())));
+        assert_eq!(progress_in(b"::progress 7%\n"), Some((7, String::new())));
+        assert_eq!(progress_in(b"::progress 200\n"), Some((100, String::new())));
+        assert_eq!(progress_in(b"::progress soon\n"), None);
+        assert_eq!(progress_in(b"progress 40\n"), None);
+    }
+
+    #[test]
+    fn only_the_end_of_standard_error_is_kept() {
+        let into = Mutex::default();
+        let text = "x".repeat(10_000) + "the end";
+        read_messages(text.as_bytes(), &Notes::default(), &into);
+        let kept = lock(&into).clone();
+        assert_eq!(kept.len(), MESSAGE_BYTES_MAX);
+        assert!(kept.ends_with(b"the end"));
+    }
+}
