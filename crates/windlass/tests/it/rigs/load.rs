@@ -197,8 +197,7 @@ impl Asker {
                 Reply::Answer(201, answer) => {
                     push.id = answer["ids"][place].as_u64();
                     let existing = answer["existing"].as_array();
-                    push.existing =
-                        existing.is_some_and(|ids| ids.iter().any(|id| id.as_u64() == push.id));
+                    push.existing = existing.is_some_and(|ids| ids.iter().any(|id| id.as_u64() == push.id));
                     self.remember(push.id);
                     Outcome::Ok
                 }

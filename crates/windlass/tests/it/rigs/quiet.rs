@@ -83,6 +83,16 @@ fn restart(place: &Place, mut server: Process, load: &Load) -> Process {
     server
 }
 
+/// The control: with any one job taken out of what is there, the checker has to speak up.
+fn assert_losses_are_noticed(load: &Load, dump: &Dump) {
+    let records = load.history.records();
+    for place in (0..dump.jobs.len()).step_by(dump.jobs.len().div_ceil(10)) {
+        let mut less = dump.clone();
+        let job = less.jobs.remove(place);
+        assert!(!check(&records, &less).is_empty(), "nobody missed {job}");
+    }
+}
+
 #[test]
 fn under_load_every_promise_is_kept_and_a_clean_stop_changes_nothing() {
     let seed = seed(1);
@@ -108,7 +118,9 @@ fn under_load_every_promise_is_kept_and_a_clean_stop_changes_nothing() {
     clients.into_iter().for_each(|client| client.join().unwrap());
     release_held(&load, server.http);
     drain(&load, server.http);
-    assert_kept(&load, &Dump::take(server.http), "quiet", seed);
+    let dump = Dump::take(server.http);
+    assert_kept(&load, &dump, "quiet", seed);
+    assert_losses_are_noticed(&load, &dump);
     println!("quiet, seed {seed}: {:?}", tally(&load));
     server.stop();
     assert_no_panic(&place);

@@ -120,7 +120,9 @@ pub fn batches_are_whole(story: &Story<'_>, say: &mut Say<'_>) {
 /// 4 and 10: a job that was acknowledged as finished, cancelled or deleted is not seen alive again.
 pub fn ends_stay_ends(life: &Life<'_>, say: &mut Say<'_>) {
     for settle in life.settles.iter().filter(|settle| settle.record.is_ok() && settle.how == How::Finish) {
-        if !matches!(settle.state, Some("completed" | "gone")) || life.may_be_revived_after(settle.record.start) {
+        if !matches!(settle.state, Some("completed" | "gone"))
+            || life.may_be_revived_after(settle.record.start)
+        {
             continue;
         }
         if let Some((record, grant)) = life.grants.iter().find(|(_, grant)| grant.token > settle.token) {
@@ -143,7 +145,10 @@ pub fn ends_stay_ends(life: &Life<'_>, say: &mut Say<'_>) {
         };
         let there = life.state();
         if there != "gone" && there != ended {
-            say(4, format!("job {} was acknowledged as {ended} by call {}, and is {there}", life.id, act.call));
+            say(
+                4,
+                format!("job {} was acknowledged as {ended} by call {}, and is {there}", life.id, act.call),
+            );
         }
         if life.grants.iter().any(|(claim, _)| claim.start > act.end) {
             say(4, format!("job {} was given out after call {} had ended it", life.id, act.call));
@@ -162,7 +167,9 @@ pub fn last_word_counts(story: &Story<'_>, life: &Life<'_>, say: &mut Say<'_>) {
     let lapsed = until.is_some_and(|until| until * 1_000 <= story.dump.at);
     let explained = match state {
         _ if there == state => true,
-        "running" if lapsed => matches!(there, "ready" | "failed" | "cancelled" | "waiting") || may_be_claimed(),
+        "running" if lapsed => {
+            matches!(there, "ready" | "failed" | "cancelled" | "waiting") || may_be_claimed()
+        }
         "ready" => may_be_claimed() && matches!(there, "running" | "failed"),
         // The family moves it on.
         "waiting" => matches!(there, "ready" | "running" | "completed" | "failed") || life.may_be_gone(),
@@ -244,7 +251,9 @@ pub fn keys_hold(story: &Story<'_>, say: &mut Say<'_>) {
         say(17, format!("the key {key} is held by several jobs: {ids:?}"));
     }
     for record in story.records {
-        let What::Push(Pushing { key: Some(key), id: Some(id), existing, .. }) = &record.what else { continue };
+        let What::Push(Pushing { key: Some(key), id: Some(id), existing, .. }) = &record.what else {
+            continue;
+        };
         let turned_away = *existing || matches!(record.outcome, Outcome::Fail(_));
         let Some(holder) = story.lives.get(id).and_then(|life| life.push).filter(|_| turned_away) else {
             continue;
@@ -266,7 +275,8 @@ pub fn families_add_up(story: &Story<'_>, say: &mut Say<'_>) {
     }
     for job in &story.dump.jobs {
         let id = job["id"].as_u64().unwrap_or_default();
-        let (waits, there) = (job["pending_children"].as_u64().unwrap_or(0), open.get(&id).copied().unwrap_or(0));
+        let (waits, there) =
+            (job["pending_children"].as_u64().unwrap_or(0), open.get(&id).copied().unwrap_or(0));
         if waits != there {
             say(18, format!("job {id} waits for {waits} children, {there} are not settled"));
         }

@@ -18,7 +18,8 @@ fn until(life: &Life<'_>, grant: &Grant) -> i64 {
 
 /// The first moment at which the run may have ended other than by its lease, in microseconds.
 fn may_end_at(life: &Life<'_>, grant: &Grant) -> i64 {
-    let settles = life.settles.iter().filter(|settle| settle.token == grant.token && settle.record.may_be_done());
+    let settles =
+        life.settles.iter().filter(|settle| settle.token == grant.token && settle.record.may_be_done());
     let acts = life.acts.iter().filter(|(act, action, _)| act.may_be_done() && action.takes_away());
     let ends = settles.map(|settle| settle.record.start).chain(acts.map(|(act, ..)| act.start));
     ends.filter(|start| *start + 1_000 >= grant.granted_at * 1_000).min().unwrap_or(i64::MAX)
@@ -60,11 +61,20 @@ pub fn old_tokens_are_refused(life: &Life<'_>, say: &mut Say<'_>) {
         let newer = life.grants.iter().find(|(claim, grant)| grant.token > token && claim.end < record.start);
         if let Some((claim, _)) = newer {
             let (call, newer) = (record.call, claim.call);
-            say(8, format!("job {}: call {call} worked with token {token}, older than call {newer}", life.id));
+            say(
+                8,
+                format!("job {}: call {call} worked with token {token}, older than call {newer}", life.id),
+            );
         }
         let ended = ends.iter().find(|(end, used)| *used == token && end.end < record.start);
         if let Some((end, _)) = ended {
-            say(8, format!("job {}: token {token} worked in call {} and again in {}", life.id, end.call, record.call));
+            say(
+                8,
+                format!(
+                    "job {}: token {token} worked in call {} and again in {}",
+                    life.id, end.call, record.call
+                ),
+            );
         }
         let Some((_, grant)) = life.grants.iter().find(|(_, grant)| grant.token == token) else { continue };
         let extended_unseen =
@@ -82,7 +92,10 @@ pub fn nothing_runs_early(life: &Life<'_>, say: &mut Say<'_>) {
     };
     for (claim, grant) in &life.grants {
         if grant.granted_at < grant.run_at {
-            say(13, format!("job {} was given out at {} but due at {}", life.id, grant.granted_at, grant.run_at));
+            say(
+                13,
+                format!("job {} was given out at {} but due at {}", life.id, grant.granted_at, grant.run_at),
+            );
         }
         let Some((push, pushing)) = life.push else { continue };
         if (grant.granted_at + 1) * 1_000 < push.start + pushing.delay_ms * 1_000 && !hurried(push.start) {
@@ -93,7 +106,10 @@ pub fn nothing_runs_early(life: &Life<'_>, say: &mut Say<'_>) {
         let after = in_order(life).into_iter().find(|(_, grant)| grant.token > settle.token);
         let Some((claim, grant)) = after else { continue };
         let due = settle.record.start + settle.delay_ms * 1_000;
-        if (grant.granted_at + 1) * 1_000 < due && !hurried(settle.record.start) {
+        // A run that was asked for during the one that ended comes at once.
+        let run = life.grants.iter().find(|(_, grant)| grant.token == settle.token);
+        let since = run.map_or(i64::MIN, |(claim, _)| claim.start);
+        if (grant.granted_at + 1) * 1_000 < due && !hurried(since) {
             say(13, format!("job {} was given out again early by call {}", life.id, claim.call));
         }
     }
@@ -105,7 +121,13 @@ pub fn attempts_are_counted(life: &Life<'_>, say: &mut Say<'_>) {
     for (claim, grant) in &life.grants {
         if grant.attempt > push.max_attempts || grant.attempt < 1 {
             let (id, max) = (life.id, push.max_attempts);
-            say(15, format!("job {id} was given out for attempt {} of {max} by call {}", grant.attempt, claim.call));
+            say(
+                15,
+                format!(
+                    "job {id} was given out for attempt {} of {max} by call {}",
+                    grant.attempt, claim.call
+                ),
+            );
         }
     }
     let now = life.now.and_then(|job| job["attempts"].as_i64()).unwrap_or(0);
@@ -121,7 +143,10 @@ pub fn attempts_are_counted(life: &Life<'_>, say: &mut Say<'_>) {
             settle.token == first.token && settle.how != How::Fail && settle.record.may_be_done()
         });
         if second.attempt <= first.attempt && !given_back && !starts_over && !has_children {
-            say(15, format!("job {}: attempt {} came twice, in call {}", life.id, second.attempt, claim.call));
+            say(
+                15,
+                format!("job {}: attempt {} came twice, in call {}", life.id, second.attempt, claim.call),
+            );
         }
     }
 }

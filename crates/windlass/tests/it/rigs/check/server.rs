@@ -12,7 +12,15 @@ pub fn counters_equal_rows(story: &Story<'_>, say: &mut Say<'_>) {
         *rows.entry((text("queue"), text("state"))).or_default() += 1;
     }
     const STATES: [&str; 9] = [
-        "ready", "running", "waiting", "suspended", "completed", "failed", "cancelled", "terminating", "terminated",
+        "ready",
+        "running",
+        "waiting",
+        "suspended",
+        "completed",
+        "failed",
+        "cancelled",
+        "terminating",
+        "terminated",
     ];
     let mut queues = BTreeSet::new();
     for queue in &story.dump.queues {
@@ -55,7 +63,8 @@ pub fn pauses_hold(story: &Story<'_>, say: &mut Say<'_>) {
     for (queue, switches) in &switches {
         let last = switches.iter().max_by_key(|(record, _)| record.end);
         let Some((last, paused)) = last.filter(|(last, _)| {
-            last.is_ok() && switches.iter().all(|(other, _)| other.call == last.call || other.end <= last.start)
+            last.is_ok()
+                && switches.iter().all(|(other, _)| other.call == last.call || other.end <= last.start)
         }) else {
             continue;
         };
@@ -68,12 +77,14 @@ pub fn pauses_hold(story: &Story<'_>, say: &mut Say<'_>) {
         let What::Claim { granted, .. } = &record.what else { continue };
         for grant in granted {
             let push = story.lives.get(&grant.id).and_then(|life| life.push);
-            let Some(switches) = push.and_then(|(_, push)| switches.get(push.queue.as_str())) else { continue };
+            let Some(switches) = push.and_then(|(_, push)| switches.get(push.queue.as_str())) else {
+                continue;
+            };
             let before = switches.iter().filter(|(switch, _)| switch.is_ok() && switch.end < record.start);
             let Some((pause, true)) = before.max_by_key(|(switch, _)| switch.end) else { continue };
-            let resumed = switches.iter().any(|(switch, paused)| {
-                !paused && switch.start <= record.end && switch.end >= pause.start
-            });
+            let resumed = switches
+                .iter()
+                .any(|(switch, paused)| !paused && switch.start <= record.end && switch.end >= pause.start);
             if !resumed {
                 say(4, format!("job {} was handed out of a paused queue (call {})", grant.id, record.call));
             }
