@@ -7,6 +7,7 @@ mod documents;
 mod failures;
 mod push;
 mod readme;
+mod rigs;
 mod serve;
 mod server;
 mod work;
