@@ -37,7 +37,7 @@ async fn in_batches(engine: &Engine) -> Result<(), Box<dyn Error>> {
         let claimed = engine.claim(claim(500, 0)).await?.accept();
         claiming += start.elapsed();
         let start = Instant::now();
-        engine.settle(&tenant, claimed.iter().filter_map(|job| finish(job)).collect()).await?;
+        engine.settle(&tenant, claimed.iter().filter_map(finish).collect()).await?;
         settling += start.elapsed();
     }
     show("claim, 500 at a time", JOBS, claiming);
@@ -58,7 +58,7 @@ async fn one_by_one(engine: &Engine, tasks: usize) -> Result<(), Box<dyn Error>>
             for push in pushes {
                 engine.push(&tenant, push).await?;
                 let claimed = engine.claim(claim(1, 1_000)).await?.accept();
-                engine.settle(&tenant, claimed.iter().filter_map(|job| finish(job)).collect()).await?;
+                engine.settle(&tenant, claimed.iter().filter_map(finish).collect()).await?;
             }
             Ok::<(), EngineError>(())
         });
@@ -84,7 +84,7 @@ async fn waiting(engine: &Engine) -> Result<(), Box<dyn Error>> {
         engine.push(&Tenant::default(), jobs(1)?).await?;
         let (woken, claimed) = waiting.await??;
         times.push(woken.duration_since(start));
-        engine.settle(&Tenant::default(), claimed.iter().filter_map(|job| finish(job)).collect()).await?;
+        engine.settle(&Tenant::default(), claimed.iter().filter_map(finish).collect()).await?;
     }
     times.sort();
     let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
