@@ -53,6 +53,9 @@ pub fn check(database: &Path, progress: &dyn Fn(u64, u64)) -> Result<Report, Sto
     let mut report = Report::default();
     check_pages(&connection, &mut report)?;
     check_jobs(&connection, &mut report, progress)?;
+    if let Err(error) = super::counted_rows(&connection) {
+        report.problem(error.to_string());
+    }
     if let Err(error) = super::paused_queues(&connection) {
         report.problem(error.to_string());
     }

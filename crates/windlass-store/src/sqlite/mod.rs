@@ -33,7 +33,7 @@ use async_trait::async_trait;
 use files::CommitCounter;
 use index::Index;
 use readers::Readers;
-use rows::{COLUMNS, Parts, read_error};
+use rows::{COLUMNS, Parts, Rows, read_error};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
@@ -41,6 +41,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tables::{RowCounts, Tables};
 use tokio::sync::oneshot;
 use tracing::info;
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
@@ -108,6 +109,7 @@ impl SqliteStore {
         let counter = CommitCounter::open(database, commits_of(&connection)?, relaxed)?;
         schema::migrate(&mut connection)?;
         let loaded = load_index(&connection)?;
+        refuse_other_tables(&connection)?;
         // All is read and whole: from here on the log may go.
         keep_log_when_closed(&connection, false)?;
         if after_crash {
@@ -173,10 +175,7 @@ fn open_for_writing(database: &Path, durability: Durability) -> Result<Connectio
 /// A start that is refused changes nothing. SQLite reads a damaged log up to the damage; closing would bring in that part
 /// and delete the rest, which may be all that is left of acknowledged jobs.
 fn keep_log_when_closed(connection: &Connection, keep: bool) -> Result<()> {
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep)
-        .map(drop)
-        .map_err(open_error)
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop).map_err(open_error)
 }
 
 fn watch_log(connection: &mut Connection, shared: &Arc<Shared>) -> Result<()> {
@@ -199,6 +198,7 @@ fn commits_of(connection: &Connection) -> Result<u64> {
 
 struct Loaded {
     index: Index,
+    rows: RowCounts,
     commits: u64,
     next_id: u64,
 }
@@ -219,6 +219,7 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
         index.add(&job);
     }
     index.take_news();
+    let rows = counted_rows(connection)?;
     let meta = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
     let (commits, next_id) =
         connection.query_row("SELECT commits, next_id FROM meta", [], meta).map_err(read_error)?;
@@ -227,7 +228,27 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
             "job {last} exists, but the next id is {next_id}; restore a backup"
         )));
     }
-    Ok(Loaded { index, commits, next_id })
+    Ok(Loaded { index, rows, commits, next_id })
+}
+
+/// Asked here, where trouble is an answer; the writer's thread could only end the process.
+fn refuse_other_tables(connection: &Connection) -> Result<()> {
+    let prepared = Tables::new(connection).map(drop).and_then(|()| Rows::new(connection).map(drop));
+    prepared.map_err(|error| {
+        StoreError::Corrupt(format!("its tables are not as they should be: {error}; restore a backup"))
+    })
+}
+
+/// Rows behind a damaged page are not in any answer; only their number tells.
+fn counted_rows(connection: &Connection) -> Result<RowCounts> {
+    let (written, found) = RowCounts::written_and_found(connection).map_err(read_error)?;
+    match written == found {
+        true => Ok(found),
+        false => Err(StoreError::Corrupt(format!(
+            "there should be {} jobs and {} settings, {} and {} are there; nothing was changed, restore a backup",
+            written.jobs, written.settings, found.jobs, found.settings
+        ))),
+    }
 }
 
 fn paused_queues(connection: &Connection) -> Result<Vec<(Tenant, Queue)>> {

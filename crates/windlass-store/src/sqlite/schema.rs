@@ -39,6 +39,13 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE meta (one INTEGER PRIMARY KEY CHECK (one = 1), commits INTEGER NOT NULL, next_id INTEGER NOT NULL) STRICT;
     INSERT INTO meta VALUES (1, 0, 1);
     ",
+    // 2: how many rows there are. One flipped bit in the head of a page hides the rows behind it from every query.
+    "
+    ALTER TABLE meta ADD COLUMN jobs INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE meta ADD COLUMN settings INTEGER NOT NULL DEFAULT 0;  -- and pauses
+    UPDATE meta SET jobs = (SELECT count(*) FROM jobs),
+                    settings = (SELECT count(*) FROM settings) + (SELECT count(*) FROM paused);
+    ",
 ];
 
 pub const CURRENT: i64 = MIGRATIONS.len() as i64;

@@ -3,11 +3,35 @@
 use super::row;
 use super::rows::read_error;
 use crate::error::StoreError;
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use std::sync::Arc;
 use windlass_core::{Job, JobId};
 
+/// Rows there are, written with each commit: rows that vanish with a damaged page are missed at the next start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowCounts {
+    pub jobs: u64,
+    /// Pauses included.
+    pub settings: u64,
+}
+
+impl RowCounts {
+    /// As whoever wrote them counted, and as they are; in one look, because a server may be at work.
+    pub fn written_and_found(connection: &Connection) -> rusqlite::Result<(RowCounts, RowCounts)> {
+        let sql = format!("SELECT jobs, settings, (SELECT count(*) FROM jobs), {COUNT_SETTINGS} FROM meta");
+        let counts = |row: &Row<'_>, first: usize| -> rusqlite::Result<RowCounts> {
+            let count = |column| row.get::<_, i64>(column).map(|count| count as u64);
+            Ok(RowCounts { jobs: count(first)?, settings: count(first + 1)? })
+        };
+        connection.query_row(&sql, [], |row| Ok((counts(row, 0)?, counts(row, 2)?)))
+    }
+}
+
+const COUNT_SETTINGS: &str = "(SELECT count(*) FROM settings) + (SELECT count(*) FROM paused)";
+
 pub struct Tables<'c> {
+    /// As of the transaction that is open.
+    pub rows: RowCounts,
     insert: CachedStatement<'c>,
     /// Rewrites what moves; the commonest write by far.
     advance: CachedStatement<'c>,
@@ -22,6 +46,7 @@ pub struct Tables<'c> {
     drop_setting: CachedStatement<'c>,
     pause: CachedStatement<'c>,
     resume: CachedStatement<'c>,
+    count_settings: CachedStatement<'c>,
     count_commit: CachedStatement<'c>,
     /// Reused for every row.
     moves: Vec<u8>,
@@ -29,8 +54,9 @@ pub struct Tables<'c> {
 
 impl<'c> Tables<'c> {
     pub fn new(connection: &'c Connection) -> Result<Tables<'c>, StoreError> {
-        let prepare = |sql| connection.prepare_cached(sql).map_err(read_error);
+        let prepare = |sql: &str| connection.prepare_cached(sql).map_err(read_error);
         Ok(Tables {
+            rows: RowCounts::written_and_found(connection).map_err(read_error)?.1,
             insert: prepare(
                 "INSERT INTO jobs (id, version, state, at, moves, tenant, queue, name, priority, created_at, format, \
                  payload, asked, asked_crc) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
@@ -53,7 +79,10 @@ impl<'c> Tables<'c> {
             drop_setting: prepare("DELETE FROM settings WHERE key = ?1")?,
             pause: prepare("INSERT OR REPLACE INTO paused (tenant, queue, crc) VALUES (?1, ?2, ?3)")?,
             resume: prepare("DELETE FROM paused WHERE tenant = ?1 AND queue = ?2")?,
-            count_commit: prepare("UPDATE meta SET commits = ?1, next_id = ?2 WHERE one = 1")?,
+            count_settings: prepare(&format!("SELECT {COUNT_SETTINGS}"))?,
+            count_commit: prepare(
+                "UPDATE meta SET commits = ?1, next_id = ?2, jobs = ?3, settings = ?4 WHERE one = 1",
+            )?,
             moves: Vec::with_capacity(256),
         })
     }
@@ -81,6 +110,7 @@ impl<'c> Tables<'c> {
                 crc,
             ])
             .map_err(read_error)?;
+        self.rows.jobs += 1;
         self.write_apart(None, job)
     }
 
@@ -129,6 +159,7 @@ impl<'c> Tables<'c> {
         if self.delete.execute(params![id, job.version as i64]).map_err(read_error)? == 0 {
             return Ok(false);
         }
+        self.rows.jobs = self.rows.jobs.saturating_sub(1);
         if is_apart(job) {
             self.drop_payload.execute([id]).map_err(read_error)?;
         }
@@ -149,7 +180,7 @@ impl<'c> Tables<'c> {
             None => self.drop_setting.execute([key]),
         }
         .map_err(read_error)?;
-        Ok(())
+        self.count_settings()
     }
 
     pub fn set_paused(&mut self, tenant: &str, queue: &str, paused: bool) -> Result<(), StoreError> {
@@ -158,11 +189,20 @@ impl<'c> Tables<'c> {
             false => self.resume.execute([tenant, queue]),
         }
         .map_err(read_error)?;
+        self.count_settings()
+    }
+
+    /// Counted anew: they are few, and whether one was replaced is not told.
+    fn count_settings(&mut self) -> Result<(), StoreError> {
+        let count = self.count_settings.query_row([], |row| row.get::<_, i64>(0)).map_err(read_error)?;
+        self.rows.settings = count as u64;
         Ok(())
     }
 
     pub fn count_commit(&mut self, commits: u64, next_id: u64) -> Result<(), StoreError> {
-        self.count_commit.execute([commits as i64, next_id as i64]).map_err(read_error)?;
+        let RowCounts { jobs, settings } = self.rows;
+        let numbers = [commits, next_id, jobs, settings].map(|number| number as i64);
+        self.count_commit.execute(numbers).map_err(read_error)?;
         Ok(())
     }
 

@@ -379,6 +379,7 @@ impl Writer<'_> {
         self.fresh = FreshJobs::default();
         match load_index(self.connection) {
             Ok(loaded) => {
+                self.tables.rows = loaded.rows;
                 self.next_id = loaded.next_id;
                 *self.shared.index() = loaded.index;
             }

@@ -107,6 +107,28 @@ async fn a_flipped_bit_is_refused_or_harmless_and_never_changes_a_job() {
     assert!(refused > flips / 4, "only {refused} of {flips} flipped bits were noticed");
 }
 
+/// The number of rows on a page is in its head: one bit less, and some are in no answer any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_bit_in_the_head_of_a_page_hides_no_job() {
+    let folder = TempDir::new().unwrap();
+    let (database, before) = filled(folder.path()).await;
+    let bytes = std::fs::read(&database).unwrap();
+    for (page, bit) in (0..bytes.len() / 4_096).flat_map(|page| (0..8).map(move |bit| (page, bit))) {
+        let copy = TempDir::new().unwrap();
+        let damaged = copy_to(&copy, &database);
+        let mut flipped = bytes.clone();
+        // The first page begins with the head of the file.
+        let offset = if page == 0 { 104 } else { page * 4_096 + 4 };
+        flipped[offset] ^= 1 << bit;
+        std::fs::write(&damaged, &flipped).unwrap();
+        if let Ok(store) = open(&damaged) {
+            let after = dump(&*store).await;
+            before.expect_same(&after, &format!("bit {bit} of byte {offset} flipped"));
+            store.close().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_were_cut_emptied_or_removed_are_refused() {
     let folder = TempDir::new().unwrap();
