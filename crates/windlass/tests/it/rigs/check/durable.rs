@@ -168,7 +168,10 @@ pub fn last_word_counts(story: &Story<'_>, life: &Life<'_>, say: &mut Say<'_>) {
     let explained = match state {
         _ if there == state => true,
         "running" if lapsed => {
-            matches!(there, "ready" | "failed" | "cancelled" | "waiting") || may_be_claimed()
+            // A child that failed for good is forgotten with its parent's last run.
+            matches!(there, "ready" | "failed" | "cancelled" | "waiting")
+                || may_be_claimed()
+                || (there == "gone" && life.may_be_gone())
         }
         "ready" => may_be_claimed() && matches!(there, "running" | "failed"),
         // The family moves it on.
