@@ -30,6 +30,7 @@ use std::time::Duration;
 /// Without --server it starts servers of its own on temporary stores and removes them afterwards. The client uses one
 /// thread; its CPU time and the server's are shown per job, to see which of the two is the limit.
 #[derive(Args, Debug)]
+#[command(args_override_self = true)]
 #[command(after_help = "\
 Examples:
   windlass bench
@@ -148,21 +149,28 @@ fn save(path: &Path, extension: &str, text: &str) -> Outcome {
 async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
     let mut bench = Bench { args, settings: settings(args), rows: Rows::default(), bar: progress_bar() };
     for _ in 0..args.rounds {
-        match &args.server {
-            Some(server) => bench.measure_running(server).await?,
-            None => {
-                for durability in &args.durability {
-                    bench.measure_own(kind_of(*durability)).await?;
-                }
-            }
+        bench.measure_cases().await?;
+        for kind in kinds(args) {
+            bench.measure_scale(kind).await?;
         }
-        if args.peer == Some(Peer::Beanstalkd) {
-            bench.measure_own(Kind::BeanstalkdMemory).await?;
-            bench.measure_own(Kind::BeanstalkdFsync).await?;
-        }
+    }
+    if args.server.is_some() && (bench.wants("W6") || bench.wants("W7")) {
+        output::note("W6 and W7 start servers of their own, so they are measured without --server only");
     }
     bench.bar.finish_and_clear();
     Ok(bench.rows)
+}
+
+/// The servers to be started.
+fn kinds(args: &BenchArgs) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    if args.server.is_none() {
+        kinds.extend(args.durability.iter().map(|durability| kind_of(*durability)));
+    }
+    if args.peer == Some(Peer::Beanstalkd) {
+        kinds.extend([Kind::BeanstalkdMemory, Kind::BeanstalkdFsync]);
+    }
+    kinds
 }
 
 fn settings(args: &BenchArgs) -> Settings {
@@ -195,17 +203,63 @@ impl Bench<'_> {
         self.args.workload.iter().any(|wanted| format!("{wanted:?}") == workload)
     }
 
-    /// A server of this kind on its own temporary store, for each group of workloads that must not disturb another.
-    async fn measure_own(&mut self, kind: Kind) -> Outcome {
-        if ["W1", "W2", "W3", "W4", "W5"].iter().any(|workload| self.wants(workload)) {
+    /// W1 to W5. All servers are up, and each case meets one after the other: what else the machine is doing at that
+    /// moment meets all of them, and the ratios hold even where the figures do not.
+    async fn measure_cases(&mut self) -> Outcome {
+        let mut running = Vec::new();
+        for kind in kinds(self.args) {
             let folder = self.temporary_folder()?;
-            let server = Server::start(kind, folder.path())?;
-            match kind.is_windlass() {
-                true => self.measure_cases(kind, kind.label(), &server.windlass(self.args.format)).await?,
-                false => self.measure_cases(kind, kind.label(), &server.beanstalkd()).await?,
+            running.push((kind, Server::start(kind, folder.path())?, folder));
+        }
+        for case in Case::ALL {
+            if !self.wants(case.workload()) {
+                continue;
             }
+            if let Some(server) = &self.args.server {
+                let target = running_server(server, self.args)?;
+                self.measure_case(*case, Kind::WindlassFull, "windlass running", &target).await?;
+            }
+            for (kind, server, _) in &running {
+                let label = kind.label();
+                match kind.is_windlass() {
+                    true => {
+                        self.measure_case(*case, *kind, label, &server.windlass(self.args.format)).await?
+                    }
+                    false => self.measure_case(*case, *kind, label, &server.beanstalkd()).await?,
+                }
+            }
+        }
+        for (_, server, _) in running {
             server.stop()?;
         }
+        Ok(())
+    }
+
+    async fn measure_case<T: client::Target>(
+        &mut self,
+        case: Case,
+        kind: Kind,
+        label: &'static str,
+        target: &T,
+    ) -> Outcome {
+        self.show(label, case.label());
+        let (sample, shape) = cases::run(case, kind, target, &self.settings)
+            .await
+            .map_err(|error| Fault::failed(format!("{label}, {}: {error}", case.label())))?;
+        self.rows.add(Row {
+            workload: case.workload(),
+            case: case.label().to_owned(),
+            server: label,
+            value: sample.rate(),
+            unit: Unit::JobsPerSecond,
+            shape,
+            sample: Some(sample),
+        });
+        Ok(())
+    }
+
+    /// W6 and W7, each on servers of its own.
+    async fn measure_scale(&mut self, kind: Kind) -> Outcome {
         if self.wants("W6") {
             self.show(kind.label(), "memory and start");
             let folder = self.temporary_folder()?;
@@ -214,58 +268,17 @@ impl Bench<'_> {
             }
         }
         if self.wants("W7") && kind.is_windlass() {
-            let folder = self.temporary_folder()?;
-            let server = Server::start(kind, folder.path())?;
-            self.measure_flat_costs(kind.label(), &server.windlass(self.args.format)).await?;
-            server.stop()?;
-        }
-        Ok(())
-    }
-
-    async fn measure_running(&mut self, server: &str) -> Outcome {
-        let label = "windlass running";
-        let target = running_server(server, self.args)?;
-        self.measure_cases(Kind::WindlassFull, label, &target).await?;
-        if self.wants("W7") {
-            self.measure_flat_costs(label, &target).await?;
-        }
-        if self.wants("W6") {
-            output::note("W6 restarts the server, so it is measured without --server only");
-        }
-        Ok(())
-    }
-
-    async fn measure_cases<T: client::Target>(
-        &mut self,
-        kind: Kind,
-        label: &'static str,
-        target: &T,
-    ) -> Outcome {
-        for case in Case::ALL {
-            if !self.wants(case.workload()) {
-                continue;
+            self.show(kind.label(), "flat cost");
+            let folders = [self.temporary_folder()?, self.temporary_folder()?];
+            let few = Server::start(kind, folders[0].path())?;
+            let many = Server::start(kind, folders[1].path())?;
+            let format = self.args.format;
+            let targets = (few.windlass(format), many.windlass(format));
+            for row in scale::flat_costs(kind.label(), &targets.0, &targets.1, &self.settings).await? {
+                self.rows.add(row);
             }
-            self.show(label, case.label());
-            let (sample, shape) = cases::run(*case, kind, target, &self.settings)
-                .await
-                .map_err(|error| Fault::failed(format!("{label}, {}: {error}", case.label())))?;
-            self.rows.add(Row {
-                workload: case.workload(),
-                case: case.label().to_owned(),
-                server: label,
-                value: sample.rate(),
-                unit: Unit::JobsPerSecond,
-                shape,
-                sample: Some(sample),
-            });
-        }
-        Ok(())
-    }
-
-    async fn measure_flat_costs(&mut self, label: &'static str, target: &Windlass) -> Outcome {
-        self.show(label, "flat cost");
-        for row in scale::flat_costs(label, target, &self.settings).await? {
-            self.rows.add(row);
+            few.stop()?;
+            many.stop()?;
         }
         Ok(())
     }

@@ -10,6 +10,11 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
     parse_cpu_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// Busy and total time of all cores so far. Waiting for the disk is not busy.
+pub fn machine_time() -> Option<(Duration, Duration)> {
+    parse_machine_time(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
 /// Resident memory that is the process's own (no mapped files), in bytes.
 pub fn memory_bytes(pid: u32) -> Option<u64> {
     parse_memory(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
@@ -22,6 +27,15 @@ fn parse_cpu_time(stat: &str) -> Option<Duration> {
     let user: u32 = fields.next()?.parse().ok()?;
     let system: u32 = fields.next()?.parse().ok()?;
     Some(TICK * (user + system))
+}
+
+fn parse_machine_time(stat: &str) -> Option<(Duration, Duration)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    // user nice system idle iowait irq softirq steal; guest time is part of user time.
+    let ticks: Vec<u32> =
+        line.split_ascii_whitespace().take(8).filter_map(|field| field.parse().ok()).collect();
+    let (total, waiting) = (ticks.iter().sum::<u32>(), ticks.get(3)? + ticks.get(4)?);
+    Some((TICK * (total - waiting), TICK * total))
 }
 
 fn parse_memory(status: &str) -> Option<u64> {
@@ -39,6 +53,14 @@ mod tests {
         let stat = "12 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0";
         assert_eq!(parse_cpu_time(stat), Some(Duration::from_secs(2)));
         assert_eq!(parse_cpu_time("nonsense"), None);
+    }
+
+    #[test]
+    fn a_machine_that_waits_is_not_busy() {
+        let seconds = Duration::from_secs;
+        let stat = "cpu  100 0 50 700 100 0 50 0 0 0\ncpu0 1 2 3\n";
+        assert_eq!(parse_machine_time(stat), Some((seconds(2), seconds(10))));
+        assert_eq!(parse_machine_time("cpu  1"), None);
     }
 
     #[test]

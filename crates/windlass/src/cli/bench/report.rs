@@ -11,6 +11,8 @@ pub struct Sample {
     /// CPU time per job.
     pub server_us: Option<f64>,
     pub client_us: Option<f64>,
+    /// Share of the machine's CPU time that went to neither: work that bends the figures.
+    pub others_percent: Option<f64>,
     pub latency: Latency,
 }
 
@@ -108,7 +110,7 @@ impl Rows {
         rows
     }
 
-    fn cells(row: &Row) -> [String; 8] {
+    fn cells(row: &Row) -> [String; 9] {
         let sample = row.sample.as_ref();
         let number = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
         [
@@ -120,12 +122,25 @@ impl Rows {
             number(sample.map(|sample| sample.latency.p99_ms)),
             number(sample.and_then(|sample| sample.server_us)),
             number(sample.and_then(|sample| sample.client_us)),
+            sample
+                .and_then(|sample| sample.others_percent)
+                .map(|share| format!("{share:.0}"))
+                .unwrap_or_default(),
         ]
     }
 
     pub fn table(&self) -> Table {
-        let mut table =
-            Table::new(&["", "WHAT", "SERVER", ">RESULT", ">P50 MS", ">P99 MS", ">SERVER US", "CLIENT US"]);
+        let mut table = Table::new(&[
+            "",
+            "WHAT",
+            "SERVER",
+            ">RESULT",
+            ">P50 MS",
+            ">P99 MS",
+            ">SERVER US",
+            ">CLIENT US",
+            "OTHERS %",
+        ]);
         for row in self.sorted() {
             let colour = if row.server.starts_with("windlass") { Colour::Plain } else { Colour::Dim };
             table.row(Rows::cells(row).into_iter().map(|cell| (cell, colour)).collect());
@@ -135,8 +150,8 @@ impl Rows {
 
     pub fn markdown(&self) -> String {
         let mut text = String::from(
-            "| | what | server | result | p50 ms | p99 ms | server CPU us/job | client CPU us/job |\n\
-             |---|---|---|---:|---:|---:|---:|---:|\n",
+            "| | what | server | result | p50 ms | p99 ms | server CPU us/job | client CPU us/job | others' CPU % |\n\
+             |---|---|---|---:|---:|---:|---:|---:|---:|\n",
         );
         for row in self.sorted() {
             text.push_str(&format!("| {} |\n", Rows::cells(row).join(" | ")));

@@ -6,7 +6,7 @@ use super::native::{Format, Windlass};
 use super::procfs;
 use super::report::{Row, Unit};
 use super::servers::{Kind, Server};
-use super::workloads::{self, Costs, Load};
+use super::workloads::{self, Load};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -19,8 +19,8 @@ const OTHER_NAMES: usize = 100_000;
 const FILL_BATCH: usize = 1_000;
 /// beanstalkd with an fsync per job would take minutes to fill.
 const MANY_FSYNC: usize = 50_000;
-/// Jobs per call while costs are measured, enough that the network is a small part of them.
-const COST_BATCH: usize = 100;
+/// Jobs per call while costs are measured: a cost per call that grows must not hide behind many jobs.
+const COST_BATCH: usize = 10;
 const COST_JOBS: usize = 30_000;
 const FILL_AT_MOST: Duration = Duration::from_secs(180);
 
@@ -58,42 +58,58 @@ fn memory_of(server: &Server) -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("the memory of the server cannot be read"))
 }
 
-/// W7.
-pub async fn flat_costs(label: &'static str, target: &Windlass, settings: &Settings) -> io::Result<Vec<Row>> {
-    let mut rows = waiting_costs(label, target, settings).await?;
-    rows.extend(name_costs(label, target, settings).await?);
+/// W7, on two servers: one with few jobs or names, one with many.
+pub async fn flat_costs(
+    label: &'static str,
+    few: &Windlass,
+    many: &Windlass,
+    settings: &Settings,
+) -> io::Result<Vec<Row>> {
+    let mut rows = waiting_costs(label, few, many, settings).await?;
+    rows.extend(name_costs(label, few, many, settings).await?);
     Ok(rows)
 }
 
-async fn waiting_costs(label: &'static str, target: &Windlass, settings: &Settings) -> io::Result<Vec<Row>> {
+async fn waiting_costs(
+    label: &'static str,
+    few: &Windlass,
+    many: &Windlass,
+    settings: &Settings,
+) -> io::Result<Vec<Row>> {
     let shape = Shape::new("bench-flat", settings.payload_bytes);
-    let many = settings.jobs.unwrap_or(MANY);
-    fill(target, &shape, FEW).await?;
-    let with_few = costs(target, &shape, settings).await?;
-    fill(target, &shape, many.saturating_sub(FEW)).await?;
-    let with_many = costs(target, &shape, settings).await?;
-    let by_verb = |costs: Costs| [costs.push_us, costs.claim_us, costs.finish_us];
-    let values = by_verb(with_few).into_iter().zip(by_verb(with_many));
-    Ok(pair_rows(label, &FLAT_PAIRS[..3], values, &format!("{many} jobs")))
+    let jobs = settings.jobs.unwrap_or(MANY);
+    fill(few, &shape, FEW).await?;
+    fill(many, &shape, jobs).await?;
+    let costs = workloads::costs_in_turns([(few, &shape), (many, &shape)], cost_load(settings)).await?;
+    let [with_few, with_many] = costs.map(|costs| [costs.push_us, costs.claim_us, costs.finish_us]);
+    Ok(pair_rows(label, &FLAT_PAIRS[..3], with_few.into_iter().zip(with_many), &format!("{jobs} jobs")))
 }
 
-async fn name_costs(label: &'static str, target: &Windlass, settings: &Settings) -> io::Result<Vec<Row>> {
+async fn name_costs(
+    label: &'static str,
+    few: &Windlass,
+    many: &Windlass,
+    settings: &Settings,
+) -> io::Result<Vec<Row>> {
     let shapes = ["my.target", "my.*", "*.target"].map(|pattern| Shape {
         name: "my.target".to_owned(),
         pattern: pattern.to_owned(),
         ..Shape::new("bench-names", settings.payload_bytes)
     });
-    fill(target, &shapes[0], FEW).await?;
-    let mut alone = Vec::new();
+    fill(few, &shapes[0], FEW).await?;
+    fill(many, &shapes[0], FEW).await?;
+    push_other_names(many, &shapes[0]).await?;
+    let mut values = Vec::new();
     for shape in &shapes {
-        alone.push(costs(target, shape, settings).await?.claim_us);
+        let [alone, among_others] =
+            workloads::costs_in_turns([(few, shape), (many, shape)], cost_load(settings)).await?;
+        values.push((alone.claim_us, among_others.claim_us));
     }
-    push_other_names(target, &shapes[0]).await?;
-    let mut among_others = Vec::new();
-    for shape in &shapes {
-        among_others.push(costs(target, shape, settings).await?.claim_us);
-    }
-    Ok(pair_rows(label, &FLAT_PAIRS[3..], alone.into_iter().zip(among_others), ""))
+    Ok(pair_rows(label, &FLAT_PAIRS[3..], values.into_iter(), ""))
+}
+
+fn cost_load(settings: &Settings) -> Load {
+    settings.load(COST_JOBS, 1, COST_BATCH)
 }
 
 fn pair_rows(
@@ -108,10 +124,6 @@ fn pair_rows(
     };
     let both = pairs.iter().zip(values);
     both.flat_map(|((few, many), (few_us, many_us))| [row(few, few_us), row(many, many_us)]).collect()
-}
-
-async fn costs<T: Target>(target: &T, shape: &Shape, settings: &Settings) -> io::Result<Costs> {
-    workloads::costs(target, shape, settings.load(COST_JOBS, 1, COST_BATCH)).await
 }
 
 async fn push_other_names(target: &Windlass, shape: &Shape) -> io::Result<()> {

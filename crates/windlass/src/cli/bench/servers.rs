@@ -1,10 +1,9 @@
 //! Servers started for a run, each a process of its own in a temporary folder, gone when the run is over.
 
-use super::client::Target;
 use super::native::{Format, Windlass};
 use super::peers::beanstalk::Beanstalkd;
 use rustix::process::{Pid, Signal, kill_process};
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -88,7 +87,7 @@ impl Server {
         Windlass { address: self.address.clone(), pid: Some(self.pid()), format, token: None }
     }
 
-    pub fn beanstalkd(&self) -> impl Target + use<> {
+    pub fn beanstalkd(&self) -> Beanstalkd {
         Beanstalkd { address: self.address.clone(), pid: Some(self.pid()) }
     }
 }
@@ -147,8 +146,19 @@ fn start_beanstalkd(journal: Option<&Path>) -> io::Result<Server> {
         command.arg("-b").arg(folder).arg("-f0");
     }
     let address = format!("127.0.0.1:{port}");
-    start(command, || TcpStream::connect(&address).ok().map(|_| address.clone()))
+    start(command, || answers(&address).then(|| address.clone()))
         .map_err(|error| io::Error::other(format!("starting beanstalkd (is it installed?): {error}")))
+}
+
+/// beanstalkd listens before it has read its journal, so a connection alone does not mean that it is up.
+fn answers(address: &str) -> bool {
+    let ask = || -> io::Result<usize> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(START_TIMEOUT))?;
+        stream.write_all(b"list-tube-used\r\n")?;
+        stream.read(&mut [0; 64])
+    };
+    ask().is_ok_and(|bytes| bytes > 0)
 }
 
 fn start(mut command: Command, ready: impl Fn() -> Option<String>) -> io::Result<Server> {

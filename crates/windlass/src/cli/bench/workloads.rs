@@ -30,6 +30,9 @@ pub struct Load {
 struct Run {
     left: Cell<usize>,
     done: Cell<usize>,
+    /// Jobs that a mix has pushed, and the producers that go on pushing.
+    pushed: Cell<usize>,
+    producing: Cell<usize>,
     until: Instant,
     latencies_ns: RefCell<Vec<u64>>,
     finished: tokio::sync::Notify,
@@ -40,6 +43,8 @@ impl Run {
         Rc::new(Run {
             left: Cell::new(load.jobs),
             done: Cell::new(0),
+            pushed: Cell::new(0),
+            producing: Cell::new(load.connections),
             until: Instant::now() + load.at_most,
             latencies_ns: RefCell::new(Vec::with_capacity(load.jobs / load.batch + load.connections)),
             finished: tokio::sync::Notify::new(),
@@ -56,6 +61,18 @@ impl Run {
         share
     }
 
+    /// A mix is over when every job that was pushed is finished: half a cycle counts for nothing, and is not left out.
+    fn end_when_all_is_done(&self) {
+        if self.producing.get() == 0 && self.done.get() == self.pushed.get() {
+            self.finished.notify_one();
+        }
+    }
+
+    fn producer_ends(&self) {
+        self.producing.set(self.producing.get() - 1);
+        self.end_when_all_is_done();
+    }
+
     fn add(&self, jobs: usize, latency_ns: u64) {
         self.done.set(self.done.get() + jobs);
         self.latencies_ns.borrow_mut().push(latency_ns);
@@ -68,29 +85,42 @@ struct Stopwatch {
     pid: Option<u32>,
     server_cpu: Option<Duration>,
     client_cpu: Option<Duration>,
+    machine: Option<(Duration, Duration)>,
 }
 
 impl Stopwatch {
     fn start(pid: Option<u32>) -> Stopwatch {
         let server_cpu = pid.and_then(procfs::cpu_time);
         let client_cpu = procfs::cpu_time(std::process::id());
-        Stopwatch { begun: Instant::now(), pid, server_cpu, client_cpu }
+        Stopwatch { begun: Instant::now(), pid, server_cpu, client_cpu, machine: procfs::machine_time() }
     }
 
     fn stop(self, run: &Run) -> Sample {
         let seconds = self.begun.elapsed().as_secs_f64();
+        let since = |before: Option<Duration>, now: Option<Duration>| Some(now?.saturating_sub(before?));
+        let server = since(self.server_cpu, self.pid.and_then(procfs::cpu_time));
+        let client = since(self.client_cpu, procfs::cpu_time(std::process::id()));
         let jobs = run.done.get();
-        let per_job_us = |before: Option<Duration>, now: Option<Duration>| {
-            Some(now?.saturating_sub(before?).as_secs_f64() * 1e6 / jobs.max(1) as f64)
-        };
+        let per_job_us = |cpu: Duration| cpu.as_secs_f64() * 1e6 / jobs.max(1) as f64;
         Sample {
             jobs,
             seconds,
-            server_us: per_job_us(self.server_cpu, self.pid.and_then(procfs::cpu_time)),
-            client_us: per_job_us(self.client_cpu, procfs::cpu_time(std::process::id())),
+            server_us: server.map(per_job_us),
+            client_us: client.map(per_job_us),
+            others_percent: others_percent(
+                self.machine,
+                server.zip(client).map(|(server, client)| server + client),
+            ),
             latency: Latency::of(&mut run.latencies_ns.borrow_mut()),
         }
     }
+}
+
+fn others_percent(before: Option<(Duration, Duration)>, ours: Option<Duration>) -> Option<f64> {
+    let (busy_before, total_before) = before?;
+    let (busy, total) = procfs::machine_time()?;
+    let others = busy.saturating_sub(busy_before).saturating_sub(ours?);
+    Some(100.0 * others.as_secs_f64() / total.saturating_sub(total_before).as_secs_f64().max(1e-9))
 }
 
 /// W1, W2, W3: as many pushes as the connections can make. Latency is that of a call.
@@ -159,8 +189,11 @@ pub async fn mix_at_full_speed<T: Target>(target: &T, shape: &Shape, load: Load)
 
 async fn keep_producing(mut client: impl Client, run: &Run) -> io::Result<()> {
     while run.take(1) == 1 {
+        // Counted first: a consumer may finish the job before this push hears its answer.
+        run.pushed.set(run.pushed.get() + 1);
         client.push(1, now_ns()).await?;
     }
+    run.producer_ends();
     Ok(())
 }
 
@@ -193,13 +226,15 @@ async fn push_by_the_clock(
         tokio::time::sleep_until(planned.into()).await;
         let late = planned.elapsed();
         let held_up_ns = if late > TIMER_GRAIN { late.as_nanos() as u64 } else { 0 };
+        run.pushed.set(run.pushed.get() + 1);
         client.push(1, now_ns() - held_up_ns).await?;
         planned += between;
     }
+    run.producer_ends();
     Ok(())
 }
 
-/// Adds the consumers to the tasks and ends all of them when the last job is finished or the time is up.
+/// Adds the consumers to the tasks and ends all of them when the last job is finished.
 async fn consume_until_done<C: Client + 'static>(
     consumers: Vec<C>,
     mut tasks: JoinSet<io::Result<()>>,
@@ -207,18 +242,18 @@ async fn consume_until_done<C: Client + 'static>(
     load: Load,
 ) -> io::Result<()> {
     for client in consumers {
-        tasks.spawn_local(keep_consuming(client, run.clone(), load.jobs));
+        tasks.spawn_local(keep_consuming(client, run.clone()));
     }
-    let time_is_up = tokio::time::sleep_until((run.until + Duration::from_millis(WAIT_MS)).into());
+    // Producers stop when the time is up; consumers then have to catch up.
+    let far_too_long = tokio::time::sleep_until((run.until + load.at_most * 3).into());
     tokio::select! {
-        () = run.finished.notified() => {}
-        () = time_is_up => {}
-        ended = all_end_well(tasks) => ended?,
+        () = run.finished.notified() => Ok(()),
+        () = far_too_long => Err(io::Error::other("jobs that were pushed were never finished")),
+        ended = all_end_well(tasks) => ended,
     }
-    Ok(())
 }
 
-async fn keep_consuming(mut client: impl Client, run: Rc<Run>, jobs: usize) -> io::Result<()> {
+async fn keep_consuming(mut client: impl Client, run: Rc<Run>) -> io::Result<()> {
     let mut held: Vec<Held> = Vec::with_capacity(1);
     loop {
         client.claim(1, WAIT_MS, &mut held).await?;
@@ -227,9 +262,7 @@ async fn keep_consuming(mut client: impl Client, run: Rc<Run>, jobs: usize) -> i
         client.finish(&held).await?;
         held.clear();
         run.add(1, waited_ns);
-        if run.done.get() == jobs {
-            run.finished.notify_one();
-        }
+        run.end_when_all_is_done();
     }
 }
 
@@ -241,31 +274,54 @@ pub struct Costs {
     pub finish_us: f64,
 }
 
-/// W7: push, claim and finish in turn on one connection, so that the number of waiting jobs stays as it was. The
-/// median of all calls: a checkpoint that falls into one of them is not the cost of a verb.
-pub async fn costs<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Costs> {
+/// W7: the costs at two servers or for two shapes, measured in turns, so that whatever else the machine does meets
+/// both alike. The median of all calls: a checkpoint that falls into one of them is not the cost of a verb.
+pub async fn costs_in_turns<T: Target>(sides: [(&T, &Shape); 2], load: Load) -> io::Result<[Costs; 2]> {
+    let mut clients = [sides[0].0.connect(sides[0].1).await?, sides[1].0.connect(sides[1].1).await?];
+    let mut spans: [Spans; 2] = Default::default();
     let run = Run::new(load);
-    let mut client = target.connect(shape).await?;
-    let mut held = Vec::with_capacity(load.batch);
-    let mut spans_ns: [Vec<u64>; 3] = Default::default();
     while run.take(load.batch) == load.batch {
-        let begun = now_ns();
-        client.push(load.batch, begun).await?;
-        let pushed = now_ns();
-        client.claim(load.batch, 0, &mut held).await?;
-        let claimed = now_ns();
-        if held.len() != load.batch {
-            return Err(io::Error::other(format!("claimed {} of {} waiting jobs", held.len(), load.batch)));
-        }
-        client.finish(&held).await?;
-        held.clear();
-        for (spans, span) in spans_ns.iter_mut().zip([pushed - begun, claimed - pushed, now_ns() - claimed]) {
-            spans.push(span);
+        for (client, spans) in clients.iter_mut().zip(&mut spans) {
+            cycle(client, load.batch, spans).await?;
         }
     }
-    let [push_us, claim_us, finish_us] =
-        spans_ns.map(|mut spans| Latency::of(&mut spans).p50_ms * 1e3 / load.batch as f64);
-    Ok(Costs { push_us, claim_us, finish_us })
+    Ok(spans.map(|spans| spans.costs(load.batch)))
+}
+
+#[derive(Default)]
+struct Spans {
+    push_ns: Vec<u64>,
+    claim_ns: Vec<u64>,
+    finish_ns: Vec<u64>,
+}
+
+impl Spans {
+    fn costs(mut self, batch: usize) -> Costs {
+        let median_us = |spans: &mut [u64]| Latency::of(spans).p50_ms * 1e3 / batch as f64;
+        Costs {
+            push_us: median_us(&mut self.push_ns),
+            claim_us: median_us(&mut self.claim_ns),
+            finish_us: median_us(&mut self.finish_ns),
+        }
+    }
+}
+
+/// Push, claim and finish as many: the number of waiting jobs stays as it was.
+async fn cycle(client: &mut impl Client, batch: usize, spans: &mut Spans) -> io::Result<()> {
+    let mut held = Vec::with_capacity(batch);
+    let begun = now_ns();
+    client.push(batch, begun).await?;
+    let pushed = now_ns();
+    client.claim(batch, 0, &mut held).await?;
+    let claimed = now_ns();
+    if held.len() != batch {
+        return Err(io::Error::other(format!("claimed {} of {batch} waiting jobs", held.len())));
+    }
+    client.finish(&held).await?;
+    spans.push_ns.push(pushed - begun);
+    spans.claim_ns.push(claimed - pushed);
+    spans.finish_ns.push(now_ns() - claimed);
+    Ok(())
 }
 
 async fn connect<T: Target>(target: &T, shape: &Shape, connections: usize) -> io::Result<Vec<T::Client>> {
