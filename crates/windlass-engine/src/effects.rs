@@ -101,7 +101,7 @@ impl Cascade {
                 ChildrenEffect::Release if is_held_by_parent(&child) => {
                     self.work.push_back((id, Event::ParentPaused));
                 }
-                ChildrenEffect::ForgetSettled if is_done_for_parent(&child) => {
+                ChildrenEffect::ForgetSettled | ChildrenEffect::Disband if is_done_for_parent(&child) => {
                     forgotten += 1;
                     if forgotten <= FORGET_PER_STEP_MAX {
                         self.work.push_back((id, Event::Delete));
@@ -110,7 +110,7 @@ impl Cascade {
                     }
                 }
                 // Losing its parent also starts a child that was held by it.
-                ChildrenEffect::Orphan => {
+                ChildrenEffect::Orphan | ChildrenEffect::Disband => {
                     self.work.push_back((id, Event::Update(Box::new(without_parent(&child)))));
                 }
                 ChildrenEffect::Release | ChildrenEffect::ForgetSettled => {}
@@ -130,14 +130,13 @@ fn is_held_by_parent(child: &Job) -> bool {
         && child.spec.family().is_some_and(|family| family.parent_waits())
 }
 
-/// Settled, and its parent has been told so.
+/// Settled and seen by its parent. One that failed is kept: somebody has to look at it.
 fn is_done_for_parent(child: &Job) -> bool {
-    let Some(family) = child.spec.family() else { return false };
-    match (family.rule, child.state()) {
-        (FamilyRule::ParentRunsAfter, _) => false,
-        (FamilyRule::ParentWaits { failure_settles }, JobState::Failed { .. }) => failure_settles,
-        (FamilyRule::ParentWaits { .. }, state) => state.is_settled(),
-    }
+    child.spec.family().is_some_and(|family| family.parent_waits())
+        && matches!(
+            child.state(),
+            JobState::Completed { .. } | JobState::Cancelled { .. } | JobState::Terminated { .. }
+        )
 }
 
 fn without_parent(child: &Job) -> Patch {

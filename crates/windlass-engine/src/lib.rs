@@ -42,6 +42,12 @@ mod timers;
 pub mod verbs;
 mod waiting;
 
+/// What a look at the jobs is made of. Data only, for those who may not see a store.
+pub mod query {
+    pub use windlass_store::meters::Histogram;
+    pub use windlass_store::{Filter, Page, QueueCounts};
+}
+
 pub use claim::Delivery;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use dice::{Dice, FixedDice, SystemDice};

@@ -275,7 +275,8 @@ fn adopt(new: &NewJob, parents: &mut Parents, now: Timestamp) -> Result<bool, Pu
     }
     let is_running = match parent.base.state() {
         JobState::Running(_) => true,
-        JobState::Waiting => false,
+        // One that waits for its own parent has not begun: children come from a run.
+        JobState::Waiting if parent.base.progress.started_at.is_some() => false,
         other => return Err(PushRefused::ParentNotActive(other.name())),
     };
     parent.happen(Event::ChildAdded, now);

@@ -42,7 +42,27 @@ async fn children_start_when_the_parents_run_ends_and_it_runs_again_when_they_ar
     );
     let again = world.claim_one().await;
     world.finish(&again).await;
-    world.shows(&world.picture().await, "1 completed default/parent p0 a1");
+    world.shows(
+        &world.picture().await,
+        "1 completed default/parent p0 a1
+         3 failed default/b p0 a1 parent 1",
+    );
+}
+
+#[tokio::test]
+async fn a_parent_that_is_gone_takes_its_settled_children_along_and_leaves_the_others() {
+    let world = World::new().await;
+    let parent = world.push(with_policy(job("parent"), |policy| policy.keep = keep_nothing())).await;
+    let running = world.claim_one().await;
+    world.push_all(vec![child_of(parent, "seen", PARENT_WAITS), child_of(parent, "free", FamilyRule::ParentRunsAfter)]).await;
+    let free = world.claim_one().await;
+    world.finish(&running).await;
+    let seen = world.claim_one().await;
+    world.finish(&seen).await;
+    let again = world.claim_one().await;
+    world.finish(&again).await;
+    world.shows(&world.picture().await, "3 running default/free p0 a1 until 30000");
+    world.finish(&free).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 use crate::world::*;
 use std::collections::BTreeSet;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use tokio::task::JoinHandle;
 use windlass_core::{Job, JobId, NameMatch};
 use windlass_engine::*;
@@ -78,17 +80,38 @@ async fn a_claim_that_waits_in_vain_comes_back_empty_in_time() {
 #[tokio::test]
 async fn a_waiter_that_leaves_after_it_was_woken_passes_the_job_on() {
     let world = World::new().await;
-    let first = waits(&world, any()).await;
+    // Polled by hand, so that it can be woken without getting to look.
+    let mut first = Box::pin(world.engine.claim(Claim { wait_ms: 60_000, ..any() }));
+    for _ in 0..3 {
+        let polled = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
+        assert!(polled.is_pending());
+        rest().await;
+    }
     let second = waits(&world, any()).await;
-    // The push wakes the first, which is gone before it can look.
-    let pushing = world.engine.push(&TENANT, vec![job("a")]);
-    first.abort();
-    pushing.await.unwrap();
+    world.push(job("a")).await;
     rest().await;
+    assert!(!second.is_finished(), "the first was woken, it waited longer");
+    drop(first);
+    rest().await;
+    assert!(second.is_finished(), "the wake-up was lost");
     assert_eq!(names(&second.await.unwrap()), ["a"]);
 }
 
-static TENANT: std::sync::LazyLock<windlass_core::Tenant> = std::sync::LazyLock::new(Default::default);
+#[tokio::test]
+async fn a_worker_that_took_all_it_may_wakes_the_next() {
+    let world = World::new().await;
+    world.engine.set_paused(&tenant(), &queue("default"), true).await.unwrap();
+    world.push_all(vec![job("a"), job("a"), job("a")]).await;
+    let mut workers = Vec::new();
+    for _ in 0..3 {
+        workers.push(waits(&world, any()).await);
+    }
+    // The store says once that there is something at this address, not how much.
+    world.engine.set_paused(&tenant(), &queue("default"), false).await.unwrap();
+    rest().await;
+    let fed: Vec<bool> = workers.iter().map(|worker| worker.is_finished()).collect();
+    assert_eq!(fed, [true, true, true]);
+}
 
 #[tokio::test]
 async fn a_priority_that_nobody_else_asks_for_does_not_hide_a_job_from_the_others() {
@@ -153,11 +176,7 @@ async fn a_claim_dropped_while_it_asks_the_store_leaks_nothing() {
         world.push(job("a")).await;
         let mut claiming = Box::pin(world.engine.claim(any()));
         // Asked, but nobody will hear the answer.
-        assert!(
-            std::future::poll_fn(|context| std::task::Poll::Ready(claiming.as_mut().poll(context)))
-                .await
-                .is_pending()
-        );
+        assert!(poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await.is_pending());
         drop(claiming);
         rest().await;
         let again = world.claim_one().await;
