@@ -43,6 +43,8 @@ pub enum ChildrenEffect {
     ForgetSettled,
     /// The job is gone: waiting children start, none of them has a parent any more.
     Orphan,
+    /// The job has come to its end and is gone: settled children go with it, the others have no parent any more.
+    Disband,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -21,11 +21,7 @@ pub mod native;
 pub mod route;
 pub mod tls;
 
-/// What a look at the jobs is made of. Data only: no dialect can reach a store.
-pub(crate) mod query {
-    pub use windlass_store::meters::Histogram;
-    pub use windlass_store::{Filter, QueueCounts};
-}
+pub(crate) use windlass_engine::query;
 
 use axum::response::Response;
 use route::{Refusal, Route};

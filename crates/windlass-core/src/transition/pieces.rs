@@ -180,7 +180,9 @@ pub(super) fn run_parent(before: &Job, effects: &mut Effects) {
 }
 
 pub(super) fn forgetting_children(mut transition: Transition) -> Result<Transition, Refused> {
-    transition.effects.children = Some(ChildrenEffect::ForgetSettled);
+    let gone = transition.job.is_none();
+    transition.effects.children =
+        Some(if gone { ChildrenEffect::Disband } else { ChildrenEffect::ForgetSettled });
     Ok(transition)
 }
 
