@@ -9,7 +9,7 @@ const SETTLED: [&str; 3] = ["completed", "failed", "cancelled"];
 
 /// 1: an acknowledged job is there, or its absence was asked for. 23: and can be read at once.
 pub fn nothing_is_lost(life: &Life<'_>, say: &mut Say<'_>) {
-    let Some((push, pushing)) = life.push.filter(|(push, _)| push.is_ok()) else { return };
+    let (Some((_, pushing)), Some(push)) = (life.push, life.acknowledged) else { return };
     if life.now.is_none() && !life.may_be_gone() {
         say(1, format!("job {} ({}), acknowledged by call {}, is lost", life.id, pushing.mark, push.call));
     }
@@ -173,7 +173,10 @@ pub fn last_word_counts(story: &Story<'_>, life: &Life<'_>, say: &mut Say<'_>) {
                 || may_be_claimed()
                 || (there == "gone" && life.may_be_gone())
         }
-        "ready" => may_be_claimed() && matches!(there, "running" | "failed"),
+        "ready" => {
+            may_be_claimed()
+                && (matches!(there, "running" | "failed") || (there == "gone" && life.may_be_gone()))
+        }
         // The family moves it on.
         "waiting" => matches!(there, "ready" | "running" | "completed" | "failed") || life.may_be_gone(),
         _ => there == "gone" && life.may_be_gone(),
@@ -197,7 +200,7 @@ struct Word<'a> {
 fn last_word<'a>(life: &Life<'a>) -> Option<Word<'a>> {
     let mut words: Vec<Word<'a>> = Vec::new();
     let mut others: Vec<&Record> = Vec::new();
-    if let Some((record, push)) = life.push {
+    if let Some((record, push)) = life.push.filter(|(record, push)| !record.is_ok() || !push.existing) {
         let state = if push.parent.is_some() { "waiting" } else { "ready" };
         words.push(Word { record, state, until: None });
     }

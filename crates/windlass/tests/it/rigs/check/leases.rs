@@ -104,7 +104,9 @@ pub fn nothing_runs_early(life: &Life<'_>, say: &mut Say<'_>) {
     }
     for settle in life.settles.iter().filter(|settle| settle.record.is_ok() && settle.how != How::Finish) {
         let after = in_order(life).into_iter().find(|(_, grant)| grant.token > settle.token);
-        let Some((claim, grant)) = after else { continue };
+        // The next turn of a repeating job does not wait for the last try of this one.
+        let next_turn = |grant: &Grant| life.repeats() && grant.attempt == 1;
+        let Some((claim, grant)) = after.filter(|(_, grant)| !next_turn(grant)) else { continue };
         let due = settle.record.start + settle.delay_ms * 1_000;
         // A run that was asked for during the one that ended comes at once.
         let run = life.grants.iter().find(|(_, grant)| grant.token == settle.token);

@@ -59,8 +59,10 @@ type Say<'a> = dyn FnMut(u32, String) + 'a;
 #[derive(Default)]
 struct Life<'a> {
     id: u64,
-    /// The push that made it, if it is known which: by its answer, or by the mark it carries.
+    /// The first push that may have made it.
     push: Option<(&'a Record, &'a Pushing)>,
+    /// The first answer that said that it is there.
+    acknowledged: Option<&'a Record>,
     grants: Vec<(&'a Record, &'a Grant)>,
     extends: Vec<(&'a Record, u64, Option<i64>)>,
     settles: Vec<Settling<'a>>,
@@ -139,8 +141,11 @@ impl<'a> Story<'a> {
         let mut found: Vec<(&'a str, u64)> = Vec::new();
         for record in self.records {
             match &record.what {
-                What::Push(Pushing { mark, id: Some(id), existing: false, .. }) if record.is_ok() => {
-                    found.push((mark, *id));
+                What::Push(Pushing { mark, id: Some(id), existing, key, .. }) if record.is_ok() => {
+                    // A key of its own is held by itself: an earlier try has made it.
+                    if !existing || key.as_ref().is_some_and(|key| key.forever) {
+                        found.push((mark, *id));
+                    }
                 }
                 What::Claim { granted, .. } => {
                     found.extend(granted.iter().map(|grant| (grant.mark(), grant.id)));
@@ -187,19 +192,19 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// The push belongs to the job that carries its mark; the answer says which, or what was seen later does.
+    /// The push belongs to the job that carries its mark; the answer says which, or what was seen later does. Sent again
+    /// because no answer came, the first may be the one that worked, and any answer is an acknowledgement.
     fn tell_push(&mut self, record: &'a Record, push: &'a Pushing) {
-        let id = match (push.id, record.is_ok() && !push.existing) {
-            (Some(id), true) => id,
-            _ => match self.ids.get(push.mark.as_str()).and_then(|ids| ids.first()) {
-                Some(id) if record.may_be_done() => *id,
-                _ => return,
-            },
-        };
+        let Some(id) = self.ids.get(push.mark.as_str()).and_then(|ids| ids.first()).copied() else { return };
+        if !record.may_be_done() {
+            return;
+        }
         let life = self.life(id);
-        // The same push sent again: whichever was answered first is the one that is known to have worked.
-        if life.push.is_none_or(|(known, _)| !known.is_ok() && record.is_ok()) {
+        if life.push.is_none_or(|(first, _)| record.start < first.start) {
             life.push = Some((record, push));
+        }
+        if record.is_ok() && life.acknowledged.is_none_or(|first| record.end < first.end) {
+            life.acknowledged = Some(record);
         }
     }
 

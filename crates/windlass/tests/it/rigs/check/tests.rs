@@ -132,6 +132,18 @@ fn a_lost_job_is_found() {
 }
 
 #[test]
+fn a_push_that_was_sent_again_is_acknowledged_by_its_second_answer() {
+    let key = Some(Key { key: "once".to_owned(), forever: true, refuse: false });
+    let mut tale = Tale::default();
+    tale.push(&Pushing { id: None, key: key.clone(), ..pushing("a", 1) }, Outcome::Unknown);
+    let job = Pushing { key, existing: true, ..pushing("a", 1) };
+    tale.push(&job, Outcome::Ok);
+    tale.breaks(1);
+    tale.jobs.push(shown(&job, "ready"));
+    tale.is_fine();
+}
+
+#[test]
 fn a_job_that_may_be_deleted_is_not_lost() {
     let mut tale = Tale::default();
     tale.push(&pushing("a", 1), Outcome::Ok);
