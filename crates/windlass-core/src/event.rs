@@ -11,22 +11,48 @@ pub enum Event {
     /// A worker is given the job.
     Claim(Grant),
     /// A sign of life; lengthens the lease, never shortens it.
-    Extend { by: Holder, lease_ms: Option<i64> },
+    Extend {
+        by: Holder,
+        lease_ms: Option<i64>,
+    },
     /// How far the run has come.
-    Report { by: Holder, percent: Option<u8>, note: Option<String>, payload: Option<Payload> },
+    Report {
+        by: Holder,
+        percent: Option<u8>,
+        note: Option<String>,
+        payload: Option<Payload>,
+    },
     Finish(Finish),
     Fail(Failure),
     /// Given back unfinished. `counts`: whether the attempt is used up.
-    Release { by: Holder, run_at: Timestamp, counts: bool },
+    Release {
+        by: Holder,
+        run_at: Timestamp,
+        counts: bool,
+    },
     /// The run ends, the job does not: it waits to be run again.
-    Suspend { by: Holder },
+    Suspend {
+        by: Holder,
+    },
     /// The lease with this token has ended.
-    Lapse { token: Token, chance: f64 },
-    Cancel { running: CancelRunning, failed_too: bool },
+    Lapse {
+        token: Token,
+        chance: f64,
+    },
+    Cancel {
+        running: CancelRunning,
+        failed_too: bool,
+    },
     /// Run it (again), now or at a time. `force` also revives what has ended.
-    Run { at: Timestamp, force: bool },
+    Run {
+        at: Timestamp,
+        force: bool,
+    },
     /// Start over: attempts count from zero. `even_running` takes it away from its worker.
-    Requeue { at: Timestamp, even_running: bool },
+    Requeue {
+        at: Timestamp,
+        even_running: bool,
+    },
     Terminate,
     Update(Box<Patch>),
     /// A child that this job has to wait for was added, or came back to life.

@@ -115,10 +115,7 @@ mod tests {
     fn names_are_checked_at_the_door() {
         assert!(Queue::new("mail out").is_ok());
         assert_eq!(Queue::new("").unwrap_err(), BadName::Empty { what: "queue" });
-        assert_eq!(
-            Tenant::new("a/b").unwrap_err(),
-            BadName::Character { what: "tenant", character: '/' }
-        );
+        assert_eq!(Tenant::new("a/b").unwrap_err(), BadName::Character { what: "tenant", character: '/' });
         assert!(Name::new(&"x".repeat(255)).is_ok());
         assert!(matches!(Name::new(&"x".repeat(256)), Err(BadName::TooLong { bytes: 256, max: 255, .. })));
     }

@@ -54,7 +54,12 @@ async fn a_parent_that_is_gone_takes_its_settled_children_along_and_leaves_the_o
     let world = World::new().await;
     let parent = world.push(with_policy(job("parent"), |policy| policy.keep = keep_nothing())).await;
     let running = world.claim_one().await;
-    world.push_all(vec![child_of(parent, "seen", PARENT_WAITS), child_of(parent, "free", FamilyRule::ParentRunsAfter)]).await;
+    world
+        .push_all(vec![
+            child_of(parent, "seen", PARENT_WAITS),
+            child_of(parent, "free", FamilyRule::ParentRunsAfter),
+        ])
+        .await;
     let free = world.claim_one().await;
     world.finish(&running).await;
     let seen = world.claim_one().await;
