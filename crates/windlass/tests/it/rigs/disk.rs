@@ -41,25 +41,28 @@ fn story(place: &Place, strace: &[&str], load: &Arc<Load>) -> Option<i32> {
     }
 }
 
-fn syncs_and_writes(call: &str) -> bool {
-    matches!(call, "fsync" | "fdatasync" | "pwrite64")
-}
+const DISK_CALLS: &str = "fsync,fdatasync,pwrite64,pread64,ftruncate";
 
 #[test]
-fn after_a_failed_sync_the_server_ends_and_has_acknowledged_nothing_that_is_not_there() {
+fn after_an_io_error_the_server_has_acknowledged_nothing_that_is_not_there() {
     need_strace();
     let seed = seed(5);
-    let mut counts = count_calls(&Place::new(), |place, strace| {
+    let counts = count_calls(DISK_CALLS, &Place::new(), |place, strace| {
         story(place, strace, &Load::new());
     });
-    counts.retain(|call, _| syncs_and_writes(call));
-    let points = choose(&counts, 9, seed);
+    let points = choose(&counts, 30, seed);
     let mut ended = 0;
     for (call, n) in &points {
         let (place, load) = (Place::new(), Load::new());
         let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=EIO:when={n}"));
         let code = story(&place, &["-o", "/dev/null", "-e", &trace, "-e", &inject], &load);
         assert_no_panic(&place);
+        // A sync that failed must not be tried again and called good. The last of the story may not be reached.
+        let is_reached = *n == 1 || n * 4 <= counts[call] * 3;
+        assert!(
+            !(is_reached && call.contains("sync")) || code != Some(0),
+            "it went on after a failed {call} ({n})"
+        );
         ended += u64::from(code != Some(0));
         let mut server = place.start();
         assert_kept_with_doubts(&load, &Dump::take(server.http), &format!("eio-{call}-{n}"), seed);
@@ -67,18 +70,16 @@ fn after_a_failed_sync_the_server_ends_and_has_acknowledged_nothing_that_is_not_
         assert_eq!(place.check().json()["ok"], true, "EIO at {call} {n}");
     }
     println!("EIO, seed {seed}: {} points of {counts:?}, {ended} ended the server", points.len());
-    assert!(ended * 2 > points.len() as u64, "only {ended} of {} errors ended the server", points.len());
 }
 
 #[test]
 fn a_disk_that_is_full_at_any_write_costs_an_error_and_nothing_else() {
     need_strace();
     let seed = seed(6);
-    let mut counts = count_calls(&Place::new(), |place, strace| {
+    let counts = count_calls("pwrite64", &Place::new(), |place, strace| {
         story(place, strace, &Load::new());
     });
-    counts.retain(|call, _| call == "pwrite64");
-    for (call, n) in choose(&counts, 5, seed) {
+    for (call, n) in choose(&counts, 8, seed) {
         let (place, load) = (Place::new(), Load::new());
         let inject = format!("inject={call}:error=ENOSPC:when={n}..{}", n + 2);
         let trace = format!("trace={call}");
@@ -163,7 +164,7 @@ impl SmallDisk {
         match mounted {
             Ok(output) if output.status.success() => Some(SmallDisk { folder }),
             other => {
-                println!("SKIPPED: a small disk cannot be mounted here (needs root): {other:?}");
+                super::note(&format!("SKIPPED: a small disk cannot be mounted here (needs root): {other:?}"));
                 None
             }
         }

@@ -11,6 +11,7 @@
 //! | `sweep` | killed before the first, second, third … call of the kernel that writes |
 //! | `disk` | sync errors, full disks, slow disks |
 //! | `rot` | flipped bits, cut, zeroed and missing files |
+//! | `twice` | calls that take two commits |
 //! | `frozen` | workers that wake up after their lease |
 //!
 //! In `cargo test` they are short. Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS`, `WINDLASS_SWEEP=all`,
@@ -30,6 +31,7 @@ mod quiet;
 mod rot;
 mod scenario;
 mod sweep;
+mod twice;
 
 /// A number from the environment, to make a rig run longer.
 fn setting(name: &str, short: u64) -> u64 {
@@ -42,4 +44,10 @@ fn setting(name: &str, short: u64) -> u64 {
 /// Printed with every finding; the same seed makes the same choices, though not the same timing.
 fn seed(rig: u64) -> u64 {
     setting("WINDLASS_SEED", 1) * 1_000 + rig
+}
+
+/// For the record of a run; shown with `--nocapture`.
+#[expect(clippy::print_stdout, reason = "this is how tests speak")]
+fn note(words: &str) {
+    println!("{words}");
 }

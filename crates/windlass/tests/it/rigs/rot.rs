@@ -170,7 +170,7 @@ fn try_all(killed: bool, seed: u64) {
             }
         }
     }
-    println!("rot, killed {killed}, seed {seed}: {tally:?}");
+    super::note(&format!("rot, killed {killed}, seed {seed}: {tally:?}"));
     assert!(wrong.is_empty(), "seed {seed}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 

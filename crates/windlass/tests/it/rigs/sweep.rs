@@ -5,7 +5,8 @@
 
 use super::dice::Dice;
 use super::dump::Dump;
-use super::load::Load;
+use super::history::Pushing;
+use super::load::{Asker, Load};
 use super::process::{Place, need_strace};
 use super::quiet::{assert_kept, assert_no_panic};
 use super::scenario::{Beside, Scenario};
@@ -25,9 +26,9 @@ pub fn is_long() -> bool {
 }
 
 /// How often the busiest thread makes each call when nothing goes wrong.
-pub fn count_calls(place: &Place, run: impl FnOnce(&Place, &[&str])) -> BTreeMap<String, u64> {
+pub fn count_calls(calls: &str, place: &Place, run: impl FnOnce(&Place, &[&str])) -> BTreeMap<String, u64> {
     let log = place.path().join("calls");
-    let (trace, path) = (format!("trace={CALLS}"), log.to_string_lossy().into_owned());
+    let (trace, path) = (format!("trace={calls}"), log.to_string_lossy().into_owned());
     run(place, &["-o", &path, "-e", &trace]);
     let mut by_thread: BTreeMap<(String, String), u64> = BTreeMap::new();
     for line in std::fs::read_to_string(&log).unwrap().lines() {
@@ -95,7 +96,7 @@ pub fn assert_whole(place: &Place, load: &Arc<Load>, beside: &Beside, what: &str
 fn killed_before_any_call_that_writes_nothing_acknowledged_is_lost() {
     need_strace();
     let seed = seed(3);
-    let counts = count_calls(&Place::new(), |place, strace| {
+    let counts = count_calls(CALLS, &Place::new(), |place, strace| {
         play(place, strace, &Load::new());
     });
     let points = choose(&counts, SAMPLE, seed);
@@ -139,7 +140,7 @@ fn killed_at_any_call_of_a_start_after_a_crash_the_next_start_has_everything() {
     need_strace();
     let seed = seed(4);
     let (original, load, beside) = crashed();
-    let counts = count_calls(&copy_of(&original), |place, strace| {
+    let counts = count_calls(CALLS, &copy_of(&original), |place, strace| {
         place.start_with(strace).unwrap().stop();
     });
     let points = choose(&counts, SAMPLE / 2, seed);
@@ -152,4 +153,45 @@ fn killed_at_any_call_of_a_start_after_a_crash_the_next_start_has_everything() {
         assert_whole(&place, &load, &beside, &format!("start-{call}-{n}"), seed);
     }
     println!("starts, seed {seed}: {} points of {counts:?}", points.len());
+}
+
+/// Pushes until the log is so long that it is brought into the database while clients wait, or until nobody answers.
+fn push_much(load: &Arc<Load>) {
+    let mut asker = Asker::new(Arc::clone(load), 5, 5);
+    for batch in 0..30 {
+        let job = |job| Pushing {
+            mark: format!("m{batch}-{job}"),
+            queue: "red".to_owned(),
+            max_attempts: 3,
+            ..Pushing::default()
+        };
+        asker.push((0..1_000).map(job).collect());
+        if !load.history.records().last().is_some_and(super::history::Record::is_ok) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn killed_while_the_log_is_brought_in_nothing_acknowledged_is_lost() {
+    need_strace();
+    let seed = seed(11);
+    let mut dice = Dice::new(seed);
+    // Only writes to the database itself count here: apart from a few at the start, all are of this kind.
+    let points = if is_long() { 40 } else { 2 };
+    let mut killed = 0;
+    for _ in 0..points {
+        let (place, load, n) = (Place::new(), Load::new(), dice.range(10, 3_000));
+        let database = place.data().join("windlass.db").to_string_lossy().into_owned();
+        let inject = format!("inject=pwrite64:signal=KILL:when={n}");
+        let strace = ["-o", "/dev/null", "-P", &database, "-e", "trace=pwrite64", "-e", &inject];
+        let mut server = place.start_with(&strace).unwrap();
+        load.set_address(Some(server.http));
+        push_much(&load);
+        killed += u64::from(server.has_ended());
+        server.kill();
+        assert_whole(&place, &load, &Beside::default(), &format!("log-{n}"), seed);
+    }
+    println!("log brought in, seed {seed}: {points} points, {killed} killed");
+    assert_eq!(killed, points);
 }

@@ -141,11 +141,11 @@ impl<'a> Story<'a> {
         let mut found: Vec<(&'a str, u64)> = Vec::new();
         for record in self.records {
             match &record.what {
-                What::Push(Pushing { mark, id: Some(id), existing, key, .. }) if record.is_ok() => {
-                    // A key of its own is held by itself: an earlier try has made it.
-                    if !existing || key.as_ref().is_some_and(|key| key.forever) {
-                        found.push((mark, *id));
-                    }
+                // A key of its own is held by itself: an earlier try has made it.
+                What::Push(Pushing { mark, id: Some(id), existing, key, .. })
+                    if record.is_ok() && (!existing || key.as_ref().is_some_and(|key| key.forever)) =>
+                {
+                    found.push((mark, *id));
                 }
                 What::Claim { granted, .. } => {
                     found.extend(granted.iter().map(|grant| (grant.mark(), grant.id)));
