@@ -6,11 +6,11 @@ use super::history::How;
 use super::load::{Asker, Load, QUEUES};
 use super::process::{Place, Process};
 use super::{seed, setting};
-use crate::server::eventually;
+use crate::server::PATIENCE;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Two cores are busy with fewer.
 pub const CLIENTS: u64 = 4;
@@ -54,16 +54,26 @@ pub fn drain(load: &Arc<Load>, to: SocketAddr) {
     for job in Dump::take(to).jobs.iter().filter(|job| job["repeat"].is_string()) {
         asker.act(job["id"].as_u64().unwrap_or_default(), super::history::Action::CancelNow);
     }
-    eventually("every job has ended", || {
+    let mut last_grant = Instant::now();
+    loop {
         let granted = asker.claim(QUEUES.map(str::to_owned).to_vec(), 200, 60_000, 50);
         for grant in &granted {
             asker.settle(grant.id, grant.token, How::Finish, 0);
         }
-        let open = |job: &serde_json::Value| {
+        if !granted.is_empty() {
+            last_grant = Instant::now();
+            continue;
+        }
+        let open = |job: &&serde_json::Value| {
             matches!(job["state"].as_str(), Some("ready" | "running" | "waiting" | "suspended"))
         };
-        (granted.is_empty() && !Dump::take(to).jobs.iter().any(open)).then_some(())
-    });
+        let dump = Dump::take(to);
+        let stuck: Vec<_> = dump.jobs.iter().filter(open).collect();
+        if stuck.is_empty() {
+            return;
+        }
+        assert!(last_grant.elapsed() < PATIENCE, "{} never end, such as {}", stuck.len(), stuck[0]);
+    }
 }
 
 /// Leases that nobody will end: so that draining need not wait a minute for them.
