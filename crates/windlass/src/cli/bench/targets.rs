@@ -6,8 +6,8 @@ use super::servers::Kind;
 use crate::output::{Colour, Table};
 use serde::Serialize;
 
-/// When more of the machine's CPU time than this went to other work, a comparison shows the other work. Two servers
-/// that wait for a disk and a core in different ways suffer differently: ratios swung twentyfold on a busy machine.
+/// When more of the machine's CPU time than this went to other work, a comparison may show the other work: on a busy
+/// machine one and the same workload of one server gave rates nine times apart.
 const OTHERS_PERCENT_MAX: f64 = 10.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -40,6 +40,8 @@ struct Run {
 
 impl Run {
     fn new(load: Load) -> Rc<Run> {
+        // Starts the clock, if this is the first run: a push that was held up is stamped with a moment in the past.
+        now_ns();
         Rc::new(Run {
             left: Cell::new(load.jobs),
             done: Cell::new(0),
@@ -224,14 +226,17 @@ async fn push_by_the_clock(
     let mut planned = first;
     while run.take(1) == 1 {
         tokio::time::sleep_until(planned.into()).await;
-        let late = planned.elapsed();
-        let held_up_ns = if late > TIMER_GRAIN { late.as_nanos() as u64 } else { 0 };
         run.pushed.set(run.pushed.get() + 1);
-        client.push(1, now_ns() - held_up_ns).await?;
+        client.push(1, stamp_of_push(now_ns(), planned.elapsed())).await?;
         planned += between;
     }
     run.producer_ends();
     Ok(())
+}
+
+/// When a push counts as begun, if it comes this much later than planned.
+fn stamp_of_push(now_ns: u64, late: Duration) -> u64 {
+    if late > TIMER_GRAIN { now_ns.saturating_sub(late.as_nanos() as u64) } else { now_ns }
 }
 
 /// Adds the consumers to the tasks and ends all of them when the last job is finished.
@@ -337,4 +342,21 @@ async fn all_end_well(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()> {
         ended.map_err(io::Error::other)??;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_push_that_was_held_up_counts_from_when_it_was_planned() {
+        let ms = Duration::from_millis;
+        assert_eq!(stamp_of_push(100_000_000, ms(30)), 70_000_000);
+        assert_eq!(
+            stamp_of_push(100_000_000, ms(1)),
+            100_000_000,
+            "the grain of the timer is not the server's doing"
+        );
+        assert_eq!(stamp_of_push(5_000_000, ms(30)), 0, "later than the clock is old");
+    }
 }
