@@ -5,7 +5,6 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use windlass_core::event::Patch;
-use windlass_core::family::FamilyRule;
 use windlass_core::transition::{ChildrenEffect, ParentEffect};
 use windlass_core::{Effects, Event, Job, JobId, JobState, Transition, apply};
 

@@ -16,6 +16,7 @@ use crate::meters::Meters;
 use crate::registry::Registry;
 use crate::scheduler;
 use crate::timers::Timers;
+use crate::unstoppable::Unstoppable;
 use crate::verbs::{Options, Waited};
 use std::future::Future;
 use std::path::Path;
@@ -266,15 +267,12 @@ impl Inner {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs to its end even if the caller stops waiting: half of a verb is worse than one nobody hears the answer of.
-    pub(crate) async fn unstoppable<T: Send + 'static>(
+    /// Runs to its end even if the caller stops waiting.
+    pub(crate) fn unstoppable<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
-    ) -> Result<T, EngineError> {
-        match self.runtime.spawn(work).await {
-            Ok(answer) => answer,
-            Err(error) => Err(StoreError::Unknown(format!("the call broke off: {error}")).into()),
-        }
+    ) -> Unstoppable<Result<T, EngineError>> {
+        Unstoppable::new(self.runtime.clone(), work)
     }
 }
 

@@ -39,6 +39,7 @@ mod registry;
 mod scheduler;
 mod settle;
 mod timers;
+mod unstoppable;
 pub mod verbs;
 mod waiting;
 

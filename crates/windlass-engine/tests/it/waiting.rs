@@ -170,22 +170,6 @@ async fn jobs_that_are_not_accepted_are_given_back_at_once() {
 }
 
 #[tokio::test]
-async fn a_claim_dropped_while_it_asks_the_store_leaks_nothing() {
-    let world = World::new().await;
-    for _ in 0..20 {
-        world.push(job("a")).await;
-        let mut claiming = Box::pin(world.engine.claim(any()));
-        // Asked, but nobody will hear the answer.
-        assert!(poll_fn(|context| Poll::Ready(claiming.as_mut().poll(context))).await.is_pending());
-        drop(claiming);
-        rest().await;
-        let again = world.claim_one().await;
-        assert_eq!(again.progress.attempts, 1, "the lost attempt does not count");
-        world.finish(&again).await;
-    }
-}
-
-#[tokio::test]
 async fn waiters_are_bounded() {
     let options = Options { waiters_max: 1, ..Options::default() };
     let store = Arc::new(windlass_store::memory::MemoryStore::new());
