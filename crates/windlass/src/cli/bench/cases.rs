@@ -11,6 +11,8 @@ use std::time::Duration;
 pub const MEMORY: &str = "memory per waiting job";
 pub const MEMORY_RESTARTED: &str = "memory per waiting job after a restart";
 pub const START: &str = "start with waiting jobs";
+/// The shape of a row that the promises for many waiting jobs apply to.
+pub const MILLION: &str = "1000000 jobs";
 /// (with few, with many): the second may cost at most 1.3 times the first.
 pub const FLAT_PAIRS: &[(&str, &str)] = &[
     ("push, 1,000 waiting", "push, many waiting"),
