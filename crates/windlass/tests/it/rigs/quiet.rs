@@ -2,7 +2,7 @@
 
 use super::check::check;
 use super::dump::Dump;
-use super::history::How;
+use super::history::{Action, How};
 use super::load::{Asker, Load, QUEUES};
 use super::process::{Place, Process};
 use super::{seed, setting};
@@ -47,28 +47,30 @@ pub fn tally(load: &Load) -> BTreeMap<String, u64> {
     tally
 }
 
+fn open(job: &serde_json::Value) -> bool {
+    matches!(job["state"].as_str(), Some("ready" | "running" | "waiting" | "suspended"))
+}
+
 /// 9 and 18: once faults stop, everything that can run does, and every parent gets its turn.
 pub fn drain(load: &Arc<Load>, to: SocketAddr) {
     let mut asker = Asker::new(Arc::clone(load), 99, 0);
     asker.pause(QUEUES[2], false);
-    for job in Dump::take(to).jobs.iter().filter(|job| job["repeat"].is_string()) {
-        asker.act(job["id"].as_u64().unwrap_or_default(), super::history::Action::CancelNow);
-    }
     let mut last_grant = Instant::now();
     loop {
         let granted = asker.claim(QUEUES.map(str::to_owned).to_vec(), 200, 60_000, 50);
         for grant in &granted {
             asker.settle(grant.id, grant.token, How::Finish, 0);
         }
+        let dump = Dump::take(to);
+        // Again each time: one that waits for its children cannot be cancelled yet.
+        for job in dump.jobs.iter().filter(|job| job["repeat"].is_string() && open(job)) {
+            asker.act(job["id"].as_u64().unwrap_or_default(), Action::CancelNow);
+        }
         if !granted.is_empty() {
             last_grant = Instant::now();
             continue;
         }
-        let open = |job: &&serde_json::Value| {
-            matches!(job["state"].as_str(), Some("ready" | "running" | "waiting" | "suspended"))
-        };
-        let dump = Dump::take(to);
-        let stuck: Vec<_> = dump.jobs.iter().filter(open).collect();
+        let stuck: Vec<_> = dump.jobs.iter().filter(|job| open(job)).collect();
         if stuck.is_empty() {
             return;
         }
@@ -80,7 +82,7 @@ pub fn drain(load: &Arc<Load>, to: SocketAddr) {
 pub fn release_held(load: &Arc<Load>, to: SocketAddr) {
     let mut asker = Asker::new(Arc::clone(load), 98, 0);
     for job in Dump::take(to).jobs.iter().filter(|job| job["state"] == "running") {
-        asker.act(job["id"].as_u64().unwrap_or_default(), super::history::Action::RetryForce);
+        asker.act(job["id"].as_u64().unwrap_or_default(), Action::RetryForce);
     }
 }
 
