@@ -132,6 +132,7 @@ impl SqliteStore {
             counter,
             commits: loaded.commits,
             next_id: loaded.next_id,
+            runtime: tokio::runtime::Handle::try_current().ok(),
         };
         let (requests, inbox) = channel();
         let for_writer = Arc::clone(&shared);

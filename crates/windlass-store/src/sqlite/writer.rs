@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use windlass_core::event::Grant;
@@ -27,6 +28,9 @@ const GROUP_JOBS_MAX: usize = 10_000;
 pub const LOG_PAGES_MAX: u32 = 4_096;
 /// How often a full disk is tried again.
 const ROOM_CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// Answers the writer gives itself; more are given out by the runtime.
+const ANSWERS_FROM_HERE_MAX: usize = 4;
 
 pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -66,11 +70,13 @@ pub struct Opened {
     pub counter: CommitCounter,
     pub commits: u64,
     pub next_id: u64,
+    /// Where those who wait for answers run, if the store was opened there.
+    pub runtime: Option<Handle>,
 }
 
 /// The thread's whole life.
 pub fn run(opened: Opened, shared: Arc<Shared>, requests: Receiver<Request>) {
-    let Opened { connection, database, lock, counter, commits, next_id } = opened;
+    let Opened { connection, database, lock, counter, commits, next_id, runtime } = opened;
     let tables = Tables::new(&connection);
     let rows = Rows::new(&connection);
     let (Ok(tables), Ok(rows)) = (tables, rows) else {
@@ -86,6 +92,7 @@ pub fn run(opened: Opened, shared: Arc<Shared>, requests: Receiver<Request>) {
         fresh: FreshJobs::default(),
         commits,
         next_id,
+        runtime,
         in_step: false,
         room_checked: None,
     };
@@ -110,6 +117,7 @@ struct Writer<'c> {
     /// Commits so far; stored with each, and in the counter file after each.
     commits: u64,
     next_id: u64,
+    runtime: Option<Handle>,
     /// A transaction is open: something was written in this group.
     in_step: bool,
     /// The disk was full when last tried.
@@ -175,11 +183,22 @@ impl Writer<'_> {
             self.shared.meters.commit_size.record(size);
             self.shared.meters.commit_us.record_time(began.elapsed());
         }
-        for answer in answers {
-            answer.send();
-        }
+        self.answer(answers);
         self.shared.tell_news();
         closing
+    }
+
+    /// Each answer wakes a task. From outside the runtime every wake-up goes through its shared queue and may rouse a
+    /// thread; many are cheaper handed over at once and given out from within.
+    fn answer(&self, answers: Vec<Answer>) {
+        let many = answers.len() > ANSWERS_FROM_HERE_MAX;
+        let give_out = move || answers.into_iter().for_each(Answer::send);
+        match &self.runtime {
+            Some(runtime) if many => {
+                runtime.spawn(async move { give_out() });
+            }
+            _ => give_out(),
+        }
     }
 
     fn carry_out(&mut self, request: Request) -> Result<Carried, Failed> {
