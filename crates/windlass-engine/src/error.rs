@@ -35,6 +35,18 @@ impl EngineError {
         }
     }
 
+    /// The same trouble after a part of the call was written: it must not say that nothing happened.
+    pub(crate) fn with_a_part_written(self) -> EngineError {
+        let unknown = |why: &dyn std::fmt::Display| {
+            StoreError::Unknown(format!("only a part of the batch was written: {why}")).into()
+        };
+        match self {
+            EngineError::Store(StoreError::Full(why) | StoreError::Unavailable(why)) => unknown(&why),
+            EngineError::Store(StoreError::Closed) | EngineError::ShuttingDown => unknown(&self),
+            other => other,
+        }
+    }
+
     /// Whether the same call may succeed later, unchanged.
     pub fn is_retryable(&self) -> bool {
         match self {

@@ -19,6 +19,7 @@
 //! | `clock.rs`, `dice.rs` | the only places that read time and chance |
 
 mod act;
+mod adopt;
 mod aftermath;
 mod bell;
 mod claim;

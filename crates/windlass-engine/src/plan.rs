@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use windlass_core::{Job, JobId, Tenant, Timestamp, apply};
-use windlass_store::{Change, Step};
+use windlass_store::{Change, KeyRule, Step};
 
 /// A job in this round.
 #[derive(Debug)]
@@ -221,9 +221,9 @@ impl<'a> Plan<'a> {
             let before = known.base.clone()?;
             let (after, _) = known.drafted.as_ref()?;
             let after = after.clone().map(|after| one_version_later(after, &before));
-            Some(Change { before, after })
+            Some(Change { before, after, keys: KeyRule::Yield })
         };
-        Step { changes: draft.jobs.iter().filter_map(change).collect(), inserts: Vec::new() }
+        Step { changes: draft.jobs.iter().filter_map(change).collect(), ..Step::default() }
     }
 }
 

@@ -6,18 +6,11 @@ use crate::feed::FeedKind;
 use crate::settle::Ask;
 use crate::verbs::{Push, Pushed};
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use windlass_core::event::Patch;
-use windlass_core::family::Family;
 use windlass_core::unique::OnConflict;
-use windlass_core::{
-    Event, Extras, Job, JobId, JobSpec, JobState, Name, Queue, StateName, Tenant, Timestamp, apply,
-};
-use windlass_store::{Change, Inserted, NewJob, Step, StoreError, Verdict};
-
-/// Rounds for one batch before we stop: each lost one means that a parent moved on meanwhile.
-const ROUNDS_MAX: usize = 100;
+use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
+use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
 impl Engine {
     /// All of the batch in one atomic step; one answer per job, in order.
@@ -44,10 +37,14 @@ impl Inner {
         } else {
             self.insert(batch, now).await?
         };
-        let pushed = self.resolve_conflicts(pushed, &after.specs).await?;
-        self.pushed(tenant, &pushed, after, now);
+        self.pushed(tenant, &pushed, &after, now);
+        let made_some = pushed.iter().any(|pushed| matches!(pushed, Pushed::New(_)));
+        // What follows takes commits of its own. From here on trouble must not say that nothing happened.
+        let resolved = self.resolve_conflicts(pushed, &after.specs).await;
+        let pushed = resolved.map_err(|error| if made_some { error.with_a_part_written() } else { error })?;
         if self.limits.epoch() != epoch {
-            self.relimit_new(pushed.iter().filter_map(|pushed| pushed.id()).collect()).await?;
+            let ids = pushed.iter().filter_map(|pushed| pushed.id()).collect();
+            self.relimit_new(ids).await.map_err(EngineError::with_a_part_written)?;
         }
         Ok(pushed)
     }
@@ -79,68 +76,12 @@ impl Inner {
 
     async fn insert(&self, batch: Vec<NewJob>, now: Timestamp) -> Result<Vec<Pushed>, EngineError> {
         match self.commit(vec![Step::insert(batch)], now).await?.pop() {
-            Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(as_pushed).collect()),
-            // A step without changes has nothing to be stale about.
-            Some(Verdict::Stale) | None => {
+            Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(Pushed::from).collect()),
+            // A step without changes, to which every answer is right, has nothing to be refused for.
+            Some(Verdict::Stale | Verdict::KeyTaken(_) | Verdict::Taken(_)) | None => {
                 Err(StoreError::Unknown("the store gave no answer to a push".to_owned()).into())
             }
         }
-    }
-
-    /// Children and what they mean for their parents, in the same step.
-    async fn insert_with_parents(
-        self: &Arc<Self>,
-        batch: Vec<NewJob>,
-        now: Timestamp,
-    ) -> Result<Vec<Pushed>, EngineError> {
-        let parents = || batch.iter().filter_map(|new| Some(new.spec.family()?.parent));
-        let _lanes = self.lanes.enter(parents()).await;
-        let mut ids: Vec<JobId> = parents().collect();
-        ids.sort_unstable();
-        ids.dedup();
-        for _ in 0..ROUNDS_MAX {
-            let loaded = self.store.load(ids.clone()).await?;
-            let mut parents: Parents = ids
-                .iter()
-                .copied()
-                .zip(loaded)
-                .filter_map(|(id, job)| Some((id, Parent::of(job?))))
-                .collect();
-            let mut refusals = vec![None; batch.len()];
-            let mut inserts = Vec::with_capacity(batch.len());
-            for (new, refusal) in batch.iter().zip(&mut refusals) {
-                match adopt(new, &mut parents, now) {
-                    Ok(held_by_parent) => inserts.push(NewJob { held_by_parent, ..new.clone() }),
-                    Err(refused) => *refusal = Some(refused),
-                }
-            }
-            let changes: SmallVec<[Change; 1]> = parents.into_values().filter_map(Parent::change).collect();
-            let step = Step { changes: changes.clone(), inserts };
-            if let Some(Verdict::Done(inserted)) = self.commit(vec![step], now).await?.pop() {
-                self.after_commit(&changes);
-                let pushed = merged(refusals, inserted);
-                self.take_back_unmade(&batch, &pushed).await?;
-                return Ok(pushed);
-            }
-            self.meters.stale.add(1);
-        }
-        Err(StoreError::Unavailable("the parent was changed by others again and again".to_owned()).into())
-    }
-
-    /// A child that was not made, because its key was taken, must not be waited for.
-    async fn take_back_unmade(
-        self: &Arc<Self>,
-        batch: &[NewJob],
-        pushed: &[Pushed],
-    ) -> Result<(), EngineError> {
-        let unmade = batch.iter().zip(pushed).filter(|(_, pushed)| matches!(pushed, Pushed::Existing(_)));
-        let parents = unmade.filter_map(|(new, _)| new.spec.family().filter(|family| family.parent_waits()));
-        let asks: Vec<Ask> =
-            parents.map(|family| Ask { id: family.parent, event: Event::ChildSettled }).collect();
-        if !asks.is_empty() {
-            self.change(None, asks, Vec::new()).await?;
-        }
-        Ok(())
     }
 
     /// What a taken key means is the pushed job's to say.
@@ -178,7 +119,7 @@ impl Inner {
         Ok(pushed)
     }
 
-    fn pushed(&self, tenant: &Tenant, pushed: &[Pushed], after: Aftermath, now: Timestamp) {
+    fn pushed(&self, tenant: &Tenant, pushed: &[Pushed], after: &Aftermath, now: Timestamp) {
         if let Some(next) = after.next_start {
             self.timers.plan(next);
         }
@@ -233,69 +174,11 @@ impl Aftermath {
     }
 }
 
-type Parents = FxHashMap<JobId, Parent>;
-
-/// A parent while its children are added to it.
-struct Parent {
-    base: Arc<Job>,
-    now: Option<Job>,
-}
-
-impl Parent {
-    fn of(base: Arc<Job>) -> Parent {
-        Parent { base, now: None }
-    }
-
-    fn happen(&mut self, event: Event, now: Timestamp) {
-        let job = self.now.as_ref().unwrap_or(&self.base);
-        // Adding a child and an empty update are refused in no state.
-        if let Ok(transition) = apply(job, event, now) {
-            self.now = transition.job;
+impl From<Inserted> for Pushed {
+    fn from(inserted: Inserted) -> Pushed {
+        match inserted {
+            Inserted::New(id) => Pushed::New(id),
+            Inserted::Existing(id) => Pushed::Existing(id),
         }
     }
-
-    /// Several children in one step are one version.
-    fn change(self) -> Option<Change> {
-        let mut after = self.now?;
-        after.version = self.base.version + 1;
-        Some(Change { before: self.base, after: Some(Arc::new(after)) })
-    }
-}
-
-/// Whether the child has to wait for its parent's run to end, or why it cannot be made.
-fn adopt(new: &NewJob, parents: &mut Parents, now: Timestamp) -> Result<bool, PushRefused> {
-    let Some(Family { parent: id, .. }) = new.spec.family() else { return Ok(false) };
-    let parent = parents.get_mut(id).filter(|parent| parent.base.spec.tenant == new.spec.tenant);
-    let parent = parent.ok_or(PushRefused::NoParent(*id))?;
-    if !new.spec.family().is_some_and(Family::parent_waits) {
-        // Nothing changes but the version: the step fails if the parent goes away meanwhile, and whoever sees the
-        // parent in its first versions knows that it has no children.
-        parent.happen(Event::Update(Box::default()), now);
-        return Ok(false);
-    }
-    let is_running = match parent.base.state() {
-        JobState::Running(_) => true,
-        // One that waits for its own parent has not begun: children come from a run.
-        JobState::Waiting if parent.base.progress.started_at.is_some() => false,
-        other => return Err(PushRefused::ParentNotActive(other.name())),
-    };
-    parent.happen(Event::ChildAdded, now);
-    Ok(is_running)
-}
-
-fn as_pushed(inserted: Inserted) -> Pushed {
-    match inserted {
-        Inserted::New(id) => Pushed::New(id),
-        Inserted::Existing(id) => Pushed::Existing(id),
-    }
-}
-
-/// The refusals in their places, the answers of the store in the others.
-fn merged(refusals: Vec<Option<PushRefused>>, inserted: Vec<Inserted>) -> Vec<Pushed> {
-    let mut inserted = inserted.into_iter();
-    let answer = |refusal: Option<PushRefused>| match refusal {
-        Some(refused) => Some(Pushed::Refused(refused)),
-        None => inserted.next().map(as_pushed),
-    };
-    refusals.into_iter().filter_map(answer).collect()
 }

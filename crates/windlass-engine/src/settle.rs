@@ -130,7 +130,11 @@ impl Inner {
         let mut call = Call::new(self, tenant, asks, known);
         let outcome = call.run().await;
         let forget_later = std::mem::take(&mut call.forget_later);
-        let answers = outcome.and_then(|()| call.answers());
+        let answers = match outcome {
+            Ok(()) => call.answers(),
+            Err(error) if call.wrote_something => Err(error.with_a_part_written()),
+            Err(error) => Err(error),
+        };
         if !forget_later.is_empty() {
             self.delete_quietly(forget_later).await;
         }
@@ -269,7 +273,7 @@ impl<'a> Call<'a> {
                 Ok(verdicts) => verdicts,
                 Err(error) => return Err(self.trouble(error, steps)),
             };
-            if !verdicts.contains(&Verdict::Stale) {
+            if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done(_))) {
                 self.forget_later.extend(forget_later);
             }
             let mut done = Vec::with_capacity(steps.len());
@@ -281,7 +285,9 @@ impl<'a> Call<'a> {
                         done.extend(step.changes);
                         written.push(draft);
                     }
-                    Verdict::Stale => self.engine.meters.stale.add(1),
+                    Verdict::Stale | Verdict::KeyTaken(_) | Verdict::Taken(_) => {
+                        self.engine.meters.stale.add(1);
+                    }
                 }
             }
             self.written(written, &done);
@@ -306,20 +312,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An error must not say "nothing happened" if something did. And where nobody knows what happened, what we
-    /// remember of the jobs is in doubt.
+    /// Where nobody knows what happened, what we remember of the jobs is in doubt.
     fn trouble(&self, error: StoreError, steps: Vec<Step>) -> EngineError {
-        match error {
-            StoreError::Unavailable(why) | StoreError::Full(why) if self.wrote_something => {
-                StoreError::Unknown(format!("only a part of the batch was written: {why}")).into()
-            }
-            error => {
-                if matches!(error, StoreError::Unknown(_)) {
-                    self.engine.doubt(steps.into_iter().flat_map(|step| step.changes).collect());
-                }
-                error.into()
-            }
+        if matches!(error, StoreError::Unknown(_)) {
+            self.engine.doubt(steps.into_iter().flat_map(|step| step.changes).collect());
         }
+        error.into()
     }
 
     fn answers(&mut self) -> Result<Answers, EngineError> {

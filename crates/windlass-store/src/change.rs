@@ -10,6 +10,18 @@ pub struct Change {
     pub before: Arc<Job>,
     /// `None`: the job is gone.
     pub after: Option<Arc<Job>>,
+    pub keys: KeyRule,
+}
+
+/// What a change does about a unique key or an alias that it would take and did not have before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyRule {
+    /// Happens all the same; of several jobs with a claim the one with the smallest id is the holder. For what a job
+    /// goes through by itself: no job is ever stuck because of a key.
+    #[default]
+    Yield,
+    /// Is refused with [`Verdict::KeyTaken`] if another job has a claim to it. For what people ask for.
+    Ask,
 }
 
 /// A job to be made; the store gives it its id and calls `windlass_core::created`.
@@ -27,12 +39,15 @@ pub struct NewJob {
 pub struct Step {
     pub changes: SmallVec<[Change; 1]>,
     pub inserts: Vec<NewJob>,
+    /// The changes hold only if every insert makes a job: if one finds its key or alias taken, the step is
+    /// [`Verdict::Taken`].
+    pub all_new: bool,
 }
 
 impl Step {
     pub fn change(before: Arc<Job>, after: Option<Job>) -> Step {
         let mut step = Step::default();
-        step.changes.push(Change { before, after: after.map(Arc::new) });
+        step.changes.push(Change { before, after: after.map(Arc::new), keys: KeyRule::Yield });
         step
     }
 
@@ -46,10 +61,42 @@ pub enum Verdict {
     /// One answer per insert, in order.
     Done(Vec<Inserted>),
     /// One of the jobs has moved on or is gone; nothing of the step happened.
+    /// This is looked at first: a step that is stale says nothing about keys.
     Stale,
+    /// Changes that ask for a key or an alias that another job has, in the order of the step; nothing of it happened.
+    /// Each change sees what the earlier ones would do, without those that are named here.
+    KeyTaken(Vec<Rival>),
+    /// Some inserts of a step that wants them all new would make none; nothing of it happened. For each insert who is
+    /// in its way; `None`: nobody.
+    Taken(Vec<Option<InTheWay>>),
 }
 
-/// A unique key or an alias that is taken makes no second job; the other inserts of the step are made all the same.
+/// A job that may not have its key, because of the one that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rival {
+    pub job: JobId,
+    pub holder: JobId,
+}
+
+/// Who has the key or the alias of a job that was to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InTheWay {
+    Job(JobId),
+    /// An earlier insert of the same step, by its place, in whose own way nobody is.
+    Insert(usize),
+}
+
+impl InTheWay {
+    pub fn job(self) -> Option<JobId> {
+        match self {
+            InTheWay::Job(id) => Some(id),
+            InTheWay::Insert(_) => None,
+        }
+    }
+}
+
+/// A unique key or an alias that is taken makes no second job; the other inserts of the step are made all the same,
+/// unless the step says `all_new`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     New(JobId),

@@ -8,7 +8,8 @@
 //! * **Done means durable.** A verdict or a claimed job is given out only when it would survive the end of the process
 //!   (and of the machine, unless the operator asked for less).
 //! * **A step is all or nothing.** Its changes are guarded: if one of the jobs has another version by now, the step is
-//!   [`Verdict::Stale`] and nothing of it happened.
+//!   [`Verdict::Stale`] and nothing of it happened. The same goes for a key that a step minds to find taken
+//!   ([`Verdict::KeyTaken`], [`Verdict::Taken`]).
 //! * **A claim is a commit.** The store picks the first jobs in the order (priority, run_at, id) among those that are
 //!   due, asked for, not paused and let through by the gate, applies `Event::Claim` to each and commits that, before
 //!   anyone else can be given the same job.
@@ -19,13 +20,16 @@ pub mod change;
 pub mod conformance;
 pub mod error;
 pub mod faulty;
+mod keys;
 pub mod memory;
 pub mod meters;
 pub mod open;
 pub mod query;
 pub mod sqlite;
 
-pub use change::{Change, ClaimAsk, Due, Gate, Held, Inserted, NewJob, Step, Verdict};
+pub use change::{
+    Change, ClaimAsk, Due, Gate, Held, InTheWay, Inserted, KeyRule, NewJob, Rival, Step, Verdict,
+};
 pub use error::StoreError;
 pub use open::{Durability, OpenOptions, open};
 pub use query::{Filter, Page, QueueCounts};

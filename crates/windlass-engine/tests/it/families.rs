@@ -190,6 +190,41 @@ async fn a_child_that_was_not_made_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn of_a_batch_of_children_those_with_a_free_key_are_made_and_counted() {
+    let world = World::new().await;
+    let parent = world.push(job("parent")).await;
+    world.claim_one().await;
+    let with_key = |mut push: Push, key: &str| {
+        let (on_conflict, held_until) = (OnConflict::Return, HeldUntil::Settled);
+        let unique = Unique { key: key.into(), on_conflict, held_until };
+        push.extras.get_or_insert_default().unique = Some(unique);
+        push
+    };
+    let child = |name: &str| child_of(parent, name, PARENT_WAITS);
+    let holder = world.push(with_key(job("holder"), "taken")).await;
+    let nobody = JobId::new(99).unwrap();
+    let pushed = world
+        .push_all(vec![
+            with_key(child("a"), "taken"),
+            with_key(child_of(nobody, "b", PARENT_WAITS), "mine"),
+            with_key(child("c"), "mine"),
+            with_key(child("d"), "mine"),
+            child("e"),
+        ])
+        .await;
+    let (c, e) = (JobId::new(3).unwrap(), JobId::new(4).unwrap());
+    let expected = [
+        Pushed::Existing(holder),
+        Pushed::Refused(PushRefused::NoParent(nobody)),
+        Pushed::New(c),
+        Pushed::Existing(c),
+        Pushed::New(e),
+    ];
+    assert_eq!(pushed, expected);
+    assert_eq!(world.job(parent).await.unwrap().progress.pending_children, 2);
+}
+
+#[tokio::test]
 async fn terminating_a_family_reaches_everyone_once() {
     let world = World::new().await;
     let parent = world.push(job("parent")).await;

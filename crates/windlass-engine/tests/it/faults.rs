@@ -1,7 +1,9 @@
 use crate::world::*;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use windlass_core::limits::Limit;
+use windlass_core::unique::{OnConflict, Unique};
 use windlass_core::{Refused, StateName};
 use windlass_engine::*;
 use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
@@ -26,6 +28,59 @@ async fn a_push_that_failed_made_no_job_and_says_so() {
     assert_eq!(error.code(), "outcome_unknown");
     assert!(!error.is_retryable(), "trying again might make a second job");
     world.shows(&world.picture().await, "1 ready default/b p0 a0 at 0");
+}
+
+fn keyed(mut push: Push, on_conflict: OnConflict) -> Push {
+    let unique = Unique { key: "k".into(), on_conflict, held_until: Default::default() };
+    push.extras.get_or_insert_default().unique = Some(unique);
+    push
+}
+
+#[tokio::test]
+async fn a_child_that_was_not_made_was_never_counted() {
+    let (world, faults) = faulty_world().await;
+    let parent = world.push(job("parent")).await;
+    world.claim_one().await;
+    let holder = world.push(keyed(job("holder"), OnConflict::Return)).await;
+    // Only the first commit gets through; what is there then is what a crash would leave.
+    faults.fail_next_call(Call::Commit, 1, Kind::Delay(Duration::ZERO));
+    faults.fail_next_call(Call::Commit, 1, Kind::BeforeDoing);
+    let child = keyed(child_of(parent, "child", PARENT_WAITS), OnConflict::Return);
+    let pushed = world.engine.push(&tenant(), vec![child]).await;
+    world.shows(
+        &world.picture().await,
+        "1 running default/parent p0 a1 until 30000
+         2 ready default/holder p0 a0 at 0",
+    );
+    assert_eq!(pushed.unwrap(), [Pushed::Existing(holder)]);
+}
+
+#[tokio::test]
+async fn a_batch_that_was_made_in_part_does_not_say_that_nothing_happened() {
+    for (call, passing) in [(Call::Commit, 1), (Call::Read, 0)] {
+        let (world, faults) = faulty_world().await;
+        let update = || keyed(job("holder"), OnConflict::Update);
+        world.push(update()).await;
+        faults.fail_next_call(call, passing, Kind::Delay(Duration::ZERO));
+        faults.fail_next_call(call, 1, Kind::BeforeDoing);
+        let later = Push { run_at: RunAt::After(500), ..job("fresh") };
+        let error = world.engine.push(&tenant(), vec![later, update()]).await.unwrap_err();
+        assert_eq!(error.code(), "outcome_unknown", "trouble with {call:?}");
+        assert!(!error.is_retryable(), "trying again makes a second job");
+        assert!(world.picture().await.contains("default/fresh"), "the new job was made");
+    }
+}
+
+#[tokio::test]
+async fn an_update_that_failed_with_nothing_made_says_that_nothing_happened() {
+    let (world, faults) = faulty_world().await;
+    let update = |priority| Push { priority, ..keyed(job("holder"), OnConflict::Update) };
+    world.push(update(0)).await;
+    faults.fail_next_call(Call::Commit, 1, Kind::Delay(Duration::ZERO));
+    faults.fail_next_call(Call::Commit, 1, Kind::BeforeDoing);
+    let error = world.engine.push(&tenant(), vec![update(5)]).await.unwrap_err();
+    assert_eq!(error.code(), "store_unavailable");
+    world.shows(&world.picture().await, "1 ready default/holder p0 a0 at 0");
 }
 
 #[tokio::test]

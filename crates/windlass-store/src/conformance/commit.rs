@@ -1,7 +1,7 @@
 //! Guards, atomic steps, and what steps see of each other.
 
 use super::fixtures::{Rig, after, ask, at, done, existing, id, inserted, job, new_id, step};
-use crate::{Change, Step, Verdict};
+use crate::{Change, KeyRule, Step, Verdict};
 use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch};
 use windlass_core::{Event, JobId};
@@ -44,13 +44,14 @@ pub(super) async fn a_step_of_several_changes_is_atomic(rig: &Rig) {
     // The stale one comes last, after the others could have been written.
     let changes = [&a, &b, &c].map(|before| change(before, reprioritise(9)));
     let verdict =
-        rig.commit_one(Step { changes: changes.into_iter().collect(), inserts: vec![] }, at(1)).await;
+        rig.commit_one(Step { changes: changes.into_iter().collect(), ..Step::default() }, at(1)).await;
     assert_eq!(verdict, Verdict::Stale);
     assert_eq!(rig.get(a.id).await, a, "nothing of a stale step happened");
     assert_eq!(rig.get(b.id).await, b, "nothing of a stale step happened");
 
     let changes = [&a, &b].map(|before| change(before, reprioritise(9)));
-    let all = Step { changes: changes.into_iter().collect(), inserts: vec![job("d").new_job()] };
+    let all =
+        Step { changes: changes.into_iter().collect(), inserts: vec![job("d").new_job()], ..Step::default() };
     assert_eq!(rig.commit_one(all, at(1)).await, Verdict::Done(vec![new_id(4)]));
     assert_eq!(priority_of(rig, a.id).await, 9);
     assert_eq!(priority_of(rig, b.id).await, 9);
@@ -103,14 +104,15 @@ pub(super) async fn changes_of_one_step_may_follow_each_other(rig: &Rig) {
     let v1 = rig.push(job("a")).await;
     let v2 = Arc::new(after(&v1, reprioritise(1), at(1)).expect("an update keeps the job"));
     let twice = [change(&v1, reprioritise(1)), change(&v2, reprioritise(2))];
-    let verdict = rig.commit_one(Step { changes: twice.into_iter().collect(), inserts: vec![] }, at(1)).await;
+    let verdict =
+        rig.commit_one(Step { changes: twice.into_iter().collect(), ..Step::default() }, at(1)).await;
     assert_eq!(verdict, done());
     assert_eq!(priority_of(rig, v1.id).await, 2);
 
     let v3 = rig.get(v1.id).await;
     let rivals = [change(&v3, reprioritise(3)), change(&v3, reprioritise(4))];
     let verdict =
-        rig.commit_one(Step { changes: rivals.into_iter().collect(), inserts: vec![] }, at(1)).await;
+        rig.commit_one(Step { changes: rivals.into_iter().collect(), ..Step::default() }, at(1)).await;
     assert_eq!(verdict, Verdict::Stale, "the second change starts from a version that the first replaces");
     assert_eq!(rig.get(v1.id).await, v3);
 }
@@ -154,5 +156,5 @@ pub(super) async fn of_rival_commits_one_wins(rig: &Rig) {
 }
 
 fn change(before: &Arc<windlass_core::Job>, event: Event) -> Change {
-    Change { before: before.clone(), after: after(before, event, at(1)).map(Arc::new) }
+    Change { before: before.clone(), after: after(before, event, at(1)).map(Arc::new), keys: KeyRule::Yield }
 }

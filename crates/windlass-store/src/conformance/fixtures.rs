@@ -167,7 +167,7 @@ pub(super) fn ids(jobs: &[Arc<Job>]) -> Vec<u64> {
 pub(super) fn inserted(verdict: &Verdict) -> &[Inserted] {
     match verdict {
         Verdict::Done(inserted) => inserted,
-        Verdict::Stale => panic!("an insert without changes was called stale"),
+        other => panic!("an insert without changes was refused: {other:?}"),
     }
 }
 

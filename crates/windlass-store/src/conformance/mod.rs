@@ -9,6 +9,7 @@
 //! | [`insert`] | ids, what is read back, unique keys, aliases |
 //! | [`claim`] | order, time, filters, pauses, leases; [`gate`]: limits |
 //! | [`commit`] | guards, atomic steps, order of steps; [`roundtrip`]: nothing is lost of what was written |
+//! | [`taken`] | steps that mind whether a key is taken |
 //! | [`due`] | deadlines, the next moment, what the listener hears |
 //! | [`query`] | load, pages, filters, counts, settings, children |
 //! | [`random`] | the same answers as [`crate::memory`] to thousands of random calls, over restarts too |
@@ -26,6 +27,7 @@ mod query;
 pub mod random;
 mod roundtrip;
 mod script;
+mod taken;
 
 use crate::Store;
 use fixtures::Rig;
@@ -89,6 +91,12 @@ where
             commit::a_job_that_is_gone_stays_gone,
             commit::empty_requests_are_answered,
             commit::of_rival_commits_one_wins,
+            taken::inserts_that_must_be_new_are_all_made_or_none,
+            taken::inserts_that_must_be_new_see_the_changes_of_their_step,
+            taken::a_change_that_asks_gets_no_key_that_another_has,
+            taken::a_change_that_asks_gets_no_alias_that_another_has,
+            taken::changes_of_one_step_that_ask_see_each_other,
+            taken::a_change_that_yields_happens_although_its_key_is_taken,
             roundtrip::payloads_come_back_byte_for_byte,
             roundtrip::every_state_comes_back,
             roundtrip::every_policy_comes_back,

@@ -11,7 +11,7 @@
 use super::fixtures::{Draft, Rig, ask, at, done, job, queue};
 use super::random::{all_jobs, count, counted};
 use super::script::{QUEUES, Script};
-use crate::{ClaimAsk, Inserted, Step, Store, Verdict};
+use crate::{ClaimAsk, Inserted, KeyRule, Rival, Step, Store, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::event::CancelRunning;
@@ -270,14 +270,24 @@ impl Model {
         }
     }
 
-    /// Starts a job over. Not one with a key: whether it gets that back is another check's matter.
+    /// Starts a job over, unless another has its key by now.
     async fn requeue(&mut self) {
         let event = Event::Requeue { at: self.now, even_running: true };
-        if let Some(job) = self.some_job()
-            && job.spec.unique().is_none()
-            && let Ok(transition) = apply(&job, event, self.now)
-        {
-            self.change(&job, transition.job).await;
+        let Some(job) = self.some_job() else { return };
+        let Ok(transition) = apply(&job, event, self.now) else { return };
+        let holder = job.spec.unique().and_then(|unique| self.holder_of(&unique.key));
+        let mut step = Step::change(job.clone(), transition.job.clone());
+        step.changes[0].keys = KeyRule::Ask;
+        let verdict = self.rig.commit_one(step, self.now).await;
+        match holder.filter(|holder| *holder != job.id) {
+            Some(holder) => {
+                let expected = Verdict::KeyTaken(vec![Rival { job: job.id, holder }]);
+                assert_eq!(verdict, expected, "{}: job {} started over", self.context(), job.id);
+            }
+            None => {
+                assert_eq!(verdict, done(), "{}: job {} started over", self.context(), job.id);
+                self.note(job.id, transition.job);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use super::fixtures::{id, ids, queue, tenant};
 use super::script::{ALIASES, LIMITS, QUEUES, Script, TENANTS};
 use crate::memory::MemoryStore;
 use crate::query::PAGE_MAX;
-use crate::{Change, Filter, Gate, Held, Inserted, QueueCounts, Step, Store, Verdict};
+use crate::{Change, Filter, Gate, Held, Inserted, KeyRule, QueueCounts, Step, Store, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::{Job, Tenant, Timestamp, apply};
@@ -214,6 +214,7 @@ impl World {
             if kind < 42 {
                 let inserts = 1 + self.script.chance.below(3);
                 step.inserts = (0..inserts).map(|_| self.script.new_job(self.now, self.newest)).collect();
+                step.all_new = self.script.chance.percent(30);
             }
             steps.push(step);
         }
@@ -243,7 +244,8 @@ impl World {
         for _ in 0..6 {
             let event = self.script.event(&before, self.now);
             if let Ok(transition) = apply(&before, event, self.now) {
-                return Some(Change { before, after: transition.job.map(Arc::new) });
+                let keys = self.script.chance.pick(&[KeyRule::Yield, KeyRule::Ask]);
+                return Some(Change { before, after: transition.job.map(Arc::new), keys });
             }
         }
         None

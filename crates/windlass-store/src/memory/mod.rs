@@ -8,9 +8,13 @@
 //! * An insert whose unique key is held, or else whose alias is taken, answers `Existing` with the id of the holder;
 //!   also when that holder was made earlier in the same step.
 //! * A job has a claim to its unique key while `Job::holds_unique_key` says so, and to its alias while it exists. Of
-//!   several (one came back to life, or was updated to a key somebody has) the one with the smallest id is the holder.
+//!   several (one let go of its key when it started, and its run did not finish it) the one with the smallest id is the
+//!   holder.
+//! * A step that minds keys (`Change::keys`, `Step::all_new`) is judged before anything of it is written: changes in
+//!   order, then inserts, each seeing what came before it, without those that are refused themselves.
 //! * The listener may hear of a job more than once or for nothing, but never too little.
 
+use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
 use crate::query::{Filter, PAGE_MAX, Page, QueueCounts};
 use crate::{
@@ -49,13 +53,6 @@ struct Inner {
     news: BTreeSet<(Tenant, Queue, Name)>,
     listener: Option<Arc<dyn Listener>>,
     closed: bool,
-}
-
-/// What only one job at a time may have.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Unique(Tenant, Arc<str>),
-    Alias(Tenant, Arc<str>),
 }
 
 impl MemoryStore {
@@ -168,6 +165,10 @@ impl Inner {
     fn carry_out(&mut self, step: Step, now: Timestamp) -> Verdict {
         if !self.are_current(&step.changes) {
             return Verdict::Stale;
+        }
+        let claimants = |key: &Key| self.claimants.get(key).into_iter().flatten().copied().collect();
+        if let Some(refused) = refusal(&step, claimants) {
+            return refused;
         }
         for change in step.changes {
             self.put(change.before.id, change.after, now);
@@ -366,15 +367,6 @@ impl Inner {
             self.tell(&job);
         }
     }
-}
-
-/// The unique key first: where both are taken, its holder is the one that is named.
-fn keys_of(job: &Job) -> Vec<Key> {
-    let spec = &job.spec;
-    let unique = spec.unique().filter(|_| job.holds_unique_key());
-    let unique = unique.map(|unique| Key::Unique(spec.tenant.clone(), unique.key.clone()));
-    let alias = spec.alias().map(|alias| Key::Alias(spec.tenant.clone(), alias.into()));
-    unique.into_iter().chain(alias).collect()
 }
 
 fn is_asked_for(job: &Job, ask: &ClaimAsk) -> bool {

@@ -145,6 +145,11 @@ impl CommitCounter {
         Ok(counter)
     }
 
+    /// Commits are counted before they are on disk.
+    pub fn is_relaxed(&self) -> bool {
+        self.relaxed
+    }
+
     pub fn write(&self, commits: u64) -> std::io::Result<()> {
         let mut slot = [0; SLOT_BYTES];
         slot[..8].copy_from_slice(&commits.to_le_bytes());

@@ -8,6 +8,7 @@ use super::tables::Tables;
 use super::{Shared, load_index};
 use crate::change::{ClaimAsk, Due, Inserted, NewJob, Step, Verdict};
 use crate::error::StoreError;
+use crate::keys::{minds_keys, refusal};
 use rusqlite::Connection;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +26,10 @@ const GROUP_MAX: usize = 256;
 /// Jobs written in one commit at most, for the same reason; a single larger request still goes in one.
 const GROUP_JOBS_MAX: usize = 10_000;
 /// Pages in the log before it is brought into the database: 16 MiB, copied in some tens of milliseconds.
-pub const LOG_PAGES_MAX: u32 = 4_096;
+const LOG_PAGES_MAX: u32 = 4_096;
+/// The same where the log is not on disk yet, and bringing it in has to wait for that first: small enough that no claim
+/// waits for more than a few milliseconds.
+const LOG_PAGES_MAX_RELAXED: u32 = 1_024;
 /// How often a full disk is tried again.
 const ROOM_CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -126,6 +130,7 @@ struct Writer<'c> {
 
 impl Writer<'_> {
     fn serve(&mut self, requests: &Receiver<Request>) -> Option<Reply<()>> {
+        let log_pages_max = if self.counter.is_relaxed() { LOG_PAGES_MAX_RELAXED } else { LOG_PAGES_MAX };
         let mut group = Vec::new();
         while let Ok(first) = requests.recv() {
             let mut jobs = first.jobs();
@@ -142,7 +147,7 @@ impl Writer<'_> {
             if let Some(closing) = self.group(&mut group) {
                 return Some(closing);
             }
-            if self.shared.log_pages.load(Ordering::Relaxed) > LOG_PAGES_MAX {
+            if self.shared.log_pages.load(Ordering::Relaxed) > log_pages_max {
                 self.checkpoint("PASSIVE");
             }
         }
@@ -238,8 +243,15 @@ impl Writer<'_> {
 
     fn step(&mut self, step: Step) -> Result<Verdict, StoreError> {
         // A single change tells by itself whether it was stale; several are looked at before the first is written.
-        if step.changes.len() > 1 && !self.is_fresh(&step)? {
+        let minds_keys = minds_keys(&step);
+        if (step.changes.len() > 1 || minds_keys) && !self.is_fresh(&step)? {
             return Ok(Verdict::Stale);
+        }
+        if minds_keys {
+            let index = self.shared.index();
+            if let Some(refused) = refusal(&step, |key| index.claimants(key)) {
+                return Ok(refused);
+            }
         }
         for change in step.changes {
             let written = match &change.after {

@@ -6,6 +6,7 @@ mod tenant;
 mod tests;
 
 use crate::change::{ClaimAsk, Held};
+use crate::keys::Key;
 use crate::query::{Filter, QueueCounts};
 use rustc_hash::{FxHashMap, FxHashSet};
 use shelf::{Shelf, ShelfId, Slot};
@@ -198,6 +199,12 @@ impl Index {
             return None;
         }
         self.tenants.get(&spec.tenant)?.conflict(spec)
+    }
+
+    /// Every job with a claim to the key, in no order.
+    pub fn claimants(&self, key: &Key) -> Vec<JobId> {
+        let (Key::Unique(tenant, _) | Key::Alias(tenant, _)) = key;
+        self.tenants.get(tenant).map(|tenant| tenant.claimants(key)).unwrap_or_default()
     }
 
     pub fn find_alias(&self, tenant: &Tenant, alias: &str) -> Option<JobId> {

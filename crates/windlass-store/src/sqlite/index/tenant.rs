@@ -3,6 +3,7 @@
 use super::PausedQueues;
 use super::shelf::{Shelf, ShelfId, Slot, ViewId};
 use crate::change::ClaimAsk;
+use crate::keys::Key;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,10 @@ struct Keys(FxHashMap<Arc<str>, SmallVec<[JobId; 1]>>);
 impl Keys {
     fn holder(&self, key: &str) -> Option<JobId> {
         self.0.get(key)?.iter().min().copied()
+    }
+
+    fn claimants(&self, key: &str) -> &[JobId] {
+        self.0.get(key).map(SmallVec::as_slice).unwrap_or_default()
     }
 
     fn claim(&mut self, key: &str, id: JobId) {
@@ -112,6 +117,13 @@ impl TenantIndex {
     pub fn conflict(&self, spec: &JobSpec) -> Option<JobId> {
         let by_key = spec.unique().and_then(|unique| self.uniques.holder(&unique.key));
         by_key.or_else(|| self.aliases.holder(spec.alias()?))
+    }
+
+    pub fn claimants(&self, key: &Key) -> Vec<JobId> {
+        match key {
+            Key::Unique(_, key) => self.uniques.claimants(key).to_vec(),
+            Key::Alias(_, alias) => self.aliases.claimants(alias).to_vec(),
+        }
     }
 
     pub fn find_alias(&self, alias: &str) -> Option<JobId> {

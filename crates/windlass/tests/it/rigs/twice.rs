@@ -17,7 +17,6 @@ fn job(mark: &str, queue: &str) -> Pushing {
 }
 
 #[test]
-#[ignore = "known: the parent is told of the child in one commit and of its absence in the next"]
 fn a_child_that_was_not_made_is_not_waited_for_after_a_crash_either() {
     need_strace();
     for n in LEAD..LEAD + 8 {
@@ -40,7 +39,6 @@ fn a_child_that_was_not_made_is_not_waited_for_after_a_crash_either() {
 }
 
 #[test]
-#[ignore = "known: a batch that updates the holder of a key makes its new jobs in a commit of their own"]
 fn a_batch_that_was_refused_for_want_of_room_has_made_nothing() {
     need_strace();
     for n in 4 * LEAD..10 * LEAD {

@@ -1,0 +1,167 @@
+//! Making children: they and what they mean for their parents are one step.
+//!
+//! A parent counts the children it waits for, so a child that is not made, because its key is taken, must not be
+//! counted: the step asks for all its inserts to be new. If the store says that some are not, it has done nothing, and
+//! the rest is tried again without them.
+
+use crate::engine::Inner;
+use crate::error::{EngineError, PushRefused};
+use crate::verbs::Pushed;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use windlass_core::family::Family;
+use windlass_core::{Event, Job, JobId, JobState, Timestamp, apply};
+use windlass_store::{Change, InTheWay, Inserted, KeyRule, NewJob, Step, StoreError, Verdict};
+
+/// Rounds for one batch before we stop: each lost one means that a parent or the holder of a key moved on meanwhile.
+const ROUNDS_MAX: usize = 100;
+
+impl Inner {
+    /// One answer per job, in order.
+    pub(crate) async fn insert_with_parents(
+        self: &Arc<Self>,
+        batch: Vec<NewJob>,
+        now: Timestamp,
+    ) -> Result<Vec<Pushed>, EngineError> {
+        let parents = || batch.iter().filter_map(|new| Some(new.spec.family()?.parent));
+        let _lanes = self.lanes.enter(parents()).await;
+        let mut ids: Vec<JobId> = parents().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        // By place in the batch; so are the inserts it speaks of.
+        let mut in_the_way = vec![None; batch.len()];
+        for _ in 0..ROUNDS_MAX {
+            let loaded = self.store.load(ids.clone()).await?.into_iter().flatten();
+            let parents = loaded.map(|job| (job.id, Parent::of(job))).collect();
+            let Round { fates, step } = plan(&batch, &in_the_way, parents, now);
+            if step.inserts.is_empty() {
+                return Ok(answers(fates, &[]));
+            }
+            let changes = step.changes.clone();
+            match self.commit(vec![step], now).await?.pop() {
+                Some(Verdict::Done(inserted)) => {
+                    self.after_commit(&changes);
+                    return Ok(answers(fates, &inserted));
+                }
+                Some(Verdict::Taken(taken)) => note_taken(&mut in_the_way, &fates, &taken),
+                Some(Verdict::Stale | Verdict::KeyTaken(_)) | None => self.meters.stale.add(1),
+            }
+        }
+        let why = "a parent or a key was changed by others again and again";
+        Err(StoreError::Unavailable(why.to_owned()).into())
+    }
+}
+
+/// What becomes of one job of the batch, if the step of its round is carried out.
+enum Fate {
+    /// The insert in this place of the step.
+    Made(usize),
+    /// Its key is that of the insert in this place.
+    Doubles(usize),
+    Existing(JobId),
+    Refused(PushRefused),
+}
+
+struct Round {
+    fates: Vec<Fate>,
+    step: Step,
+}
+
+fn plan(batch: &[NewJob], in_the_way: &[Option<InTheWay>], mut parents: Parents, now: Timestamp) -> Round {
+    let mut fates: Vec<Fate> = Vec::with_capacity(batch.len());
+    let mut inserts = Vec::with_capacity(batch.len());
+    for (new, in_the_way) in batch.iter().zip(in_the_way) {
+        let doubled = match in_the_way {
+            Some(InTheWay::Insert(first)) => fates.get(*first),
+            Some(InTheWay::Job(_)) | None => None,
+        };
+        let fate = match (in_the_way, doubled) {
+            (Some(InTheWay::Job(holder)), _) => Fate::Existing(*holder),
+            (_, Some(Fate::Made(place))) => Fate::Doubles(*place),
+            // Nobody is in its way, or one that will not be made after all.
+            _ => match adopt(new, &mut parents, now) {
+                Ok(held_by_parent) => {
+                    inserts.push(NewJob { held_by_parent, ..new.clone() });
+                    Fate::Made(inserts.len() - 1)
+                }
+                Err(refused) => Fate::Refused(refused),
+            },
+        };
+        fates.push(fate);
+    }
+    let changes: SmallVec<[Change; 1]> = parents.into_values().filter_map(Parent::change).collect();
+    Round { fates, step: Step { changes, inserts, all_new: true } }
+}
+
+/// The store speaks of places in the step; we remember places in the batch.
+fn note_taken(in_the_way: &mut [Option<InTheWay>], fates: &[Fate], taken: &[Option<InTheWay>]) {
+    let made = |(place, fate): (usize, &Fate)| matches!(fate, Fate::Made(_)).then_some(place);
+    let places: Vec<usize> = fates.iter().enumerate().filter_map(made).collect();
+    for (place, taken) in places.iter().zip(taken) {
+        in_the_way[*place] = match taken {
+            Some(InTheWay::Insert(first)) => places.get(*first).copied().map(InTheWay::Insert),
+            other => *other,
+        };
+    }
+}
+
+fn answers(fates: Vec<Fate>, inserted: &[Inserted]) -> Vec<Pushed> {
+    let answer = |fate: Fate| match fate {
+        Fate::Made(place) => inserted.get(place).copied().map(Pushed::from),
+        Fate::Doubles(place) => inserted.get(place).map(|first| Pushed::Existing(first.id())),
+        Fate::Existing(id) => Some(Pushed::Existing(id)),
+        Fate::Refused(refused) => Some(Pushed::Refused(refused)),
+    };
+    fates.into_iter().filter_map(answer).collect()
+}
+
+type Parents = FxHashMap<JobId, Parent>;
+
+/// A parent while its children are added to it.
+struct Parent {
+    base: Arc<Job>,
+    now: Option<Job>,
+}
+
+impl Parent {
+    fn of(base: Arc<Job>) -> Parent {
+        Parent { base, now: None }
+    }
+
+    fn happen(&mut self, event: Event, now: Timestamp) {
+        let job = self.now.as_ref().unwrap_or(&self.base);
+        // Adding a child and an empty update are refused in no state.
+        if let Ok(transition) = apply(job, event, now) {
+            self.now = transition.job;
+        }
+    }
+
+    /// Several children in one step are one version.
+    fn change(self) -> Option<Change> {
+        let mut after = self.now?;
+        after.version = self.base.version + 1;
+        Some(Change { before: self.base, after: Some(Arc::new(after)), keys: KeyRule::Yield })
+    }
+}
+
+/// Whether the child has to wait for its parent's run to end, or why it cannot be made.
+fn adopt(new: &NewJob, parents: &mut Parents, now: Timestamp) -> Result<bool, PushRefused> {
+    let Some(Family { parent: id, .. }) = new.spec.family() else { return Ok(false) };
+    let parent = parents.get_mut(id).filter(|parent| parent.base.spec.tenant == new.spec.tenant);
+    let parent = parent.ok_or(PushRefused::NoParent(*id))?;
+    if !new.spec.family().is_some_and(Family::parent_waits) {
+        // Nothing changes but the version: the step fails if the parent goes away meanwhile, and whoever sees the
+        // parent in its first versions knows that it has no children.
+        parent.happen(Event::Update(Box::default()), now);
+        return Ok(false);
+    }
+    let is_running = match parent.base.state() {
+        JobState::Running(_) => true,
+        // One that waits for its own parent has not begun: children come from a run.
+        JobState::Waiting if parent.base.progress.started_at.is_some() => false,
+        other => return Err(PushRefused::ParentNotActive(other.name())),
+    };
+    parent.happen(Event::ChildAdded, now);
+    Ok(is_running)
+}
