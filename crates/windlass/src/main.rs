@@ -13,6 +13,10 @@ use clap::Parser;
 use fault::Fault;
 use std::process::ExitCode;
 
+/// Jobs are made on one thread and let go on another, thousands of times a second: what the system's allocator is worst at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match cli::run(cli::Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,

@@ -66,7 +66,7 @@ impl Case {
             Case::Drain16 => "drain, 16 connections",
             Case::DrainBatch => "drain in batches",
             Case::MixRate => "mix at a steady rate",
-            Case::MixFull => "mix at full speed, 16 + 16",
+            Case::MixFull => "mix at full speed, 64 + 64",
         }
     }
 
@@ -88,8 +88,8 @@ impl Case {
         let batch = |usual: usize| settings.batch.unwrap_or(usual);
         match self {
             Case::PushOne => vec![(1, 1)],
-            Case::Push16 | Case::Drain16 | Case::MixRate | Case::MixFull => vec![(connections(16), 1)],
-            Case::Push64 => vec![(connections(64), 1)],
+            Case::Push16 | Case::Drain16 | Case::MixRate => vec![(connections(16), 1)],
+            Case::Push64 | Case::MixFull => vec![(connections(64), 1)],
             // Pipelines: which is best for beanstalkd differs between machines, so it gets several tries.
             Case::PushBatch | Case::DrainBatch if !kind.is_windlass() => vec![(4, 100), (4, 500), (1, 500)],
             Case::PushBatch => vec![(connections(4), batch(1_000))],
