@@ -52,7 +52,7 @@ impl Inner {
     fn built(&self, tenant: &Tenant, jobs: Vec<Push>, now: Timestamp) -> Vec<NewJob> {
         let has_limits = self.limits.has_any(tenant);
         let build = |push: Push| {
-            let run_at = push.run_at.from(now);
+            let run_at = push.first_run(now);
             let mut spec = JobSpec {
                 tenant: tenant.clone(),
                 queue: push.queue,

@@ -39,18 +39,29 @@ pub struct Push {
     pub body: Option<Arc<Body>>,
 }
 
+impl Push {
+    pub(crate) fn first_run(&self, now: Timestamp) -> Timestamp {
+        match (self.run_at, &self.policy.repeat) {
+            (RunAt::FirstTurn, Some(repeat)) => repeat.first(now),
+            (at, _) => at.from(now),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAt {
     Now,
     At(Timestamp),
     /// So many milliseconds from now.
     After(i64),
+    /// When the job's repeat rule says; at once if it has none.
+    FirstTurn,
 }
 
 impl RunAt {
     pub fn from(self, now: Timestamp) -> Timestamp {
         match self {
-            RunAt::Now => now,
+            RunAt::Now | RunAt::FirstTurn => now,
             RunAt::At(at) => at,
             RunAt::After(ms) => now.plus_ms(ms.max(0)),
         }

@@ -91,6 +91,17 @@ impl Repeat {
         }
     }
 
+    /// When a job that was given no time runs first. A rule that names moments waits for the first of them; one that
+    /// counts from the last run begins at once.
+    pub fn first(&self, now: Timestamp) -> Timestamp {
+        match &self.rule {
+            Rule::Cron(cron) => {
+                cron.next(&Moments { scheduled: now, started: None, finished: now }).unwrap_or(now)
+            }
+            Rule::Bedrock(_) | Rule::Every(_) => now,
+        }
+    }
+
     /// The next `count` runs, if each begins on time and takes none.
     pub fn upcoming(&self, at: &Moments, count: usize) -> Vec<Timestamp> {
         let mut at = *at;

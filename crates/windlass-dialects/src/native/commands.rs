@@ -63,7 +63,11 @@ fn push(ask: &PushAsk<'_>, before: Option<(&Push, &PushAsk<'_>)>) -> Result<Push
         payload: payload(ask.payload, ask.payload_base64.as_ref(), ask.format)?
             .unwrap_or_else(default_payload),
         priority: ask.priority,
-        run_at: run_at(ask.run_at, ask.delay_ms)?,
+        run_at: match run_at(ask.run_at, ask.delay_ms)? {
+            // "Every night at three" does not mean now.
+            RunAt::Now if ask.repeat.is_some() && ask.delay_ms.is_none() => RunAt::FirstTurn,
+            at => at,
+        },
         policy,
         extras: extras(ask)?,
         body: None,

@@ -153,10 +153,15 @@ impl From<VerbError> for ApiError {
                 | Refused::Waiting
                 | Refused::HasChildren
                 | Refused::Terminating
-                | Refused::StillKept,
+                | Refused::StillKept
+                | Refused::KeyTaken(_),
             ) => StatusCode::CONFLICT,
         };
-        ApiError::new(status, error.code(), error.to_string())
+        let id = match error {
+            VerbError::Refused(Refused::KeyTaken(holder)) => Some(holder),
+            VerbError::Refused(_) | VerbError::NotFound => None,
+        };
+        ApiError { id, ..ApiError::new(status, error.code(), error.to_string()) }
     }
 }
 

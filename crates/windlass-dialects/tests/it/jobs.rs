@@ -4,6 +4,23 @@ use crate::support::TestServer;
 use serde_json::{Value, json};
 
 #[tokio::test]
+async fn a_timetable_waits_for_its_first_turn_and_an_interval_begins_at_once() {
+    // The clock shows a quarter past midnight, on 1 January 1970.
+    let (server, _clock) = TestServer::manual().await;
+    let three_at_night = 3 * 3_600_000;
+    for (job, run_at) in [
+        (r#"{"name":"nightly","repeat":"0 3 * * *"}"#, three_at_night),
+        (r#"{"name":"tick","repeat":"every 5m"}"#, 1_000_000),
+        (r#"{"name":"nightly","repeat":"0 3 * * *","delay_ms":0}"#, 1_000_000),
+        (r#"{"name":"nightly","repeat":"0 3 * * *","run_at":2000000}"#, 2_000_000),
+    ] {
+        let id = server.post("/api/v1/jobs", job).await.json()["id"].clone();
+        let view = server.get(&format!("/api/v1/jobs/{id}")).await.json();
+        assert_eq!(view["run_at"], json!(run_at), "{job}");
+    }
+}
+
+#[tokio::test]
 async fn a_job_is_pushed_claimed_and_finished() {
     let server = TestServer::open().await;
     let pushed = server.post("/api/v1/jobs", r#"{"name":"mail","payload":{"to":"ann"}}"#).await;
