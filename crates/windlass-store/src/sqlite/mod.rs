@@ -50,7 +50,7 @@ use writer::Request;
 /// Older ones can lose commits when the log starts over.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 /// Page cache of the writer: holds the hot end of a large queue.
-const CACHE_KIB: i64 = 65_536;
+const CACHE_KIB: i64 = 32_768;
 
 /// What the writer, the readers and the callers share.
 pub struct Shared {
