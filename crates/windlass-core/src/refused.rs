@@ -1,5 +1,6 @@
 //! Why something may not happen now. A closed list: each dialect says it in its own words.
 
+use crate::job::JobId;
 use crate::state::StateName;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +27,11 @@ pub enum Refused {
     Terminating,
     #[error("the job is not kept any longer than its keep policy says, and that time is not over")]
     StillKept,
+    /// Only who keeps the jobs can tell; the rules never say this.
+    #[error(
+        "job {0} has the unique key or the alias of this one; wait until it lets go of it, or cancel it first"
+    )]
+    KeyTaken(JobId),
 }
 
 impl Refused {
@@ -43,6 +49,7 @@ impl Refused {
             Refused::HasChildren => "has_children",
             Refused::Terminating => "terminating",
             Refused::StillKept => "still_kept",
+            Refused::KeyTaken(_) => "key_taken",
         }
     }
 }

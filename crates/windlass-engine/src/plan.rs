@@ -10,7 +10,7 @@ use crate::settle::{Ask, Moved};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Tenant, Timestamp, apply};
+use windlass_core::{Event, Job, JobId, Tenant, Timestamp, apply};
 use windlass_store::{Change, KeyRule, Step};
 
 /// A job in this round.
@@ -22,6 +22,7 @@ struct Known {
     is_fresh: bool,
     /// What it would be, and in which draft; `None`: untouched.
     drafted: Option<(Option<Arc<Job>>, usize)>,
+    keys: KeyRule,
 }
 
 impl Known {
@@ -54,11 +55,12 @@ impl View {
     }
 
     pub(crate) fn remember(&mut self, job: Arc<Job>) {
-        self.jobs.insert(job.id, Known { base: Some(job), is_fresh: false, drafted: None });
+        self.jobs
+            .insert(job.id, Known { base: Some(job), is_fresh: false, drafted: None, keys: KeyRule::Yield });
     }
 
     pub(crate) fn loaded(&mut self, id: JobId, job: Option<Arc<Job>>) {
-        self.jobs.insert(id, Known { base: job, is_fresh: true, drafted: None });
+        self.jobs.insert(id, Known { base: job, is_fresh: true, drafted: None, keys: KeyRule::Yield });
     }
 
     pub(crate) fn children(&self, parent: JobId) -> Option<&[JobId]> {
@@ -122,6 +124,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn new(view: &'a mut View, now: Timestamp) -> Plan<'a> {
         for known in view.jobs.values_mut() {
             known.drafted = None;
+            known.keys = KeyRule::Yield;
         }
         Plan {
             view,
@@ -149,6 +152,11 @@ impl<'a> Plan<'a> {
                 let Some(moves) = effects::follow(self, &before, transition) else { return };
                 let after = moves[0].1.clone();
                 let draft = self.draft(moves);
+                if let Some(known) = self.view.jobs.get_mut(&ask.id)
+                    && asks_for_its_key(&ask.event)
+                {
+                    known.keys = KeyRule::Ask;
+                }
                 self.drafts[draft].answers.push((index, Ok(Moved { before, after })));
             }
         }
@@ -221,7 +229,7 @@ impl<'a> Plan<'a> {
             let before = known.base.clone()?;
             let (after, _) = known.drafted.as_ref()?;
             let after = after.clone().map(|after| one_version_later(after, &before));
-            Some(Change { before, after, keys: KeyRule::Yield })
+            Some(Change { before, after, keys: known.keys })
         };
         Step { changes: draft.jobs.iter().filter_map(change).collect(), ..Step::default() }
     }
@@ -229,6 +237,12 @@ impl<'a> Plan<'a> {
 
 /// Each job that moves and what it becomes; the one that was asked for comes first.
 pub(crate) type Moves = SmallVec<[(JobId, Option<Arc<Job>>); 1]>;
+
+/// What people ask for is refused if another job has the key by now. What a job goes through by itself is not: it must
+/// never be stuck because of a key.
+fn asks_for_its_key(event: &Event) -> bool {
+    matches!(event, Event::Requeue { .. } | Event::Run { .. } | Event::Update(_))
+}
 
 /// Several events in one step are one version.
 fn one_version_later(mut after: Arc<Job>, before: &Job) -> Arc<Job> {

@@ -5,11 +5,11 @@ use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
 use crate::plan::{Draft, Missing, Plan, Round, View};
 use crate::verbs::{Extend, Extended, How, Report, Settle, Settled, Wish};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::event::{Failure, Finish, RetryWish};
-use windlass_core::{Event, Job, JobId, Tenant};
-use windlass_store::{Change, Step, StoreError, Verdict};
+use windlass_core::{Event, Job, JobId, Refused, Tenant};
+use windlass_store::{Change, Rival, Step, StoreError, Verdict};
 
 /// Rounds before we stop trying. Each round lost means that someone else's change went through; losing so many in a
 /// row means that something is wrong with the store's versions.
@@ -285,15 +285,25 @@ impl<'a> Call<'a> {
                         done.extend(step.changes);
                         written.push(draft);
                     }
-                    Verdict::Stale | Verdict::KeyTaken(_) | Verdict::Taken(_) => {
-                        self.engine.meters.stale.add(1);
-                    }
+                    Verdict::KeyTaken(rivals) => self.refuse_keys(&draft, &rivals),
+                    // Nothing is inserted here, so nothing can be taken.
+                    Verdict::Stale | Verdict::Taken(_) => self.engine.meters.stale.add(1),
                 }
             }
             self.written(written, &done);
         }
         self.open.retain(|index| self.answers[*index].is_none());
         Ok(())
+    }
+
+    /// The asks for these jobs are answered; the others of the draft are tried again without them.
+    fn refuse_keys(&mut self, draft: &Draft, rivals: &[Rival]) {
+        let rivals: FxHashMap<JobId, JobId> = rivals.iter().map(|rival| (rival.job, rival.holder)).collect();
+        for (index, _) in &draft.answers {
+            if let Some(holder) = rivals.get(&self.asks[*index].id) {
+                self.answers[*index] = Some(Err(Refused::KeyTaken(*holder).into()));
+            }
+        }
     }
 
     fn written(&mut self, drafts: Vec<Draft>, changes: &[Change]) {

@@ -64,6 +64,18 @@ async fn a_malformed_body_hears_where() {
 }
 
 #[tokio::test]
+async fn starting_a_job_over_while_another_has_its_key_is_a_conflict_that_names_it() {
+    let server = TestServer::open().await;
+    let job = r#"{"name":"a","unique":"k","keep":{"cancelled_ms":"ever"}}"#;
+    assert_eq!(server.post("/api/v1/jobs", job).await.status, 201);
+    assert_eq!(server.post("/api/v1/jobs/1/cancel", "").await.status, 200);
+    assert_eq!(server.post("/api/v1/jobs", job).await.json()["id"], 2);
+    let reply = server.post("/api/v1/jobs/1/retry", "").await;
+    assert_eq!((reply.status, reply.code().as_str()), (409, "key_taken"));
+    assert_eq!(reply.json()["error"]["id"], 2);
+}
+
+#[tokio::test]
 async fn bodies_need_the_right_type_and_no_compression() {
     let server = TestServer::open().await;
     let job = br#"{"name":"a"}"#;

@@ -1,7 +1,8 @@
 use crate::world::*;
 use std::sync::Arc;
+use windlass_core::event::Patch;
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
-use windlass_core::{Payload, Tenant};
+use windlass_core::{JobId, Payload, StateName, Tenant};
 use windlass_engine::*;
 
 fn unique(name: &str, key: &str, on_conflict: OnConflict, held_until: HeldUntil) -> Push {
@@ -94,4 +95,98 @@ async fn of_many_pushes_at_once_one_makes_the_job() {
         new += usize::from(matches!(push.await.unwrap(), Pushed::New(_)));
     }
     assert_eq!(new, 1);
+}
+
+const RETRY: Action = Action::Requeue { at: RunAt::Now, even_running: false };
+
+/// A settled job and a living one with the same key.
+async fn settled_and_living(world: &World, held_until: HeldUntil) -> (JobId, JobId) {
+    let push = || unique("a", "k", OnConflict::Return, held_until);
+    let first = world.push(push()).await;
+    let claimed = world.claim_one().await;
+    world.finish(&claimed).await;
+    (first, world.push(push()).await)
+}
+
+#[tokio::test]
+async fn a_settled_job_is_not_started_over_while_another_holds_its_key() {
+    for action in [RETRY, Action::Run { at: RunAt::Now, force: true }] {
+        let world = World::new().await;
+        let (first, second) = settled_and_living(&world, HeldUntil::Settled).await;
+        let refused = world.act(first, action.clone()).await.unwrap_err();
+        assert_eq!(refused.code(), "key_taken", "{refused}");
+        assert!(refused.to_string().contains(&format!("job {second} ")), "{refused}");
+        world.shows(
+            &world.picture().await,
+            "1 completed default/a p0 a1
+             2 ready default/a p0 a0 at 0",
+        );
+        let claimed = world.claim_one().await;
+        world.finish(&claimed).await;
+        assert!(world.act(first, action).await.is_ok(), "the key is free");
+    }
+}
+
+#[tokio::test]
+async fn each_job_that_is_started_over_is_answered_by_itself() {
+    let world = World::new().await;
+    let parent = world.push(job("parent")).await;
+    let running = world.claim_one().await;
+    let with_key = |name: &str, key: &str| {
+        let mut push = child_of(parent, name, PARENT_WAITS);
+        push.extras.get_or_insert_default().unique =
+            unique(name, key, OnConflict::Return, HeldUntil::Settled).extras.unwrap().unique;
+        push
+    };
+    let children = world.push_all(vec![with_key("a", "taken"), with_key("b", "free")]).await;
+    let ids: Vec<JobId> = children.iter().filter_map(|pushed| pushed.id()).collect();
+    for id in &ids {
+        let cancel = Action::Cancel { running: windlass_core::event::CancelRunning::Now, failed_too: false };
+        world.act(*id, cancel).await.unwrap();
+    }
+    let other = world.push(unique("other", "taken", OnConflict::Return, HeldUntil::Settled)).await;
+    // Siblings move in one step with their parent; what is refused to one is not refused to the other.
+    let answers = world.engine.act(&tenant(), ids.clone(), RETRY).await.unwrap();
+    assert_eq!(answers[0].as_ref().unwrap_err().code(), "key_taken");
+    assert_eq!(answers[1].as_ref().unwrap().as_ref().map(|job| job.id), Some(ids[1]));
+    assert_eq!(world.job(parent).await.unwrap().progress.pending_children, 1);
+    assert_eq!(world.job(other).await.unwrap().state().name(), StateName::Ready);
+    world.finish(&running).await;
+}
+
+#[tokio::test]
+async fn a_job_is_not_renamed_to_a_key_or_an_alias_that_is_taken() {
+    let world = World::new().await;
+    let mut holder = unique("holder", "k", OnConflict::Return, HeldUntil::Settled);
+    holder.extras.get_or_insert_default().alias = Some("alias".into());
+    let extras = holder.extras.clone().unwrap();
+    world.push(holder).await;
+    let other = world.push(job("other")).await;
+    let renames = [
+        windlass_core::Extras { unique: extras.unique.clone(), ..Default::default() },
+        windlass_core::Extras { alias: extras.alias.clone(), ..Default::default() },
+    ];
+    for extras in renames {
+        let patch = Patch { extras: Some(Box::new(extras)), ..Patch::default() };
+        let refused = world.act(other, Action::Update(patch)).await.unwrap_err();
+        assert_eq!(refused.code(), "key_taken");
+        assert!(world.job(other).await.unwrap().spec.extras.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_ends_is_not_held_up_by_its_key() {
+    let world = World::new().await;
+    let push = || unique("a", "k", OnConflict::Return, HeldUntil::Started);
+    let first = world.push(push()).await;
+    let claimed = world.claim_one().await;
+    let second = world.push(Push { run_at: RunAt::After(60_000), ..push() }).await;
+    assert_ne!(first, second, "the first let go of its key when it started");
+    world.settle(&claimed, How::Release { delay_ms: 0, counts: true }).await.unwrap();
+    world.claim_one().await;
+    world.pass(30_000).await;
+    assert_eq!(world.job(first).await.unwrap().state().name(), StateName::Ready, "the lease is over");
+    let claimed = world.claim_one().await;
+    world.settle(&claimed, fail("again")).await.unwrap();
+    assert_eq!(world.job(first).await.unwrap().state().name(), StateName::Ready);
 }

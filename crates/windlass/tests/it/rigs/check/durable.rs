@@ -251,9 +251,7 @@ pub fn keys_hold(story: &Story<'_>, say: &mut Say<'_>) {
             holders.entry(key).or_default().push(job["id"].as_u64().unwrap_or_default());
         }
     }
-    // A settled job that is started over gets its key back beside whoever has it now.
-    let revived = |id: &u64| story.lives.get(id).is_some_and(|life| life.may_be_revived_after(0));
-    for (key, ids) in holders.iter().filter(|(_, ids)| ids.len() > 1 && !ids.iter().any(revived)) {
+    for (key, ids) in holders.iter().filter(|(_, ids)| ids.len() > 1) {
         say(17, format!("the key {key} is held by several jobs: {ids:?}"));
     }
     for record in story.records {

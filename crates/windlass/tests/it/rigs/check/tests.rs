@@ -401,6 +401,9 @@ fn two_living_jobs_with_one_key_are_found() {
         tale.jobs.push(shown(&job, "ready"));
     }
     tale.breaks(17);
+    // Starting one over is no excuse.
+    tale.act(1, Action::Retry, "ready");
+    tale.breaks(17);
 }
 
 #[test]
