@@ -33,20 +33,25 @@ pub fn make_folder(database: &Path) -> Result<(), StoreError> {
         .map_err(|error| open_error("making the folder", folder, &error))
 }
 
+/// A small file of ours, for its owner's eyes only.
+fn open_private(path: &Path) -> Result<File, StoreError> {
+    OpenOptions::new()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| open_error("opening", path, &error))
+}
+
 /// Held as long as the store is open.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] File);
 
 pub fn lock(database: &Path) -> Result<Lock, StoreError> {
     let path = beside(database, ".lock");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .read(true)
-        .write(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|error| open_error("opening", &path, &error))?;
+    let mut file = open_private(&path)?;
     if file.try_lock().is_err() {
         let mut holder = String::new();
         let _ = file.read_to_string(&mut holder);
@@ -123,14 +128,7 @@ impl CommitCounter {
     /// Compares with the commits found in the database.
     pub fn open(database: &Path, found: u64, relaxed: bool) -> Result<CommitCounter, StoreError> {
         let path = beside(database, ".commits");
-        let file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .write(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| open_error("opening", &path, &error))?;
+        let file = open_private(&path)?;
         let counter = CommitCounter { file, relaxed };
         let Some((acknowledged, was_relaxed)) = counter.read() else { return Ok(counter) };
         if found < acknowledged && !was_relaxed {

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `writer` | the one thread that writes: group commit, claims, what happens on errors |
+//! | `requests` | what it is asked, and the answers that wait for their commit |
 //! | `index` | which job is next, who is due, counters: in memory, rebuilt at start |
 //! | `tables`, `rows`, `row` | jobs to rows and back, with checksums |
 //! | `readers` | lists and look-ups on connections of their own |
@@ -15,6 +16,7 @@ mod care;
 mod files;
 mod index;
 mod readers;
+mod requests;
 mod row;
 mod rows;
 mod schema;
@@ -33,6 +35,7 @@ use async_trait::async_trait;
 use files::CommitCounter;
 use index::Index;
 use readers::Readers;
+use requests::{Reply, Request};
 use rows::{COLUMNS, Parts, Rows, read_error};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -45,7 +48,6 @@ use tables::{RowCounts, Tables};
 use tokio::sync::oneshot;
 use tracing::info;
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
-use writer::Request;
 
 /// Older ones can lose commits when the log starts over.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
@@ -148,7 +150,7 @@ impl SqliteStore {
         if self.closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(self.shared.index()) }
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(writer::Reply<T>) -> Request) -> Result<T> {
+    async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         self.requests.send(request(reply)).map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?

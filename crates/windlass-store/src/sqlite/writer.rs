@@ -3,6 +3,7 @@
 
 use super::cache::FreshJobs;
 use super::files::{self, CommitCounter, Lock};
+use super::requests::{Answer, Reply, Request, fail_with, refuse};
 use super::rows::Rows;
 use super::tables::Tables;
 use super::{Shared, load_index};
@@ -16,7 +17,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, JobId, Queue, Tenant, Timestamp, apply, created};
@@ -35,37 +35,6 @@ const ROOM_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Answers the writer gives itself; more are given out by the runtime.
 const ANSWERS_FROM_HERE_MAX: usize = 4;
-
-pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
-pub enum Request {
-    Commit { steps: Vec<Step>, now: Timestamp, reply: Reply<Vec<Verdict>> },
-    Claim { ask: Box<ClaimAsk>, now: Timestamp, reply: Reply<Vec<Arc<Job>>> },
-    Due { now: Timestamp, limit: usize, reply: Reply<Due> },
-    Setting { key: String, value: Option<Vec<u8>>, reply: Reply<()> },
-    Pause { tenant: Tenant, queue: Queue, paused: bool, reply: Reply<()> },
-    Close { reply: Reply<()> },
-}
-
-impl Request {
-    fn jobs(&self) -> usize {
-        match self {
-            Request::Commit { steps, .. } => {
-                steps.iter().map(|step| step.changes.len() + step.inserts.len()).sum()
-            }
-            Request::Claim { ask, .. } => ask.limit,
-            _ => 1,
-        }
-    }
-}
-
-/// An answer that waits for its commit.
-enum Answer {
-    Commit(Reply<Vec<Verdict>>, Vec<Verdict>),
-    Claim(Reply<Vec<Arc<Job>>>, Vec<Arc<Job>>, Box<ClaimAsk>),
-    Due(Reply<Due>, Due),
-    Done(Reply<()>),
-}
 
 pub struct Opened {
     pub connection: Connection,
@@ -472,50 +441,3 @@ enum Carried {
 }
 
 type Failed = (Box<dyn FnOnce(StoreError)>, StoreError);
-
-fn fail_with<T: 'static>(reply: Reply<T>) -> Box<dyn FnOnce(StoreError)> {
-    Box::new(move |error| {
-        let _ = reply.send(Err(error));
-    })
-}
-
-fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
-    for request in requests {
-        match request {
-            Request::Commit { reply, .. } => drop(reply.send(Err(error.clone()))),
-            Request::Claim { reply, .. } => drop(reply.send(Err(error.clone()))),
-            Request::Due { reply, .. } => drop(reply.send(Err(error.clone()))),
-            Request::Setting { reply, .. } | Request::Pause { reply, .. } | Request::Close { reply } => {
-                drop(reply.send(Err(error.clone())));
-            }
-        }
-    }
-}
-
-impl Answer {
-    fn send(self) {
-        match self {
-            Answer::Commit(reply, verdicts) => drop(reply.send(Ok(verdicts))),
-            Answer::Claim(reply, jobs, _) => drop(reply.send(Ok(jobs))),
-            Answer::Due(reply, due) => drop(reply.send(Ok(due))),
-            Answer::Done(reply) => drop(reply.send(Ok(()))),
-        }
-    }
-
-    /// What a claim took from its limits goes back with it.
-    fn refuse(self, error: StoreError) {
-        match self {
-            Answer::Commit(reply, _) => drop(reply.send(Err(error))),
-            Answer::Claim(reply, jobs, ask) => {
-                if let Some(gate) = &ask.gate {
-                    for job in jobs.iter().filter(|job| !job.spec.limit_keys().is_empty()) {
-                        gate.give_back(&ask.tenant, job.spec.limit_keys(), job.progress.updated_at);
-                    }
-                }
-                drop(reply.send(Err(error)));
-            }
-            Answer::Due(reply, _) => drop(reply.send(Err(error))),
-            Answer::Done(reply) => drop(reply.send(Err(error))),
-        }
-    }
-}

@@ -1,0 +1,85 @@
+//! What the writer is asked, and the answers that wait for their commit.
+
+use crate::change::{ClaimAsk, Due, Step, Verdict};
+use crate::error::StoreError;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use windlass_core::{Job, Queue, Tenant, Timestamp};
+
+pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+
+pub enum Request {
+    Commit { steps: Vec<Step>, now: Timestamp, reply: Reply<Vec<Verdict>> },
+    Claim { ask: Box<ClaimAsk>, now: Timestamp, reply: Reply<Vec<Arc<Job>>> },
+    Due { now: Timestamp, limit: usize, reply: Reply<Due> },
+    Setting { key: String, value: Option<Vec<u8>>, reply: Reply<()> },
+    Pause { tenant: Tenant, queue: Queue, paused: bool, reply: Reply<()> },
+    Close { reply: Reply<()> },
+}
+
+impl Request {
+    pub fn jobs(&self) -> usize {
+        match self {
+            Request::Commit { steps, .. } => {
+                steps.iter().map(|step| step.changes.len() + step.inserts.len()).sum()
+            }
+            Request::Claim { ask, .. } => ask.limit,
+            _ => 1,
+        }
+    }
+}
+
+/// An answer that waits for its commit.
+pub enum Answer {
+    Commit(Reply<Vec<Verdict>>, Vec<Verdict>),
+    Claim(Reply<Vec<Arc<Job>>>, Vec<Arc<Job>>, Box<ClaimAsk>),
+    Due(Reply<Due>, Due),
+    Done(Reply<()>),
+}
+
+pub fn fail_with<T: 'static>(reply: Reply<T>) -> Box<dyn FnOnce(StoreError)> {
+    Box::new(move |error| {
+        let _ = reply.send(Err(error));
+    })
+}
+
+pub fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
+    for request in requests {
+        match request {
+            Request::Commit { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Request::Claim { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Request::Due { reply, .. } => drop(reply.send(Err(error.clone()))),
+            Request::Setting { reply, .. } | Request::Pause { reply, .. } | Request::Close { reply } => {
+                drop(reply.send(Err(error.clone())));
+            }
+        }
+    }
+}
+
+impl Answer {
+    pub fn send(self) {
+        match self {
+            Answer::Commit(reply, verdicts) => drop(reply.send(Ok(verdicts))),
+            Answer::Claim(reply, jobs, _) => drop(reply.send(Ok(jobs))),
+            Answer::Due(reply, due) => drop(reply.send(Ok(due))),
+            Answer::Done(reply) => drop(reply.send(Ok(()))),
+        }
+    }
+
+    /// What a claim took from its limits goes back with it.
+    pub fn refuse(self, error: StoreError) {
+        match self {
+            Answer::Commit(reply, _) => drop(reply.send(Err(error))),
+            Answer::Claim(reply, jobs, ask) => {
+                if let Some(gate) = &ask.gate {
+                    for job in jobs.iter().filter(|job| !job.spec.limit_keys().is_empty()) {
+                        gate.give_back(&ask.tenant, job.spec.limit_keys(), job.progress.updated_at);
+                    }
+                }
+                drop(reply.send(Err(error)));
+            }
+            Answer::Due(reply, _) => drop(reply.send(Err(error))),
+            Answer::Done(reply) => drop(reply.send(Err(error))),
+        }
+    }
+}
