@@ -1,5 +1,6 @@
 //! How fast the engine goes on a store: `cargo run --release -p windlass-engine --example engine_bench -- sqlite:PATH`.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::error::Error;

@@ -26,6 +26,7 @@ const LOOK_AGAIN_MS: i64 = 15_000;
 pub struct SystemClock;
 
 #[async_trait]
+#[expect(clippy::disallowed_methods, reason = "this is where time is read")]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
