@@ -122,4 +122,6 @@ pub struct Patch {
     /// `Some(None)` ends the repetition.
     pub repeat: Option<Option<Repeat>>,
     pub extras: Option<Box<Extras>>,
+    /// Facts to set, or with `None` to forget; the others stay.
+    pub facts: Vec<(Arc<str>, Option<Arc<str>>)>,
 }

@@ -9,6 +9,7 @@ use crate::state::JobState;
 use crate::unique::Unique;
 use crate::{Name, Queue, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -146,6 +147,9 @@ pub struct Extras {
     /// Limits this job counts against: set by the engine when the job is made or the limits change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limit_keys: Vec<Arc<str>>,
+    /// Words of the dialect it came by that no rule needs, such as a date as it was typed; only that dialect reads them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// What was asked. Changes only by an explicit update.
@@ -181,6 +185,10 @@ impl JobSpec {
 
     pub fn limit_keys(&self) -> &[Arc<str>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.limit_keys)
+    }
+
+    pub fn fact(&self, key: &str) -> Option<&str> {
+        self.extras.as_ref()?.facts.get(key).map(|text| &**text)
     }
 }
 

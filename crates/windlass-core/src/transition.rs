@@ -448,8 +448,16 @@ fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transition, Refuse
         spec.policy = Arc::new(Policy { repeat, ..Policy::clone(&spec.policy) });
     }
     if let Some(extras) = patch.extras {
-        spec.extras = (*extras != Extras::default()).then_some(extras);
+        spec.extras = Some(extras);
     }
+    for (key, text) in patch.facts {
+        let facts = &mut spec.extras.get_or_insert_default().facts;
+        match text {
+            Some(text) => facts.insert(key, text),
+            None => facts.remove(&key),
+        };
+    }
+    spec.extras.take_if(|extras| **extras == Extras::default());
     next.progress.due_at = patch.run_at.unwrap_or(next.progress.due_at);
     let state = match &job.state {
         JobState::Ready { run_at, lapsed } => {

@@ -149,7 +149,8 @@ pub(super) async fn all_extras_come_back(rig: &Rig) {
             tags: vec![text.clone()],
             unique: Some(Unique { key: text.clone(), on_conflict, held_until }),
             family: Some(Family { parent: id(1), child_name, rule }),
-            limit_keys: vec![text],
+            limit_keys: vec![text.clone()],
+            facts: [("typed".into(), text), ("empty".into(), "".into())].into(),
         });
     }
     for extras in all {

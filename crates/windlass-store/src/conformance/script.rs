@@ -227,6 +227,9 @@ impl Script {
             run_at: chance.percent(30).then_some(run_at),
             repeat: chance.percent(10).then_some(None),
             extras: self.chance.percent(40).then(|| Box::new(self.extras())),
+            facts: Vec::from_iter(
+                self.chance.percent(20).then(|| ("typed".into(), Some("as it was".into()))),
+            ),
         }
     }
 

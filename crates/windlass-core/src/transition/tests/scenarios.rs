@@ -461,3 +461,18 @@ fn a_settled_job_is_kept_as_long_as_its_policy_says() {
     }
     assert_eq!(refusal(&keeping(KeepFor::Drop), Event::Expire, 10), Refused::StillKept);
 }
+
+// --- facts -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn facts_are_set_and_forgotten_one_by_one() {
+    let update = |job: &Job, facts: &[(&str, Option<&str>)]| {
+        let facts = facts.iter().map(|(key, text)| ((*key).into(), text.map(Into::into))).collect();
+        after(job, Event::Update(Box::new(Patch { facts, ..Patch::default() })), 10)
+    };
+    let told = update(&job(), &[("typed", Some("tomorrow")), ("by", Some("hand"))]);
+    assert_eq!((told.spec.fact("typed"), told.spec.fact("by")), (Some("tomorrow"), Some("hand")));
+    let changed = update(&told, &[("by", None), ("typed", Some("today"))]);
+    assert_eq!((changed.spec.fact("typed"), changed.spec.fact("by")), (Some("today"), None));
+    assert_eq!(update(&changed, &[("typed", None), ("never", None)]).spec.extras, None);
+}

@@ -57,6 +57,7 @@ fn full_extras() -> Extras {
             rule: FamilyRule::ParentWaits { failure_settles: true },
         }),
         limit_keys: vec!["mail:7".into()],
+        facts: [("typed".into(), "tomorrow".into())].into(),
     }
 }
 
