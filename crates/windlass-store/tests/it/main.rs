@@ -4,6 +4,8 @@
 
 mod faulty;
 mod memory;
+mod postgres;
+mod postgres_server;
 mod sqlite;
 
 /// `WINDLASS_SEED=123 cargo test` repeats a run; without it each run takes another seed.

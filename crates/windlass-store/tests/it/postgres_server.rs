@@ -1,0 +1,256 @@
+//! A real PostgreSQL for tests: `PostgresServer::shared()` once per test binary, with a schema of its own for each test;
+//! `PostgresServer::start` for tests that stop or kill it. It lives in a temporary folder, listens on a free port of the
+//! loopback address, and ends with the handle or, whatever happens, with the test process.
+//!
+//! Other crates' tests take this file in by `#[path]`, so it needs nothing but the standard library.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Longest wait for the server to take connections; it needs a fraction of a second on a healthy machine.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// How careful the server is with its disk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// Waits for nothing: for tests that are about the rules, not about the disk.
+    Fast,
+    /// As it comes, and as it should be in production.
+    Safe,
+}
+
+/// Runs the server and does what is asked of it, line by line. It reads from a pipe that only the test process holds:
+/// when that is gone, by whatever end, the server is stopped and its folder removed.
+const KEEPER: &str = r#"
+bin=$1 data=$2 port=$3
+start() {
+    "$bin/postgres" -D "$data" -p "$port" -k "$data" -c listen_addresses=127.0.0.1 >>"$data/log" 2>&1 &
+    pid=$!
+}
+stop() { kill "-$1" "$pid" 2>/dev/null; wait "$pid" 2>/dev/null; }
+start
+while read -r ask; do
+    case $ask in
+        start) start ;;
+        # The whole family dies at once, as in a power cut.
+        kill) kill -KILL "$pid" $(ps -o pid= --ppid "$pid") 2>/dev/null; wait "$pid" 2>/dev/null
+              rm -f "$data/postmaster.pid" ;;
+        fast) stop INT ;;
+        immediate) stop QUIT ;;
+        end) break ;;
+        freeze) kill -STOP "$pid" $(ps -o pid= --ppid "$pid") 2>/dev/null ;;
+        thaw) kill -CONT "$pid" $(ps -o pid= --ppid "$pid") 2>/dev/null ;;
+    esac
+    echo "$ask"
+done
+kill -CONT "$pid" $(ps -o pid= --ppid "$pid") 2>/dev/null
+stop QUIT
+rm -rf "$data"
+"#;
+
+pub struct PostgresServer {
+    keeper: Mutex<Keeper>,
+    port: u16,
+    data: PathBuf,
+    made: AtomicU32,
+}
+
+struct Keeper {
+    child: Child,
+    asks: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+impl PostgresServer {
+    /// The one server of this test binary, fast rather than safe.
+    pub fn shared() -> &'static PostgresServer {
+        static SHARED: OnceLock<PostgresServer> = OnceLock::new();
+        SHARED.get_or_init(|| PostgresServer::start(Disk::Fast, &[]))
+    }
+
+    /// A server of one's own; `settings` are lines of `postgresql.conf`.
+    pub fn start(disk: Disk, settings: &[&str]) -> PostgresServer {
+        let bin = binaries();
+        let data = make_cluster(&bin, disk, settings);
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut keeper = as_unprivileged("sh");
+        keeper.args(["-c", KEEPER, "keeper"]).arg(&bin).arg(&data).arg(port.to_string());
+        keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = keeper.spawn().expect("sh should start");
+        let (asks, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
+        let keeper = Mutex::new(Keeper { child, asks, answers });
+        let server = PostgresServer { keeper, port, data, made: AtomicU32::new(0) };
+        server.wait_until_ready();
+        server
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The database `postgres`, without any schema of ours.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A schema nobody has used yet, in the database `postgres`: quick, and enough for most tests.
+    pub fn new_schema_url(&self) -> String {
+        format!("{}?schema=test_{}", self.url(), self.made.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A database nobody has used yet.
+    pub fn new_database_url(&self) -> String {
+        let name = format!("test_{}", self.made.fetch_add(1, Ordering::Relaxed));
+        self.sql(&format!("CREATE DATABASE {name}"));
+        format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
+    }
+
+    /// Runs SQL in the database `postgres` and gives what `psql` prints: a line per row, `|` between columns.
+    pub fn sql(&self, sql: &str) -> String {
+        psql(&self.url(), sql)
+    }
+
+    /// Lets transactions end by force, closes everything and comes up again.
+    pub fn restart(&self) {
+        self.stop();
+        self.resume();
+    }
+
+    /// Nobody can connect until `resume`.
+    pub fn stop(&self) {
+        self.ask("fast");
+    }
+
+    /// Ends all processes of the server at once, as a power cut would.
+    pub fn kill(&self) {
+        self.ask("kill");
+    }
+
+    pub fn resume(&self) {
+        self.ask("start");
+        self.wait_until_ready();
+    }
+
+    /// Connections stay open, and nothing answers, until `thaw`.
+    pub fn freeze(&self) {
+        self.ask("freeze");
+    }
+
+    pub fn thaw(&self) {
+        self.ask("thaw");
+    }
+
+    /// What the server wrote to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.data.join("log")).unwrap_or_default()
+    }
+
+    fn ask(&self, what: &str) {
+        let mut keeper = self.keeper.lock().unwrap();
+        writeln!(keeper.asks.as_mut().unwrap(), "{what}").unwrap();
+        let mut answer = String::new();
+        keeper.answers.read_line(&mut answer).unwrap();
+        assert_eq!(answer.trim(), what, "PostgreSQL's keeper is gone:\n{}", self.log());
+    }
+
+    fn wait_until_ready(&self) {
+        let began = Instant::now();
+        loop {
+            // Taking the connection is not enough: a server that is coming up takes it and sends it away.
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+                && try_psql(&self.url(), "SELECT 1").is_ok()
+            {
+                return;
+            }
+            assert!(began.elapsed() < START_MAX, "PostgreSQL did not come up:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        let keeper = self.keeper.get_mut().unwrap();
+        drop(keeper.asks.take());
+        let _ = keeper.child.wait();
+    }
+}
+
+/// What `psql` prints: a line per row, `|` between columns.
+pub fn psql(url: &str, sql: &str) -> String {
+    try_psql(url, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+pub fn try_psql(url: &str, sql: &str) -> Result<String, String> {
+    let url = url.split_once("?schema=").map_or(url, |(url, _)| url);
+    let output = Command::new(binaries().join("psql"))
+        .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", sql])
+        .output()
+        .expect("psql should start");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+/// Debian keeps them out of the path; elsewhere they are in it.
+pub fn binaries() -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
+    found.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+    found.retain(|folder| folder.join("postgres").exists() && folder.join("initdb").exists());
+    found.sort_by_key(|folder| version_of(folder));
+    found.pop().expect("PostgreSQL is needed: apt-get install postgresql, or run ./test, which does")
+}
+
+fn version_of(folder: &Path) -> u32 {
+    let version = folder.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    version.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// PostgreSQL refuses to run as root.
+fn as_unprivileged(program: &str) -> Command {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups", program]);
+    command.current_dir("/");
+    command
+}
+
+fn make_cluster(bin: &Path, disk: Disk, settings: &[&str]) -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let data = std::env::temp_dir().join(format!("windlass-pg-{}-{number}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&data);
+    let output = as_unprivileged(bin.join("initdb").to_str().unwrap())
+        .args(["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"])
+        .arg(&data)
+        .output()
+        .expect("initdb should start");
+    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+    let mut lines = vec!["max_connections = 200", "shared_buffers = 64MB", "log_min_messages = warning"];
+    if disk == Disk::Fast {
+        lines.extend(["fsync = off", "synchronous_commit = off", "full_page_writes = off"]);
+    }
+    lines.extend(settings);
+    let text = format!("{}\n", lines.join("\n"));
+    // Through the owner of the folder: it is closed to everyone else.
+    let mut tee = as_unprivileged("tee");
+    let mut tee = tee
+        .arg("-a")
+        .arg(data.join("postgresql.conf"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    tee.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(tee.wait().unwrap().success(), "writing postgresql.conf");
+    data
+}
