@@ -1,13 +1,13 @@
 //! What people and programs do to jobs from outside their runs.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
 use crate::settle::Ask;
 use crate::verbs::Action;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::event::Patch;
-use windlass_core::{Event, Job, JobId, Tenant};
+use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
 
 /// Descendants that one recursive call reaches. A family larger than that is terminated in several calls.
 const DESCENDANTS_MAX: usize = 100_000;
@@ -24,16 +24,14 @@ impl Engine {
         self.check_count(ids.len())?;
         let now = self.now();
         let asked = ids.len();
-        let event = match action {
-            Action::Cancel { running, failed_too } => Event::Cancel { running, failed_too },
-            Action::Run { at, force } => Event::Run { at: at.from(now), force },
-            Action::Requeue { at, even_running } => Event::Requeue { at: at.from(now), even_running },
-            Action::Terminate { recursive: false } => Event::Terminate,
+        let action = match action {
             Action::Terminate { recursive: true } => return self.terminate_families(tenant, ids).await,
             Action::Update(patch) => return self.update(tenant, ids, patch).await,
-            Action::Delete => Event::Delete,
+            other => other,
         };
-        let asks = ids.into_iter().map(|id| Ask { id, event: event.clone() }).collect();
+        self.check_payloads(std::iter::once(action.payload()))?;
+        let ask = |id| Ask { id, event: self.inner.event_of(action.clone(), now) };
+        let asks = ids.into_iter().map(ask).collect();
         self.afterwards(tenant, asks, asked).await
     }
 
@@ -94,5 +92,20 @@ impl Engine {
             answers.extend(self.afterwards(tenant, chunk.to_vec(), left).await?);
         }
         Ok(answers)
+    }
+}
+
+impl Inner {
+    /// What it is to the job itself.
+    pub(crate) fn event_of(&self, action: Action, now: Timestamp) -> Event {
+        match action {
+            Action::Cancel { running, failed_too } => Event::Cancel { running, failed_too },
+            Action::Run { at, force } => Event::Run { at: at.from(now), force },
+            Action::Requeue { at, even_running } => Event::Requeue { at: at.from(now), even_running },
+            Action::Terminate { .. } => Event::Terminate,
+            Action::Update(patch) => Event::Update(Box::new(patch)),
+            Action::Delete => Event::Delete,
+            Action::Settle { by, how } => self.end_of_run(by, how, now),
+        }
     }
 }

@@ -59,6 +59,6 @@ pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
 pub use scheduler::Stepped;
 pub use verbs::{
-    Action, Claim, Extend, Extended, How, LimitView, Options, Push, Pushed, Report, RunAt, Settle, Settled,
-    Waited, Wish,
+    Action, Claim, Deed, Extend, Extended, How, LimitView, Options, Push, Pushed, Report, RunAt, Settle,
+    Settled, Together, Waited, Wish,
 };

@@ -8,8 +8,10 @@ use crate::verbs::{Extend, Extended, How, Report, Settle, Settled, Wish};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::event::{Failure, Finish, RetryWish};
-use windlass_core::{Event, Job, JobId, Refused, Tenant};
+use windlass_core::{Event, Holder, Job, JobId, Refused, Tenant, Timestamp};
 use windlass_store::{Change, Rival, Step, StoreError, Verdict};
+
+mod together;
 
 /// Rounds before we stop trying. Each round lost means that someone else's change went through; losing so many in a
 /// row means that something is wrong with the store's versions.
@@ -41,28 +43,8 @@ impl Engine {
         entries: Vec<Settle>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
         let now = self.now();
-        let chance = || self.inner.dice.chance();
-        let ask = |entry: Settle| {
-            let Settle { id, by, how } = entry;
-            let event = match how {
-                How::Finish { outcome, payload, ignore_repeat } => {
-                    Event::Finish(Finish { by, outcome, payload, ignore_repeat })
-                }
-                How::Fail { outcome, retry, payload } => {
-                    let retry = match retry {
-                        Wish::Policy => RetryWish::Policy,
-                        Wish::After(ms) => RetryWish::At(now.plus_ms(ms.max(0))),
-                        Wish::Never => RetryWish::Never,
-                    };
-                    Event::Fail(Failure { by, outcome, retry, payload, chance: chance() })
-                }
-                How::Release { delay_ms, counts } => {
-                    Event::Release { by, run_at: now.plus_ms(delay_ms.max(0)), counts }
-                }
-                How::Suspend => Event::Suspend { by },
-            };
-            Ask { id, event }
-        };
+        let ask =
+            |entry: Settle| Ask { id: entry.id, event: self.inner.end_of_run(entry.by, entry.how, now) };
         self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
         let answers = self.verb(tenant, entries.into_iter().map(ask).collect()).await?;
         let settled = |moved: Moved| Settled {
@@ -119,6 +101,26 @@ fn extended(moved: Moved) -> Extended {
 }
 
 impl Inner {
+    pub(crate) fn end_of_run(&self, by: Holder, how: How, now: Timestamp) -> Event {
+        match how {
+            How::Finish { outcome, payload, ignore_repeat } => {
+                Event::Finish(Finish { by, outcome, payload, ignore_repeat })
+            }
+            How::Fail { outcome, retry, payload } => {
+                let retry = match retry {
+                    Wish::Policy => RetryWish::Policy,
+                    Wish::After(ms) => RetryWish::At(now.plus_ms(ms.max(0))),
+                    Wish::Never => RetryWish::Never,
+                };
+                Event::Fail(Failure { by, outcome, retry, payload, chance: self.dice.chance() })
+            }
+            How::Release { delay_ms, counts } => {
+                Event::Release { by, run_at: now.plus_ms(delay_ms.max(0)), counts }
+            }
+            How::Suspend => Event::Suspend { by },
+        }
+    }
+
     /// Makes each ask happen or answers why not. `tenant`: whose jobs these must be; `None`: the engine's own doing.
     /// `known`: jobs the caller has at hand.
     pub(crate) async fn change(

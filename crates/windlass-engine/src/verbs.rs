@@ -1,6 +1,6 @@
 //! What can be asked of the engine, and what it answers.
 
-use crate::error::PushRefused;
+use crate::error::{PushRefused, VerbError};
 use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch};
 use windlass_core::limits::Limit;
@@ -187,14 +187,60 @@ pub struct Report {
 
 /// What may be done to a job from outside its run.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one per call, and callers build it by name")]
 pub enum Action {
-    Cancel { running: CancelRunning, failed_too: bool },
-    Run { at: RunAt, force: bool },
-    Requeue { at: RunAt, even_running: bool },
-    Terminate { recursive: bool },
+    Cancel {
+        running: CancelRunning,
+        failed_too: bool,
+    },
+    Run {
+        at: RunAt,
+        force: bool,
+    },
+    Requeue {
+        at: RunAt,
+        even_running: bool,
+    },
+    Terminate {
+        recursive: bool,
+    },
     Update(Patch),
     Delete,
+    /// Ends its run, as [`Settle`] does.
+    Settle {
+        by: Holder,
+        how: How,
+    },
+}
+
+impl Action {
+    pub(crate) fn payload(&self) -> Option<&Payload> {
+        match self {
+            Action::Update(patch) => patch.payload.as_ref(),
+            Action::Settle { how, .. } => how.payload(),
+            Action::Cancel { .. }
+            | Action::Run { .. }
+            | Action::Requeue { .. }
+            | Action::Terminate { .. }
+            | Action::Delete => None,
+        }
+    }
+}
+
+/// One thing of several that happen together or not at all, to a job as the caller saw it.
+#[derive(Clone, Debug)]
+pub struct Deed {
+    pub job: Arc<Job>,
+    pub action: Action,
+}
+
+/// What became of several deeds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Together {
+    Done,
+    /// One of the jobs is no longer as the caller saw it; nothing happened. Look again, then ask again.
+    Stale,
+    /// These may not happen, so none did.
+    Refused(Vec<(JobId, VerbError)>),
 }
 
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ mod faults;
 mod histories;
 mod limits;
 mod time;
+mod together;
 mod unique;
 mod waiting;
 mod world;
