@@ -38,9 +38,9 @@ pub enum Call {
     Commit,
     Claim,
     Due,
-    /// `load`, `find_alias`, `children`, `list`, `counts` and `settings`.
+    /// `load`, `find_alias`, `children`, `list`, `counts`, `next_id` and `settings`.
     Read,
-    /// `put_setting` and `set_paused`.
+    /// `put_setting`, `set_paused` and `restore`.
     Set,
     Health,
 }
@@ -178,6 +178,14 @@ impl Store for FaultyStore {
 
     async fn list(&self, filter: Filter) -> Result<Page> {
         self.faults.play(Call::Read, self.inner.list(filter)).await
+    }
+
+    async fn next_id(&self) -> Result<JobId> {
+        self.faults.play(Call::Read, self.inner.next_id()).await
+    }
+
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.restore(jobs, next)).await
     }
 
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {

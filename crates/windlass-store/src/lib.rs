@@ -18,6 +18,7 @@
 
 pub mod change;
 pub mod conformance;
+pub mod copy;
 pub mod error;
 pub mod faulty;
 mod keys;
@@ -68,6 +69,19 @@ pub trait Store: Send + Sync {
 
     /// Jobs that fit the filter, newest first, by keyset pages.
     async fn list(&self, filter: Filter) -> Result<Page>;
+
+    /// The id that the next new job will have.
+    async fn next_id(&self) -> Result<JobId> {
+        Err(StoreError::Unsupported("it does not tell its next id".to_owned()))
+    }
+
+    /// Puts jobs in as they are, with their ids and versions; new jobs get ids from `next` on, or later ones if those
+    /// are taken. All or nothing: refused as `Unsupported` if one of the ids is there already. For copies of a whole
+    /// store, see [`copy`].
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        let _ = (jobs, next);
+        Err(StoreError::Unsupported("it takes no jobs as they are".to_owned()))
+    }
 
     /// Jobs by queue and state, from counters that are kept, not counted.
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>>;

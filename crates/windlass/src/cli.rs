@@ -1,4 +1,4 @@
-//! The command line: one file per subcommand. All but `serve`, `demo`, `check` and `backup` are clients of the native
+//! The command line: one file per subcommand. All but `serve`, `demo`, `check`, `backup` and `copy` are clients of the native
 //! API and could run on another machine.
 
 mod backup;
@@ -6,6 +6,7 @@ mod bench;
 mod check;
 mod completions;
 mod config;
+mod copy;
 mod demo;
 mod job;
 mod jobs;
@@ -56,6 +57,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Check(check::CheckArgs),
     Backup(backup::BackupArgs),
+    Copy(copy::CopyArgs),
     Demo(demo::DemoArgs),
     Token(token::TokenArgs),
     Config(config::ConfigCommandArgs),
@@ -76,6 +78,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Check(args)) => check::run(args),
         Some(Command::Backup(args)) => backup::run(args),
+        Some(Command::Copy(args)) => copy::run(args),
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Token(args)) => token::run(args),
         Some(Command::Config(args)) => config::run(args),

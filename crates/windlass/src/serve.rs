@@ -207,7 +207,14 @@ async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
         })?;
     }
     let options = OpenOptions { durability: config.durability };
-    windlass_store::open(&config.store, options).await.map_err(|error| Fault::failed(error.to_string()))
+    let failed = |error: windlass_store::StoreError| Fault::failed(error.to_string());
+    let store = windlass_store::open(&config.store, options).await.map_err(failed)?;
+    match windlass_store::copy::unfinished(&*store).await.map_err(failed)? {
+        None => Ok(store),
+        Some(begun) => Err(Fault::failed(format!(
+            "this store is an unfinished copy, begun {begun}; finish it by running windlass copy again"
+        ))),
+    }
 }
 
 /// Payloads are nobody else's business.

@@ -12,6 +12,7 @@
 //! | [`taken`] | steps that mind whether a key is taken |
 //! | [`due`] | deadlines, the next moment, what the listener hears |
 //! | [`query`] | load, pages, filters, counts, settings, children |
+//! | [`restore`] | jobs put in as they are, and copies of whole stores |
 //! | [`random`] | the same answers as [`crate::memory`] to thousands of random calls, over restarts too |
 //! | [`model`] | invariants over random histories, told from the outside |
 
@@ -25,6 +26,7 @@ mod insert;
 pub mod model;
 mod query;
 pub mod random;
+mod restore;
 mod roundtrip;
 mod script;
 mod taken;
@@ -33,7 +35,7 @@ use crate::Store;
 use fixtures::Rig;
 use std::sync::Arc;
 
-pub use random::restart_equivalence;
+pub use random::{copy_equivalence, restart_equivalence};
 
 /// Random operations per comparison: enough that each pair of kinds meets many times, few enough for every test run.
 const OPERATIONS: usize = 3_000;
@@ -61,6 +63,27 @@ where
     Box::pin(random::compare(store, seed, OPERATIONS)).await;
     let store = new_store().await;
     Box::pin(model::check_invariants(store, seed, OPERATIONS)).await;
+}
+
+/// What a store needs to be the source and the target of a copy.
+pub async fn exercise_copies<F, Fut>(new_store: F, seed: u64)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Arc<dyn Store>>,
+{
+    run_checks!(
+        new_store,
+        [
+            restore::restored_jobs_are_as_they_were,
+            restore::restored_jobs_take_part_in_everything,
+            restore::ids_go_on_after_what_was_restored,
+            restore::a_restore_in_the_way_of_a_job_changes_nothing,
+            restore::a_target_in_use_is_refused,
+            restore::an_interrupted_copy_says_so_and_is_begun_again,
+            restore::a_source_that_changes_meanwhile_is_noticed,
+        ]
+    );
+    Box::pin(copy_equivalence(&new_store, seed)).await;
 }
 
 async fn exercise_writes<F, Fut>(new_store: &F)

@@ -46,6 +46,27 @@ where
     world.subject.close().await.expect("close");
 }
 
+/// After a random life in memory, the copy in a new store goes on as the original would, and so does the copy of that.
+pub async fn copy_equivalence<F, Fut>(new_store: F, seed: u64)
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = Arc<dyn Store>>,
+{
+    let mut world = World::new(Arc::new(MemoryStore::new()), seed);
+    let stores: [Arc<dyn Store>; 3] = [new_store().await, Arc::new(MemoryStore::new()), new_store().await];
+    for next in stores {
+        Box::pin(world.operate(OPERATIONS_PER_LIFE)).await;
+        let copied = crate::copy::copy(&*world.subject, &*next, "a check", world.now, &|_, _, _| {}).await;
+        copied.unwrap_or_else(|error| panic!("{}: copying: {error}", world.context()));
+        world.subject.close().await.expect("close");
+        world.subject = next;
+        world.compare_all().await;
+    }
+    Box::pin(world.operate(OPERATIONS_PER_LIFE)).await;
+    world.compare_all().await;
+    world.subject.close().await.expect("close");
+}
+
 /// All that can be read of a store.
 #[derive(Debug, PartialEq)]
 pub struct Dump {

@@ -14,6 +14,7 @@
 //!   order, then inserts, each seeing what came before it, without those that are refused themselves.
 //! * The listener may hear of a job more than once or for nothing, but never too little.
 
+use crate::copy::is_there;
 use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
 use crate::query::{Filter, PAGE_MAX, Page, QueueCounts};
@@ -112,6 +113,14 @@ impl Store for MemoryStore {
         self.with(|inner| inner.list(&filter))
     }
 
+    async fn next_id(&self) -> Result<JobId> {
+        self.with(|inner| inner.next_id())
+    }
+
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        self.with(|inner| inner.restore(jobs, next))?
+    }
+
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         self.with(|inner| inner.counts(tenant, now))
     }
@@ -188,8 +197,26 @@ impl Inner {
         })
     }
 
+    fn next_id(&self) -> JobId {
+        JobId::new(self.last_id + 1).expect("one more than a number is not zero")
+    }
+
+    fn restore(&mut self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        let mut ids = BTreeSet::new();
+        if let Some(job) = jobs.iter().find(|job| self.jobs.contains_key(&job.id) || !ids.insert(job.id)) {
+            return Err(is_there(job.id));
+        }
+        let highest = ids.last().map_or(0, |id| id.get());
+        self.last_id = self.last_id.max(next.get() - 1).max(highest);
+        for job in jobs {
+            // The listener hears of them all, whatever their time: better too often than too little.
+            self.put(job.id, Some(job), Timestamp::MAX);
+        }
+        Ok(())
+    }
+
     fn insert(&mut self, new: NewJob, now: Timestamp) -> Inserted {
-        let id = JobId::new(self.last_id + 1).expect("one more than a number is not zero");
+        let id = self.next_id();
         let job = created(id, new.spec, new.run_at, new.held_by_parent, new.body);
         if let Some(holder) = keys_of(&job).iter().find_map(|key| self.holder(key)) {
             return Inserted::Existing(holder);

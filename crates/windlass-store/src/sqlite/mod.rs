@@ -326,6 +326,14 @@ impl Store for SqliteStore {
         self.readers.with(move |connection| readers::list(connection, &shared, &filter)).await
     }
 
+    async fn next_id(&self) -> Result<JobId> {
+        self.ask(|reply| Request::NextId { reply }).await
+    }
+
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        self.ask(|reply| Request::Restore { jobs, next, reply }).await
+    }
+
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         Ok(self.index()?.counts(tenant, now))
     }

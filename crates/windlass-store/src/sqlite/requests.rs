@@ -4,7 +4,7 @@ use crate::change::{ClaimAsk, Due, Step, Verdict};
 use crate::error::StoreError;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use windlass_core::{Job, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
 pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
@@ -14,6 +14,8 @@ pub enum Request {
     Due { now: Timestamp, limit: usize, reply: Reply<Due> },
     Setting { key: String, value: Option<Vec<u8>>, reply: Reply<()> },
     Pause { tenant: Tenant, queue: Queue, paused: bool, reply: Reply<()> },
+    NextId { reply: Reply<JobId> },
+    Restore { jobs: Vec<Arc<Job>>, next: JobId, reply: Reply<()> },
     Close { reply: Reply<()> },
 }
 
@@ -24,6 +26,7 @@ impl Request {
                 steps.iter().map(|step| step.changes.len() + step.inserts.len()).sum()
             }
             Request::Claim { ask, .. } => ask.limit,
+            Request::Restore { jobs, .. } => jobs.len(),
             _ => 1,
         }
     }
@@ -34,7 +37,10 @@ pub enum Answer {
     Commit(Reply<Vec<Verdict>>, Vec<Verdict>),
     Claim(Reply<Vec<Arc<Job>>>, Vec<Arc<Job>>, Box<ClaimAsk>),
     Due(Reply<Due>, Due),
+    NextId(Reply<JobId>, JobId),
     Done(Reply<()>),
+    /// Nothing of it happened, for a reason that concerns nobody else in the group.
+    Refused(Reply<()>, StoreError),
 }
 
 pub fn fail_with<T: 'static>(reply: Reply<T>) -> Box<dyn FnOnce(StoreError)> {
@@ -49,7 +55,11 @@ pub fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
             Request::Commit { reply, .. } => drop(reply.send(Err(error.clone()))),
             Request::Claim { reply, .. } => drop(reply.send(Err(error.clone()))),
             Request::Due { reply, .. } => drop(reply.send(Err(error.clone()))),
-            Request::Setting { reply, .. } | Request::Pause { reply, .. } | Request::Close { reply } => {
+            Request::NextId { reply } => drop(reply.send(Err(error.clone()))),
+            Request::Setting { reply, .. }
+            | Request::Pause { reply, .. }
+            | Request::Restore { reply, .. }
+            | Request::Close { reply } => {
                 drop(reply.send(Err(error.clone())));
             }
         }
@@ -62,7 +72,9 @@ impl Answer {
             Answer::Commit(reply, verdicts) => drop(reply.send(Ok(verdicts))),
             Answer::Claim(reply, jobs, _) => drop(reply.send(Ok(jobs))),
             Answer::Due(reply, due) => drop(reply.send(Ok(due))),
+            Answer::NextId(reply, id) => drop(reply.send(Ok(id))),
             Answer::Done(reply) => drop(reply.send(Ok(()))),
+            Answer::Refused(reply, why) => drop(reply.send(Err(why))),
         }
     }
 
@@ -79,7 +91,8 @@ impl Answer {
                 drop(reply.send(Err(error)));
             }
             Answer::Due(reply, _) => drop(reply.send(Err(error))),
-            Answer::Done(reply) => drop(reply.send(Err(error))),
+            Answer::NextId(reply, _) => drop(reply.send(Err(error))),
+            Answer::Done(reply) | Answer::Refused(reply, _) => drop(reply.send(Err(error))),
         }
     }
 }

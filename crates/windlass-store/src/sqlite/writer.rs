@@ -8,9 +8,11 @@ use super::rows::Rows;
 use super::tables::Tables;
 use super::{Shared, load_index};
 use crate::change::{ClaimAsk, Due, Inserted, NewJob, Step, Verdict};
+use crate::copy::is_there;
 use crate::error::StoreError;
 use crate::keys::{minds_keys, refusal};
 use rusqlite::Connection;
+use rustc_hash::FxHashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -200,6 +202,15 @@ impl Writer<'_> {
                 Ok(()) => Ok(Carried::Answer(Answer::Done(reply))),
                 Err(error) => Err(failed(error, fail_with(reply))),
             },
+            Request::NextId { reply } => match self.next_id() {
+                Ok(id) => Ok(Carried::Answer(Answer::NextId(reply, id))),
+                Err(error) => Err(failed(error, fail_with(reply))),
+            },
+            Request::Restore { jobs, next, reply } => match self.restore(&jobs, next) {
+                Ok(None) => Ok(Carried::Answer(Answer::Done(reply))),
+                Ok(Some(id)) => Ok(Carried::Answer(Answer::Refused(reply, is_there(id)))),
+                Err(error) => Err(failed(error, fail_with(reply))),
+            },
             Request::Close { reply } => Ok(Carried::Close(reply)),
         }
     }
@@ -257,12 +268,35 @@ impl Writer<'_> {
         Ok(true)
     }
 
+    fn next_id(&self) -> Result<JobId, StoreError> {
+        let zero = || StoreError::Corrupt("the next id is zero; restore a backup".to_owned());
+        JobId::new(self.next_id).ok_or_else(zero)
+    }
+
+    /// Writes the jobs as they are, or says which of the ids is there already. That is looked at before anything is
+    /// written: others may be in the same commit.
+    fn restore(&mut self, jobs: &[Arc<Job>], next: JobId) -> Result<Option<JobId>, StoreError> {
+        let mut ids = FxHashSet::default();
+        for job in jobs {
+            if !ids.insert(job.id) || self.tables.version_of(job.id)?.is_some() {
+                return Ok(Some(job.id));
+            }
+        }
+        self.begin()?;
+        for job in jobs {
+            self.tables.insert(job)?;
+            self.shared.index().add(job);
+            self.next_id = self.next_id.max(job.id.get() + 1);
+        }
+        self.next_id = self.next_id.max(next.get());
+        Ok(None)
+    }
+
     fn insert(&mut self, new: NewJob) -> Result<Inserted, StoreError> {
         if let Some(holder) = self.shared.index().conflict(&new.spec) {
             return Ok(Inserted::Existing(holder));
         }
-        let id = JobId::new(self.next_id)
-            .ok_or_else(|| StoreError::Corrupt("the next id is zero; restore a backup".to_owned()))?;
+        let id = self.next_id()?;
         self.next_id += 1;
         let job = Arc::new(created(id, new.spec, new.run_at, new.held_by_parent, new.body));
         self.tables.insert(&job)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 use windlass_core::{JobSpec, Name, Payload, Policy, Queue, Tenant, Timestamp};
 use windlass_store::conformance::random::Dump;
-use windlass_store::conformance::{exercise, restart_equivalence};
+use windlass_store::conformance::{exercise, exercise_copies, restart_equivalence};
 use windlass_store::sqlite::{self, SqliteStore};
 use windlass_store::{Durability, NewJob, OpenOptions, Step, Store, StoreError};
 
@@ -28,6 +28,17 @@ async fn the_embedded_store_conforms() {
         open(&folder.path().join(format!("{number}/windlass.db"))).unwrap()
     };
     Box::pin(exercise(new_store, seed())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_embedded_store_can_be_copied() {
+    let folder = TempDir::new().unwrap();
+    let made = AtomicU32::new(0);
+    let new_store = || async {
+        let number = made.fetch_add(1, Ordering::Relaxed);
+        open(&folder.path().join(format!("{number}/windlass.db"))).unwrap()
+    };
+    Box::pin(exercise_copies(new_store, seed())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

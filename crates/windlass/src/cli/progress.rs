@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 pub fn bar(unit: &str) -> ProgressBar {
     let bar = ProgressBar::new(0);
-    let template = format!("{{bar:40}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left");
+    let template = format!("{{bar:40}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left {{msg}}");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }

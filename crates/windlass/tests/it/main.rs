@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod commands;
+mod copy;
 mod documents;
 mod failures;
 mod push;

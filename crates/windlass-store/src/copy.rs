@@ -1,0 +1,307 @@
+//! A whole store into another one: jobs in all states with their ids and versions, settings, pauses, and where the ids
+//! go on.
+//!
+//! The target has to be new. While it is being filled, a setting says so ([`unfinished`]), and a server refuses to start
+//! on it; a copy that was interrupted is begun again from nothing. At the end both stores are read once more and
+//! compared, so a source that somebody changed meanwhile is noticed too.
+
+use crate::query::PAGE_MAX;
+use crate::{Filter, Page, QueueCounts, Result, Step, Store, StoreError, Verdict};
+use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+
+/// Jobs read and written at a time. A page is held in memory: few enough for large payloads, enough for one commit to be
+/// worth its while.
+const PAGE: usize = 500;
+const _: () = assert!(PAGE <= PAGE_MAX);
+
+/// The setting of a store that is not a whole copy yet.
+const UNFINISHED: &str = "copy/unfinished";
+
+/// How often a page that others change under our hands is read anew before we give up.
+const TRIES_MAX: usize = 5;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// What an interrupted copy left is taken away.
+    Clear,
+    Copy,
+    /// Both stores are read and compared.
+    Verify,
+}
+
+/// What was copied, and the checksum that both stores have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copied {
+    pub jobs: u64,
+    pub settings: u64,
+    pub paused: u64,
+    pub next_id: JobId,
+    /// CRC-32 over all jobs, newest first.
+    pub checksum: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error("the target is not empty: {0}; copy into a new store")]
+    NotEmpty(String),
+    #[error("the source is itself an unfinished copy, begun {0}; copy into it again first")]
+    Unfinished(String),
+    #[error("reading the source: {0}")]
+    Source(#[source] StoreError),
+    #[error("writing the target: {0}")]
+    Target(#[source] StoreError),
+    #[error("the copy differs: {0}; stop every server on both stores and begin again")]
+    Differs(String),
+}
+
+/// `Some` with when and from where, if this store is a copy that was not finished.
+pub async fn unfinished(store: &dyn Store) -> Result<Option<String>> {
+    let found = store.settings(UNFINISHED).await?;
+    Ok(found.into_iter().next().map(|(_, value)| String::from_utf8_lossy(&value).into_owned()))
+}
+
+/// How `restore` refuses an id.
+pub(crate) fn is_there(id: JobId) -> StoreError {
+    StoreError::Unsupported(format!("job {id} is there already"))
+}
+
+/// Copies everything. `note` is kept in the target while it is unfinished; `progress` hears (jobs done, jobs in all).
+pub async fn copy(
+    from: &dyn Store,
+    to: &dyn Store,
+    note: &str,
+    now: Timestamp,
+    progress: &(dyn Fn(Stage, u64, u64) + Send + Sync),
+) -> Result<Copied, CopyError> {
+    if let Some(begun) = unfinished(from).await.map_err(CopyError::Source)? {
+        return Err(CopyError::Unfinished(begun));
+    }
+    make_room(to, now, progress).await?;
+    to.put_setting(UNFINISHED, Some(note.as_bytes().to_vec())).await.map_err(CopyError::Target)?;
+    let next = from.next_id().await.map_err(CopyError::Source)?;
+    copy_jobs(from, to, next, now, progress).await?;
+    copy_settings(from, to, now).await?;
+    let copied = verify(from, to, now, progress).await?;
+    to.put_setting(UNFINISHED, None).await.map_err(CopyError::Target)?;
+    Ok(copied)
+}
+
+/// Refuses a store that is in use; empties one that an interrupted copy left.
+async fn make_room(
+    to: &dyn Store,
+    now: Timestamp,
+    progress: &(dyn Fn(Stage, u64, u64) + Send + Sync),
+) -> Result<(), CopyError> {
+    if unfinished(to).await.map_err(CopyError::Target)?.is_some() {
+        return clear(to, now, progress).await.map_err(CopyError::Target);
+    }
+    match contents(to, now).await.map_err(CopyError::Target)? {
+        None => Ok(()),
+        Some(found) => Err(CopyError::NotEmpty(found)),
+    }
+}
+
+async fn contents(store: &dyn Store, now: Timestamp) -> Result<Option<String>> {
+    let jobs = jobs_in(store, now).await?;
+    if jobs > 0 {
+        return Ok(Some(format!("{jobs} jobs")));
+    }
+    if let Some((key, _)) = store.settings("").await?.first() {
+        return Ok(Some(format!("the setting {key}")));
+    }
+    if let Some((_, queue)) = paused(store, now).await?.first() {
+        return Ok(Some(format!("queue {queue} is paused")));
+    }
+    // Ids are never reused, also not those of jobs that are gone.
+    let next = store.next_id().await?.get();
+    Ok((next > 1).then(|| format!("it has had {} jobs", next - 1)))
+}
+
+async fn clear(
+    store: &dyn Store,
+    now: Timestamp,
+    progress: &(dyn Fn(Stage, u64, u64) + Send + Sync),
+) -> Result<()> {
+    let all = jobs_in(store, now).await?;
+    let mut done = 0;
+    let mut tries = 0;
+    loop {
+        let jobs = page_before(store, None).await?.jobs;
+        if jobs.is_empty() {
+            break;
+        }
+        let count = jobs.len();
+        let steps = jobs.into_iter().map(|job| Step::change(job, None)).collect();
+        let verdicts = store.commit(steps, now).await?;
+        let gone = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Done(_))).count();
+        done += gone as u64;
+        progress(Stage::Clear, done, all.max(done));
+        tries = if gone < count { tries + 1 } else { 0 };
+        if tries == TRIES_MAX {
+            let why = "somebody works on the jobs of the unfinished copy; stop every server on it";
+            return Err(StoreError::Unavailable(why.to_owned()));
+        }
+    }
+    for (tenant, queue) in paused(store, now).await? {
+        store.set_paused(&tenant, &queue, false).await?;
+    }
+    for (key, _) in store.settings("").await?.into_iter().filter(|(key, _)| key != UNFINISHED) {
+        store.put_setting(&key, None).await?;
+    }
+    Ok(())
+}
+
+async fn copy_jobs(
+    from: &dyn Store,
+    to: &dyn Store,
+    next: JobId,
+    now: Timestamp,
+    progress: &(dyn Fn(Stage, u64, u64) + Send + Sync),
+) -> Result<(), CopyError> {
+    let all = jobs_in(from, now).await.map_err(CopyError::Source)?;
+    let mut before = None;
+    let mut done = 0;
+    loop {
+        let page = page_before(from, before).await.map_err(CopyError::Source)?;
+        done += page.jobs.len() as u64;
+        to.restore(page.jobs, next).await.map_err(CopyError::Target)?;
+        progress(Stage::Copy, done, all.max(done));
+        match page.next {
+            Some(id) => before = Some(id),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn copy_settings(from: &dyn Store, to: &dyn Store, now: Timestamp) -> Result<(), CopyError> {
+    for (key, value) in from.settings("").await.map_err(CopyError::Source)? {
+        to.put_setting(&key, Some(value)).await.map_err(CopyError::Target)?;
+    }
+    for (tenant, queue) in paused(from, now).await.map_err(CopyError::Source)? {
+        to.set_paused(&tenant, &queue, true).await.map_err(CopyError::Target)?;
+    }
+    Ok(())
+}
+
+async fn verify(
+    from: &dyn Store,
+    to: &dyn Store,
+    now: Timestamp,
+    progress: &(dyn Fn(Stage, u64, u64) + Send + Sync),
+) -> Result<Copied, CopyError> {
+    let all = 2 * jobs_in(from, now).await.map_err(CopyError::Source)?;
+    let told = |done: u64| progress(Stage::Verify, done, all.max(done));
+    let source = Contents::of(from, now, &told).await.map_err(CopyError::Source)?;
+    let target =
+        Contents::of(to, now, &|done| told(source.sum.jobs + done)).await.map_err(CopyError::Target)?;
+    source.expect_same(&target).map_err(CopyError::Differs)?;
+    Ok(Copied {
+        jobs: source.sum.jobs,
+        settings: source.settings.len() as u64,
+        paused: source.counts.iter().filter(|counts| counts.paused).count() as u64,
+        next_id: source.next_id,
+        checksum: source.sum.checksum,
+    })
+}
+
+/// All there is to compare: the jobs by a checksum, the rest as it is.
+struct Contents {
+    sum: Sum,
+    counts: Vec<QueueCounts>,
+    settings: Vec<(String, Vec<u8>)>,
+    next_id: JobId,
+}
+
+impl Contents {
+    async fn of(store: &dyn Store, now: Timestamp, told: &(dyn Fn(u64) + Send + Sync)) -> Result<Contents> {
+        let says_something =
+            |counts: &QueueCounts| counts.paused || counts.by_state.iter().any(|count| *count > 0);
+        let mut counts = store.counts(None, now).await?;
+        counts.retain(says_something);
+        counts.sort_by(|one, two| (&one.tenant, &one.queue).cmp(&(&two.tenant, &two.queue)));
+        let mut settings = store.settings("").await?;
+        settings.retain(|(key, _)| key != UNFINISHED);
+        let sum = Sum::of(store, told).await?;
+        Ok(Contents { sum, counts, settings, next_id: store.next_id().await? })
+    }
+
+    fn expect_same(&self, target: &Contents) -> Result<(), String> {
+        let (jobs, copied) = (self.sum.jobs, target.sum.jobs);
+        if jobs != copied {
+            return Err(format!("the source has {jobs} jobs, the target {copied}"));
+        }
+        if self.counts != target.counts {
+            return Err("the counters of some queue".to_owned());
+        }
+        if self.settings != target.settings {
+            return Err(format!("{} settings and {}", self.settings.len(), target.settings.len()));
+        }
+        // An earlier, interrupted copy may have used up more.
+        if target.next_id < self.next_id {
+            return Err(format!("ids go on at {} and {}", self.next_id, target.next_id));
+        }
+        let (sum, copied) = (self.sum.checksum, target.sum.checksum);
+        if sum != copied {
+            return Err(format!("the checksums of {jobs} jobs are {sum:08x} and {copied:08x}"));
+        }
+        Ok(())
+    }
+}
+
+struct Sum {
+    jobs: u64,
+    checksum: u32,
+}
+
+impl Sum {
+    async fn of(store: &dyn Store, told: &(dyn Fn(u64) + Send + Sync)) -> Result<Sum> {
+        let mut hasher = crc32fast::Hasher::new();
+        let mut jobs = 0;
+        let mut before = None;
+        loop {
+            let page = page_before(store, before).await?;
+            for job in &page.jobs {
+                add_to_sum(&mut hasher, job)?;
+            }
+            jobs += page.jobs.len() as u64;
+            told(jobs);
+            match page.next {
+                Some(id) => before = Some(id),
+                None => return Ok(Sum { jobs, checksum: hasher.finalize() }),
+            }
+        }
+    }
+}
+
+/// Every field of a job, in a form that does not depend on the store.
+fn add_to_sum(hasher: &mut crc32fast::Hasher, job: &Job) -> Result<()> {
+    let spec = &*job.spec;
+    let asked = (
+        (spec.tenant.as_str(), spec.queue.as_str(), spec.name.as_str(), spec.priority),
+        (spec.created_at, &spec.payload, &*spec.policy, &spec.extras),
+    );
+    let moves = (&job.progress, &job.body, job.state());
+    let bytes = rmp_serde::to_vec(&(job.id.get(), job.version, asked, moves));
+    let bytes = bytes.map_err(|error| StoreError::Corrupt(format!("job {}: {error}", job.id)))?;
+    hasher.update(&(bytes.len() as u64).to_le_bytes());
+    hasher.update(&bytes);
+    Ok(())
+}
+
+async fn page_before(store: &dyn Store, before: Option<JobId>) -> Result<Page> {
+    store.list(Filter { before, limit: PAGE, ..Filter::default() }).await
+}
+
+async fn jobs_in(store: &dyn Store, now: Timestamp) -> Result<u64> {
+    let counts = store.counts(None, now).await?;
+    Ok(counts.iter().flat_map(|counts| counts.by_state).sum())
+}
+
+async fn paused(store: &dyn Store, now: Timestamp) -> Result<Vec<(Tenant, Queue)>> {
+    let counts = store.counts(None, now).await?;
+    Ok(counts
+        .into_iter()
+        .filter(|counts| counts.paused)
+        .map(|counts| (counts.tenant, counts.queue))
+        .collect())
+}

@@ -1,0 +1,109 @@
+//! `windlass copy`: a whole store into another one.
+
+use crate::cli::progress;
+use crate::fault::{Fault, Outcome};
+use crate::output;
+use clap::Args;
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+use windlass_core::Timestamp;
+use windlass_store::copy::{Copied, Stage, copy};
+use windlass_store::{OpenOptions, Store};
+
+/// Copy a whole store into a new one, also of another kind
+///
+/// Jobs in all states with their ids, settings and pauses go over as they are; then both stores are read and compared.
+/// Stop the servers on both first. The source stays as it is; the target has to be new. A copy that was interrupted is
+/// begun again with the same command; no server starts on it before that.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass copy --from sqlite:windlass-data/windlass.db --to postgres://windlass@db.example.org/jobs
+  windlass copy --from postgres://windlass@db.example.org/jobs --to sqlite:jobs.db --json")]
+pub struct CopyArgs {
+    /// The store to read
+    #[arg(long, value_name = "URL")]
+    from: String,
+    /// The store to fill; it has to be new
+    #[arg(long, value_name = "URL")]
+    to: String,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: CopyArgs) -> Outcome {
+    refuse_nonsense(&args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let copied = runtime.block_on(Box::pin(copy_all(&args)))?;
+    say(&args, &copied)
+}
+
+fn refuse_nonsense(args: &CopyArgs) -> Outcome {
+    for url in [&args.from, &args.to] {
+        if url.starts_with("memory:") {
+            return Err(Fault::usage("a store in memory is gone when this command ends; name another"));
+        }
+    }
+    if args.from == args.to {
+        return Err(Fault::usage("--from and --to name the same store"));
+    }
+    match args.from.strip_prefix("sqlite:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
+        Some(path) if !Path::new(path).is_file() => {
+            Err(Fault::failed(format!("there is no store at {path}; check --from")))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
+    let from = open("--from", &args.from).await?;
+    let to = open("--to", &args.to).await?;
+    let bar = progress::bar("jobs");
+    let show = |stage, done, all| {
+        bar.set_message(match stage {
+            Stage::Clear => "clearing an unfinished copy",
+            Stage::Copy => "copying",
+            Stage::Verify => "comparing",
+        });
+        progress::show(&bar, done, all);
+    };
+    let now = Timestamp::from_millis(jiff::Timestamp::now().as_millisecond());
+    let note = format!(
+        "{} from {}",
+        jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default(),
+        kind(&args.from)
+    );
+    let copied = copy(&*from, &*to, &note, now, &show).await;
+    bar.finish_and_clear();
+    // Whatever went wrong before that is the better story.
+    let closed = (from.close().await, to.close().await);
+    let copied = copied.map_err(|error| Fault::failed(error.to_string()))?;
+    closed.0.and(closed.1).map_err(|error| Fault::failed(format!("closing the stores: {error}")))?;
+    Ok(copied)
+}
+
+async fn open(flag: &str, url: &str) -> Outcome<Arc<dyn Store>> {
+    let opened = windlass_store::open(url, OpenOptions::default()).await;
+    opened.map_err(|error| Fault::failed(format!("{flag}: {error}")))
+}
+
+/// A URL may carry a password; what kind of store it was is enough to remember.
+fn kind(url: &str) -> &str {
+    url.split(':').next().unwrap_or_default()
+}
+
+fn say(args: &CopyArgs, copied: &Copied) -> Outcome {
+    let Copied { jobs, settings, paused, next_id, checksum } = copied;
+    if args.json {
+        return output::say_json(&json!({
+            "jobs": jobs, "settings": settings, "paused": paused, "next_id": next_id.get(),
+            "checksum": format!("{checksum:08x}"),
+        }));
+    }
+    output::say(format!(
+        "{jobs} jobs, {settings} settings and {paused} paused queues copied and compared (checksum {checksum:08x}); \
+         the next job will be {next_id}"
+    ))
+}
