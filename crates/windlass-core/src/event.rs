@@ -15,6 +15,12 @@ pub enum Event {
         by: Holder,
         lease_ms: Option<i64>,
     },
+    /// The lease runs anew from now, be that longer or shorter, and in other hands if `worker` names them.
+    Renew {
+        by: Holder,
+        lease_ms: Option<i64>,
+        worker: Option<Arc<str>>,
+    },
     /// How far the run has come.
     Report {
         by: Holder,
@@ -29,6 +35,10 @@ pub enum Event {
         by: Holder,
         run_at: Timestamp,
         counts: bool,
+    },
+    /// Given back as if nobody had taken it: no attempt is used up, and it stands where it stood in the line.
+    Return {
+        by: Holder,
     },
     /// The run ends, the job does not: it waits to be run again.
     Suspend {
@@ -62,7 +72,9 @@ pub enum Event {
     /// The parent's run has ended: a waiting child may start.
     ParentPaused,
     Delete,
-    /// Its keep time is over.
+    /// Its result is handed to someone and not kept any longer; the job is.
+    TakeResult,
+    /// Its keep time is over, or that of its result.
     Expire,
 }
 

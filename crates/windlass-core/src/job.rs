@@ -107,6 +107,22 @@ impl Default for Keep {
     }
 }
 
+/// What becomes of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResultPolicy {
+    /// Counted from the job's end, and never longer than the job itself is kept.
+    pub keep: KeepFor,
+    /// The first who asks for it takes it away.
+    pub once: bool,
+}
+
+impl Default for ResultPolicy {
+    fn default() -> Self {
+        ResultPolicy { keep: KeepFor::Ever, once: false }
+    }
+}
+
 /// The rules a job lives by. Jobs of one kind share one, so a waiting job costs a pointer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
@@ -117,6 +133,8 @@ pub struct Policy {
     pub retry: RetryPolicy,
     #[serde(skip_serializing_if = "is_default")]
     pub keep: Keep,
+    #[serde(skip_serializing_if = "is_default")]
+    pub result: ResultPolicy,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
     /// A repeating job whose attempts are used up waits for its next turn instead of ending.
@@ -230,6 +248,12 @@ pub struct Outcome {
     pub code: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// Who said so, where the protocol wants to know afterwards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Arc<str>>,
+    /// When the run ended by the worker's own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
 }
 
 /// Errors kept per job: enough to see a pattern, few enough to stay small.
@@ -302,11 +326,26 @@ impl Job {
         }
     }
 
+    /// The result, if it has one.
+    pub fn result(&self) -> Option<&Payload> {
+        self.body.as_ref()?.outcome.as_ref()?.result.as_ref()
+    }
+
+    /// When its result is let go, where that is planned before the job itself goes.
+    pub fn result_expires_at(&self) -> Option<Timestamp> {
+        let settled_at = match &self.state {
+            JobState::Completed { at } | JobState::Failed { at } | JobState::Cancelled { at } => *at,
+            _ => return None,
+        };
+        self.result()?;
+        self.spec.policy.result.keep.expires_at(settled_at)
+    }
+
     /// The next moment at which this job needs attention without anyone asking.
     pub fn deadline(&self) -> Option<Timestamp> {
         match &self.state {
             JobState::Running(lease) => lease.until,
-            _ => self.expires_at(),
+            _ => [self.expires_at(), self.result_expires_at()].into_iter().flatten().min(),
         }
     }
 

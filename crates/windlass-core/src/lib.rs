@@ -30,6 +30,7 @@ pub mod transition;
 pub mod unique;
 
 pub use event::Event;
+pub use job::ResultPolicy;
 pub use job::{Body, Extras, Format, Job, JobId, JobSpec, Keep, KeepFor, Outcome, Payload, Policy, Progress};
 pub use lease::{Holder, Lease, Token};
 pub use matching::NameMatch;

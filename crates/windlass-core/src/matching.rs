@@ -80,6 +80,8 @@ pub enum NameMatch {
     Any,
     Exact(Box<str>),
     OneOf(Vec<Box<str>>),
+    /// All but these.
+    NoneOf(Vec<Box<str>>),
     Glob(Glob),
 }
 
@@ -101,6 +103,7 @@ impl NameMatch {
             NameMatch::Any => true,
             NameMatch::Exact(wanted) => **wanted == *name,
             NameMatch::OneOf(wanted) => wanted.iter().any(|one| **one == *name),
+            NameMatch::NoneOf(unwanted) => !unwanted.iter().any(|one| **one == *name),
             NameMatch::Glob(glob) => glob.matches(name),
         }
     }

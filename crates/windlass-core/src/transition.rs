@@ -6,7 +6,7 @@
 
 use crate::Timestamp;
 use crate::event::{CancelRunning, Event, Failure, Finish, Grant, Patch, RetryWish};
-use crate::job::{Body, Extras, Job, JobId, JobSpec, Outcome, Policy, Progress};
+use crate::job::{Body, Extras, Job, JobId, JobSpec, KeepFor, Outcome, Policy, Progress};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
 use crate::state::JobState;
@@ -71,6 +71,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
     match event {
         Event::Claim(grant) => claim(job, grant, now),
         Event::Extend { by, lease_ms } => extend(job, by, lease_ms, now),
+        Event::Renew { by, lease_ms, worker } => renew(job, by, lease_ms, worker, now),
         Event::Report { by, percent, note, payload } => {
             live_lease(job, by, now)?;
             let mut next = touched(job, now);
@@ -85,6 +86,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Finish(finish) => finished(job, finish, now),
         Event::Fail(failure) => failed(job, failure, now),
         Event::Release { by, run_at, counts } => released(job, by, run_at, counts, now),
+        Event::Return { by } => released(job, by, job.progress.due_at.min(now), false, now),
         Event::Suspend { by } => suspended(job, by, now),
         Event::Lapse { token, chance } => lapsed(job, token, chance, now),
         Event::Cancel { running, failed_too } => cancelled(job, running, failed_too, now),
@@ -106,8 +108,12 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
             other => Err(Refused::NotClaimable(other.name())),
         },
         Event::Delete => deleted(job),
-        Event::Expire => match job.expires_at() {
-            Some(at) if at <= now => gone(job),
+        Event::TakeResult if !job.state.is_settled() => Err(Refused::NotDue),
+        Event::TakeResult if job.result().is_none() => Err(Refused::Settled(job.state.name())),
+        Event::TakeResult => without_result(job, now),
+        Event::Expire => match (job.expires_at(), job.result_expires_at()) {
+            (Some(at), _) if at <= now => gone(job),
+            (_, Some(at)) if at <= now => without_result(job, now),
             _ => Err(Refused::StillKept),
         },
     }
@@ -157,12 +163,33 @@ fn extend(job: &Job, by: Holder, lease_ms: Option<i64>, now: Timestamp) -> Resul
     to(job, touched(job, now), JobState::Running(next_lease))
 }
 
+fn renew(
+    job: &Job,
+    by: Holder,
+    lease_ms: Option<i64>,
+    worker: Option<Arc<str>>,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    let lease = live_lease(job, by, now)?;
+    let length = lease_ms.or(job.spec.policy.lease.length_ms);
+    let renewed = Lease {
+        until: length.map(|ms| now.plus_ms(ms.max(0))),
+        worker: worker.or_else(|| lease.worker.clone()),
+        ..lease.clone()
+    };
+    to(job, touched(job, now), JobState::Running(renewed))
+}
+
 fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Transition, Refused> {
     let run = ended_run(job, finish.by, now)?;
     let mut next = touched(job, now);
     next.progress.finished_at = Some(now);
     replace_payload(&mut next, finish.payload);
-    remember_outcome(&mut next, finish.outcome, job.body.is_some());
+    let mut outcome = finish.outcome;
+    if job.spec.policy.result.keep == KeepFor::Drop {
+        outcome.result = None;
+    }
+    remember_outcome(&mut next, outcome, job.body.is_some());
     if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
@@ -279,6 +306,7 @@ fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transi
     let outcome = Outcome {
         message: Some(format!("lease ended: {worker} gave no sign of life in time")),
         code: Some("lease_ended".to_owned()),
+        worker: lease.worker.clone(),
         ..Outcome::default()
     };
     remember_failure(&mut next, outcome, now);

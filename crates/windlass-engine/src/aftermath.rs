@@ -30,6 +30,7 @@ impl Inner {
         for change in changes {
             self.limits.moved(&*self.store, &change.before, change.after.as_deref());
         }
+        self.ends.after_commit(changes);
     }
 
     /// A commit whose outcome nobody knows: what depends on it is put right once the store answers again.
@@ -60,6 +61,7 @@ impl Inner {
         let token = |job: &Job| job.state().lease().map(|lease| lease.token);
         if found.as_deref().and_then(token) != token(before) {
             self.limits.moved(&*self.store, before, None);
+            self.ends.moved(before, None);
         }
         let is_over = found.as_ref().is_none_or(|job| job.state().is_settled());
         if is_over && !self.registry.is_empty() {
@@ -124,14 +126,15 @@ impl Inner {
         let counter = match event {
             Event::Finish(_) => &meters.finished,
             Event::Fail(_) => &meters.failed,
-            Event::Release { .. } => &meters.released,
+            Event::Release { .. } | Event::Return { .. } => &meters.released,
             Event::Lapse { .. } => &meters.lapsed,
             Event::Cancel { .. } if !moved.after.as_ref().is_some_and(|after| was_running(after)) => {
                 &meters.cancelled
             }
-            Event::Expire => &meters.expired,
+            Event::Expire if moved.after.is_none() => &meters.expired,
             Event::Claim(_)
             | Event::Extend { .. }
+            | Event::Renew { .. }
             | Event::Report { .. }
             | Event::Suspend { .. }
             | Event::Cancel { .. }
@@ -142,7 +145,9 @@ impl Inner {
             | Event::ChildAdded
             | Event::ChildSettled
             | Event::ParentPaused
-            | Event::Delete => return,
+            | Event::Delete
+            | Event::TakeResult
+            | Event::Expire => return,
         };
         counter.add(1);
         if let (Event::Finish(_) | Event::Fail(_), JobState::Running(lease)) = (event, moved.before.state()) {
@@ -161,10 +166,16 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
     let after = moved.after.as_ref().map(|job| job.state().name());
     let gone = |state: StateName| after.unwrap_or(state);
     let kind = match event {
-        Event::Extend { .. } | Event::ChildAdded | Event::ChildSettled | Event::Claim(_) => return None,
+        Event::Extend { .. }
+        | Event::Renew { .. }
+        | Event::ChildAdded
+        | Event::ChildSettled
+        | Event::TakeResult
+        | Event::Claim(_) => return None,
         Event::Report { .. } => FeedKind::Progress,
         Event::Update(_) => FeedKind::Updated,
         Event::Delete => return Some((FeedKind::Deleted, moved.before.state().name())),
+        Event::Expire if after.is_some() => return None,
         Event::Expire => return Some((FeedKind::Expired, moved.before.state().name())),
         Event::Run { .. } | Event::Requeue { .. } | Event::ParentPaused => FeedKind::Ready,
         Event::Terminate => FeedKind::Terminating,
@@ -176,7 +187,7 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
             StateName::Running => FeedKind::CancelAsked,
             _ => FeedKind::Cancelled,
         },
-        Event::Release { .. } => match gone(StateName::Cancelled) {
+        Event::Release { .. } | Event::Return { .. } => match gone(StateName::Cancelled) {
             StateName::Ready => FeedKind::Released,
             StateName::Failed => FeedKind::Failed,
             _ => FeedKind::Cancelled,

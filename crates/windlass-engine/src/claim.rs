@@ -49,12 +49,9 @@ impl std::fmt::Debug for Delivery {
 
 /// As if nobody had asked: the attempt does not count.
 async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
-    let now = engine.now();
     let ask = |job: &Arc<Job>| {
         let token = job.state().lease()?.token;
-        let event =
-            Event::Release { by: Holder::Token(token), run_at: job.progress.due_at.min(now), counts: false };
-        Some(Ask { id: job.id, event })
+        Some(Ask { id: job.id, event: Event::Return { by: Holder::Token(token) } })
     };
     let asks: Vec<Ask> = jobs.iter().filter_map(ask).collect();
     let count = asks.len();

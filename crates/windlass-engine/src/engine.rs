@@ -7,6 +7,7 @@ use crate::bell::Bell;
 use crate::clock::Clock;
 use crate::dice::Dice;
 use crate::door::{Door, Visit};
+use crate::ends::Ends;
 use crate::error::EngineError;
 use crate::feed::{Feed, FeedEvent};
 use crate::lanes::Lanes;
@@ -27,6 +28,8 @@ use tokio::sync::broadcast;
 use windlass_core::{Job, JobId, Payload, Queue, Tenant, Timestamp};
 use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict};
 
+/// Where notes are kept among the store's settings.
+const NOTES: &str = "note/";
 /// How long verbs on their way may take to end before the store is closed under them.
 const FAREWELL_MS: u64 = 10_000;
 
@@ -46,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) timers: Arc<Timers>,
     pub(crate) limits: Arc<LimitTables>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) ends: Ends,
     pub(crate) lanes: Lanes,
     pub(crate) feed: Feed,
     pub(crate) meters: Meters,
@@ -73,6 +77,7 @@ impl Engine {
             timers,
             limits: Arc::new(limits),
             registry: Arc::default(),
+            ends: Ends::default(),
             lanes: Lanes::new(),
             feed: Feed::new(),
             meters: Meters::default(),
@@ -89,6 +94,16 @@ impl Engine {
     /// Never goes back while the server runs.
     pub fn now(&self) -> Timestamp {
         self.inner.now()
+    }
+
+    /// Until the engine's clock shows `at` or later.
+    pub async fn sleep_until(&self, at: Timestamp) {
+        self.inner.clock.sleep_until(at).await;
+    }
+
+    /// In `0.0..1.0`, from the engine's dice.
+    pub fn chance(&self) -> f64 {
+        self.inner.dice.chance()
     }
 
     /// `None` where there is no such job, or it is another tenant's.
@@ -156,6 +171,20 @@ impl Engine {
     pub async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), EngineError> {
         let visit = self.inner.enter()?;
         Ok(visit.store.set_paused(tenant, queue, paused).await?)
+    }
+
+    /// A small durable value that belongs to no job, such as who has registered; `None` forgets it. `key` begins with the
+    /// name of whoever keeps it.
+    pub async fn put_note(&self, key: &str, value: Option<Vec<u8>>) -> Result<(), EngineError> {
+        let visit = self.inner.enter()?;
+        Ok(visit.store.put_setting(&format!("{NOTES}{key}"), value).await?)
+    }
+
+    /// All notes whose key begins so, sorted by key.
+    pub async fn notes(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
+        self.inner.open()?;
+        let found = self.inner.store.settings(&format!("{NOTES}{prefix}")).await?;
+        Ok(found.into_iter().map(|(key, value)| (key[NOTES.len()..].to_owned(), value)).collect())
     }
 
     /// What happens from here on, of all tenants.

@@ -12,6 +12,8 @@
 //! | `plan.rs`, `effects.rs` | one round of `settle.rs`: what moves together; what it means for the family |
 //! | `aftermath.rs` | what follows a commit |
 //! | `waiting.rs`, `leases.rs`, `timers.rs`, `registry.rs` | plain tables: waiting claims, held jobs, the next deadline, who waits for an end |
+//! | `ends.rs` | who wants to hear that a lease is over |
+//! | `args.rs` | a payload as a limit looks at it |
 //! | `bell.rs` | between the store's "became ready" and the waiting claims |
 //! | `scheduler.rs` | sleeps until something is due, then handles it |
 //! | `feed.rs`, `meters.rs` | what is told and counted |
@@ -21,12 +23,14 @@
 mod act;
 mod adopt;
 mod aftermath;
+mod args;
 mod bell;
 mod claim;
 pub mod clock;
 pub mod dice;
 mod door;
 mod effects;
+mod ends;
 mod engine;
 pub mod error;
 pub mod feed;
@@ -53,12 +57,13 @@ pub mod query {
 pub use claim::Delivery;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use dice::{Dice, FixedDice, SystemDice};
+pub use ends::LeaseEnd;
 pub use engine::Engine;
 pub use error::{EngineError, PushRefused, VerbError};
 pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
 pub use scheduler::Stepped;
 pub use verbs::{
-    Action, Claim, Deed, Extend, Extended, How, LimitView, Options, Push, Pushed, Report, RunAt, Settle,
-    Settled, Together, Waited, Wish,
+    Action, Claim, Deed, Extend, Extended, HeldBy, How, LimitView, Options, Push, Pushed, Renew, Report,
+    RunAt, Settle, Settled, Together, Waited, Wish,
 };

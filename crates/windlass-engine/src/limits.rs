@@ -3,17 +3,18 @@
 //! A job carries the keys of its limits with it (`extras.limit_keys`), worked out when it is made and anew when limits
 //! change. So a claim never looks at a payload, and a job held back is not looked at again before its key opens.
 
+use crate::args::decoded;
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use crate::settle::Ask;
 use crate::timers::Timers;
-use crate::verbs::LimitView;
+use crate::verbs::{HeldBy, LimitView};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::event::Patch;
 use windlass_core::limits::{Limit, Limits, Subject};
-use windlass_core::{Event, Format, Job, JobId, JobSpec, Payload, StateName, Tenant, Timestamp};
+use windlass_core::{Event, Job, JobId, JobSpec, StateName, Tenant, Timestamp};
 use windlass_store::{Filter, Gate, Held, Store, StoreError};
 
 /// Where limits are kept among the store's settings: `limit/{tenant}/{id}`.
@@ -145,6 +146,27 @@ impl LimitTables {
         freed.iter().for_each(|key| store.reopen(key));
     }
 
+    /// A run that was given back as if it had never been: its tokens return, and may let another start.
+    pub(crate) fn refund(&self, store: &dyn Store, job: &Job, now: Timestamp) {
+        let keys = job.spec.limit_keys();
+        if keys.is_empty() {
+            return;
+        }
+        if let Some(table) = self.tables().get_mut(&job.spec.tenant) {
+            table.limits.refund(keys, now);
+        }
+        keys.iter().for_each(|key| store.reopen(key));
+    }
+
+    fn held_by(&self, job: &Job, now: Timestamp) -> Option<HeldBy> {
+        let keys = job.spec.limit_keys();
+        if keys.is_empty() || job.state().claimable_at().is_none_or(|at| at > now) {
+            return None;
+        }
+        let held = self.tables().get_mut(&job.spec.tenant)?.limits.held(keys, now)?;
+        Some(HeldBy { limit: limit_of(&held.key).into(), until: held.until })
+    }
+
     fn set(&self, tenant: &Tenant, limit: Limit, now: Timestamp) -> Result<(), EngineError> {
         let mut tables = self.tables();
         let table = tables.entry(tenant.clone()).or_default();
@@ -188,21 +210,6 @@ fn held_keys(job: Option<&Job>) -> &[Arc<str>] {
     match job {
         Some(job) if job.state().lease().is_some() => job.spec.limit_keys(),
         _ => &[],
-    }
-}
-
-/// A payload that cannot be read has nothing a limit could look at.
-fn decoded(payload: &Payload) -> serde_json::Value {
-    match payload.format {
-        Format::Json => serde_json::from_slice(&payload.bytes).unwrap_or_default(),
-        Format::Msgpack => {
-            let mut reader = rmp_serde::Deserializer::from_read_ref(&*payload.bytes);
-            // Deep nesting would overflow the stack before it meant anything to a limit.
-            reader.set_max_depth(64);
-            serde::Deserialize::deserialize(&mut reader).unwrap_or_default()
-        }
-        Format::Text => serde_json::Value::String(String::from_utf8_lossy(&payload.bytes).into_owned()),
-        Format::Binary => serde_json::Value::Null,
     }
 }
 
@@ -262,6 +269,11 @@ impl Engine {
             Ok(removed)
         };
         self.inner.unstoppable(work).await
+    }
+
+    /// The limit that would not let this job start now; `None` also for one that is not due.
+    pub fn held_by(&self, job: &Job) -> Option<HeldBy> {
+        self.inner.limits.held_by(job, self.now())
     }
 
     /// By id.

@@ -4,7 +4,7 @@
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
 use crate::plan::{Draft, Missing, Plan, Round, View};
-use crate::verbs::{Extend, Extended, How, Report, Settle, Settled, Wish};
+use crate::verbs::{Extend, Extended, How, Renew, Report, Settle, Settled, Wish};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::event::{Failure, Finish, RetryWish};
@@ -68,6 +68,38 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
     }
 
+    /// Leases that begin anew, in the same hands or others.
+    pub async fn renew(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<Renew>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        let ask = |entry: Renew| {
+            let Renew { id, by, lease_ms, worker } = entry;
+            Ask { id, event: Event::Renew { by, lease_ms, worker } }
+        };
+        let answers = self.verb(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
+    /// Takes the result out of a settled job whose policy hands it out once, and answers with the job as it was; of
+    /// several who ask at once one gets it. A result that may be read often, or that has had its time, stays or is gone:
+    /// then the answer is the job as it is now. `None`: there is no such job.
+    pub async fn take_result(&self, tenant: &Tenant, id: JobId) -> Result<Option<Arc<Job>>, EngineError> {
+        let Some(job) = self.get(tenant, vec![id]).await?.pop().flatten() else { return Ok(None) };
+        let is_over = job.result_expires_at().is_some_and(|at| at <= self.now());
+        if job.result().is_none() || !(job.spec.policy.result.once || is_over) {
+            return Ok(Some(job));
+        }
+        let event = if is_over { Event::Expire } else { Event::TakeResult };
+        match self.verb(tenant, vec![Ask { id, event }]).await?.pop() {
+            Some(Ok(moved)) if is_over => Ok(moved.after),
+            Some(Ok(moved)) => Ok(Some(moved.before)),
+            // Somebody else was first.
+            Some(Err(_)) | None => Ok(self.get(tenant, vec![id]).await?.pop().flatten()),
+        }
+    }
+
     /// Progress of runs; the answer tells which jobs are asked to cancel.
     pub async fn report(
         &self,
@@ -117,6 +149,7 @@ impl Inner {
             How::Release { delay_ms, counts } => {
                 Event::Release { by, run_at: now.plus_ms(delay_ms.max(0)), counts }
             }
+            How::Return => Event::Return { by },
             How::Suspend => Event::Suspend { by },
         }
     }
@@ -318,6 +351,9 @@ impl<'a> Call<'a> {
         }
         for (index, answer) in drafts.into_iter().flat_map(|draft| draft.answers) {
             if let Ok(moved) = &answer {
+                if matches!(self.asks[index].event, Event::Return { .. }) {
+                    self.engine.limits.refund(&*self.engine.store, &moved.before, self.engine.now());
+                }
                 self.engine.tell(&self.asks[index].event, moved);
             }
             self.answers[index] = Some(answer);

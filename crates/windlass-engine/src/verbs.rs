@@ -128,6 +128,8 @@ pub enum How {
         delay_ms: i64,
         counts: bool,
     },
+    /// Given back as if nobody had taken it: no attempt, no token of a rate is used up, and it keeps its place.
+    Return,
     /// The run ends, the job does not.
     Suspend,
 }
@@ -136,7 +138,7 @@ impl How {
     pub(crate) fn payload(&self) -> Option<&Payload> {
         match self {
             How::Finish { payload, .. } | How::Fail { payload, .. } => payload.as_ref(),
-            How::Release { .. } | How::Suspend => None,
+            How::Release { .. } | How::Return | How::Suspend => None,
         }
     }
 }
@@ -165,6 +167,17 @@ pub struct Extend {
     pub id: JobId,
     pub by: Holder,
     pub lease_ms: Option<i64>,
+}
+
+/// A lease that runs anew from now, also if that is shorter.
+#[derive(Clone, Debug)]
+pub struct Renew {
+    pub id: JobId,
+    pub by: Holder,
+    /// `None`: as long as the job's policy says.
+    pub lease_ms: Option<i64>,
+    /// Whose it is from now on; `None`: as before.
+    pub worker: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,4 +271,13 @@ pub struct LimitView {
     pub limit: Limit,
     /// Jobs that hold it now.
     pub running: u64,
+}
+
+/// What keeps a job that is due from being handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldBy {
+    /// The id of the limit.
+    pub limit: Box<str>,
+    /// When it opens by itself; `None`: when another job under it ends.
+    pub until: Option<Timestamp>,
 }

@@ -64,11 +64,16 @@ impl Gauge {
 
     /// The job could not be handed out: token and place return, as if it had not started.
     pub fn give_back(&mut self, now: Timestamp) {
+        self.refund(now);
+        self.end();
+    }
+
+    /// The token alone: what took it has left its place already.
+    pub fn refund(&mut self, now: Timestamp) {
         if let Some(bucket) = &mut self.bucket {
             bucket.refill(now);
             bucket.tokens = bucket.tokens.saturating_add(TOKEN).min(bucket.full);
         }
-        self.end();
     }
 
     pub fn end(&mut self) {

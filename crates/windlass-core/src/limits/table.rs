@@ -72,16 +72,23 @@ impl Limits {
         self.entries.values().filter_map(|entry| entry.key_for(subject)).collect()
     }
 
-    /// Takes a token and a place under every key, or nothing at all.
-    pub fn admit(&mut self, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held> {
-        for key in keys {
+    /// The first of the keys that lets nothing start now.
+    pub fn held(&mut self, keys: &[Arc<str>], now: Timestamp) -> Option<Held> {
+        keys.iter().find_map(|key| {
             let until = match self.may_start(key, now) {
-                Verdict::Yes => continue,
+                Verdict::Yes => return None,
                 Verdict::NotBefore(at) => Some(at),
                 Verdict::WhenOneEnds => None,
             };
-            self.remember_opening(until, now);
-            return Err(Held { key: key.clone(), until });
+            Some(Held { key: key.clone(), until })
+        })
+    }
+
+    /// Takes a token and a place under every key, or nothing at all.
+    pub fn admit(&mut self, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held> {
+        if let Some(held) = self.held(keys, now) {
+            self.remember_opening(held.until, now);
+            return Err(held);
         }
         for key in keys {
             if let Some(entry) = self.entries.get_mut(limit_id_of(key)) {
@@ -95,6 +102,14 @@ impl Limits {
     pub fn give_back(&mut self, keys: &[Arc<str>], now: Timestamp) {
         self.update(keys, |gauge| {
             gauge.give_back(now);
+            gauge.is_idle(now)
+        });
+    }
+
+    /// What was admitted and has ended since counts as never started: its tokens return.
+    pub fn refund(&mut self, keys: &[Arc<str>], now: Timestamp) {
+        self.update(keys, |gauge| {
+            gauge.refund(now);
             gauge.is_idle(now)
         });
     }

@@ -127,3 +127,10 @@ fn patterns_are_written_as_their_text_and_read_back() {
         assert_eq!(rmp_serde::from_slice::<NameMatch>(&bytes).unwrap(), name);
     }
 }
+
+#[test]
+fn none_of_takes_every_other_name() {
+    let but = NameMatch::NoneOf(vec!["mail".into(), "m*".into()]);
+    assert!(!but.matches("mail") && but.matches("mails") && but.matches("more"));
+    assert!(NameMatch::NoneOf(vec![]).matches("mail"));
+}

@@ -236,6 +236,15 @@ pub(super) fn remember_outcome(next: &mut Job, outcome: Outcome, had_body: bool)
     }
 }
 
+/// The same job, its result gone.
+pub(super) fn without_result(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
+    let mut next = touched(job, now);
+    if let Some(outcome) = &mut body_mut(&mut next).outcome {
+        outcome.result = None;
+    }
+    stay(next)
+}
+
 pub(super) fn remember_failure(next: &mut Job, outcome: Outcome, now: Timestamp) {
     let error = AttemptError {
         attempt: next.progress.attempts,

@@ -139,6 +139,11 @@ fn finish(by: Holder) -> Event {
     Event::Finish(Finish { by, outcome: Outcome::default(), payload: None, ignore_repeat: false })
 }
 
+fn finish_with(by: Holder, json: &str) -> Event {
+    let outcome = Outcome { result: Some(crate::Payload::json(json)), ..Outcome::default() };
+    Event::Finish(Finish { by, outcome, payload: None, ignore_repeat: false })
+}
+
 fn fail(by: Holder, retry: RetryWish) -> Event {
     let outcome = Outcome { message: Some("oops".to_owned()), ..Outcome::default() };
     Event::Fail(Failure { by, outcome, retry, payload: None, chance: 0.0 })
@@ -158,6 +163,10 @@ fn report(by: Holder) -> Event {
 
 fn extend(by: Holder, lease_ms: i64) -> Event {
     Event::Extend { by, lease_ms: Some(lease_ms) }
+}
+
+fn renew(by: Holder, lease_ms: i64) -> Event {
+    Event::Renew { by, lease_ms: Some(lease_ms), worker: None }
 }
 
 fn lapse(job: &Job) -> Event {

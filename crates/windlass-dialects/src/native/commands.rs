@@ -361,6 +361,7 @@ fn outcome(entry: &SettleEntry<'_>) -> Result<Outcome, String> {
         message: entry.message.as_ref().map(|message| message.to_string()).or(error_text),
         code: entry.code.as_ref().map(|code| code.to_string()),
         exit_code: entry.exit_code,
+        ..Outcome::default()
     })
 }
 

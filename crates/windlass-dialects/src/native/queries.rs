@@ -10,7 +10,7 @@ use ::http::StatusCode;
 use serde_json::Value;
 use windlass_core::limits::Limit;
 use windlass_core::{Job, Queue, StateName, Tenant};
-use windlass_engine::{Engine, LimitView};
+use windlass_engine::Engine;
 
 /// A comma list of states. `delayed` is a word for the eye only: such jobs are ready but for their time.
 pub fn states(list: Option<&str>) -> Result<Vec<StateName>, ApiError> {
@@ -32,15 +32,7 @@ pub async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result
     }
     let counts = engine.counts(Some(tenant)).await?;
     around.queue_is_paused = counts.iter().any(|counts| counts.queue == job.spec.queue && counts.paused);
-    if !job.spec.limit_keys().is_empty() {
-        let limits = engine.limits(tenant).await?;
-        let holds = |view: &&LimitView| {
-            let is_full = view.limit.max_running.is_some_and(|max| view.running >= u64::from(max));
-            // The key of a limit without groups is its id. With groups, which of them is full is not told.
-            is_full && job.spec.limit_keys().iter().any(|key| **key == *view.limit.id)
-        };
-        around.full_limits = limits.iter().filter(holds).map(|view| view.limit.id.to_string()).collect();
-    }
+    around.held_by = engine.held_by(job).map(|held| held.limit.into());
     Ok(around)
 }
 

@@ -159,8 +159,8 @@ fn entry(out: &mut Out, id: JobId, answer: Result<(), VerbError>) {
 pub struct Surroundings {
     pub now: Timestamp,
     pub queue_is_paused: bool,
-    /// Limits that let nothing start now.
-    pub full_limits: Vec<String>,
+    /// The limit that lets it not start now.
+    pub held_by: Option<String>,
 }
 
 /// Everything about one job but its token.
@@ -300,7 +300,7 @@ fn waiting_for(out: &mut Out, job: &Job, around: &Surroundings) {
     let reason = match job.state() {
         JobState::Ready { run_at, .. } if *run_at > around.now => "due",
         JobState::Ready { .. } | JobState::Terminating { .. } if around.queue_is_paused => "paused queue",
-        JobState::Ready { .. } | JobState::Terminating { .. } => match around.full_limits.first() {
+        JobState::Ready { .. } | JobState::Terminating { .. } => match &around.held_by {
             Some(limit) => return out.opt_str("waiting_for", Some(&format!("limit {limit}"))),
             None => "a worker",
         },

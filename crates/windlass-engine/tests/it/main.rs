@@ -6,6 +6,7 @@ mod basics;
 mod endings;
 mod families;
 mod faults;
+mod handing;
 mod histories;
 mod limits;
 mod time;

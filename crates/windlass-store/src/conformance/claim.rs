@@ -71,6 +71,8 @@ pub(super) async fn names_are_matched_as_asked(rig: &Rig) {
         NameMatch::Exact("m*l".into()),
         one_of,
         NameMatch::OneOf(vec![]),
+        NameMatch::NoneOf(vec!["mail".into(), "absent".into()]),
+        NameMatch::NoneOf(vec![]),
         NameMatch::glob("mail.*"),
         NameMatch::glob("[mM]ail"),
         NameMatch::glob("ma?l*"),

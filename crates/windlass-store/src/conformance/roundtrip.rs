@@ -5,7 +5,7 @@ use crate::Step;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::family::{Family, FamilyRule};
-use windlass_core::job::AttemptError;
+use windlass_core::job::{AttemptError, ResultPolicy};
 use windlass_core::lease::{Afterwards, LeasePolicy, OnLapse, RunKind};
 use windlass_core::repeat::Repeat;
 use windlass_core::retry::{Backoff, RetryPolicy};
@@ -106,7 +106,8 @@ pub(super) async fn every_policy_comes_back(rig: &Rig) {
     for (number, keep) in keeps.into_iter().enumerate() {
         let next = keeps[(number + 1) % keeps.len()];
         let keep = Keep { completed: keep, failed: next, cancelled: keep };
-        policies.push(Policy { keep, ..Policy::default() });
+        let result = ResultPolicy { keep: keep.completed, once: keep.failed == KeepFor::Ever };
+        policies.push(Policy { keep, result, ..Policy::default() });
     }
     for (backoff, on_lapse) in backoffs.into_iter().zip([OnLapse::RunAgain, OnLapse::Fail, OnLapse::GiveUp]) {
         let retry = RetryPolicy { max_attempts: Some(3), backoff, give_up_after_ms: Some(99) };
@@ -173,6 +174,8 @@ pub(super) async fn bodies_come_back(rig: &Rig) {
         message: Some(String::new()),
         code: Some("E1".into()),
         exit_code: Some(i32::MIN),
+        worker: Some("w-7".into()),
+        ended_at: Some(at(-3)),
     };
     let bodies = [
         None,

@@ -69,6 +69,7 @@ impl Script {
         let chance = &mut self.chance;
         let keeps = [KeepFor::Drop, KeepFor::Ms(0), KeepFor::Ms(60), KeepFor::Ms(300), KeepFor::Ever];
         let keep = [chance.pick(&keeps), chance.pick(&keeps), chance.pick(&keeps)];
+        let result_keep = chance.pick(&keeps);
         let lease = LeasePolicy {
             length_ms: chance.pick(&[None, Some(0), Some(15), Some(80), Some(400)]),
             on_lapse: chance.pick(&[OnLapse::RunAgain, OnLapse::Fail, OnLapse::GiveUp]),
@@ -84,6 +85,7 @@ impl Script {
         draft.policy(|policy| {
             (policy.lease, policy.retry, policy.repeat) = (lease, retry, repeat);
             [policy.keep.completed, policy.keep.failed, policy.keep.cancelled] = keep;
+            policy.result.keep = result_keep;
         })
     }
 
@@ -124,8 +126,9 @@ impl Script {
     }
 
     pub(super) fn names(&mut self) -> NameMatch {
-        match self.chance.below(4) {
+        match self.chance.below(5) {
             0 => NameMatch::Any,
+            3 => NameMatch::NoneOf((0..2).map(|_| self.chance.pick(&NAMES).into()).collect()),
             1 => NameMatch::Exact(self.chance.pick(&NAMES).into()),
             2 => NameMatch::OneOf((0..3).map(|_| self.chance.pick(&NAMES).into()).collect()),
             _ => NameMatch::glob(self.chance.pick(&PATTERNS)),
@@ -152,7 +155,7 @@ impl Script {
         let by = self.holder(job);
         let run_at = now.plus_ms(if self.chance.percent(50) { 0 } else { self.chance.between_ms(-10, 150) });
         let force = self.chance.percent(30);
-        match self.chance.below(24) {
+        match self.chance.below(27) {
             0..=4 => self.finish(by),
             5..=7 => self.failure(by, now),
             8..=9 => Event::Release { by, run_at, counts: self.chance.percent(50) },
@@ -176,6 +179,11 @@ impl Script {
             20 => Event::ChildSettled,
             21 => Event::ParentPaused,
             22 => Event::Delete,
+            23 => {
+                Event::Renew { by, lease_ms: Some(self.chance.between_ms(0, 200)), worker: Some("r".into()) }
+            }
+            24 => Event::Return { by },
+            25 => Event::TakeResult,
             _ => self.deadline_event(job),
         }
     }

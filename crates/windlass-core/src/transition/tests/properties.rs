@@ -58,6 +58,7 @@ fn policies() -> impl Strategy<Value = Policy> {
             },
             retry: RetryPolicy { max_attempts: retry.0, backoff: retry.1, give_up_after_ms: retry.2 },
             keep: Keep { completed: keep.0, failed: keep.1, cancelled: keep.2 },
+            result: crate::ResultPolicy::default(),
             repeat: repeat.map(|text| Repeat::parse(text).unwrap()),
             repeat_after_failure,
         },
@@ -90,6 +91,7 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
     let outcome = Outcome::default();
     match happening.what {
         0..=5 => Event::Claim(Grant { worker: None, lease_ms: flag.then_some(later_ms), dice: who.into() }),
+        6 if who % 3 == 0 => Event::Renew { by, lease_ms: flag.then_some(later_ms), worker: None },
         6 => Event::Extend { by, lease_ms: flag.then_some(later_ms) },
         7 => Event::Report { by, percent: Some(who), note: None, payload: None },
         8 | 9 => Event::Finish(Finish { by, outcome, payload: None, ignore_repeat: flag }),
@@ -97,6 +99,7 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
             let retry = [RetryWish::Policy, RetryWish::At(later), RetryWish::Never][usize::from(who % 3)];
             Event::Fail(Failure { by, outcome, retry, payload: None, chance })
         }
+        12 if who % 3 == 0 => Event::Return { by },
         12 => Event::Release { by, run_at: later, counts: flag },
         13 => Event::Suspend { by },
         14 | 15 => Event::Lapse { token: token(job), chance },
@@ -163,7 +166,8 @@ fn step_is_sound(before: &Job, event: &Event, after: &Job, now: Timestamp) {
     }
     if let (JobState::Running(old), JobState::Running(new)) = (before.state(), after.state()) {
         assert_eq!(old.token, new.token);
-        assert!(new.until.is_none() || new.until >= old.until, "a lease was shortened");
+        let is_anew = matches!(event, Event::Renew { .. });
+        assert!(is_anew || new.until.is_none() || new.until >= old.until, "a lease was shortened");
     }
     assert!(after.body.as_ref().is_none_or(|body| body.errors.len() <= crate::job::ERRORS_KEPT));
     let (children, pending) = (before.progress.pending_children, after.progress.pending_children);

@@ -476,3 +476,56 @@ fn facts_are_set_and_forgotten_one_by_one() {
     assert_eq!((changed.spec.fact("typed"), changed.spec.fact("by")), (Some("today"), None));
     assert_eq!(update(&changed, &[("typed", None), ("never", None)]).spec.extras, None);
 }
+
+// --- leases that run anew, runs that were none -------------------------------------------------------------------
+
+#[test]
+fn a_renewed_lease_runs_from_now_be_it_shorter_and_in_other_hands() {
+    let running = claimed(&job(), 0);
+    let event = Event::Renew { by: holder(&running), lease_ms: Some(50), worker: Some("w2".into()) };
+    let renewed = after(&running, event, 400);
+    assert_eq!(lease(&renewed).until, Some(at(450)));
+    assert_eq!(lease(&renewed).worker.as_deref(), Some("w2"));
+    assert_eq!(lease(&renewed).token, lease(&running).token);
+    assert_eq!(refusal(&renewed, renew(holder(&renewed), 50), 450), Refused::LeaseLost);
+}
+
+#[test]
+fn a_returned_job_has_its_old_place_and_all_its_attempts() {
+    let job = job();
+    let returned = after(&claimed(&job, 700), Event::Return { by: Holder::Anyone }, 900);
+    assert_eq!(run_at(&returned), run_at(&job));
+    assert_eq!(returned.progress.attempts, 0);
+}
+
+// --- results -----------------------------------------------------------------------------------------------------
+
+fn finished_with_result(result: crate::ResultPolicy) -> Job {
+    let running = claimed(&job_with(|policy| policy.result = result), 0);
+    after(&running, finish_with(holder(&running), "7"), 10)
+}
+
+#[test]
+fn a_result_goes_before_its_job_when_its_own_time_is_over() {
+    let done = finished_with_result(crate::ResultPolicy { keep: KeepFor::Ms(100), once: true });
+    assert_eq!(done.deadline(), Some(at(110)));
+    assert_eq!(refusal(&done, Event::Expire, 109), Refused::StillKept);
+    let later = after(&done, Event::Expire, 110);
+    assert_eq!((state(&later), later.result()), ("completed", None));
+    assert_eq!(later.deadline(), later.expires_at(), "only the job itself is left to go");
+}
+
+#[test]
+fn a_result_is_taken_once_and_the_job_stays() {
+    let done = finished_with_result(crate::ResultPolicy { keep: KeepFor::Ever, once: true });
+    assert!(done.result().is_some());
+    let taken = after(&done, Event::TakeResult, 20);
+    assert_eq!((state(&taken), taken.result()), ("completed", None));
+    assert_eq!(refusal(&taken, Event::TakeResult, 30), Refused::Settled(taken.state().name()));
+}
+
+#[test]
+fn a_result_nobody_wants_is_not_kept_at_all() {
+    let done = finished_with_result(crate::ResultPolicy { keep: KeepFor::Drop, once: false });
+    assert_eq!((state(&done), done.result()), ("completed", None));
+}

@@ -36,6 +36,7 @@ fn full_policy(repeat: &str) -> Policy {
             give_up_after_ms: Some(77),
         },
         keep: Keep { completed: KeepFor::Drop, failed: KeepFor::Ms(5), cancelled: KeepFor::Ever },
+        result: crate::ResultPolicy { keep: KeepFor::Ms(900), once: true },
         repeat: every(repeat),
         repeat_after_failure: true,
     }
@@ -93,6 +94,8 @@ fn bodies_survive_being_stored() {
             error: Some(Payload::json("{\"a\":1}")),
             message: Some("m".to_owned()),
             code: Some("E1".to_owned()),
+            worker: Some("w1".into()),
+            ended_at: Some(at(77)),
             exit_code: Some(-9),
         }),
         ports: Some(Ports::default()),

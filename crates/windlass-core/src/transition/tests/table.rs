@@ -15,6 +15,7 @@ fn states() -> Vec<(&'static str, Job)> {
         short_keep(policy);
         policy.lease.accept_late = true;
     };
+    let brief_result = |policy: &mut Policy| policy.result.keep = KeepFor::Ms(100);
     let ready = job_with(short_keep);
     let running = claimed(&ready, 1_500);
     let parent = after(&running, Event::ChildAdded, 1_500);
@@ -39,11 +40,17 @@ fn states() -> Vec<(&'static str, Job)> {
         ("waiting for a child", after(&parent, finish(holder(&parent)), 1_500)),
         ("suspended", after(&running, suspend(holder(&running)), 1_500)),
         ("completed", after(&running, finish(holder(&running)), 1_500)),
+        ("completed, its result kept shorter", with_result(&job_with(brief_result), 1_500)),
         ("failed", after(&running, fail(holder(&running), RetryWish::Never), 1_500)),
         ("cancelled", after(&ready, cancel(NOW), 1_500)),
         ("terminating", terminating),
         ("terminated", after(&shutdown, finish(holder(&shutdown)), 1_500)),
     ]
+}
+
+fn with_result(job: &Job, ms: i64) -> Job {
+    let running = claimed(job, ms);
+    after(&running, finish_with(holder(&running), "7"), ms)
 }
 
 /// Every event, those of a worker as the holder of the lease, as somebody else, and as anyone.
@@ -53,11 +60,13 @@ fn events(job: &Job) -> Vec<(String, Event)> {
     for (who, by) in [("holder", holder(job)), ("stranger", stranger), ("anyone", Holder::Anyone)] {
         let of_worker = [
             ("extend", extend(by, 5_000)),
+            ("renew", renew(by, 5_000)),
             ("report", report(by)),
             ("finish", finish(by)),
             ("fail", fail(by, RetryWish::Policy)),
             ("fail for good", fail(by, RetryWish::Never)),
             ("release", release(by, MOMENT, true)),
+            ("return", Event::Return { by }),
             ("suspend", suspend(by)),
         ];
         events.extend(of_worker.map(|(what, event)| (format!("{what} ({who})"), event)));
@@ -80,6 +89,7 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("child settled", Event::ChildSettled),
         ("parent paused", Event::ParentPaused),
         ("delete", Event::Delete),
+        ("take result", Event::TakeResult),
         ("expire", Event::Expire),
     ];
     events.extend(others.map(|(what, event)| (what.to_owned(), event)));
@@ -121,7 +131,8 @@ fn cell(job: &Job, event: Event) -> String {
     }
 }
 
-const VERBS: [&str; 7] = ["extend", "report", "finish", "fail", "fail for good", "release", "suspend"];
+const VERBS: [&str; 9] =
+    ["extend", "renew", "report", "finish", "fail", "fail for good", "release", "return", "suspend"];
 
 /// `whole` in the place of its parts, where all of them are there.
 fn fold(events: &mut Vec<String>, parts: &[String], whole: &str) {
@@ -140,7 +151,7 @@ fn shared(mut events: Vec<String>) -> String {
     for who in ["holder", "stranger", "anyone"] {
         fold(&mut events, &VERBS.map(|verb| format!("{verb} ({who})")), &format!("every verb ({who})"));
     }
-    let ends = ["finish", "fail", "fail for good", "release", "suspend"];
+    let ends = ["finish", "fail", "fail for good", "release", "return", "suspend"];
     fold(&mut events, &ends.map(str::to_owned), "every end");
     let cancels = ["ask", "now", "unless running", "failed too"].map(|how| format!("cancel: {how}"));
     fold(&mut events, &cancels, "every cancel");
@@ -175,7 +186,7 @@ fn every_event_does_this_in_every_state() {
 }
 
 /// A verb alone is that of the lease's holder and of anyone without a token; strangers hold the wrong token. "Every
-/// end" is finish, fail, fail for good, release and suspend; "every verb" is these, extend and report.
+/// end" is finish, fail, fail for good, release, return and suspend; "every verb" is these, extend, renew and report.
 const EXPECTED: &str = "
 ready, due
   running <- claim
@@ -187,6 +198,7 @@ ready, due
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 ready, delayed
   cancelled <- every cancel
@@ -194,7 +206,7 @@ ready, delayed
   terminating <- terminate
   ready, delayed <- update, update: run at, child added, child settled
   gone <- delete
-  !not_due <- claim
+  !not_due <- claim, take result
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_claimable <- parent paused
@@ -210,11 +222,12 @@ ready, its lease lapsed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 ready, its lease lapsed, late reports accepted
   running <- claim
   completed <- finish
-  ready <- fail, release, requeue, requeue: even running
+  ready <- fail, release, return, requeue, requeue: even running
   failed <- fail for good
   suspended <- suspend
   cancelled <- every cancel
@@ -222,14 +235,15 @@ ready, its lease lapsed, late reports accepted
   terminating <- terminate
   ready, delayed, lapsed <- update: run at
   gone <- delete
-  !lease_lost <- extend (holder), report (holder), every verb (stranger), lapse, lapse (stranger)
-  !not_running <- extend (anyone), report (anyone)
+  !lease_lost <- extend (holder), renew (holder), report (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- extend (anyone), renew (anyone), report (anyone)
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running
-  running <- extend, report, update, update: run at, child added, child settled
+  running <- extend, renew, report, update, update: run at, child added, child settled
   completed <- finish
-  ready <- fail, release, requeue: even running
+  ready <- fail, release, return, requeue: even running
   failed <- fail for good
   suspended <- suspend
   running, asked to cancel <- cancel: ask, cancel: failed too
@@ -240,11 +254,12 @@ running
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running, asked to cancel
-  running, asked to cancel <- extend, report, cancel: ask, cancel: failed too, update, update: run at, child added, child settled
+  running, asked to cancel <- extend, renew, report, cancel: ask, cancel: failed too, update, update: run at, child added, child settled
   completed <- finish
-  cancelled <- fail, fail for good, release, suspend, cancel: now
+  cancelled <- fail, fail for good, release, return, suspend, cancel: now
   running, asked to cancel, to run again <- run, run: force
   ready <- requeue: even running
   running, asked to cancel, to be terminated <- terminate
@@ -252,9 +267,10 @@ running, asked to cancel
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running, to run again
-  running, to run again <- extend, report, run, run: force, update, update: run at, child added, child settled
+  running, to run again <- extend, renew, report, run, run: force, update, update: run at, child added, child settled
   ready <- every end, requeue: even running
   running, asked to cancel, to run again <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
@@ -263,9 +279,10 @@ running, to run again
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running, to be terminated
-  running, to be terminated <- extend, report, terminate, update, update: run at, child added, child settled
+  running, to be terminated <- extend, renew, report, terminate, update, update: run at, child added, child settled
   terminating <- every end, cancel: now
   running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
   running, to run again <- run: force
@@ -275,11 +292,12 @@ running, to be terminated
   !lease_live <- lapse
   !terminating <- run
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running, a child pending
-  running <- extend, report, update, update: run at, child added, child settled
+  running <- extend, renew, report, update, update: run at, child added, child settled
   waiting <- finish
-  ready <- fail, release, requeue: even running
+  ready <- fail, release, return, requeue: even running
   failed <- fail for good
   suspended <- suspend
   running, asked to cancel <- cancel: ask, cancel: failed too
@@ -290,6 +308,7 @@ running, a child pending
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running, lease over, unnoticed
   ready, lapsed <- lapse
@@ -302,10 +321,11 @@ running, lease over, unnoticed
   !running <- claim, cancel: unless running, requeue, delete
   !lease_lost <- every verb, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running, lease over, unnoticed, late reports accepted
   completed <- finish
-  ready <- fail, release, requeue: even running
+  ready <- fail, release, return, requeue: even running
   failed <- fail for good
   suspended <- suspend
   ready, lapsed <- lapse
@@ -315,13 +335,14 @@ running, lease over, unnoticed, late reports accepted
   running, to be terminated <- terminate
   running <- update, update: run at, child added, child settled
   !running <- claim, cancel: unless running, requeue, delete
-  !lease_lost <- extend, report, every verb (stranger), lapse (stranger)
+  !lease_lost <- extend, renew, report, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running its shutdown
-  running its shutdown <- extend, report, update, update: run at, child added, child settled
+  running its shutdown <- extend, renew, report, update, update: run at, child added, child settled
   terminated <- finish, fail, fail for good, suspend
-  terminating <- release
+  terminating <- release, return
   running its shutdown, to run again <- run: force
   ready <- requeue: even running
   running its shutdown, to be terminated <- terminate
@@ -330,9 +351,10 @@ running its shutdown
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 running its shutdown, forced to run again
-  running its shutdown, to run again <- extend, report, run: force, update, update: run at, child added, child settled
+  running its shutdown, to run again <- extend, renew, report, run: force, update, update: run at, child added, child settled
   ready <- every end, requeue: even running
   running its shutdown, to be terminated <- terminate
   !running <- claim, cancel: unless running, requeue, delete
@@ -340,6 +362,7 @@ running its shutdown, forced to run again
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 waiting for its parent
   cancelled <- every cancel
@@ -350,6 +373,7 @@ waiting for its parent
   !waiting <- claim, run, run: force
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
+  !not_due <- take result
   !still_kept <- expire
 waiting for a child
   ready <- requeue: even running, child settled
@@ -359,6 +383,7 @@ waiting for a child
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !has_children <- every cancel, requeue, parent paused, delete
+  !not_due <- take result
   !still_kept <- expire
 suspended
   cancelled <- every cancel
@@ -369,12 +394,22 @@ suspended
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
+  !not_due <- take result
   !still_kept <- expire
 completed
   ready <- run, run: force, requeue, requeue: even running
   terminating <- terminate
   completed <- update, update: run at, child added, child settled
   gone <- delete, expire
+  !not_claimable <- claim, parent paused
+  !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- every verb (anyone)
+  !settled <- every cancel, take result
+completed, its result kept shorter
+  ready <- run, run: force, requeue, requeue: even running
+  terminating <- terminate
+  completed <- update, update: run at, child added, child settled, take result, expire
+  gone <- delete
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
@@ -388,7 +423,7 @@ failed
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- cancel: ask, cancel: now, cancel: unless running, run
+  !settled <- cancel: ask, cancel: now, cancel: unless running, run, take result
 cancelled
   ready <- run: force, requeue, requeue: even running
   terminating <- terminate
@@ -397,7 +432,7 @@ cancelled
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- every cancel, run
+  !settled <- every cancel, run, take result
 terminating
   running its shutdown <- claim
   ready <- run: force, requeue, requeue: even running
@@ -408,6 +443,7 @@ terminating
   !not_running <- every verb (anyone)
   !terminating <- every cancel, run
   !not_claimable <- parent paused
+  !not_due <- take result
   !still_kept <- expire
 terminated
   ready <- run: force, requeue, requeue: even running
@@ -416,6 +452,6 @@ terminated
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- every cancel, run, terminate
+  !settled <- every cancel, run, terminate, take result
   !still_kept <- expire
 ";

@@ -211,7 +211,7 @@ impl TenantIndex {
         let exact: &[Box<str>] = match &ask.names {
             NameMatch::Exact(name) => std::slice::from_ref(name),
             NameMatch::OneOf(names) => names,
-            NameMatch::Any | NameMatch::Glob(_) => &[],
+            NameMatch::Any | NameMatch::NoneOf(_) | NameMatch::Glob(_) => &[],
         };
         if !exact.is_empty() && !ask.queues.is_empty() {
             let names = ask.queues.iter().filter_map(|queue| self.queues.get(queue));
