@@ -15,7 +15,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use windlass_core::event::CancelRunning;
 use windlass_core::{Holder, Job, JobId, Tenant};
-use windlass_engine::{Action, Delivery, Extend, Extended, Pushed, Report, VerbError, Waited};
+use windlass_engine::{Action, Claim, Delivery, Extend, Extended, Pushed, Report, VerbError, Waited};
 
 pub type Answer = Result<Response, ApiError>;
 
@@ -121,27 +121,12 @@ pub async fn claim(mut call: Call) -> Answer {
     let ask: ClaimAsk<'_> = wire::optional(encoding, &body)?;
     let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
     let claim = commands::claim(&ask, tenant)?;
-    let delivery = tokio::select! {
-        biased;
-        delivery = call.server.engine.claim(claim) => Some(delivery?),
-        // The server wants to stop: the worker hears that there is nothing, and asks the next one.
-        () = call.server.stopping() => None,
-    };
-    let jobs = delivery.as_ref().map_or(&[][..], |delivery| &delivery.jobs);
-    let room = jobs.iter().map(|job| job.spec.payload.bytes.len() + views::JOB_BYTES_GUESS).sum::<usize>();
-    let mut out = Out::new(reply, room + 16);
+    let delivery = next_jobs(&call, claim).await?;
+    let mut out = Out::new(reply, room_for(&delivery) + 16);
     out.begin_map();
-    out.key("jobs");
-    out.begin_array();
-    jobs.iter().for_each(|job| views::claimed(&mut out, job));
-    out.end_array();
+    write_jobs(&mut out, &delivery);
     out.end_map();
-    // The jobs belong to the worker once the answer is taken; if nobody takes it, they are given back.
-    let bytes = Bytes::from(out.into_bytes());
-    let body = Body::new(Sealed::new(bytes, delivery, |delivery: Option<Delivery>| {
-        delivery.map(Delivery::accept);
-    }));
-    Ok(respond(StatusCode::OK, reply, body))
+    Ok(deliver(out, delivery))
 }
 
 pub async fn settle(mut call: Call) -> Answer {
@@ -150,16 +135,70 @@ pub async fn settle(mut call: Call) -> Answer {
     let ask: SettleAsk<'_> = codec::read_map(encoding, &body)?;
     let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
     let settles = commands::settles(&ask.settle)?;
+    if ask.claim.as_ref().is_some_and(|claim| claim.tenant.is_some()) {
+        return Err(ApiError::bad_request("name the `tenant` beside `claim`, not in it"));
+    }
+    let claim = ask.claim.as_ref().map(|claim| commands::claim(claim, tenant.clone())).transpose()?;
     let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
-    let answers = call.server.engine.settle(&tenant, settles).await?;
-    let mut out = Out::new(reply, 16 + ids.len() * 48);
+    let settling = call.server.engine.settle(&tenant, settles);
+    // Both at once, so that one commit does for both.
+    let (answers, delivery) = match claim {
+        None => (settling.await, None),
+        Some(claim) => {
+            let (answers, delivery) = tokio::join!(settling, next_jobs(&call, claim));
+            (answers, Some(delivery))
+        }
+    };
+    let answers = answers?;
+    // What was settled is settled: a claim that did not work out must not hide it.
+    let delivery = delivery.map(Result::unwrap_or_default);
+    let mut out = Out::new(reply, 16 + ids.len() * 48 + delivery.as_ref().map_or(0, room_for));
     out.begin_map();
     out.key("settled");
     out.begin_array();
     ids.into_iter().zip(&answers).for_each(|(id, answer)| views::settled(&mut out, id, answer));
     out.end_array();
+    let Some(delivery) = delivery else {
+        out.end_map();
+        return Ok(answer(StatusCode::OK, out));
+    };
+    write_jobs(&mut out, &delivery);
     out.end_map();
-    Ok(answer(StatusCode::OK, out))
+    Ok(deliver(out, delivery))
+}
+
+/// `None` when the server wants to stop: the worker hears that there is nothing, and asks the next one.
+async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delivery>, ApiError> {
+    tokio::select! {
+        biased;
+        delivery = call.server.engine.claim(claim) => Ok(Some(delivery?)),
+        () = call.server.stopping() => Ok(None),
+    }
+}
+
+fn jobs_of(delivery: &Option<Delivery>) -> &[Arc<Job>] {
+    delivery.as_ref().map_or(&[], |delivery| &delivery.jobs)
+}
+
+fn room_for(delivery: &Option<Delivery>) -> usize {
+    jobs_of(delivery).iter().map(|job| job.spec.payload.bytes.len() + views::JOB_BYTES_GUESS).sum()
+}
+
+fn write_jobs(out: &mut Out, delivery: &Option<Delivery>) {
+    out.key("jobs");
+    out.begin_array();
+    jobs_of(delivery).iter().for_each(|job| views::claimed(out, job));
+    out.end_array();
+}
+
+/// The jobs belong to the worker once the answer is taken; if nobody takes it, they are given back.
+fn deliver(out: Out, delivery: Option<Delivery>) -> Response {
+    let reply = out.encoding();
+    let bytes = Bytes::from(out.into_bytes());
+    let body = Body::new(Sealed::new(bytes, delivery, |delivery: Option<Delivery>| {
+        delivery.map(Delivery::accept);
+    }));
+    respond(StatusCode::OK, reply, body)
 }
 
 pub async fn extend(mut call: Call) -> Answer {

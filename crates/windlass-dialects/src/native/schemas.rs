@@ -105,6 +105,10 @@ fn reference(schema: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{schema}")})
 }
 
+fn described(description: &str, schema: &str) -> Value {
+    json!({"description": description, "allOf": [reference(schema)]})
+}
+
 fn tenant() -> Field {
     (
         "tenant",
@@ -195,7 +199,9 @@ pub fn examples(schema: &str) -> Value {
         "Settle" => json!({"both": example("one went well, one did not", json!({"settle": [
             {"id": 1, "token": 65537, "outcome": "finish", "result": {"sent": true}},
             {"id": 2, "token": 131_075, "outcome": "fail", "error": "mailbox full", "delay_ms": 60_000},
-        ]}))}),
+        ]})), "next": example("done, and the next one please", json!({
+            "settle": [{"id": 1, "token": 65537, "outcome": "finish"}], "claim": {"name": "mail*"},
+        }))}),
         "Extend" => json!({"beat": example("half way through", json!({"extend": [
             {"id": 1, "token": 65537, "lease_ms": 30_000, "progress": 50, "note": "page 5 of 10"},
         ]}))}),

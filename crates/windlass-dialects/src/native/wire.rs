@@ -386,6 +386,9 @@ pub struct ClaimAsk<'a> {
 pub struct SettleAsk<'a> {
     #[serde(borrow)]
     pub settle: Vec<SettleEntry<'a>>,
+    /// The next jobs in the same call, as in `POST /api/v1/claim`.
+    #[serde(borrow, default)]
+    pub claim: Option<ClaimAsk<'a>>,
     #[serde(borrow, default)]
     pub tenant: Option<Text<'a>>,
 }

@@ -97,3 +97,22 @@ async fn shutting_down_answers_what_was_taken_and_then_closes() {
     (&mut server.serving).await.unwrap().unwrap();
     assert!(tokio::net::TcpStream::connect(server.addr).await.is_err());
 }
+
+#[tokio::test]
+async fn a_worker_settles_and_claims_in_one_call() {
+    let server = TestServer::open().await;
+    server.post("/api/v1/jobs", r#"{"jobs":[{"name":"a"},{"name":"b"},{"name":"c"}]}"#).await;
+    let first = server.post("/api/v1/claim", r#"{"name":"a"}"#).await.json()["jobs"][0].clone();
+    let done = json!([{"id": first["id"], "token": first["token"], "outcome": "finish"}]);
+    let answer =
+        server.post("/api/v1/settle", &json!({"settle": done, "claim": {"name": "c"}}).to_string()).await;
+    assert_eq!(answer.json()["settled"][0]["state"], "completed");
+    assert_eq!(answer.json()["jobs"][0]["name"], "c");
+    // Settled already: the entry is refused, and the next job comes all the same.
+    let late = server.post("/api/v1/settle", &json!({"settle": done, "claim": {}}).to_string()).await.json();
+    assert_eq!((&late["settled"][0]["ok"], &late["jobs"][0]["name"]), (&json!(false), &json!("b")));
+    let none = server.post("/api/v1/settle", &json!({"settle": [], "claim": {}}).to_string()).await.json();
+    assert_eq!(none, json!({"settled": [], "jobs": []}));
+    let misplaced = json!({"settle": [], "claim": {"tenant": "other"}}).to_string();
+    assert_eq!(server.post("/api/v1/settle", &misplaced).await.status, 400);
+}

@@ -62,17 +62,20 @@ pub fn answers() -> Vec<(&'static str, Value)> {
             "Settled",
             object(
                 "One answer per entry, in order.",
-                vec![(
-                    "settled",
-                    Always,
-                    list(
-                        "The answers.",
-                        entry(vec![
-                            ("state", Maybe, state.clone()),
-                            ("run_at", Maybe, time("When it runs again.")),
-                        ]),
+                vec![
+                    (
+                        "settled",
+                        Always,
+                        list(
+                            "The answers.",
+                            entry(vec![
+                                ("state", Maybe, state.clone()),
+                                ("run_at", Maybe, time("When it runs again.")),
+                            ]),
+                        ),
                     ),
-                )],
+                    ("jobs", Maybe, list("What `claim` asked for, best first.", reference("ClaimedJob"))),
+                ],
             ),
         ),
         (

@@ -105,7 +105,15 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
             "Settle",
             object(
                 "Ends of runs.",
-                vec![("settle", Always, list("One entry per run.", reference("SettleEntry"))), tenant()],
+                vec![
+                    ("settle", Always, list("One entry per run.", reference("SettleEntry"))),
+                    (
+                        "claim",
+                        Maybe,
+                        described("The next jobs in the same call; its `tenant` must be left out.", "Claim"),
+                    ),
+                    tenant(),
+                ],
             ),
         ),
         (

@@ -32,7 +32,8 @@ pub enum Case {
     Drain16,
     DrainBatch,
     MixRate,
-    MixFull,
+    MixFull16,
+    MixFull64,
 }
 
 impl Case {
@@ -44,7 +45,8 @@ impl Case {
         Case::Drain16,
         Case::DrainBatch,
         Case::MixRate,
-        Case::MixFull,
+        Case::MixFull16,
+        Case::MixFull64,
     ];
 
     pub fn workload(self) -> &'static str {
@@ -53,7 +55,7 @@ impl Case {
             Case::Push16 | Case::Push64 => "W2",
             Case::PushBatch => "W3",
             Case::Drain16 | Case::DrainBatch => "W4",
-            Case::MixRate | Case::MixFull => "W5",
+            Case::MixRate | Case::MixFull16 | Case::MixFull64 => "W5",
         }
     }
 
@@ -66,7 +68,8 @@ impl Case {
             Case::Drain16 => "drain, 16 connections",
             Case::DrainBatch => "drain in batches",
             Case::MixRate => "mix at a steady rate",
-            Case::MixFull => "mix at full speed, 64 + 64",
+            Case::MixFull16 => "mix at full speed, 16 + 16",
+            Case::MixFull64 => "mix at full speed, 64 + 64",
         }
     }
 
@@ -76,7 +79,7 @@ impl Case {
             Case::PushOne => 20_000,
             Case::Push16 | Case::Push64 | Case::Drain16 => 60_000,
             // The same for every server: the backlog that builds up is part of what is measured.
-            Case::MixFull => 20_000,
+            Case::MixFull16 | Case::MixFull64 => 20_000,
             Case::PushBatch | Case::DrainBatch => 400_000,
             Case::MixRate => 16_000,
         }
@@ -88,8 +91,8 @@ impl Case {
         let batch = |usual: usize| settings.batch.unwrap_or(usual);
         match self {
             Case::PushOne => vec![(1, 1)],
-            Case::Push16 | Case::Drain16 | Case::MixRate => vec![(connections(16), 1)],
-            Case::Push64 | Case::MixFull => vec![(connections(64), 1)],
+            Case::Push16 | Case::Drain16 | Case::MixRate | Case::MixFull16 => vec![(connections(16), 1)],
+            Case::Push64 | Case::MixFull64 => vec![(connections(64), 1)],
             // Pipelines: which is best for beanstalkd differs between machines, so it gets several tries.
             Case::PushBatch | Case::DrainBatch if !kind.is_windlass() => vec![(4, 100), (4, 500), (1, 500)],
             Case::PushBatch => vec![(connections(4), batch(1_000))],
@@ -125,7 +128,8 @@ pub async fn run<T: Target>(
     let mut best: Option<(Sample, String)> = None;
     for (connections, batch) in case.shapes(kind, settings) {
         let mut jobs = settings.jobs.unwrap_or(case.jobs());
-        if kind == Kind::BeanstalkdFsync && !matches!(case, Case::MixRate | Case::MixFull) {
+        if kind == Kind::BeanstalkdFsync && !matches!(case, Case::MixRate | Case::MixFull16 | Case::MixFull64)
+        {
             // An fsync per job: a tenth is enough to see its rate, and ten times as many would take minutes.
             jobs = (jobs / 10).max(1);
         }
@@ -158,7 +162,7 @@ async fn run_shape<T: Target>(case: Case, target: &T, settings: &Settings, load:
             let jobs = load.jobs.min((settings.rate * settings.at_most.as_secs_f64() * 0.8) as usize);
             workloads::mix_at_rate(target, &shape, Load { jobs, ..load }, settings.rate).await
         }
-        Case::MixFull => workloads::mix_at_full_speed(target, &shape, load).await,
+        Case::MixFull16 | Case::MixFull64 => workloads::mix_at_full_speed(target, &shape, load).await,
     }
 }
 

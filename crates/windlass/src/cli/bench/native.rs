@@ -112,7 +112,7 @@ struct Keep {
     completed_ms: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Clone, Copy)]
 struct ClaimBody<'a> {
     queues: [&'a str; 1],
     name: &'a str,
@@ -135,8 +135,10 @@ struct ClaimedJob<'a> {
 }
 
 #[derive(Serialize)]
-struct SettleBody {
+struct SettleBody<'a> {
     settle: Vec<SettleEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claim: Option<ClaimBody<'a>>,
 }
 
 #[derive(Serialize)]
@@ -147,8 +149,10 @@ struct SettleEntry {
 }
 
 #[derive(Deserialize)]
-struct SettleAnswer {
+struct SettleAnswer<'a> {
     settled: Vec<SettledEntry>,
+    #[serde(borrow, default)]
+    jobs: Vec<ClaimedJob<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -213,29 +217,52 @@ impl Client for Native {
     }
 
     async fn finish(&mut self, held: &[Held]) -> io::Result<()> {
+        self.write_settle(held, None)?;
+        let answer: SettleAnswer<'_> = self.format.read(self.http.exchange(&self.request).await?)?;
+        all_settled(&answer, held.len())
+    }
+
+    /// One call, as a worker would: done, and the next ones please.
+    async fn turn(&mut self, held: &mut Vec<Held>, limit: usize) -> io::Result<()> {
+        if held.is_empty() {
+            return self.claim(limit, 0, held).await;
+        }
+        self.write_settle(held, Some(limit))?;
+        let answer: SettleAnswer<'_> = self.format.read(self.http.exchange(&self.request).await?)?;
+        all_settled(&answer, held.len())?;
+        held.clear();
+        held.extend(answer.jobs.into_iter().map(held_job));
+        Ok(())
+    }
+}
+
+impl Native {
+    fn write_settle(&mut self, held: &[Held], next: Option<usize>) -> io::Result<()> {
         let entry = |job: &Held| SettleEntry { id: job.id, token: job.token, outcome: "finish" };
-        let body = SettleBody { settle: held.iter().map(entry).collect() };
+        let Shape { queue, pattern, .. } = &self.shape;
+        let claim =
+            |limit| ClaimBody { queues: [queue], name: pattern, limit, wait_ms: 0, lease_ms: LEASE_MS };
+        let body = SettleBody { settle: held.iter().map(entry).collect(), claim: next.map(claim) };
         self.format.write(&body, &mut self.body)?;
         self.settle_head.write(&self.body, &mut self.request);
-        let answer: SettleAnswer = self.format.read(self.http.exchange(&self.request).await?)?;
-        let settled = answer.settled.iter().filter(|entry| entry.ok).count();
-        match settled == held.len() {
-            true => Ok(()),
-            false => {
-                Err(io::Error::other(format!("only {settled} of {} jobs could be finished", held.len())))
-            }
-        }
+        Ok(())
+    }
+}
+
+fn all_settled(answer: &SettleAnswer<'_>, expected: usize) -> io::Result<()> {
+    match answer.settled.iter().filter(|entry| entry.ok).count() {
+        settled if settled == expected => Ok(()),
+        settled => Err(io::Error::other(format!("only {settled} of {expected} jobs could be finished"))),
     }
 }
 
 fn read_claimed(format: Format, body: &[u8]) -> io::Result<impl Iterator<Item = Held>> {
     let answer: ClaimAnswer<'_> = format.read(body)?;
-    let held = |job: ClaimedJob<'_>| Held {
-        id: job.id,
-        token: job.token,
-        pushed_ns: read_stamp(job.payload.as_bytes()),
-    };
-    Ok(answer.jobs.into_iter().map(held))
+    Ok(answer.jobs.into_iter().map(held_job))
+}
+
+fn held_job(job: ClaimedJob<'_>) -> Held {
+    Held { id: job.id, token: job.token, pushed_ns: read_stamp(job.payload.as_bytes()) }
 }
 
 fn new_job<'a>(shape: &'a Shape, payload: &'a str) -> NewJob<'a> {

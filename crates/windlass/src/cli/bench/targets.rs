@@ -75,7 +75,8 @@ pub fn verdicts(rows: &Rows) -> Vec<Verdict> {
     verdicts.extend(against(rows, Case::PushBatch, Kind::BeanstalkdMemory, 1.3));
     verdicts.extend(against(rows, Case::DrainBatch, Kind::BeanstalkdMemory, 1.3));
     verdicts.extend(against(rows, Case::Push64, Kind::BeanstalkdFsync, 4.0));
-    verdicts.extend(against(rows, Case::MixFull, Kind::BeanstalkdFsync, 5.0));
+    verdicts.extend(against(rows, Case::MixFull16, Kind::BeanstalkdFsync, 5.0));
+    verdicts.extend(against(rows, Case::MixFull64, Kind::BeanstalkdFsync, 5.0));
     verdicts.extend(pick_up(rows));
     for kind in [Kind::WindlassFull, Kind::WindlassRelaxed] {
         let label = kind.label();
@@ -192,7 +193,7 @@ mod tests {
                 others_percent: Some(share),
                 latency,
             };
-            let (case, server) = (Case::MixFull.label().to_owned(), kind.label());
+            let (case, server) = (Case::MixFull64.label().to_owned(), kind.label());
             let (unit, shape, sample) = (Unit::JobsPerSecond, String::new(), Some(sample));
             rows.add(Row { workload: "W5", case, server, value, unit, shape, sample });
         }

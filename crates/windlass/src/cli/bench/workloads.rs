@@ -185,7 +185,10 @@ pub async fn mix_at_full_speed<T: Target>(target: &T, shape: &Shape, load: Load)
         let share = run.clone();
         tasks.spawn_local(async move { keep_producing(client, &share).await });
     }
-    consume_until_done(consumers, tasks, &run, load).await?;
+    for client in consumers {
+        tasks.spawn_local(keep_consuming(client, run.clone()));
+    }
+    until_done(tasks, &run, load).await?;
     Ok(watch.stop(&run))
 }
 
@@ -213,7 +216,10 @@ pub async fn mix_at_rate<T: Target>(target: &T, shape: &Shape, load: Load, rate:
         let share = run.clone();
         tasks.spawn_local(async move { push_by_the_clock(client, &share, first, between).await });
     }
-    consume_until_done(consumers, tasks, &run, load).await?;
+    for client in consumers {
+        tasks.spawn_local(wait_for_each(client, run.clone()));
+    }
+    until_done(tasks, &run, load).await?;
     Ok(watch.stop(&run))
 }
 
@@ -239,16 +245,8 @@ fn stamp_of_push(now_ns: u64, late: Duration) -> u64 {
     if late > TIMER_GRAIN { now_ns.saturating_sub(late.as_nanos() as u64) } else { now_ns }
 }
 
-/// Adds the consumers to the tasks and ends all of them when the last job is finished.
-async fn consume_until_done<C: Client + 'static>(
-    consumers: Vec<C>,
-    mut tasks: JoinSet<io::Result<()>>,
-    run: &Rc<Run>,
-    load: Load,
-) -> io::Result<()> {
-    for client in consumers {
-        tasks.spawn_local(keep_consuming(client, run.clone()));
-    }
+/// Ends all tasks when the last job is finished.
+async fn until_done(tasks: JoinSet<io::Result<()>>, run: &Rc<Run>, load: Load) -> io::Result<()> {
     // Producers stop when the time is up; consumers then have to catch up.
     let far_too_long = tokio::time::sleep_until((run.until + load.at_most * 3).into());
     tokio::select! {
@@ -258,7 +256,23 @@ async fn consume_until_done<C: Client + 'static>(
     }
 }
 
+/// A worker with more to do than time: finishes and claims in one exchange, and waits only when there is nothing.
 async fn keep_consuming(mut client: impl Client, run: Rc<Run>) -> io::Result<()> {
+    let mut held: Vec<Held> = Vec::with_capacity(1);
+    loop {
+        if held.is_empty() {
+            client.claim(1, WAIT_MS, &mut held).await?;
+        }
+        let Some(job) = held.first() else { continue };
+        let waited_ns = now_ns().saturating_sub(job.pushed_ns);
+        client.turn(&mut held, 1).await?;
+        run.add(1, waited_ns);
+        run.end_when_all_is_done();
+    }
+}
+
+/// A worker that waits for every job.
+async fn wait_for_each(mut client: impl Client, run: Rc<Run>) -> io::Result<()> {
     let mut held: Vec<Held> = Vec::with_capacity(1);
     loop {
         client.claim(1, WAIT_MS, &mut held).await?;
