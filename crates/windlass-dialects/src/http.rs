@@ -4,6 +4,7 @@ use crate::auth::Tokens;
 use crate::guard::{self, Hosts};
 use crate::listener::{self, Limits, Phase};
 use crate::native::rates::Rates;
+use crate::queuey;
 use crate::route::{Call, Refusal, Route, path_params};
 use crate::tls::Tls;
 use crate::{ALL, Dialect};
@@ -27,6 +28,7 @@ pub struct HttpOptions {
     pub limits: Limits,
     /// Served beside the dialects, without their guard: the web UI's files.
     pub extra: Option<Router>,
+    pub queuey: queuey::Settings,
     /// Which store this is, for people: shown in the statistics.
     pub store: String,
     pub version: &'static str,
@@ -40,6 +42,7 @@ impl Default for HttpOptions {
             tls: None,
             limits: Limits::default(),
             extra: None,
+            queuey: queuey::Settings::default(),
             store: String::new(),
             version: env!("CARGO_PKG_VERSION"),
         }
@@ -54,6 +57,7 @@ pub struct Server {
     pub limits: Limits,
     pub started: Instant,
     pub rates: Rates,
+    pub queuey: queuey::Settings,
     pub store: String,
     pub version: &'static str,
     phase: watch::Receiver<Phase>,
@@ -82,7 +86,7 @@ pub async fn serve(
     // Fails early where the socket is unusable, instead of in the loop.
     listener.local_addr()?;
     let (phase, watching) = watch::channel(Phase::Serving);
-    let HttpOptions { tokens, hosts, tls, limits, extra, store, version } = options;
+    let HttpOptions { tokens, hosts, tls, limits, extra, queuey, store, version } = options;
     let server = Arc::new(Server {
         engine,
         tokens,
@@ -90,6 +94,7 @@ pub async fn serve(
         limits: limits.clone(),
         started: Instant::now(),
         rates: Rates::default(),
+        queuey,
         store,
         version,
         phase: watching,

@@ -9,6 +9,7 @@
 //! | [`listener`], [`tls`] | connections, with limits on everything |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
 //! | [`native`] | the API under `/api/v1` |
+//! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
 //!
 //! Adding a dialect is a folder and a line in [`ALL`].
 
@@ -18,6 +19,7 @@ pub mod guard;
 pub mod http;
 pub mod listener;
 pub mod native;
+pub mod queuey;
 pub mod route;
 pub mod tls;
 
@@ -37,7 +39,7 @@ pub trait Dialect: Send + Sync {
     fn refuse(&self, refusal: &Refusal) -> Response;
 }
 
-pub const ALL: &[&dyn Dialect] = &[&native::Native];
+pub const ALL: &[&dyn Dialect] = &[&native::Native, &queuey::Queuey];
 
 pub use auth::{Role, TokenRecord, Tokens, generate_token};
 pub use http::{HttpOptions, serve};

@@ -138,6 +138,24 @@ impl Call {
         std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// The next piece of the body as it arrives; `None` after the last.
+    pub async fn body_piece(&mut self) -> Result<Option<Bytes>, BadBody> {
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let frame = tokio::time::timeout(BODY_STALL, body.frame()).await.map_err(|_| BadBody::Slow)?;
+            let Some(frame) = frame else { return Ok(None) };
+            if let Ok(data) = frame.map_err(|_| BadBody::CutOff)?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+
+    /// How long the body will be at least, by its header. Only a promise.
+    pub fn body_bytes_announced(&mut self) -> u64 {
+        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        http_body::Body::size_hint(body).lower()
+    }
+
     pub fn headers(&self) -> &HeaderMap {
         &self.parts.headers
     }

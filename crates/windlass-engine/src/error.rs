@@ -10,6 +10,8 @@ pub enum EngineError {
     Store(#[from] StoreError),
     #[error("the payload is {bytes} bytes long; at most {max} are allowed")]
     TooLarge { bytes: usize, max: usize },
+    #[error("the blob is larger than {max} bytes, which is the most this server takes (blobs.bytes_max)")]
+    BlobTooLarge { max: u64 },
     #[error("{count} entries in one call; at most {max} are allowed, send several calls")]
     TooMany { count: usize, max: usize },
     #[error("too many claims are waiting; ask again without waiting, or later")]
@@ -30,6 +32,7 @@ impl EngineError {
             EngineError::Store(StoreError::Closed) | EngineError::ShuttingDown => "shutting_down",
             EngineError::Store(StoreError::Unsupported(_)) => "unsupported",
             EngineError::TooLarge { .. } => "payload_too_large",
+            EngineError::BlobTooLarge { .. } => "blob_too_large",
             EngineError::TooMany { .. } => "batch_too_large",
             EngineError::TooManyWaiters => "too_many_waiters",
         }
@@ -60,6 +63,7 @@ impl EngineError {
                 | StoreError::Unsupported(_),
             )
             | EngineError::TooLarge { .. }
+            | EngineError::BlobTooLarge { .. }
             | EngineError::TooMany { .. } => false,
         }
     }

@@ -9,6 +9,7 @@
 //! | `engine.rs` | [`Engine`]: the handle; reading, waiting for an end, starting and stopping |
 //! | `verbs.rs` | what can be asked, and the answers |
 //! | `push.rs`, `claim.rs`, `settle.rs`, `act.rs`, `limits.rs` | the verbs that change something |
+//! | `blobs.rs` | bytes by their hash, beside the jobs |
 //! | `plan.rs`, `effects.rs` | one round of `settle.rs`: what moves together; what it means for the family |
 //! | `aftermath.rs` | what follows a commit |
 //! | `waiting.rs`, `leases.rs`, `timers.rs`, `registry.rs` | plain tables: waiting claims, held jobs, the next deadline, who waits for an end |
@@ -25,6 +26,7 @@ mod adopt;
 mod aftermath;
 mod args;
 mod bell;
+mod blobs;
 mod claim;
 pub mod clock;
 pub mod dice;
@@ -52,6 +54,12 @@ mod waiting;
 pub mod query {
     pub use windlass_store::meters::Histogram;
     pub use windlass_store::{Filter, Page, QueueCounts};
+}
+
+/// Addresses of blobs and what is known of one.
+pub mod blob {
+    pub use crate::blobs::{BlobDownload, BlobUpload, Unnamed};
+    pub use windlass_store::blobs::{AddrForm, BlobAddr, BlobInfo, Digests, ListedBlob, PutBlob};
 }
 
 pub use claim::Delivery;

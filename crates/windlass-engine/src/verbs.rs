@@ -18,11 +18,18 @@ pub struct Options {
     pub payload_bytes_max: usize,
     /// Entries of one call. A batch is built in memory and committed as one.
     pub batch_max: usize,
+    /// Bytes of one blob. They pass through in pieces; what it bounds is the disk one call may fill.
+    pub blob_bytes_max: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { waiters_max: 10_000, payload_bytes_max: 16 << 20, batch_max: 10_000 }
+        Options {
+            waiters_max: 10_000,
+            payload_bytes_max: 16 << 20,
+            batch_max: 10_000,
+            blob_bytes_max: 100 << 20,
+        }
     }
 }
 

@@ -208,6 +208,10 @@ impl Store for FaultyStore {
         self.inner.reopen(limit_key);
     }
 
+    fn blobs(&self) -> Arc<dyn crate::blobs::BlobStore> {
+        self.inner.blobs()
+    }
+
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.inner.listen(listener);
     }

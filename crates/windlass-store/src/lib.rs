@@ -16,6 +16,7 @@
 //! * **Ids are 1, 2, 3, …**, never reused, also after the job is gone and over restarts.
 //! * **Readers never hold up writers**, and see everything that was acknowledged before they asked.
 
+pub mod blobs;
 pub mod change;
 pub mod conformance;
 pub mod copy;
@@ -96,6 +97,11 @@ pub trait Store: Send + Sync {
 
     /// Jobs held back by this limit key may be tried again.
     fn reopen(&self, limit_key: &str);
+
+    /// Bytes named by their hash, kept beside the jobs.
+    fn blobs(&self) -> Arc<dyn blobs::BlobStore> {
+        Arc::new(blobs::NoBlobs)
+    }
 
     /// One listener per store: the engine.
     fn listen(&self, listener: Arc<dyn Listener>);

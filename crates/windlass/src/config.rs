@@ -15,6 +15,8 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
+use windlass_dialects::queuey;
+use windlass_engine::blob::AddrForm;
 use windlass_store::Durability;
 
 /// What cannot be meant, in words for whoever wrote it.
@@ -200,6 +202,8 @@ pub struct Config {
     pub tokens: Vec<String>,
     pub tls: Option<Tls>,
     pub limits: Limits,
+    pub blob_bytes_max: u64,
+    pub queuey: queuey::Settings,
     /// Every key, those of the dialects included.
     pub values: Vec<Effective>,
     pub warnings: Vec<String>,
@@ -239,6 +243,8 @@ impl Config {
                 connections: found.count("limits.connections"),
                 idle: found.seconds("limits.idle_s"),
             },
+            blob_bytes_max: found.count("blobs.bytes_max") as u64,
+            queuey: found.queuey(),
             data,
             warnings: written.warnings.clone(),
             values,
@@ -297,6 +303,11 @@ impl Found<'_> {
             }
         };
         Ok(Bind { addresses, text, asked: entry.source != Source::Default })
+    }
+
+    fn queuey(&self) -> queuey::Settings {
+        let addresses = AddrForm::parse(self.text("blobs.address")).unwrap_or_default();
+        queuey::Settings { addresses }
     }
 
     fn tls(&self) -> Result<Option<Tls>, BadConfig> {

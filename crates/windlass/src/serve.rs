@@ -125,6 +125,7 @@ impl Server {
             hosts: Hosts { check: config.http.is_loopback(), allowed: config.hosts.clone() },
             tls,
             limits: http_limits(config),
+            queuey: config.queuey.clone(),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),
             ..HttpOptions::default()
@@ -228,6 +229,7 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
         waiters_max: config.limits.waiters,
         payload_bytes_max: config.limits.payload_bytes,
         batch_max: config.limits.batch,
+        blob_bytes_max: config.blob_bytes_max,
     };
     let started = Engine::start(store, Arc::new(SystemClock), Arc::new(SystemDice::default()), options).await;
     started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))

@@ -126,7 +126,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> ApiError {
         let status = match error.code() {
             "store_full" => StatusCode::INSUFFICIENT_STORAGE,
-            "payload_too_large" | "batch_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
+            "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
             "unsupported" => StatusCode::NOT_IMPLEMENTED,
             _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

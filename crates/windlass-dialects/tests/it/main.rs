@@ -12,5 +12,6 @@ mod events;
 mod jobs;
 mod msgpack;
 mod operations;
+mod queuey;
 mod support;
 mod tenants;

@@ -36,9 +36,13 @@ impl TestServer {
     }
 
     pub async fn start_at(options: HttpOptions, clock: Arc<dyn Clock>) -> TestServer {
+        TestServer::start_with(options, clock, Options::default()).await
+    }
+
+    pub async fn start_with(options: HttpOptions, clock: Arc<dyn Clock>, bounds: Options) -> TestServer {
         let store = Arc::new(MemoryStore::new());
         let dice = Arc::new(FixedDice::new(1));
-        let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+        let engine = Engine::start(store, clock, dice, bounds).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -152,7 +152,7 @@ async fn what_was_asked_can_be_changed_while_it_waits() {
 #[tokio::test]
 async fn payloads_and_batches_are_bounded() {
     let store = std::sync::Arc::new(windlass_store::memory::MemoryStore::new());
-    let options = Options { payload_bytes_max: 8, batch_max: 2, waiters_max: 1 };
+    let options = Options { payload_bytes_max: 8, batch_max: 2, waiters_max: 1, ..Options::default() };
     let world = World::with(store, std::sync::Arc::default(), options).await;
     let large = Push { payload: Payload::json("123456789"), ..job("a") };
     let error = world.engine.push(&tenant(), vec![large]).await.unwrap_err();

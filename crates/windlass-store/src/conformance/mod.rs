@@ -13,9 +13,11 @@
 //! | [`due`] | deadlines, the next moment, what the listener hears |
 //! | [`query`] | load, pages, filters, counts, settings, children |
 //! | [`restore`] | jobs put in as they are, and copies of whole stores |
+//! | [`blobs`] | bytes by their hash: what is put is read, by its tenant only |
 //! | [`random`] | the same answers as [`crate::memory`] to thousands of random calls, over restarts too |
 //! | [`model`] | invariants over random histories, told from the outside |
 
+mod blobs;
 mod chance;
 mod claim;
 mod commit;
@@ -170,6 +172,13 @@ where
             query::settings_are_kept_by_key,
             query::children_are_found_by_their_parent,
             query::a_closed_store_says_so,
+            blobs::what_is_put_is_read_by_any_spelling_of_its_address,
+            blobs::the_same_bytes_are_kept_once,
+            blobs::a_large_blob_comes_back_in_pieces,
+            blobs::an_unfinished_blob_is_nowhere,
+            blobs::a_tenant_has_its_own_blobs,
+            blobs::a_blob_goes_when_removed_unless_it_was_put_again,
+            blobs::rivals_putting_the_same_bytes_all_succeed,
         ]
     );
 }

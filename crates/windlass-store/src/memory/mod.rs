@@ -14,6 +14,8 @@
 //!   order, then inserts, each seeing what came before it, without those that are refused themselves.
 //! * The listener may hear of a job more than once or for nothing, but never too little.
 
+use crate::blobs::BlobStore;
+use crate::blobs::memory::MemoryBlobs;
 use crate::copy::is_there;
 use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
@@ -34,6 +36,7 @@ mod tests;
 #[derive(Default)]
 pub struct MemoryStore {
     inner: Mutex<Inner>,
+    blobs: MemoryBlobs,
     meters: Arc<Meters>,
 }
 
@@ -147,6 +150,10 @@ impl Store for MemoryStore {
     fn reopen(&self, limit_key: &str) {
         // A closed store gives out no jobs, so there is nobody to tell.
         let _ = self.with(|inner| inner.let_in(|held| *held.key == *limit_key));
+    }
+
+    fn blobs(&self) -> Arc<dyn BlobStore> {
+        Arc::new(self.blobs.clone())
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {

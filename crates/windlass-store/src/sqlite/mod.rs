@@ -25,6 +25,8 @@ mod writer;
 
 pub use care::{Report, backup_file, check};
 
+use crate::blobs::BlobStore;
+use crate::blobs::files::FileBlobs;
 use crate::change::{ClaimAsk, Due, Step, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
@@ -91,6 +93,7 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
     requests: Sender<Request>,
     closed: AtomicBool,
+    blobs: FileBlobs,
 }
 
 impl SqliteStore {
@@ -136,13 +139,20 @@ impl SqliteStore {
             next_id: loaded.next_id,
             runtime: tokio::runtime::Handle::try_current().ok(),
         };
+        let blobs = FileBlobs::open(&files::beside(database, ".blobs"), options.durability)?;
         let (requests, inbox) = channel();
         let for_writer = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || writer::run(opened, for_writer, inbox))
             .map_err(|error| StoreError::Open(error.to_string()))?;
-        Ok(SqliteStore { shared, readers: Readers::new(database), requests, closed: AtomicBool::new(false) })
+        Ok(SqliteStore {
+            shared,
+            readers: Readers::new(database),
+            requests,
+            closed: AtomicBool::new(false),
+            blobs,
+        })
     }
 
     /// The index, for questions that need no row.
@@ -356,6 +366,10 @@ impl Store for SqliteStore {
     fn reopen(&self, limit_key: &str) {
         self.shared.index().reopen(limit_key);
         self.shared.tell_news();
+    }
+
+    fn blobs(&self) -> Arc<dyn BlobStore> {
+        Arc::new(self.blobs.clone())
     }
 
     fn listen(&self, listener: Arc<dyn Listener>) {

@@ -81,6 +81,13 @@ pub const KEYS: &[Key] = &[
     key("limits.waiters", COUNT, "10000", "most claims waiting for a job at once"),
     key("limits.connections", COUNT, "10000", "most open connections"),
     key("limits.idle_s", SECONDS, "120", "an idle connection is closed after this"),
+    key("blobs.bytes_max", whole(0, 1 << 40), "104857600", "largest blob"),
+    key(
+        "blobs.address",
+        Kind::Choice(&["sha1", "sha256", "sri"]),
+        "sha1",
+        "how the answer to a put spells the address; all three are understood",
+    ),
     key("bedrock.profile", Kind::Choice(&["seed", "current"]), "seed", "which Bedrock::Jobs is spoken"),
     key("jq.backoff_base_ms", whole(0, 86_400_000), "1000", "first retry of a JQ job"),
     key("jq.backoff_cap_s", SECONDS, "3600", "longest wait between two tries"),

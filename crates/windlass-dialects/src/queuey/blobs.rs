@@ -1,0 +1,130 @@
+//! Bytes by their hash: in and out by pieces, none of them in memory whole.
+
+use super::errors::{Problem, plain};
+use crate::route::Call;
+use ::http::{HeaderValue, Method, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use windlass_core::Tenant;
+use windlass_engine::EngineError;
+use windlass_engine::blob::{AddrForm, BlobAddr, BlobDownload, PutBlob};
+
+pub type Answer = Result<Response, Problem>;
+
+pub async fn put(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let max = call.server.engine.blob_bytes_max();
+    if call.body_bytes_announced() > max {
+        return Err(EngineError::BlobTooLarge { max }.into());
+    }
+    let mut upload = call.server.engine.put_blob(&tenant).await?;
+    while let Some(piece) = call.body_piece().await? {
+        upload.write(&piece).await?;
+    }
+    let (status, info) = match upload.finish().await? {
+        PutBlob::New(info) => (StatusCode::CREATED, info),
+        PutBlob::Known(info) => (StatusCode::OK, info),
+        PutBlob::Sha1Taken => {
+            let message = "other bytes with the same SHA-1 are stored here; these were not kept";
+            return Err(Problem::new(StatusCode::CONFLICT, message));
+        }
+    };
+    Ok(plain(status, info.digests.show(call.server.queuey.addresses)))
+}
+
+pub async fn get(call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let text = address(&call).ok_or_else(|| bad_address("?"))?;
+    let addr = BlobAddr::parse(&text).ok_or_else(|| bad_address(&text))?;
+    let Some(blob) = call.server.engine.get_blob(&tenant, &addr).await? else {
+        return Err(Problem::new(StatusCode::NOT_FOUND, format!("Blob {addr} not found")));
+    };
+    let (bytes, etag) = (blob.info.bytes, format!("\"{}\"", blob.info.digests.show(AddrForm::Sha256)));
+    let body = match call.parts.method {
+        Method::HEAD => Body::empty(),
+        _ => Body::new(Outgoing { left: bytes, reading: Some(reading(blob)) }),
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(bytes));
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        headers.insert(header::ETAG, etag);
+    }
+    Ok(response)
+}
+
+/// Whose blobs: an admin may name another tenant.
+fn tenant(call: &Call) -> Result<Tenant, Problem> {
+    let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
+    Ok(call.caller.tenant_for(asked.as_deref())?)
+}
+
+/// What comes after `/blob/`, slashes included. `None`: not text.
+fn address(call: &Call) -> Option<String> {
+    let written = call.parts.uri.path().strip_prefix("/blob/")?;
+    let text = percent_encoding::percent_decode_str(written).decode_utf8().ok()?;
+    Some(text.into_owned())
+}
+
+fn bad_address(text: &str) -> Problem {
+    let shown: String = text.chars().filter(|c| !c.is_control()).take(100).collect();
+    Problem::bad_request(format!(
+        "{shown:?} is no address: use 40 hex digits (SHA-1), 64 (SHA-256), or sha256- and base64"
+    ))
+}
+
+type Piece = (BlobDownload, Result<Option<Vec<u8>>, EngineError>);
+type Reading = Pin<Box<dyn Future<Output = Piece> + Send>>;
+
+fn reading(mut blob: BlobDownload) -> Reading {
+    Box::pin(async move {
+        let piece = blob.next().await;
+        (blob, piece)
+    })
+}
+
+/// A blob as a body. It announces its length, and an error ends it short of that: nobody takes a part for the whole.
+struct Outgoing {
+    left: u64,
+    /// `None` once it has ended.
+    reading: Option<Reading>,
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = EngineError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EngineError>>> {
+        let Some(next) = self.reading.as_mut() else { return Poll::Ready(None) };
+        let (blob, piece) = ready!(next.as_mut().poll(cx));
+        self.reading = None;
+        match piece {
+            Ok(None) => Poll::Ready(None),
+            Ok(Some(piece)) => {
+                self.left = self.left.saturating_sub(piece.len() as u64);
+                self.reading = Some(reading(blob));
+                Poll::Ready(Some(Ok(Frame::data(Bytes::from(piece)))))
+            }
+            Err(error) => {
+                tracing::warn!(code = error.code(), "a blob was cut off: {error}");
+                Poll::Ready(Some(Err(error)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left)
+    }
+}

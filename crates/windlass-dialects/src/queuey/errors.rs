@@ -1,0 +1,90 @@
+//! How a refusal is said: a status, and a line of text for people.
+
+use crate::auth::BadTenant;
+use crate::route::{BadBody, Refusal};
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+use windlass_engine::EngineError;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub status: StatusCode,
+    pub message: String,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Problem {
+        Problem { status, message: message.into() }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    pub fn response(&self) -> Response {
+        let mut response = plain(self.status, self.message.clone());
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+pub fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
+    let mut response = Response::new(text.into());
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+impl From<&Refusal> for Problem {
+    fn from(refusal: &Refusal) -> Problem {
+        Problem::new(refusal.status(), refusal.to_string())
+    }
+}
+
+impl From<BadTenant> for Problem {
+    fn from(bad: BadTenant) -> Problem {
+        let status = match bad {
+            BadTenant::NotYours => StatusCode::FORBIDDEN,
+            BadTenant::Name(_) => StatusCode::BAD_REQUEST,
+        };
+        Problem::new(status, bad.to_string())
+    }
+}
+
+impl From<BadBody> for Problem {
+    fn from(bad: BadBody) -> Problem {
+        let status = match bad {
+            BadBody::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            BadBody::Slow => StatusCode::REQUEST_TIMEOUT,
+            BadBody::CutOff => StatusCode::BAD_REQUEST,
+        };
+        Problem::new(status, bad.to_string())
+    }
+}
+
+impl From<EngineError> for Problem {
+    fn from(error: EngineError) -> Problem {
+        let status = match error.code() {
+            "store_full" => StatusCode::INSUFFICIENT_STORAGE,
+            "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
+            "unsupported" => StatusCode::NOT_IMPLEMENTED,
+            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        if status.is_server_error() {
+            tracing::warn!(code = error.code(), "a call failed: {error}");
+        }
+        Problem::new(status, error.to_string())
+    }
+}

@@ -1,0 +1,3 @@
+//! The queuey-queue dialect over real sockets.
+
+mod blobs;

@@ -1,0 +1,253 @@
+//! Blobs as files in a folder of their own, beside the database.
+//!
+//! ```text
+//! uploads/                     on their way; emptied at start
+//! t-default/sha1/68/68d5…      names the SHA-256 of the blob with this SHA-1
+//! t-default/sha256/97/979f…    the bytes, as they came
+//! ```
+//!
+//! The name by SHA-1 is written before the bytes and removed after them: a blob that is there has both names, and a name
+//! without bytes is a blob that is not there. Files are moved into place once they are on disk, and the folder is brought
+//! to disk before the put is acknowledged. A file is never changed, so copying the folder while serving is a backup.
+
+mod keep;
+mod read;
+
+use super::addr::{hex, unhex};
+use super::{BlobAddr, BlobInfo, BlobStore, BlobWriter, Digests, ListedBlob, OpenBlob};
+use crate::{Durability, Result, StoreError};
+use async_trait::async_trait;
+use rustc_hash::FxHashSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+use windlass_core::{Tenant, Timestamp};
+
+/// A cheap handle; clones are the same folder.
+#[derive(Clone)]
+pub struct FileBlobs {
+    folder: Arc<Folder>,
+}
+
+struct Folder {
+    root: PathBuf,
+    durability: Durability,
+    /// Numbers the uploads.
+    uploads: AtomicU64,
+    /// Puts share it, a removal has it alone: nothing is removed while it is being put again.
+    moving: RwLock<()>,
+    /// Held while a name by SHA-1 is looked at and written: of two blobs with one SHA-1 the first has it.
+    naming: Mutex<()>,
+    /// Blobs this process has put or found whole, which are known to be on disk.
+    sure: Mutex<FxHashSet<(Tenant, [u8; 32])>>,
+    /// Why nothing is put any more: what the disk has after a failed sync is anybody's guess.
+    sick: OnceLock<String>,
+}
+
+/// Blobs remembered as being on disk; forgotten all at once when there are more. Sixty-odd bytes each.
+const SURE_MAX: usize = 10_000;
+
+impl FileBlobs {
+    /// Clears away uploads that never ended; the folder is made with the first blob. One process per folder: the caller
+    /// holds the lock of the store it belongs to.
+    pub fn open(root: &Path, durability: Durability) -> Result<FileBlobs> {
+        let opening =
+            |error: io::Error| StoreError::Open(format!("the folder for blobs {}: {error}", root.display()));
+        match fs::remove_dir_all(root.join("uploads")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(opening(error)),
+            Ok(()) | Err(_) => {}
+        }
+        let folder = Folder {
+            root: root.to_owned(),
+            durability,
+            uploads: AtomicU64::new(0),
+            moving: RwLock::default(),
+            naming: Mutex::default(),
+            sure: Mutex::default(),
+            sick: OnceLock::new(),
+        };
+        Ok(FileBlobs { folder: Arc::new(folder) })
+    }
+
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Arc<Folder>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let folder = Arc::clone(&self.folder);
+        off_the_runtime(move || work(&folder)).await
+    }
+}
+
+/// Files are waited for on threads that may wait.
+async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(StoreError::Unknown(format!("a blob's files: {error}"))),
+    }
+}
+
+#[async_trait]
+impl BlobStore for FileBlobs {
+    async fn create(&self, tenant: &Tenant) -> Result<Box<dyn BlobWriter>> {
+        self.folder.refuse_if_sick()?;
+        Ok(Box::new(keep::Writer::new(Arc::clone(&self.folder), tenant.clone())))
+    }
+
+    async fn open(&self, tenant: &Tenant, addr: &BlobAddr) -> Result<Option<OpenBlob>> {
+        let (tenant, addr) = (tenant.clone(), *addr);
+        self.on_disk(move |folder| read::open(folder, &tenant, &addr)).await
+    }
+
+    async fn list(&self, tenant: Option<&Tenant>) -> Result<Vec<ListedBlob>> {
+        let tenant = tenant.cloned();
+        self.on_disk(move |folder| folder.list(tenant.as_ref()).map_err(|error| trouble(&error))).await
+    }
+
+    async fn remove(&self, tenant: &Tenant, digests: &Digests, unless_put_after: Timestamp) -> Result<bool> {
+        let (tenant, digests) = (tenant.clone(), *digests);
+        let removing = move |folder: &Arc<Folder>| folder.remove(&tenant, &digests, unless_put_after);
+        self.on_disk(move |folder| removing(folder).map_err(|error| trouble(&error))).await
+    }
+}
+
+impl Folder {
+    /// Tenant names may be `.` and `..`; folder names may not.
+    fn of_tenant(&self, tenant: &Tenant) -> PathBuf {
+        self.root.join(format!("t-{tenant}"))
+    }
+
+    fn bytes_path(&self, tenant: &Tenant, sha256: &[u8; 32]) -> PathBuf {
+        shelved(&self.of_tenant(tenant).join("sha256"), &hex(sha256))
+    }
+
+    fn name_path(&self, tenant: &Tenant, sha1: &[u8; 20]) -> PathBuf {
+        shelved(&self.of_tenant(tenant).join("sha1"), &hex(sha1))
+    }
+
+    /// Which blob has this SHA-1. A name that cannot be read is as good as none.
+    fn named(&self, tenant: &Tenant, sha1: &[u8; 20]) -> io::Result<Option<[u8; 32]>> {
+        match fs::read(self.name_path(tenant, sha1)) {
+            Ok(text) => Ok(std::str::from_utf8(&text).ok().and_then(|text| unhex(text.trim_end()))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list(&self, tenant: Option<&Tenant>) -> io::Result<Vec<ListedBlob>> {
+        let mut found = Vec::new();
+        for owner in entries(&self.root)? {
+            let Some(owner) = owner.strip_prefix("t-").and_then(|name| Tenant::new(name).ok()) else {
+                continue;
+            };
+            if tenant.is_some_and(|tenant| *tenant != owner) {
+                continue;
+            }
+            let names = self.of_tenant(&owner).join("sha1");
+            for shelf in entries(&names)? {
+                for name in entries(&names.join(shelf))? {
+                    let Some(sha1) = unhex(&name) else { continue };
+                    if let Some(info) = self.look(&owner, &sha1)? {
+                        found.push(ListedBlob { tenant: owner.clone(), info });
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn look(&self, tenant: &Tenant, sha1: &[u8; 20]) -> io::Result<Option<BlobInfo>> {
+        let Some(sha256) = self.named(tenant, sha1)? else { return Ok(None) };
+        match fs::metadata(self.bytes_path(tenant, &sha256)) {
+            Ok(found) => Ok(Some(info(Digests { sha1: *sha1, sha256 }, &found)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove(&self, tenant: &Tenant, digests: &Digests, unless_put_after: Timestamp) -> io::Result<bool> {
+        let _alone = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(info) = self.look(tenant, &digests.sha1)? else { return Ok(false) };
+        if info.digests != *digests || info.stored_at > unless_put_after {
+            return Ok(false);
+        }
+        self.sure().remove(&(tenant.clone(), digests.sha256));
+        let bytes = self.bytes_path(tenant, &digests.sha256);
+        fs::remove_file(&bytes)?;
+        self.sync_folder_of(&bytes)?;
+        fs::remove_file(self.name_path(tenant, &digests.sha1))?;
+        Ok(true)
+    }
+
+    fn sure(&self) -> std::sync::MutexGuard<'_, FxHashSet<(Tenant, [u8; 32])>> {
+        self.sure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        if self.durability == Durability::Relaxed {
+            return Ok(());
+        }
+        file.sync_all().inspect_err(|error| {
+            let _ = self.sick.set(error.to_string());
+        })
+    }
+
+    fn sync_folder_of(&self, path: &Path) -> io::Result<()> {
+        match path.parent() {
+            Some(folder) => self.sync(&File::open(folder)?),
+            None => Ok(()),
+        }
+    }
+
+    fn refuse_if_sick(&self) -> Result<()> {
+        match self.sick.get() {
+            None => Ok(()),
+            Some(why) => Err(StoreError::Unavailable(format!(
+                "a blob could not be brought to disk ({why}); no more are taken until the server is started again"
+            ))),
+        }
+    }
+}
+
+/// Two levels, so that no folder gets too large.
+fn shelved(folder: &Path, name: &str) -> PathBuf {
+    folder.join(&name[..2]).join(name)
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Names in a folder; none if it is not there.
+fn entries(folder: &Path) -> io::Result<Vec<String>> {
+    let reading = match fs::read_dir(folder) {
+        Ok(reading) => reading,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut names = Vec::new();
+    for entry in reading {
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
+}
+
+fn info(digests: Digests, found: &fs::Metadata) -> io::Result<BlobInfo> {
+    let stored = found.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let stored_at = Timestamp::from_millis(i64::try_from(stored.as_millis()).unwrap_or(i64::MAX));
+    Ok(BlobInfo { digests, bytes: found.len(), stored_at })
+}
+
+fn as_system_time(at: Timestamp) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(at.as_millis()).unwrap_or(0))
+}
+
+fn trouble(error: &io::Error) -> StoreError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => StoreError::Full(error.to_string()),
+        _ => StoreError::Unavailable(format!("the files of the blobs: {error}")),
+    }
+}
