@@ -10,10 +10,12 @@
 //! | [`codec`] | JSON and MessagePack without a tree in between |
 //! | [`native`] | the API under `/api/v1` |
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
+//! | [`bedrock`] | Bedrock::Jobs over TCP |
 //!
 //! Adding a dialect is a folder and a line in [`ALL`].
 
 pub mod auth;
+pub mod bedrock;
 pub mod codec;
 pub mod guard;
 pub mod http;

@@ -1,0 +1,3 @@
+//! The Bedrock::Jobs dialect.
+
+pub mod query;

@@ -1,0 +1,331 @@
+//! How the rows of an answer look: two of Bedrock's own formats, and those of SQLite's command line.
+
+use rusqlite::types::Value;
+use std::fmt::Write;
+
+mod grid;
+#[cfg(test)]
+mod tests;
+
+/// What a statement gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    pub headers: Vec<String>,
+    pub rows: Vec<Vec<Value>>,
+}
+
+/// How values become JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Typing {
+    /// As SQLite has them; a text that is a JSON object is embedded.
+    Plain,
+    /// By the look of their text: `123` is a number, `null` is null, `[1]` is an array.
+    Guessed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `[[…],[…]]`, one array per row.
+    Arrays(Typing),
+    /// `{"headers":[…],"rows":[[…],…]}`.
+    HeadersAndRows(Typing),
+    Cli(Cli),
+}
+
+/// A format of SQLite's command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cli {
+    pub mode: Mode,
+    pub has_header: bool,
+    pub separator: Option<String>,
+    pub null: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    List,
+    Tabs,
+    Csv,
+    Quote,
+    Json,
+    Line,
+    Column,
+    Table,
+    Box,
+    Markdown,
+}
+
+impl Default for Cli {
+    fn default() -> Self {
+        Cli { mode: Mode::List, has_header: true, separator: None, null: String::new() }
+    }
+}
+
+impl Cli {
+    /// Reads `-csv -noheader` and the like. What no format is meant by is named in the error.
+    pub fn parse(flags: &str) -> Result<Cli, String> {
+        let mut cli = Cli::default();
+        let mut words = split_words(flags)?.into_iter();
+        while let Some(word) = words.next() {
+            let flag = word.strip_prefix('-').unwrap_or(&word);
+            // The command line takes one dash or two.
+            match flag.strip_prefix('-').unwrap_or(flag) {
+                "list" => cli.mode = Mode::List,
+                "tabs" => cli.mode = Mode::Tabs,
+                "csv" => cli.mode = Mode::Csv,
+                "quote" => cli.mode = Mode::Quote,
+                "json" => cli.mode = Mode::Json,
+                "line" => cli.mode = Mode::Line,
+                "column" => cli.mode = Mode::Column,
+                "table" => cli.mode = Mode::Table,
+                "box" => cli.mode = Mode::Box,
+                "markdown" => cli.mode = Mode::Markdown,
+                "header" => cli.has_header = true,
+                "noheader" => cli.has_header = false,
+                "separator" => cli.separator = Some(argument(&word, words.next())?),
+                "nullvalue" => cli.null = argument(&word, words.next())?,
+                _ => return Err(format!("unknown flag {word}")),
+            }
+        }
+        Ok(cli)
+    }
+
+    fn write(&self, table: &Table) -> String {
+        // The command line prints nothing at all, not even a header, when there are no rows.
+        if table.rows.is_empty() {
+            return String::new();
+        }
+        match self.mode {
+            Mode::List => self.lines(table, "|", |value| self.shown(value)),
+            Mode::Tabs => self.lines(table, "\t", |value| self.shown(value)),
+            Mode::Csv => {
+                let separator = self.separator.as_deref().unwrap_or(",");
+                self.lines(table, ",", |value| match value {
+                    Value::Null => self.null.clone(),
+                    value => csv(&shown(value), separator),
+                })
+            }
+            Mode::Quote => self.lines(table, ",", literal),
+            Mode::Json => objects(table),
+            Mode::Line => self.records(table),
+            Mode::Column | Mode::Table | Mode::Box | Mode::Markdown => grid::write(self, table),
+        }
+    }
+
+    fn shown(&self, value: &Value) -> String {
+        if *value == Value::Null { self.null.clone() } else { shown(value) }
+    }
+
+    fn lines(&self, table: &Table, separator: &str, cell: impl Fn(&Value) -> String) -> String {
+        let separator = self.separator.as_deref().unwrap_or(separator);
+        let mut out = String::new();
+        let mut line = |cells: Vec<String>| {
+            out.push_str(&cells.join(separator));
+            out.push('\n');
+        };
+        if self.has_header {
+            line(table.headers.iter().map(|header| cell(&Value::Text(header.clone()))).collect());
+        }
+        for row in &table.rows {
+            line(row.iter().map(&cell).collect());
+        }
+        out
+    }
+
+    /// One value per line, one blank line between rows.
+    fn records(&self, table: &Table) -> String {
+        /// The narrowest that the command line makes the column of names.
+        const WIDTH_MIN: usize = 5;
+        let width = table.headers.iter().map(|header| header.chars().count()).max().unwrap_or(0);
+        let width = width.max(WIDTH_MIN);
+        let mut out = String::new();
+        for (at, row) in table.rows.iter().enumerate() {
+            if at > 0 {
+                out.push('\n');
+            }
+            for (header, value) in table.headers.iter().zip(row) {
+                let _ = writeln!(out, "{header:>width$} = {}", self.shown(value));
+            }
+        }
+        out
+    }
+}
+
+impl Format {
+    pub fn write(&self, table: &Table) -> Vec<u8> {
+        let text = match self {
+            Format::Arrays(typing) => arrays(table, *typing),
+            Format::HeadersAndRows(typing) => {
+                let headers: Vec<String> = table.headers.iter().map(|header| json_text(header)).collect();
+                format!("{{\"headers\":[{}],\"rows\":{}}}", headers.join(","), arrays(table, *typing))
+            }
+            Format::Cli(cli) => cli.write(table),
+        };
+        text.into_bytes()
+    }
+}
+
+fn arrays(table: &Table, typing: Typing) -> String {
+    let mut out = String::from("[");
+    for (at, row) in table.rows.iter().enumerate() {
+        out.push_str(if at > 0 { ",[" } else { "[" });
+        for (at, value) in row.iter().enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            out.push_str(&match typing {
+                Typing::Plain => plain_json(value),
+                Typing::Guessed => guessed_json(value),
+            });
+        }
+        out.push(']');
+    }
+    out.push(']');
+    out
+}
+
+/// As the command line writes it: every text is a string, one row per line.
+fn objects(table: &Table) -> String {
+    let mut out = String::from("[");
+    for (at, row) in table.rows.iter().enumerate() {
+        out.push_str(if at > 0 { ",\n{" } else { "{" });
+        for (at, (header, value)) in table.headers.iter().zip(row).enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            let value = match value {
+                Value::Null => "null".to_owned(),
+                Value::Integer(number) => number.to_string(),
+                Value::Real(number) => real(*number),
+                Value::Text(_) | Value::Blob(_) => json_string(&shown(value)),
+            };
+            let _ = write!(out, "{}:{value}", json_string(header));
+        }
+        out.push('}');
+    }
+    out.push_str("]\n");
+    out
+}
+
+fn plain_json(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Integer(number) => number.to_string(),
+        Value::Real(number) if number.is_finite() => real(*number),
+        Value::Text(text) if text.starts_with('{') && is_json(text) => text.clone(),
+        value => json_text(&shown(value)),
+    }
+}
+
+fn guessed_json(value: &Value) -> String {
+    let text = shown(value);
+    let is_integer = text.parse::<i64>().is_ok_and(|number| number.to_string() == text);
+    let literal = text.to_ascii_lowercase();
+    if is_integer {
+        text
+    } else if ["true", "false", "null"].contains(&literal.as_str()) {
+        literal
+    } else if text.starts_with(['{', '[']) && is_json(&text) {
+        text
+    } else {
+        json_text(&text)
+    }
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok()
+}
+
+fn json_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// As Bedrock writes a string: slashes are escaped, too.
+fn json_text(text: &str) -> String {
+    json_string(text).replace('/', "\\/")
+}
+
+/// A value as text; NULL is empty.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::Integer(number) => number.to_string(),
+        Value::Real(number) => real(*number),
+        Value::Text(text) => text.clone(),
+        Value::Blob(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+    }
+}
+
+/// As SQLite shows it: with a point, so that it does not look like an integer.
+fn real(number: f64) -> String {
+    /// From here on it is written with an exponent.
+    const EXPONENT_MAX: i32 = 16;
+    if number.is_infinite() {
+        return if number > 0.0 { "Inf" } else { "-Inf" }.to_owned();
+    }
+    let short = format!("{number:e}");
+    let (mantissa, exponent) = short.split_once('e').unwrap_or((&short, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..=EXPONENT_MAX).contains(&exponent) {
+        let digits = number.to_string();
+        return if digits.contains('.') { digits } else { digits + ".0" };
+    }
+    let point = if mantissa.contains('.') { "" } else { ".0" };
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}{point}e{sign}{:02}", exponent.abs())
+}
+
+/// As one would write it in SQL.
+fn literal(value: &Value) -> String {
+    match value {
+        Value::Null => "NULL".to_owned(),
+        Value::Integer(_) | Value::Real(_) => shown(value),
+        Value::Text(text) => format!("'{}'", text.replace('\'', "''")),
+        Value::Blob(bytes) => {
+            let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+            format!("X'{hex}'")
+        }
+    }
+}
+
+/// Quoted where the command line quotes: also for blanks and single quotes.
+fn csv(text: &str, separator: &str) -> String {
+    let needs_quotes = |c: char| c <= ' ' || c == '"' || c == '\'' || c >= '\u{7f}';
+    if text.is_empty() || text.contains(needs_quotes) || (!separator.is_empty() && text.contains(separator)) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+fn argument(flag: &str, word: Option<String>) -> Result<String, String> {
+    word.ok_or_else(|| format!("{flag} needs a value"))
+}
+
+/// Words between blanks; quotes keep blanks together.
+fn split_words(text: &str) -> Result<Vec<String>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            ' ' | '\t' => words.extend(word.take()),
+            '\'' | '"' => {
+                let word = word.get_or_insert_default();
+                loop {
+                    match chars.next() {
+                        Some(inner) if inner == c => break,
+                        Some(inner) => word.push(inner),
+                        None => return Err("a quote in the flags does not end".to_owned()),
+                    }
+                }
+            }
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Ok(words)
+}

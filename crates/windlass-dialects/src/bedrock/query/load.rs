@@ -1,0 +1,100 @@
+//! The jobs a statement can be about, page by page.
+
+use super::narrow::Candidates;
+use super::sandbox::{COLUMNS, Row, Trouble, Wants, size};
+use super::{Failure, RowOf};
+use crate::query::Filter;
+use rusqlite::types::Value;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use windlass_core::{Job, JobId, Tenant};
+use windlass_engine::Engine;
+
+/// Jobs that one statement may look at. They are copied; a million takes seconds and a few hundred megabytes.
+const JOBS_MAX: usize = 1_000_000;
+/// Bytes of what is copied.
+const BYTES_MAX: usize = 256 << 20;
+/// Jobs asked for at a time: what a store gives at once.
+const PAGE: usize = 1_000;
+
+pub struct Loader<'a> {
+    engine: &'a Engine,
+    tenant: &'a Tenant,
+    row_of: RowOf,
+    /// Ids that are left to be looked up, if the statement names them.
+    ids: Option<Vec<JobId>>,
+    filter: Filter,
+    is_done: bool,
+    jobs: usize,
+    bytes: usize,
+}
+
+impl<'a> Loader<'a> {
+    pub fn new(engine: &'a Engine, tenant: &'a Tenant, candidates: Candidates, row_of: RowOf) -> Loader<'a> {
+        let Candidates { ids, names, states } = candidates;
+        let ids = ids.map(|ids| {
+            let mut ids: Vec<JobId> = ids.into_iter().filter_map(JobId::new).collect();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        });
+        let defaults = Filter::default();
+        let filter = Filter {
+            tenant: Some(tenant.clone()),
+            names: names.unwrap_or(defaults.names.clone()),
+            states: states.unwrap_or_default(),
+            limit: PAGE,
+            ..defaults
+        };
+        Loader { engine, tenant, row_of, ids, filter, is_done: false, jobs: 0, bytes: 0 }
+    }
+
+    /// The next few jobs; `None`: that was all. Blocks.
+    pub fn next(&mut self) -> Result<Option<Vec<Arc<Job>>>, Failure> {
+        if self.is_done {
+            return Ok(None);
+        }
+        let runtime = Handle::current();
+        let jobs = match &mut self.ids {
+            Some(ids) => {
+                let some = ids.split_off(ids.len().saturating_sub(PAGE));
+                self.is_done = ids.is_empty();
+                runtime.block_on(self.engine.get(self.tenant, some))?.into_iter().flatten().collect()
+            }
+            None => {
+                let page = runtime.block_on(self.engine.list(self.filter.clone()))?;
+                self.filter.before = page.next;
+                self.is_done = page.next.is_none();
+                page.jobs
+            }
+        };
+        self.jobs += jobs.len();
+        if self.jobs > JOBS_MAX {
+            let why =
+                format!("the query looks at more than {JOBS_MAX} jobs; narrow it by jobID, name or state");
+            return Err(Trouble::TooLarge(why).into());
+        }
+        Ok(Some(jobs))
+    }
+
+    /// Only the columns that are wanted; nobody sees what is in the others.
+    pub fn rows(&mut self, jobs: &[Arc<Job>], wants: &Wants) -> Result<Vec<Row>, Trouble> {
+        let mut rows = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let mut row = (self.row_of)(job);
+            for (place, value) in row.iter_mut().enumerate() {
+                if !wants.columns.contains(&place) && COLUMNS[place] != "jobID" {
+                    *value = Value::Integer(0);
+                }
+                self.bytes += size(value);
+            }
+            rows.push(row);
+        }
+        if self.bytes > BYTES_MAX {
+            let limit = BYTES_MAX >> 20;
+            let why = format!("the query looks at more than {limit} MiB; narrow it, or name fewer columns");
+            return Err(Trouble::TooLarge(why));
+        }
+        Ok(rows)
+    }
+}

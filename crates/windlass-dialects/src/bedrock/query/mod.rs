@@ -1,0 +1,272 @@
+//! `Query`: SQL over a `jobs` table, whatever store the jobs are in.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `narrow.rs`, `tokens.rs` | which jobs a statement can be about |
+//! | `load.rs` | those jobs, page by page, as rows |
+//! | `sandbox.rs` | the SQLite database in memory that the statement runs on, and what it may not do |
+//! | `format.rs` | how the answer looks |
+//!
+//! Everything is bounded: how long it takes, how many jobs are looked at, how long the answer is, how many run at once.
+
+mod format;
+mod load;
+mod narrow;
+mod sandbox;
+mod tokens;
+
+pub use format::{Cli, Format, Mode, Typing};
+
+use load::Loader;
+use narrow::Candidates;
+pub use sandbox::{COLUMNS, Row};
+use sandbox::{Sandbox, Trouble, Watch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use windlass_core::{Job, Tenant};
+use windlass_engine::{Engine, EngineError};
+
+/// Statements that run at once. Each may hold the jobs it looks at in memory; more would only wait for the processor.
+const AT_ONCE: usize = 4;
+/// How long a statement may take, whatever its client's patience.
+const TIME_MAX: Duration = Duration::from_secs(20);
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub tenant: Tenant,
+    pub sql: String,
+    /// The header `Format`.
+    pub format: Option<String>,
+    /// The header `ReadDBFlags` or `SQLiteArgs`.
+    pub flags: Option<String>,
+    /// UPDATE and DELETE without WHERE are meant.
+    pub nowhere: bool,
+    /// Whether the caller may change jobs this way.
+    pub may_write: bool,
+    /// How the answer looks if nothing is said about it.
+    pub default_format: Format,
+    /// How values become JSON.
+    pub typing: Typing,
+    /// How long the client will wait.
+    pub patience: Duration,
+}
+
+/// What is answered: the status line, headers, and the body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: &'static str,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    fn status(status: &'static str) -> Answer {
+        Answer { status, headers: Vec::new(), body: Vec::new() }
+    }
+
+    fn error(status: &'static str, error: impl Into<String>) -> Answer {
+        Answer { headers: vec![("error", error.into())], ..Answer::status(status) }
+    }
+}
+
+/// Answers queries, a few at a time. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Queries {
+    slots: Arc<Semaphore>,
+    row_of: RowOf,
+}
+
+/// A job as a row of the table.
+pub type RowOf = fn(&Job) -> Row;
+
+impl Queries {
+    pub fn new(row_of: RowOf) -> Queries {
+        Queries { slots: Arc::new(Semaphore::new(AT_ONCE)), row_of }
+    }
+
+    pub async fn answer(&self, engine: &Engine, ask: Ask) -> Answer {
+        match self.answered(engine, &ask).await {
+            Ok(answer) => answer,
+            Err(Failure::Trouble(trouble)) => of_trouble(trouble, &ask.sql),
+            Err(Failure::Engine(error)) => Answer::error("502 Query failed", error.to_string()),
+        }
+    }
+
+    async fn answered(&self, engine: &Engine, ask: &Ask) -> Result<Answer, Failure> {
+        let sql = ask.sql.trim();
+        if sql.is_empty() {
+            return Ok(Answer::status("402 Missing query"));
+        }
+        if let Some(about) = schema_of(sql) {
+            return Ok(schema(about));
+        }
+        if !sql.ends_with(';') {
+            return Ok(Answer::status("502 Query Missing Semicolon"));
+        }
+        if !ask.nowhere && lacks_where(sql) {
+            let why = "UPDATE and DELETE need a WHERE; send `nowhere: true` if all jobs are meant";
+            return Ok(Answer::error("502 Query aborted", why));
+        }
+        let format = match format_of(ask) {
+            Ok(format) => format,
+            Err(why) => return Ok(Answer::error("402 Bad query", why)),
+        };
+        let until = Instant::now() + ask.patience.min(TIME_MAX);
+        let slot = tokio::time::timeout_at(until.into(), self.slots.acquire()).await;
+        let _slot = slot.map_err(|_| Trouble::TimedOut)?;
+        let found = Search::start(engine, self.row_of, ask, sql, until).await?;
+        let body = format.write(&found.table);
+        Ok(Answer { body, ..Answer::status("200 OK") })
+    }
+}
+
+enum Failure {
+    Trouble(Trouble),
+    Engine(EngineError),
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        Failure::Trouble(trouble)
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Failure {
+        Failure::Engine(error)
+    }
+}
+
+/// What a statement gave.
+struct Found {
+    table: format::Table,
+}
+
+/// One run of a statement, on a thread of its own kind.
+struct Search {
+    engine: Engine,
+    tenant: Tenant,
+    sql: String,
+    may_write: bool,
+    row_of: RowOf,
+    watch: Watch,
+}
+
+impl Search {
+    async fn start(
+        engine: &Engine,
+        row_of: RowOf,
+        ask: &Ask,
+        sql: &str,
+        until: Instant,
+    ) -> Result<Found, Failure> {
+        let given_up = Arc::new(AtomicBool::new(false));
+        let search = Search {
+            engine: engine.clone(),
+            tenant: ask.tenant.clone(),
+            sql: sql.to_owned(),
+            may_write: ask.may_write,
+            row_of,
+            watch: Watch { until, given_up: given_up.clone() },
+        };
+        // If nobody waits for us any more, neither goes the search on.
+        let _stop = StopOnDrop(given_up);
+        match tokio::task::spawn_blocking(move || search.run()).await {
+            Ok(found) => found,
+            Err(error) => Err(Trouble::Refused(format!("the query ended early: {error}")).into()),
+        }
+    }
+
+    fn run(self) -> Result<Found, Failure> {
+        let mut sandbox = Sandbox::open(self.watch.clone())?;
+        let wants = sandbox.look(&self.sql)?;
+        if wants.writes() && !self.may_write {
+            let why = "changing jobs by SQL needs the admin role".to_owned();
+            return Err(Trouble::Refused(why).into());
+        }
+        if wants.writes() {
+            return Err(Trouble::Refused("jobs cannot be changed by SQL yet".to_owned()).into());
+        }
+        if wants.reads_jobs {
+            let mut loader = Loader::new(&self.engine, &self.tenant, Candidates::of(&self.sql), self.row_of);
+            while let Some(page) = loader.next()? {
+                if self.watch.is_over() {
+                    return Err(Trouble::TimedOut.into());
+                }
+                sandbox.fill(loader.rows(&page, &wants)?.into_iter())?;
+            }
+        }
+        let (table, _) = sandbox.run(&self.sql, &wants)?;
+        Ok(Found { table })
+    }
+}
+
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn of_trouble(trouble: Trouble, sql: &str) -> Answer {
+    match trouble {
+        Trouble::Bad { message, at } => {
+            let body = snippet(&message, sql.trim(), at).into_bytes();
+            Answer { body, ..Answer::error("402 Bad query", message) }
+        }
+        Trouble::Refused(why) | Trouble::TooLarge(why) => Answer::error("502 Query aborted", why),
+        Trouble::Constraint(why) => Answer::error("400 Unique Constraints Violation", why),
+        Trouble::TimedOut => {
+            let why = "the query took too long; narrow it by jobID, name or state";
+            Answer::error("555 Timeout peeking command", why)
+        }
+    }
+}
+
+/// The message, and where in the statement it is about.
+fn snippet(message: &str, sql: &str, at: Option<usize>) -> String {
+    /// Characters shown before and after the place.
+    const AROUND: usize = 38;
+    let mut text = format!("{message}\n");
+    let Some((before, after)) = at.and_then(|at| sql.split_at_checked(at)) else { return text };
+    let skipped = before.chars().count().saturating_sub(AROUND);
+    let line = |part: &str| part.replace(['\n', '\r', '\t'], " ");
+    let before: String = line(before).chars().skip(skipped).collect();
+    let after: String = line(after).chars().take(AROUND).collect();
+    let arrow = " ".repeat(before.chars().count());
+    text.push_str(&format!("  {before}{after}\n  {arrow}^--- error here\n"));
+    text
+}
+
+/// `.schema [table]`: the table it asks about.
+fn schema_of(sql: &str) -> Option<&str> {
+    let about = sql.strip_prefix(".schema")?;
+    (about.is_empty() || about.starts_with([' ', ';'])).then(|| about.trim().trim_end_matches(';').trim())
+}
+
+fn schema(about: &str) -> Answer {
+    let is_ours = about.is_empty() || about.eq_ignore_ascii_case("jobs");
+    let body = if is_ours { format!("{};\n", sandbox::SCHEMA).into_bytes() } else { Vec::new() };
+    Answer { body, ..Answer::status("200 OK") }
+}
+
+fn lacks_where(sql: &str) -> bool {
+    // What cannot be split into words is SQLite's to refuse.
+    let Some(words) = tokens::tokens(sql) else { return false };
+    let writes = words.first().is_some_and(|first| first.is("update") || first.is("delete"));
+    writes && !words.iter().any(|word| word.is("where"))
+}
+
+fn format_of(ask: &Ask) -> Result<Format, String> {
+    if let Some(flags) = ask.flags.as_deref().filter(|flags| !flags.trim().is_empty()) {
+        return Cli::parse(flags).map(Format::Cli);
+    }
+    match ask.format.as_deref() {
+        Some(format) if format.eq_ignore_ascii_case("json") => Ok(Format::HeadersAndRows(ask.typing)),
+        _ => Ok(ask.default_format.clone()),
+    }
+}

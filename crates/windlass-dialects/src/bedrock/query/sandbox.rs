@@ -1,0 +1,341 @@
+//! A SQLite database in memory, made for one statement and gone after it: a `jobs` table and nothing else.
+//!
+//! The statement is prepared twice. The first time the table is empty and SQLite tells, through its authorizer, what the
+//! statement reads and writes: that decides whether it may run at all and what has to be loaded. The second time it runs.
+//! It runs on a copy: no statement can reach a store, let alone its writer.
+
+use super::format::Table;
+use rusqlite::hooks::{Action, AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+use rusqlite::types::{Value, ValueRef};
+use rusqlite::{Connection, ErrorCode, Statement};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// The columns in the order of the table.
+pub const COLUMNS: [&str; 11] = [
+    "created",
+    "jobID",
+    "state",
+    "name",
+    "nextRun",
+    "lastRun",
+    "repeat",
+    "data",
+    "priority",
+    "parentJobID",
+    "retryAfter",
+];
+
+pub const SCHEMA: &str = "CREATE TABLE jobs ( created TIMESTAMP NOT NULL, jobID INTEGER NOT NULL PRIMARY KEY, \
+    state TEXT NOT NULL, name TEXT NOT NULL, nextRun TIMESTAMP NOT NULL, lastRun TIMESTAMP, repeat TEXT NOT NULL, \
+    data TEXT NOT NULL, priority INTEGER NOT NULL DEFAULT 500, parentJobID INTEGER NOT NULL DEFAULT 0, \
+    retryAfter TEXT NOT NULL DEFAULT '')";
+
+/// What UPDATE may set; the rest is the server's to know.
+const WRITABLE: [&str; 7] = ["nextRun", "data", "priority", "repeat", "name", "retryAfter", "state"];
+
+/// Bytes of one answer. More than this nobody reads, and it is built in memory.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// Bytes of one value, and so of what a function may make of one: the largest payload, with room to work on it.
+const VALUE_BYTES_MAX: i32 = 64 << 20;
+/// Instructions of SQLite between two looks at the clock: well under a millisecond.
+const STEPS_PER_LOOK: i32 = 10_000;
+/// What a value costs beside its text.
+const VALUE_OVERHEAD: usize = 32;
+
+pub type Row = [Value; COLUMNS.len()];
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trouble {
+    /// SQLite does not understand it; `at` is the byte where it stopped.
+    Bad {
+        message: String,
+        at: Option<usize>,
+    },
+    /// It may not be done.
+    Refused(String),
+    /// The new values cannot be.
+    Constraint(String),
+    /// It would take too much room.
+    TooLarge(String),
+    TimedOut,
+}
+
+/// When to stop, whatever it is doing.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    pub until: Instant,
+    /// Nobody waits for the answer any more.
+    pub given_up: Arc<AtomicBool>,
+}
+
+impl Watch {
+    pub fn is_over(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed) || Instant::now() >= self.until
+    }
+}
+
+/// What a statement would do, as SQLite tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// Whether it looks at the jobs at all.
+    pub reads_jobs: bool,
+    /// By place in [`COLUMNS`].
+    pub columns: BTreeSet<usize>,
+    pub updates: BTreeSet<usize>,
+    pub deletes: bool,
+    refused: Option<String>,
+}
+
+impl Wants {
+    pub fn writes(&self) -> bool {
+        self.deletes || !self.updates.is_empty()
+    }
+
+    fn judge(&mut self, action: AuthAction<'_>) -> Authorization {
+        match action {
+            AuthAction::Select | AuthAction::Recursive => Authorization::Allow,
+            AuthAction::Function { function_name }
+                if !function_name.eq_ignore_ascii_case("load_extension") =>
+            {
+                Authorization::Allow
+            }
+            AuthAction::Read { table_name, column_name } => {
+                if table_name.eq_ignore_ascii_case("jobs") {
+                    self.reads_jobs = true;
+                    self.columns.extend(place_of(column_name));
+                }
+                Authorization::Allow
+            }
+            AuthAction::Delete { table_name } if table_name.eq_ignore_ascii_case("jobs") => {
+                self.deletes = true;
+                self.reads_jobs = true;
+                // Lets it happen, row by row, so that each is reported.
+                Authorization::Ignore
+            }
+            AuthAction::Update { table_name, column_name } if table_name.eq_ignore_ascii_case("jobs") => {
+                self.reads_jobs = true;
+                match place_of(column_name).filter(|_| is_writable(column_name)) {
+                    Some(place) => {
+                        self.updates.insert(place);
+                        self.columns.insert(place);
+                        Authorization::Allow
+                    }
+                    None => self.refuse(format!(
+                        "{column_name} cannot be set; UPDATE may set {}",
+                        WRITABLE.join(", ")
+                    )),
+                }
+            }
+            other => self.refuse(format!("{} is not allowed; {ALLOWED}", name_of(&other))),
+        }
+    }
+
+    fn refuse(&mut self, why: String) -> Authorization {
+        self.refused.get_or_insert(why);
+        Authorization::Deny
+    }
+}
+
+const ALLOWED: &str = "a query may SELECT, DELETE FROM jobs and UPDATE jobs; jobs are made with CreateJob";
+
+fn place_of(column: &str) -> Option<usize> {
+    COLUMNS.iter().position(|own| own.eq_ignore_ascii_case(column))
+}
+
+fn is_writable(column: &str) -> bool {
+    WRITABLE.iter().any(|own| own.eq_ignore_ascii_case(column))
+}
+
+fn name_of(action: &AuthAction<'_>) -> &'static str {
+    match action {
+        AuthAction::Insert { .. } => "INSERT",
+        AuthAction::Pragma { .. } => "PRAGMA",
+        AuthAction::Attach { .. } | AuthAction::Detach { .. } => "ATTACH",
+        AuthAction::Transaction { .. } | AuthAction::Savepoint { .. } => "a transaction",
+        AuthAction::Function { .. } => "load_extension",
+        AuthAction::Update { .. } | AuthAction::Delete { .. } => "writing to another table",
+        _ => "changing the schema",
+    }
+}
+
+/// What happened to a row of the copy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Touched {
+    pub id: i64,
+    /// The new values, by place in [`COLUMNS`]; `None`: it was deleted.
+    pub set: Option<Vec<(usize, Value)>>,
+}
+
+pub struct Sandbox {
+    db: Connection,
+    wants: Arc<Mutex<Wants>>,
+    touched: Arc<Mutex<BTreeSet<i64>>>,
+}
+
+impl Sandbox {
+    pub fn open(watch: Watch) -> Result<Sandbox, Trouble> {
+        Sandbox::built(watch).map_err(trouble)
+    }
+
+    fn built(watch: Watch) -> rusqlite::Result<Sandbox> {
+        let mut db = Connection::open_in_memory()?;
+        db.execute_batch("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;")?;
+        db.execute_batch(SCHEMA)?;
+        db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
+        db.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+        db.progress_handler(STEPS_PER_LOOK, Some(move || watch.is_over()))?;
+        Ok(Sandbox { db, wants: Arc::default(), touched: Arc::default() })
+    }
+
+    /// What the statement would do, or why it cannot be done.
+    pub fn look(&mut self, sql: &str) -> Result<Wants, Trouble> {
+        self.guard().map_err(trouble)?;
+        let outcome = self.db.prepare(sql).map(|statement| statement.readonly());
+        self.unguard().map_err(trouble)?;
+        let wants = std::mem::take(&mut *lock(&self.wants));
+        match (outcome, &wants.refused) {
+            (_, Some(why)) => Err(Trouble::Refused(why.clone())),
+            (Err(error), None) => Err(trouble(error)),
+            (Ok(is_readonly), None) if is_readonly || wants.writes() => Ok(wants),
+            (Ok(_), None) => Err(Trouble::Refused(format!("this is not allowed; {ALLOWED}"))),
+        }
+    }
+
+    pub fn fill(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), Trouble> {
+        let filled = |db: &mut Connection| -> rusqlite::Result<()> {
+            let transaction = db.transaction()?;
+            {
+                let marks = vec!["?"; COLUMNS.len()].join(",");
+                let mut insert = transaction.prepare_cached(&format!("INSERT INTO jobs VALUES ({marks})"))?;
+                for row in rows {
+                    insert.execute(rusqlite::params_from_iter(row))?;
+                }
+            }
+            transaction.commit()
+        };
+        filled(&mut self.db).map_err(trouble)
+    }
+
+    /// Runs it; for a statement that writes, tells what became of which row.
+    pub fn run(&mut self, sql: &str, wants: &Wants) -> Result<(Table, Vec<Touched>), Trouble> {
+        self.guard().map_err(trouble)?;
+        let touched = self.touched.clone();
+        let note = move |_: Action, _: &str, _: &str, id: i64| {
+            lock(&touched).insert(id);
+        };
+        self.db.update_hook(Some(note)).map_err(trouble)?;
+        let answer = self.answer(sql);
+        self.unguard().map_err(trouble)?;
+        // Some things, such as a PRAGMA in the guise of a table, come to light only now.
+        if let Some(why) = lock(&self.wants).refused.take() {
+            return Err(Trouble::Refused(why));
+        }
+        let table = answer?;
+        let ids = std::mem::take(&mut *lock(&self.touched));
+        let touched = self.values(ids, wants).map_err(trouble)?;
+        Ok((table, touched))
+    }
+
+    fn answer(&self, sql: &str) -> Result<Table, Trouble> {
+        let mut statement = self.db.prepare(sql).map_err(trouble)?;
+        let mut table = Table { headers: headers(&statement), rows: Vec::new() };
+        let mut bytes = 0;
+        let mut rows = statement.query([]).map_err(trouble)?;
+        while let Some(row) = rows.next().map_err(trouble)? {
+            let values: Vec<Value> = (0..table.headers.len())
+                .map(|at| row.get_ref(at).map(owned))
+                .collect::<Result<_, _>>()
+                .map_err(trouble)?;
+            bytes += values.iter().map(size).sum::<usize>();
+            if bytes > ANSWER_BYTES_MAX {
+                let limit = ANSWER_BYTES_MAX >> 20;
+                return Err(Trouble::TooLarge(format!(
+                    "the answer would be longer than {limit} MiB; add a LIMIT or name fewer columns"
+                )));
+            }
+            table.rows.push(values);
+        }
+        Ok(table)
+    }
+
+    fn values(&self, ids: BTreeSet<i64>, wants: &Wants) -> rusqlite::Result<Vec<Touched>> {
+        let places: Vec<usize> = wants.updates.iter().copied().collect();
+        let names: Vec<&str> = places.iter().map(|place| COLUMNS[*place]).collect();
+        let columns = if names.is_empty() { "1".to_owned() } else { names.join(",") };
+        let mut select = self.db.prepare(&format!("SELECT {columns} FROM jobs WHERE jobID = ?"))?;
+        let mut touched = Vec::with_capacity(ids.len());
+        for id in ids {
+            let mut rows = select.query([id])?;
+            let set = match rows.next()? {
+                None => None,
+                Some(row) => {
+                    let value = |(at, place): (usize, &usize)| Ok((*place, owned(row.get_ref(at)?)));
+                    Some(places.iter().enumerate().map(value).collect::<rusqlite::Result<Vec<_>>>()?)
+                }
+            };
+            touched.push(Touched { id, set });
+        }
+        Ok(touched)
+    }
+
+    fn guard(&mut self) -> rusqlite::Result<()> {
+        let wants = self.wants.clone();
+        self.db.authorizer(Some(move |context: AuthContext<'_>| lock(&wants).judge(context.action)))
+    }
+
+    fn unguard(&mut self) -> rusqlite::Result<()> {
+        self.db.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)
+    }
+}
+
+/// What it costs to keep.
+pub fn size(value: &Value) -> usize {
+    VALUE_OVERHEAD
+        + match value {
+            Value::Text(text) => text.len(),
+            Value::Blob(bytes) => bytes.len(),
+            Value::Null | Value::Integer(_) | Value::Real(_) => 0,
+        }
+}
+
+fn headers(statement: &Statement<'_>) -> Vec<String> {
+    statement.column_names().map(str::to_owned).collect()
+}
+
+fn owned(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        other => other.try_into().unwrap_or(Value::Null),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn trouble(error: rusqlite::Error) -> Trouble {
+    let (code, message) = match &error {
+        rusqlite::Error::SqlInputError { msg, offset, .. } => {
+            return Trouble::Bad { message: msg.clone(), at: usize::try_from(*offset).ok() };
+        }
+        rusqlite::Error::MultipleStatement => {
+            let message = "only one statement at a time".to_owned();
+            return Trouble::Bad { message, at: None };
+        }
+        rusqlite::Error::SqliteFailure(failure, message) => {
+            (failure.code, message.clone().unwrap_or_else(|| failure.to_string()))
+        }
+        other => return Trouble::Bad { message: other.to_string(), at: None },
+    };
+    match code {
+        ErrorCode::OperationInterrupted => Trouble::TimedOut,
+        ErrorCode::ConstraintViolation => Trouble::Constraint(message),
+        ErrorCode::TooBig | ErrorCode::OutOfMemory | ErrorCode::DiskFull => Trouble::TooLarge(message),
+        _ => Trouble::Bad { message, at: None },
+    }
+}

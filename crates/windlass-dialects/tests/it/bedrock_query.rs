@@ -1,0 +1,265 @@
+//! SQL over the jobs of an engine on a memory store.
+
+use rusqlite::types::Value;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windlass_core::{Job, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp};
+use windlass_dialects::bedrock::query::{Answer, Ask, Cli, Format, Queries, Row, Typing};
+use windlass_engine::{Claim, Engine, FixedDice, ManualClock, Options, Push, RunAt};
+use windlass_store::memory::MemoryStore;
+
+struct World {
+    engine: Engine,
+    queries: Queries,
+}
+
+impl World {
+    async fn new() -> World {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_419_838_731_000)));
+        let dice = Arc::new(FixedDice::new(1));
+        let engine =
+            Engine::start(Arc::new(MemoryStore::new()), clock, dice, Options::default()).await.unwrap();
+        World { engine, queries: Queries::new(row_of) }
+    }
+
+    async fn push(&self, name: &str, data: &str) {
+        let push = Push {
+            queue: Queue::default(),
+            name: Name::new(name).unwrap(),
+            payload: Payload::json(data),
+            priority: 0,
+            run_at: RunAt::Now,
+            policy: Arc::new(Policy::default()),
+            extras: None,
+            body: None,
+        };
+        self.engine.push(&Tenant::default(), vec![push]).await.unwrap();
+    }
+
+    async fn claim(&self, name: &str) -> Arc<Job> {
+        let claim = Claim {
+            tenant: Tenant::default(),
+            queues: vec![],
+            names: NameMatch::glob(name),
+            priority: None,
+            limit: 1,
+            wait_ms: 0,
+            lease_ms: None,
+            worker: None,
+        };
+        self.engine.claim(claim).await.unwrap().accept().remove(0)
+    }
+
+    async fn ask(&self, ask: Ask) -> Answer {
+        self.queries.answer(&self.engine, ask).await
+    }
+
+    async fn text(&self, sql: &str) -> String {
+        let answer = self.ask(ask(sql)).await;
+        assert_eq!(answer.status, "200 OK", "{sql}: {:?}", answer.headers);
+        String::from_utf8(answer.body).unwrap()
+    }
+
+    /// The status line and the error of what should fail.
+    async fn fails(&self, sql: &str) -> (String, String) {
+        failure(self.ask(ask(sql)).await)
+    }
+}
+
+fn failure(answer: Answer) -> (String, String) {
+    let error = answer.headers.iter().find(|(name, _)| *name == "error");
+    (answer.status.to_owned(), error.map(|(_, text)| text.clone()).unwrap_or_default())
+}
+
+fn ask(sql: &str) -> Ask {
+    Ask {
+        tenant: Tenant::default(),
+        sql: sql.to_owned(),
+        format: None,
+        flags: None,
+        nowhere: false,
+        may_write: true,
+        default_format: Format::Arrays(Typing::Plain),
+        typing: Typing::Plain,
+        patience: Duration::from_secs(10),
+    }
+}
+
+fn row_of(job: &Job) -> Row {
+    let text = |text: &str| Value::Text(text.to_owned());
+    [
+        text("2014-12-29 07:38:51"),
+        Value::Integer(job.id.get() as i64),
+        text(if job.state().lease().is_some() { "RUNNING" } else { "QUEUED" }),
+        text(&job.spec.name),
+        text("2014-12-29 07:39:51"),
+        Value::Null,
+        text(""),
+        text(std::str::from_utf8(&job.spec.payload.bytes).unwrap()),
+        Value::Integer(500),
+        Value::Integer(0),
+        text(""),
+    ]
+}
+
+#[tokio::test]
+async fn a_row_is_a_json_array_with_the_data_embedded() {
+    let world = World::new().await;
+    world.push("foo", r#"{"value":2}"#).await;
+    assert_eq!(
+        world.text("select * from jobs;").await,
+        r#"[["2014-12-29 07:38:51",1,"QUEUED","foo","2014-12-29 07:39:51",null,"",{"value":2},500,0,""]]"#
+    );
+    assert_eq!(world.text("SELECT jobID FROM jobs WHERE name = 'bar';").await, "[]");
+}
+
+#[tokio::test]
+async fn the_functions_of_sqlite_work_on_the_jobs() {
+    let world = World::new().await;
+    for number in 0..2_500 {
+        let name = if number % 2 == 0 { "even" } else { "odd" };
+        world.push(name, &format!(r#"{{"n":{number}}}"#)).await;
+    }
+    world.claim("odd").await;
+    let cases = [
+        ("SELECT count(*) FROM jobs;", "[[2500]]"),
+        ("SELECT count(*) FROM jobs WHERE name GLOB 'o*';", "[[1250]]"),
+        ("SELECT name, count(*) FROM jobs GROUP BY name ORDER BY 2, 1;", r#"[["even",1250],["odd",1250]]"#),
+        ("SELECT jobID FROM jobs WHERE state = 'RUNNING';", "[[2]]"),
+        ("SELECT max(data->>'n') FROM jobs WHERE name = 'odd' AND state = 'QUEUED';", "[[2499]]"),
+        ("SELECT jobID FROM jobs WHERE jobID IN (7, 9, 9999) ORDER BY jobID DESC;", "[[9],[7]]"),
+        ("SELECT jobID FROM jobs WHERE jobID = 7 AND name = 'odd';", "[]"),
+        ("SELECT count(*) FROM jobs a JOIN jobs b USING (jobID) WHERE a.name = 'odd';", "[[1250]]"),
+        ("SELECT jobID FROM jobs ORDER BY jobID LIMIT 2;", "[[1],[2]]"),
+        ("SELECT 1+1, upper('x'), strftime('%Y', '2014-12-29');", r#"[[2,"X","2014"]]"#),
+        (
+            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 3) SELECT i FROM n;",
+            "[[1],[2],[3]]",
+        ),
+    ];
+    for (sql, expected) in cases {
+        assert_eq!(world.text(sql).await, expected, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn every_format_can_be_asked_for() {
+    let world = World::new().await;
+    world.push("foo", r#"{"a":1}"#).await;
+    let sql = "SELECT jobID, name, data, lastRun FROM jobs;";
+    let written = async |change: fn(&mut Ask)| {
+        let mut ask = ask(sql);
+        change(&mut ask);
+        String::from_utf8(world.ask(ask).await.body).unwrap()
+    };
+    let list = "jobID|name|data|lastRun\n1|foo|{\"a\":1}|\n";
+    assert_eq!(written(|ask| ask.default_format = Format::Cli(Cli::default())).await, list);
+    let json = r#"{"headers":["jobID","name","data","lastRun"],"rows":[[1,"foo",{"a":1},null]]}"#;
+    assert_eq!(written(|ask| ask.format = Some("json".to_owned())).await, json);
+    let objects = "[{\"jobID\":1,\"name\":\"foo\",\"data\":\"{\\\"a\\\":1}\",\"lastRun\":null}]\n";
+    assert_eq!(written(|ask| ask.flags = Some("-json".to_owned())).await, objects);
+    let csv = "1,foo,\"{\"\"a\"\":1}\",nil\n";
+    assert_eq!(written(|ask| ask.flags = Some("-csv -noheader -nullvalue nil".to_owned())).await, csv);
+    let mut unknown = ask(sql);
+    unknown.flags = Some("-html".to_owned());
+    assert_eq!(
+        failure(world.ask(unknown).await),
+        ("402 Bad query".to_owned(), "unknown flag -html".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn the_schema_can_be_seen() {
+    let world = World::new().await;
+    for sql in [".schema", ".schema jobs", ".schema jobs;"] {
+        assert!(
+            world
+                .text(sql)
+                .await
+                .starts_with("CREATE TABLE jobs ( created TIMESTAMP NOT NULL, jobID INTEGER")
+        );
+    }
+    assert_eq!(world.text(".schema other").await, "");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_query_is_said_and_shown() {
+    let world = World::new().await;
+    assert_eq!(world.ask(ask("  ")).await.status, "402 Missing query");
+    assert_eq!(world.ask(ask("SELECT 1")).await.status, "502 Query Missing Semicolon");
+    let answer = world.ask(ask("SELECT jobID, nonsense FROM jobs;")).await;
+    assert_eq!(answer.status, "402 Bad query");
+    assert_eq!(answer.headers, [("error", "no such column: nonsense".to_owned())]);
+    let body =
+        "no such column: nonsense\n  SELECT jobID, nonsense FROM jobs;\n                ^--- error here\n";
+    assert_eq!(String::from_utf8(answer.body).unwrap(), body);
+    assert_eq!(world.fails("SELEC 1;").await.1, "near \"SELEC\": syntax error");
+    assert_eq!(world.fails("SELECT 1; SELECT 2;").await.1, "only one statement at a time");
+}
+
+#[tokio::test]
+async fn nothing_but_jobs_can_be_reached() {
+    let world = World::new().await;
+    for sql in [
+        "INSERT INTO jobs (jobID) VALUES (1);",
+        "REPLACE INTO jobs (jobID) VALUES (1);",
+        "CREATE TABLE other (a);",
+        "CREATE TEMP TABLE other (a);",
+        "DROP TABLE jobs;",
+        "ALTER TABLE jobs ADD COLUMN x;",
+        "ATTACH 'file.db' AS f;",
+        "PRAGMA writable_schema = 1;",
+        "SELECT * FROM pragma_database_list;",
+        "VACUUM;",
+        "VACUUM INTO 'copy.db';",
+        "BEGIN;",
+        "SAVEPOINT a;",
+        "ANALYZE;",
+        "UPDATE jobs SET jobID = 5 WHERE 1;",
+        "UPDATE jobs SET created = 5 WHERE 1;",
+        "SELECT load_extension('x');",
+    ] {
+        let (status, error) = world.fails(sql).await;
+        assert_eq!(status, "502 Query aborted", "{sql}: {error}");
+        assert!(!error.is_empty(), "{sql}");
+    }
+    let (status, error) = world.fails("UPDATE sqlite_master SET sql = '' WHERE 1;").await;
+    assert_eq!(
+        (status.as_str(), error.as_str()),
+        ("402 Bad query", "table sqlite_master may not be modified")
+    );
+    for sql in ["DELETE FROM jobs;", "UPDATE jobs SET data = '{}';"] {
+        assert_eq!(world.fails(sql).await.0, "502 Query aborted", "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_query_ends_when_its_time_is_over() {
+    let world = World::new().await;
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT max(i) FROM n;";
+    let started = Instant::now();
+    let answer = world.ask(Ask { patience: Duration::from_millis(50), ..ask(endless) }).await;
+    assert_eq!(answer.status, "555 Timeout peeking command");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_is_refused() {
+    let world = World::new().await;
+    let long = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 100) \
+                SELECT zeroblob(1000000) FROM n;";
+    let (status, error) = world.fails(long).await;
+    assert_eq!(status, "502 Query aborted");
+    assert!(error.contains("longer than 64 MiB"), "{error}");
+}
+
+#[tokio::test]
+async fn another_tenants_jobs_are_not_seen() {
+    let world = World::new().await;
+    world.push("foo", "{}").await;
+    let stranger = Tenant::new("stranger").unwrap();
+    for sql in ["SELECT * FROM jobs;", "SELECT * FROM jobs WHERE jobID = 1;"] {
+        let answer = world.ask(Ask { tenant: stranger.clone(), ..ask(sql) }).await;
+        assert_eq!(answer.body, b"[]");
+    }
+}
