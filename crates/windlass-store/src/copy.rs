@@ -1,10 +1,11 @@
-//! A whole store into another one: jobs in all states with their ids and versions, settings, pauses, and where the ids
-//! go on.
+//! A whole store into another one: jobs in all states with their ids and versions, settings, pauses, blobs, and where the
+//! ids go on.
 //!
 //! The target has to be new. While it is being filled, a setting says so ([`unfinished`]), and a server refuses to start
 //! on it; a copy that was interrupted is begun again from nothing. At the end both stores are read once more and
 //! compared, so a source that somebody changed meanwhile is noticed too.
 
+use crate::blobs::{AddrForm, BlobAddr, ListedBlob, PutBlob};
 use crate::query::PAGE_MAX;
 use crate::{Filter, Page, QueueCounts, Result, Step, Store, StoreError, Verdict};
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
@@ -25,6 +26,7 @@ pub enum Stage {
     /// What an interrupted copy left is taken away.
     Clear,
     Copy,
+    Blobs,
     /// Both stores are read and compared.
     Verify,
 }
@@ -35,6 +37,7 @@ pub struct Copied {
     pub jobs: u64,
     pub settings: u64,
     pub paused: u64,
+    pub blobs: u64,
     pub next_id: JobId,
     /// CRC-32 over all jobs, newest first.
     pub checksum: u32,
@@ -81,6 +84,7 @@ pub async fn copy(
     let next = from.next_id().await.map_err(CopyError::Source)?;
     copy_jobs(from, to, next, now, progress).await?;
     copy_settings(from, to, now).await?;
+    copy_blobs(from, to, progress).await?;
     let copied = verify(from, to, now, progress).await?;
     to.put_setting(UNFINISHED, None).await.map_err(CopyError::Target)?;
     Ok(copied)
@@ -111,6 +115,10 @@ async fn contents(store: &dyn Store, now: Timestamp) -> Result<Option<String>> {
     }
     if let Some((_, queue)) = paused(store, now).await?.first() {
         return Ok(Some(format!("queue {queue} is paused")));
+    }
+    let blobs = blobs_of(store).await?.len();
+    if blobs > 0 {
+        return Ok(Some(format!("{blobs} blobs")));
     }
     // Ids are never reused, also not those of jobs that are gone.
     let next = store.next_id().await?.get();
@@ -148,6 +156,9 @@ async fn clear(
     for (key, _) in store.settings("").await?.into_iter().filter(|(key, _)| key != UNFINISHED) {
         store.put_setting(&key, None).await?;
     }
+    for blob in blobs_of(store).await? {
+        store.blobs().remove(&blob.tenant, &blob.info.digests, Timestamp::MAX).await?;
+    }
     Ok(())
 }
 
@@ -183,6 +194,36 @@ async fn copy_settings(from: &dyn Store, to: &dyn Store, now: Timestamp) -> Resu
     Ok(())
 }
 
+/// Their bytes are compared with their names by the store that gives them out, and named anew by the one that takes them.
+async fn copy_blobs(
+    from: &dyn Store,
+    to: &dyn Store,
+    progress: &(dyn Fn(Stage, u64, u64) + Send + Sync),
+) -> Result<(), CopyError> {
+    let blobs = blobs_of(from).await.map_err(CopyError::Source)?;
+    for (done, blob) in (1..).zip(&blobs) {
+        copy_blob(from, to, blob).await?;
+        progress(Stage::Blobs, done, blobs.len() as u64);
+    }
+    Ok(())
+}
+
+async fn copy_blob(from: &dyn Store, to: &dyn Store, blob: &ListedBlob) -> Result<(), CopyError> {
+    let address = blob.info.digests.show(AddrForm::Sha256);
+    let gone = || CopyError::Source(StoreError::Unavailable(format!("the blob {address} is gone")));
+    let parsed = BlobAddr::parse(&address).ok_or_else(gone)?;
+    let opened = from.blobs().open(&blob.tenant, &parsed).await.map_err(CopyError::Source)?;
+    let mut reader = opened.ok_or_else(gone)?.reader;
+    let mut writer = to.blobs().create(&blob.tenant).await.map_err(CopyError::Target)?;
+    while let Some(piece) = reader.next().await.map_err(CopyError::Source)? {
+        writer.write(&piece).await.map_err(CopyError::Target)?;
+    }
+    match writer.finish(blob.info.stored_at).await.map_err(CopyError::Target)? {
+        PutBlob::New(_) | PutBlob::Known(_) => Ok(()),
+        PutBlob::Sha1Taken => Err(CopyError::Differs(format!("the blob {address} collides with another"))),
+    }
+}
+
 async fn verify(
     from: &dyn Store,
     to: &dyn Store,
@@ -199,6 +240,7 @@ async fn verify(
         jobs: source.sum.jobs,
         settings: source.settings.len() as u64,
         paused: source.counts.iter().filter(|counts| counts.paused).count() as u64,
+        blobs: source.blobs.len() as u64,
         next_id: source.next_id,
         checksum: source.sum.checksum,
     })
@@ -209,6 +251,7 @@ struct Contents {
     sum: Sum,
     counts: Vec<QueueCounts>,
     settings: Vec<(String, Vec<u8>)>,
+    blobs: Vec<ListedBlob>,
     next_id: JobId,
 }
 
@@ -222,7 +265,11 @@ impl Contents {
         let mut settings = store.settings("").await?;
         settings.retain(|(key, _)| key != UNFINISHED);
         let sum = Sum::of(store, told).await?;
-        Ok(Contents { sum, counts, settings, next_id: store.next_id().await? })
+        let mut blobs = blobs_of(store).await?;
+        blobs.sort_by(|one, two| {
+            (&one.tenant, one.info.digests.sha256).cmp(&(&two.tenant, two.info.digests.sha256))
+        });
+        Ok(Contents { sum, counts, settings, blobs, next_id: store.next_id().await? })
     }
 
     fn expect_same(&self, target: &Contents) -> Result<(), String> {
@@ -235,6 +282,9 @@ impl Contents {
         }
         if self.settings != target.settings {
             return Err(format!("{} settings and {}", self.settings.len(), target.settings.len()));
+        }
+        if self.blobs != target.blobs {
+            return Err(format!("{} blobs and {}", self.blobs.len(), target.blobs.len()));
         }
         // An earlier, interrupted copy may have used up more.
         if target.next_id < self.next_id {
@@ -286,6 +336,14 @@ fn add_to_sum(hasher: &mut crc32fast::Hasher, job: &Job) -> Result<()> {
     hasher.update(&(bytes.len() as u64).to_le_bytes());
     hasher.update(&bytes);
     Ok(())
+}
+
+/// A store that keeps none has none.
+async fn blobs_of(store: &dyn Store) -> Result<Vec<ListedBlob>> {
+    match store.blobs().list(None).await {
+        Err(StoreError::Unsupported(_)) => Ok(Vec::new()),
+        listed => listed,
+    }
 }
 
 async fn page_before(store: &dyn Store, before: Option<JobId>) -> Result<Page> {

@@ -29,6 +29,12 @@ async fn a_bit_of_everything() -> Rig {
     rig.store.put_setting("empty", Some(Vec::new())).await.expect("put_setting");
     rig.store.set_paused(&Tenant::default(), &queue("all"), true).await.expect("set_paused");
     rig.store.set_paused(&tenant("other"), &queue("without jobs"), true).await.expect("set_paused");
+    for (owner, bytes) in [("default", vec![7; 300_000]), ("other", vec![7; 300_000]), ("other", Vec::new())]
+    {
+        let mut writer = rig.store.blobs().create(&tenant(owner)).await.expect("a blob can be begun");
+        writer.write(&bytes).await.expect("a piece is taken");
+        writer.finish(at(3)).await.expect("a blob is kept");
+    }
     rig
 }
 
@@ -40,7 +46,10 @@ pub(super) async fn restored_jobs_are_as_they_were(rig: &Rig) {
     let source = a_bit_of_everything().await;
     let expected = Dump::of(&*source.store, at(10)).await;
     let summary = copied(&source, rig).await.expect("copy");
-    assert_eq!((summary.jobs, summary.settings, summary.paused), (expected.jobs.len() as u64, 2, 2));
+    assert_eq!(
+        (summary.jobs, summary.settings, summary.paused, summary.blobs),
+        (expected.jobs.len() as u64, 2, 2, 3)
+    );
     expected.expect_same(&Dump::of(&*rig.store, at(10)).await, "a copy");
     let back = Rig::new(Arc::new(MemoryStore::new()));
     assert_eq!(copied(rig, &back).await.expect("copy"), summary, "the copy of the copy");
@@ -136,6 +145,8 @@ pub(super) async fn an_interrupted_copy_says_so_and_is_begun_again(rig: &Rig) {
     source.push(job("meanwhile")).await;
     rig.store.set_paused(&Tenant::default(), &queue("left over"), true).await.expect("set_paused");
     rig.store.put_setting("left over", Some(vec![7])).await.expect("put_setting");
+    let left_over = rig.store.blobs().create(&Tenant::default()).await.expect("a blob can be begun");
+    left_over.finish(at(1)).await.expect("a blob is kept");
     copied(&source, rig).await.expect("the second try");
     let expected = Dump::of(&*source.store, at(10)).await;
     expected.expect_same(&Dump::of(&*rig.store, at(10)).await, "after the second try");

@@ -13,7 +13,7 @@ use windlass_store::{OpenOptions, Store};
 
 /// Copy a whole store into a new one, also of another kind
 ///
-/// Jobs in all states with their ids, settings and pauses go over as they are; then both stores are read and compared.
+/// Jobs in all states with their ids, settings, pauses and blobs go over as they are; then both stores are read and compared.
 /// Stop the servers on both first. The source stays as it is; the target has to be new. A copy that was interrupted is
 /// begun again with the same command; no server starts on it before that.
 #[derive(Args, Debug)]
@@ -65,6 +65,7 @@ async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
         bar.set_message(match stage {
             Stage::Clear => "clearing an unfinished copy",
             Stage::Copy => "copying",
+            Stage::Blobs => "copying blobs",
             Stage::Verify => "comparing",
         });
         progress::show(&bar, done, all);
@@ -95,15 +96,15 @@ fn kind(url: &str) -> &str {
 }
 
 fn say(args: &CopyArgs, copied: &Copied) -> Outcome {
-    let Copied { jobs, settings, paused, next_id, checksum } = copied;
+    let Copied { jobs, settings, paused, blobs, next_id, checksum } = copied;
     if args.json {
         return output::say_json(&json!({
-            "jobs": jobs, "settings": settings, "paused": paused, "next_id": next_id.get(),
+            "jobs": jobs, "settings": settings, "paused": paused, "blobs": blobs, "next_id": next_id.get(),
             "checksum": format!("{checksum:08x}"),
         }));
     }
     output::say(format!(
-        "{jobs} jobs, {settings} settings and {paused} paused queues copied and compared (checksum {checksum:08x}); \
-         the next job will be {next_id}"
+        "{jobs} jobs, {settings} settings, {paused} paused queues and {blobs} blobs copied and compared \
+         (checksum {checksum:08x}); the next job will be {next_id}"
     ))
 }
