@@ -1,8 +1,8 @@
 //! What can happen to a job. Chance comes in with the event, time with `apply`.
 
 use crate::job::{Extras, Outcome, Payload};
-use crate::lease::{Holder, Token};
-use crate::repeat::Repeat;
+use crate::lease::{Holder, LeasePolicy, Token};
+use crate::repeat::{Repeat, Span};
 use crate::{Name, Queue, Timestamp};
 use std::sync::Arc;
 
@@ -40,6 +40,8 @@ pub enum Event {
     Return {
         by: Holder,
     },
+    /// The run ends and the job starts over: attempts count from zero, children that are settled are forgotten.
+    Restart(Box<Restart>),
     /// The run ends, the job does not: it waits to be run again.
     Suspend {
         by: Holder,
@@ -96,6 +98,16 @@ pub struct Finish {
     pub ignore_repeat: bool,
 }
 
+#[derive(Clone, Debug)]
+pub struct Restart {
+    pub by: Holder,
+    pub run_at: Timestamp,
+    /// A repeating job runs at its next turn, whatever `run_at` says.
+    pub heed_repeat: bool,
+    /// What else changes with it; its own `run_at` means nothing here.
+    pub patch: Patch,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryWish {
     /// As the job's retry policy says.
@@ -133,6 +145,10 @@ pub struct Patch {
     pub run_at: Option<Timestamp>,
     /// `Some(None)` ends the repetition.
     pub repeat: Option<Option<Repeat>>,
+    /// What a lease is from the next claim on.
+    pub lease: Option<(LeasePolicy, Option<Span>)>,
+    /// How many attempts are taken to have been made.
+    pub attempts: Option<u32>,
     pub extras: Option<Box<Extras>>,
     /// Facts to set, or with `None` to forget; the others stay.
     pub facts: Vec<(Arc<str>, Option<Arc<str>>)>,

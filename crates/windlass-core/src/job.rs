@@ -3,7 +3,7 @@
 use crate::family::Family;
 use crate::lease::LeasePolicy;
 use crate::ports::Ports;
-use crate::repeat::Repeat;
+use crate::repeat::{Repeat, Span};
 use crate::retry::RetryPolicy;
 use crate::state::JobState;
 use crate::unique::Unique;
@@ -129,6 +129,10 @@ impl Default for ResultPolicy {
 pub struct Policy {
     #[serde(skip_serializing_if = "is_default")]
     pub lease: LeasePolicy,
+    /// In place of `lease.length_ms`: the lease ends so far away by the calendar, or when the next turn of a repeating
+    /// job comes, if that is sooner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_span: Option<Span>,
     #[serde(skip_serializing_if = "is_default")]
     pub retry: RetryPolicy,
     #[serde(skip_serializing_if = "is_default")]
@@ -219,6 +223,9 @@ pub struct Progress {
     pub due_at: Timestamp,
     pub updated_at: Timestamp,
     pub started_at: Option<Timestamp>,
+    /// When the run before the present or last one began.
+    #[serde(default)]
+    pub prior_start: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     /// Children this job has to wait for.
     pub pending_children: u32,

@@ -5,8 +5,8 @@
 //! and nothing falls through.
 
 use crate::Timestamp;
-use crate::event::{CancelRunning, Event, Failure, Finish, Grant, Patch, RetryWish};
-use crate::job::{Body, Extras, Job, JobId, JobSpec, KeepFor, Outcome, Policy, Progress};
+use crate::event::{CancelRunning, Event, Failure, Finish, Grant, Patch, Restart, RetryWish};
+use crate::job::{Body, Job, JobId, JobSpec, KeepFor, Outcome, Progress};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
 use crate::state::JobState;
@@ -87,6 +87,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Fail(failure) => failed(job, failure, now),
         Event::Release { by, run_at, counts } => released(job, by, run_at, counts, now),
         Event::Return { by } => released(job, by, job.progress.due_at.min(now), false, now),
+        Event::Restart(restart) => restarted(job, *restart, now),
         Event::Suspend { by } => suspended(job, by, now),
         Event::Lapse { token, chance } => lapsed(job, token, chance, now),
         Event::Cancel { running, failed_too } => cancelled(job, running, failed_too, now),
@@ -135,6 +136,7 @@ fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transition, Refused>
         return Err(Refused::NotDue);
     }
     let mut next = touched(job, now);
+    next.progress.prior_start = next.progress.started_at;
     next.progress.started_at = Some(now);
     next.progress.finished_at = None;
     if kind == RunKind::Perform {
@@ -144,7 +146,7 @@ fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transition, Refused>
         token: Token::new(next.version, grant.dice),
         worker: grant.worker,
         granted_at: now,
-        until: grant.lease_ms.or(job.spec.policy.lease.length_ms).map(|ms| now.plus_ms(ms.max(0))),
+        until: lease_end(&next, grant.lease_ms, now),
         kind,
         afterwards: Afterwards::Settle,
         cancel_asked: false,
@@ -154,9 +156,8 @@ fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transition, Refused>
 
 fn extend(job: &Job, by: Holder, lease_ms: Option<i64>, now: Timestamp) -> Result<Transition, Refused> {
     let lease = live_lease(job, by, now)?;
-    let length = lease_ms.or(job.spec.policy.lease.length_ms);
-    let until = match (lease.until, length) {
-        (Some(old), Some(ms)) => Some(old.max(now.plus_ms(ms))),
+    let until = match (lease.until, lease_end(job, lease_ms, now)) {
+        (Some(old), Some(new)) => Some(old.max(new)),
         (until, _) => until,
     };
     let next_lease = Lease { until, ..lease.clone() };
@@ -171,9 +172,8 @@ fn renew(
     now: Timestamp,
 ) -> Result<Transition, Refused> {
     let lease = live_lease(job, by, now)?;
-    let length = lease_ms.or(job.spec.policy.lease.length_ms);
     let renewed = Lease {
-        until: length.map(|ms| now.plus_ms(ms.max(0))),
+        until: lease_end(job, lease_ms, now),
         worker: worker.or_else(|| lease.worker.clone()),
         ..lease.clone()
     };
@@ -276,6 +276,23 @@ fn released(
         return give_up(job, next, now);
     }
     to(job, next, JobState::ready(run_at))
+}
+
+fn restarted(job: &Job, restart: Restart, now: Timestamp) -> Result<Transition, Refused> {
+    let run = ended_run(job, restart.by, now)?;
+    let mut next = touched(job, now);
+    next.progress.finished_at = Some(now);
+    if let Some(state) = run.overruled(&mut next, now) {
+        return after_run(job, next, state);
+    }
+    if run.cancel_asked {
+        return settle(job, next, JobState::Cancelled { at: now });
+    }
+    let next_turn = if restart.heed_repeat { next_turn(job, now) } else { None };
+    let run_at = next_turn.unwrap_or(restart.run_at);
+    start_over(&mut next, run_at);
+    patch_spec(&mut next, Patch { run_at: None, ..restart.patch });
+    forgetting_children(after_run(job, next, JobState::ready(run_at))?)
 }
 
 fn suspended(job: &Job, by: Holder, now: Timestamp) -> Result<Transition, Refused> {
@@ -461,37 +478,13 @@ fn terminated(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
 
 fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transition, Refused> {
     let mut next = touched(job, now);
-    let spec = Arc::make_mut(&mut next.spec);
-    if let Some(payload) = patch.payload {
-        spec.payload = payload;
-    }
-    spec.priority = patch.priority.unwrap_or(spec.priority);
-    if let Some(name) = patch.name {
-        spec.name = name;
-    }
-    if let Some(queue) = patch.queue {
-        spec.queue = queue;
-    }
-    if let Some(repeat) = patch.repeat {
-        spec.policy = Arc::new(Policy { repeat, ..Policy::clone(&spec.policy) });
-    }
-    if let Some(extras) = patch.extras {
-        spec.extras = Some(extras);
-    }
-    for (key, text) in patch.facts {
-        let facts = &mut spec.extras.get_or_insert_default().facts;
-        match text {
-            Some(text) => facts.insert(key, text),
-            None => facts.remove(&key),
-        };
-    }
-    spec.extras.take_if(|extras| **extras == Extras::default());
-    next.progress.due_at = patch.run_at.unwrap_or(next.progress.due_at);
+    let asked = patch.run_at;
+    patch_spec(&mut next, patch);
     let state = match &job.state {
         JobState::Ready { run_at, lapsed } => {
-            JobState::Ready { run_at: patch.run_at.unwrap_or(*run_at), lapsed: *lapsed }
+            JobState::Ready { run_at: asked.unwrap_or(*run_at), lapsed: *lapsed }
         }
-        JobState::Terminating { run_at } => JobState::Terminating { run_at: patch.run_at.unwrap_or(*run_at) },
+        JobState::Terminating { run_at } => JobState::Terminating { run_at: asked.unwrap_or(*run_at) },
         // Held by a parent it no longer has: nobody else would ever start it.
         JobState::Waiting if is_held_by_parent(job) && waiting_parent(&next) != waiting_parent(job) => {
             JobState::ready(next.progress.due_at)

@@ -8,6 +8,7 @@
 //! | [`guard`] | what is refused before a dialect sees the request |
 //! | [`listener`], [`tls`] | connections, with limits on everything |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
+//! | [`bedrock`] | Bedrock::Jobs on a port of its own |
 //! | [`native`] | the API under `/api/v1` |
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
 //! | [`bedrock`] | Bedrock::Jobs over TCP |

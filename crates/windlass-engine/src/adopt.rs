@@ -158,6 +158,8 @@ fn adopt(new: &NewJob, parents: &mut Parents, now: Timestamp) -> Result<bool, Pu
     }
     let is_running = match parent.base.state() {
         JobState::Running(_) => true,
+        // Its worker is late, but may still finish: until somebody else is given the job, the run goes on.
+        JobState::Ready { lapsed: Some(_), .. } if parent.base.spec.policy.lease.accept_late => true,
         // One that waits for its own parent has not begun: children come from a run.
         JobState::Waiting if parent.base.progress.started_at.is_some() => false,
         other => return Err(PushRefused::ParentNotActive(other.name())),

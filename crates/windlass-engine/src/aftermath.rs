@@ -126,7 +126,7 @@ impl Inner {
         let counter = match event {
             Event::Finish(_) => &meters.finished,
             Event::Fail(_) => &meters.failed,
-            Event::Release { .. } | Event::Return { .. } => &meters.released,
+            Event::Release { .. } | Event::Return { .. } | Event::Restart(_) => &meters.released,
             Event::Lapse { .. } => &meters.lapsed,
             Event::Cancel { .. } if !moved.after.as_ref().is_some_and(|after| was_running(after)) => {
                 &meters.cancelled
@@ -187,11 +187,13 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
             StateName::Running => FeedKind::CancelAsked,
             _ => FeedKind::Cancelled,
         },
-        Event::Release { .. } | Event::Return { .. } => match gone(StateName::Cancelled) {
-            StateName::Ready => FeedKind::Released,
-            StateName::Failed => FeedKind::Failed,
-            _ => FeedKind::Cancelled,
-        },
+        Event::Release { .. } | Event::Return { .. } | Event::Restart(_) => {
+            match gone(StateName::Cancelled) {
+                StateName::Ready => FeedKind::Released,
+                StateName::Failed => FeedKind::Failed,
+                _ => FeedKind::Cancelled,
+            }
+        }
         Event::Finish(_) => match gone(StateName::Completed) {
             StateName::Ready => FeedKind::Repeating,
             StateName::Waiting => FeedKind::Waiting,

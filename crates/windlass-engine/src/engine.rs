@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::broadcast;
-use windlass_core::{Job, JobId, Payload, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, Payload, Queue, Tenant, Timestamp};
 use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict};
 
 /// Where notes are kept among the store's settings.
@@ -117,6 +117,17 @@ impl Engine {
     pub async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>, EngineError> {
         self.inner.open()?;
         Ok(self.inner.store.find_alias(tenant, alias).await?)
+    }
+
+    /// Some job of this queue with exactly this name, in whatever state.
+    pub async fn find_named(
+        &self,
+        tenant: &Tenant,
+        queue: &Queue,
+        name: &Name,
+    ) -> Result<Option<JobId>, EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.store.find_named(tenant, queue, name).await?)
     }
 
     /// In the order of their ids.

@@ -7,7 +7,7 @@ use crate::plan::{Draft, Missing, Plan, Round, View};
 use crate::verbs::{Extend, Extended, How, Renew, Report, Settle, Settled, Wish};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
-use windlass_core::event::{Failure, Finish, RetryWish};
+use windlass_core::event::{Failure, Finish, Restart, RetryWish};
 use windlass_core::{Event, Holder, Job, JobId, Refused, Tenant, Timestamp};
 use windlass_store::{Change, Rival, Step, StoreError, Verdict};
 
@@ -42,16 +42,42 @@ impl Engine {
         tenant: &Tenant,
         entries: Vec<Settle>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
+        self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
+        let entries = self.with_completed_patches(tenant, entries).await?;
         let now = self.now();
         let ask =
             |entry: Settle| Ask { id: entry.id, event: self.inner.end_of_run(entry.by, entry.how, now) };
-        self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
         let answers = self.verb(tenant, entries.into_iter().map(ask).collect()).await?;
         let settled = |moved: Moved| Settled {
             state: moved.after.as_ref().map(|job| job.state().name()),
             run_at: moved.after.as_ref().and_then(|job| job.state().claimable_at()),
         };
         Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())
+    }
+
+    /// What a restart changes may change which limits the job is under.
+    async fn with_completed_patches(
+        &self,
+        tenant: &Tenant,
+        mut entries: Vec<Settle>,
+    ) -> Result<Vec<Settle>, EngineError> {
+        let restarts: Vec<(usize, JobId)> = entries
+            .iter()
+            .enumerate()
+            .filter_map(|(index, entry)| {
+                matches!(entry.how, How::Restart { .. }).then_some((index, entry.id))
+            })
+            .collect();
+        if restarts.is_empty() || !self.inner.limits.has_any(tenant) {
+            return Ok(entries);
+        }
+        let jobs = self.get(tenant, restarts.iter().map(|(_, id)| *id).collect()).await?;
+        for ((index, _), job) in restarts.into_iter().zip(jobs) {
+            if let (How::Restart { patch, .. }, Some(job)) = (&mut entries[index].how, job) {
+                **patch = self.inner.completed_patch(&job, std::mem::take(&mut **patch));
+            }
+        }
+        Ok(entries)
     }
 
     /// Heartbeats.
@@ -150,6 +176,9 @@ impl Inner {
                 Event::Release { by, run_at: now.plus_ms(delay_ms.max(0)), counts }
             }
             How::Return => Event::Return { by },
+            How::Restart { at, heed_repeat, patch } => {
+                Event::Restart(Box::new(Restart { by, run_at: at.from(now), heed_repeat, patch: *patch }))
+            }
             How::Suspend => Event::Suspend { by },
         }
     }

@@ -137,6 +137,13 @@ pub enum How {
     },
     /// Given back as if nobody had taken it: no attempt, no token of a rate is used up, and it keeps its place.
     Return,
+    /// The run ends and the job starts over: attempts count from zero, children that are settled are forgotten.
+    Restart {
+        at: RunAt,
+        /// A repeating job runs at its next turn, whatever `at` says.
+        heed_repeat: bool,
+        patch: Box<Patch>,
+    },
     /// The run ends, the job does not.
     Suspend,
 }
@@ -145,6 +152,7 @@ impl How {
     pub(crate) fn payload(&self) -> Option<&Payload> {
         match self {
             How::Finish { payload, .. } | How::Fail { payload, .. } => payload.as_ref(),
+            How::Restart { patch, .. } => patch.payload.as_ref(),
             How::Release { .. } | How::Return | How::Suspend => None,
         }
     }

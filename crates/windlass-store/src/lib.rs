@@ -39,7 +39,7 @@ pub use query::{Filter, Page, QueueCounts};
 use async_trait::async_trait;
 use std::path::Path;
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, NameMatch, Queue, Tenant, Timestamp};
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
@@ -60,6 +60,25 @@ pub trait Store: Send + Sync {
     async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>>;
 
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>>;
+
+    /// Some job of this queue with exactly this name, in whatever state.
+    async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
+        let mut filter = Filter {
+            tenant: Some(tenant.clone()),
+            queue: Some(queue.clone()),
+            names: NameMatch::Exact(name.as_str().into()),
+            limit: 1,
+            ..Filter::default()
+        };
+        loop {
+            let page = self.list(filter.clone()).await?;
+            match (page.jobs.first(), page.next) {
+                (Some(job), _) => return Ok(Some(job.id)),
+                (None, None) => return Ok(None),
+                (None, next) => filter.before = next,
+            }
+        }
+    }
 
     /// Ids only: the family of one parent, in the order of their ids.
     async fn children(&self, parent: JobId) -> Result<Vec<JobId>>;

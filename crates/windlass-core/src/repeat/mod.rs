@@ -13,6 +13,7 @@
 pub mod bedrock;
 pub mod cron;
 pub mod every;
+pub mod span;
 pub mod sqlite_date;
 
 #[cfg(test)]
@@ -25,6 +26,7 @@ use std::fmt;
 pub use bedrock::BadBedrock;
 pub use cron::BadCron;
 pub use every::{BadDuration, BadEvery};
+pub use span::Span;
 
 /// What a repeat rule may look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

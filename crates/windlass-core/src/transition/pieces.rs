@@ -2,8 +2,9 @@
 
 use super::{ChildrenEffect, Effects, ParentEffect, Transition};
 use crate::Timestamp;
+use crate::event::Patch;
 use crate::family::FamilyRule;
-use crate::job::{AttemptError, Body, Job, JobId, KeepFor, Outcome, Payload};
+use crate::job::{AttemptError, Body, Extras, Job, JobId, KeepFor, Outcome, Payload, Policy};
 use crate::lease::{Afterwards, Holder, Lease, RunKind};
 use crate::refused::Refused;
 use crate::repeat::Moments;
@@ -51,7 +52,7 @@ pub(super) fn held(job: &Job, by: Holder) -> Result<&Lease, Refused> {
     match (&job.state, by) {
         (JobState::Running(lease), by) if by.holds(lease.token) => Ok(lease),
         (_, Holder::Token(_)) => Err(Refused::LeaseLost),
-        (_, Holder::Anyone) => Err(Refused::NotRunning),
+        (_, Holder::Anyone | Holder::Overseer) => Err(Refused::NotRunning),
     }
 }
 
@@ -69,13 +70,24 @@ pub(super) fn ended_run(job: &Job, by: Holder, now: Timestamp) -> Result<Run, Re
         JobState::Ready { lapsed: Some(token), .. } if accept_late && by.holds(*token) => {
             Ok(Run { kind: RunKind::Perform, afterwards: Afterwards::Settle, cancel_asked: false })
         }
-        _ => {
+        JobState::Running(_) => {
             let lease = held(job, by)?;
-            if lease.has_ended(now) && !accept_late {
+            if lease.has_ended(now) && !accept_late && by != Holder::Overseer {
                 return Err(Refused::LeaseLost);
             }
             Ok(Run::of(lease))
         }
+        JobState::Ready { .. }
+        | JobState::Waiting
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+            if by == Holder::Overseer =>
+        {
+            Ok(Run { kind: RunKind::Perform, afterwards: Afterwards::Settle, cancel_asked: false })
+        }
+        _ => Err(held(job, by).err().unwrap_or(Refused::NotRunning)),
     }
 }
 
@@ -254,4 +266,52 @@ pub(super) fn remember_failure(next: &mut Job, outcome: Outcome, now: Timestamp)
     let body = body_mut(next);
     body.remember_error(error);
     body.outcome = Some(outcome);
+}
+
+/// When a lease that begins or is renewed now ends. `job` has begun its run already.
+pub(super) fn lease_end(job: &Job, asked_ms: Option<i64>, now: Timestamp) -> Option<Timestamp> {
+    let policy = &job.spec.policy;
+    match (asked_ms, &policy.lease_span) {
+        (None, Some(span)) => {
+            let end = span.after(now);
+            // A turn that is overdue already is no reason to take the job away from its worker.
+            let turn = next_turn(job, now).filter(|turn| *turn > now);
+            Some(turn.map_or(end, |turn| turn.min(end)))
+        }
+        _ => asked_ms.or(policy.lease.length_ms).map(|ms| now.plus_ms(ms.max(0))),
+    }
+}
+
+/// Everything of a patch but what it means for the state.
+pub(super) fn patch_spec(next: &mut Job, patch: Patch) {
+    let spec = Arc::make_mut(&mut next.spec);
+    if let Some(payload) = patch.payload {
+        spec.payload = payload;
+    }
+    spec.priority = patch.priority.unwrap_or(spec.priority);
+    if let Some(name) = patch.name {
+        spec.name = name;
+    }
+    if let Some(queue) = patch.queue {
+        spec.queue = queue;
+    }
+    if let Some(repeat) = patch.repeat {
+        spec.policy = Arc::new(Policy { repeat, ..Policy::clone(&spec.policy) });
+    }
+    if let Some((lease, lease_span)) = patch.lease {
+        spec.policy = Arc::new(Policy { lease, lease_span, ..Policy::clone(&spec.policy) });
+    }
+    if let Some(extras) = patch.extras {
+        spec.extras = Some(extras);
+    }
+    for (key, text) in patch.facts {
+        let facts = &mut spec.extras.get_or_insert_default().facts;
+        match text {
+            Some(text) => facts.insert(key, text),
+            None => facts.remove(&key),
+        };
+    }
+    spec.extras.take_if(|extras| **extras == Extras::default());
+    next.progress.due_at = patch.run_at.unwrap_or(next.progress.due_at);
+    next.progress.attempts = patch.attempts.unwrap_or(next.progress.attempts);
 }

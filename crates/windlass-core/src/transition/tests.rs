@@ -14,7 +14,7 @@ use crate::job::{AttemptError, KeepFor, Payload};
 use crate::lease::LeasePolicy;
 use crate::repeat::Repeat;
 use crate::retry::{Backoff, RetryPolicy};
-use crate::{Keep, Name, Queue, Tenant};
+use crate::{Extras, Keep, Name, Policy, Queue, Tenant};
 
 const ASK: CancelRunning = CancelRunning::Ask;
 const NOW: CancelRunning = CancelRunning::Now;
@@ -151,6 +151,11 @@ fn fail(by: Holder, retry: RetryWish) -> Event {
 
 fn release(by: Holder, ms: i64, counts: bool) -> Event {
     Event::Release { by, run_at: at(ms), counts }
+}
+
+fn restart(by: Holder, ms: i64) -> Event {
+    let restart = Restart { by, run_at: at(ms), heed_repeat: true, patch: Patch::default() };
+    Event::Restart(Box::new(restart))
 }
 
 fn suspend(by: Holder) -> Event {

@@ -400,7 +400,7 @@ pub fn patch(ask: &PatchAsk<'_>, extras: Option<&Extras>, now: Timestamp) -> Res
             Some(Some(rule)) => Some(Some(repeat(rule)?)),
         },
         extras: patched_extras,
-        facts: Vec::new(),
+        ..Patch::default()
     })
 }
 

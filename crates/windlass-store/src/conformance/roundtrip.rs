@@ -7,7 +7,7 @@ use windlass_core::event::Patch;
 use windlass_core::family::{Family, FamilyRule};
 use windlass_core::job::{AttemptError, ResultPolicy};
 use windlass_core::lease::{Afterwards, LeasePolicy, OnLapse, RunKind};
-use windlass_core::repeat::Repeat;
+use windlass_core::repeat::{Repeat, Span};
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
 use windlass_core::{
@@ -117,6 +117,8 @@ pub(super) async fn every_policy_comes_back(rig: &Rig) {
     let endless = RetryPolicy { max_attempts: None, give_up_after_ms: None, ..RetryPolicy::default() };
     let held = LeasePolicy { length_ms: None, ..LeasePolicy::default() };
     policies.push(Policy { retry: endless, lease: held, ..Policy::default() });
+    let lease_span = Some(Span::parse("+1 MONTH, START OF DAY").expect("a good span"));
+    policies.push(Policy { lease_span, ..Policy::default() });
     for text in repeats {
         let repeat = Some(Repeat::parse(text).expect("a good rule"));
         policies.push(Policy { repeat, ..Policy::default() });
@@ -226,6 +228,7 @@ pub(super) async fn odd_names_and_extreme_numbers_come_back(rig: &Rig) {
             due_at: moment,
             updated_at: moment,
             started_at: Some(moment),
+            prior_start: Some(moment),
             finished_at: Some(moment),
             pending_children: number,
         };

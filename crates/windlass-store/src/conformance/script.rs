@@ -234,6 +234,8 @@ impl Script {
             queue: chance.percent(30).then(|| queue(chance.pick(&QUEUES))),
             run_at: chance.percent(30).then_some(run_at),
             repeat: chance.percent(10).then_some(None),
+            lease: None,
+            attempts: chance.percent(10).then_some(1),
             extras: self.chance.percent(40).then(|| Box::new(self.extras())),
             facts: Vec::from_iter(
                 self.chance.percent(20).then(|| ("typed".into(), Some("as it was".into()))),

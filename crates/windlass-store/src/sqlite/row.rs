@@ -32,7 +32,8 @@ mod flag {
     pub const RUN_AGAIN: u16 = 1 << 8;
     pub const TERMINATE: u16 = 1 << 9;
     pub const CANCEL: u16 = 1 << 10;
-    pub const ALL: u16 = (1 << 11) - 1;
+    pub const PRIOR_START: u16 = 1 << 11;
+    pub const ALL: u16 = (1 << 12) - 1;
 }
 
 /// The column `at`: what the state is about in time.
@@ -61,6 +62,7 @@ pub fn write_moves(job: &Job, out: &mut Vec<u8>) {
     put_if(out, &mut flags, flag::FINISHED, progress.finished_at.map(Timestamp::as_millis));
     let children = (progress.pending_children > 0).then_some(i64::from(progress.pending_children));
     put_if(out, &mut flags, flag::CHILDREN, children);
+    put_if(out, &mut flags, flag::PRIOR_START, progress.prior_start.map(Timestamp::as_millis));
     if job.body.is_some() {
         flags |= flag::BODY;
     }
@@ -189,6 +191,7 @@ pub fn read_moves(id: JobId, version: u64, state: u8, at: i64, moves: &[u8]) -> 
         started_at: reader.time_if(has(flag::STARTED))?,
         finished_at: reader.time_if(has(flag::FINISHED))?,
         pending_children: count(id, reader.number_if(has(flag::CHILDREN))?.unwrap_or(0))?,
+        prior_start: reader.time_if(has(flag::PRIOR_START))?,
     };
     let moment = Timestamp::from_millis(at);
     let state = match name {

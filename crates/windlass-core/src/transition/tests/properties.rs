@@ -1,6 +1,8 @@
 //! What must hold whatever happens: random jobs, random events, a clock that only goes forward.
 
 use super::*;
+use crate::event::Restart;
+use crate::repeat::Span;
 use proptest::prelude::*;
 
 /// One thing that may happen; what it means depends on the job it happens to.
@@ -16,7 +18,7 @@ struct Happening {
 }
 
 fn happenings() -> impl Strategy<Value = Vec<Happening>> {
-    let one = (0..24_u8, 0..8_u8, 0..900_i64, -500..3_000_i64, any::<bool>(), 0.0..1.0).prop_map(
+    let one = (0..25_u8, 0..8_u8, 0..900_i64, -500..3_000_i64, any::<bool>(), 0.0..1.0).prop_map(
         |(what, who, pause_ms, later_ms, flag, chance)| Happening {
             what,
             who,
@@ -34,6 +36,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         proptest::option::weighted(0.9, 0..2_000_i64),
         prop_oneof![Just(OnLapse::RunAgain), Just(OnLapse::Fail), Just(OnLapse::GiveUp)],
         -1..=1_i8,
+        any::<bool>(),
         any::<bool>(),
     );
     let retry = (
@@ -56,6 +59,7 @@ fn policies() -> impl Strategy<Value = Policy> {
                 lapse_attempts: lease.2,
                 accept_late: lease.3,
             },
+            lease_span: lease.4.then(|| Span::parse("+1 SECOND").unwrap()),
             retry: RetryPolicy { max_attempts: retry.0, backoff: retry.1, give_up_after_ms: retry.2 },
             keep: Keep { completed: keep.0, failed: keep.1, cancelled: keep.2 },
             result: crate::ResultPolicy::default(),
@@ -114,6 +118,10 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
         21 if flag => Event::ChildAdded,
         21 => Event::ChildSettled,
         22 => Event::ParentPaused,
+        23 => {
+            let patch = Patch { priority: Some(who.into()), ..Patch::default() };
+            Event::Restart(Box::new(Restart { by, run_at: later, heed_repeat: flag, patch }))
+        }
         _ if flag => Event::Expire,
         _ => Event::Delete,
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::Format;
 use crate::ports::Ports;
+use crate::repeat::Span;
 use crate::unique::{HeldUntil, OnConflict, Unique};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,6 +31,7 @@ fn full_policy(repeat: &str) -> Policy {
             lapse_attempts: -1,
             accept_late: true,
         },
+        lease_span: Some(Span::parse("+1 MONTH").unwrap()),
         retry: RetryPolicy {
             max_attempts: None,
             backoff: Backoff::Exponential { base_ms: 5, cap_ms: 9, jitter_percent: 3 },

@@ -67,11 +67,14 @@ fn events(job: &Job) -> Vec<(String, Event)> {
             ("fail for good", fail(by, RetryWish::Never)),
             ("release", release(by, MOMENT, true)),
             ("return", Event::Return { by }),
+            ("restart", restart(by, MOMENT)),
             ("suspend", suspend(by)),
         ];
         events.extend(of_worker.map(|(what, event)| (format!("{what} ({who})"), event)));
     }
     let others = [
+        ("finish (overseer)", finish(Holder::Overseer)),
+        ("restart (overseer)", restart(Holder::Overseer, MOMENT)),
         ("lapse", lapse(job)),
         ("lapse (stranger)", Event::Lapse { token: Token::from_number(1), chance: 0.0 }),
         ("cancel: ask", cancel(ASK)),
@@ -131,8 +134,18 @@ fn cell(job: &Job, event: Event) -> String {
     }
 }
 
-const VERBS: [&str; 9] =
-    ["extend", "renew", "report", "finish", "fail", "fail for good", "release", "return", "suspend"];
+const VERBS: [&str; 10] = [
+    "extend",
+    "renew",
+    "report",
+    "finish",
+    "fail",
+    "fail for good",
+    "release",
+    "return",
+    "restart",
+    "suspend",
+];
 
 /// `whole` in the place of its parts, where all of them are there.
 fn fold(events: &mut Vec<String>, parts: &[String], whole: &str) {
@@ -151,7 +164,7 @@ fn shared(mut events: Vec<String>) -> String {
     for who in ["holder", "stranger", "anyone"] {
         fold(&mut events, &VERBS.map(|verb| format!("{verb} ({who})")), &format!("every verb ({who})"));
     }
-    let ends = ["finish", "fail", "fail for good", "release", "return", "suspend"];
+    let ends = ["finish", "fail", "fail for good", "release", "return", "restart", "suspend"];
     fold(&mut events, &ends.map(str::to_owned), "every end");
     let cancels = ["ask", "now", "unless running", "failed too"].map(|how| format!("cancel: {how}"));
     fold(&mut events, &cancels, "every cancel");
@@ -186,12 +199,14 @@ fn every_event_does_this_in_every_state() {
 }
 
 /// A verb alone is that of the lease's holder and of anyone without a token; strangers hold the wrong token. "Every
-/// end" is finish, fail, fail for good, release, return and suspend; "every verb" is these, extend, renew and report.
+/// end" is finish, fail, fail for good, release, return, restart and suspend; "every verb" is these, extend, renew and
+/// report. An overseer ends runs that nobody holds.
 const EXPECTED: &str = "
 ready, due
   running <- claim
+  completed <- finish (overseer)
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running, update, child added, child settled
   cancelled <- every cancel
-  ready <- run, run: force, requeue, requeue: even running, update, child added, child settled
   terminating <- terminate
   ready, delayed <- update: run at
   gone <- delete
@@ -201,8 +216,9 @@ ready, due
   !not_due <- take result
   !still_kept <- expire
 ready, delayed
+  completed <- finish (overseer)
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
-  ready <- run, run: force, requeue, requeue: even running
   terminating <- terminate
   ready, delayed <- update, update: run at, child added, child settled
   gone <- delete
@@ -213,9 +229,10 @@ ready, delayed
   !still_kept <- expire
 ready, its lease lapsed
   running <- claim
+  completed <- finish (overseer)
+  ready <- restart (overseer), requeue, requeue: even running
   cancelled <- every cancel
   ready, lapsed <- run, run: force, update, child added, child settled
-  ready <- requeue, requeue: even running
   terminating <- terminate
   ready, delayed, lapsed <- update: run at
   gone <- delete
@@ -226,8 +243,8 @@ ready, its lease lapsed
   !still_kept <- expire
 ready, its lease lapsed, late reports accepted
   running <- claim
-  completed <- finish
-  ready <- fail, release, return, requeue, requeue: even running
+  completed <- finish, finish (overseer)
+  ready <- fail, release, return, restart, restart (overseer), requeue, requeue: even running
   failed <- fail for good
   suspended <- suspend
   cancelled <- every cancel
@@ -242,8 +259,8 @@ ready, its lease lapsed, late reports accepted
   !still_kept <- expire
 running
   running <- extend, renew, report, update, update: run at, child added, child settled
-  completed <- finish
-  ready <- fail, release, return, requeue: even running
+  completed <- finish, finish (overseer)
+  ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
   suspended <- suspend
   running, asked to cancel <- cancel: ask, cancel: failed too
@@ -258,8 +275,8 @@ running
   !still_kept <- expire
 running, asked to cancel
   running, asked to cancel <- extend, renew, report, cancel: ask, cancel: failed too, update, update: run at, child added, child settled
-  completed <- finish
-  cancelled <- fail, fail for good, release, return, suspend, cancel: now
+  completed <- finish, finish (overseer)
+  cancelled <- fail, fail for good, release, return, restart, suspend, restart (overseer), cancel: now
   running, asked to cancel, to run again <- run, run: force
   ready <- requeue: even running
   running, asked to cancel, to be terminated <- terminate
@@ -271,7 +288,7 @@ running, asked to cancel
   !still_kept <- expire
 running, to run again
   running, to run again <- extend, renew, report, run, run: force, update, update: run at, child added, child settled
-  ready <- every end, requeue: even running
+  ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running, asked to cancel, to run again <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
   running, to be terminated <- terminate
@@ -283,7 +300,7 @@ running, to run again
   !still_kept <- expire
 running, to be terminated
   running, to be terminated <- extend, renew, report, terminate, update, update: run at, child added, child settled
-  terminating <- every end, cancel: now
+  terminating <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
   running, to run again <- run: force
   ready <- requeue: even running
@@ -296,8 +313,8 @@ running, to be terminated
   !still_kept <- expire
 running, a child pending
   running <- extend, renew, report, update, update: run at, child added, child settled
-  waiting <- finish
-  ready <- fail, release, return, requeue: even running
+  waiting <- finish, finish (overseer)
+  ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
   suspended <- suspend
   running, asked to cancel <- cancel: ask, cancel: failed too
@@ -311,11 +328,12 @@ running, a child pending
   !not_due <- take result
   !still_kept <- expire
 running, lease over, unnoticed
+  completed <- finish (overseer)
+  ready <- restart (overseer), requeue: even running
   ready, lapsed <- lapse
   running, asked to cancel <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
   running, to run again <- run, run: force
-  ready <- requeue: even running
   running, to be terminated <- terminate
   running <- update, update: run at, child added, child settled
   !running <- claim, cancel: unless running, requeue, delete
@@ -324,8 +342,8 @@ running, lease over, unnoticed
   !not_due <- take result
   !still_kept <- expire
 running, lease over, unnoticed, late reports accepted
-  completed <- finish
-  ready <- fail, release, return, requeue: even running
+  completed <- finish, finish (overseer)
+  ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
   suspended <- suspend
   ready, lapsed <- lapse
@@ -341,7 +359,7 @@ running, lease over, unnoticed, late reports accepted
   !still_kept <- expire
 running its shutdown
   running its shutdown <- extend, renew, report, update, update: run at, child added, child settled
-  terminated <- finish, fail, fail for good, suspend
+  terminated <- finish, fail, fail for good, restart, suspend, finish (overseer), restart (overseer)
   terminating <- release, return
   running its shutdown, to run again <- run: force
   ready <- requeue: even running
@@ -355,7 +373,7 @@ running its shutdown
   !still_kept <- expire
 running its shutdown, forced to run again
   running its shutdown, to run again <- extend, renew, report, run: force, update, update: run at, child added, child settled
-  ready <- every end, requeue: even running
+  ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running its shutdown, to be terminated <- terminate
   !running <- claim, cancel: unless running, requeue, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
@@ -365,8 +383,9 @@ running its shutdown, forced to run again
   !not_due <- take result
   !still_kept <- expire
 waiting for its parent
+  completed <- finish (overseer)
+  ready <- restart (overseer), requeue, requeue: even running, parent paused
   cancelled <- every cancel
-  ready <- requeue, requeue: even running, parent paused
   terminating <- terminate
   waiting <- update, update: run at, child added, child settled
   gone <- delete
@@ -376,9 +395,9 @@ waiting for its parent
   !not_due <- take result
   !still_kept <- expire
 waiting for a child
-  ready <- requeue: even running, child settled
+  waiting <- finish (overseer), update, update: run at, child added
+  ready <- restart (overseer), requeue: even running, child settled
   terminating <- terminate
-  waiting <- update, update: run at, child added
   !waiting <- claim, run, run: force
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
@@ -386,8 +405,9 @@ waiting for a child
   !not_due <- take result
   !still_kept <- expire
 suspended
+  completed <- finish (overseer)
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
-  ready <- run, run: force, requeue, requeue: even running
   terminating <- terminate
   suspended <- update, update: run at, child added, child settled
   gone <- delete
@@ -397,26 +417,27 @@ suspended
   !not_due <- take result
   !still_kept <- expire
 completed
-  ready <- run, run: force, requeue, requeue: even running
+  completed <- finish (overseer), update, update: run at, child added, child settled
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
-  completed <- update, update: run at, child added, child settled
   gone <- delete, expire
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel, take result
 completed, its result kept shorter
-  ready <- run, run: force, requeue, requeue: even running
+  completed <- finish (overseer), update, update: run at, child added, child settled, take result, expire
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
-  completed <- update, update: run at, child added, child settled, take result, expire
   gone <- delete
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel
 failed
+  completed <- finish (overseer)
+  ready <- restart (overseer), run: force, requeue, requeue: even running
   cancelled <- cancel: failed too
-  ready <- run: force, requeue, requeue: even running
   terminating <- terminate
   failed <- update, update: run at, child added, child settled
   gone <- delete, expire
@@ -425,7 +446,8 @@ failed
   !not_running <- every verb (anyone)
   !settled <- cancel: ask, cancel: now, cancel: unless running, run, take result
 cancelled
-  ready <- run: force, requeue, requeue: even running
+  completed <- finish (overseer)
+  ready <- restart (overseer), run: force, requeue, requeue: even running
   terminating <- terminate
   cancelled <- update, update: run at, child added, child settled
   gone <- delete, expire
@@ -440,7 +462,7 @@ terminating
   terminating, delayed <- update: run at
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
-  !not_running <- every verb (anyone)
+  !not_running <- every verb (anyone), finish (overseer), restart (overseer)
   !terminating <- every cancel, run
   !not_claimable <- parent paused
   !not_due <- take result
@@ -451,7 +473,7 @@ terminated
   gone <- delete
   !not_claimable <- claim, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
-  !not_running <- every verb (anyone)
+  !not_running <- every verb (anyone), finish (overseer), restart (overseer)
   !settled <- every cancel, run, terminate, take result
   !still_kept <- expire
 ";

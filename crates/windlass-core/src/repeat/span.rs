@@ -1,0 +1,68 @@
+//! A length by the calendar: `+1 MONTH`, or several steps one after another.
+
+use super::bedrock::{BadBedrock, Modifier, apply, parse_sqlite_modifiers};
+use crate::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Valid by construction; stored as the text that was entered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span {
+    text: String,
+    steps: Vec<Modifier>,
+}
+
+impl Span {
+    /// A comma list of the modifiers of [`super::bedrock`], without `START OF HOUR`.
+    pub fn parse(text: &str) -> Result<Span, BadBedrock> {
+        Ok(Span { text: text.to_owned(), steps: parse_sqlite_modifiers(text)? })
+    }
+
+    /// As it was entered.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// In whole seconds; beyond the calendar's end it is the end.
+    pub fn after(&self, from: Timestamp) -> Timestamp {
+        apply(&self.steps, from).unwrap_or(Timestamp::MAX)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = BadBedrock;
+
+    fn try_from(text: String) -> Result<Span, BadBedrock> {
+        Span::parse(&text)
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> String {
+        span.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_follows_the_calendar_and_ends_with_it() {
+        let january = Timestamp::from_millis(1_706_659_200_500);
+        assert_eq!(january.to_string(), "2024-01-31T00:00:00.500Z");
+        let after = |text: &str| Span::parse(text).unwrap().after(january).to_string();
+        assert_eq!(after("+1 MONTH"), "2024-03-02T00:00:00.000Z");
+        assert_eq!(after("+1 hour, +1 minute"), "2024-01-31T01:01:00.000Z");
+        assert_eq!(Span::parse("+999 YEARS").unwrap().after(Timestamp::MAX), Timestamp::MAX);
+        assert!(Span::parse("START OF HOUR").is_err());
+        assert!(Span::parse("").is_err());
+    }
+}

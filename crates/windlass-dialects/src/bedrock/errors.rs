@@ -1,0 +1,92 @@
+//! Status lines: everything this dialect says no with.
+
+use super::wire::Reply;
+use std::borrow::Cow;
+use windlass_engine::{EngineError, VerbError};
+
+/// A refusal: the whole answer is its status line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status(pub Cow<'static, str>);
+
+/// `const`s below are the protocol's own words, to the letter.
+macro_rules! statuses {
+    ($($name:ident = $text:literal;)*) => {
+        $(pub const $name: Status = Status(Cow::Borrowed($text));)*
+    };
+}
+
+statuses! {
+    QUEUED = "202 Successfully queued";
+    UNIQUE_VIOLATION = "400 Unique Constraints Violation";
+    INVALID_JSON = "401 Invalid JSON";
+    UNAUTHORIZED = "401 Unauthorized";
+    TOKEN_NEEDED = "401 Unauthorized: send a valid token in the header token";
+    MISSING_NAME = "402 Missing name";
+    MALFORMED_NAME = "402 Malformed name";
+    MISSING_JOB_ID = "402 Missing jobID";
+    MALFORMED_JOB_ID = "402 Malformed jobID";
+    INVALID_PRIORITY = "402 Invalid priority value";
+    MALFORMED_REPEAT = "402 Malformed repeat";
+    MALFORMED_RETRY_AFTER = "402 Malformed retryAfter";
+    RECURRING_RETRY = "402 Recurring auto-retrying jobs are not supported";
+    UNIQUE_RETRY = "402 Unique auto-retrying jobs are not supported";
+    NOT_AN_OBJECT = "402 Data is not a valid JSON Object";
+    MISSING_DATA = "402 Missing data";
+    MALFORMED_DATA = "402 Malformed data";
+    MISSING_NUM_RESULTS = "402 Missing numResults";
+    NUM_RESULTS_WITH_GET_JOB = "402 Cannot use numResults with GetJob; try GetJobs";
+    NEGATIVE_DELAY = "402 Must specify a non-negative delay when retrying";
+    MALFORMED_DELAY = "402 Malformed delay";
+    NO_JOB_FOUND = "404 No job found";
+    NO_SUCH_JOB = "404 No job with this jobID";
+    NO_PARENT = "404 parentJobID does not exist";
+    OTHER_PARENT = "404 Trying to create a child that already exists, but it is tied to a different parent";
+    CANCEL_WITH_CHILDREN = "404 Invalid jobID - Cannot cancel a job with children";
+    CANCEL_WITHOUT_PARENT = "404 Invalid jobID - Cannot cancel a job without a parent";
+    PARENT_NOT_ACTIVE = "405 Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED";
+    MOCK_PARENT = "405 Parent and child jobs must have matching mockRequest setting";
+    GRANDCHILDREN = "405 Cannot create grandchildren";
+    NOT_OUT = "405 Can only retry/finish RUNNING and RUNQUEUED jobs";
+    PARENT_NOT_PAUSED = "405 Can only retry/finish child job when parent is PAUSED";
+    FAIL_NOT_OUT = "405 Can only fail RUNNING or RUNQUEUED jobs";
+    DELETE_RUNNING = "405 Can't delete a RUNNING job";
+    DELETE_PAUSED = "405 Can't delete a parent jobs with children running";
+    UNRECOGNIZED = "430 Unrecognized command";
+    MOCK_MISMATCH = "500 Mock Mismatch";
+    SHUTTING_DOWN = "503 Shutting down";
+    TIMEOUT = "555 Timeout";
+    TIMEOUT_PEEKING = "555 Timeout peeking command";
+    TIMEOUT_PROCESSING = "555 Timeout processing command";
+}
+
+impl From<Status> for Reply {
+    fn from(status: Status) -> Reply {
+        Reply::new(status.0)
+    }
+}
+
+/// Trouble below. The reason is in the line: there is no other place a client would look.
+impl From<EngineError> for Status {
+    fn from(error: EngineError) -> Status {
+        match error {
+            EngineError::ShuttingDown => SHUTTING_DOWN,
+            EngineError::TooManyWaiters => Status(Cow::Borrowed("503 Too many waiting workers")),
+            EngineError::TooLarge { .. } => MALFORMED_DATA,
+            EngineError::TooMany { max, .. } => {
+                Status(Cow::Owned(format!("402 Too many jobs; at most {max}")))
+            }
+            EngineError::Store(error) => {
+                tracing::error!(%error, "a command of the bedrock dialect failed");
+                Status(Cow::Borrowed("502 Query failed"))
+            }
+        }
+    }
+}
+
+/// For verbs whose own refusals were ruled out by looking first: somebody else was quicker.
+pub fn overtaken(error: VerbError, refused: Status) -> Status {
+    match error {
+        VerbError::NotFound => NO_SUCH_JOB,
+        VerbError::Refused(_) => refused,
+    }
+}

@@ -1,0 +1,481 @@
+//! The framing: bytes to requests, replies to bytes. Knows no socket and no engine.
+//!
+//! ```text
+//! CreateJob                          method line: a verb, and for HTTP clients a tail that means nothing
+//! name: mail                         headers; a value's backslashes are escapes: \n \t \\ \" \u00e9
+//! data: {"to":
+//!   "ada"}                           a line that begins with a space goes on with the value above
+//!                                    the empty line ends the head
+//! ```
+//!
+//! [`Parser`] takes bytes in pieces of any size and gives whole requests, in time linear in the bytes. A body is
+//! counted off and thrown away: nothing is ever read from it.
+
+use std::borrow::Cow;
+
+#[cfg(test)]
+mod tests;
+
+/// Fewer bytes than this are not looked at: no request is that short.
+const REQUEST_BYTES_MIN: usize = 4;
+/// The line with a chunk's length, or one of a trailer.
+const CHUNK_LINE_BYTES_MAX: usize = 8 * 1024;
+/// Bytes that were dealt with are dropped once there are so many, so that each is moved a few times at most.
+const COMPACT_BYTES: usize = 64 * 1024;
+/// Room kept for the next request of a connection after a large one.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+
+/// What one request may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Method line and headers. Data travels in a header, so this is large.
+    pub head_bytes_max: usize,
+    /// Each costs far more than its bytes.
+    pub headers_max: usize,
+}
+
+impl Default for Limits {
+    /// The largest payload with every character escaped, and more headers than any client sends.
+    fn default() -> Self {
+        Limits { head_bytes_max: 64 << 20, headers_max: 1_000 }
+    }
+}
+
+/// Why a connection cannot go on: where the next request begins is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// A length that is no number. The protocol closes the connection without a word.
+    BadLength,
+    HeadTooLarge,
+    TooManyHeaders,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Header {
+    /// In small letters.
+    name: String,
+    value: String,
+    /// It was UTF-8.
+    is_text: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Request {
+    /// The whole method line, trimmed.
+    pub line: String,
+    headers: Vec<Header>,
+}
+
+impl Request {
+    /// For commands that are made inside, and for tests.
+    pub fn new(line: &str, headers: &[(&str, &str)]) -> Request {
+        let header = |(name, value): &(&str, &str)| Header {
+            name: name.to_ascii_lowercase(),
+            value: (*value).to_owned(),
+            is_text: true,
+        };
+        Request { line: line.to_owned(), headers: headers.iter().map(header).collect() }
+    }
+
+    /// What is asked for, without the tail.
+    pub fn verb(&self) -> &str {
+        self.line.split(' ').next().unwrap_or_default()
+    }
+
+    /// The method line after its verb.
+    pub fn tail(&self) -> &str {
+        self.line.split_once(' ').map_or("", |(_, tail)| tail.trim_matches(' '))
+    }
+
+    /// The last one wins. `name` must be in small letters.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        debug_assert!(
+            !name.bytes().any(|byte| byte.is_ascii_uppercase()),
+            "{name} is compared with small letters"
+        );
+        self.headers.iter().rev().find(|header| header.name == name).map(|header| header.value.as_str())
+    }
+
+    /// The same for one that is there and not empty.
+    pub fn given(&self, name: &str) -> Option<&str> {
+        self.get(name).filter(|value| !value.is_empty())
+    }
+
+    /// Names of headers whose value was not text.
+    pub fn garbled(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().filter(|header| !header.is_text).map(|header| header.name.as_str())
+    }
+}
+
+/// What is answered. The head's order is the protocol's: headers by name, the length last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub status: Cow<'static, str>,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    pub fn new(status: impl Into<Cow<'static, str>>) -> Reply {
+        Reply { status: status.into(), headers: Vec::new(), body: Vec::new() }
+    }
+
+    pub fn ok() -> Reply {
+        Reply::new("200 OK")
+    }
+
+    pub fn with_body(mut self, body: impl Into<Vec<u8>>) -> Reply {
+        self.body = body.into();
+        self
+    }
+
+    pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Reply {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub fn is_ok(&self) -> bool {
+        self.status.starts_with("200")
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let mut headers: Vec<&(&str, String)> = self.headers.iter().collect();
+        headers.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+        out.extend_from_slice(self.status.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        for (name, value) in headers {
+            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(b": ");
+            escape(value, out);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(format!("Content-Length: {}\r\n\r\n", self.body.len()).as_bytes());
+        out.extend_from_slice(&self.body);
+    }
+}
+
+fn escape(value: &str, out: &mut Vec<u8>) {
+    for byte in value.bytes() {
+        match byte {
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            byte => out.push(byte),
+        }
+    }
+}
+
+/// Where in the stream we are.
+#[derive(Debug, Default)]
+enum Place {
+    #[default]
+    Head,
+    /// So many bytes of the request's body are still to come.
+    Body {
+        request: Request,
+        left: u64,
+    },
+    /// A line with the length of the next chunk.
+    ChunkLength {
+        request: Request,
+    },
+    Chunk {
+        request: Request,
+        left: u64,
+    },
+    /// The line end after a chunk's bytes.
+    ChunkEnd {
+        request: Request,
+    },
+    /// Lines after the last chunk, up to an empty one.
+    Trailer {
+        request: Request,
+    },
+}
+
+#[derive(Debug, Default)]
+pub struct Parser {
+    limits: Limits,
+    buffer: Vec<u8>,
+    /// Up to here the buffer is dealt with.
+    start: usize,
+    /// Up to here, counted from `start`, there is no end of a head.
+    scanned: usize,
+    place: Place,
+}
+
+/// One step through the stream.
+enum Step {
+    Request(Request),
+    Go,
+    NeedMore,
+}
+
+impl Parser {
+    pub fn new(limits: Limits) -> Parser {
+        Parser { limits, ..Parser::default() }
+    }
+
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes that were fed and are not part of a request that was given out.
+    pub fn pending(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
+    /// Between two requests: nothing of the next one has come.
+    pub fn is_idle(&self) -> bool {
+        matches!(self.place, Place::Head) && self.rest().iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+    }
+
+    /// The next whole request; `None`: more bytes are needed. After an error there is no next one.
+    pub fn take(&mut self) -> Result<Option<Request>, Broken> {
+        loop {
+            match self.step()? {
+                Step::Request(request) => return Ok(Some(request)),
+                Step::Go => {}
+                Step::NeedMore => return Ok(None),
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Step, Broken> {
+        match std::mem::take(&mut self.place) {
+            Place::Head => self.head(),
+            Place::Body { request, left } => {
+                let left = self.skip(left);
+                if left == 0 {
+                    return Ok(Step::Request(request));
+                }
+                self.place = Place::Body { request, left };
+                Ok(Step::NeedMore)
+            }
+            Place::ChunkLength { request } => self.chunk_length(request),
+            Place::Chunk { request, left } => {
+                let left = self.skip(left);
+                let is_over = left == 0;
+                self.place =
+                    if is_over { Place::ChunkEnd { request } } else { Place::Chunk { request, left } };
+                Ok(if is_over { Step::Go } else { Step::NeedMore })
+            }
+            Place::ChunkEnd { request } => match self.line()? {
+                Some(line) if line.is_empty() => {
+                    self.place = Place::ChunkLength { request };
+                    Ok(Step::Go)
+                }
+                Some(_) => Err(Broken::BadLength),
+                None => {
+                    self.place = Place::ChunkEnd { request };
+                    Ok(Step::NeedMore)
+                }
+            },
+            Place::Trailer { request } => match self.line()? {
+                Some(line) if line.is_empty() => Ok(Step::Request(request)),
+                line => {
+                    self.place = Place::Trailer { request };
+                    Ok(if line.is_some() { Step::Go } else { Step::NeedMore })
+                }
+            },
+        }
+    }
+
+    fn head(&mut self) -> Result<Step, Broken> {
+        if self.scanned == 0 {
+            let blank = self.rest().iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+            self.consume(blank);
+        }
+        if self.pending() < REQUEST_BYTES_MIN {
+            return Ok(Step::NeedMore);
+        }
+        let end = match end_of_head(self.rest(), self.scanned) {
+            Ok(end) => end,
+            Err(scanned) => {
+                self.scanned = scanned;
+                let is_too_large = self.pending() > self.limits.head_bytes_max;
+                return if is_too_large { Err(Broken::HeadTooLarge) } else { Ok(Step::NeedMore) };
+            }
+        };
+        if end > self.limits.head_bytes_max {
+            return Err(Broken::HeadTooLarge);
+        }
+        let request = read_head(&self.rest()[..end], self.limits.headers_max)?;
+        self.consume(end);
+        let is_chunked =
+            request.get("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
+        self.place = if is_chunked {
+            Place::ChunkLength { request }
+        } else {
+            Place::Body { left: content_length(&request)?, request }
+        };
+        Ok(Step::Go)
+    }
+
+    fn chunk_length(&mut self, request: Request) -> Result<Step, Broken> {
+        let Some(line) = self.line()? else {
+            self.place = Place::ChunkLength { request };
+            return Ok(Step::NeedMore);
+        };
+        let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+        let digits = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'));
+        let left = digits.and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or(Broken::BadLength)?;
+        self.place = match left {
+            0 => Place::Trailer { request },
+            left => Place::Chunk { request, left },
+        };
+        Ok(Step::Go)
+    }
+
+    /// The next line without its end; `None`: it has not come yet.
+    fn line(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let rest = self.rest();
+        match rest.iter().take(CHUNK_LINE_BYTES_MAX).position(|byte| *byte == b'\n') {
+            Some(end) => {
+                let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]).to_vec();
+                self.consume(end + 1);
+                Ok(Some(line))
+            }
+            None if rest.len() >= CHUNK_LINE_BYTES_MAX => Err(Broken::BadLength),
+            None => Ok(None),
+        }
+    }
+
+    /// Throws away up to `left` bytes; how many are still to come.
+    fn skip(&mut self, left: u64) -> u64 {
+        let here = usize::try_from(left).unwrap_or(usize::MAX).min(self.pending());
+        self.consume(here);
+        left - here as u64
+    }
+
+    fn rest(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.start += bytes;
+        self.scanned = 0;
+        if self.start == self.buffer.len() {
+            self.buffer.clear();
+            self.start = 0;
+            self.buffer.shrink_to(KEPT_BYTES_MAX);
+        } else if self.start > COMPACT_BYTES && self.start > self.buffer.len() / 2 {
+            self.buffer.drain(..self.start);
+            self.start = 0;
+        }
+    }
+}
+
+/// A head ends with `\n\n` or `\r\n\r\n`, and with nothing else: `\n\r\n` is not an end. `Err`: there is none yet, and
+/// where to look on from.
+fn end_of_head(bytes: &[u8], from: usize) -> Result<usize, usize> {
+    let mut at = from;
+    while let Some(newline) = bytes[at..].iter().position(|byte| *byte == b'\n').map(|offset| at + offset) {
+        match &bytes[newline + 1..] {
+            [b'\n', ..] => return Ok(newline + 2),
+            [b'\r', b'\n', ..] if newline > 0 && bytes[newline - 1] == b'\r' => return Ok(newline + 3),
+            [] | [b'\r'] => return Err(newline),
+            _ => at = newline + 1,
+        }
+    }
+    Err(bytes.len())
+}
+
+fn read_head(head: &[u8], headers_max: usize) -> Result<Request, Broken> {
+    let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut line = lines.next().unwrap_or_default().to_vec();
+    // Name and value as they came; what is folded is put together before anything is trimmed or unescaped.
+    let mut raw: Vec<(&[u8], Vec<u8>)> = Vec::new();
+    for next in lines.filter(|line| !line.is_empty()) {
+        if matches!(next[0], b' ' | b'\t') {
+            raw.last_mut().map_or(&mut line, |(_, value)| value).extend_from_slice(next);
+            continue;
+        }
+        if raw.len() == headers_max {
+            return Err(Broken::TooManyHeaders);
+        }
+        let colon = next.iter().position(|byte| *byte == b':').unwrap_or(next.len());
+        raw.push((&next[..colon], next.get(colon + 1..).unwrap_or_default().to_vec()));
+    }
+    let headers = raw.into_iter().map(|(name, value)| header(name, &value)).collect();
+    Ok(Request { line: String::from_utf8_lossy(trim_spaces(&line)).into_owned(), headers })
+}
+
+fn header(name: &[u8], value: &[u8]) -> Header {
+    let value = unescaped(trim_spaces(value));
+    let (value, is_text) = match String::from_utf8(value) {
+        Ok(text) => (text, true),
+        Err(garbled) => (String::from_utf8_lossy(garbled.as_bytes()).into_owned(), false),
+    };
+    Header { name: String::from_utf8_lossy(trim_spaces(name)).to_ascii_lowercase(), value, is_text }
+}
+
+/// Spaces only: a tab stays.
+fn trim_spaces(bytes: &[u8]) -> &[u8] {
+    let start = bytes.iter().position(|byte| *byte != b' ').unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|byte| *byte != b' ').map_or(start, |last| last + 1);
+    &bytes[start..end]
+}
+
+fn unescaped(value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        out.extend_from_slice(&rest[..at]);
+        rest = &rest[at + 1..];
+        let Some((&escape, after)) = rest.split_first() else {
+            out.push(b'\\');
+            break;
+        };
+        rest = after;
+        match escape {
+            b'n' => out.push(b'\n'),
+            b'r' => out.push(b'\r'),
+            b't' => out.push(b'\t'),
+            b'b' => out.push(8),
+            b'f' => out.push(12),
+            b'u' => match code_point(rest) {
+                Some((c, bytes)) => {
+                    out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                    rest = &rest[bytes..];
+                }
+                None => out.push(b'u'),
+            },
+            other => out.push(other),
+        }
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Four hex digits, or two such escapes for a character beyond them; and how many bytes they take.
+fn code_point(after: &[u8]) -> Option<(char, usize)> {
+    let unit = |bytes: &[u8]| {
+        let digits = bytes.get(..4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+        u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let first = unit(after)?;
+    if let Some(c) = char::from_u32(first) {
+        return Some((c, 4));
+    }
+    let low = after.get(4..6).filter(|mark| *mark == b"\\u").and_then(|_| unit(&after[6..]));
+    match (first, low) {
+        (0xd800..0xdc00, Some(low @ 0xdc00..0xe000)) => {
+            let c = char::from_u32(0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00))?;
+            Some((c, 10))
+        }
+        // Half a pair stands for nothing.
+        _ => Some((char::REPLACEMENT_CHARACTER, 4)),
+    }
+}
+
+fn content_length(request: &Request) -> Result<u64, Broken> {
+    match request.get("content-length") {
+        None => Ok(0),
+        Some(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse().map_err(|_| Broken::BadLength)
+        }
+        Some(_) => Err(Broken::BadLength),
+    }
+}
