@@ -71,7 +71,7 @@ impl From<EngineError> for Status {
         match error {
             EngineError::ShuttingDown => SHUTTING_DOWN,
             EngineError::TooManyWaiters => Status(Cow::Borrowed("503 Too many waiting workers")),
-            EngineError::TooLarge { .. } => MALFORMED_DATA,
+            EngineError::TooLarge { .. } | EngineError::BlobTooLarge { .. } => MALFORMED_DATA,
             EngineError::TooMany { max, .. } => {
                 Status(Cow::Owned(format!("402 Too many jobs; at most {max}")))
             }
