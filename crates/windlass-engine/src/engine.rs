@@ -10,6 +10,7 @@ use crate::door::{Door, Visit};
 use crate::ends::Ends;
 use crate::error::EngineError;
 use crate::feed::{Feed, FeedEvent};
+use crate::follow;
 use crate::lanes::Lanes;
 use crate::leases::Leases;
 use crate::limits::LimitTables;
@@ -87,6 +88,9 @@ impl Engine {
             store,
         });
         inner.store.listen(inner.bell.clone());
+        if inner.store.is_shared() {
+            tokio::spawn(follow::run(inner.clock.clone(), Arc::downgrade(&inner)));
+        }
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
         Ok(Engine { inner })
     }
@@ -154,6 +158,7 @@ impl Engine {
         tokio::select! {
             biased;
             ending = watcher.ended() => Ok(ending.map_or(Waited::Unknown, Waited::Settled)),
+            ending = self.inner.settled_elsewhere(tenant, id) => ending,
             () = self.inner.clock.sleep_ms(wait_ms) => {
                 let job = self.get(tenant, vec![id]).await?.pop().flatten();
                 Ok(match job {

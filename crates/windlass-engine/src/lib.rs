@@ -17,6 +17,7 @@
 //! | `args.rs` | a payload as a limit looks at it |
 //! | `bell.rs` | between the store's "became ready" and the waiting claims |
 //! | `scheduler.rs` | sleeps until something is due, then handles it |
+//! | `follow.rs` | looks for what other servers on the same store have done |
 //! | `feed.rs`, `meters.rs` | what is told and counted |
 //! | `lanes.rs`, `door.rs` | families one after another; who is inside while the server stops |
 //! | `clock.rs`, `dice.rs` | the only places that read time and chance |
@@ -36,6 +37,7 @@ mod ends;
 mod engine;
 pub mod error;
 pub mod feed;
+mod follow;
 mod lanes;
 mod leases;
 mod limits;

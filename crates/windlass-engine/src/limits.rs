@@ -10,10 +10,11 @@ use crate::settle::Ask;
 use crate::timers::Timers;
 use crate::verbs::{HeldBy, LimitView};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::event::Patch;
-use windlass_core::limits::{Limit, Limits, Subject};
+use windlass_core::limits::{Limit, Limits, Subject, Tokens};
 use windlass_core::{Event, Job, JobId, JobSpec, StateName, Tenant, Timestamp};
 use windlass_store::{Filter, Gate, Held, Store, StoreError};
 
@@ -65,14 +66,9 @@ impl LimitTables {
         now: Timestamp,
     ) -> Result<LimitTables, EngineError> {
         let mut tenants: FxHashMap<Tenant, Table> = FxHashMap::default();
-        for (key, value) in store.settings(PREFIX).await? {
-            let damaged =
-                |why: String| StoreError::Corrupt(format!("the setting {key:?} is no limit: {why}"));
-            let (tenant, _) = key[PREFIX.len()..].split_once('/').unwrap_or_default();
-            let tenant = Tenant::new(tenant).map_err(|error| damaged(error.to_string()))?;
-            let limit: Limit = serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;
+        for (tenant, limit) in stored_limits(store).await? {
             let table = tenants.entry(tenant).or_default();
-            table.limits.load(limit, now).map_err(|error| damaged(error.to_string()))?;
+            table.limits.load(limit, now).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         }
         for (tenant, table) in &mut tenants {
             let mut filter = Filter {
@@ -191,6 +187,47 @@ impl LimitTables {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Takes over the limits that other servers have set, changed and removed. Gives the tenants whose limits are not what
+    /// they were.
+    pub(crate) async fn reload(
+        &self,
+        store: &dyn Store,
+        now: Timestamp,
+    ) -> Result<BTreeSet<Tenant>, EngineError> {
+        let mut stored: FxHashMap<Tenant, Vec<Limit>> = FxHashMap::default();
+        for (tenant, limit) in stored_limits(store).await? {
+            stored.entry(tenant).or_default().push(limit);
+        }
+        let mut changed = BTreeSet::new();
+        let mut tables = self.tables();
+        for tenant in
+            tables.keys().filter(|tenant| !stored.contains_key(*tenant)).cloned().collect::<Vec<_>>()
+        {
+            stored.insert(tenant, Vec::new());
+        }
+        for (tenant, limits) in stored {
+            let table = tables.entry(tenant.clone()).or_default();
+            let is_stored = |id: &str| limits.iter().any(|limit| *limit.id == *id);
+            let gone = table.limits.iter().map(|limit| limit.id.clone()).filter(|id| !is_stored(id));
+            for id in gone.collect::<Vec<_>>() {
+                table.limits.remove(&id);
+                table.running.remove(&id);
+                changed.insert(tenant.clone());
+            }
+            for limit in limits {
+                if table.limits.get(&limit.id) != Some(&limit) && table.limits.load(limit, now).is_ok() {
+                    changed.insert(tenant.clone());
+                }
+            }
+        }
+        if changed.is_empty() {
+            tables.retain(|_, table| !table.limits.is_empty());
+        } else {
+            self.changed(&mut tables);
+        }
+        Ok(changed)
+    }
+
     fn views(&self, tenant: &Tenant) -> Vec<LimitView> {
         let tables = self.tables();
         let Some(table) = tables.get(tenant) else { return Vec::new() };
@@ -204,6 +241,18 @@ impl LimitTables {
     fn tables(&self) -> MutexGuard<'_, FxHashMap<Tenant, Table>> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn stored_limits(store: &dyn Store) -> Result<Vec<(Tenant, Limit)>, StoreError> {
+    let settings = store.settings(PREFIX).await?.into_iter();
+    let read = |(key, value): (String, Vec<u8>)| {
+        let damaged = |why: String| StoreError::Corrupt(format!("the setting {key:?} is no limit: {why}"));
+        let (tenant, _) = key[PREFIX.len()..].split_once('/').unwrap_or_default();
+        let tenant = Tenant::new(tenant).map_err(|error| damaged(error.to_string()))?;
+        let limit = serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;
+        Ok((tenant, limit))
+    };
+    settings.map(read).collect()
 }
 
 fn held_keys(job: Option<&Job>) -> &[Arc<str>] {
@@ -236,6 +285,17 @@ impl Gate for LimitTables {
             table.limits.give_back(keys, now);
             table.count(keys, -1);
         }
+    }
+
+    fn adopt(&self, tenant: &Tenant, key: &Arc<str>, running: u32, bucket: Option<&[u8]>, now: Timestamp) {
+        if let Some(table) = self.tables().get_mut(tenant) {
+            table.limits.adopt(key, running, bucket.and_then(Tokens::from_bytes), now);
+        }
+    }
+
+    fn bucket(&self, tenant: &Tenant, key: &str, now: Timestamp) -> Option<(Vec<u8>, Timestamp)> {
+        let (tokens, full_at) = self.tables().get(tenant)?.limits.tokens(key, now)?;
+        Some((tokens.to_bytes().to_vec(), full_at))
     }
 }
 
@@ -279,11 +339,47 @@ impl Engine {
     /// By id.
     pub async fn limits(&self, tenant: &Tenant) -> Result<Vec<LimitView>, EngineError> {
         self.inner.open()?;
-        Ok(self.inner.limits.views(tenant))
+        let mut views = self.inner.limits.views(tenant);
+        if self.inner.store.is_shared() && !views.is_empty() {
+            // What runs at other servers counts too, and is not told here.
+            let running = self.inner.running_by_limit(tenant).await?;
+            for view in &mut views {
+                view.running = running.get(&view.limit.id).copied().unwrap_or_default();
+            }
+        }
+        Ok(views)
     }
 }
 
 impl Inner {
+    /// What other servers have done to the limits holds here too, also for jobs that were made here meanwhile.
+    pub(crate) async fn follow_limits(self: &Arc<Self>) -> Result<(), EngineError> {
+        for tenant in self.limits.reload(&*self.store, self.now()).await? {
+            self.relimit_all(&tenant).await?;
+        }
+        Ok(())
+    }
+
+    async fn running_by_limit(&self, tenant: &Tenant) -> Result<FxHashMap<Box<str>, u64>, EngineError> {
+        let mut running: FxHashMap<Box<str>, u64> = FxHashMap::default();
+        let mut filter = Filter {
+            tenant: Some(tenant.clone()),
+            states: vec![StateName::Running],
+            limit: RELIMIT_PAGE,
+            ..Filter::default()
+        };
+        loop {
+            let page = self.store.list(filter.clone()).await?;
+            for key in page.jobs.iter().flat_map(|job| job.spec.limit_keys()) {
+                *running.entry(limit_of(key).into()).or_default() += 1;
+            }
+            filter.before = page.next;
+            if filter.before.is_none() {
+                return Ok(running);
+            }
+        }
+    }
+
     /// Works out the keys of every living job of the tenant anew, a page at a time.
     async fn relimit_all(self: &Arc<Self>, tenant: &Tenant) -> Result<(), EngineError> {
         let living = StateName::ALL.into_iter().filter(|state| !state.is_settled());

@@ -117,6 +117,22 @@ pub trait Gate: Send + Sync {
     fn admit(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held>;
     /// An admitted job was not given out after all.
     fn give_back(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp);
+    /// For stores that several servers share, before they ask: how many jobs run under this key on all servers, and its
+    /// bucket as the last of them wrote it; `None`: full.
+    fn adopt(
+        &self,
+        _tenant: &Tenant,
+        _key: &Arc<str>,
+        _running: u32,
+        _bucket: Option<&[u8]>,
+        _now: Timestamp,
+    ) {
+    }
+    /// For the same, afterwards: the bucket, to be written with the claims, and when it need not be remembered any more.
+    /// `None`: it is full, or there is none.
+    fn bucket(&self, _tenant: &Tenant, _key: &str, _now: Timestamp) -> Option<(Vec<u8>, Timestamp)> {
+        None
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -220,6 +220,10 @@ impl Store for FaultyStore {
         self.faults.play(Call::Health, self.inner.health()).await
     }
 
+    fn is_shared(&self) -> bool {
+        self.inner.is_shared()
+    }
+
     fn meters(&self) -> Arc<Meters> {
         self.inner.meters()
     }

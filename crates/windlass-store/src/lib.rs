@@ -130,6 +130,12 @@ pub trait Store: Send + Sync {
 
     fn meters(&self) -> Arc<meters::Meters>;
 
+    /// Whether other servers may be at work on the same jobs: then what happens there is not told here, but has to be
+    /// looked for.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// A consistent copy while serving. `progress` hears (pages done, pages in all).
     async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()>;
 

@@ -89,6 +89,29 @@ impl Gauge {
         self.running
     }
 
+    /// What all who share this limit have come to: how many run, and what is in the bucket (`None`: nobody has taken from
+    /// it, so it is full).
+    pub(super) fn adopt(&mut self, running: u32, tokens: Option<Tokens>, now: Timestamp) {
+        self.running = running;
+        if let Some(bucket) = &mut self.bucket {
+            let Tokens { tokens, at } = tokens.unwrap_or(Tokens { tokens: bucket.full, at: now });
+            (bucket.tokens, bucket.at) = (tokens.min(bucket.full), at);
+        }
+    }
+
+    /// What is in the bucket, for others to adopt.
+    pub(super) fn tokens(&self) -> Option<Tokens> {
+        self.bucket.as_ref().map(|bucket| Tokens { tokens: bucket.tokens, at: bucket.at })
+    }
+
+    /// When the bucket will be full, if nobody takes from it: from then on it need not be remembered.
+    pub(super) fn full_at(&self) -> Option<Timestamp> {
+        let bucket = self.bucket.as_ref()?;
+        let missing = bucket.full.saturating_sub(bucket.tokens);
+        let wait_ms = i64::try_from(missing.div_ceil(bucket.per_ms)).unwrap_or(i64::MAX);
+        Some(bucket.at.plus_ms(wait_ms))
+    }
+
     /// Nothing runs and the bucket is full: a new gauge would say the same, so this one may be dropped.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.running == 0 && self.bucket.as_ref().is_none_or(|bucket| bucket.tokens_at(now) == bucket.full)
@@ -103,6 +126,32 @@ impl Gauge {
             let tokens = earned.unwrap_or(bucket.full).min(bucket.full);
             Bucket { tokens, ..bucket }
         });
+    }
+}
+
+/// The contents of a bucket at a moment, apart from its size: what servers that share a limit tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    tokens: u128,
+    at: Timestamp,
+}
+
+/// Parts of tokens and moment, both little-endian. A new form gets another length.
+const TOKENS_BYTES: usize = 24;
+
+impl Tokens {
+    pub fn to_bytes(self) -> [u8; TOKENS_BYTES] {
+        let mut bytes = [0; TOKENS_BYTES];
+        bytes[..16].copy_from_slice(&self.tokens.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.at.as_millis().to_le_bytes());
+        bytes
+    }
+
+    /// `None` if the bytes mean nothing to us.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Tokens> {
+        let (tokens, rest) = bytes.split_first_chunk::<16>()?;
+        let at = i64::from_le_bytes(rest.try_into().ok()?);
+        Some(Tokens { tokens: u128::from_le_bytes(*tokens), at: Timestamp::from_millis(at) })
     }
 }
 

@@ -17,7 +17,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub use bucket::{Gauge, Verdict};
+pub use bucket::{Gauge, Tokens, Verdict};
 pub use matcher::{Matcher, Subject, Test};
 pub use parse::{
     BadMatcher, Fault, MATCHER_DEPTH_MAX, MATCHER_PARTS_MAX, MATCHER_TEXT_BYTES_MAX, PATH_STEPS_MAX,

@@ -1,6 +1,6 @@
 //! All limits of one tenant, and the gauges of the keys that are in use.
 
-use super::{BadLimit, Gauge, Limit, Subject, Verdict, limit_id_of};
+use super::{BadLimit, Gauge, Limit, Subject, Tokens, Verdict, limit_id_of};
 use crate::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -131,6 +131,21 @@ impl Limits {
                 entry.gauge_of(key, born_at).charge_running();
             }
         }
+    }
+
+    /// Takes over what all who share this limit have come to under one key, whatever was thought of it here.
+    pub fn adopt(&mut self, key: &Arc<str>, running: u32, tokens: Option<Tokens>, now: Timestamp) {
+        if let Some(entry) = self.entries.get_mut(limit_id_of(key)) {
+            entry.gauge_of(key, now).adopt(running, tokens, now);
+        }
+    }
+
+    /// What is in the bucket of a key, for others to adopt, and when it will be full by itself. `None`: there is no
+    /// bucket, or it is full.
+    pub fn tokens(&self, key: &str, now: Timestamp) -> Option<(Tokens, Timestamp)> {
+        let gauge = self.entries.get(limit_id_of(key))?.gauges.get(key)?;
+        let full_at = gauge.full_at().filter(|full_at| *full_at > now)?;
+        Some((gauge.tokens()?, full_at))
     }
 
     /// The next moment after `now` at which a key that held a job may open by itself.

@@ -9,6 +9,7 @@ mod faults;
 mod handing;
 mod histories;
 mod limits;
+mod several;
 mod time;
 mod together;
 mod unique;

@@ -36,6 +36,7 @@ mod tests;
 #[derive(Default)]
 pub struct MemoryStore {
     inner: Mutex<Inner>,
+    is_shared: bool,
     blobs: MemoryBlobs,
     meters: Arc<Meters>,
 }
@@ -62,6 +63,11 @@ struct Inner {
 impl MemoryStore {
     pub fn new() -> MemoryStore {
         MemoryStore::default()
+    }
+
+    /// For tests: says that others may be at work on it, as if it were a database.
+    pub fn shared() -> MemoryStore {
+        MemoryStore { is_shared: true, ..MemoryStore::default() }
     }
 
     /// Does the work under the lock; then, without it, tells the listener what came of it.
@@ -162,6 +168,10 @@ impl Store for MemoryStore {
 
     async fn health(&self) -> Result<()> {
         self.with(|_| ())
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     fn meters(&self) -> Arc<Meters> {

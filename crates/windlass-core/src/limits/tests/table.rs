@@ -1,4 +1,4 @@
-use super::super::{BadLimit, Held, LIMITS_MAX, Limits};
+use super::super::{BadLimit, Held, LIMITS_MAX, Limits, Tokens};
 use super::{at, limit, subject, value};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -210,4 +210,35 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn servers_that_tell_each_other_of_a_limit_hold_it_together() {
+    let mut servers = [table(&[MAIL_RATE, MAIL_ONE]), table(&[MAIL_RATE, MAIL_ONE])];
+    let (rate, one) = (keys(&["rate"]), keys(&["one"]));
+    // As if one table: what the one took from the bucket is missing to the other.
+    let (mut shared, mut started) = (None, 0);
+    for turn in 0..6 {
+        let server = &mut servers[turn % 2];
+        server.adopt(&rate[0], 0, shared, at(0));
+        started += i32::from(server.admit(&rate, at(0)).is_ok());
+        let (tokens, full_at) = server.tokens("rate", at(0)).unwrap();
+        assert_eq!(Tokens::from_bytes(&tokens.to_bytes()), Some(tokens), "as it is written");
+        assert_eq!(full_at, at(500 * (1 + turn.min(1)) as i64));
+        shared = Some(tokens);
+    }
+    assert_eq!(started, 2, "the burst, once");
+    servers[0].adopt(&rate[0], 0, shared, at(700));
+    assert_eq!(servers[0].admit(&rate, at(700)), Ok(()));
+    assert_eq!(servers[0].admit(&rate, at(700)), held("rate", Some(1_000)));
+    assert_eq!(servers[0].tokens("rate", at(60_000)), None, "a full bucket need not be told of");
+    servers[1].adopt(&rate[0], 0, None, at(60_000));
+    assert_eq!(servers[1].admit(&rate, at(60_000)), Ok(()));
+
+    servers[0].adopt(&one[0], 1, None, at(0));
+    assert_eq!(servers[0].admit(&one, at(0)), held("one", None), "it runs at the other one");
+    servers[0].adopt(&one[0], 0, None, at(0));
+    assert_eq!(servers[0].admit(&one, at(0)), Ok(()));
+    assert_eq!(servers[0].tokens("one", at(0)), None, "there is no bucket");
+    assert_eq!(Tokens::from_bytes(b"of another form"), None);
 }
