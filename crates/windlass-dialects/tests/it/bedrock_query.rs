@@ -1,12 +1,17 @@
 //! SQL over the jobs of an engine on a memory store.
 
-use rusqlite::types::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_core::{Job, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp};
-use windlass_dialects::bedrock::query::{Answer, Ask, Cli, Format, Queries, Row, Typing};
+use windlass_core::family::Family;
+use windlass_core::{
+    Extras, Job, JobId, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp,
+};
+use windlass_dialects::bedrock::Profile;
+use windlass_dialects::bedrock::query::{Answer, Ask, Queries};
 use windlass_engine::{Claim, Engine, FixedDice, ManualClock, Options, Push, RunAt};
 use windlass_store::memory::MemoryStore;
+
+mod writes;
 
 struct World {
     engine: Engine,
@@ -19,18 +24,27 @@ impl World {
         let dice = Arc::new(FixedDice::new(1));
         let engine =
             Engine::start(Arc::new(MemoryStore::new()), clock, dice, Options::default()).await.unwrap();
-        World { engine, queries: Queries::new(row_of) }
+        World { engine, queries: Queries::default() }
     }
 
     async fn push(&self, name: &str, data: &str) {
+        self.push_child(name, data, None).await;
+    }
+
+    async fn push_child(&self, name: &str, data: &str, parent: Option<u64>) {
+        let family = |parent| Family { parent, child_name: None, rule: Profile::Seed.family_rule() };
+        let family = parent.and_then(JobId::new).map(family);
+        let mut policy = Policy::default();
+        policy.lease.length_ms = None;
+        policy.keep.completed = KeepFor::Ever;
         let push = Push {
             queue: Queue::default(),
             name: Name::new(name).unwrap(),
             payload: Payload::json(data),
             priority: 0,
             run_at: RunAt::Now,
-            policy: Arc::new(Policy::default()),
-            extras: None,
+            policy: Arc::new(policy),
+            extras: family.map(|family| Box::new(Extras { family: Some(family), ..Extras::default() })),
             body: None,
         };
         self.engine.push(&Tenant::default(), vec![push]).await.unwrap();
@@ -79,27 +93,9 @@ fn ask(sql: &str) -> Ask {
         flags: None,
         nowhere: false,
         may_write: true,
-        default_format: Format::Arrays(Typing::Plain),
-        typing: Typing::Plain,
+        profile: Profile::Seed,
         patience: Duration::from_secs(10),
     }
-}
-
-fn row_of(job: &Job) -> Row {
-    let text = |text: &str| Value::Text(text.to_owned());
-    [
-        text("2014-12-29 07:38:51"),
-        Value::Integer(job.id.get() as i64),
-        text(if job.state().lease().is_some() { "RUNNING" } else { "QUEUED" }),
-        text(&job.spec.name),
-        text("2014-12-29 07:39:51"),
-        Value::Null,
-        text(""),
-        text(std::str::from_utf8(&job.spec.payload.bytes).unwrap()),
-        Value::Integer(500),
-        Value::Integer(0),
-        text(""),
-    ]
 }
 
 #[tokio::test]
@@ -108,7 +104,7 @@ async fn a_row_is_a_json_array_with_the_data_embedded() {
     world.push("foo", r#"{"value":2}"#).await;
     assert_eq!(
         world.text("select * from jobs;").await,
-        r#"[["2014-12-29 07:38:51",1,"QUEUED","foo","2014-12-29 07:39:51",null,"",{"value":2},500,0,""]]"#
+        r#"[["2014-12-29 07:38:51",1,"QUEUED","foo","2014-12-29 07:38:51.000",null,"",{"value":2},500,0,""]]"#
     );
     assert_eq!(world.text("SELECT jobID FROM jobs WHERE name = 'bar';").await, "[]");
 }
@@ -153,7 +149,7 @@ async fn every_format_can_be_asked_for() {
         String::from_utf8(world.ask(ask).await.body).unwrap()
     };
     let list = "jobID|name|data|lastRun\n1|foo|{\"a\":1}|\n";
-    assert_eq!(written(|ask| ask.default_format = Format::Cli(Cli::default())).await, list);
+    assert_eq!(written(|ask| ask.profile = Profile::Current).await, list);
     let json = r#"{"headers":["jobID","name","data","lastRun"],"rows":[[1,"foo",{"a":1},null]]}"#;
     assert_eq!(written(|ask| ask.format = Some("json".to_owned())).await, json);
     let objects = "[{\"jobID\":1,\"name\":\"foo\",\"data\":\"{\\\"a\\\":1}\",\"lastRun\":null}]\n";

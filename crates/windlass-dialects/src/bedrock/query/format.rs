@@ -1,5 +1,6 @@
 //! How the rows of an answer look: two of Bedrock's own formats, and those of SQLite's command line.
 
+use crate::bedrock::json;
 use rusqlite::types::Value;
 use std::fmt::Write;
 
@@ -156,7 +157,7 @@ impl Format {
         let text = match self {
             Format::Arrays(typing) => arrays(table, *typing),
             Format::HeadersAndRows(typing) => {
-                let headers: Vec<String> = table.headers.iter().map(|header| json_text(header)).collect();
+                let headers: Vec<String> = table.headers.iter().map(|header| json::quoted(header)).collect();
                 format!("{{\"headers\":[{}],\"rows\":{}}}", headers.join(","), arrays(table, *typing))
             }
             Format::Cli(cli) => cli.write(table),
@@ -212,37 +213,17 @@ fn plain_json(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::Integer(number) => number.to_string(),
         Value::Real(number) if number.is_finite() => real(*number),
-        Value::Text(text) if text.starts_with('{') && is_json(text) => text.clone(),
-        value => json_text(&shown(value)),
+        Value::Text(text) if json::is_object(text) => text.clone(),
+        value => json::quoted(&shown(value)),
     }
 }
 
 fn guessed_json(value: &Value) -> String {
-    let text = shown(value);
-    let is_integer = text.parse::<i64>().is_ok_and(|number| number.to_string() == text);
-    let literal = text.to_ascii_lowercase();
-    if is_integer {
-        text
-    } else if ["true", "false", "null"].contains(&literal.as_str()) {
-        literal
-    } else if text.starts_with(['{', '[']) && is_json(&text) {
-        text
-    } else {
-        json_text(&text)
-    }
-}
-
-fn is_json(text: &str) -> bool {
-    serde_json::from_str::<&serde_json::value::RawValue>(text).is_ok()
+    json::guessed(&shown(value)).into_owned()
 }
 
 fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
-}
-
-/// As Bedrock writes a string: slashes are escaped, too.
-fn json_text(text: &str) -> String {
-    json_string(text).replace('/', "\\/")
 }
 
 /// A value as text; NULL is empty.

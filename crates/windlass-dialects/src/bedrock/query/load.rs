@@ -1,8 +1,9 @@
 //! The jobs a statement can be about, page by page.
 
+use super::Failure;
 use super::narrow::Candidates;
 use super::sandbox::{COLUMNS, Row, Trouble, Wants, size};
-use super::{Failure, RowOf};
+use crate::bedrock::row;
 use crate::query::Filter;
 use rusqlite::types::Value;
 use std::sync::Arc;
@@ -20,7 +21,6 @@ const PAGE: usize = 1_000;
 pub struct Loader<'a> {
     engine: &'a Engine,
     tenant: &'a Tenant,
-    row_of: RowOf,
     /// Ids that are left to be looked up, if the statement names them.
     ids: Option<Vec<JobId>>,
     filter: Filter,
@@ -30,7 +30,7 @@ pub struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    pub fn new(engine: &'a Engine, tenant: &'a Tenant, candidates: Candidates, row_of: RowOf) -> Loader<'a> {
+    pub fn new(engine: &'a Engine, tenant: &'a Tenant, candidates: Candidates) -> Loader<'a> {
         let Candidates { ids, names, states } = candidates;
         let ids = ids.map(|ids| {
             let mut ids: Vec<JobId> = ids.into_iter().filter_map(JobId::new).collect();
@@ -46,7 +46,7 @@ impl<'a> Loader<'a> {
             limit: PAGE,
             ..defaults
         };
-        Loader { engine, tenant, row_of, ids, filter, is_done: false, jobs: 0, bytes: 0 }
+        Loader { engine, tenant, ids, filter, is_done: false, jobs: 0, bytes: 0 }
     }
 
     /// The next few jobs; `None`: that was all. Blocks.
@@ -81,7 +81,7 @@ impl<'a> Loader<'a> {
     pub fn rows(&mut self, jobs: &[Arc<Job>], wants: &Wants) -> Result<Vec<Row>, Trouble> {
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let mut row = (self.row_of)(job);
+            let mut row = cells(&row::Row::of(job));
             for (place, value) in row.iter_mut().enumerate() {
                 if !wants.columns.contains(&place) && COLUMNS[place] != "jobID" {
                     *value = Value::Integer(0);
@@ -97,4 +97,23 @@ impl<'a> Loader<'a> {
         }
         Ok(rows)
     }
+}
+
+/// In the order of the table.
+pub fn cells(row: &row::Row<'_>) -> Row {
+    let text = |text: &str| Value::Text(text.to_owned());
+    let number = |number: u64| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+    [
+        text(&row.created),
+        number(row.job_id),
+        text(row.state.as_str()),
+        text(row.name),
+        text(&row.next_run),
+        row.last_run.as_deref().map_or(Value::Null, text),
+        text(row.repeat),
+        text(&row.data),
+        Value::Integer(row.priority),
+        number(row.parent_job_id),
+        text(row.retry_after),
+    ]
 }

@@ -5,6 +5,7 @@
 //! | `narrow.rs`, `tokens.rs` | which jobs a statement can be about |
 //! | `load.rs` | those jobs, page by page, as rows |
 //! | `sandbox.rs` | the SQLite database in memory that the statement runs on, and what it may not do |
+//! | `writes.rs` | what UPDATE and DELETE did to the copy, in the engine's verbs |
 //! | `format.rs` | how the answer looks |
 //!
 //! Everything is bounded: how long it takes, how many jobs are looked at, how long the answer is, how many run at once.
@@ -14,24 +15,28 @@ mod load;
 mod narrow;
 mod sandbox;
 mod tokens;
+mod writes;
 
 pub use format::{Cli, Format, Mode, Typing};
 
+use super::Profile;
 use load::Loader;
 use narrow::Candidates;
-pub use sandbox::{COLUMNS, Row};
-use sandbox::{Sandbox, Trouble, Watch};
+use sandbox::{Sandbox, Touched, Trouble, Watch};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
-use windlass_core::{Job, Tenant};
-use windlass_engine::{Engine, EngineError};
+use windlass_core::{Job, JobId, Tenant};
+use windlass_engine::{Engine, EngineError, Together, VerbError};
 
 /// Statements that run at once. Each may hold the jobs it looks at in memory; more would only wait for the processor.
 const AT_ONCE: usize = 4;
 /// How long a statement may take, whatever its client's patience.
 const TIME_MAX: Duration = Duration::from_secs(20);
+/// How often a statement that writes is run anew because a job it was to write was changed meanwhile.
+const ROUNDS_MAX: usize = 8;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -46,10 +51,7 @@ pub struct Ask {
     pub nowhere: bool,
     /// Whether the caller may change jobs this way.
     pub may_write: bool,
-    /// How the answer looks if nothing is said about it.
-    pub default_format: Format,
-    /// How values become JSON.
-    pub typing: Typing,
+    pub profile: Profile,
     /// How long the client will wait.
     pub patience: Duration,
 }
@@ -76,17 +78,15 @@ impl Answer {
 #[derive(Clone, Debug)]
 pub struct Queries {
     slots: Arc<Semaphore>,
-    row_of: RowOf,
 }
 
-/// A job as a row of the table.
-pub type RowOf = fn(&Job) -> Row;
+impl Default for Queries {
+    fn default() -> Self {
+        Queries { slots: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+}
 
 impl Queries {
-    pub fn new(row_of: RowOf) -> Queries {
-        Queries { slots: Arc::new(Semaphore::new(AT_ONCE)), row_of }
-    }
-
     pub async fn answer(&self, engine: &Engine, ask: Ask) -> Answer {
         match self.answered(engine, &ask).await {
             Ok(answer) => answer,
@@ -117,9 +117,23 @@ impl Queries {
         let until = Instant::now() + ask.patience.min(TIME_MAX);
         let slot = tokio::time::timeout_at(until.into(), self.slots.acquire()).await;
         let _slot = slot.map_err(|_| Trouble::TimedOut)?;
-        let found = Search::start(engine, self.row_of, ask, sql, until).await?;
-        let body = format.write(&found.table);
-        Ok(Answer { body, ..Answer::status("200 OK") })
+        for _ in 0..ROUNDS_MAX {
+            let found = Search::start(engine, ask, sql, until).await?;
+            let body = if found.table.headers.is_empty() { Vec::new() } else { format.write(&found.table) };
+            let done = Answer { body, ..Answer::status("200 OK") };
+            let deeds = writes::deeds(&found.changes, ask.profile, engine.now()).map_err(Trouble::Refused)?;
+            if deeds.is_empty() {
+                return Ok(done);
+            }
+            match engine.act_together(&ask.tenant, deeds).await? {
+                Together::Done => return Ok(done),
+                Together::Stale => {}
+                Together::Refused(refused) => {
+                    return Ok(Answer::error("502 Query failed", why_not(&refused)));
+                }
+            }
+        }
+        Ok(Answer::error("502 Query failed", "the jobs were changed by others again and again; try again"))
     }
 }
 
@@ -140,9 +154,17 @@ impl From<EngineError> for Failure {
     }
 }
 
-/// What a statement gave.
+/// What a statement gave, and what it would change, in the order of the ids.
 struct Found {
     table: format::Table,
+    changes: Vec<Change>,
+}
+
+/// A job as it was seen, and what the statement did to its row.
+#[derive(Debug)]
+struct Change {
+    job: Arc<Job>,
+    touched: Touched,
 }
 
 /// One run of a statement, on a thread of its own kind.
@@ -151,25 +173,17 @@ struct Search {
     tenant: Tenant,
     sql: String,
     may_write: bool,
-    row_of: RowOf,
     watch: Watch,
 }
 
 impl Search {
-    async fn start(
-        engine: &Engine,
-        row_of: RowOf,
-        ask: &Ask,
-        sql: &str,
-        until: Instant,
-    ) -> Result<Found, Failure> {
+    async fn start(engine: &Engine, ask: &Ask, sql: &str, until: Instant) -> Result<Found, Failure> {
         let given_up = Arc::new(AtomicBool::new(false));
         let search = Search {
             engine: engine.clone(),
             tenant: ask.tenant.clone(),
             sql: sql.to_owned(),
             may_write: ask.may_write,
-            row_of,
             watch: Watch { until, given_up: given_up.clone() },
         };
         // If nobody waits for us any more, neither goes the search on.
@@ -187,20 +201,22 @@ impl Search {
             let why = "changing jobs by SQL needs the admin role".to_owned();
             return Err(Trouble::Refused(why).into());
         }
-        if wants.writes() {
-            return Err(Trouble::Refused("jobs cannot be changed by SQL yet".to_owned()).into());
-        }
+        let mut seen = HashMap::new();
         if wants.reads_jobs {
-            let mut loader = Loader::new(&self.engine, &self.tenant, Candidates::of(&self.sql), self.row_of);
+            let mut loader = Loader::new(&self.engine, &self.tenant, Candidates::of(&self.sql));
             while let Some(page) = loader.next()? {
                 if self.watch.is_over() {
                     return Err(Trouble::TimedOut.into());
                 }
                 sandbox.fill(loader.rows(&page, &wants)?.into_iter())?;
+                if wants.writes() {
+                    seen.extend(page.into_iter().map(|job| (job.id.get() as i64, job)));
+                }
             }
         }
-        let (table, _) = sandbox.run(&self.sql, &wants)?;
-        Ok(Found { table })
+        let (table, touched) = sandbox.run(&self.sql, &wants)?;
+        let change = |touched: Touched| Some(Change { job: seen.remove(&touched.id)?, touched });
+        Ok(Found { table, changes: touched.into_iter().filter_map(change).collect() })
     }
 }
 
@@ -242,6 +258,14 @@ fn snippet(message: &str, sql: &str, at: Option<usize>) -> String {
     text
 }
 
+fn why_not(refused: &[(JobId, VerbError)]) -> String {
+    match refused {
+        [(id, why)] => format!("job {id}: {why}"),
+        [(id, why), rest @ ..] => format!("job {id}: {why}; and {} more", rest.len()),
+        [] => "refused".to_owned(),
+    }
+}
+
 /// `.schema [table]`: the table it asks about.
 fn schema_of(sql: &str) -> Option<&str> {
     let about = sql.strip_prefix(".schema")?;
@@ -262,11 +286,14 @@ fn lacks_where(sql: &str) -> bool {
 }
 
 fn format_of(ask: &Ask) -> Result<Format, String> {
+    let is_seed = ask.profile.query_answers_arrays();
+    let typing = if is_seed { Typing::Plain } else { Typing::Guessed };
     if let Some(flags) = ask.flags.as_deref().filter(|flags| !flags.trim().is_empty()) {
         return Cli::parse(flags).map(Format::Cli);
     }
     match ask.format.as_deref() {
-        Some(format) if format.eq_ignore_ascii_case("json") => Ok(Format::HeadersAndRows(ask.typing)),
-        _ => Ok(ask.default_format.clone()),
+        Some(format) if format.eq_ignore_ascii_case("json") => Ok(Format::HeadersAndRows(typing)),
+        _ if is_seed => Ok(Format::Arrays(typing)),
+        _ => Ok(Format::Cli(Cli::default())),
     }
 }

@@ -1,0 +1,201 @@
+//! What UPDATE and DELETE did to the copy, in the engine's verbs: so no SQL can do what no command could.
+
+use super::Change;
+use super::sandbox::COLUMNS;
+use crate::bedrock::row::{self, Row, State};
+use crate::bedrock::{Profile, json, times};
+use rusqlite::types::Value;
+use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::lease::LeasePolicy;
+use windlass_core::repeat::bedrock::Schedule;
+use windlass_core::repeat::{Repeat, Span};
+use windlass_core::{Holder, Job, JobState, KeepFor, Name, Outcome, Payload, Timestamp};
+use windlass_engine::{Action, Deed, How, RunAt, Wish};
+
+/// What a job may have, as everywhere in this dialect.
+const PRIORITIES: [i64; 6] = [0, 250, 500, 750, 850, 1000];
+
+/// In an order in which they can happen: children have larger ids than their parents and go first.
+pub fn deeds(changes: &[Change], profile: Profile, now: Timestamp) -> Result<Vec<Deed>, String> {
+    let mut deeds = Vec::with_capacity(changes.len());
+    for Change { job, touched } in changes.iter().rev() {
+        let actions = match &touched.set {
+            None => deletion(job),
+            Some(values) => Update::of(job, values, profile, now)
+                .and_then(|update| update.actions(job))
+                .map_err(|why| format!("job {}: {why}", job.id))?,
+        };
+        deeds.extend(actions.into_iter().map(|action| Deed { job: job.clone(), action }));
+    }
+    Ok(deeds)
+}
+
+/// A job that runs is taken away from its worker first, whose report then finds no job.
+fn deletion(job: &Job) -> Vec<Action> {
+    let cancel = Action::Cancel { running: CancelRunning::Now, failed_too: true };
+    match job.state() {
+        JobState::Running(_) if job.spec.policy.keep.cancelled == KeepFor::Drop => vec![cancel],
+        JobState::Running(_) => vec![cancel, Action::Delete],
+        _ => vec![Action::Delete],
+    }
+}
+
+/// What of a job is different afterwards.
+#[derive(Default)]
+struct Update {
+    patch: Patch,
+    is_patched: bool,
+    state: Option<State>,
+    next_run: Option<Timestamp>,
+}
+
+impl Update {
+    fn of(job: &Job, values: &[(usize, Value)], profile: Profile, now: Timestamp) -> Result<Update, String> {
+        let before = super::load::cells(&Row::of(job));
+        let mut update = Update::default();
+        for (place, value) in values.iter().filter(|(place, value)| before[*place] != *value) {
+            update.set(job, COLUMNS[*place], value, profile, now)?;
+        }
+        update.check_combination(job, profile)?;
+        Ok(update)
+    }
+
+    fn set(
+        &mut self,
+        job: &Job,
+        column: &str,
+        value: &Value,
+        profile: Profile,
+        now: Timestamp,
+    ) -> Result<(), String> {
+        let text = || text_of(column, value);
+        match column {
+            "state" => {
+                self.state = Some(state_of(text()?)?);
+                return Ok(());
+            }
+            "name" => self.patch.name = Some(Name::new(text()?).map_err(|e| e.to_string())?),
+            "data" => self.patch.payload = Some(data_of(job, text()?)?),
+            "priority" => self.patch.priority = Some(priority_of(value)?),
+            "repeat" => self.patch.repeat = Some(repeat_of(text()?, profile)?),
+            "retryAfter" => {
+                let span = match text()? {
+                    "" => None,
+                    text => Some(Span::parse(text).map_err(|e| format!("retryAfter: {e}"))?),
+                };
+                // Its length is the span's to say, and a worker that is late may still report.
+                let lease = LeasePolicy { length_ms: None, accept_late: true, ..job.spec.policy.lease };
+                self.patch.lease = Some((lease, span));
+            }
+            "nextRun" => {
+                let text = text()?;
+                let at = times::moment_of(text);
+                self.next_run = Some(at);
+                self.patch.run_at = Some(at);
+                self.patch.facts.push((row::NEXT_RUN.into(), row::next_run_fact(text, at, now)));
+            }
+            other => return Err(format!("{other} cannot be set")),
+        }
+        self.is_patched = true;
+        Ok(())
+    }
+
+    fn check_combination(&self, job: &Job, profile: Profile) -> Result<(), String> {
+        let repeats = self.patch.repeat.as_ref().map_or(job.spec.policy.repeat.is_some(), Option::is_some);
+        let retries = self
+            .patch
+            .lease
+            .as_ref()
+            .map_or(job.spec.policy.lease_span.is_some(), |(_, span)| span.is_some());
+        let is_new = self.patch.repeat.is_some() || self.patch.lease.is_some();
+        match is_new && repeats && retries && !profile.combines_retry_after() {
+            true => Err("recurring auto-retrying jobs are not supported".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    fn actions(self, job: &Job) -> Result<Vec<Action>, String> {
+        let has_lease_end = job.state().lease().is_some_and(|lease| lease.until.is_some());
+        if self.next_run.is_some() && has_lease_end && self.state.is_none() {
+            return Err("nextRun of a RUNQUEUED job is when its worker's time is over; \
+                        set state = 'QUEUED' with it to run it then"
+                .to_owned());
+        }
+        let mut actions = Vec::new();
+        if self.is_patched {
+            actions.push(Action::Update(self.patch));
+        }
+        let overseer = |how| Action::Settle { by: Holder::Overseer, how };
+        let outcome = Outcome::default();
+        match self.state {
+            None => {}
+            Some(State::Queued) => {
+                let at = self.next_run.unwrap_or_else(|| times::moment_of(&Row::of(job).next_run));
+                actions.push(Action::Requeue { at: RunAt::At(at), even_running: true });
+            }
+            Some(State::Failed) => {
+                actions.push(overseer(How::Fail { outcome, retry: Wish::Never, payload: None }));
+            }
+            Some(State::Finished) => {
+                actions.push(overseer(How::Finish { outcome, payload: None, ignore_repeat: true }));
+            }
+            Some(State::Cancelled) => {
+                actions.push(Action::Cancel { running: CancelRunning::Now, failed_too: true });
+            }
+            Some(state @ (State::Running | State::Runqueued | State::Paused)) => {
+                return Err(format!(
+                    "state cannot be set to {}; it can be set to QUEUED, FAILED, FINISHED and CANCELLED",
+                    state.as_str()
+                ));
+            }
+        }
+        Ok(actions)
+    }
+}
+
+fn text_of<'a>(column: &str, value: &'a Value) -> Result<&'a str, String> {
+    match value {
+        Value::Text(text) => Ok(text),
+        _ => Err(format!("{column} must be text")),
+    }
+}
+
+fn state_of(word: &str) -> Result<State, String> {
+    let all = [
+        State::Queued,
+        State::Running,
+        State::Runqueued,
+        State::Paused,
+        State::Finished,
+        State::Failed,
+        State::Cancelled,
+    ];
+    all.into_iter().find(|state| state.as_str() == word).ok_or_else(|| format!("there is no state {word}"))
+}
+
+fn data_of(job: &Job, text: &str) -> Result<Payload, String> {
+    if !json::is_object(text) {
+        return Err("data must be a JSON object".to_owned());
+    }
+    // The count is shown in the data, but not kept there.
+    match row::counted_hand_outs(job) {
+        0 => Ok(Payload::json(text)),
+        _ => Ok(Payload::json(&json::without(text, "retryAfterCount"))),
+    }
+}
+
+fn priority_of(value: &Value) -> Result<i32, String> {
+    match value {
+        Value::Integer(priority) if PRIORITIES.contains(priority) => Ok(row::priority_below(*priority)),
+        _ => Err("priority must be 0, 250, 500, 750, 850 or 1000".to_owned()),
+    }
+}
+
+fn repeat_of(text: &str, profile: Profile) -> Result<Option<Repeat>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let style = profile.repeat_style();
+    Schedule::parse(text, style).map_err(|e| format!("repeat: {e}"))?;
+    Repeat::parse_styled(&profile.repeat_text(text), style).map(Some).map_err(|e| format!("repeat: {e}"))
+}
