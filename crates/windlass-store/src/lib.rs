@@ -39,7 +39,7 @@ pub use query::{Filter, Page, QueueCounts};
 use async_trait::async_trait;
 use std::path::Path;
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Name, NameMatch, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Timestamp};
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
@@ -63,10 +63,22 @@ pub trait Store: Send + Sync {
 
     /// Some job of this queue with exactly this name, in whatever state.
     async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
+        self.find_named_among(tenant, queue, name, Vec::new()).await
+    }
+
+    /// The same by looking through the lists of these states, or of all.
+    async fn find_named_among(
+        &self,
+        tenant: &Tenant,
+        queue: &Queue,
+        name: &Name,
+        states: Vec<StateName>,
+    ) -> Result<Option<JobId>> {
         let mut filter = Filter {
             tenant: Some(tenant.clone()),
             queue: Some(queue.clone()),
             names: NameMatch::Exact(name.as_str().into()),
+            states,
             limit: 1,
             ..Filter::default()
         };

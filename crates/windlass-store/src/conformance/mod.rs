@@ -167,6 +167,7 @@ where
             query::load_answers_in_the_order_asked,
             query::pages_contain_every_job_once,
             query::pages_hold_still_while_jobs_come_and_go,
+            query::a_job_is_found_by_its_name_in_every_state,
             query::filters_pick_what_fits,
             query::counts_equal_rows,
             query::settings_are_kept_by_key,

@@ -1,10 +1,10 @@
 //! Looking: load, pages, filters, counts, settings, children.
 
-use super::fixtures::{Rig, ask, at, id, ids, job, queue, tenant};
+use super::fixtures::{Rig, ask, at, finish, id, ids, job, name, queue, tenant};
 use super::random::{all_jobs, counted};
 use crate::{Filter, StoreError};
 use std::sync::Arc;
-use windlass_core::{Event, Format, Job, JobId, NameMatch, Payload, StateName, Tenant};
+use windlass_core::{Event, Format, Job, JobId, KeepFor, NameMatch, Payload, StateName, Tenant};
 
 /// Every page of the filter, one after the other.
 async fn pages(rig: &Rig, filter: Filter) -> Vec<Arc<Job>> {
@@ -61,6 +61,24 @@ pub(super) async fn pages_hold_still_while_jobs_come_and_go(rig: &Rig) {
         }
     }
     assert_eq!(seen, (1..=12).rev().collect::<Vec<u64>>(), "each job that was there throughout comes once");
+}
+
+pub(super) async fn a_job_is_found_by_its_name_in_every_state(rig: &Rig) {
+    let there = job("due").keep_all(KeepFor::Ever);
+    rig.insert(vec![there, job("later").run_at(9_000), job("other").queue("q2"), job("other").tenant("t2")])
+        .await;
+    let found = async |text: &str| {
+        let found = rig.store.find_named(&tenant("default"), &queue("default"), &name(text)).await;
+        found.expect("find_named").map(JobId::get)
+    };
+    assert_eq!((found("due").await, found("later").await), (Some(1), Some(2)));
+    assert_eq!((found("other").await, found("never").await), (None, None), "by queue and tenant, too");
+    rig.claim(ask(), at(10)).await;
+    assert_eq!(found("due").await, Some(1), "while it runs");
+    rig.happen(id(1), finish(), at(20)).await;
+    assert_eq!(found("due").await, Some(1), "after its end");
+    rig.happen(id(1), Event::Delete, at(30)).await;
+    assert_eq!(found("due").await, None);
 }
 
 pub(super) async fn filters_pick_what_fits(rig: &Rig) {

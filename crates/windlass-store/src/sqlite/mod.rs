@@ -35,7 +35,7 @@ use crate::query::{Filter, Page, QueueCounts};
 use crate::{Listener, Result, Store};
 use async_trait::async_trait;
 use files::CommitCounter;
-use index::Index;
+use index::{Index, Named};
 use readers::Readers;
 use requests::{Reply, Request};
 use rows::{COLUMNS, Parts, Rows, read_error};
@@ -49,7 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tables::{RowCounts, Tables};
 use tokio::sync::oneshot;
 use tracing::info;
-use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 
 /// Older ones can lose commits when the log starts over.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
@@ -321,6 +321,15 @@ impl Store for SqliteStore {
 
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
         Ok(self.index()?.find_alias(tenant, alias))
+    }
+
+    async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
+        let known = self.index()?.named(tenant, queue, name);
+        match known {
+            Named::Nobody => Ok(None),
+            Named::One(id) => Ok(Some(id)),
+            Named::Among(states) => self.find_named_among(tenant, queue, name, states).await,
+        }
     }
 
     async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {

@@ -21,6 +21,14 @@ const OVERTAKING_MS_MAX: i64 = 1_000;
 /// Ready jobs named by id for one list at most.
 const READY_NAMED_MAX: usize = 20_000;
 
+/// Whether there are jobs of one name.
+pub enum Named {
+    Nobody,
+    One(JobId),
+    /// There are, in these states; which ones, the rows tell.
+    Among(Vec<StateName>),
+}
+
 /// Whom to tell that a job of theirs can be had.
 pub type Address = (Tenant, Queue, Name);
 
@@ -210,6 +218,20 @@ impl Index {
 
     pub fn find_alias(&self, tenant: &Tenant, alias: &str) -> Option<JobId> {
         self.tenants.get(tenant)?.find_alias(alias)
+    }
+
+    /// What is known of the jobs with exactly this name.
+    pub fn named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Named {
+        let shelves =
+            self.tenants.get(tenant).map(|tenant| tenant.shelves_named(queue, name)).unwrap_or_default();
+        let mut states = Vec::new();
+        for shelf in shelves.iter().map(|number| &self.shelves[*number as usize]) {
+            if let Some(slot) = shelf.slots.first() {
+                return Named::One(slot.id);
+            }
+            states.extend(StateName::ALL.into_iter().filter(|state| shelf.counts[*state as usize] > 0));
+        }
+        if states.is_empty() { Named::Nobody } else { Named::Among(states) }
     }
 
     pub fn children_of(&self, parent: JobId) -> Vec<JobId> {

@@ -154,6 +154,11 @@ impl TenantIndex {
         self.queues.get(queue).into_iter().flat_map(|names| names.values().flatten().copied()).collect()
     }
 
+    pub fn shelves_named(&self, queue: &Queue, name: &Name) -> Vec<ShelfId> {
+        let shelves = self.queues.get(queue).and_then(|names| names.get(name));
+        shelves.map(|shelves| shelves.to_vec()).unwrap_or_default()
+    }
+
     /// Every queue with each of its shelves; a queue that is only paused comes with none.
     pub fn queues_and_shelves(&self) -> impl Iterator<Item = (&Queue, Option<ShelfId>)> {
         let shelved = self
