@@ -2,3 +2,5 @@
 //! from and whom their outcome is told is its caller's business.
 
 pub mod process;
+#[cfg(feature = "wasi")]
+pub mod wasi;

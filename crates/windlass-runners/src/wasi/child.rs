@@ -1,0 +1,235 @@
+//! One guest process as its runner sees it: started, given runs one after the other, killed when it must be.
+
+use super::desk::FetchError;
+use super::message::{self, Ended, FRAME_EXTRA_BYTES, Limits, Order, Reply};
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::BufReader;
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// From its start to its first word: it has a compiler to set up, and the machine may be busy.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// Taking an order in. Nothing else goes on in the process then.
+const ORDER_PATIENCE: Duration = Duration::from_secs(30);
+/// Compiling one module: a hundred megabytes of it take well under a minute.
+const COMPILE_PATIENCE: Duration = Duration::from_secs(120);
+/// Beyond the guest's own time, which the process keeps by itself.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a run's memory is looked at.
+const WATCH: Duration = Duration::from_millis(500);
+/// Memory beside the guest's own: compiled modules, the compiler's work, input and output on their way.
+const PROCESS_BYTES: u64 = 1 << 30;
+/// An idle process is looked at after so many runs.
+const RUNS_BETWEEN_LOOKS: u64 = 64;
+
+/// How to start a guest process: this very program, usually.
+#[derive(Clone, Debug)]
+pub struct GuestProgram {
+    pub path: PathBuf,
+    pub args: Vec<String>,
+}
+
+pub struct Child {
+    process: tokio::process::Child,
+    orders: ChildStdin,
+    replies: BufReader<ChildStdout>,
+    limits: Limits,
+    runs: u64,
+    /// What holds it beside the WebAssembly sandbox.
+    pub confined: Vec<String>,
+}
+
+/// The bytes of a module, asked for only when they are needed.
+pub trait Fetch: Future<Output = Result<Vec<u8>, FetchError>> + Send {}
+impl<F: Future<Output = Result<Vec<u8>, FetchError>> + Send> Fetch for F {}
+
+/// How a run came out, seen from outside the process.
+#[derive(Debug)]
+pub enum RunEnd {
+    Ended(Ended),
+    /// There is no module to run; the process is as good as before.
+    NoModule(FetchError),
+    /// The run was too much for its process, which is gone: the module's own fault.
+    Killed(String),
+    /// The process is gone for a reason that is not the module's.
+    Lost(String),
+}
+
+impl RunEnd {
+    /// Whether the process can be given the next run.
+    pub fn leaves_it_usable(&self) -> bool {
+        matches!(self, RunEnd::Ended(_) | RunEnd::NoModule(_))
+    }
+}
+
+impl Child {
+    pub async fn start(program: &GuestProgram, limits: Limits) -> io::Result<Child> {
+        let mut process = Command::new(&program.path)
+            .args(&program.args)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // A word of its own at the end of a bad day belongs in the log.
+            .stderr(Stdio::inherit())
+            // Ctrl-C is for the runner, which ends its guests in good order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let (orders, replies) = (process.stdin.take(), process.stdout.take());
+        let (Some(orders), Some(replies)) = (orders, replies) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let replies = BufReader::new(replies);
+        let mut child = Child { process, orders, replies, limits, runs: 0, confined: Vec::new() };
+        let begun = async {
+            message::write(&mut child.orders, &Order::Begin(limits)).await?;
+            message::read::<Reply>(&mut child.replies, FRAME_EXTRA_BYTES).await
+        };
+        match timeout(START_PATIENCE, begun).await {
+            Ok(Ok(Reply::Ready { confined })) => child.confined = confined,
+            Ok(Ok(other)) => return Err(io::Error::other(format!("its first word was {other:?}"))),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+        Ok(child)
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Runs a module to its end; `fetch` is awaited when the process does not have it. Whoever stops waiting for
+    /// this must kill the process: it is in the middle of a run.
+    pub async fn run(&mut self, module: &str, input: Vec<u8>, fetch: impl Fetch) -> RunEnd {
+        self.runs += 1;
+        match self.converse(module, input, fetch).await {
+            Ok(end) => end,
+            Err(error) => self.post_mortem(&error).await,
+        }
+    }
+
+    async fn converse(&mut self, module: &str, input: Vec<u8>, fetch: impl Fetch) -> io::Result<RunEnd> {
+        let run_patience = Duration::from_millis(self.limits.time_limit_ms).saturating_add(GRACE);
+        self.order(&Order::Run { module: module.to_owned(), input }).await?;
+        let mut fetch = Some(fetch);
+        let mut no_module = None;
+        let mut patience = run_patience;
+        loop {
+            match self.reply(patience).await? {
+                Heard::Reply(Reply::NeedModule) => {
+                    let Some(fetch) = fetch.take() else {
+                        return Err(io::Error::other("asked for a module twice"));
+                    };
+                    match fetch.await {
+                        Ok(bytes) => self.order(&Order::Module { bytes }).await?,
+                        Err(error) => {
+                            no_module = Some(error);
+                            self.order(&Order::GiveUp).await?;
+                        }
+                    }
+                    patience = COMPILE_PATIENCE;
+                }
+                Heard::Reply(Reply::Started) => patience = run_patience,
+                Heard::Reply(Reply::Ended(ended)) => {
+                    return Ok(no_module.map_or(RunEnd::Ended(ended), RunEnd::NoModule));
+                }
+                Heard::Reply(Reply::Ready { .. }) => return Err(io::Error::other("it began a second time")),
+                Heard::Killed(why) => return Ok(RunEnd::Killed(why)),
+            }
+        }
+    }
+
+    async fn order(&mut self, order: &Order) -> io::Result<()> {
+        timeout(ORDER_PATIENCE, message::write(&mut self.orders, order)).await?
+    }
+
+    async fn reply(&mut self, patience: Duration) -> io::Result<Heard> {
+        let deadline = Instant::now() + patience;
+        let pid = self.process.id();
+        let memory_max = self.memory_max();
+        let outputs = usize::try_from(self.limits.output_bytes_max.saturating_mul(2)).unwrap_or(usize::MAX);
+        let reply = message::read(&mut self.replies, outputs.saturating_add(FRAME_EXTRA_BYTES));
+        let too_much = async {
+            loop {
+                sleep_until(deadline.min(Instant::now() + WATCH)).await;
+                if Instant::now() >= deadline {
+                    return format!(
+                        "it did not end within {} s and was stopped from outside",
+                        patience.as_secs()
+                    );
+                }
+                let memory = pid.and_then(resident_bytes).unwrap_or(0);
+                if memory > memory_max {
+                    return format!("its process grew to {memory} bytes, over {memory_max}, and was stopped");
+                }
+            }
+        };
+        let why = tokio::select! {
+            biased;
+            reply = reply => return Ok(Heard::Reply(reply?)),
+            why = too_much => why,
+        };
+        self.kill().await;
+        Ok(Heard::Killed(why))
+    }
+
+    fn memory_max(&self) -> u64 {
+        self.limits.memory_bytes_max.saturating_add(PROCESS_BYTES)
+    }
+
+    /// What one run left behind must not crowd out the next ones.
+    pub fn has_grown_too_big(&self) -> bool {
+        self.runs.is_multiple_of(RUNS_BETWEEN_LOOKS)
+            && self.process.id().and_then(resident_bytes).unwrap_or(0) > self.memory_max()
+    }
+
+    pub async fn kill(&mut self) {
+        if let Err(error) = self.process.kill().await {
+            tracing::debug!(%error, "a guest process could not be killed; it is gone already");
+        }
+    }
+
+    /// The pipe broke: whose fault was it? A process ends by these signals because of what it did; being killed or
+    /// asked to end comes from outside (an operator, the system short of memory).
+    async fn post_mortem(&mut self, error: &io::Error) -> RunEnd {
+        let Ok(Ok(status)) = timeout(GRACE, self.process.wait()).await else {
+            self.kill().await;
+            return RunEnd::Lost(format!("its process no longer answers: {error}"));
+        };
+        if is_its_own_fault(status) {
+            return RunEnd::Killed(format!("it brought its process down ({status})"));
+        }
+        RunEnd::Lost(format!("its process is gone ({status})"))
+    }
+}
+
+enum Heard {
+    Reply(Reply),
+    Killed(String),
+}
+
+fn is_its_own_fault(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    const OWN: [i32; 8] = [
+        libc::SIGABRT,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGSEGV,
+        libc::SIGSYS,
+        libc::SIGTRAP,
+        libc::SIGXFSZ,
+    ];
+    status.signal().is_some_and(|signal| OWN.contains(&signal)) || status.code().is_some_and(|code| code != 0)
+}
+
+/// `None` where there is no such file to read.
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
+}

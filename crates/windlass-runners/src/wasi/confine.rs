@@ -1,0 +1,151 @@
+//! What a guest process gives up before it sees the first module. WebAssembly is the wall; this is the moat, for the day
+//! somebody finds a hole in the wall.
+//!
+//! What holds where: resource limits on every Unix; on Linux also the parent's death, no core dumps or tracing, no file,
+//! no TCP and no signals to others by landlock (kernel 5.13 and later, more of it with later ones), and of the system
+//! calls only those that computing needs by seccomp (x86-64, ARM64 and RISC-V of 64 bits).
+
+use super::message::Limits;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+#[cfg(test)]
+mod tests;
+
+/// Files beside one per cached module (its initial memory): three streams, and one while compiling.
+const FILES: u64 = 16;
+/// Address space that may be written to, beside the guest's own memory: compiled code, the compiler's work, input and
+/// output. The allocator reserves it in large pieces, so this is a last fence; the runner watches what is really used.
+const PROCESS_BYTES: u64 = 4 << 30;
+
+/// Before the first thread is started, because some of it holds only for threads that are started later.
+pub fn begin(limits: &Limits) -> Vec<String> {
+    let mut holds = Vec::new();
+    if limit_resources(limits).is_ok() {
+        holds.push("limits".to_owned());
+    }
+    #[cfg(target_os = "linux")]
+    linux::begin(&mut holds);
+    holds
+}
+
+/// Once everything is started: from here on the process computes, reads its orders and writes its replies.
+pub fn finish(holds: &mut Vec<String>) {
+    #[cfg(target_os = "linux")]
+    linux::finish(holds);
+    // Threads count as processes here, so this comes last.
+    if set(Resource::Nproc, 0).is_ok() {
+        holds.push("no processes".to_owned());
+    }
+}
+
+fn set(resource: Resource, value: u64) -> rustix::io::Result<()> {
+    setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+}
+
+fn limit_resources(limits: &Limits) -> rustix::io::Result<()> {
+    set(Resource::Core, 0)?;
+    set(Resource::Nofile, FILES + u64::from(limits.cache_modules))?;
+    // Initial memories are kept in files that exist only in memory.
+    set(Resource::Fsize, limits.memory_bytes_max)?;
+    set(Resource::Data, limits.memory_bytes_max.saturating_add(PROCESS_BYTES))
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use landlock::{
+        ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
+    };
+    use rustix::process::{DumpableBehavior, Signal};
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+        SeccompRule,
+    };
+    use std::collections::BTreeMap;
+
+    pub fn begin(holds: &mut Vec<String>) {
+        // A runner that is gone without a word takes its guests with it.
+        if rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok() {
+            holds.push("dies with its runner".to_owned());
+        }
+        if rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).is_ok() {
+            holds.push("not dumpable".to_owned());
+        }
+        match forbid_files_and_network() {
+            Ok(RulesetStatus::FullyEnforced) => holds.push("landlock".to_owned()),
+            Ok(RulesetStatus::PartiallyEnforced) => holds.push("landlock in part".to_owned()),
+            Ok(RulesetStatus::NotEnforced) | Err(_) => {}
+        }
+    }
+
+    pub fn finish(holds: &mut Vec<String>) {
+        let applied = filter()
+            .ok_or(())
+            .and_then(|program| seccompiler::apply_filter_all_threads(&program).map_err(drop));
+        if applied.is_ok() {
+            holds.push("seccomp".to_owned());
+        }
+    }
+
+    /// Everything that is handled and has no rule is forbidden.
+    fn forbid_files_and_network() -> Result<RulesetStatus, RulesetError> {
+        let rules = Ruleset::default()
+            .handle_access(AccessFs::from_all(ABI::V6))?
+            .handle_access(AccessNet::from_all(ABI::V6))?
+            .scope(Scope::from_all(ABI::V6))?
+            .create()?;
+        Ok(rules.restrict_self()?.ruleset)
+    }
+
+    /// What is not on the list fails with EPERM, as if there were no right to it.
+    fn filter() -> Option<BpfProgram> {
+        let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+            COMPUTING.iter().map(|call| (*call, Vec::new())).collect();
+        rules.insert(libc::SYS_read, vec![on_file(0)?]);
+        rules.insert(libc::SYS_write, vec![on_file(1)?, on_file(2)?]);
+        let arch = std::env::consts::ARCH.try_into().ok()?;
+        let refused = SeccompAction::Errno(libc::EPERM as u32);
+        let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch).ok()?;
+        filter.try_into().ok()
+    }
+
+    fn on_file(number: u64) -> Option<SeccompRule> {
+        let is_it = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number).ok()?;
+        SeccompRule::new(vec![is_it]).ok()
+    }
+
+    /// Memory, time, chance, threads that are there already, signals to oneself (traps are signals), and the end.
+    const COMPUTING: &[i64] = &[
+        libc::SYS_brk,
+        libc::SYS_madvise,
+        libc::SYS_membarrier,
+        libc::SYS_mmap,
+        libc::SYS_mprotect,
+        libc::SYS_mremap,
+        libc::SYS_munmap,
+        // Initial memories of modules, in files without a name.
+        libc::SYS_memfd_create,
+        libc::SYS_close,
+        libc::SYS_fcntl,
+        libc::SYS_ftruncate,
+        libc::SYS_pwrite64,
+        libc::SYS_clock_gettime,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_nanosleep,
+        libc::SYS_getrandom,
+        libc::SYS_futex,
+        libc::SYS_rseq,
+        libc::SYS_sched_yield,
+        libc::SYS_getpid,
+        libc::SYS_gettid,
+        libc::SYS_tgkill,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_sigaltstack,
+        libc::SYS_restart_syscall,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        // The fence on processes, which comes last.
+        libc::SYS_prlimit64,
+    ];
+}

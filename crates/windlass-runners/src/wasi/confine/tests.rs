@@ -1,0 +1,47 @@
+use super::*;
+use std::process::Command;
+
+const INSIDE: &str = "wasi::confine::tests::inside";
+
+/// A process of its own is confined (this test program, told to run [`inside`]) and tries the doors.
+#[test]
+fn a_confined_process_reaches_no_file_no_network_and_no_other_program() {
+    let program = std::env::current_exe().unwrap();
+    let out = Command::new(program)
+        .args(["--exact", INSIDE, "--ignored", "--nocapture", "--test-threads=1"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{}\n{said}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
+    for door in ["file", "folder", "new file", "socket", "program", "thread", "other's memory"] {
+        assert!(said.contains(&format!("{door}: shut")), "{door}\n{said}");
+    }
+    assert!(said.contains("computing: goes on"), "{said}");
+}
+
+#[test]
+#[ignore = "run by the test above in a process of its own: there is no way back from it"]
+fn inside() {
+    let parent = rustix::process::getppid().map(|pid| format!("/proc/{}/mem", pid.as_raw_nonzero()));
+    let limits = Limits::default();
+    let mut holds = begin(&limits);
+    let mut machine = crate::wasi::machine::Machine::new(limits).unwrap();
+    finish(&mut holds);
+    println!("holds: {holds:?}");
+    assert!(holds.contains(&"limits".to_owned()), "{holds:?}");
+    if cfg!(target_os = "linux") {
+        assert!(holds.contains(&"seccomp".to_owned()), "this kernel has no seccomp: {holds:?}");
+    }
+    let shut = |door: &str, opened: bool| println!("{door}: {}", if opened { "OPEN" } else { "shut" });
+    shut("file", std::fs::File::open("/proc/self/environ").is_ok());
+    shut("folder", std::fs::read_dir("/").is_ok());
+    shut("new file", std::fs::write(std::env::temp_dir().join("wasi-was-here"), b"x").is_ok());
+    shut("socket", std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
+    shut("program", Command::new("/bin/true").spawn().is_ok());
+    shut("thread", std::thread::Builder::new().spawn(|| ()).is_ok());
+    shut("other's memory", parent.is_some_and(|path| std::fs::File::open(path).is_ok()));
+    let module = crate::wasi::samples::compile(crate::wasi::samples::UPPER);
+    let ended = machine.run("a", b"goes on".to_vec(), || Ok(module), || Ok(())).unwrap();
+    assert_eq!(ended.stdout, b"GOES ON");
+    println!("computing: goes on");
+}

@@ -1,0 +1,323 @@
+//! Claims jobs, has each run by a guest process, and tells how it ended.
+
+use super::child::{Child, GuestProgram, RunEnd};
+use super::desk::{Assignment, Desk, FetchError, GiveBack, News, Tickled, Verdict};
+use super::message::{How, Limits};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, info, warn};
+
+/// A run this short is over before anyone could want it stopped; only longer ones listen for that.
+const UNDISTURBED: Duration = Duration::from_secs(1);
+/// Longest time between two signs of life.
+const TICKLE_MAX: Duration = Duration::from_secs(60);
+/// Shortest: a lease that short is somebody's test.
+const TICKLE_MIN: Duration = Duration::from_millis(10);
+/// Before a job is tried again whose process or blobs were lost through no known fault of its own.
+const TROUBLE_DELAY: Duration = Duration::from_secs(5);
+/// Between two tries at something that just failed: starting a process, asking the desk.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Tries to tell how a job ended. If none gets through, its lease ends and it is run again.
+const SETTLE_TRIES: u32 = 8;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Guest processes, each running one job at a time.
+    pub workers: usize,
+    pub limits: Limits,
+    pub program: GuestProgram,
+}
+
+/// How a runner is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stopping {
+    No,
+    /// No new jobs; those that run may end.
+    Finish,
+    /// Those that run are killed and given back.
+    Now,
+}
+
+pub struct Runner<D: Desk> {
+    desk: Arc<D>,
+    options: Options,
+    stopping: watch::Receiver<Stopping>,
+}
+
+/// A place for one guest process, which is started when it is needed.
+type Slot = Option<Child>;
+
+impl<D: Desk> Runner<D> {
+    pub fn new(desk: Arc<D>, options: Options, stopping: watch::Receiver<Stopping>) -> Runner<D> {
+        Runner { desk, options, stopping }
+    }
+
+    /// Runs jobs until it is told to stop and those under way have ended or were given back.
+    pub async fn run(mut self) {
+        let (freed, mut free) = mpsc::unbounded_channel::<Slot>();
+        for _ in 0..self.options.workers {
+            // Kept open by `freed`, here.
+            let _ = freed.send(None);
+        }
+        let mut idle: Vec<Child> = Vec::new();
+        let mut runs = JoinSet::new();
+        let mut told = false;
+        while self.find_idle(&mut idle, &mut free).await {
+            if !std::mem::replace(&mut told, true)
+                && let Some(child) = idle.first()
+            {
+                info!(
+                    "running WASI jobs in {} processes ({})",
+                    self.options.workers,
+                    child.confined.join(", ")
+                );
+            }
+            let Some(jobs) = self.claim(idle.len()).await else { break };
+            for job in jobs {
+                let Some(child) = idle.pop() else { break };
+                let (desk, stopping, freed) = (self.desk.clone(), self.stopping.clone(), freed.clone());
+                runs.spawn(async move {
+                    Run { desk: &*desk, job: &job, stopping }.to_its_end(child, freed).await;
+                });
+            }
+            while let Some(ended) = runs.try_join_next() {
+                complain(ended);
+            }
+        }
+        while let Some(ended) = runs.join_next().await {
+            complain(ended);
+        }
+    }
+
+    /// Waits until there is at least one process to give a job to. `false`: it is time to stop.
+    async fn find_idle(&mut self, idle: &mut Vec<Child>, free: &mut mpsc::UnboundedReceiver<Slot>) -> bool {
+        let mut delay = RETRY_FIRST;
+        loop {
+            let slot = if idle.is_empty() {
+                tokio::select! {
+                    slot = free.recv() => slot,
+                    () = told(&mut self.stopping, Stopping::Finish) => return false,
+                }
+            } else {
+                free.try_recv().ok()
+            };
+            let Some(slot) = slot else { return !idle.is_empty() };
+            match slot {
+                Some(child) => idle.push(child),
+                None => match self.start_child(&mut delay).await {
+                    Some(child) => idle.push(child),
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    async fn start_child(&mut self, delay: &mut Duration) -> Option<Child> {
+        loop {
+            let starting = Child::start(&self.options.program, self.options.limits);
+            let error = tokio::select! {
+                started = starting => match started {
+                    Ok(child) => return Some(child),
+                    Err(error) => error,
+                },
+                () = told(&mut self.stopping, Stopping::Finish) => return None,
+            };
+            warn!(%error, "a process for WASI jobs does not start; trying again in {delay:?}");
+            self.pause(delay).await?;
+        }
+    }
+
+    /// `None`: it is time to stop.
+    async fn pause(&mut self, delay: &mut Duration) -> Option<()> {
+        let wait = *delay;
+        *delay = (wait * 2).min(RETRY_MAX);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => Some(()),
+            () = told(&mut self.stopping, Stopping::Finish) => None,
+        }
+    }
+
+    async fn claim(&mut self, limit: usize) -> Option<Vec<Assignment<D::Ticket>>> {
+        let mut delay = RETRY_FIRST;
+        loop {
+            let desk = self.desk.clone();
+            let claimed = tokio::select! {
+                claimed = desk.claim(limit) => claimed,
+                () = told(&mut self.stopping, Stopping::Finish) => return None,
+            };
+            match claimed {
+                Ok(jobs) => return Some(jobs),
+                Err(error) => {
+                    warn!(%error, "asking for WASI jobs failed; trying again in {delay:?}");
+                    self.pause(&mut delay).await?;
+                }
+            }
+        }
+    }
+}
+
+async fn told(stopping: &mut watch::Receiver<Stopping>, how: Stopping) {
+    // Whoever could tell us is gone: that is a stop too.
+    let _ = stopping.wait_for(|now| *now >= how).await;
+}
+
+fn complain(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        warn!(%error, "a WASI run ended in a way it should not; its job runs again when its lease ends");
+    }
+}
+
+/// One job from its claim to its outcome.
+struct Run<'a, D: Desk> {
+    desk: &'a D,
+    job: &'a Assignment<D::Ticket>,
+    stopping: watch::Receiver<Stopping>,
+}
+
+/// What is to be done with the job.
+#[derive(Debug)]
+enum Fate {
+    Settle(Verdict),
+    GiveBack {
+        how: GiveBack,
+        why: String,
+    },
+    /// Not ours any more.
+    Forget,
+}
+
+impl Fate {
+    fn given_back(why: &str) -> Fate {
+        Fate::GiveBack { how: GiveBack { counts: false, delay: Duration::ZERO }, why: why.to_owned() }
+    }
+
+    /// The attempt did not end well, though nobody can say that it was the job's fault.
+    fn tried_in_vain(why: String) -> Fate {
+        Fate::GiveBack { how: GiveBack { counts: true, delay: TROUBLE_DELAY }, why }
+    }
+}
+
+impl<D: Desk> Run<'_, D> {
+    /// The process is free for another job while the outcome of this one is on its way.
+    async fn to_its_end(mut self, mut child: Child, freed: mpsc::UnboundedSender<Slot>) {
+        let mut stopping = self.stopping.clone();
+        let (fate, usable) = tokio::select! {
+            ended = self.perform(&mut child) => ended,
+            fate = self.keep_alive() => (fate, false),
+            () = told(&mut stopping, Stopping::Now) => (Fate::given_back("the runner is stopping"), false),
+        };
+        if !usable {
+            child.kill().await;
+        }
+        let keeps = usable && !child.has_grown_too_big();
+        // Without a runner to take it, dropping the process ends it.
+        let _ = freed.send(keeps.then_some(child));
+        self.tell(fate).await;
+    }
+
+    async fn perform(&self, child: &mut Child) -> (Fate, bool) {
+        let input = match &self.job.input {
+            None => Vec::new(),
+            Some(address) => match self.desk.fetch(address).await {
+                Ok(bytes) => bytes,
+                Err(error) => return (no_blob("input", error), true),
+            },
+        };
+        let end = child.run(&self.job.binary, input, self.desk.fetch(&self.job.binary)).await;
+        let usable = end.leaves_it_usable();
+        let fate = match end {
+            RunEnd::Ended(ended) => Fate::Settle(verdict(ended.how, ended.stdout, ended.stderr)),
+            RunEnd::NoModule(error) => no_blob("binary", error),
+            RunEnd::Killed(why) => Fate::Settle(failed(why, Vec::new())),
+            RunEnd::Lost(why) => Fate::tried_in_vain(why),
+        };
+        (fate, usable)
+    }
+
+    /// Signs of life until the run is over; comes back only when it has to be stopped.
+    async fn keep_alive(&self) -> Fate {
+        let third = self.job.lease.map_or(TICKLE_MAX, |lease| lease / 3);
+        let every = third.clamp(TICKLE_MIN, TICKLE_MAX);
+        let mut alive = Instant::now();
+        let mut wait = every.min(UNDISTURBED);
+        let mut news: News<'_> = Box::pin(std::future::pending());
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = &mut news => {}
+            }
+            // Listening before asking, so that nothing falls between.
+            news = self.desk.listen(&self.job.ticket);
+            wait = every;
+            let asked = Instant::now();
+            match self.desk.tickle(&self.job.ticket).await {
+                Ok(Tickled::GoOn) => alive = asked,
+                Ok(Tickled::Stop) => return Fate::Settle(failed("it was cancelled".to_owned(), Vec::new())),
+                Ok(Tickled::Lost) => return Fate::Forget,
+                Err(error) if self.job.lease.is_some_and(|lease| alive.elapsed() >= lease) => {
+                    warn!(job = %self.job.id, %error, "no sign of life got through until its lease ended");
+                    return Fate::Forget;
+                }
+                Err(error) => debug!(job = %self.job.id, %error, "a sign of life did not get through"),
+            }
+        }
+    }
+
+    async fn tell(&mut self, fate: Fate) {
+        let id = &self.job.id;
+        let ticket = &self.job.ticket;
+        let mut delay = RETRY_FIRST;
+        for _ in 0..SETTLE_TRIES {
+            let told = match &fate {
+                Fate::Settle(verdict) => self.desk.settle(ticket, verdict.clone()).await,
+                Fate::GiveBack { how, why } => {
+                    info!(job = %id, "job {id} is given back: {why}");
+                    self.desk.give_back(ticket, *how).await
+                }
+                Fate::Forget => {
+                    info!(job = %id, "job {id} is no longer ours; its run was stopped");
+                    return;
+                }
+            };
+            let Err(error) = told else { return };
+            warn!(job = %id, %error, "telling how job {id} ended failed");
+            if *self.stopping.borrow() == Stopping::Now {
+                return;
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RETRY_MAX);
+        }
+    }
+}
+
+fn no_blob(what: &str, error: FetchError) -> Fate {
+    match error {
+        FetchError::Missing(why) => {
+            Fate::Settle(failed(format!("its {what} cannot be had: {why}"), Vec::new()))
+        }
+        FetchError::Trouble(why) => Fate::tried_in_vain(format!("its {what} could not be fetched: {why}")),
+    }
+}
+
+fn verdict(how: How, stdout: Vec<u8>, stderr: Vec<u8>) -> Verdict {
+    match how {
+        How::Exit(0) => Verdict::Completed(stdout),
+        How::Exit(code) => {
+            Verdict::Failed { message: format!("exit code {code}"), exit_code: Some(code), stderr }
+        }
+        How::Failed(why) => failed(why, stderr),
+    }
+}
+
+/// What the guest could not say is said after what it did say.
+fn failed(why: String, mut stderr: Vec<u8>) -> Verdict {
+    if stderr.last().is_some_and(|byte| *byte != b'\n') {
+        stderr.push(b'\n');
+    }
+    stderr.extend_from_slice(format!("windlass: {why}\n").as_bytes());
+    Verdict::Failed { message: why, exit_code: None, stderr }
+}
