@@ -15,6 +15,8 @@ mod progress;
 mod push;
 mod queues;
 mod result;
+#[cfg(feature = "wasi")]
+mod run_wasi_guest;
 mod token;
 mod top;
 mod view;
@@ -63,6 +65,8 @@ enum Command {
     Config(config::ConfigCommandArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    #[cfg(feature = "wasi")]
+    RunWasiGuest(run_wasi_guest::RunWasiGuestArgs),
 }
 
 pub fn run(cli: Cli) -> Outcome {
@@ -84,5 +88,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Config(args)) => config::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Man(args)) => man::run(args),
+        #[cfg(feature = "wasi")]
+        Some(Command::RunWasiGuest(args)) => run_wasi_guest::run(args),
     }
 }

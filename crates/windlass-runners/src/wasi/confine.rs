@@ -11,8 +11,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 #[cfg(test)]
 mod tests;
 
-/// Files beside one per cached module (its initial memory): three streams, and one while compiling.
-const FILES: u64 = 16;
+/// Open files: the three streams.
+const FILES: u64 = 3;
 /// Address space that may be written to, beside the guest's own memory: compiled code, the compiler's work, input and
 /// output. The allocator reserves it in large pieces, so this is a last fence; the runner watches what is really used.
 const PROCESS_BYTES: u64 = 4 << 30;
@@ -32,9 +32,9 @@ pub fn begin(limits: &Limits) -> Vec<String> {
 pub fn finish(holds: &mut Vec<String>) {
     #[cfg(target_os = "linux")]
     linux::finish(holds);
-    // Threads count as processes here, so this comes last.
-    if set(Resource::Nproc, 0).is_ok() {
-        holds.push("no processes".to_owned());
+    // Threads count as processes, and landlock needs a file: both are there by now.
+    if set(Resource::Nproc, 0).and_then(|()| set(Resource::Nofile, FILES)).is_ok() {
+        holds.push("no processes or files".to_owned());
     }
 }
 
@@ -44,9 +44,7 @@ fn set(resource: Resource, value: u64) -> rustix::io::Result<()> {
 
 fn limit_resources(limits: &Limits) -> rustix::io::Result<()> {
     set(Resource::Core, 0)?;
-    set(Resource::Nofile, FILES + u64::from(limits.cache_modules))?;
-    // Initial memories are kept in files that exist only in memory.
-    set(Resource::Fsize, limits.memory_bytes_max)?;
+    set(Resource::Fsize, 0)?;
     set(Resource::Data, limits.memory_bytes_max.saturating_add(PROCESS_BYTES))
 }
 
@@ -122,12 +120,6 @@ mod linux {
         libc::SYS_mprotect,
         libc::SYS_mremap,
         libc::SYS_munmap,
-        // Initial memories of modules, in files without a name.
-        libc::SYS_memfd_create,
-        libc::SYS_close,
-        libc::SYS_fcntl,
-        libc::SYS_ftruncate,
-        libc::SYS_pwrite64,
         libc::SYS_clock_gettime,
         libc::SYS_clock_nanosleep,
         libc::SYS_nanosleep,
@@ -145,7 +137,7 @@ mod linux {
         libc::SYS_restart_syscall,
         libc::SYS_exit,
         libc::SYS_exit_group,
-        // The fence on processes, which comes last.
+        // The limits that come last.
         libc::SYS_prlimit64,
     ];
 }

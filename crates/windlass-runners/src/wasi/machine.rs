@@ -28,6 +28,8 @@ impl Machine {
     pub fn new(limits: Limits) -> wasmtime::Result<Machine> {
         let mut config = Config::new();
         config.epoch_interruption(true);
+        // Initial memories are copied, not mapped from a file in memory: the process need not be able to make files.
+        config.memory_init_cow(false);
         let engine = Engine::new(&config)?;
         let mut linker = Linker::new(&engine);
         preview1::add_to(&mut linker)?;

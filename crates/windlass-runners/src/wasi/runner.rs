@@ -81,7 +81,7 @@ impl<D: Desk> Runner<D> {
                 let Some(child) = idle.pop() else { break };
                 let (desk, stopping, freed) = (self.desk.clone(), self.stopping.clone(), freed.clone());
                 runs.spawn(async move {
-                    Run { desk: &*desk, job: &job, stopping }.to_its_end(child, freed).await;
+                    Run { desk: &*desk, job: &job, stopping }.see_through(child, freed).await;
                 });
             }
             while let Some(ended) = runs.try_join_next() {
@@ -203,7 +203,7 @@ impl Fate {
 
 impl<D: Desk> Run<'_, D> {
     /// The process is free for another job while the outcome of this one is on its way.
-    async fn to_its_end(mut self, mut child: Child, freed: mpsc::UnboundedSender<Slot>) {
+    async fn see_through(mut self, mut child: Child, freed: mpsc::UnboundedSender<Slot>) {
         let mut stopping = self.stopping.clone();
         let (fate, usable) = tokio::select! {
             ended = self.perform(&mut child) => ended,

@@ -11,4 +11,6 @@ mod readme;
 mod rigs;
 mod serve;
 mod server;
+#[cfg(feature = "wasi")]
+mod wasi;
 mod work;

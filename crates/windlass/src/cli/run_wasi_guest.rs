@@ -1,0 +1,15 @@
+//! `windlass run-wasi-guest`: the process in which guests run. Started by runners, with pipes on both sides.
+
+use crate::fault::{Fault, Outcome};
+use clap::Args;
+
+/// Run WebAssembly modules for a runner
+///
+/// Started by `windlass serve` and `windlass run-wasi` for themselves; speaks to them over standard input and output.
+#[derive(Args, Debug)]
+#[command(hide = true)]
+pub struct RunWasiGuestArgs {}
+
+pub fn run(_args: RunWasiGuestArgs) -> Outcome {
+    windlass_runners::wasi::guest::serve().map_err(|error| Fault::failed(format!("WASI guest: {error}")))
+}
