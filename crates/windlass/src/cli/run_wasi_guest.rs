@@ -8,6 +8,9 @@ use clap::Args;
 /// Started by `windlass serve` and `windlass run-wasi` for themselves; speaks to them over standard input and output.
 #[derive(Args, Debug)]
 #[command(hide = true)]
+#[command(after_help = "\
+Example:
+  windlass run-wasi-guest </dev/null          ends at once: nobody gives it orders")]
 pub struct RunWasiGuestArgs {}
 
 pub fn run(_args: RunWasiGuestArgs) -> Outcome {
