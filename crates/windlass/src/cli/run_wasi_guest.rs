@@ -10,7 +10,7 @@ use clap::Args;
 #[command(hide = true)]
 #[command(after_help = "\
 Example:
-  windlass run-wasi-guest </dev/null          ends at once: nobody gives it orders")]
+  windlass run-wasi-guest < /dev/null          ends at once: nobody gives it orders")]
 pub struct RunWasiGuestArgs {}
 
 pub fn run(_args: RunWasiGuestArgs) -> Outcome {
