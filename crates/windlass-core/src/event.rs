@@ -67,6 +67,8 @@ pub enum Event {
     },
     Terminate,
     Update(Box<Patch>),
+    /// A job that comes from elsewhere takes up where it stood there; only one that nobody was ever given here.
+    TakeOver(Standing),
     /// A child that this job has to wait for was added, or came back to life.
     ChildAdded,
     /// A child that this job had to wait for is settled or gone.
@@ -133,6 +135,26 @@ pub enum CancelRunning {
     /// At once; whatever the worker reports later is refused.
     Now,
     Refuse,
+}
+
+/// Where a job stood before it came here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    pub stands: Stands,
+    /// When its present or next run is or was due.
+    pub due_at: Timestamp,
+    /// When it was last given to a worker.
+    pub started_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stands {
+    Ready,
+    /// Its run is over; it waits for its children, which are made after it.
+    Waiting,
+    Completed,
+    Failed,
+    Cancelled,
 }
 
 /// Changes to what was asked. `None` leaves a part alone.

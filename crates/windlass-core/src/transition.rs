@@ -5,7 +5,9 @@
 //! and nothing falls through.
 
 use crate::Timestamp;
-use crate::event::{CancelRunning, Event, Failure, Finish, Grant, Patch, Restart, RetryWish};
+use crate::event::{
+    CancelRunning, Event, Failure, Finish, Grant, Patch, Restart, RetryWish, Standing, Stands,
+};
 use crate::job::{Body, Job, JobId, JobSpec, KeepFor, Outcome, Progress};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
@@ -95,6 +97,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Requeue { at, even_running } => requeued(job, at, even_running, now),
         Event::Terminate => terminated(job, now),
         Event::Update(patch) => updated(job, *patch, now),
+        Event::TakeOver(standing) => taken_over(job, standing, now),
         Event::ChildAdded => {
             let mut next = touched(job, now);
             next.progress.pending_children = next.progress.pending_children.saturating_add(1);
@@ -497,6 +500,39 @@ fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transition, Refuse
         | JobState::Cancelled { .. }
         | JobState::Terminated { .. } => job.state.clone(),
     };
+    to(job, next, state)
+}
+
+fn taken_over(job: &Job, standing: Standing, now: Timestamp) -> Result<Transition, Refused> {
+    match &job.state {
+        JobState::Ready { .. } if job.progress.started_at.is_none() => {}
+        JobState::Running(_) => return Err(Refused::Running),
+        JobState::Waiting => return Err(Refused::Waiting),
+        JobState::Ready { .. }
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. }
+        | JobState::Terminated { .. } => return Err(Refused::NotClaimable(job.state.name())),
+    }
+    let mut next = touched(job, now);
+    next.progress.due_at = standing.due_at;
+    next.progress.started_at = standing.started_at;
+    let state = match standing.stands {
+        Stands::Ready => JobState::ready(standing.due_at),
+        Stands::Waiting => {
+            // One that waits and never ran would be held by its parent.
+            next.progress.started_at.get_or_insert(now);
+            JobState::Waiting
+        }
+        Stands::Completed => JobState::Completed { at: now },
+        Stands::Failed => JobState::Failed { at: now },
+        Stands::Cancelled => JobState::Cancelled { at: now },
+    };
+    if state.is_settled() {
+        next.progress.finished_at = Some(now);
+    }
     to(job, next, state)
 }
 

@@ -142,6 +142,7 @@ impl Inner {
             | Event::Requeue { .. }
             | Event::Terminate
             | Event::Update(_)
+            | Event::TakeOver(_)
             | Event::ChildAdded
             | Event::ChildSettled
             | Event::ParentPaused
@@ -173,7 +174,7 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
         | Event::TakeResult
         | Event::Claim(_) => return None,
         Event::Report { .. } => FeedKind::Progress,
-        Event::Update(_) => FeedKind::Updated,
+        Event::Update(_) | Event::TakeOver(_) => FeedKind::Updated,
         Event::Delete => return Some((FeedKind::Deleted, moved.before.state().name())),
         Event::Expire if after.is_some() => return None,
         Event::Expire => return Some((FeedKind::Expired, moved.before.state().name())),

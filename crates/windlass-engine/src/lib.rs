@@ -38,6 +38,7 @@ mod engine;
 pub mod error;
 pub mod feed;
 mod follow;
+mod import;
 mod lanes;
 mod leases;
 mod limits;
@@ -74,6 +75,6 @@ pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
 pub use scheduler::Stepped;
 pub use verbs::{
-    Action, Claim, Deed, Extend, Extended, HeldBy, How, LimitView, Options, Push, Pushed, Renew, Report,
-    RunAt, Settle, Settled, Together, Waited, Wish,
+    Action, Claim, Deed, Extend, Extended, HeldBy, How, Import, LimitView, Options, Push, Pushed, Renew,
+    Report, RunAt, Settle, Settled, Together, Waited, Wish,
 };

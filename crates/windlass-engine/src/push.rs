@@ -49,7 +49,7 @@ impl Inner {
         Ok(pushed)
     }
 
-    fn built(&self, tenant: &Tenant, jobs: Vec<Push>, now: Timestamp) -> Vec<NewJob> {
+    pub(crate) fn built(&self, tenant: &Tenant, jobs: Vec<Push>, now: Timestamp) -> Vec<NewJob> {
         let has_limits = self.limits.has_any(tenant);
         let build = |push: Push| {
             let run_at = push.first_run(now);
@@ -74,7 +74,11 @@ impl Inner {
         jobs.into_iter().map(build).collect()
     }
 
-    async fn insert(&self, batch: Vec<NewJob>, now: Timestamp) -> Result<Vec<Pushed>, EngineError> {
+    pub(crate) async fn insert(
+        &self,
+        batch: Vec<NewJob>,
+        now: Timestamp,
+    ) -> Result<Vec<Pushed>, EngineError> {
         match self.commit(vec![Step::insert(batch)], now).await?.pop() {
             Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(Pushed::from).collect()),
             // A step without changes, to which every answer is right, has nothing to be refused for.

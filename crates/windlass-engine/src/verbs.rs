@@ -2,7 +2,7 @@
 
 use crate::error::{PushRefused, VerbError};
 use std::sync::Arc;
-use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::event::{CancelRunning, Patch, Standing};
 use windlass_core::limits::Limit;
 use windlass_core::{
     Body, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant,
@@ -53,6 +53,14 @@ impl Push {
             (at, _) => at.from(now),
         }
     }
+}
+
+/// A job that was made elsewhere. Its `run_at` and the other times are those it has there.
+#[derive(Clone, Debug)]
+pub struct Import {
+    pub push: Push,
+    pub created_at: Timestamp,
+    pub standing: Standing,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

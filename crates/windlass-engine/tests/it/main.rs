@@ -8,6 +8,7 @@ mod families;
 mod faults;
 mod handing;
 mod histories;
+mod import;
 mod limits;
 mod several;
 mod time;

@@ -88,6 +88,8 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("terminate", Event::Terminate),
         ("update", update(|patch| patch.priority = Some(5))),
         ("update: run at", update(|patch| patch.run_at = Some(at(9_000)))),
+        ("take over as waiting", take_over(Stands::Waiting)),
+        ("take over as failed", take_over(Stands::Failed)),
         ("child added", Event::ChildAdded),
         ("child settled", Event::ChildSettled),
         ("parent paused", Event::ParentPaused),
@@ -97,6 +99,10 @@ fn events(job: &Job) -> Vec<(String, Event)> {
     ];
     events.extend(others.map(|(what, event)| (what.to_owned(), event)));
     events
+}
+
+fn take_over(stands: Stands) -> Event {
+    Event::TakeOver(Standing { stands, due_at: at(MOMENT), started_at: None })
 }
 
 fn in_words(job: &Job) -> String {
@@ -209,6 +215,8 @@ ready, due
   cancelled <- every cancel
   terminating <- terminate
   ready, delayed <- update: run at
+  waiting <- take over as waiting
+  failed <- take over as failed
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
@@ -221,6 +229,8 @@ ready, delayed
   cancelled <- every cancel
   terminating <- terminate
   ready, delayed <- update, update: run at, child added, child settled
+  waiting <- take over as waiting
+  failed <- take over as failed
   gone <- delete
   !not_due <- claim, take result
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -238,7 +248,7 @@ ready, its lease lapsed
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !not_claimable <- parent paused
+  !not_claimable <- take over as waiting, take over as failed, parent paused
   !not_due <- take result
   !still_kept <- expire
 ready, its lease lapsed, late reports accepted
@@ -254,7 +264,7 @@ ready, its lease lapsed, late reports accepted
   gone <- delete
   !lease_lost <- extend (holder), renew (holder), report (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- extend (anyone), renew (anyone), report (anyone)
-  !not_claimable <- parent paused
+  !not_claimable <- take over as waiting, take over as failed, parent paused
   !not_due <- take result
   !still_kept <- expire
 running
@@ -267,7 +277,7 @@ running
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
@@ -280,7 +290,7 @@ running, asked to cancel
   running, asked to cancel, to run again <- run, run: force
   ready <- requeue: even running
   running, asked to cancel, to be terminated <- terminate
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
@@ -292,7 +302,7 @@ running, to run again
   running, asked to cancel, to run again <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
   running, to be terminated <- terminate
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
@@ -304,7 +314,7 @@ running, to be terminated
   running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
   running, to run again <- run: force
   ready <- requeue: even running
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !terminating <- run
@@ -321,7 +331,7 @@ running, a child pending
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !not_claimable <- parent paused
@@ -336,7 +346,7 @@ running, lease over, unnoticed
   running, to run again <- run, run: force
   running, to be terminated <- terminate
   running <- update, update: run at, child added, child settled
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
   !not_due <- take result
@@ -352,7 +362,7 @@ running, lease over, unnoticed, late reports accepted
   running, to run again <- run, run: force
   running, to be terminated <- terminate
   running <- update, update: run at, child added, child settled
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- extend, renew, report, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
   !not_due <- take result
@@ -364,7 +374,7 @@ running its shutdown
   running its shutdown, to run again <- run: force
   ready <- requeue: even running
   running its shutdown, to be terminated <- terminate
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run
@@ -375,7 +385,7 @@ running its shutdown, forced to run again
   running its shutdown, to run again <- extend, renew, report, run: force, update, update: run at, child added, child settled
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running its shutdown, to be terminated <- terminate
-  !running <- claim, cancel: unless running, requeue, delete
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
   !terminating <- cancel: ask, cancel: now, cancel: failed too, run
@@ -389,7 +399,7 @@ waiting for its parent
   terminating <- terminate
   waiting <- update, update: run at, child added, child settled
   gone <- delete
-  !waiting <- claim, run, run: force
+  !waiting <- claim, run, run: force, take over as waiting, take over as failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_due <- take result
@@ -398,7 +408,7 @@ waiting for a child
   waiting <- finish (overseer), update, update: run at, child added
   ready <- restart (overseer), requeue: even running, child settled
   terminating <- terminate
-  !waiting <- claim, run, run: force
+  !waiting <- claim, run, run: force, take over as waiting, take over as failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !has_children <- every cancel, requeue, parent paused, delete
@@ -411,7 +421,7 @@ suspended
   terminating <- terminate
   suspended <- update, update: run at, child added, child settled
   gone <- delete
-  !not_claimable <- claim, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_due <- take result
@@ -421,7 +431,7 @@ completed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
   gone <- delete, expire
-  !not_claimable <- claim, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel, take result
@@ -430,7 +440,7 @@ completed, its result kept shorter
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
   gone <- delete
-  !not_claimable <- claim, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel
@@ -441,7 +451,7 @@ failed
   terminating <- terminate
   failed <- update, update: run at, child added, child settled
   gone <- delete, expire
-  !not_claimable <- claim, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- cancel: ask, cancel: now, cancel: unless running, run, take result
@@ -451,7 +461,7 @@ cancelled
   terminating <- terminate
   cancelled <- update, update: run at, child added, child settled
   gone <- delete, expire
-  !not_claimable <- claim, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !settled <- every cancel, run, take result
@@ -464,14 +474,14 @@ terminating
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone), finish (overseer), restart (overseer)
   !terminating <- every cancel, run
-  !not_claimable <- parent paused
+  !not_claimable <- take over as waiting, take over as failed, parent paused
   !not_due <- take result
   !still_kept <- expire
 terminated
   ready <- run: force, requeue, requeue: even running
   terminated <- update, update: run at, child added, child settled
   gone <- delete
-  !not_claimable <- claim, parent paused
+  !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone), finish (overseer), restart (overseer)
   !settled <- every cancel, run, terminate, take result
