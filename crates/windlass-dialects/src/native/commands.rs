@@ -189,7 +189,7 @@ fn tags(tags: &[Text<'_>]) -> Result<Vec<Arc<str>>, String> {
 }
 
 /// A text that must be there and must not be too long.
-fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), String> {
+pub(super) fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), String> {
     match text.len() {
         0 => Err(format!("`{field}` must not be empty")),
         bytes if bytes > bytes_max => {

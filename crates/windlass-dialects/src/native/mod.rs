@@ -5,7 +5,7 @@
 //! | `routes.rs` | every call: method, path, role, what it asks and answers |
 //! | `wire.rs` | bytes to what is asked |
 //! | `commands.rs` | what is asked, in the engine's words |
-//! | `calls.rs`, `queries.rs`, `probes.rs`, `events.rs`, `metrics.rs` | the calls |
+//! | `calls.rs`, `queries.rs`, `probes.rs`, `events.rs`, `import.rs`, `metrics.rs` | the calls |
 //! | `views.rs` | how jobs, queues and answers look |
 //! | `errors.rs` | the one shape of all errors |
 //! | `openapi.rs`, `schemas.rs` | the API's description, made from the routes |
@@ -15,6 +15,7 @@ mod calls;
 pub mod commands;
 pub mod errors;
 mod events;
+mod import;
 mod metrics;
 pub mod openapi;
 mod probes;

@@ -1,8 +1,8 @@
 //! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
 //! made from this list.
 
-use super::{calls, events, metrics, openapi, probes, queries};
-use crate::auth::Role::{Operator, Viewer, Worker};
+use super::{calls, events, import, metrics, openapi, probes, queries};
+use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
 
@@ -82,6 +82,8 @@ pub static ROUTES: &[Route] = &[
         "Totals, rates over the last minute, uptime", &["tenant"], None, &[(200, "Stats")]),
     route((GET, "/api/v1/events", From(Viewer)), call!(events::events),
         "What happens to jobs, as it happens", &["tenant"], None, &[(200, "Events")]),
+    route((POST, "/api/v1/import", From(Admin)), call!(import::import),
+        "Take over jobs that were made elsewhere, as they stand there", &[], Some("Import"), &[(200, "Pushed"), (400, "Error")]),
     route((GET, "/metrics", From(Viewer)), call!(metrics::metrics),
         "Figures for Prometheus; all tenants for an admin", &["tenant"], None, &[(200, "Text")]),
     route((GET, "/api/openapi.json", Public), call!(openapi::document),

@@ -193,6 +193,10 @@ pub fn examples(schema: &str) -> Value {
             "batch": example("a batch", json!({"jobs": [{"name": "mail", "payload": 1}, {"name": "mail", "payload": 2}]})),
             "repeating": example("every night, once", json!({"name": "report", "repeat": "0 4 * * *", "unique": "report"})),
         }),
+        "Import" => json!({"one": example("one that failed elsewhere", json!({"jobs": [{
+            "alias": "old-5", "name": "mail", "payload": {}, "stands": "failed", "created_at": "2026-01-31T12:00:00Z",
+            "due_at": "2026-01-31T12:00:00Z",
+        }]}))}),
         "Claim" => json!({"wait": example("up to ten mail jobs, waiting up to thirty seconds", json!({
             "name": "mail*", "limit": 10, "wait_ms": 30_000, "worker": "w1",
         }))}),

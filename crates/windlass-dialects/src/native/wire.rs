@@ -9,6 +9,7 @@ use std::fmt;
 use windlass_core::unique::{HeldUntil, OnConflict};
 use windlass_core::{Format, JobId, KeepFor, Timestamp, Token};
 
+pub mod import;
 #[cfg(test)]
 mod tests;
 

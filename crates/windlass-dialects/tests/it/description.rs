@@ -139,6 +139,7 @@ async fn answers_fit_their_schemas() {
         ("GET", "/api/v1/limits", "/api/v1/limits", String::new(), 200),
         ("DELETE", "/api/v1/limits/l", "/api/v1/limits/{id}", String::new(), 200),
         ("GET", "/api/v1/stats", "/api/v1/stats", String::new(), 200),
+        ("POST", "/api/v1/import", "/api/v1/import", r#"{"jobs":[{"alias":"i","name":"n","stands":"waiting","created_at":5,"due_at":6}]}"#.into(), 200),
     ];
     let mut token = 0;
     for (method, path, described, body, status) in calls {

@@ -106,3 +106,32 @@ async fn readiness_ends_with_the_engine_but_life_does_not() {
     let push = server.post("/api/v1/jobs", r#"{"name":"a"}"#).await;
     assert_eq!((push.status, push.header("retry-after")), (503, Some("1")));
 }
+
+#[tokio::test]
+async fn jobs_from_elsewhere_are_taken_over_once_as_they_stand() {
+    let server = TestServer::open().await;
+    let policy = r#"{"repeat":{"text":"every 5m"},"keep":{"completed":"drop"}}"#;
+    let job = |alias: &str, stands: &str, more: &str| {
+        format!(
+            r#"{{"alias":"{alias}","name":"{alias}","payload":{{"a":1}},"stands":"{stands}","created_at":1000,"due_at":2000{more}}}"#
+        )
+    };
+    let parent = job("parent", "waiting", r#","facts":{"old.id":"5"},"origin":"old""#);
+    let body = format!(r#"{{"jobs":[{parent},{}]}}"#, job("failed", "failed", r#","started_at":1500"#));
+    let reply = server.post("/api/v1/import", &body).await;
+    assert_eq!((reply.status, reply.json()["ids"].clone()), (200, serde_json::json!([1, 2])));
+    let child = job("child", "ready", &format!(r#","parent":1,"policy":{policy}"#));
+    let body = format!(r#"{{"jobs":[{parent},{child}]}}"#);
+    let reply = server.post("/api/v1/import", &body).await.json();
+    assert_eq!(
+        (reply["ids"].clone(), reply["existing"].clone()),
+        (serde_json::json!([1, 3]), serde_json::json!([1]))
+    );
+    let shown = server.get("/api/v1/jobs/1").await.json();
+    assert_eq!((shown["state"].as_str(), shown["pending_children"].as_u64()), (Some("waiting"), Some(1)));
+    assert_eq!(shown["created_at"], 1000);
+    assert_eq!(server.get("/api/v1/jobs/2").await.json()["state"], "failed");
+    assert_eq!(server.get("/api/v1/jobs/3").await.json()["repeat"], "every 5m");
+    let missing = server.post("/api/v1/import", r#"{"jobs":[{"name":"n","stands":"ready"}]}"#).await;
+    assert_eq!(missing.status, 400);
+}

@@ -47,6 +47,36 @@ fn job_fields() -> Vec<Field> {
     ]
 }
 
+fn import_entry() -> Value {
+    let stands = words(
+        "Where it stands; a parent waits for children that are imported after it.",
+        &["ready", "waiting", "completed", "failed", "cancelled"],
+    );
+    let fields = vec![
+        (
+            "alias",
+            Always,
+            text_max("Says which job it was; sent again, it makes no second one.", wire::KEY_BYTES_MAX),
+        ),
+        ("name", Always, text_max("The kind of job.", NAME_BYTES_MAX)),
+        ("queue", Maybe, text_max("Where it waits; `default` if left out.", NAME_BYTES_MAX)),
+        ("payload", Maybe, any("Any value. Kept byte for byte.")),
+        ("payload_base64", Maybe, text("Instead of `payload`: bytes that are not JSON.")),
+        ("format", Maybe, format()),
+        ("priority", Maybe, int_within("Smaller first.", i32::MIN.into(), i32::MAX.into())),
+        ("stands", Always, stands),
+        ("created_at", Always, when("When it was made.")),
+        ("due_at", Always, when("When its present or next run is or was due.")),
+        ("started_at", Maybe, when("When it was last given to a worker.")),
+        ("parent", Maybe, id("A job that was imported before, as waiting.")),
+        ("failure_settles", Maybe, flag("Whether its failure is an end to its parent; true if left out.")),
+        ("policy", Maybe, any("The rules it lives by, as the engine writes them.")),
+        ("origin", Maybe, text_max("Where it came from.", wire::LABEL_BYTES_MAX)),
+        ("facts", Maybe, any("Words that its dialect keeps with it.")),
+    ];
+    object("A job as it stands.", fields)
+}
+
 pub fn bodies() -> Vec<(&'static str, Value)> {
     let mut single = job_fields();
     single.push(tenant());
@@ -60,6 +90,13 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
             ),
         ),
         ("NewJob", object("A job to be made.", job_fields())),
+        (
+            "Import",
+            object(
+                "Jobs from elsewhere. Parents come in an earlier call than their children.",
+                vec![("jobs", Always, list("The jobs.", import_entry())), tenant()],
+            ),
+        ),
         (
             "Claim",
             object(
