@@ -69,7 +69,8 @@ fn parse_options(mut words: impl Iterator<Item = String>) -> Fallible<Options> {
 }
 
 async fn run(options: Options) -> Fallible<()> {
-    let store = open(&options.url, OpenOptions { durability: options.durability }).await?;
+    let store =
+        open(&options.url, OpenOptions { durability: options.durability, ..OpenOptions::default() }).await?;
     let bench = Arc::new(Bench::new(store, &options));
     let wanted = |phase: &str| options.only.is_empty() || options.only.iter().any(|only| only == phase);
     let (jobs, batch, tasks) = (options.jobs, options.batch, options.tasks);

@@ -27,7 +27,7 @@ pub(crate) fn keys_of(job: &Job) -> Keys {
 }
 
 /// What a job made from this would have: a new one is neither running nor settled, so it holds its key by every rule.
-fn keys_of_spec(spec: &JobSpec) -> Keys {
+pub(crate) fn keys_of_spec(spec: &JobSpec) -> Keys {
     let unique = spec.unique().map(|unique| Key::Unique(spec.tenant.clone(), unique.key.clone()));
     let alias = spec.alias().map(|alias| Key::Alias(spec.tenant.clone(), alias.into()));
     unique.into_iter().chain(alias).collect()

@@ -26,7 +26,9 @@ mod keys;
 pub mod memory;
 pub mod meters;
 pub mod open;
+pub mod postgres;
 pub mod query;
+mod row;
 pub mod sqlite;
 
 pub use change::{

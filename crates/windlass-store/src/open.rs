@@ -2,6 +2,7 @@
 
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
+use crate::postgres::{PostgresOptions, PostgresStore};
 use crate::sqlite::SqliteStore;
 use crate::{Result, Store};
 use std::path::PathBuf;
@@ -19,9 +20,10 @@ pub enum Durability {
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     pub durability: Durability,
+    pub postgres: PostgresOptions,
 }
 
-/// `sqlite:PATH` or `memory:`. Other schemes get an error that names the ones there are.
+/// `sqlite:PATH`, `postgres://…` or `memory:`. Other schemes get an error that names the ones there are.
 pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
     match url.split_once(':') {
         Some(("memory", _)) => Ok(Arc::new(MemoryStore::new())),
@@ -31,8 +33,12 @@ pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
             let store = opening.await.map_err(|error| StoreError::Open(error.to_string()))??;
             Ok(Arc::new(store))
         }
+        Some(("postgres" | "postgresql", _)) => {
+            Ok(Arc::new(PostgresStore::open(url, &options.postgres).await?))
+        }
         _ => Err(StoreError::Open(format!(
-            "{url:?} is not a store; use sqlite:PATH (embedded) or memory: (nothing survives a restart)"
+            "{url:?} is not a store; use sqlite:PATH (embedded), postgres://… (several servers on one database) or memory: \
+             (nothing survives a restart)"
         ))),
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use windlass_dialects::queuey;
 use windlass_engine::blob::AddrForm;
 use windlass_store::Durability;
+use windlass_store::postgres::PostgresOptions;
 
 /// What cannot be meant, in words for whoever wrote it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +58,7 @@ pub struct ConfigArgs {
     /// Folder for the embedded store [default: windlass-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// Where jobs live: sqlite:PATH or memory: [default: sqlite in the data folder]
+    /// Where jobs live: sqlite:PATH, postgres://… or memory: [default: sqlite in the data folder]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
     /// full: on disk before it is acknowledged; relaxed: faster, a power cut may lose the last moments [default: full]
@@ -190,6 +191,7 @@ pub struct Config {
     /// No store was named: it is the embedded one in the data folder.
     pub store_is_in_data: bool,
     pub durability: Durability,
+    pub postgres: PostgresOptions,
     pub http: Bind,
     /// Names beside localhost that a browser may know the server by.
     pub hosts: Vec<String>,
@@ -225,13 +227,20 @@ impl Config {
                 "relaxed" => Durability::Relaxed,
                 _ => Durability::Full,
             },
+            postgres: PostgresOptions {
+                schema: found.text("store.schema").to_string(),
+                migrate: found.switch("store.migrate"),
+                listen: found.switch("store.listen"),
+                poll_ms: found.whole("store.poll_ms").unsigned_abs(),
+                writers: found.count("store.writers"),
+            },
             http: found.bind("http")?,
             hosts: found.list("hosts"),
             mdns: found.text("mdns").to_string(),
             bedrock: if found.text("bedrock") == "off" { None } else { Some(found.bind("bedrock")?) },
             log: if found.text("log") == "json" { LogForm::Json } else { LogForm::Text },
             log_level: found.text("log_level").to_string(),
-            insecure: matches!(found.get("insecure").value, Value::Switch(true)),
+            insecure: found.switch("insecure"),
             shutdown: found.seconds("shutdown_s"),
             tokens: found.list("auth.tokens"),
             tls: found.tls()?,
@@ -267,6 +276,10 @@ impl Found<'_> {
             Value::Text(text) => text,
             _ => "",
         }
+    }
+
+    fn switch(&self, name: &str) -> bool {
+        matches!(self.get(name).value, Value::Switch(true))
     }
 
     fn whole(&self, name: &str) -> i64 {

@@ -222,9 +222,40 @@ impl Table {
     }
 }
 
+/// The URL of a store as it may be shown.
+pub fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
+    let shown = match rest.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{scheme}://{user}:(hidden)@{host}"),
+            None => url.to_string(),
+        },
+        None => url.to_string(),
+    };
+    match shown.split_once("password=") {
+        Some((before, after)) => {
+            let rest = after.split_once('&').map(|(_, rest)| format!("&{rest}")).unwrap_or_default();
+            format!("{before}password=(hidden){rest}")
+        }
+        None => shown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_in_a_store_url_is_hidden() {
+        assert_eq!(without_password("postgres://ann:s3cret@db/x"), "postgres://ann:(hidden)@db/x");
+        assert_eq!(without_password("postgres://ann:p@ss@db/x"), "postgres://ann:(hidden)@db/x");
+        assert_eq!(without_password("postgres://ann@db/x?a=b"), "postgres://ann@db/x?a=b");
+        assert_eq!(
+            without_password("postgres://db/x?user=ann&password=s3cret&schema=s"),
+            "postgres://db/x?user=ann&password=(hidden)&schema=s"
+        );
+        assert_eq!(without_password("sqlite:data/x.db"), "sqlite:data/x.db");
+    }
 
     fn plain_style(width: usize) -> Style {
         Style { colours: false, width }

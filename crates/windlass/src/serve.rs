@@ -207,7 +207,7 @@ async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
             Fault::failed(format!("creating the data folder {}: {error}", config.data.display()))
         })?;
     }
-    let options = OpenOptions { durability: config.durability };
+    let options = OpenOptions { durability: config.durability, postgres: config.postgres.clone() };
     let failed = |error: windlass_store::StoreError| Fault::failed(error.to_string());
     let store = windlass_store::open(&config.store, options).await.map_err(failed)?;
     match windlass_store::copy::unfinished(&*store).await.map_err(failed)? {
@@ -257,7 +257,7 @@ fn greet(config: &Config, server: &Server) {
     let at = if usual { String::new() } else { format!(" --server {scheme}://{http}") };
     let kept = match config.store.as_str() {
         "memory:" => "in memory only: they are gone when the server stops".to_string(),
-        store => format!("in {}", store.trim_start_matches("sqlite:")),
+        store => format!("in {}", output::without_password(store.trim_start_matches("sqlite:"))),
     };
     let _ = output::say(format!("windlass {} keeps jobs {kept}", env!("CARGO_PKG_VERSION")));
     let first = format!("windlass push hello '{{\"to\":\"you\"}}'{at}");

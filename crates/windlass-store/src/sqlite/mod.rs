@@ -5,7 +5,7 @@
 //! | `writer` | the one thread that writes: group commit, claims, what happens on errors |
 //! | `requests` | what it is asked, and the answers that wait for their commit |
 //! | `index` | which job is next, who is due, counters: in memory, rebuilt at start |
-//! | `tables`, `rows`, `row` | jobs to rows and back, with checksums |
+//! | `tables`, `rows`, `crate::row` | jobs to rows and back, with checksums |
 //! | `readers` | lists and look-ups on connections of their own |
 //! | `files` | lock, rewriting the log after a crash, the commit counter |
 //! | `schema` | tables and migrations |
@@ -17,7 +17,6 @@ mod files;
 mod index;
 mod readers;
 mod requests;
-mod row;
 mod rows;
 mod schema;
 mod tables;

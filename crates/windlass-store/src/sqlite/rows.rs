@@ -1,7 +1,7 @@
 //! Reading jobs back from their rows; used by the writer and by the readers alike.
 
-use super::row::{self, AskedColumns, Sharing};
 use crate::error::StoreError;
+use crate::row::{self, AskedColumns, Sharing};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
 use std::sync::Arc;
 use windlass_core::{Job, JobId};
@@ -78,7 +78,7 @@ impl<'c> Parts<'c> {
             format: row.get(10)?,
             payload,
             asked: row.get_ref(12)?.as_blob_or_null()?,
-            crc: row.get(13)?,
+            crc: Some(row.get(13)?),
         };
         let spec = self.sharing.spec(id, &columns)?;
         let body = match moves.has_body {
@@ -87,7 +87,7 @@ impl<'c> Parts<'c> {
                 let read = |row: &Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, u32>(1)?));
                 let found = self.body.query_row([id.get() as i64], read).optional()?;
                 let (bytes, crc) = found.ok_or_else(|| row::damaged(id, "its results are missing"))?;
-                Some(row::read_body(id, &bytes, crc)?)
+                Some(row::read_body(id, &bytes, Some(crc))?)
             }
         };
         Ok(Job::from_parts(id, version, Arc::new(spec), moves.progress, body, moves.state))

@@ -1,8 +1,8 @@
 //! Writing jobs: the few statements there are, prepared once for the writer's life.
 
-use super::row;
 use super::rows::read_error;
 use crate::error::StoreError;
+use crate::row;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use std::sync::Arc;
 use windlass_core::{Job, JobId};

@@ -1,6 +1,33 @@
 //! The store on PostgreSQL.
 
 use crate::postgres_server::{Disk, PostgresServer};
+use crate::seed;
+use std::sync::Arc;
+use windlass_store::Store;
+use windlass_store::conformance::{exercise, exercise_copies, restart_equivalence};
+use windlass_store::postgres::{PostgresOptions, PostgresStore};
+
+async fn open(url: &str) -> Arc<dyn Store> {
+    Arc::new(PostgresStore::open(url, &PostgresOptions::default()).await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_on_postgresql_conforms() {
+    let server = PostgresServer::shared();
+    Box::pin(exercise(|| async { open(&server.new_schema_url()).await }, seed())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_on_postgresql_can_be_copied() {
+    let server = PostgresServer::shared();
+    Box::pin(exercise_copies(|| async { open(&server.new_schema_url()).await }, seed())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_changes_nothing() {
+    let url = PostgresServer::shared().new_schema_url();
+    Box::pin(restart_equivalence(|| async { open(&url).await }, seed())).await;
+}
 
 #[test]
 fn a_server_for_tests_comes_back_after_a_kill_with_what_was_committed() {

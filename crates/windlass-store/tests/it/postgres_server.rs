@@ -39,7 +39,12 @@ while read -r ask; do
     case $ask in
         start) start ;;
         # The whole family dies at once, as in a power cut.
-        kill) kill -KILL "$pid" $(ps -o pid= --ppid "$pid") 2>/dev/null; wait "$pid" 2>/dev/null
+        kill) family=$(ps -o pid= --ppid "$pid")
+              kill -KILL "$pid" $family 2>/dev/null; wait "$pid" 2>/dev/null
+              # They hold the shared memory until they are gone; a dead one that nobody has fetched yet does not.
+              for one in $family; do
+                  while grep -q '^State:.[^Z]' "/proc/$one/status" 2>/dev/null; do sleep 0.01; done
+              done
               rm -f "$data/postmaster.pid" ;;
         fast) stop INT ;;
         immediate) stop QUIT ;;

@@ -15,7 +15,7 @@ const NOW: i64 = 1_800_000_000_000;
 
 fn open(database: &Path) -> Result<Arc<dyn Store>, StoreError> {
     // Tests of the rules need no disk to be waited for; tests of the disk open with full durability themselves.
-    SqliteStore::open(database, OpenOptions { durability: Durability::Relaxed })
+    SqliteStore::open(database, OpenOptions { durability: Durability::Relaxed, ..OpenOptions::default() })
         .map(|store| Arc::new(store) as _)
 }
 

@@ -52,33 +52,10 @@ fn as_json(entry: &Effective) -> serde_json::Value {
         Value::List(entries) if entry.key.secret => json!(format!("({} hidden)", entries.len())),
         Value::Text(text) if entry.key.secret && !text.is_empty() => json!("(hidden)"),
         // A database URL may carry a password.
-        Value::Text(text) if entry.key.name == "store" => json!(without_password(text)),
+        Value::Text(text) if entry.key.name == "store" => json!(output::without_password(text)),
         Value::Text(text) => json!(text),
         Value::Whole(number) => json!(number),
         Value::Switch(on) => json!(on),
         Value::List(entries) => json!(entries),
-    }
-}
-
-fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
-    match rest.rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}:(hidden)@{host}")
-        }
-        None => url.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_in_a_store_url_is_hidden() {
-        assert_eq!(without_password("postgres://ann:s3cret@db/x"), "postgres://ann:(hidden)@db/x");
-        assert_eq!(without_password("postgres://ann:p@ss@db/x"), "postgres://ann:(hidden)@db/x");
-        assert_eq!(without_password("sqlite:data/x.db"), "sqlite:data/x.db");
     }
 }

@@ -47,7 +47,32 @@ const COUNT: Kind = whole(1, 1_000_000_000);
 /// In the order in which `windlass config` and the documentation show them.
 pub const KEYS: &[Key] = &[
     key("data", Kind::Text, "windlass-data", "folder of the embedded store"),
-    key("store", Kind::Text, "", "sqlite:PATH or memory:; by default sqlite in the data folder"),
+    key(
+        "store",
+        Kind::Text,
+        "",
+        "sqlite:PATH, postgres://… or memory:; by default sqlite in the data folder (also store.url)",
+    ),
+    key(
+        "store.schema",
+        Kind::Text,
+        "windlass",
+        "PostgreSQL: schema of the tables; ?schema= in the URL goes before it",
+    ),
+    key("store.migrate", Kind::Switch, "true", "PostgreSQL: bring the tables up to date at the start"),
+    key(
+        "store.listen",
+        Kind::Switch,
+        "true",
+        "PostgreSQL: hear of other servers' jobs at once; false behind a transaction-mode pooler",
+    ),
+    key(
+        "store.poll_ms",
+        whole(10, 60_000),
+        "1000",
+        "PostgreSQL: how often to look for what was not heard of",
+    ),
+    key("store.writers", whole(1, 64), "2", "PostgreSQL: connections that commit side by side"),
     key(
         "durability",
         Kind::Choice(&["full", "relaxed"]),
@@ -115,7 +140,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 /// Other ways to write a key: TOML cannot hold `bedrock = "…"` beside `[bedrock] profile = "…"`.
-const ALIASES: &[(&str, &str)] = &[("bedrock.listen", "bedrock")];
+const ALIASES: &[(&str, &str)] = &[("bedrock.listen", "bedrock"), ("store.url", "store")];
 
 /// Variables of the same family that are not configuration of the server.
 pub const OTHER_VARIABLES: &[&str] = &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN", "WINDLASS_CA"];

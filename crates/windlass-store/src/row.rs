@@ -309,7 +309,8 @@ pub struct AskedColumns<'a> {
     pub format: u8,
     pub payload: &'a [u8],
     pub asked: Option<&'a [u8]>,
-    pub crc: u32,
+    /// `None`: the store has checksums of its own.
+    pub crc: Option<u32>,
 }
 
 impl Sharing {
@@ -335,7 +336,7 @@ impl Sharing {
             policy: Arc::clone(&self.default_policy),
             extras: None,
         };
-        if asked_crc(id, &spec, columns.asked) != columns.crc {
+        if columns.crc.is_some_and(|crc| crc != asked_crc(id, &spec, columns.asked)) {
             return Err(damaged(id, "the checksum of what was asked is wrong"));
         }
         if let Some(bytes) = columns.asked {
@@ -351,8 +352,13 @@ impl Sharing {
         {
             return Ok((Arc::clone(policy), None));
         }
-        let asked: Asked = rmp_serde::from_slice(bytes)
-            .map_err(|error| damaged(id, &format!("what was asked cannot be read: {error}")))?;
+        let unread =
+            |error: &dyn std::fmt::Display| damaged(id, &format!("what was asked cannot be read: {error}"));
+        // A map in MessagePack never begins with this byte.
+        let asked: Asked = match bytes.first() {
+            Some(b'{') => serde_json::from_slice(bytes).map_err(|error| unread(&error))?,
+            _ => rmp_serde::from_slice(bytes).map_err(|error| unread(&error))?,
+        };
         let policy = asked.policy.map_or_else(|| Arc::clone(&self.default_policy), Arc::new);
         if asked.extras.is_none() {
             self.asked = Some((bytes.to_vec(), Arc::clone(&policy)));
@@ -365,8 +371,8 @@ pub fn write_body(body: &Body) -> Result<Vec<u8>, StoreError> {
     rmp_serde::to_vec_named(body).map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
 }
 
-pub fn read_body(id: JobId, bytes: &[u8], crc: u32) -> Result<Arc<Body>, StoreError> {
-    if body_crc(id, bytes) != crc {
+pub fn read_body(id: JobId, bytes: &[u8], crc: Option<u32>) -> Result<Arc<Body>, StoreError> {
+    if crc.is_some_and(|crc| crc != body_crc(id, bytes)) {
         return Err(damaged(id, "the checksum of its results is wrong"));
     }
     rmp_serde::from_slice(bytes)

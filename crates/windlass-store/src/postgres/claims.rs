@@ -1,0 +1,450 @@
+//! Claims: one transaction for all that wait, one question per kind of ask. The database picks and locks, the rules are
+//! applied here, and the result is written in bulk.
+
+use super::commits::{Tally, send_moved};
+use super::connection::{ANSWER_MAX, Connection, Params, Trouble, late};
+use super::lanes::{Look, Looks};
+use super::rows::{self, MovedRows};
+use super::shared::Shared;
+use super::statements as sql;
+use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, said};
+use crate::change::{ClaimAsk, Held};
+use crate::error::StoreError;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::oneshot;
+use tokio_postgres::Row;
+use windlass_core::event::Grant;
+use windlass_core::{Event, Job, Queue, Tenant, Timestamp, apply};
+
+/// Claims answered by one transaction at most, and jobs given out by it.
+const GROUP_MAX: usize = 1_000;
+const GROUP_JOBS_MAX: usize = 5_000;
+/// Looks for one ask: each but the last found lanes to be held back by a limit, or taken by others.
+const LOOKS_MAX: usize = 1_000;
+/// Candidates beyond what is wanted: others may be taking the first ones at this moment. If they take them all, the next
+/// look goes so many times further.
+const SPARE_CANDIDATES: i64 = 50;
+const FURTHER: i64 = 16;
+/// Jobs of one lane that others may be taking at one moment: all their groups are smaller than this together.
+const TAKEN_BY_OTHERS_MAX: i64 = 100_000;
+/// A look at all lanes that fit, when a claim found too little, takes at most this part of the time.
+const REFRESH_SHARE: u32 = 10;
+
+pub struct Request {
+    pub ask: ClaimAsk,
+    pub now: Timestamp,
+    pub reply: oneshot::Sender<Result<Vec<Arc<Job>>, StoreError>>,
+}
+
+/// Ends when the store is dropped.
+pub async fn serve(shared: Arc<Shared>, mut inbox: UnboundedReceiver<Request>) {
+    let mut server =
+        Server { slot: Slot::new(Arc::clone(&shared.door)), shared, refresh_after: Instant::now() };
+    while let Some(first) = inbox.recv().await {
+        let mut jobs = first.ask.limit;
+        let mut group = vec![first];
+        while group.len() < GROUP_MAX && jobs < GROUP_JOBS_MAX {
+            let Ok(request) = inbox.try_recv() else { break };
+            jobs += request.ask.limit;
+            group.push(request);
+        }
+        Box::pin(server.answer(group)).await;
+    }
+}
+
+struct Server {
+    shared: Arc<Shared>,
+    slot: Slot,
+    refresh_after: Instant,
+}
+
+/// Asks that any job fits equally.
+struct Batch {
+    members: Vec<usize>,
+    wanted: usize,
+    now: Timestamp,
+}
+
+/// A job on its way to whoever asked.
+struct Pick {
+    member: usize,
+    look: Look,
+    before: Arc<Job>,
+    after: Arc<Job>,
+}
+
+impl Server {
+    async fn answer(&mut self, group: Vec<Request>) {
+        let (asks, replies): (Vec<_>, Vec<_>) =
+            group.into_iter().map(|request| ((request.ask, request.now), request.reply)).unzip();
+        let began = Instant::now();
+        let picked = self.claim(&asks).await;
+        match picked {
+            Ok(picks) => {
+                if !picks.is_empty() {
+                    self.shared.meters.commit_size.record(replies.len() as u64);
+                    self.shared.meters.commit_us.record_time(began.elapsed());
+                }
+                let mut given: Vec<Vec<Arc<Job>>> = asks.iter().map(|_| Vec::new()).collect();
+                for pick in picks {
+                    given[pick.member].push(pick.after);
+                }
+                for (reply, jobs) in replies.into_iter().zip(given) {
+                    // Whoever asked may have stopped waiting: their leases will end.
+                    let _ = reply.send(Ok(jobs));
+                }
+            }
+            Err(error) => {
+                for reply in replies {
+                    let _ = reply.send(Err(error.clone()));
+                }
+            }
+        }
+        self.shared.tell_news();
+    }
+
+    async fn claim(&mut self, asks: &[(ClaimAsk, Timestamp)]) -> Result<Vec<Pick>, StoreError> {
+        self.shared.open()?;
+        let batches = batches(asks);
+        if batches.iter().any(|batch| !self.may_have(asks, batch)) {
+            self.refresh(asks, &batches).await?;
+            if batches.iter().all(|batch| !self.may_have(asks, batch)) {
+                return Ok(Vec::new());
+            }
+        }
+        let mut lost = 0;
+        for _ in 0..TRIES_MAX {
+            let was_used = self.slot.is_used();
+            let mut round =
+                Round { asks, shared: Arc::clone(&self.shared), picks: Vec::new(), passed: Vec::new() };
+            match round.run(&mut self.slot, &batches).await {
+                Ok(()) => return Ok(round.picks),
+                Err(Failed::Unknown(why)) => return Err(StoreError::Unknown(why)),
+                Err(Failed::Undone(trouble)) => {
+                    round.give_back();
+                    match trouble {
+                        Trouble::Conflict(_) => {}
+                        // It may have died long ago, while nobody used it.
+                        Trouble::Lost(_) if was_used && lost == 0 => lost += 1,
+                        trouble => return Err(trouble.not_done()),
+                    }
+                }
+            }
+        }
+        Err(StoreError::Unavailable("other transactions were in the way again and again".to_owned()))
+    }
+
+    fn may_have(&self, asks: &[(ClaimAsk, Timestamp)], batch: &Batch) -> bool {
+        let ask = &asks[batch.members[0]].0;
+        batch.wanted == 0 || self.shared.lanes().may_have(ask, batch.now)
+    }
+
+    /// Before saying that there is nothing: others may have put jobs there that we have not heard of yet.
+    async fn refresh(&mut self, asks: &[(ClaimAsk, Timestamp)], batches: &[Batch]) -> Result<(), StoreError> {
+        let began = Instant::now();
+        if began < self.refresh_after {
+            return Ok(());
+        }
+        let fits = |words: &super::lanes::Words| {
+            batches.iter().any(|batch| super::lanes::is_asked_for(words, &asks[batch.members[0]].0))
+        };
+        self.shared.learn_lanes().await?;
+        let lanes = self.shared.lanes().fitting(fits);
+        let now = batches.iter().map(|batch| batch.now).max().unwrap_or_default();
+        self.shared.refresh_heads(Some(lanes), now).await?;
+        self.refresh_after = Instant::now() + began.elapsed() * (REFRESH_SHARE - 1);
+        Ok(())
+    }
+}
+
+/// Members of one batch differ only in who asks and for how long.
+fn batches(asks: &[(ClaimAsk, Timestamp)]) -> Vec<Batch> {
+    let mut batches: Vec<Batch> = Vec::new();
+    for (member, (ask, now)) in asks.iter().enumerate() {
+        let same = batches.iter_mut().find(|batch| {
+            let (other, _) = &asks[batch.members[0]];
+            other.tenant == ask.tenant
+                && other.queues == ask.queues
+                && other.names == ask.names
+                && other.priority == ask.priority
+                && other.gate.is_some() == ask.gate.is_some()
+        });
+        match same {
+            Some(batch) => {
+                batch.members.push(member);
+                batch.wanted += ask.limit;
+                // The earlier clock: nothing is given out before its time.
+                batch.now = batch.now.min(*now);
+            }
+            None => batches.push(Batch { members: vec![member], wanted: ask.limit, now: *now }),
+        }
+    }
+    batches
+}
+
+enum Failed {
+    Undone(Trouble),
+    Unknown(String),
+}
+
+struct Round<'a> {
+    asks: &'a [(ClaimAsk, Timestamp)],
+    shared: Arc<Shared>,
+    picks: Vec<Pick>,
+    /// How far lanes were looked through.
+    passed: Vec<(Look, (i64, i64))>,
+}
+
+impl Round<'_> {
+    async fn run(&mut self, slot: &mut Slot, batches: &[Batch]) -> Result<(), Failed> {
+        let connection = match slot.connection().await {
+            Ok(connection) => connection,
+            Err(error) => return Err(Failed::Undone(Trouble::Refused(error))),
+        };
+        let name = match self.pick_all(connection, batches).await {
+            Ok(name) => name,
+            Err(trouble) => return Err(Failed::Undone(slot.undo(trouble).await)),
+        };
+        if self.picks.is_empty() {
+            slot.roll_back().await;
+            self.note();
+            return Ok(());
+        }
+        let mut moved = MovedRows::default();
+        let mut tally = Tally::default();
+        for pick in &self.picks {
+            if let Err(error) = moved.push(&pick.before, &pick.after) {
+                return Err(Failed::Undone(slot.undo(Trouble::Refused(error)).await));
+            }
+            tally.add(pick.look.lane, &pick.before, -1);
+            tally.add(pick.look.lane, &pick.after, 1);
+        }
+        let (lanes, states, counts) = tally.columns();
+        let (lanes, states, counts) = (&lanes, &states, &counts);
+        let sending: Sending<'_> = vec![
+            Box::pin(send_moved(connection, sql::UPDATE_JOBS, &moved, false)),
+            Box::pin(async move { connection.query(sql::TALLY, &[lanes, states, counts]).await }),
+            said(connection, "COMMIT"),
+        ];
+        let began = Instant::now();
+        let sent = all(sending).await;
+        self.shared.meters.sync_us.record_time(began.elapsed());
+        if let Err(trouble) = sent {
+            match slot.find_out(&name, trouble).await {
+                End::Committed => {}
+                End::Undone(trouble) => return Err(Failed::Undone(trouble)),
+                End::Unknown(why) => return Err(Failed::Unknown(why)),
+            }
+        }
+        self.note();
+        Ok(())
+    }
+
+    async fn pick_all(&mut self, connection: &Connection, batches: &[Batch]) -> Result<Name, Trouble> {
+        let sending: Sending<'_> = vec![
+            said(connection, "BEGIN"),
+            Box::pin(async { connection.query(sql::XACT_ID, &[]).await }),
+            Box::pin(async { connection.query(sql::PAUSED, &[]).await }),
+        ];
+        let mut answers = all(sending).await?.into_iter().skip(1);
+        let name = Name::of(&answers.next().unwrap_or_default());
+        let name = name.ok_or_else(|| Trouble::Lost("PostgreSQL named no transaction".to_owned()))?;
+        let paused = paused(&answers.next().unwrap_or_default()).map_err(Trouble::Refused)?;
+        self.shared.lanes().all_paused(paused);
+        for batch in batches {
+            self.pick(connection, batch).await?;
+        }
+        Ok(name)
+    }
+
+    /// Fills one batch, as far as there are jobs.
+    async fn pick(&mut self, connection: &Connection, batch: &Batch) -> Result<(), Trouble> {
+        let ask = &self.asks[batch.members[0]].0;
+        let mut members = Members { asks: self.asks, rest: batch.members.clone(), given: 0 };
+        let mut from: FxHashMap<i32, (i64, i64)> = FxHashMap::default();
+        let mut wanted = batch.wanted;
+        for _ in 0..LOOKS_MAX {
+            if wanted == 0 {
+                return Ok(());
+            }
+            let mut looks = self.shared.lanes().looks(ask, batch.now);
+            looks.lanes.iter_mut().for_each(|look| {
+                look.from = look.from.max(from.get(&look.lane).copied().unwrap_or(look.from))
+            });
+            if looks.lanes.is_empty() {
+                return Ok(());
+            }
+            let taken: Vec<i64> = self.picks.iter().map(|pick| rows::number(pick.before.id)).collect();
+            let found = look(connection, &looks, batch.now, wanted, &taken).await?;
+            let is_last = found.len() < wanted && looks.bound.is_none();
+            let jobs = self.shared.jobs_of_known_lanes(&found).map_err(Trouble::Refused)?;
+            let picked = self
+                .give_out(&looks, &found, jobs, batch, &mut members, &mut from)
+                .map_err(Trouble::Refused)?;
+            wanted -= picked;
+            if is_last {
+                // Whatever was due in these lanes was given out, is held back, or is someone else's.
+                let beyond = (batch.now.as_millis().saturating_add(1), 0);
+                if picked == found.len() {
+                    self.passed.extend(looks.lanes.iter().map(|look| (*look, beyond)));
+                    return Ok(());
+                }
+            } else if found.is_empty() {
+                // Nothing before the bound: the lanes looked at begin there.
+                let Some((_, place)) = looks.bound else { return Ok(()) };
+                self.raise(&looks, place, batch.now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lanes that turned out to have nothing before the bound, so that the next look goes further.
+    fn raise(&mut self, looks: &Looks, place: (i64, i64), now: Timestamp) {
+        let Some((priority, _)) = looks.bound else { return };
+        let beyond = (now.as_millis().saturating_add(1), 0);
+        let mut lanes = self.shared.lanes();
+        for look in &looks.lanes {
+            lanes.passed(look, if look.priority < priority { beyond } else { place });
+        }
+    }
+
+    /// Asks the gate, applies the rules; gives how many were picked.
+    fn give_out(
+        &mut self,
+        looks: &Looks,
+        found: &[Row],
+        jobs: Vec<Arc<Job>>,
+        batch: &Batch,
+        members: &mut Members<'_>,
+        from: &mut FxHashMap<i32, (i64, i64)>,
+    ) -> Result<usize, StoreError> {
+        let by_lane: FxHashMap<i32, &Look> = looks.lanes.iter().map(|look| (look.lane, look)).collect();
+        let mut held: FxHashMap<i32, Held> = FxHashMap::default();
+        let mut picked = 0;
+        for (row, before) in found.iter().zip(jobs) {
+            let lane: i32 = row.get(2);
+            let Some(look) = by_lane.get(&lane).copied().copied() else { continue };
+            if held.contains_key(&lane) {
+                continue;
+            }
+            let Some(member) = members.next() else { break };
+            let ask = &self.asks[member].0;
+            let (tenant, keys) = (&before.spec.tenant, before.spec.limit_keys());
+            if let Some(gate) = ask.gate.as_ref().filter(|_| !keys.is_empty())
+                && let Err(why) = gate.admit(tenant, keys, batch.now)
+            {
+                held.insert(lane, why);
+                continue;
+            }
+            let place: (i64, i64) = (row.get(4), row.get(0));
+            let behind = (place.0, place.1.saturating_add(1));
+            let grant =
+                Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, dice: ask.dice(before.id) };
+            let after =
+                apply(&before, Event::Claim(grant), batch.now).ok().and_then(|transition| transition.job);
+            let Some(after) = after.map(Arc::new) else {
+                give_back(ask, &before, batch.now);
+                return Err(StoreError::Corrupt(format!("job {} was next but cannot be claimed", before.id)));
+            };
+            members.given();
+            picked += 1;
+            from.insert(lane, behind);
+            self.passed.push((look, behind));
+            self.picks.push(Pick { member, look, before, after });
+        }
+        let mut lanes = self.shared.lanes();
+        held.into_iter().for_each(|(lane, held)| lanes.park(lane, held));
+        Ok(picked)
+    }
+
+    /// It is committed: the next claims need not look at what was given out.
+    fn note(&self) {
+        let mut lanes = self.shared.lanes();
+        for (look, place) in &self.passed {
+            lanes.passed(look, *place);
+        }
+    }
+
+    fn give_back(&self) {
+        for pick in &self.picks {
+            let (ask, now) = &self.asks[pick.member];
+            give_back(ask, &pick.before, *now);
+        }
+    }
+}
+
+fn give_back(ask: &ClaimAsk, job: &Job, now: Timestamp) {
+    let keys = job.spec.limit_keys();
+    if let Some(gate) = ask.gate.as_ref().filter(|_| !keys.is_empty()) {
+        gate.give_back(&job.spec.tenant, keys, now);
+    }
+}
+
+/// Who gets the next job: each in turn until it has what it asked for.
+struct Members<'a> {
+    asks: &'a [(ClaimAsk, Timestamp)],
+    rest: Vec<usize>,
+    given: usize,
+}
+
+impl Members<'_> {
+    fn next(&mut self) -> Option<usize> {
+        while let Some(first) = self.rest.first().copied() {
+            if self.given < self.asks[first].0.limit {
+                return Some(first);
+            }
+            self.rest.remove(0);
+            self.given = 0;
+        }
+        None
+    }
+
+    fn given(&mut self) {
+        self.given += 1;
+    }
+}
+
+/// One question for all lanes; where others are taking the same jobs, asked again with more to choose from.
+async fn look(
+    connection: &Connection,
+    looks: &Looks,
+    now: Timestamp,
+    wanted: usize,
+    taken: &Vec<i64>,
+) -> Result<Vec<Row>, Trouble> {
+    let (now, limit) = (now.as_millis(), wanted as i64);
+    if let ([look], None) = (looks.lanes.as_slice(), looks.bound) {
+        let (at, id) = look.from;
+        let params: Params<'_> = &[&look.lane, &at, &id, &now, &limit, taken];
+        return in_time(connection.query(sql::CLAIM_ONE_LANE, params)).await;
+    }
+    let lanes: Vec<i32> = looks.lanes.iter().map(|look| look.lane).collect();
+    let priorities: Vec<i32> = looks.lanes.iter().map(|look| look.priority).collect();
+    let ats: Vec<i64> = looks.lanes.iter().map(|look| look.from.0).collect();
+    let ids: Vec<i64> = looks.lanes.iter().map(|look| look.from.1).collect();
+    let (priority, (at, id)) = looks.bound.unwrap_or((i32::MAX, (i64::MAX, i64::MAX)));
+    let mut candidates = limit + SPARE_CANDIDATES + taken.len() as i64;
+    loop {
+        let params: Params<'_> =
+            &[&lanes, &priorities, &ats, &ids, &now, &candidates, &limit, &priority, &at, &id, taken];
+        let found = in_time(connection.query(sql::CLAIM, params)).await?;
+        if found.len() == wanted || candidates > TAKEN_BY_OTHERS_MAX {
+            return Ok(found);
+        }
+        candidates *= FURTHER;
+    }
+}
+
+async fn in_time(asked: impl Future<Output = Result<Vec<Row>, Trouble>>) -> Result<Vec<Row>, Trouble> {
+    tokio::time::timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| Err(late()))
+}
+
+pub fn paused(rows: &[Row]) -> Result<Vec<(Tenant, Queue)>, StoreError> {
+    let bad = |error: windlass_core::BadName| StoreError::Corrupt(format!("a pause has a bad name: {error}"));
+    rows.iter()
+        .map(|row| Ok((Tenant::new(row.get(0)).map_err(bad)?, Queue::new(row.get(1)).map_err(bad)?)))
+        .collect()
+}

@@ -1,0 +1,475 @@
+//! Commits: what arrives while a transaction is on its way forms the next one. A few writers work side by side; whatever the
+//! size of a group, it costs the same number of statements.
+//!
+//! A transaction takes what it needs in one order, so that no two wait for each other: keys (sorted), jobs (by id), settled
+//! jobs (by id).
+
+use super::connection::{Connection, Trouble};
+use super::lanes::{LaneId, Words};
+use super::plan::{self, Found, Needs, Plan};
+use super::rows::{self, MovedRows, NewRows, SpecRows};
+use super::shared::{Shared, is_same_lane};
+use super::statements as sql;
+use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, said};
+use crate::change::{Step, Verdict};
+use crate::error::StoreError;
+use crate::keys::Key;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Mutex, oneshot};
+use windlass_core::{Job, JobId, JobSpec, Timestamp};
+
+/// Requests answered by one transaction at most, and jobs in it: it should not hold its locks for long.
+const GROUP_MAX: usize = 1_000;
+const GROUP_JOBS_MAX: usize = 5_000;
+
+pub struct Request {
+    pub steps: Vec<Step>,
+    pub now: Timestamp,
+    pub reply: oneshot::Sender<Result<Vec<Verdict>, StoreError>>,
+}
+
+impl Request {
+    fn jobs(&self) -> usize {
+        self.steps.iter().map(|step| step.changes.len() + step.inserts.len()).sum()
+    }
+}
+
+/// Requests wait here for the next writer that is free.
+pub type Inbox = Arc<Mutex<UnboundedReceiver<Request>>>;
+
+/// Ends when the store is dropped.
+pub async fn write(shared: Arc<Shared>, inbox: Inbox) {
+    let mut slot = Slot::new(Arc::clone(&shared.door));
+    loop {
+        let group = {
+            let mut inbox = inbox.lock().await;
+            let Some(first) = inbox.recv().await else { return };
+            let mut jobs = first.jobs();
+            let mut group = vec![first];
+            while group.len() < GROUP_MAX && jobs < GROUP_JOBS_MAX {
+                let Ok(request) = inbox.try_recv() else { break };
+                jobs += request.jobs();
+                group.push(request);
+            }
+            group
+        };
+        Box::pin(answer(&shared, &mut slot, group)).await;
+    }
+}
+
+async fn answer(shared: &Arc<Shared>, slot: &mut Slot, group: Vec<Request>) {
+    let began = Instant::now();
+    let mut steps = Vec::new();
+    let mut replies = Vec::with_capacity(group.len());
+    let mut now = Timestamp::from_millis(i64::MIN);
+    for request in group {
+        now = now.max(request.now);
+        replies.push((request.steps.len(), request.reply));
+        steps.extend(request.steps);
+    }
+    let done = carry_out(shared, slot, steps, now).await;
+    shared.meters.commit_size.record(replies.len() as u64);
+    shared.meters.commit_us.record_time(began.elapsed());
+    match done {
+        Ok(verdicts) => {
+            let mut verdicts = verdicts.into_iter();
+            for (count, reply) in replies {
+                // Whoever asked may have stopped waiting.
+                let _ = reply.send(Ok(verdicts.by_ref().take(count).collect()));
+            }
+        }
+        Err(error) => {
+            for (_, reply) in replies {
+                let _ = reply.send(Err(error.clone()));
+            }
+        }
+    }
+    shared.tell_news();
+}
+
+async fn carry_out(
+    shared: &Arc<Shared>,
+    slot: &mut Slot,
+    steps: Vec<Step>,
+    now: Timestamp,
+) -> Result<Vec<Verdict>, StoreError> {
+    shared.open()?;
+    shared.make_lanes(missing_lanes(shared, &steps)).await?;
+    let mut lost = 0;
+    for _ in 0..TRIES_MAX {
+        let was_used = slot.is_used();
+        match Attempt::new(shared, now).run(slot, &steps).await {
+            Ok(verdicts) => return Ok(verdicts),
+            Err(Failed::Unknown(why)) => return Err(StoreError::Unknown(why)),
+            Err(Failed::Undone(Trouble::Conflict(_))) => {}
+            // It may have died long ago, while nobody used it.
+            Err(Failed::Undone(Trouble::Lost(_))) if was_used && lost == 0 => lost += 1,
+            Err(Failed::Undone(trouble)) => return Err(trouble.not_done()),
+        }
+    }
+    Err(StoreError::Unavailable("other transactions were in the way again and again".to_owned()))
+}
+
+fn missing_lanes(shared: &Shared, steps: &[Step]) -> BTreeSet<Words> {
+    let inserts = steps.iter().flat_map(|step| step.inserts.iter().map(|new| &new.spec));
+    let changes = steps.iter().flat_map(|step| &step.changes);
+    let changed = changes.flat_map(|change| [Some(&change.before), change.after.as_ref()]);
+    let changed = changed.flatten().map(|job| &job.spec);
+    shared.missing_lanes(inserts.chain(changed))
+}
+
+enum Failed {
+    Undone(Trouble),
+    Unknown(String),
+}
+
+impl From<StoreError> for Failed {
+    fn from(error: StoreError) -> Failed {
+        Failed::Undone(Trouble::Refused(error))
+    }
+}
+
+struct Attempt<'a> {
+    shared: &'a Arc<Shared>,
+    now: Timestamp,
+}
+
+/// What the first half of the transaction found out.
+struct Asked {
+    name: Name,
+    found: FxHashMap<JobId, Found>,
+    claimants: FxHashMap<Key, BTreeSet<JobId>>,
+    ids: Vec<JobId>,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(shared: &'a Arc<Shared>, now: Timestamp) -> Attempt<'a> {
+        Attempt { shared, now }
+    }
+
+    async fn run(&self, slot: &mut Slot, steps: &[Step]) -> Result<Vec<Verdict>, Failed> {
+        let connection = slot.connection().await?;
+        let asked = match ask(connection, steps).await {
+            Ok(asked) => asked,
+            Err(trouble) => return Err(Failed::Undone(slot.undo(trouble).await)),
+        };
+        let Asked { name, found, claimants, mut ids } = asked;
+        let plan = plan::plan(steps.to_vec(), &found, claimants);
+        if plan.writes.is_empty() && plan.inserts.is_empty() {
+            slot.roll_back().await;
+            return Ok(plan::with_ids(plan.verdicts, &[]));
+        }
+        if ids.len() != plan.inserts.len() {
+            ids = match new_ids(connection, plan.inserts.len()).await {
+                Ok(ids) => ids,
+                Err(trouble) => return Err(Failed::Undone(slot.undo(trouble).await)),
+            };
+        }
+        let rows = match Rows::of(self.shared, &plan, &ids) {
+            Ok(rows) => rows,
+            Err(error) => return Err(Failed::Undone(slot.undo(Trouble::Refused(error)).await)),
+        };
+        let began = Instant::now();
+        let sent = all(rows.send(connection)).await;
+        self.shared.meters.sync_us.record_time(began.elapsed());
+        if let Err(trouble) = sent {
+            match slot.find_out(&name, trouble).await {
+                End::Committed => {}
+                End::Undone(trouble) => return Err(Failed::Undone(trouble)),
+                End::Unknown(why) => return Err(Failed::Unknown(why)),
+            }
+        }
+        self.note(&plan, &ids, &rows);
+        Ok(plan::with_ids(plan.verdicts, &ids))
+    }
+
+    /// It is committed: jobs that can be claimed are where claims look for them, before anyone is told.
+    fn note(&self, plan: &Plan, ids: &[JobId], rows: &Rows) {
+        let mut lanes = self.shared.lanes();
+        let inserted = plan.inserts.iter().zip(ids).map(|(job, id)| (job, *id));
+        let written = plan.writes.iter().filter_map(|write| write.after.as_deref()).map(|job| (job, job.id));
+        for ((job, id), lane) in inserted.chain(written).zip(&rows.lanes_after) {
+            if let Some(run_at) = job.state().claimable_at() {
+                lanes.entered(*lane, (run_at.as_millis(), rows::number(id)), self.now);
+            }
+        }
+    }
+}
+
+/// Takes the keys and the jobs, and reads what is needed for the plan: sent at once, one answer to wait for.
+async fn ask(connection: &Connection, steps: &[Step]) -> Result<Asked, Trouble> {
+    let needs = Needs::of(steps);
+    let keys: Vec<Key> = needs.keys.iter().cloned().collect();
+    let refs: Vec<Vec<u8>> = keys.iter().map(ref_of).collect();
+    let mut locks: Vec<i64> = refs.iter().map(|bytes| lock_number(bytes)).collect();
+    locks.sort_unstable();
+    locks.dedup();
+    let ids: Vec<i64> = needs.ids.iter().map(|id| rows::number(*id)).collect();
+    let inserts: usize = steps.iter().map(|step| step.inserts.len()).sum();
+    // Where nothing can be refused, every insert makes a job: its id can be had right away.
+    let is_certain =
+        keys.is_empty() && steps.iter().all(|step| step.inserts.is_empty() || step.changes.is_empty());
+    let wanted_ids = if is_certain { inserts as i64 } else { 0 };
+
+    let (locks, refs, ids) = (&locks, &refs, &ids);
+    let mut sending: Sending<'_> =
+        vec![said(connection, "BEGIN"), Box::pin(async { connection.query(sql::XACT_ID, &[]).await })];
+    if !keys.is_empty() {
+        sending.push(Box::pin(async move { connection.query(sql::LOCK_KEYS, &[locks]).await }));
+        sending.push(Box::pin(async move { connection.query(sql::CLAIMANTS, &[refs]).await }));
+    }
+    if !ids.is_empty() {
+        sending.push(Box::pin(async move { connection.query(sql::LOCK_JOBS, &[ids]).await }));
+        sending.push(Box::pin(async move { connection.query(sql::LOCK_DONE, &[ids]).await }));
+    }
+    if wanted_ids > 0 {
+        let wanted_ids = &wanted_ids;
+        sending.push(Box::pin(async move { connection.query(sql::NEW_IDS, &[wanted_ids]).await }));
+    }
+    let mut answers = all(sending).await?.into_iter().skip(1);
+    let mut next = || answers.next().unwrap_or_default();
+    let name =
+        Name::of(&next()).ok_or_else(|| Trouble::Lost("PostgreSQL named no transaction".to_owned()))?;
+    let mut claimants: FxHashMap<Key, BTreeSet<JobId>> = FxHashMap::default();
+    if !keys.is_empty() {
+        next();
+        let by_ref: FxHashMap<&[u8], &Key> = refs.iter().map(Vec::as_slice).zip(&keys).collect();
+        claimants = keys.iter().map(|key| (key.clone(), BTreeSet::new())).collect();
+        for row in next() {
+            let key = by_ref.get(row.get::<_, &[u8]>(0)).and_then(|key| claimants.get_mut(*key));
+            let id = rows::id_of(row.get(1)).map_err(Trouble::Refused)?;
+            if let Some(claimants) = key {
+                claimants.insert(id);
+            }
+        }
+    }
+    let mut found = FxHashMap::default();
+    if !ids.is_empty() {
+        for is_done in [false, true] {
+            for row in next() {
+                let id = rows::id_of(row.get(0)).map_err(Trouble::Refused)?;
+                found.insert(id, Found { version: row.get::<_, i64>(1) as u64, is_done });
+            }
+        }
+    }
+    let ids = next()
+        .iter()
+        .map(|row| rows::id_of(row.get(0)))
+        .collect::<Result<_, _>>()
+        .map_err(Trouble::Refused)?;
+    Ok(Asked { name, found, claimants, ids })
+}
+
+async fn new_ids(connection: &Connection, count: usize) -> Result<Vec<JobId>, Trouble> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let count = count as i64;
+    let count = &count;
+    let rows = all(vec![Box::pin(async move { connection.query(sql::NEW_IDS, &[count]).await })]).await?;
+    rows.iter()
+        .flatten()
+        .map(|row| rows::id_of(row.get(0)))
+        .collect::<Result<_, _>>()
+        .map_err(Trouble::Refused)
+}
+
+fn ref_of(key: &Key) -> Vec<u8> {
+    match key {
+        Key::Unique(tenant, key) => rows::unique_ref(tenant, key),
+        Key::Alias(tenant, alias) => rows::alias_ref(tenant, alias),
+    }
+}
+
+/// Two keys with the same number wait for each other, which does no harm.
+fn lock_number(bytes: &[u8]) -> i64 {
+    bytes.first_chunk::<8>().map_or(0, |head| i64::from_be_bytes(*head))
+}
+
+/// Everything a plan writes, by statement.
+#[derive(Default)]
+struct Rows {
+    new_ids: Vec<i64>,
+    new: NewRows,
+    respec_jobs: SpecRows,
+    respec_done: SpecRows,
+    update_jobs: MovedRows,
+    update_done: MovedRows,
+    archive: MovedRows,
+    revive: MovedRows,
+    delete_jobs: Vec<i64>,
+    delete_done: Vec<i64>,
+    tally_lanes: Vec<LaneId>,
+    tally_states: Vec<i16>,
+    tally_counts: Vec<i64>,
+    /// Of the inserts, then of the jobs that were written and are not gone.
+    lanes_after: Vec<LaneId>,
+}
+
+impl Rows {
+    fn of(shared: &Shared, plan: &Plan, ids: &[JobId]) -> Result<Rows, StoreError> {
+        let mut rows = Rows { new_ids: ids.iter().map(|id| rows::number(*id)).collect(), ..Rows::default() };
+        let mut finder = LaneFinder { shared, last: None };
+        let mut tally = Tally::default();
+        for job in &plan.inserts {
+            let lane = finder.lane(&job.spec)?;
+            rows.new.push(lane, job)?;
+            rows.lanes_after.push(lane);
+            tally.add(lane, job, 1);
+        }
+        for write in &plan.writes {
+            let (before, number) = (&write.before, rows::number(write.before.id));
+            let lane_before = finder.lane(&before.spec)?;
+            tally.add(lane_before, before, -1);
+            let Some(after) = &write.after else {
+                if write.was_done { &mut rows.delete_done } else { &mut rows.delete_jobs }.push(number);
+                continue;
+            };
+            let lane = finder.lane(&after.spec)?;
+            tally.add(lane, after, 1);
+            rows.lanes_after.push(lane);
+            if !Arc::ptr_eq(&before.spec, &after.spec) && before.spec != after.spec {
+                if write.was_done { &mut rows.respec_done } else { &mut rows.respec_jobs }
+                    .push(lane, after)?;
+            }
+            match (write.was_done, after.state().is_settled()) {
+                (false, false) => &mut rows.update_jobs,
+                (false, true) => &mut rows.archive,
+                (true, false) => &mut rows.revive,
+                (true, true) => &mut rows.update_done,
+            }
+            .push(before, after)?;
+        }
+        (rows.tally_lanes, rows.tally_states, rows.tally_counts) = tally.columns();
+        Ok(rows)
+    }
+
+    fn send<'a>(&'a self, connection: &'a Connection) -> Sending<'a> {
+        let mut sending: Sending<'a> = Vec::new();
+        for (query, rows) in [(sql::RESPEC_JOBS, &self.respec_jobs), (sql::RESPEC_DONE, &self.respec_done)] {
+            if !rows.ids.is_empty() {
+                sending.push(Box::pin(async move {
+                    let SpecRows { ids, lanes, formats, payloads, asked, alias_refs, parents } = rows;
+                    let payloads: Vec<&[u8]> = payloads.iter().map(|bytes| &**bytes).collect();
+                    connection
+                        .query(query, &[ids, lanes, formats, &payloads, asked, alias_refs, parents])
+                        .await
+                }));
+            }
+        }
+        for (query, rows, has_deadline) in [
+            (sql::UPDATE_JOBS, &self.update_jobs, false),
+            (sql::UPDATE_DONE, &self.update_done, true),
+            (sql::ARCHIVE, &self.archive, true),
+            (sql::REVIVE, &self.revive, false),
+        ] {
+            if !rows.is_empty() {
+                sending.push(Box::pin(send_moved(connection, query, rows, has_deadline)));
+            }
+        }
+        for (query, ids) in [(sql::DELETE_JOBS, &self.delete_jobs), (sql::DELETE_DONE, &self.delete_done)] {
+            if !ids.is_empty() {
+                sending.push(Box::pin(async move { connection.query(query, &[ids]).await }));
+            }
+        }
+        if !self.new_ids.is_empty() {
+            sending.push(Box::pin(self.send_new(connection)));
+        }
+        if !self.tally_lanes.is_empty() {
+            sending.push(Box::pin(async move {
+                let params: super::connection::Params<'_> =
+                    &[&self.tally_lanes, &self.tally_states, &self.tally_counts];
+                connection.query(sql::TALLY, params).await
+            }));
+        }
+        sending.push(said(connection, "COMMIT"));
+        sending
+    }
+
+    async fn send_new(&self, connection: &Connection) -> Result<Vec<tokio_postgres::Row>, Trouble> {
+        let new = &self.new;
+        let payloads: Vec<&[u8]> = new.payloads.iter().map(|bytes| &**bytes).collect();
+        let params: super::connection::Params<'_> = &[
+            &self.new_ids,
+            &new.lanes,
+            &new.states,
+            &new.ats,
+            &new.created_ats,
+            &new.formats,
+            &payloads,
+            &new.asked,
+            &new.bodies,
+            &new.unique_refs,
+            &new.alias_refs,
+            &new.parents,
+        ];
+        connection.query(sql::INSERT_JOBS, params).await
+    }
+}
+
+pub async fn send_moved(
+    connection: &Connection,
+    query: sql::Query,
+    rows: &MovedRows,
+    has_deadline: bool,
+) -> Result<Vec<tokio_postgres::Row>, Trouble> {
+    let params: super::connection::Params<'_> = &[
+        &rows.ids,
+        &rows.versions,
+        &rows.states,
+        &rows.ats,
+        &rows.moves,
+        &rows.unique_refs,
+        &rows.other_bodies,
+        &rows.bodies,
+        &rows.deadlines,
+    ];
+    let count = if has_deadline { params.len() } else { params.len() - 1 };
+    connection.query(query, &params[..count]).await
+}
+
+/// How the numbers of jobs change, by lane and state.
+#[derive(Default)]
+pub struct Tally {
+    changes: BTreeMap<(LaneId, i16), i64>,
+}
+
+impl Tally {
+    pub fn add(&mut self, lane: LaneId, job: &Job, n: i64) {
+        *self.changes.entry((lane, job.state().name() as i16)).or_default() += n;
+    }
+
+    pub fn columns(self) -> (Vec<LaneId>, Vec<i16>, Vec<i64>) {
+        let mut columns = (Vec::new(), Vec::new(), Vec::new());
+        for ((lane, state), n) in self.changes.into_iter().filter(|(_, n)| *n != 0) {
+            columns.0.push(lane);
+            columns.1.push(state);
+            columns.2.push(n);
+        }
+        columns
+    }
+}
+
+/// Neighbours are mostly of one lane.
+struct LaneFinder<'a> {
+    shared: &'a Shared,
+    last: Option<(Arc<JobSpec>, LaneId)>,
+}
+
+impl LaneFinder<'_> {
+    fn lane(&mut self, spec: &Arc<JobSpec>) -> Result<LaneId, StoreError> {
+        if let Some((last, lane)) = &self.last
+            && is_same_lane(last, spec)
+        {
+            return Ok(*lane);
+        }
+        let lane = self.shared.lanes().find(&Words::of(spec));
+        let lane = lane.ok_or_else(|| StoreError::Unavailable("a lane vanished; try again".to_owned()))?;
+        self.last = Some((Arc::clone(spec), lane));
+        Ok(lane)
+    }
+}

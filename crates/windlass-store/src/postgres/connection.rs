@@ -1,0 +1,270 @@
+//! One connection, and a few of them to share. A connection that failed is thrown away; the next user makes another.
+
+use super::statements::{Query, Statements};
+use crate::error::StoreError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
+use tracing::{debug, warn};
+
+/// Longest time for one request to the database. Nothing the store asks takes a tenth of it on a healthy one.
+pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// How to connect; shared by everyone who does.
+pub struct Door {
+    pub config: Config,
+    pub statements: Arc<Statements>,
+    /// Named statements, prepared once per connection; not through a pooler that changes connections under us.
+    pub prepares: bool,
+    pub closed: AtomicBool,
+}
+
+impl Door {
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub async fn connect(self: &Arc<Self>) -> Result<Connection, Trouble> {
+        self.connect_hearing(|message| {
+            if let AsyncMessage::Notice(notice) = message {
+                debug!("PostgreSQL says: {notice}");
+            }
+        })
+        .await
+    }
+
+    /// `hear` gets what the database says unasked.
+    pub async fn connect_hearing(
+        self: &Arc<Self>,
+        mut hear: impl FnMut(AsyncMessage) + Send + 'static,
+    ) -> Result<Connection, Trouble> {
+        let connecting = self.config.connect(NoTls);
+        let (client, mut traffic) =
+            tokio::time::timeout(ANSWER_MAX, connecting).await.map_err(|_| late())??;
+        let moving = tokio::spawn(async move {
+            while let Some(message) = std::future::poll_fn(|context| traffic.poll_message(context)).await {
+                match message {
+                    Ok(message) => hear(message),
+                    Err(error) => {
+                        debug!(%error, "a connection to PostgreSQL ended");
+                        return;
+                    }
+                }
+            }
+        });
+        let mut connection = Connection {
+            client,
+            door: Arc::clone(self),
+            prepared: Vec::new(),
+            moving: moving.abort_handle(),
+        };
+        if self.prepares {
+            connection.prepare_all().await?;
+        }
+        Ok(connection)
+    }
+}
+
+pub struct Connection {
+    client: Client,
+    door: Arc<Door>,
+    prepared: Vec<Statement>,
+    moving: tokio::task::AbortHandle,
+}
+
+impl Drop for Connection {
+    /// The client's end ends the other in good order, unless the database is silent: nothing must wait for it.
+    fn drop(&mut self) {
+        if self.client.is_closed() {
+            self.moving.abort();
+        }
+    }
+}
+
+impl Connection {
+    async fn prepare_all(&mut self) -> Result<(), Trouble> {
+        let statements = Arc::clone(&self.door.statements);
+        let mut prepared = Vec::new();
+        for query in statements.all() {
+            let preparing = self.client.prepare_typed(statements.text(query), statements.types(query));
+            prepared.push(tokio::time::timeout(ANSWER_MAX, preparing).await.map_err(|_| late())??);
+        }
+        self.prepared = prepared;
+        Ok(())
+    }
+
+    pub async fn query(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
+        if self.door.prepares {
+            return Ok(self.client.query(&self.prepared[query.place()], params).await?);
+        }
+        let statements = &self.door.statements;
+        let typed: Vec<(&(dyn ToSql + Sync), Type)> =
+            params.iter().copied().zip(statements.types(query).iter().cloned()).collect();
+        Ok(self.client.query_typed(statements.text(query), &typed).await?)
+    }
+
+    /// Words without parameters: BEGIN and the like.
+    pub async fn say(&self, sql: &str) -> Result<(), Trouble> {
+        Ok(self.client.batch_execute(sql).await?)
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Ends the connection without a word: what is on its way is lost.
+    pub fn cut(&self) {
+        self.moving.abort();
+    }
+}
+
+/// What went wrong with a request, by what there is to do about it.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Another transaction was in the way; the same again may work.
+    Conflict(String),
+    /// The connection is of no use any more.
+    Lost(String),
+    Refused(StoreError),
+}
+
+impl Trouble {
+    /// What a caller is told whose request certainly did not happen.
+    pub fn not_done(self) -> StoreError {
+        match self {
+            Trouble::Conflict(why) | Trouble::Lost(why) => StoreError::Unavailable(why),
+            Trouble::Refused(error) => error,
+        }
+    }
+
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Trouble::Lost(_))
+    }
+}
+
+pub fn late() -> Trouble {
+    Trouble::Lost(format!("PostgreSQL did not answer within {} s", ANSWER_MAX.as_secs()))
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Trouble {
+        let Some(said) = error.as_db_error() else {
+            // The driver keeps what happened to the connection one level down.
+            let why = std::error::Error::source(&error)
+                .map_or(error.to_string(), |cause| format!("{error}: {cause}"));
+            return Trouble::Lost(format!("the connection to PostgreSQL is lost: {why}"));
+        };
+        let why = format!("PostgreSQL: {}", said.message());
+        let code = said.code();
+        match code.code().get(..2) {
+            _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
+                Trouble::Conflict(why)
+            }
+            _ if *code == SqlState::DISK_FULL => Trouble::Refused(StoreError::Full(why)),
+            // A pooler gave us a connection that never saw our statements, or a server that cannot be written to.
+            _ if *code == SqlState::INVALID_SQL_STATEMENT_NAME
+                || *code == SqlState::READ_ONLY_SQL_TRANSACTION =>
+            {
+                Trouble::Lost(why)
+            }
+            Some("08" | "57" | "53") => Trouble::Lost(why),
+            Some("XX") => Trouble::Refused(StoreError::Corrupt(format!("{why} ({})", code.code()))),
+            _ => Trouble::Refused(StoreError::Unavailable(format!("{why} ({})", code.code()))),
+        }
+    }
+}
+
+/// A few connections for whoever needs one for a moment.
+pub struct Pool {
+    door: Arc<Door>,
+    idle: Mutex<Vec<Connection>>,
+    room: Semaphore,
+}
+
+impl Pool {
+    pub fn new(door: Arc<Door>, size: usize) -> Pool {
+        Pool { door, idle: Mutex::default(), room: Semaphore::new(size) }
+    }
+
+    pub async fn get(&self) -> Result<Borrowed<'_>, StoreError> {
+        let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
+        let room = room.map_err(|_| late().not_done())?.map_err(|_| StoreError::Closed)?;
+        if self.door.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = match idle {
+                Some(connection) if connection.is_broken() => continue,
+                Some(connection) => connection,
+                None => self.door.connect().await.map_err(Trouble::not_done)?,
+            };
+            return Ok(Borrowed { pool: self, connection: Some(connection), _room: room });
+        }
+    }
+
+    /// One question on any connection. A connection may have died while it lay idle, so a question that only reads is asked
+    /// a second time on a new one.
+    pub async fn read(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        let mut is_second = false;
+        loop {
+            let mut borrowed = self.get().await?;
+            let asked = borrowed.connection()?.query(query, params);
+            match tokio::time::timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| Err(late())) {
+                Ok(rows) => return Ok(rows),
+                Err(trouble) => {
+                    borrowed.throw_away();
+                    if is_second || !trouble.is_lost() {
+                        return Err(trouble.not_done());
+                    }
+                    self.forget_idle();
+                    is_second = true;
+                }
+            }
+        }
+    }
+
+    /// One small write, by itself. Repeating any of these does no harm, so a lost answer is no mystery.
+    pub async fn write(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+        self.read(query, params).await.inspect_err(|error| warn!(%error, "writing to PostgreSQL"))
+    }
+
+    pub fn forget_idle(&self) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+pub struct Borrowed<'p> {
+    pool: &'p Pool,
+    connection: Option<Connection>,
+    _room: SemaphorePermit<'p>,
+}
+
+impl Borrowed<'_> {
+    pub fn connection(&self) -> Result<&Connection, StoreError> {
+        self.connection.as_ref().ok_or(StoreError::Closed)
+    }
+
+    pub fn throw_away(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            connection.cut();
+        }
+    }
+}
+
+impl Drop for Borrowed<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && !connection.is_broken()
+            && !self.pool.door.is_closed()
+        {
+            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        }
+    }
+}

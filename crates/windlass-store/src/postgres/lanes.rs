@@ -1,0 +1,285 @@
+//! What this server knows of the lanes: which there are, where the first job of each may be, which are held back by a
+//! limit. Plain tables, no I/O. Nothing here is needed to be right: the database decides who gets a job. It spares looking
+//! where nothing is, and above all passing over rows that are gone but not yet cleaned up.
+
+use crate::change::{ClaimAsk, Held};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::{JobSpec, Name, Queue, Tenant, Timestamp};
+
+pub type LaneId = i32;
+/// A place in a lane: (at, id).
+pub type Place = (i64, i64);
+
+/// Before every job.
+pub const START: Place = (i64::MIN, 0);
+/// Behind every job.
+const NOWHERE: Place = (i64::MAX, i64::MAX);
+/// Lanes looked at by one claim. Those with the best first jobs are among them; the rest is known to come later.
+const LANES_PER_CLAIM: usize = 64;
+
+/// What makes a lane: jobs that differ in nothing that a claim or a limit looks at, but in their time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Words {
+    pub tenant: Tenant,
+    pub queue: Queue,
+    pub name: Name,
+    pub priority: i32,
+    pub limit_keys: Vec<Arc<str>>,
+}
+
+impl Words {
+    pub fn of(spec: &JobSpec) -> Words {
+        Words {
+            tenant: spec.tenant.clone(),
+            queue: spec.queue.clone(),
+            name: spec.name.clone(),
+            priority: spec.priority,
+            limit_keys: spec.limit_keys().to_vec(),
+        }
+    }
+}
+
+struct Lane {
+    words: Arc<Words>,
+    /// No job of the lane is before this, as far as we know.
+    floor: Place,
+    /// Grows whenever a job enters: a look that began before must not raise the floor over it.
+    entries: u64,
+    parked: Option<Held>,
+}
+
+/// A lane to look at, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    pub lane: LaneId,
+    pub priority: i32,
+    pub from: Place,
+    entries: u64,
+}
+
+/// Where a claim has to look.
+#[derive(Debug, Default)]
+pub struct Looks {
+    pub lanes: Vec<Look>,
+    /// Jobs from here on are not for this look: lanes that were left out may have better ones.
+    pub bound: Option<(i32, Place)>,
+}
+
+#[derive(Default)]
+pub struct Lanes {
+    lanes: FxHashMap<LaneId, Lane>,
+    by_words: FxHashMap<Arc<Words>, LaneId>,
+    paused: FxHashSet<(Tenant, Queue)>,
+    parked: usize,
+    /// The `now` of the latest `due`: jobs whose time came before that have been told of.
+    looked_at: Option<Timestamp>,
+    news: BTreeSet<(Tenant, Queue, Name)>,
+}
+
+impl Lanes {
+    pub fn find(&self, words: &Words) -> Option<LaneId> {
+        self.by_words.get(words).copied()
+    }
+
+    pub fn words(&self, lane: LaneId) -> Option<Arc<Words>> {
+        self.lanes.get(&lane).map(|lane| Arc::clone(&lane.words))
+    }
+
+    pub fn ids(&self) -> Vec<LaneId> {
+        self.lanes.keys().copied().collect()
+    }
+
+    pub fn learn(&mut self, lane: LaneId, words: Words) {
+        if self.lanes.contains_key(&lane) {
+            return;
+        }
+        let words = Arc::new(words);
+        self.by_words.insert(Arc::clone(&words), lane);
+        self.lanes.insert(lane, Lane { words, floor: START, entries: 0, parked: None });
+    }
+
+    /// Lanes by tenant, queue and name.
+    pub fn fitting(&self, fits: impl Fn(&Words) -> bool) -> Vec<LaneId> {
+        self.lanes.iter().filter(|(_, lane)| fits(&lane.words)).map(|(id, _)| *id).collect()
+    }
+
+    // --- pauses ------------------------------------------------------------------------------------------------------
+
+    pub fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
+        let address = (tenant.clone(), queue.clone());
+        if paused {
+            self.paused.insert(address);
+            return;
+        }
+        if self.paused.remove(&address) {
+            let here = self.fitting(|words| words.tenant == *tenant && words.queue == *queue);
+            here.into_iter().for_each(|lane| self.tell(lane));
+        }
+    }
+
+    /// As the database has it; true if we thought otherwise.
+    pub fn all_paused(&mut self, paused: Vec<(Tenant, Queue)>) -> bool {
+        let now: FxHashSet<_> = paused.into_iter().collect();
+        if now == self.paused {
+            return false;
+        }
+        for (tenant, queue) in self.paused.difference(&now).cloned().collect::<Vec<_>>() {
+            self.set_paused(&tenant, &queue, false);
+        }
+        self.paused = now;
+        true
+    }
+
+    pub fn paused(&self) -> impl Iterator<Item = &(Tenant, Queue)> {
+        self.paused.iter()
+    }
+
+    fn is_paused(&self, words: &Words) -> bool {
+        !self.paused.is_empty() && self.paused.contains(&(words.tenant.clone(), words.queue.clone()))
+    }
+
+    // --- jobs come ---------------------------------------------------------------------------------------------------
+
+    /// A job can be claimed from here on, or once its time has come.
+    pub fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp) {
+        let Some(entry) = self.lanes.get_mut(&lane) else { return };
+        entry.entries += 1;
+        entry.floor = entry.floor.min(place);
+        // What `due` has looked past already will not be told of by it, so it is told of here.
+        let told_until = self.looked_at.max(Some(now)).unwrap_or(now);
+        if place.0 <= told_until.as_millis() {
+            self.tell(lane);
+        }
+    }
+
+    pub fn tell(&mut self, lane: LaneId) {
+        let Some(lane) = self.lanes.get(&lane) else { return };
+        if !self.is_paused(&lane.words) {
+            let words = &lane.words;
+            self.news.insert((words.tenant.clone(), words.queue.clone(), words.name.clone()));
+        }
+    }
+
+    pub fn take_news(&mut self) -> BTreeSet<(Tenant, Queue, Name)> {
+        std::mem::take(&mut self.news)
+    }
+
+    // --- claims look -------------------------------------------------------------------------------------------------
+
+    pub fn looks(&self, ask: &ClaimAsk, now: Timestamp) -> Looks {
+        let mut lanes: Vec<Look> = Vec::new();
+        for (id, lane) in &self.lanes {
+            let words = &*lane.words;
+            if lane.floor.0 <= now.as_millis()
+                && is_asked_for(words, ask)
+                && !self.is_paused(words)
+                && !is_held(lane.parked.as_ref(), now)
+            {
+                lanes.push(Look {
+                    lane: *id,
+                    priority: words.priority,
+                    from: lane.floor,
+                    entries: lane.entries,
+                });
+            }
+        }
+        lanes.sort_unstable_by_key(|look| (look.priority, look.from, look.lane));
+        // Lanes whose beginning is not known yet are all looked at: nothing can be said about what comes before them.
+        let unknown = lanes.iter().rposition(|look| look.from == START).map_or(0, |last| last + 1);
+        let shown = LANES_PER_CLAIM.max(unknown);
+        let bound = lanes.get(shown).map(|look| (look.priority, look.from));
+        lanes.truncate(shown);
+        Looks { lanes, bound }
+    }
+
+    /// Every job of the lane before `place` was given out or is someone else's.
+    pub fn passed(&mut self, look: &Look, place: Place) {
+        if let Some(lane) = self.lanes.get_mut(&look.lane)
+            && lane.entries == look.entries
+        {
+            lane.floor = lane.floor.max(place);
+        }
+    }
+
+    /// What the database says is first; `None`: the lane is empty.
+    pub fn head_is(&mut self, lane: LaneId, entries: u64, head: Option<Place>, now: Timestamp) {
+        let told_until = self.looked_at.max(Some(now)).unwrap_or(now).as_millis();
+        let Some(entry) = self.lanes.get_mut(&lane) else { return };
+        let head = head.unwrap_or(NOWHERE);
+        let is_news = head < entry.floor && head.0 <= told_until;
+        if entry.entries == entries {
+            entry.floor = head;
+        } else {
+            entry.floor = entry.floor.min(head);
+        }
+        if is_news {
+            self.tell(lane);
+        }
+    }
+
+    pub fn entries(&self) -> FxHashMap<LaneId, u64> {
+        self.lanes.iter().map(|(id, lane)| (*id, lane.entries)).collect()
+    }
+
+    /// Whether there may be a job that fits.
+    pub fn may_have(&self, ask: &ClaimAsk, now: Timestamp) -> bool {
+        !self.looks(ask, now).lanes.is_empty()
+    }
+
+    // --- limits ------------------------------------------------------------------------------------------------------
+
+    pub fn park(&mut self, lane: LaneId, held: Held) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            self.parked += usize::from(lane.parked.is_none());
+            lane.parked = Some(held);
+        }
+    }
+
+    pub fn unpark(&mut self, which: impl Fn(&Held) -> bool) {
+        if self.parked == 0 {
+            return;
+        }
+        let mut released = Vec::new();
+        for (id, lane) in &mut self.lanes {
+            if lane.parked.as_ref().is_some_and(&which) {
+                lane.parked = None;
+                released.push(*id);
+            }
+        }
+        self.parked -= released.len();
+        released.into_iter().for_each(|lane| self.tell(lane));
+    }
+
+    // --- time --------------------------------------------------------------------------------------------------------
+
+    /// From when on jobs have not been told of.
+    pub fn looked_at(&self) -> Option<Timestamp> {
+        self.looked_at
+    }
+
+    pub fn look_at(&mut self, now: Timestamp) {
+        self.looked_at = Some(now);
+    }
+
+    pub fn forget_look(&mut self) {
+        self.looked_at = None;
+    }
+
+    pub fn next_unparked(&self, now: Timestamp) -> Option<Timestamp> {
+        let held = self.lanes.values().filter_map(|lane| lane.parked.as_ref()?.until);
+        held.filter(|until| *until > now).min()
+    }
+}
+
+fn is_held(parked: Option<&Held>, now: Timestamp) -> bool {
+    parked.is_some_and(|held| held.until.is_none_or(|until| until > now))
+}
+
+pub fn is_asked_for(words: &Words, ask: &ClaimAsk) -> bool {
+    words.tenant == ask.tenant
+        && (ask.queues.is_empty() || ask.queues.contains(&words.queue))
+        && ask.names.matches(&words.name)
+        && ask.priority.is_none_or(|priority| priority == words.priority)
+}

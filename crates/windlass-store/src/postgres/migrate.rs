@@ -1,0 +1,134 @@
+//! Tables and their versions. Several servers may start at once: one of them does it, the others wait and find it done.
+
+use super::options::Address;
+use super::statements::quote;
+use crate::error::StoreError;
+use std::time::Duration;
+use tokio_postgres::{Client, NoTls};
+use tracing::info;
+
+/// Older ones lack what the statements use.
+const POSTGRES_VERSION_MIN: i32 = 130_000;
+/// Longest wait for another server's migration.
+const LOCK_MAX: Duration = Duration::from_secs(300);
+/// Longest wait for a connection and its first answer.
+const HELLO_MAX: Duration = Duration::from_secs(10);
+
+/// Steps from one version of the tables to the next, in order; never changed once released.
+const MIGRATIONS: &[Migration] =
+    &[Migration { what: "jobs, lanes, settings", sql: include_str!("migrations/0001_jobs.sql") }];
+
+struct Migration {
+    what: &'static str,
+    sql: &'static str,
+}
+
+/// What there is, and what there should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// 0: no tables yet.
+    pub version: usize,
+    pub newest: usize,
+    /// What has to be done, in order.
+    pub missing: Vec<String>,
+}
+
+/// Looks, and changes nothing.
+pub async fn look(address: &Address) -> Result<Standing, StoreError> {
+    standing(&connect(address).await?, &address.schema).await
+}
+
+/// Brings the tables up to date, all steps or none; gives what there was before.
+pub async fn migrate(address: &Address) -> Result<Standing, StoreError> {
+    let mut client = connect(address).await?;
+    let step = client.transaction().await.map_err(open_error)?;
+    // Of this schema only: others in the same database may be migrated at the same time.
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended('windlass migrate ' || $1, 0))";
+    tokio::time::timeout(LOCK_MAX, step.execute(lock, &[&address.schema]))
+        .await
+        .map_err(|_| {
+            StoreError::Open("another server is changing the tables and does not come to an end".to_owned())
+        })?
+        .map_err(open_error)?;
+    let before = standing(step.client(), &address.schema).await?;
+    if before.missing.is_empty() {
+        return Ok(before);
+    }
+    let schema = quote(&address.schema);
+    let begin = format!(
+        "CREATE SCHEMA IF NOT EXISTS {schema};
+         CREATE TABLE IF NOT EXISTS {schema}.migrations (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());"
+    );
+    step.batch_execute(&begin).await.map_err(open_error)?;
+    for (number, migration) in MIGRATIONS.iter().enumerate().skip(before.version) {
+        let sql = migration.sql.replace("{s}", &schema);
+        step.batch_execute(&sql).await.map_err(|error| at_step(number + 1, migration, &error))?;
+        let record = format!("INSERT INTO {schema}.migrations (version) VALUES ({})", number + 1);
+        step.batch_execute(&record).await.map_err(open_error)?;
+    }
+    step.commit().await.map_err(open_error)?;
+    info!("the tables in {} are at version {} now", address.shown, before.newest);
+    Ok(before)
+}
+
+fn at_step(number: usize, migration: &Migration, error: &tokio_postgres::Error) -> StoreError {
+    let why = error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
+    StoreError::Open(format!("migration {number} ({}): {why}; nothing was changed", migration.what))
+}
+
+async fn connect(address: &Address) -> Result<Client, StoreError> {
+    let shown = &address.shown;
+    let connecting = tokio::time::timeout(HELLO_MAX, address.config.connect(NoTls)).await;
+    let connected = connecting.map_err(|_| StoreError::Open(format!("{shown} does not answer")))?;
+    let (client, traffic) = connected.map_err(|error| {
+        let StoreError::Open(why) = open_error(error) else { return StoreError::Closed };
+        StoreError::Open(format!("{shown}: {why}"))
+    })?;
+    tokio::spawn(traffic);
+    Ok(client)
+}
+
+async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError> {
+    let number = "SELECT current_setting('server_version_num')::int, to_regclass($1) IS NOT NULL,
+                         EXISTS (SELECT FROM pg_tables WHERE schemaname = $2)";
+    let table = format!("{}.migrations", quote(schema));
+    let row = client.query_one(number, &[&table, &schema]).await.map_err(open_error)?;
+    let (server, is_ours, is_used): (i32, bool, bool) = (row.get(0), row.get(1), row.get(2));
+    if server < POSTGRES_VERSION_MIN {
+        return Err(StoreError::Open(format!(
+            "PostgreSQL 13 or newer is needed, this is {}",
+            server / 10_000
+        )));
+    }
+    if is_used && !is_ours {
+        return Err(StoreError::Open(format!(
+            "the schema {schema:?} holds tables of another program; choose another by ?schema= in the URL; nothing was changed"
+        )));
+    }
+    let version: i32 = match is_ours {
+        true => client
+            .query_one(&format!("SELECT coalesce(max(version), 0) FROM {table}"), &[])
+            .await
+            .map_err(open_error)?
+            .get(0),
+        false => 0,
+    };
+    let (version, newest) = (usize::try_from(version).unwrap_or(0), MIGRATIONS.len());
+    if version > newest {
+        return Err(StoreError::Open(format!(
+            "the tables have version {version}, this program knows versions up to {newest}; use the newer program"
+        )));
+    }
+    let missing = MIGRATIONS.iter().enumerate().skip(version);
+    let missing = missing.map(|(number, step)| format!("{}: {}", number + 1, step.what)).collect();
+    Ok(Standing { version, newest, missing })
+}
+
+fn open_error(error: tokio_postgres::Error) -> StoreError {
+    use std::error::Error;
+    let why = match error.as_db_error() {
+        Some(said) => said.message().to_owned(),
+        None => error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
+    };
+    StoreError::Open(format!("PostgreSQL: {why}"))
+}

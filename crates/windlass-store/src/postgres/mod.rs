@@ -1,0 +1,200 @@
+//! Several servers on one database.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `migrations/`, `migrate` | tables and their versions |
+//! | `queries/`, `statements` | every statement there is |
+//! | `commits`, `plan` | groups of steps in one transaction; what they come to |
+//! | `claims`, `lanes` | which jobs are given out; where to look for them |
+//! | `transaction` | one writer's connection, and what became of a commit whose answer was lost |
+//! | `reads` | lists, look-ups, deadlines, counts, settings |
+//! | `restore`, `blobs` | jobs put in as they are; bytes by their hash |
+//! | `rows` | jobs to columns and back |
+//! | `watch` | what others do on the same database, and its clock |
+//! | `connection`, `options`, `shared` | what all of these stand on |
+
+mod blobs;
+mod claims;
+mod commits;
+mod connection;
+mod lanes;
+mod migrate;
+mod options;
+mod plan;
+mod reads;
+mod restore;
+mod rows;
+mod shared;
+mod statements;
+mod transaction;
+mod watch;
+
+pub use migrate::Standing;
+pub use options::PostgresOptions;
+
+use crate::blobs::BlobStore;
+use crate::change::{ClaimAsk, Due, Step, Verdict};
+use crate::error::StoreError;
+use crate::meters::Meters;
+use crate::query::{Filter, Page, QueueCounts};
+use crate::{Listener, Result, Store};
+use async_trait::async_trait;
+use connection::Door;
+use options::Address;
+use shared::Shared;
+use statements::Statements;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::{Mutex, oneshot};
+use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+
+/// Connections that read. Reading takes a moment; more would only wait for the same two processors of the database.
+const READERS: usize = 4;
+
+pub struct PostgresStore {
+    shared: Arc<Shared>,
+    commits: UnboundedSender<commits::Request>,
+    claims: UnboundedSender<claims::Request>,
+}
+
+impl PostgresStore {
+    /// Brings the tables up to date, unless told not to, and connects.
+    pub async fn open(url: &str, options: &PostgresOptions) -> Result<PostgresStore> {
+        let address = Address::parse(url, options)?;
+        if options.migrate {
+            migrate::migrate(&address).await?;
+        } else {
+            refuse_old_tables(&address).await?;
+        }
+        let door = Arc::new(Door {
+            statements: Arc::new(Statements::new(&address.schema)),
+            config: address.config,
+            prepares: options.listen,
+            closed: AtomicBool::new(false),
+        });
+        let shared = Arc::new(Shared::new(door, READERS));
+        watch::look_around(&shared).await?;
+        let (commits, inbox) = unbounded_channel();
+        let inbox = Arc::new(Mutex::new(inbox));
+        for _ in 0..options.writers.max(1) {
+            tokio::spawn(commits::write(Arc::clone(&shared), Arc::clone(&inbox)));
+        }
+        let (claims, inbox) = unbounded_channel();
+        tokio::spawn(claims::serve(Arc::clone(&shared), inbox));
+        tokio::spawn(watch::poll(Arc::downgrade(&shared), options.poll_ms));
+        Ok(PostgresStore { shared, commits, claims })
+    }
+
+    /// What `windlass migrate` shows and does; gives what there was before.
+    pub async fn migrate(url: &str, options: &PostgresOptions, only_look: bool) -> Result<Standing> {
+        let address = Address::parse(url, options)?;
+        if only_look { migrate::look(&address).await } else { migrate::migrate(&address).await }
+    }
+}
+
+async fn refuse_old_tables(address: &Address) -> Result<()> {
+    let standing = migrate::look(address).await?;
+    if standing.missing.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::Open(format!(
+        "the tables have version {}, this program needs {}; run `windlass migrate`",
+        standing.version, standing.newest
+    )))
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>> {
+        let (reply, answer) = oneshot::channel();
+        self.commits.send(commits::Request { steps, now, reply }).map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>> {
+        let (reply, answer) = oneshot::channel();
+        self.claims.send(claims::Request { ask, now, reply }).map_err(|_| StoreError::Closed)?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
+        reads::load(&self.shared, ids).await
+    }
+
+    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+        reads::find_alias(&self.shared, tenant, alias).await
+    }
+
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        reads::children(&self.shared, parent).await
+    }
+
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
+        reads::due(&self.shared, now, limit).await
+    }
+
+    async fn list(&self, filter: Filter) -> Result<Page> {
+        reads::list(&self.shared, filter).await
+    }
+
+    async fn next_id(&self) -> Result<JobId> {
+        restore::next_id(&self.shared).await
+    }
+
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        restore::restore(&self.shared, jobs, next).await
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+        reads::counts(&self.shared, tenant, now).await
+    }
+
+    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+        reads::set_paused(&self.shared, tenant, queue, paused).await
+    }
+
+    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+        reads::put_setting(&self.shared, key, value).await
+    }
+
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        reads::settings(&self.shared, prefix).await
+    }
+
+    fn reopen(&self, limit_key: &str) {
+        self.shared.lanes().unpark(|held| *held.key == *limit_key);
+        self.shared.tell_news();
+    }
+
+    fn blobs(&self) -> Arc<dyn BlobStore> {
+        Arc::new(blobs::PostgresBlobs::new(Arc::clone(&self.shared)))
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        let _ = self.shared.listener.set(listener);
+    }
+
+    async fn health(&self) -> Result<()> {
+        self.shared.open()?;
+        self.shared.pool.read(statements::PAUSED, &[]).await.map(drop)
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        Arc::clone(&self.shared.meters)
+    }
+
+    async fn backup(&self, _to: &Path, _progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
+        let how = "the database has its own ways: pg_dump, pg_basebackup, or `windlass copy` into a file";
+        Err(StoreError::Unsupported(how.to_owned()))
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shared.open()?;
+        watch::leave(&self.shared).await;
+        self.shared.door.closed.store(true, Ordering::Release);
+        self.shared.pool.forget_idle();
+        Ok(())
+    }
+}

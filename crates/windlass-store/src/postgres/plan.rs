@@ -1,0 +1,209 @@
+//! What a group of steps comes to: verdicts, and the rows to write. Pure: the database was asked before, and is written to
+//! afterwards, in one transaction that holds the rows and the keys in question.
+
+use crate::change::{Change, Inserted, NewJob, Step, Verdict};
+use crate::change::{InTheWay, KeyRule};
+use crate::keys::{Key, keys_of, keys_of_spec, minds_keys, refusal};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::{Job, JobId, created};
+
+/// Jobs of this plan that have no id yet are numbered from here: behind every real one, in the order they are made.
+const PROVISIONAL: u64 = 1 << 62;
+
+/// What the database said of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub version: u64,
+    /// In the table of settled jobs.
+    pub is_done: bool,
+}
+
+/// What has to be known before anything can be planned.
+#[derive(Default)]
+pub struct Needs {
+    pub ids: BTreeSet<JobId>,
+    pub keys: FxHashSet<Key>,
+}
+
+impl Needs {
+    pub fn of(steps: &[Step]) -> Needs {
+        let mut needs = Needs::default();
+        for step in steps {
+            for change in &step.changes {
+                needs.ids.insert(change.before.id);
+                if change.keys == KeyRule::Ask
+                    && let Some(after) = &change.after
+                {
+                    needs.keys.extend(keys_of(after));
+                }
+            }
+            for new in &step.inserts {
+                needs.keys.extend(keys_of_spec(&new.spec));
+            }
+        }
+        needs
+    }
+}
+
+/// One row from what it is to what it will be.
+pub struct Write {
+    /// As it is in the database.
+    pub before: Arc<Job>,
+    pub after: Option<Arc<Job>>,
+    pub was_done: bool,
+}
+
+#[derive(Default)]
+pub struct Plan {
+    pub verdicts: Vec<Verdict>,
+    pub writes: Vec<Write>,
+    /// In the order in which they get their ids.
+    pub inserts: Vec<Job>,
+}
+
+/// Carries out the steps on what was found, in order.
+pub fn plan(
+    steps: Vec<Step>,
+    found: &FxHashMap<JobId, Found>,
+    claimants: FxHashMap<Key, BTreeSet<JobId>>,
+) -> Plan {
+    let mut planner = Planner {
+        found,
+        versions: FxHashMap::default(),
+        claimants,
+        at: FxHashMap::default(),
+        plan: Plan::default(),
+    };
+    for step in steps {
+        let verdict = planner.carry_out(step);
+        planner.plan.verdicts.push(verdict);
+    }
+    planner.plan
+}
+
+struct Planner<'a> {
+    found: &'a FxHashMap<JobId, Found>,
+    /// Of jobs that were changed by the plan; `None`: gone.
+    versions: FxHashMap<JobId, Option<u64>>,
+    /// Of the keys that anyone asks for.
+    claimants: FxHashMap<Key, BTreeSet<JobId>>,
+    /// Where among the writes a job is.
+    at: FxHashMap<JobId, usize>,
+    plan: Plan,
+}
+
+impl Planner<'_> {
+    fn carry_out(&mut self, step: Step) -> Verdict {
+        if !self.are_current(&step.changes) {
+            return Verdict::Stale;
+        }
+        if minds_keys(&step) {
+            let claimants = |key: &Key| self.claimants.get(key).into_iter().flatten().copied().collect();
+            if let Some(refused) = refusal(&step, claimants) {
+                return refused;
+            }
+        }
+        for change in step.changes {
+            self.change(change);
+        }
+        Verdict::Done(step.inserts.into_iter().map(|new| self.insert(new)).collect())
+    }
+
+    fn are_current(&self, changes: &[Change]) -> bool {
+        let mut versions: FxHashMap<JobId, Option<u64>> = FxHashMap::default();
+        changes.iter().all(|change| {
+            let id = change.before.id;
+            let planned = versions.get(&id).or_else(|| self.versions.get(&id)).copied();
+            let version = planned.unwrap_or_else(|| self.found.get(&id).map(|found| found.version));
+            versions.insert(id, change.after.as_ref().map(|after| after.version));
+            version == Some(change.before.version)
+        })
+    }
+
+    fn change(&mut self, change: Change) {
+        let id = change.before.id;
+        self.versions.insert(id, change.after.as_ref().map(|after| after.version));
+        self.move_keys(
+            id,
+            &keys_of(&change.before),
+            change.after.as_deref().map(keys_of).unwrap_or_default().as_slice(),
+        );
+        match self.at.get(&id) {
+            Some(&place) => self.plan.writes[place].after = change.after,
+            None => {
+                let was_done = self.found.get(&id).is_some_and(|found| found.is_done);
+                self.at.insert(id, self.plan.writes.len());
+                self.plan.writes.push(Write { before: change.before, after: change.after, was_done });
+            }
+        }
+    }
+
+    fn insert(&mut self, new: NewJob) -> Inserted {
+        let keys = keys_of_spec(&new.spec);
+        let holder = keys.iter().find_map(|key| self.claimants.get(key)?.first().copied());
+        if let Some(holder) = holder {
+            return Inserted::Existing(holder);
+        }
+        let id = provisional(self.plan.inserts.len());
+        self.move_keys(id, &[], &keys);
+        self.plan.inserts.push(created(id, new.spec, new.run_at, new.held_by_parent, new.body));
+        Inserted::New(id)
+    }
+
+    /// Keys that nobody asks for need no book-keeping.
+    fn move_keys(&mut self, id: JobId, had: &[Key], has: &[Key]) {
+        if self.claimants.is_empty() {
+            return;
+        }
+        for key in had {
+            if let Some(claimants) = self.claimants.get_mut(key) {
+                claimants.remove(&id);
+            }
+        }
+        for key in has {
+            if let Some(claimants) = self.claimants.get_mut(key) {
+                claimants.insert(id);
+            }
+        }
+    }
+}
+
+fn provisional(place: usize) -> JobId {
+    JobId::new(PROVISIONAL + place as u64).expect("a number above another is not zero")
+}
+
+/// Puts the ids that the database gave in place of the provisional ones.
+pub fn with_ids(verdicts: Vec<Verdict>, ids: &[JobId]) -> Vec<Verdict> {
+    let real = |id: JobId| match id.get().checked_sub(PROVISIONAL) {
+        Some(place) => ids.get(place as usize).copied().unwrap_or(id),
+        None => id,
+    };
+    let each = |verdict: Verdict| match verdict {
+        Verdict::Done(inserted) => Verdict::Done(
+            inserted
+                .into_iter()
+                .map(|one| match one {
+                    Inserted::New(id) => Inserted::New(real(id)),
+                    Inserted::Existing(id) => Inserted::Existing(real(id)),
+                })
+                .collect(),
+        ),
+        Verdict::KeyTaken(mut rivals) => {
+            rivals.iter_mut().for_each(|rival| rival.holder = real(rival.holder));
+            Verdict::KeyTaken(rivals)
+        }
+        Verdict::Taken(taken) => Verdict::Taken(
+            taken
+                .into_iter()
+                .map(|one| match one {
+                    Some(InTheWay::Job(id)) => Some(InTheWay::Job(real(id))),
+                    other => other,
+                })
+                .collect(),
+        ),
+        Verdict::Stale => Verdict::Stale,
+    };
+    verdicts.into_iter().map(each).collect()
+}

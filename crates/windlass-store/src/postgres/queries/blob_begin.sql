@@ -1,0 +1,1 @@
+INSERT INTO {s}.blobs (tenant) VALUES ($1::text) RETURNING id

@@ -1,0 +1,1 @@
+DELETE FROM {s}.blobs WHERE id = $1::bigint AND NOT is_whole

@@ -1,0 +1,1 @@
+SELECT lane, state, sum(n)::bigint FROM {s}.tallies GROUP BY lane, state HAVING sum(n) <> 0

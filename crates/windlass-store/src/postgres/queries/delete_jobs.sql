@@ -1,0 +1,1 @@
+DELETE FROM {s}.jobs WHERE id = ANY ($1::bigint[])

@@ -1,0 +1,1 @@
+DELETE FROM {s}.settings WHERE key = $1::text

@@ -1,0 +1,1 @@
+SELECT tenant, queue FROM {s}.paused

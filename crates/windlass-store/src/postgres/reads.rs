@@ -1,0 +1,236 @@
+//! Looking at jobs, and small writes that stand for themselves.
+
+use super::lanes::LaneId;
+use super::rows;
+use super::shared::Shared;
+use super::statements as sql;
+use crate::Result;
+use crate::change::Due;
+use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, SCAN_MAX};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio_postgres::Row;
+use windlass_core::{Job, JobId, NameMatch, Queue, StateName, Tenant, Timestamp};
+
+pub async fn load(shared: &Shared, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
+    shared.open()?;
+    let numbers: Vec<i64> = ids.iter().map(|id| rows::number(*id)).collect();
+    let found = shared.pool.read(sql::LOAD, &[&numbers]).await?;
+    let jobs: FxHashMap<JobId, Arc<Job>> =
+        shared.jobs(&found).await?.into_iter().map(|job| (job.id, job)).collect();
+    Ok(ids.iter().map(|id| jobs.get(id).cloned()).collect())
+}
+
+pub async fn children(shared: &Shared, parent: JobId) -> Result<Vec<JobId>> {
+    shared.open()?;
+    let found = shared.pool.read(sql::CHILDREN, &[&rows::number(parent)]).await?;
+    found.iter().map(|row| rows::id_of(row.get(0))).collect()
+}
+
+pub async fn find_alias(shared: &Shared, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+    shared.open()?;
+    let found = shared.pool.read(sql::FIND_ALIAS, &[&rows::alias_ref(tenant, alias)]).await?;
+    found.first().and_then(|row| row.get::<_, Option<i64>>(0)).map(rows::id_of).transpose()
+}
+
+// --- time ------------------------------------------------------------------------------------------------------------
+
+pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
+    shared.open()?;
+    let since = {
+        let mut lanes = shared.lanes();
+        lanes.unpark(|held| held.until.is_some_and(|until| until <= now));
+        let since = lanes.looked_at().map_or(i64::MIN, Timestamp::as_millis);
+        lanes.look_at(now);
+        since
+    };
+    let (now_ms, one_more) = (now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
+    let starts = shared.pool.read(sql::STARTS, &[&since, &now_ms]).await;
+    let starts = starts.inspect_err(|_| {
+        // Whoever asks next has to be told of what this call should have told.
+        if since == i64::MIN {
+            shared.lanes().forget_look()
+        } else {
+            shared.lanes().look_at(Timestamp::from_millis(since))
+        }
+    })?;
+    let mut next = None;
+    {
+        let mut lanes = shared.lanes();
+        for row in &starts {
+            let (lane, since, later): (LaneId, Option<i64>, Option<i64>) =
+                (row.get(0), row.get(1), row.get(2));
+            if since.is_some_and(|at| at <= now_ms) {
+                lanes.tell(lane);
+            }
+            next = earlier(next, later);
+        }
+        next = earlier(next, lanes.next_unparked(now).map(Timestamp::as_millis));
+    }
+    let mut overdue = shared.pool.read(sql::OVERDUE, &[&now_ms, &one_more]).await?;
+    if overdue.len() > limit {
+        next = overdue.last().map(|row| row.get(11));
+        overdue.truncate(limit);
+    } else {
+        let moment = shared.pool.read(sql::NEXT_MOMENT, &[&now_ms]).await?;
+        next = earlier(next, moment.first().and_then(|row| row.get(0)));
+    }
+    let jobs = shared.jobs(&overdue).await?;
+    shared.tell_news();
+    Ok(Due { jobs, next: next.map(Timestamp::from_millis) })
+}
+
+fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
+    one.into_iter().chain(other).min()
+}
+
+// --- lists -----------------------------------------------------------------------------------------------------------
+
+pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
+    shared.open()?;
+    let limit = filter.limit.clamp(1, PAGE_MAX);
+    let lanes = lanes_of(shared, &filter).await?;
+    let states = |settled: bool| -> Option<Vec<i16>> {
+        let of_table = StateName::ALL.into_iter().filter(|state| state.is_settled() == settled);
+        let asked = of_table.filter(|state| filter.states.is_empty() || filter.states.contains(state));
+        Some(asked.map(|state| state as i16).collect::<Vec<_>>()).filter(|states| !states.is_empty())
+    };
+    let tables = [(sql::LIST_JOBS, states(false)), (sql::LIST_DONE, states(true))];
+    let text: Option<Vec<u8>> = filter.text.as_ref().map(|text| text.as_bytes().to_vec());
+    let mut cursor = filter.before.map_or(i64::MAX, rows::number);
+    let (mut jobs, mut scanned) = (Vec::new(), 0);
+    loop {
+        let wanted = (limit + 1).max(if filter.tag.is_some() { PAGE_MAX } else { 0 });
+        let mut found: Vec<Row> = Vec::new();
+        // Below this id one of the tables may have more than it showed.
+        let mut horizon = None;
+        for (query, states) in tables.iter().filter(|(_, states)| states.is_some()) {
+            let part = shared.pool.read(*query, &[&cursor, states, &lanes, &text, &(wanted as i64)]).await?;
+            if part.len() == wanted {
+                horizon = horizon.max(part.last().map(|row| row.get::<_, i64>(0)));
+            }
+            found.extend(part);
+        }
+        scanned += found.len();
+        found.retain(|row| horizon.is_none_or(|horizon| row.get::<_, i64>(0) >= horizon));
+        found.sort_unstable_by_key(|row| std::cmp::Reverse(row.get::<_, i64>(0)));
+        let part = shared.jobs(&found).await?;
+        jobs.extend(part.into_iter().filter(|job| filter.fits(job)));
+        if jobs.len() > limit {
+            jobs.truncate(limit);
+            let next = jobs.last().map(|job| job.id);
+            return Ok(Page { jobs, next });
+        }
+        match horizon {
+            None => return Ok(Page { jobs, next: None }),
+            Some(id) if scanned >= SCAN_MAX => return Ok(Page { jobs, next: Some(rows::id_of(id)?) }),
+            Some(id) => cursor = id,
+        }
+    }
+}
+
+/// `None`: any lane will do.
+async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>>> {
+    if filter.tenant.is_none() && filter.queue.is_none() && filter.names == NameMatch::Any {
+        return Ok(None);
+    }
+    shared.learn_lanes().await?;
+    let fitting = shared.lanes().fitting(|words| {
+        filter.tenant.as_ref().is_none_or(|tenant| *tenant == words.tenant)
+            && filter.queue.as_ref().is_none_or(|queue| *queue == words.queue)
+            && filter.names.matches(&words.name)
+    });
+    Ok(Some(fitting))
+}
+
+// --- counts ----------------------------------------------------------------------------------------------------------
+
+pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+    shared.open()?;
+    let sums = shared.pool.read(sql::COUNTS, &[]).await?;
+    if sums.iter().any(|row| shared.lanes().words(row.get(0)).is_none()) {
+        shared.learn_lanes().await?;
+    }
+    let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
+    shared.lanes().all_paused(paused);
+    let mut counted = Counted { queues: BTreeMap::new(), tenant };
+    let mut waiting: Vec<LaneId> = Vec::new();
+    {
+        let lanes = shared.lanes();
+        for (tenant, queue) in lanes.paused() {
+            if let Some(counts) = counted.of(tenant, queue) {
+                counts.paused = true;
+            }
+        }
+        for row in &sums {
+            let (lane, state, n): (LaneId, i16, i64) = (row.get(0), row.get(1), row.get(2));
+            let Some(words) = lanes.words(lane) else { continue };
+            let Some(counts) = counted.of(&words.tenant, &words.queue) else { continue };
+            counts.by_state[usize::try_from(state).unwrap_or(0).min(8)] += n.unsigned_abs();
+            if [StateName::Ready as i16, StateName::Terminating as i16].contains(&state) {
+                waiting.push(lane);
+            }
+        }
+    }
+    // One that has both kinds came twice.
+    waiting.sort_unstable();
+    waiting.dedup();
+    let by_time = shared.pool.read(sql::COUNTS_BY_TIME, &[&waiting, &now.as_millis()]).await?;
+    let lanes = shared.lanes();
+    for row in by_time {
+        let (lane, oldest, delayed): (LaneId, Option<i64>, i64) = (row.get(0), row.get(1), row.get(2));
+        let Some(words) = lanes.words(lane) else { continue };
+        let Some(counts) = counted.of(&words.tenant, &words.queue) else { continue };
+        counts.delayed += delayed.unsigned_abs();
+        counts.oldest_due = counts.oldest_due.into_iter().chain(oldest.map(Timestamp::from_millis)).min();
+    }
+    Ok(counted.queues.into_values().collect())
+}
+
+struct Counted<'a> {
+    queues: BTreeMap<(Tenant, Queue), QueueCounts>,
+    tenant: Option<&'a Tenant>,
+}
+
+impl Counted<'_> {
+    fn of(&mut self, tenant: &Tenant, queue: &Queue) -> Option<&mut QueueCounts> {
+        if self.tenant.is_some_and(|wanted| wanted != tenant) {
+            return None;
+        }
+        let entry = self.queues.entry((tenant.clone(), queue.clone()));
+        Some(entry.or_insert_with_key(|(tenant, queue)| QueueCounts {
+            tenant: tenant.clone(),
+            queue: queue.clone(),
+            paused: false,
+            by_state: [0; 9],
+            delayed: 0,
+            oldest_due: None,
+        }))
+    }
+}
+
+// --- settings --------------------------------------------------------------------------------------------------------
+
+pub async fn put_setting(shared: &Shared, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+    shared.open()?;
+    match value {
+        Some(value) => shared.pool.write(sql::PUT_SETTING, &[&key, &value]).await.map(drop),
+        None => shared.pool.write(sql::DELETE_SETTING, &[&key]).await.map(drop),
+    }
+}
+
+pub async fn settings(shared: &Shared, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    shared.open()?;
+    let found = shared.pool.read(sql::SETTINGS, &[&prefix]).await?;
+    Ok(found.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+pub async fn set_paused(shared: &Shared, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+    shared.open()?;
+    let query = if paused { sql::PAUSE } else { sql::UNPAUSE };
+    shared.pool.write(query, &[&tenant.as_str(), &queue.as_str()]).await?;
+    shared.lanes().set_paused(tenant, queue, paused);
+    shared.tell_news();
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Jobs put in as they are, for copies of whole stores.
+
+use super::commits::Tally;
+use super::connection::{Connection, Params, Trouble};
+use super::lanes::{LaneId, Words};
+use super::rows::{self, MovedRows, SpecRows};
+use super::shared::Shared;
+use super::statements as sql;
+use super::transaction::{Sending, all, said};
+use crate::row;
+use crate::{Result, StoreError};
+use std::sync::Arc;
+use tokio_postgres::Row;
+use windlass_core::{Job, JobId, Timestamp};
+
+pub async fn next_id(shared: &Shared) -> Result<JobId> {
+    shared.open()?;
+    let rows = shared.pool.read(sql::NEXT_ID, &[]).await?;
+    rows::id_of(rows.first().map_or(0, |row| row.get(0)))
+}
+
+pub async fn restore(shared: &Arc<Shared>, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+    shared.open()?;
+    shared.make_lanes(shared.missing_lanes(jobs.iter().map(|job| &job.spec))).await?;
+    let rows = Restored::of(shared, &jobs, next)?;
+    let mut borrowed = shared.pool.get().await?;
+    let connection = borrowed.connection()?;
+    match rows.write(connection).await {
+        Ok(()) => {}
+        Err(Trouble::Refused(StoreError::Unavailable(why))) if why.contains("(23505)") => {
+            let _ = connection.say("ROLLBACK").await;
+            return Err(StoreError::Unsupported(format!("one of the jobs is there already: {why}")));
+        }
+        Err(trouble) => {
+            borrowed.throw_away();
+            return Err(StoreError::Unknown(trouble.not_done().to_string()));
+        }
+    }
+    let mut lanes = shared.lanes();
+    for (job, lane) in jobs.iter().zip(&rows.lanes) {
+        if let Some(run_at) = job.state().claimable_at() {
+            lanes.entered(*lane, (run_at.as_millis(), rows::number(job.id)), Timestamp::MAX);
+        }
+    }
+    drop(lanes);
+    shared.tell_news();
+    Ok(())
+}
+
+#[derive(Default)]
+struct Table {
+    moved: MovedRows,
+    spec: SpecRows,
+    created_ats: Vec<i64>,
+    bodies: Vec<Option<Vec<u8>>>,
+}
+
+struct Restored {
+    jobs: Table,
+    done: Table,
+    /// In the order of the jobs.
+    lanes: Vec<LaneId>,
+    tally: (Vec<LaneId>, Vec<i16>, Vec<i64>),
+    /// The last id that is taken.
+    last: i64,
+    ids: Vec<i64>,
+}
+
+impl Restored {
+    fn of(shared: &Shared, jobs: &[Arc<Job>], next: JobId) -> Result<Restored> {
+        let (mut open, mut done, mut tally) = (Table::default(), Table::default(), Tally::default());
+        let mut lanes = Vec::with_capacity(jobs.len());
+        let mut last = rows::number(next) - 1;
+        for job in jobs {
+            let lane = shared.lanes().find(&Words::of(&job.spec));
+            let lane =
+                lane.ok_or_else(|| StoreError::Unavailable("a lane vanished; try again".to_owned()))?;
+            let table = if job.state().is_settled() { &mut done } else { &mut open };
+            table.moved.push(job, job)?;
+            table.spec.push(lane, job)?;
+            table.created_ats.push(job.spec.created_at.as_millis());
+            table.bodies.push(job.body.as_deref().map(row::write_body).transpose()?);
+            tally.add(lane, job, 1);
+            lanes.push(lane);
+            last = last.max(rows::number(job.id));
+        }
+        let ids = jobs.iter().map(|job| rows::number(job.id)).collect();
+        Ok(Restored { jobs: open, done, lanes, tally: tally.columns(), last, ids })
+    }
+
+    async fn write(&self, connection: &Connection) -> Result<(), Trouble> {
+        let (lanes, states, counts) = &self.tally;
+        // A job may be there as one that is settled or as one that is not.
+        let begun: Sending<'_> = vec![
+            said(connection, "BEGIN"),
+            Box::pin(async move { connection.query(sql::LOAD, &[&self.ids]).await }),
+        ];
+        if let Some(row) = all(begun).await?.iter().flatten().next() {
+            let there: i64 = row.get(0);
+            return Err(Trouble::Refused(StoreError::Unavailable(format!("job {there} (23505)"))));
+        }
+        let sending: Sending<'_> = vec![
+            Box::pin(send(connection, sql::RESTORE_JOBS, &self.jobs, false)),
+            Box::pin(send(connection, sql::RESTORE_DONE, &self.done, true)),
+            Box::pin(async move { connection.query(sql::TALLY, &[lanes, states, counts]).await }),
+        ];
+        all(sending).await?;
+        // A sequence does not go back with its transaction, so it is moved once nothing else can fail but the commit.
+        let sending: Sending<'_> = vec![
+            Box::pin(async move { connection.query(sql::IDS_GO_ON, &[&self.last]).await }),
+            said(connection, "COMMIT"),
+        ];
+        all(sending).await.map(drop)
+    }
+}
+
+async fn send(
+    connection: &Connection,
+    query: sql::Query,
+    table: &Table,
+    has_deadline: bool,
+) -> Result<Vec<Row>, Trouble> {
+    let (moved, spec) = (&table.moved, &table.spec);
+    let payloads: Vec<&[u8]> = spec.payloads.iter().map(|bytes| &**bytes).collect();
+    let params: Params<'_> = &[
+        &moved.ids,
+        &moved.versions,
+        &spec.lanes,
+        &moved.states,
+        &moved.ats,
+        &table.created_ats,
+        &spec.formats,
+        &payloads,
+        &moved.moves,
+        &spec.asked,
+        &table.bodies,
+        &moved.unique_refs,
+        &spec.alias_refs,
+        &spec.parents,
+        &moved.deadlines,
+    ];
+    let count = if has_deadline { params.len() } else { params.len() - 1 };
+    connection.query(query, &params[..count]).await
+}

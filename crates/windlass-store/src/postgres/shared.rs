@@ -1,0 +1,188 @@
+//! What the writers, the readers and the callers share.
+
+use super::connection::{Door, Pool};
+use super::lanes::{LaneId, Lanes, Words};
+use super::rows;
+use super::statements as sql;
+use crate::error::StoreError;
+use crate::meters::Meters;
+use crate::row::Sharing;
+use crate::{Listener, Result};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
+use tokio_postgres::Row;
+use windlass_core::{Job, JobSpec, Name, Queue, Tenant, Timestamp};
+
+pub struct Shared {
+    pub door: Arc<Door>,
+    /// For reading, and for small writes that stand for themselves.
+    pub pool: Pool,
+    pub listener: OnceLock<Arc<dyn Listener>>,
+    pub meters: Arc<Meters>,
+    /// What this server calls itself among others.
+    pub server: String,
+    /// Others use the same database.
+    pub has_company: AtomicBool,
+    /// How far the clock of the database is ahead of ours, in ms.
+    pub clock_ahead_ms: Arc<AtomicI64>,
+    lanes: Mutex<Lanes>,
+}
+
+impl Shared {
+    pub fn new(door: Arc<Door>, readers: usize) -> Shared {
+        let pool = Pool::new(Arc::clone(&door), readers);
+        Shared {
+            door,
+            pool,
+            listener: OnceLock::new(),
+            meters: Arc::default(),
+            server: server_name(),
+            has_company: AtomicBool::new(false),
+            clock_ahead_ms: Arc::default(),
+            lanes: Mutex::default(),
+        }
+    }
+
+    pub fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn open(&self) -> Result<()> {
+        if self.door.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
+    }
+
+    /// Tells the listener which jobs can be had now; never while the lanes are held.
+    pub fn tell_news(&self) {
+        let news = self.lanes().take_news();
+        if let Some(listener) = self.listener.get() {
+            for (tenant, queue, name) in &news {
+                listener.became_ready(tenant, queue, name);
+            }
+        }
+    }
+
+    // --- lanes -------------------------------------------------------------------------------------------------------
+
+    /// Lanes of these jobs that we do not know of.
+    pub fn missing_lanes<'a>(&self, specs: impl Iterator<Item = &'a Arc<JobSpec>>) -> BTreeSet<Words> {
+        let lanes = self.lanes();
+        let mut missing = BTreeSet::new();
+        let mut last: Option<&Arc<JobSpec>> = None;
+        for spec in specs {
+            if last.is_some_and(|last| is_same_lane(last, spec)) {
+                continue;
+            }
+            last = Some(spec);
+            let words = Words::of(spec);
+            if lanes.find(&words).is_none() {
+                missing.insert(words);
+            }
+        }
+        missing
+    }
+
+    /// Makes lanes, or finds those that others have made. By itself, before the commit that uses them: a lane that stays
+    /// empty does no harm.
+    pub async fn make_lanes(&self, missing: BTreeSet<Words>) -> Result<()> {
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let (mut tenants, mut queues, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut priorities, mut keys) = (Vec::new(), Vec::new());
+        for words in &missing {
+            tenants.push(words.tenant.as_str());
+            queues.push(words.queue.as_str());
+            names.push(words.name.as_str());
+            priorities.push(words.priority);
+            keys.push(rows::write_limit_keys(&words.limit_keys)?);
+        }
+        let entered =
+            self.pool.write(sql::ENTER_LANES, &[&tenants, &queues, &names, &priorities, &keys]).await?;
+        self.learn(&entered)
+    }
+
+    /// Lanes that others have made.
+    pub async fn learn_lanes(&self) -> Result<()> {
+        let known = self.lanes().ids();
+        let rows = self.pool.read(sql::LANES, &[&known]).await?;
+        self.learn(&rows)
+    }
+
+    /// From `id, tenant, queue, name, priority, limit_keys`.
+    fn learn(&self, found: &[Row]) -> Result<()> {
+        let mut lanes = self.lanes();
+        for row in found {
+            let bad = |error: windlass_core::BadName| {
+                StoreError::Corrupt(format!("a lane has a bad name: {error}"))
+            };
+            let words = Words {
+                tenant: Tenant::new(row.get(1)).map_err(bad)?,
+                queue: Queue::new(row.get(2)).map_err(bad)?,
+                name: Name::new(row.get(3)).map_err(bad)?,
+                priority: row.get(4),
+                limit_keys: rows::read_limit_keys(row.get(5))?,
+            };
+            lanes.learn(row.get(0), words);
+        }
+        Ok(())
+    }
+
+    /// Looks which job is first in each lane that fits.
+    pub async fn refresh_heads(&self, only: Option<Vec<LaneId>>, now: Timestamp) -> Result<()> {
+        let entries = self.lanes().entries();
+        let heads = self.pool.read(sql::HEADS, &[&only]).await?;
+        let mut lanes = self.lanes();
+        for row in &heads {
+            let lane: LaneId = row.get(0);
+            let (at, id): (Option<i64>, Option<i64>) = (row.get(1), row.get(2));
+            let entries = entries.get(&lane).copied().unwrap_or_default();
+            lanes.head_is(lane, entries, at.zip(id), now);
+        }
+        Ok(())
+    }
+
+    // --- rows --------------------------------------------------------------------------------------------------------
+
+    pub async fn jobs(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
+        if found.iter().any(|row| self.lanes().words(row.get(2)).is_none()) {
+            self.learn_lanes().await?;
+        }
+        self.jobs_of_known_lanes(found)
+    }
+
+    pub fn jobs_of_known_lanes(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
+        let mut sharing = Sharing::default();
+        let mut known: Option<(LaneId, Arc<Words>)> = None;
+        let mut jobs = Vec::with_capacity(found.len());
+        for row in found {
+            let lane: LaneId = row.get(2);
+            if known.as_ref().is_none_or(|(id, _)| *id != lane) {
+                let words = self.lanes().words(lane);
+                let words = words.ok_or_else(|| StoreError::Corrupt(format!("lane {lane} is missing")))?;
+                known = Some((lane, words));
+            }
+            if let Some((_, words)) = &known {
+                jobs.push(Arc::new(rows::job(row, words, &mut sharing)?));
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+/// Spares most jobs of a batch the making of a key.
+pub fn is_same_lane(one: &JobSpec, other: &JobSpec) -> bool {
+    one.priority == other.priority
+        && one.name == other.name
+        && one.queue == other.queue
+        && one.tenant == other.tenant
+        && one.limit_keys() == other.limit_keys()
+}
+
+/// Different for every store that is opened anywhere: by process, time and count.
+fn server_name() -> String {
+    static OPENED: AtomicU32 = AtomicU32::new(0);
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    format!("{}-{}-{}", std::process::id(), since.as_nanos(), OPENED.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,124 @@
+//! Every statement there is, by name. The text is in `queries/`; `{s}` in it stands for the schema.
+
+use tokio_postgres::types::Type;
+
+/// Names a statement of [`Statements`].
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    place: usize,
+}
+
+struct Described {
+    sql: &'static str,
+    types: &'static [Type],
+}
+
+macro_rules! queries {
+    ($($name:ident $file:literal [$($type:ident),*];)*) => {
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "only counts them")]
+        enum Place { $($name),* }
+        $(pub const $name: Query = Query { place: Place::$name as usize };)*
+        const ALL: &[Described] = &[$(
+            Described { sql: include_str!(concat!("queries/", $file, ".sql")), types: &[$(Type::$type),*] }
+        ),*];
+    };
+}
+
+queries! {
+    XACT_ID "xact_id" [];
+    XACT_STATUS "xact_status" [TEXT];
+    NEW_IDS "new_ids" [INT8];
+    INSERT_JOBS "insert_jobs" [INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY,
+                               BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY];
+    LOCK_JOBS "lock_jobs" [INT8_ARRAY];
+    LOCK_DONE "lock_done" [INT8_ARRAY];
+    LOCK_KEYS "lock_keys" [INT8_ARRAY];
+    CLAIMANTS "claimants" [BYTEA_ARRAY];
+    RESPEC_JOBS "respec_jobs" [INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY];
+    RESPEC_DONE "respec_done" [INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY];
+    UPDATE_JOBS "update_jobs" [INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BOOL_ARRAY,
+                               BYTEA_ARRAY];
+    UPDATE_DONE "update_done" [INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BOOL_ARRAY,
+                               BYTEA_ARRAY, INT8_ARRAY];
+    ARCHIVE "archive" [INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BOOL_ARRAY, BYTEA_ARRAY,
+                       INT8_ARRAY];
+    REVIVE "revive" [INT8_ARRAY, INT8_ARRAY, INT2_ARRAY, INT8_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BOOL_ARRAY, BYTEA_ARRAY];
+    DELETE_JOBS "delete_jobs" [INT8_ARRAY];
+    DELETE_DONE "delete_done" [INT8_ARRAY];
+    TALLY "tally" [INT4_ARRAY, INT2_ARRAY, INT8_ARRAY];
+    SUM_TALLIES "sum_tallies" [INT8];
+    HELLO "hello" [TEXT];
+    GOODBYE "goodbye" [TEXT];
+    CLAIM "claim" [INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8, INT4, INT8, INT8, INT8_ARRAY];
+    CLAIM_ONE_LANE "claim_one_lane" [INT4, INT8, INT8, INT8, INT8, INT8_ARRAY];
+    HEADS "heads" [INT4_ARRAY];
+    LANES "lanes" [INT4_ARRAY];
+    ENTER_LANES "enter_lanes" [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT4_ARRAY, BYTEA_ARRAY];
+    PAUSED "paused" [];
+    LOAD "load" [INT8_ARRAY];
+    OVERDUE "overdue" [INT8, INT8];
+    NEXT_MOMENT "next_moment" [INT8];
+    STARTS "starts" [INT8, INT8];
+    CHILDREN "children" [INT8];
+    FIND_ALIAS "find_alias" [BYTEA];
+    COUNTS "counts" [];
+    COUNTS_BY_TIME "counts_by_time" [INT4_ARRAY, INT8];
+    PUT_SETTING "put_setting" [TEXT, BYTEA];
+    DELETE_SETTING "delete_setting" [TEXT];
+    SETTINGS "settings" [TEXT];
+    PAUSE "pause" [TEXT, TEXT];
+    UNPAUSE "unpause" [TEXT, TEXT];
+    BLOB_BEGIN "blob_begin" [TEXT];
+    BLOB_PIECE "blob_piece" [INT8, INT4, BYTEA];
+    BLOB_FINISH "blob_finish" [INT8, BYTEA, BYTEA, INT8, INT8, TEXT];
+    BLOB_PUT_AGAIN "blob_put_again" [TEXT, BYTEA, BYTEA, INT8];
+    BLOB_FORGET "blob_forget" [INT8];
+    BLOB_FIND "blob_find" [TEXT, BYTEA];
+    BLOB_READ "blob_read" [INT8, INT4];
+    BLOB_LIST "blob_list" [TEXT];
+    BLOB_REMOVE "blob_remove" [TEXT, BYTEA, BYTEA, INT8];
+    NEXT_ID "next_id" [];
+    IDS_GO_ON "ids_go_on" [INT8];
+    RESTORE_JOBS "restore_jobs" [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
+                                 BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY];
+    RESTORE_DONE "restore_done" [INT8_ARRAY, INT8_ARRAY, INT4_ARRAY, INT2_ARRAY, INT8_ARRAY, INT8_ARRAY, INT2_ARRAY,
+                                 BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY,
+                                 INT8_ARRAY];
+    LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
+    LIST_DONE "list_done" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
+}
+
+/// The statements as they are sent: with the name of the schema in them.
+pub struct Statements {
+    texts: Vec<String>,
+}
+
+impl Statements {
+    pub fn new(schema: &str) -> Statements {
+        let quoted = quote(schema);
+        Statements { texts: ALL.iter().map(|described| described.sql.replace("{s}", &quoted)).collect() }
+    }
+
+    pub fn text(&self, query: Query) -> &str {
+        &self.texts[query.place]
+    }
+
+    pub fn types(&self, query: Query) -> &'static [Type] {
+        ALL[query.place].types
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = Query> {
+        (0..ALL.len()).map(|place| Query { place })
+    }
+}
+
+impl Query {
+    pub fn place(self) -> usize {
+        self.place
+    }
+}
+
+/// An identifier as SQL takes it, whatever is in it.
+pub fn quote(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
+}

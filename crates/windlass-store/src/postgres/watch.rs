@@ -1,0 +1,75 @@
+//! What others do on the same database, and what time it is there.
+
+use super::shared::Shared;
+use super::statements as sql;
+use crate::Result;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant, SystemTime};
+use tracing::{debug, warn};
+use windlass_core::Timestamp;
+
+/// Entries in the tallies that are summed up; fewer cost a reader nothing worth mentioning.
+const TALLIES_MAX: i64 = 500;
+/// The looks of a poll take at most this part of the time, so that a database in trouble gets no more of it.
+const SHARE: u32 = 10;
+/// Answers slower than this tell little about the clock.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// Looks again and again, until the store is gone.
+pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
+    let mut pause = Duration::from_millis(poll_ms.max(10));
+    let mut was_well = true;
+    loop {
+        tokio::time::sleep(pause).await;
+        let Some(shared) = shared.upgrade().filter(|shared| !shared.door.is_closed()) else { return };
+        let began = Instant::now();
+        match look_around(&shared).await {
+            Ok(()) => was_well = true,
+            Err(error) if was_well => {
+                warn!(%error, "PostgreSQL cannot be reached; nothing is acknowledged until it can");
+                was_well = false;
+            }
+            Err(error) => debug!(%error, "PostgreSQL still cannot be reached"),
+        }
+        pause = Duration::from_millis(poll_ms.max(10)).max(began.elapsed() * (SHARE - 1));
+    }
+}
+
+/// One look: the clock, lanes and pauses that others have made, jobs we have not heard of.
+pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
+    shared.open()?;
+    let asked = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let began = Instant::now();
+    let hello = shared.pool.read(sql::HELLO, &[&shared.server]).await?;
+    let took = began.elapsed();
+    if let Some(row) = hello.first() {
+        let (there_us, has_company): (i64, bool) = (row.get(0), row.get(1));
+        shared.has_company.store(has_company, Ordering::Relaxed);
+        if took < SLOW {
+            let here = asked + took / 2;
+            let ahead_us = there_us - i64::try_from(here.as_micros()).unwrap_or(i64::MAX);
+            shared.clock_ahead_ms.store(ahead_us.div_euclid(1_000), Ordering::Relaxed);
+        }
+    }
+    shared.learn_lanes().await?;
+    let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
+    shared.lanes().all_paused(paused);
+    shared.refresh_heads(None, now(shared)).await?;
+    shared.tell_news();
+    shared.pool.write(sql::SUM_TALLIES, &[&TALLIES_MAX]).await.map(drop)
+}
+
+/// As the database's clock has it.
+fn now(shared: &Shared) -> Timestamp {
+    let here = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let ahead_ms = shared.clock_ahead_ms.load(Ordering::Relaxed);
+    Timestamp::from_millis(i64::try_from(here.as_millis()).unwrap_or(i64::MAX)).plus_ms(ahead_ms)
+}
+
+/// The others need not wait for our signs of life to stop.
+pub async fn leave(shared: &Shared) {
+    if let Err(error) = shared.pool.write(sql::GOODBYE, &[&shared.server]).await {
+        debug!(%error, "leaving PostgreSQL");
+    }
+}
