@@ -258,7 +258,7 @@ pub struct Outcome {
     /// Who said so, where the protocol wants to know afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<Arc<str>>,
-    /// When the run ended by the worker's own clock.
+    /// When the run ended, where that is not when it was noticed: by the worker's own clock, or with its lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
 }

@@ -327,6 +327,7 @@ fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transi
         message: Some(format!("lease ended: {worker} gave no sign of life in time")),
         code: Some("lease_ended".to_owned()),
         worker: lease.worker.clone(),
+        ended_at: lease.until,
         ..Outcome::default()
     };
     remember_failure(&mut next, outcome, now);
@@ -349,6 +350,7 @@ fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transi
         OnLapse::GiveUp => None,
         OnLapse::Fail => after_backoff(&next, now, chance),
         OnLapse::RunAgain => within_bounds(&next, now),
+        OnLapse::BackInLine => within_bounds(&next, job.progress.due_at.min(now)),
     };
     match again {
         Some(run_at) => to(job, next, JobState::Ready { run_at, lapsed: Some(token) }),

@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     pub(crate) feed: Feed,
     pub(crate) meters: Meters,
     pub(crate) door: Door,
+    /// Held while what is due is handled.
+    pub(crate) stepping: tokio::sync::Mutex<()>,
     leases: Mutex<Leases>,
     /// The latest moment that was seen: a clock that is set back must not make time run twice.
     latest: AtomicI64,
@@ -83,6 +85,7 @@ impl Engine {
             feed: Feed::new(),
             meters: Meters::default(),
             door: Door::default(),
+            stepping: tokio::sync::Mutex::default(),
             leases: Mutex::default(),
             latest: AtomicI64::new(i64::MIN),
             store,
@@ -108,6 +111,11 @@ impl Engine {
     /// In `0.0..1.0`, from the engine's dice.
     pub fn chance(&self) -> f64 {
         self.inner.dice.chance()
+    }
+
+    /// For names that nobody should guess or meet twice.
+    pub fn roll(&self) -> u64 {
+        self.inner.dice.roll()
     }
 
     /// `None` where there is no such job, or it is another tenant's.

@@ -320,7 +320,17 @@ impl Found<'_> {
 
     fn queuey(&self) -> queuey::Settings {
         let addresses = AddrForm::parse(self.text("blobs.address")).unwrap_or_default();
-        queuey::Settings { addresses }
+        let keep_ms = Some(self.whole("queuey.keep_s")).filter(|seconds| *seconds > 0);
+        queuey::Settings {
+            addresses,
+            abandoned_age_ms: self.whole("queuey.abandoned_age_s").saturating_mul(1_000),
+            max_attempts: u32::try_from(self.whole("queuey.max_attempts")).unwrap_or(u32::MAX),
+            counting: match self.text("queuey.attempt_counting") {
+                "claims-only" => queuey::Counting::ClaimsOnly,
+                _ => queuey::Counting::Literal,
+            },
+            keep_ms: keep_ms.map(|seconds| seconds.saturating_mul(1_000)),
+        }
     }
 
     fn tls(&self) -> Result<Option<Tls>, BadConfig> {

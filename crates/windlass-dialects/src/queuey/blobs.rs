@@ -1,5 +1,6 @@
 //! Bytes by their hash: in and out by pieces, none of them in memory whole.
 
+use super::calls::{Answer, tenant};
 use super::errors::{Problem, plain};
 use crate::route::Call;
 use ::http::{HeaderValue, Method, StatusCode, header};
@@ -9,11 +10,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use windlass_core::Tenant;
 use windlass_engine::EngineError;
 use windlass_engine::blob::{AddrForm, BlobAddr, BlobDownload, PutBlob};
-
-pub type Answer = Result<Response, Problem>;
 
 pub async fn put(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
@@ -33,7 +31,7 @@ pub async fn put(mut call: Call) -> Answer {
             return Err(Problem::new(StatusCode::CONFLICT, message));
         }
     };
-    Ok(plain(status, info.digests.show(call.server.queuey.addresses)))
+    Ok(plain(status, info.digests.show(call.server.queuey.settings.addresses)))
 }
 
 pub async fn get(call: Call) -> Answer {
@@ -56,12 +54,6 @@ pub async fn get(call: Call) -> Answer {
         headers.insert(header::ETAG, etag);
     }
     Ok(response)
-}
-
-/// Whose blobs: an admin may name another tenant.
-fn tenant(call: &Call) -> Result<Tenant, Problem> {
-    let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
-    Ok(call.caller.tenant_for(asked.as_deref())?)
 }
 
 /// What comes after `/blob/`, slashes included. `None`: not text.

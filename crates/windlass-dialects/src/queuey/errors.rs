@@ -1,10 +1,12 @@
 //! How a refusal is said: a status, and a line of text for people.
 
+use super::wire::BadAsk;
 use crate::auth::BadTenant;
 use crate::route::{BadBody, Refusal};
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
+use windlass_core::BadName;
 use windlass_engine::EngineError;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,25 @@ pub fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
 impl From<&Refusal> for Problem {
     fn from(refusal: &Refusal) -> Problem {
         Problem::new(refusal.status(), refusal.to_string())
+    }
+}
+
+impl From<BadAsk> for Problem {
+    fn from(bad: BadAsk) -> Problem {
+        let status = match bad {
+            BadAsk::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            BadAsk::Fields(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            BadAsk::NotJson(_) | BadAsk::EmptyAddress { .. } | BadAsk::LongAddress { .. } => {
+                StatusCode::BAD_REQUEST
+            }
+        };
+        Problem::new(status, bad.to_string())
+    }
+}
+
+impl From<BadName> for Problem {
+    fn from(bad: BadName) -> Problem {
+        Problem::bad_request(bad.to_string())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Every call of the dialect.
 
-use super::blobs;
+use super::{blobs, calls};
 use crate::auth::Role::{Viewer, Worker};
-use crate::route::Access::From;
+use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
 
 macro_rules! call {
@@ -24,6 +24,12 @@ const fn route(
 
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
+    route(("POST", "/jobs/create", From(Worker)), call!(calls::create), "Make a job"),
+    route(("POST", "/jobs/claim", From(Worker)), call!(calls::claim), "The oldest pending job, for a runner"),
+    route(("GET", "/jobs/{id}", From(Viewer)), call!(calls::get), "One job"),
+    route(("POST", "/jobs/{id}/tickle", From(Worker)), call!(calls::tickle), "A sign of life"),
+    route(("POST", "/jobs/{id}/complete", From(Worker)), call!(calls::complete), "The end of a run"),
+    route(("GET", "/ping", Public), call!(calls::ping), "Whether the server is there"),
     route(("PUT", "/blob", From(Worker)), call!(blobs::put), "Keep bytes; answers with their address"),
     // An address as SRI may have slashes in it.
     route(("GET", "/blob/{*addr}", From(Viewer)), call!(blobs::get), "The bytes at an address"),

@@ -56,6 +56,21 @@ async fn a_lease_that_has_ended_is_lost_before_anyone_noticed() {
 }
 
 #[tokio::test]
+async fn whoever_catches_up_meets_no_job_past_its_deadline() {
+    let world = World::new().await;
+    for name in ["a", "b"] {
+        world.push(with_policy(job(name), |policy| policy.lease.on_lapse = OnLapse::BackInLine)).await;
+    }
+    assert_eq!(world.claim_one().await.id.get(), 1);
+    for _ in 0..9 {
+        world.clock.advance(30_000);
+        world.engine.catch_up().await.unwrap();
+        let again = world.claim_one().await;
+        assert_eq!(again.id.get(), 1, "the older one stands before the other again");
+    }
+}
+
+#[tokio::test]
 async fn heartbeats_keep_a_lease_alive_and_never_shorten_it() {
     let world = World::new().await;
     world.push(job("a")).await;

@@ -72,7 +72,7 @@ impl Script {
         let result_keep = chance.pick(&keeps);
         let lease = LeasePolicy {
             length_ms: chance.pick(&[None, Some(0), Some(15), Some(80), Some(400)]),
-            on_lapse: chance.pick(&[OnLapse::RunAgain, OnLapse::Fail, OnLapse::GiveUp]),
+            on_lapse: chance.pick(&[OnLapse::RunAgain, OnLapse::BackInLine, OnLapse::Fail, OnLapse::GiveUp]),
             lapse_attempts: chance.pick(&[-1, 0, 0, 1]),
             accept_late: chance.percent(30),
         };

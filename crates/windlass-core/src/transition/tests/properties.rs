@@ -34,7 +34,12 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
 fn policies() -> impl Strategy<Value = Policy> {
     let lease = (
         proptest::option::weighted(0.9, 0..2_000_i64),
-        prop_oneof![Just(OnLapse::RunAgain), Just(OnLapse::Fail), Just(OnLapse::GiveUp)],
+        prop_oneof![
+            Just(OnLapse::RunAgain),
+            Just(OnLapse::BackInLine),
+            Just(OnLapse::Fail),
+            Just(OnLapse::GiveUp)
+        ],
         -1..=1_i8,
         any::<bool>(),
         any::<bool>(),

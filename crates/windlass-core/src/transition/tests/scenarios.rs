@@ -143,6 +143,10 @@ fn what_a_lapse_means_is_the_policys_choice() {
     });
     assert_eq!(run_at(&lapsed_after(&on_lapse(OnLapse::RunAgain, 0), 10)), 1_010);
     assert_eq!(run_at(&lapsed_after(&with_backoff, 10)), 1_710);
+    let in_line = lapsed_after(&on_lapse(OnLapse::BackInLine, 0), 10);
+    assert_eq!((run_at(&in_line), in_line.progress.updated_at), (0, at(1_010)));
+    assert_eq!(run_at(&lapsed_after(&in_line, 2_000)), 0);
+    assert_eq!(state(&lapsed_after(&on_lapse(OnLapse::BackInLine, 2), 10)), "failed");
     assert_eq!(state(&lapsed_after(&on_lapse(OnLapse::GiveUp, 0), 10)), "failed");
 }
 

@@ -41,7 +41,7 @@ async fn s66_every_spelling_of_the_address_resolves() {
 #[tokio::test]
 async fn the_address_in_the_answer_is_spelled_as_the_operator_says() {
     for (addresses, expected) in [(AddrForm::Sha256, SHA256), (AddrForm::Sri, SRI)] {
-        let queuey = Settings { addresses };
+        let queuey = Settings { addresses, ..Settings::default() };
         let server = TestServer::start(HttpOptions { queuey, ..HttpOptions::default() }).await;
         assert_eq!(put(&server, b"WILSON!").await.text(), expected);
     }

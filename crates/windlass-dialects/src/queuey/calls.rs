@@ -1,0 +1,210 @@
+//! The calls on jobs: read what is asked, ask the engine, write the answer.
+
+use super::commands::{self, QUEUE};
+use super::errors::{Problem, plain};
+use super::ids::Uuid;
+use super::wire::{self, BadAsk};
+use crate::listener::Sealed;
+use crate::route::Call;
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use std::sync::Arc;
+use windlass_core::state::JobState;
+use windlass_core::{Holder, Job, Tenant};
+use windlass_engine::{Action, Deed, Delivery, Extend, Pushed, Together, VerbError};
+
+pub type Answer = Result<Response, Problem>;
+
+/// Looks before a completion gives up: each one lost means that something else happened to the job meanwhile.
+const LOOKS_MAX: usize = 100;
+
+pub async fn ping(_: Call) -> Answer {
+    Ok(plain(StatusCode::OK, "pong"))
+}
+
+pub async fn create(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let body = json_body(&mut call).await?;
+    let ask = wire::create(&body)?;
+    let engine = &call.server.engine;
+    loop {
+        let id = Uuid::new(engine.now().as_millis(), [engine.roll(), engine.roll()]);
+        let push = commands::push(&ask, id, &call.server.queuey.policy)?;
+        match engine.push(&tenant, vec![push]).await?.pop() {
+            Some(Pushed::New(id)) => {
+                let job = engine.get(&tenant, vec![id]).await?.pop().flatten().ok_or_else(no_such_job)?;
+                return Ok(json(commands::shown(&job)));
+            }
+            // So unlikely that it need not be fast: another job has this UUID.
+            Some(Pushed::Existing(_)) => {}
+            Some(Pushed::Refused(_)) | None => {
+                return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the job was not made"));
+            }
+        }
+    }
+}
+
+pub async fn get(call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let id = job_id(&call)?;
+    look(&call, &tenant).await?;
+    let job = find(&call, &tenant, id).await?;
+    Ok(json(commands::shown(&job)))
+}
+
+pub async fn claim(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let body = json_body(&mut call).await?;
+    let ask = wire::claim(&body)?;
+    look(&call, &tenant).await?;
+    let claim = commands::claim(tenant, ask.runner, &call.server.queuey.settings)?;
+    let delivery = call.server.engine.claim(claim).await?;
+    let Some(job) = delivery.jobs.first() else {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(response);
+    };
+    // The job belongs to the runner once the answer is taken; if nobody takes it, it is given back.
+    let bytes = Bytes::from(serde_json::to_vec(&commands::shown(job)).unwrap_or_default());
+    let body = Body::new(Sealed::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
+    Ok(json_response(body))
+}
+
+pub async fn tickle(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let id = job_id(&call)?;
+    let is_json = is_json(&call);
+    let ask = wire::tickle(&call.read_body().await?, is_json)?;
+    look(&call, &tenant).await?;
+    let job = find(&call, &tenant, id).await?;
+    let Some(lease) = job.state().lease() else { return Err(not_active(&job)) };
+    check_holder(lease.worker.as_deref(), ask.runner)?;
+    let lease_ms = Some(commands::lease_ms(&call.server.queuey.settings));
+    // By its token: whoever was given the job since we looked is not kept alive by this.
+    let entry = Extend { id: job.id, by: Holder::Token(lease.token), lease_ms };
+    match call.server.engine.extend(&tenant, vec![entry]).await?.pop() {
+        Some(Ok(_)) => Ok(json(serde_json::Map::new())),
+        Some(Err(VerbError::NotFound)) | None => Err(no_such_job()),
+        Some(Err(VerbError::Refused(_))) => Err(not_active(&job)),
+    }
+}
+
+pub async fn complete(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let id = job_id(&call)?;
+    let body = json_body(&mut call).await?;
+    let ask = wire::complete(&body)?;
+    let engine = &call.server.engine;
+    for _ in 0..LOOKS_MAX {
+        let job = find(&call, &tenant, id).await?;
+        let (token, worker) = run_of(&call, &tenant, &job)?;
+        check_holder(worker.as_deref(), ask.runner)?;
+        let how = commands::ending(&ask, worker);
+        let deeds = vec![
+            Deed { job: Arc::clone(&job), action: Action::Update(commands::remembering(&job)) },
+            Deed { job: Arc::clone(&job), action: Action::Settle { by: Holder::Token(token), how } },
+        ];
+        match engine.act_together(&tenant, deeds).await? {
+            Together::Stale => {}
+            Together::Refused(_) => return Err(not_active(&job)),
+            Together::Done => {
+                // Not kept: then there is nothing to show.
+                let after = engine.get(&tenant, vec![job.id]).await?.pop().flatten();
+                return Ok(
+                    after.map_or_else(|| json(serde_json::Map::new()), |job| json(commands::shown(&job)))
+                );
+            }
+        }
+    }
+    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the job keeps changing; try again"))
+}
+
+/// The run a completion would end, and whose it is. One whose time is over counts until somebody looks: completing alone
+/// brings no abandonment to light in this protocol.
+fn run_of(
+    call: &Call,
+    tenant: &Tenant,
+    job: &Job,
+) -> Result<(windlass_core::Token, Option<Arc<str>>), Problem> {
+    match job.state() {
+        JobState::Running(lease) => Ok((lease.token, lease.worker.clone())),
+        JobState::Ready { lapsed: Some(token), .. }
+            if !call.server.queuey.looks.has_looked_since(tenant, job.progress.updated_at) =>
+        {
+            Ok((*token, commands::outcome(job).and_then(|outcome| outcome.worker.clone())))
+        }
+        _ => Err(not_active(job)),
+    }
+}
+
+/// Abandonments come to light before anything is answered.
+async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
+    let engine = &call.server.engine;
+    let now = engine.now();
+    engine.catch_up().await?;
+    call.server.queuey.looks.looked(tenant, now);
+    Ok(())
+}
+
+/// A job of this tenant, in the queue of this protocol: those of others are held by tokens, of which it knows none.
+async fn find(call: &Call, tenant: &Tenant, id: Uuid) -> Result<Arc<Job>, Problem> {
+    let engine = &call.server.engine;
+    let number = match engine.find_alias(tenant, &id.to_string()).await? {
+        Some(number) => Some(number),
+        None => commands::numbered(id),
+    };
+    let Some(number) = number else { return Err(no_such_job()) };
+    let job = engine.get(tenant, vec![number]).await?.pop().flatten();
+    job.filter(|job| job.spec.queue.as_str() == QUEUE && commands::job_id(job) == id).ok_or_else(no_such_job)
+}
+
+fn check_holder(worker: Option<&str>, says: Option<Uuid>) -> Result<(), Problem> {
+    match says {
+        Some(runner) if worker.and_then(Uuid::parse) != Some(runner) => {
+            Err(Problem::new(StatusCode::CONFLICT, "Job is held by another runner"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn no_such_job() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "Job does not exist")
+}
+
+fn not_active(job: &Job) -> Problem {
+    Problem::bad_request(format!("Job is not active: it is {}", commands::shown(job).status))
+}
+
+fn job_id(call: &Call) -> Result<Uuid, Problem> {
+    Uuid::parse(call.param(0)).ok_or_else(|| Problem::bad_request("the job id must be a UUID"))
+}
+
+/// Whose jobs: an admin may name another tenant.
+pub(super) fn tenant(call: &Call) -> Result<Tenant, Problem> {
+    let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
+    Ok(call.caller.tenant_for(asked.as_deref())?)
+}
+
+fn is_json(call: &Call) -> bool {
+    let content_type = call.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.is_some_and(wire::is_json)
+}
+
+async fn json_body(call: &mut Call) -> Result<Bytes, Problem> {
+    if !is_json(call) {
+        return Err(BadAsk::ContentType.into());
+    }
+    Ok(call.read_body().await?)
+}
+
+fn json(value: impl serde::Serialize) -> Response {
+    json_response(Body::from(serde_json::to_vec(&value).unwrap_or_default()))
+}
+
+fn json_response(body: Body) -> Response {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

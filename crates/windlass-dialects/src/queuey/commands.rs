@@ -1,0 +1,214 @@
+//! What is asked, in the engine's words, and how a job looks in this protocol's. Its names, units and defaults live here
+//! and nowhere else.
+
+use super::ids::Uuid;
+use super::wire::{Complete, Create, End, Shown};
+use super::{Counting, Settings};
+use serde::Deserialize;
+use std::sync::Arc;
+use windlass_core::event::Patch;
+use windlass_core::lease::{LeasePolicy, OnLapse};
+use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::state::JobState;
+use windlass_core::{
+    BadName, Extras, Job, JobId, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName,
+    Tenant,
+};
+use windlass_engine::{Claim, How, Push, RunAt, Wish};
+
+/// Where its jobs wait. Whatever is pushed here by other ways is handed out to its runners, too.
+pub const QUEUE: &str = "queuey";
+/// What its jobs are, for people and for workers of other protocols.
+const NAME: &str = "wasi";
+/// Set by a completion: what this protocol shows of the run that was completed, and the rules do not keep.
+const RUN_FACT: &str = "queuey.run";
+/// What the rules note about a run whose lease ended.
+const LEASE_ENDED: &str = "lease_ended";
+
+pub fn policy(settings: &Settings) -> Policy {
+    // Literally: claims and abandonments count, and more than the limit is too many. Otherwise: as many as the limit is.
+    let (lapse_attempts, max_attempts) = match settings.counting {
+        Counting::Literal => (1, settings.max_attempts.saturating_add(1)),
+        Counting::ClaimsOnly => (0, settings.max_attempts),
+    };
+    let kept = settings.keep_ms.map_or(KeepFor::Ever, KeepFor::Ms);
+    Policy {
+        lease: LeasePolicy {
+            length_ms: Some(lease_ms(settings)),
+            on_lapse: OnLapse::BackInLine,
+            lapse_attempts,
+            accept_late: true,
+        },
+        retry: RetryPolicy {
+            max_attempts: Some(max_attempts),
+            backoff: Backoff::None,
+            give_up_after_ms: None,
+        },
+        keep: Keep { completed: kept, failed: kept, cancelled: kept },
+        ..Policy::default()
+    }
+}
+
+/// "More than" the age: a lease has ended when its last moment is reached.
+pub fn lease_ms(settings: &Settings) -> i64 {
+    settings.abandoned_age_ms.saturating_add(1)
+}
+
+pub fn push(ask: &Create, id: Uuid, policy: &Arc<Policy>) -> Result<Push, BadName> {
+    let payload = serde_json::to_vec(ask).unwrap_or_default();
+    let extras =
+        Extras { origin: Some("queuey".into()), alias: Some(id.to_string().into()), ..Extras::default() };
+    Ok(Push {
+        queue: Queue::new(QUEUE)?,
+        name: Name::new(NAME)?,
+        payload: Payload::new(windlass_core::Format::Json, payload),
+        priority: 0,
+        run_at: RunAt::Now,
+        policy: Arc::clone(policy),
+        extras: Some(Box::new(extras)),
+        body: None,
+    })
+}
+
+pub fn claim(tenant: Tenant, runner: Uuid, settings: &Settings) -> Result<Claim, BadName> {
+    Ok(Claim {
+        tenant,
+        queues: vec![Queue::new(QUEUE)?],
+        names: NameMatch::Any,
+        priority: None,
+        limit: 1,
+        wait_ms: 0,
+        lease_ms: Some(lease_ms(settings)),
+        worker: Some(runner.to_string().into()),
+    })
+}
+
+/// The end of a run by the runner's word. A failure it reports is final.
+pub fn ending(ask: &Complete, runner: Option<Arc<str>>) -> How {
+    let output = ask.output_addr.as_ref().map(|addr| {
+        let text = serde_json::json!({ "output_addr": addr }).to_string();
+        Payload::json(&text)
+    });
+    match ask.end {
+        End::Completed => How::Finish {
+            outcome: Outcome { result: output, worker: runner, ..Outcome::default() },
+            payload: None,
+            ignore_repeat: false,
+        },
+        End::Failed => {
+            let message = match &ask.output_addr {
+                Some(addr) => format!("the runner reported a failure; its output is blob {addr}"),
+                None => "the runner reported a failure".to_owned(),
+            };
+            let outcome =
+                Outcome { error: output, message: Some(message), worker: runner, ..Outcome::default() };
+            How::Fail { outcome, retry: Wish::Never, payload: None }
+        }
+    }
+}
+
+/// The run that is about to be completed, to be shown as it was: its last sign of life and its attempts. Completing
+/// changes neither in this protocol.
+pub fn remembering(job: &Job) -> Patch {
+    let (attempts, updated_at) = match job.state() {
+        // Counted as abandoned, though nobody noticed: then it was not, and the last sign of life was a lease's length
+        // before its end.
+        JobState::Ready { lapsed: Some(_), .. } => {
+            let lease = &job.spec.policy.lease;
+            let lapse = i32::from(lease.lapse_attempts);
+            let ended_at =
+                outcome(job).and_then(|outcome| outcome.ended_at).unwrap_or(job.progress.updated_at);
+            let last_sign = ended_at.plus_ms(-lease.length_ms.unwrap_or(0));
+            (job.progress.attempts.saturating_add_signed(-lapse), last_sign)
+        }
+        _ => (job.progress.attempts, job.progress.updated_at),
+    };
+    let started = job.progress.started_at.unwrap_or_default().as_millis();
+    let text = format!("{started} {} {attempts}", updated_at.as_millis());
+    Patch { facts: vec![(RUN_FACT.into(), Some(text.into()))], ..Patch::default() }
+}
+
+pub fn outcome(job: &Job) -> Option<&Outcome> {
+    job.body.as_ref()?.outcome.as_ref()
+}
+
+/// Attempts and last sign of life of the run that ended the job, if a completion of this protocol did.
+fn remembered(job: &Job) -> Option<(u32, i64)> {
+    let mut parts = job.spec.fact(RUN_FACT)?.split(' ');
+    let mut next = || parts.next()?.parse::<i64>().ok();
+    let (started, updated_at, attempts) = (next()?, next()?, next()?);
+    // The job may have been started over since, by other ways.
+    let is_this_run = job.progress.started_at.is_some_and(|at| at.as_millis() == started);
+    is_this_run.then_some((u32::try_from(attempts).ok()?, updated_at))
+}
+
+/// Which job a UUID may mean: one that has it as its alias, or one by its number.
+pub fn numbered(id: Uuid) -> Option<JobId> {
+    id.number().and_then(JobId::new)
+}
+
+pub fn job_id(job: &Job) -> Uuid {
+    job.spec.alias().and_then(Uuid::parse).unwrap_or_else(|| Uuid::of_number(job.id.get()))
+}
+
+/// Only what a job of this protocol would say; others may hold anything.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Asked {
+    binary_addr: Option<String>,
+    input_addr: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Put {
+    output_addr: Option<String>,
+}
+
+pub fn shown(job: &Job) -> Shown {
+    let asked: Asked = serde_json::from_slice(&job.spec.payload.bytes).unwrap_or_default();
+    let outcome = outcome(job);
+    let status = status(job.state().name());
+    let has_ended = job.state().is_settled();
+    let is_abandoned = outcome.is_some_and(|outcome| outcome.code.as_deref() == Some(LEASE_ENDED));
+    // By its runner, or by an operator; an abandonment completes nothing.
+    let outcome = outcome.filter(|_| has_ended && !is_abandoned);
+    let output = outcome.and_then(|outcome| outcome.result.as_ref().or(outcome.error.as_ref()));
+    let output: Put =
+        output.and_then(|output| serde_json::from_slice(&output.bytes).ok()).unwrap_or_default();
+    let worker = match job.state() {
+        JobState::Running(lease) => lease.worker.clone(),
+        _ => outcome.and_then(|outcome| outcome.worker.clone()),
+    };
+    let (run_attempts, updated_at) = remembered(job)
+        .filter(|_| outcome.is_some())
+        .unwrap_or((job.progress.attempts, job.progress.updated_at.as_millis()));
+    let id = job_id(job).to_string();
+    Shown {
+        job_id: id.clone(),
+        id,
+        binary_addr: asked.binary_addr,
+        input_addr: asked.input_addr,
+        output_addr: output.output_addr,
+        status,
+        run_attempts,
+        runner_id: worker.map(|worker| worker.to_string()),
+        created_at: job.spec.created_at.as_millis(),
+        updated_at,
+        completed_at: job
+            .progress
+            .finished_at
+            .filter(|_| has_ended && !is_abandoned)
+            .map(|at| at.as_millis()),
+    }
+}
+
+/// Four words for nine states: what may still run is pending, what ended without success has failed.
+fn status(state: StateName) -> &'static str {
+    match state {
+        StateName::Ready | StateName::Waiting | StateName::Suspended | StateName::Terminating => "pending",
+        StateName::Running => "active",
+        StateName::Completed => "completed",
+        StateName::Failed | StateName::Cancelled | StateName::Terminated => "failed",
+    }
+}

@@ -1,0 +1,157 @@
+//! Bytes to what is asked, and a job to bytes.
+
+use super::ids::Uuid;
+use serde::{Deserialize, Serialize};
+
+/// Longest address. Hashes are under a hundred bytes in any spelling; more belongs in the blob itself.
+pub const ADDR_BYTES_MAX: usize = 4_096;
+
+/// Why a body cannot be acted on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAsk {
+    #[error("send the body as JSON, with the header Content-Type: application/json")]
+    ContentType,
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    #[error("the body does not fit: {0}")]
+    Fields(String),
+    #[error("{field} must not be empty")]
+    EmptyAddress { field: &'static str },
+    #[error("{field} is longer than {ADDR_BYTES_MAX} bytes")]
+    LongAddress { field: &'static str },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Create {
+    pub binary_addr: String,
+    #[serde(default)]
+    pub input_addr: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub runner: Uuid,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tickle {
+    /// Who claims to hold the job; `None`: not looked at.
+    pub runner: Option<Uuid>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complete {
+    pub end: End,
+    pub output_addr: Option<String>,
+    pub runner: Option<Uuid>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Completed,
+    Failed,
+}
+
+/// Only the header's word is looked at: `application/json` or something built on JSON.
+pub fn is_json(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+}
+
+pub fn create(body: &[u8]) -> Result<Create, BadAsk> {
+    let ask: Create = read(body)?;
+    check_address("binary_addr", Some(&ask.binary_addr))?;
+    check_address("input_addr", ask.input_addr.as_deref())?;
+    Ok(ask)
+}
+
+pub fn claim(body: &[u8]) -> Result<Claim, BadAsk> {
+    #[derive(Deserialize)]
+    struct Written {
+        runner_id: String,
+    }
+    let written: Written = read(body)?;
+    Ok(Claim { runner: runner(&written.runner_id)? })
+}
+
+/// Needs no body. One that is there and is meant to be JSON has to be right: a runner that says who it is relies on it.
+pub fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadAsk> {
+    #[derive(Deserialize)]
+    struct Written {
+        #[serde(default)]
+        runner_id: Option<String>,
+    }
+    let written: Written = match read(body) {
+        Ok(written) => written,
+        Err(BadAsk::NotJson(_)) if !is_json || body.trim_ascii().is_empty() => return Ok(Tickle::default()),
+        Err(bad) => return Err(bad),
+    };
+    Ok(Tickle { runner: written.runner_id.as_deref().map(runner).transpose()? })
+}
+
+pub fn complete(body: &[u8]) -> Result<Complete, BadAsk> {
+    #[derive(Deserialize)]
+    struct Written {
+        status: String,
+        #[serde(default)]
+        output_addr: Option<String>,
+        #[serde(default)]
+        runner_id: Option<String>,
+    }
+    let written: Written = read(body)?;
+    let end = match written.status.as_str() {
+        "completed" | "Completed" => End::Completed,
+        "failed" | "Failed" => End::Failed,
+        other => {
+            let shown: String = other.chars().take(40).collect();
+            return Err(BadAsk::Fields(format!(
+                "status {shown:?} is no end of a job; use completed or failed"
+            )));
+        }
+    };
+    check_address("output_addr", written.output_addr.as_deref())?;
+    let runner = written.runner_id.as_deref().map(runner).transpose()?;
+    Ok(Complete { end, output_addr: written.output_addr, runner })
+}
+
+fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, BadAsk> {
+    // Whether it is JSON at all comes before what it says.
+    let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body);
+    is_json.map_err(|error| BadAsk::NotJson(error.to_string()))?;
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(BadAsk::Fields("it must be an object".to_owned()));
+    }
+    serde_json::from_slice(body).map_err(|error| BadAsk::Fields(error.to_string()))
+}
+
+fn runner(text: &str) -> Result<Uuid, BadAsk> {
+    Uuid::parse(text).ok_or_else(|| BadAsk::Fields("runner_id must be a UUID".to_owned()))
+}
+
+fn check_address(field: &'static str, address: Option<&str>) -> Result<(), BadAsk> {
+    match address {
+        Some("") => Err(BadAsk::EmptyAddress { field }),
+        Some(address) if address.len() > ADDR_BYTES_MAX => Err(BadAsk::LongAddress { field }),
+        _ => Ok(()),
+    }
+}
+
+/// A job as the protocol shows it; everything is there, null where unset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shown {
+    pub job_id: String,
+    /// The same; what the original called it in its jobs.
+    pub id: String,
+    pub binary_addr: Option<String>,
+    pub input_addr: Option<String>,
+    pub output_addr: Option<String>,
+    pub status: &'static str,
+    pub run_attempts: u32,
+    pub runner_id: Option<String>,
+    pub created_at: i64,
+    pub updated_at: i64,
+    pub completed_at: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests;
