@@ -109,7 +109,8 @@ async fn s9_s10_s13_a_job_is_found_by_its_id_in_any_case() {
         assert_eq!(found, made, "{form}");
         let mut names: Vec<&str> = found.as_object().unwrap().keys().map(String::as_str).collect();
         let mut expected = FIELDS.to_vec();
-        (names.sort_unstable(), expected.sort_unstable());
+        names.sort_unstable();
+        expected.sort_unstable();
         assert_eq!(names, expected);
     }
 }
