@@ -1,6 +1,8 @@
 //! The only place that reads the time.
 
 use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use windlass_core::Timestamp;
@@ -45,6 +47,41 @@ impl Clock for SystemClock {
 
     async fn sleep_ms(&self, ms: u64) {
         tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+}
+
+/// The time as a store has it, which several servers share: ours, put right by how far the other is ahead. Leases and
+/// timers then mean the same everywhere, however wrong the clocks of the servers are.
+pub struct StoreClock {
+    ours: Arc<dyn Clock>,
+    ahead_ms: Arc<AtomicI64>,
+}
+
+impl StoreClock {
+    /// `ahead_ms` is measured anew, now and then, by the store.
+    pub fn new(ours: Arc<dyn Clock>, ahead_ms: Arc<AtomicI64>) -> StoreClock {
+        StoreClock { ours, ahead_ms }
+    }
+}
+
+#[async_trait]
+impl Clock for StoreClock {
+    fn now(&self) -> Timestamp {
+        self.ours.now().plus_ms(self.ahead_ms.load(Ordering::Relaxed))
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        loop {
+            let left_ms = at.since_ms(self.now());
+            if left_ms == 0 {
+                return;
+            }
+            self.ours.sleep_ms(left_ms.min(LOOK_AGAIN_MS).unsigned_abs()).await;
+        }
+    }
+
+    async fn sleep_ms(&self, ms: u64) {
+        self.ours.sleep_ms(ms).await;
     }
 }
 

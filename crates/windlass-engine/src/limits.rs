@@ -357,7 +357,14 @@ impl Inner {
         for tenant in self.limits.reload(&*self.store, self.now()).await? {
             self.relimit_all(&tenant).await?;
         }
-        Ok(())
+        loop {
+            let unchecked = self.store.unchecked(RELIMIT_PAGE).await?;
+            let count = unchecked.len();
+            self.relimit_new(unchecked).await?;
+            if count < RELIMIT_PAGE {
+                return Ok(());
+            }
+        }
     }
 
     async fn running_by_limit(&self, tenant: &Tenant) -> Result<FxHashMap<Box<str>, u64>, EngineError> {

@@ -17,6 +17,9 @@ const AFTER_TROUBLE_MS: i64 = 1_000;
 /// How long to wait when what is due cannot be moved: another server is at it, most likely.
 const AFTER_NOTHING_MS: i64 = 1;
 
+/// How often to look on a store that others work on too: what they planned is not told here, and they may be gone.
+const SHARED_LOOK_MS: i64 = 1_000;
+
 /// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stepped {
@@ -68,6 +71,9 @@ pub(crate) async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
     if let Some(next) = due.next {
         // With nothing moved there is no use in looking again at once.
         visit.timers.plan(if is_idle { next.max(now.plus_ms(AFTER_NOTHING_MS)) } else { next });
+    }
+    if visit.store.is_shared() {
+        visit.timers.plan(now.plus_ms(SHARED_LOOK_MS));
     }
     written?;
     Ok(Stepped { due: count, next: due.next })

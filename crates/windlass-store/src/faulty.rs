@@ -14,6 +14,7 @@ use crate::{ClaimAsk, Due, Filter, Listener, Page, QueueCounts, Result, Step, St
 use async_trait::async_trait;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -218,6 +219,14 @@ impl Store for FaultyStore {
 
     async fn health(&self) -> Result<()> {
         self.faults.play(Call::Health, self.inner.health()).await
+    }
+
+    async fn unchecked(&self, limit: usize) -> Result<Vec<JobId>> {
+        self.faults.play(Call::Read, self.inner.unchecked(limit)).await
+    }
+
+    fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
+        self.inner.clock_ahead_ms()
     }
 
     fn is_shared(&self) -> bool {

@@ -41,6 +41,7 @@ pub use query::{Filter, Page, QueueCounts};
 use async_trait::async_trait;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Timestamp};
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -148,6 +149,19 @@ pub trait Store: Send + Sync {
     /// looked for.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// Jobs that came into a shared store past every server, at most `limit`: they wait until the engine has worked out
+    /// their limits and written them.
+    async fn unchecked(&self, limit: usize) -> Result<Vec<JobId>> {
+        let _ = limit;
+        Ok(Vec::new())
+    }
+
+    /// For stores that are the clock of all servers on them: how far that clock is ahead of this machine's, in ms, as it
+    /// was last measured.
+    fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
+        None
     }
 
     /// A consistent copy while serving. `progress` hears (pages done, pages in all).

@@ -11,6 +11,7 @@ mod demo;
 mod job;
 mod jobs;
 mod man;
+mod migrate;
 mod progress;
 mod push;
 mod queues;
@@ -59,6 +60,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Check(check::CheckArgs),
     Backup(backup::BackupArgs),
+    Migrate(migrate::MigrateArgs),
     Copy(copy::CopyArgs),
     Demo(demo::DemoArgs),
     Token(token::TokenArgs),
@@ -82,6 +84,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Check(args)) => check::run(args),
         Some(Command::Backup(args)) => backup::run(args),
+        Some(Command::Migrate(args)) => migrate::run(args),
         Some(Command::Copy(args)) => copy::run(args),
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Token(args)) => token::run(args),

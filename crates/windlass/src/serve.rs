@@ -22,7 +22,7 @@ use windlass_dialects::HttpOptions;
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
 use windlass_dialects::tls::Tls;
-use windlass_engine::{Engine, Options, SystemClock, SystemDice};
+use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
 use windlass_store::{OpenOptions, Store};
 
 /// Beyond the time that requests in flight are given: closing the store writes its last pages.
@@ -231,7 +231,11 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
         batch_max: config.limits.batch,
         blob_bytes_max: config.blob_bytes_max,
     };
-    let started = Engine::start(store, Arc::new(SystemClock), Arc::new(SystemDice::default()), options).await;
+    let clock: Arc<dyn Clock> = match store.clock_ahead_ms() {
+        Some(ahead_ms) => Arc::new(StoreClock::new(Arc::new(SystemClock), ahead_ms)),
+        None => Arc::new(SystemClock),
+    };
+    let started = Engine::start(store, clock, Arc::new(SystemDice::default()), options).await;
     started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))
 }
 

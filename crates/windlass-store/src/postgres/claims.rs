@@ -4,6 +4,7 @@
 use super::commits::{Tally, send_moved};
 use super::connection::{ANSWER_MAX, Connection, Params, Trouble, late};
 use super::lanes::{Look, Looks};
+use super::limits::{Buckets, Limits};
 use super::rows::{self, MovedRows};
 use super::shared::Shared;
 use super::statements as sql;
@@ -12,7 +13,7 @@ use crate::change::{ClaimAsk, Held};
 use crate::error::StoreError;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 use tokio_postgres::Row;
@@ -30,8 +31,9 @@ const SPARE_CANDIDATES: i64 = 50;
 const FURTHER: i64 = 16;
 /// Jobs of one lane that others may be taking at one moment: all their groups are smaller than this together.
 const TAKEN_BY_OTHERS_MAX: i64 = 100_000;
-/// A look at all lanes that fit, when a claim found too little, takes at most this part of the time.
+/// A look at all lanes that fit, when a claim found too little, takes at most this part of the time, unless it is quick.
 const REFRESH_SHARE: u32 = 10;
+const REFRESH_QUICK: Duration = Duration::from_millis(20);
 
 pub struct Request {
     pub ask: ClaimAsk,
@@ -118,8 +120,13 @@ impl Server {
         let mut lost = 0;
         for _ in 0..TRIES_MAX {
             let was_used = self.slot.is_used();
-            let mut round =
-                Round { asks, shared: Arc::clone(&self.shared), picks: Vec::new(), passed: Vec::new() };
+            let mut round = Round {
+                asks,
+                shared: Arc::clone(&self.shared),
+                limits: Limits::default(),
+                picks: Vec::new(),
+                passed: Vec::new(),
+            };
             match round.run(&mut self.slot, &batches).await {
                 Ok(()) => return Ok(round.picks),
                 Err(Failed::Unknown(why)) => return Err(StoreError::Unknown(why)),
@@ -144,6 +151,8 @@ impl Server {
 
     /// Before saying that there is nothing: others may have put jobs there that we have not heard of yet.
     async fn refresh(&mut self, asks: &[(ClaimAsk, Timestamp)], batches: &[Batch]) -> Result<(), StoreError> {
+        let paused = paused(&self.shared.pool.read(sql::PAUSED, &[]).await?)?;
+        self.shared.lanes().all_paused(paused);
         let began = Instant::now();
         if began < self.refresh_after {
             return Ok(());
@@ -155,7 +164,10 @@ impl Server {
         let lanes = self.shared.lanes().fitting(fits);
         let now = batches.iter().map(|batch| batch.now).max().unwrap_or_default();
         self.shared.refresh_heads(Some(lanes), now).await?;
-        self.refresh_after = Instant::now() + began.elapsed() * (REFRESH_SHARE - 1);
+        let took = began.elapsed();
+        if took > REFRESH_QUICK {
+            self.refresh_after = Instant::now() + took * (REFRESH_SHARE - 1);
+        }
         Ok(())
     }
 }
@@ -193,6 +205,7 @@ enum Failed {
 struct Round<'a> {
     asks: &'a [(ClaimAsk, Timestamp)],
     shared: Arc<Shared>,
+    limits: Limits,
     picks: Vec<Pick>,
     /// How far lanes were looked through.
     passed: Vec<(Look, (i64, i64))>,
@@ -224,11 +237,22 @@ impl Round<'_> {
         }
         let (lanes, states, counts) = tally.columns();
         let (lanes, states, counts) = (&lanes, &states, &counts);
-        let sending: Sending<'_> = vec![
+        let buckets = self.buckets(batches);
+        let Buckets { refs, bytes, full_at, full } = &buckets;
+        let mut sending: Sending<'_> = vec![
             Box::pin(send_moved(connection, sql::UPDATE_JOBS, &moved, false)),
             Box::pin(async move { connection.query(sql::TALLY, &[lanes, states, counts]).await }),
-            said(connection, "COMMIT"),
         ];
+        if !refs.is_empty() {
+            sending.push(Box::pin(async move {
+                connection.query(sql::PUT_BUCKETS, &[refs, bytes, full_at]).await
+            }));
+        }
+        if !full.is_empty() {
+            sending
+                .push(Box::pin(async move { connection.query(sql::DROP_BUCKETS, &[full, &i64::MIN]).await }));
+        }
+        sending.push(said(connection, "COMMIT"));
         let began = Instant::now();
         let sent = all(sending).await;
         self.shared.meters.sync_us.record_time(began.elapsed());
@@ -241,6 +265,12 @@ impl Round<'_> {
         }
         self.note();
         Ok(())
+    }
+
+    fn buckets(&self, batches: &[Batch]) -> Buckets {
+        let gates = self.asks.iter().filter_map(|(ask, _)| Some((ask.tenant.clone(), ask.gate.clone()?)));
+        let now = batches.iter().map(|batch| batch.now).max().unwrap_or_default();
+        self.limits.buckets(&gates.collect(), now)
     }
 
     async fn pick_all(&mut self, connection: &Connection, batches: &[Batch]) -> Result<Name, Trouble> {
@@ -278,6 +308,10 @@ impl Round<'_> {
                 return Ok(());
             }
             let taken: Vec<i64> = self.picks.iter().map(|pick| rows::number(pick.before.id)).collect();
+            if let Some(gate) = &ask.gate {
+                let lanes = looks.lanes.iter().map(|look| look.lane);
+                self.limits.take(&self.shared, connection, &ask.tenant, lanes, &**gate, batch.now).await?;
+            }
             let found = look(connection, &looks, batch.now, wanted, &taken).await?;
             let is_last = found.len() < wanted && looks.bound.is_none();
             let jobs = self.shared.jobs_of_known_lanes(&found).map_err(Trouble::Refused)?;

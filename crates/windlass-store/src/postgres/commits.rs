@@ -6,6 +6,7 @@
 
 use super::connection::{Connection, Trouble};
 use super::lanes::{LaneId, Words};
+use super::news::News;
 use super::plan::{self, Found, Needs, Plan};
 use super::rows::{self, MovedRows, NewRows, SpecRows};
 use super::shared::{Shared, is_same_lane};
@@ -189,14 +190,28 @@ impl<'a> Attempt<'a> {
 
     /// It is committed: jobs that can be claimed are where claims look for them, before anyone is told.
     fn note(&self, plan: &Plan, ids: &[JobId], rows: &Rows) {
+        let mut outbox = Vec::new();
         let mut lanes = self.shared.lanes();
         let inserted = plan.inserts.iter().zip(ids).map(|(job, id)| (job, *id));
         let written = plan.writes.iter().filter_map(|write| write.after.as_deref()).map(|job| (job, job.id));
         for ((job, id), lane) in inserted.chain(written).zip(&rows.lanes_after) {
             if let Some(run_at) = job.state().claimable_at() {
-                lanes.entered(*lane, (run_at.as_millis(), rows::number(id)), self.now);
+                let place = (run_at.as_millis(), rows::number(id));
+                lanes.entered(*lane, place, self.now);
+                outbox.push(News::Entered(*lane, place));
             }
         }
+        drop(lanes);
+        // What frees a limit here may start jobs elsewhere.
+        for write in &plan.writes {
+            let is_limited =
+                write.before.state().lease().is_some() && !write.before.spec.limit_keys().is_empty();
+            if is_limited && write.after.as_ref().is_none_or(|after| after.state().lease().is_none()) {
+                let lane = self.shared.lanes().find(&Words::of(&write.before.spec));
+                outbox.extend(lane.map(News::Freed));
+            }
+        }
+        self.shared.outbox.put(outbox);
     }
 }
 
@@ -205,7 +220,7 @@ async fn ask(connection: &Connection, steps: &[Step]) -> Result<Asked, Trouble> 
     let needs = Needs::of(steps);
     let keys: Vec<Key> = needs.keys.iter().cloned().collect();
     let refs: Vec<Vec<u8>> = keys.iter().map(ref_of).collect();
-    let mut locks: Vec<i64> = refs.iter().map(|bytes| lock_number(bytes)).collect();
+    let mut locks: Vec<i64> = refs.iter().map(|bytes| rows::lock_number(bytes)).collect();
     locks.sort_unstable();
     locks.dedup();
     let ids: Vec<i64> = needs.ids.iter().map(|id| rows::number(*id)).collect();
@@ -283,11 +298,6 @@ fn ref_of(key: &Key) -> Vec<u8> {
         Key::Unique(tenant, key) => rows::unique_ref(tenant, key),
         Key::Alias(tenant, alias) => rows::alias_ref(tenant, alias),
     }
-}
-
-/// Two keys with the same number wait for each other, which does no harm.
-fn lock_number(bytes: &[u8]) -> i64 {
-    bytes.first_chunk::<8>().map_or(0, |head| i64::from_be_bytes(*head))
 }
 
 /// Everything a plan writes, by statement.

@@ -19,6 +19,10 @@ const NOWHERE: Place = (i64::MAX, i64::MAX);
 /// Lanes looked at by one claim. Those with the best first jobs are among them; the rest is known to come later.
 const LANES_PER_CLAIM: usize = 64;
 
+/// The limit key of jobs that were pushed by SQL where there are limits: nobody has worked out yet which of them are about
+/// the job, and until then it is not given out.
+pub const UNCHECKED: &str = "\u{1f}unchecked";
+
 /// What makes a lane: jobs that differ in nothing that a claim or a limit looks at, but in their time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Words {
@@ -30,6 +34,10 @@ pub struct Words {
 }
 
 impl Words {
+    pub fn is_unchecked(&self) -> bool {
+        matches!(self.limit_keys.as_slice(), [only] if **only == *UNCHECKED)
+    }
+
     pub fn of(spec: &JobSpec) -> Words {
         Words {
             tenant: spec.tenant.clone(),
@@ -174,6 +182,7 @@ impl Lanes {
             let words = &*lane.words;
             if lane.floor.0 <= now.as_millis()
                 && is_asked_for(words, ask)
+                && !words.is_unchecked()
                 && !self.is_paused(words)
                 && !is_held(lane.parked.as_ref(), now)
             {
@@ -208,7 +217,8 @@ impl Lanes {
         let told_until = self.looked_at.max(Some(now)).unwrap_or(now).as_millis();
         let Some(entry) = self.lanes.get_mut(&lane) else { return };
         let head = head.unwrap_or(NOWHERE);
-        let is_news = head < entry.floor && head.0 <= told_until;
+        // Also of a lane that we have only just learned of.
+        let is_news = (head < entry.floor || entry.floor == START) && head.0 <= told_until;
         if entry.entries == entries {
             entry.floor = head;
         } else {

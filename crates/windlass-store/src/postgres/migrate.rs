@@ -15,8 +15,10 @@ const LOCK_MAX: Duration = Duration::from_secs(300);
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// Steps from one version of the tables to the next, in order; never changed once released.
-const MIGRATIONS: &[Migration] =
-    &[Migration { what: "jobs, lanes, settings", sql: include_str!("migrations/0001_jobs.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { what: "jobs, lanes, settings, blobs", sql: include_str!("migrations/0001_jobs.sql") },
+    Migration { what: "push from SQL", sql: include_str!("migrations/0002_push.sql") },
+];
 
 struct Migration {
     what: &'static str,
@@ -61,7 +63,8 @@ pub async fn migrate(address: &Address) -> Result<Standing, StoreError> {
     );
     step.batch_execute(&begin).await.map_err(open_error)?;
     for (number, migration) in MIGRATIONS.iter().enumerate().skip(before.version) {
-        let sql = migration.sql.replace("{s}", &schema);
+        let channel = format!("'{}'", super::news::channel(&address.schema));
+        let sql = migration.sql.replace("{s}", &schema).replace("{channel}", &channel);
         step.batch_execute(&sql).await.map_err(|error| at_step(number + 1, migration, &error))?;
         let record = format!("INSERT INTO {schema}.migrations (version) VALUES ({})", number + 1);
         step.batch_execute(&record).await.map_err(open_error)?;

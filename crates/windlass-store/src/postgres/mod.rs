@@ -10,6 +10,8 @@
 //! | `reads` | lists, look-ups, deadlines, counts, settings |
 //! | `restore`, `blobs` | jobs put in as they are; bytes by their hash |
 //! | `rows` | jobs to columns and back |
+//! | `news` | what servers tell each other |
+//! | `limits` | limits that hold across servers |
 //! | `watch` | what others do on the same database, and its clock |
 //! | `connection`, `options`, `shared` | what all of these stand on |
 
@@ -18,7 +20,9 @@ mod claims;
 mod commits;
 mod connection;
 mod lanes;
+mod limits;
 mod migrate;
+mod news;
 mod options;
 mod plan;
 mod reads;
@@ -45,7 +49,7 @@ use shared::Shared;
 use statements::Statements;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex, oneshot};
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
@@ -70,7 +74,7 @@ impl PostgresStore {
         }
         let door = Arc::new(Door {
             statements: Arc::new(Statements::new(&address.schema)),
-            config: address.config,
+            config: address.config.clone(),
             prepares: options.listen,
             closed: AtomicBool::new(false),
         });
@@ -83,6 +87,10 @@ impl PostgresStore {
         }
         let (claims, inbox) = unbounded_channel();
         tokio::spawn(claims::serve(Arc::clone(&shared), inbox));
+        if options.listen {
+            let channel = news::channel(&address.schema);
+            tokio::spawn(news::exchange(Arc::downgrade(&shared), channel));
+        }
         tokio::spawn(watch::poll(Arc::downgrade(&shared), options.poll_ms));
         Ok(PostgresStore { shared, commits, claims })
     }
@@ -183,6 +191,18 @@ impl Store for PostgresStore {
 
     fn meters(&self) -> Arc<Meters> {
         Arc::clone(&self.shared.meters)
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn unchecked(&self, limit: usize) -> Result<Vec<JobId>> {
+        reads::unchecked(&self.shared, limit).await
+    }
+
+    fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
+        Some(Arc::clone(&self.shared.clock_ahead_ms))
     }
 
     async fn backup(&self, _to: &Path, _progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {

@@ -34,6 +34,17 @@ pub async fn find_alias(shared: &Shared, tenant: &Tenant, alias: &str) -> Result
     found.first().and_then(|row| row.get::<_, Option<i64>>(0)).map(rows::id_of).transpose()
 }
 
+/// Jobs pushed by SQL whose limits have not been worked out.
+pub async fn unchecked(shared: &Shared, limit: usize) -> Result<Vec<JobId>> {
+    shared.open()?;
+    let lanes = shared.lanes().fitting(super::lanes::Words::is_unchecked);
+    if lanes.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = shared.pool.read(sql::UNCHECKED, &[&lanes, &(limit as i64)]).await?;
+    found.iter().map(|row| rows::id_of(row.get(0))).collect()
+}
+
 // --- time ------------------------------------------------------------------------------------------------------------
 
 pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {

@@ -22,6 +22,10 @@ pub fn alias_ref(tenant: &str, alias: &str) -> Ref {
     digest(b'a', tenant, alias)
 }
 
+pub fn limit_ref(tenant: &str, key: &str) -> Ref {
+    digest(b'l', tenant, key)
+}
+
 /// No tenant contains a slash, so no two pairs make the same text. `windlass.push` does the same in SQL.
 fn digest(kind: u8, tenant: &str, key: &str) -> Ref {
     let mut hasher = Sha256::new();
@@ -30,6 +34,11 @@ fn digest(kind: u8, tenant: &str, key: &str) -> Ref {
     hasher.update(b"/");
     hasher.update(key.as_bytes());
     hasher.finalize()[..REF_BYTES].to_vec()
+}
+
+/// What a transaction locks to have a key for itself. Two keys with the same number wait for each other, which does no harm.
+pub fn lock_number(bytes: &[u8]) -> i64 {
+    bytes.first_chunk::<8>().map_or(0, |head| i64::from_be_bytes(*head))
 }
 
 /// While the job holds its unique key.

@@ -2,6 +2,7 @@
 
 use super::connection::{Door, Pool};
 use super::lanes::{LaneId, Lanes, Words};
+use super::news::Outbox;
 use super::rows;
 use super::statements as sql;
 use crate::error::StoreError;
@@ -9,7 +10,7 @@ use crate::meters::Meters;
 use crate::row::Sharing;
 use crate::{Listener, Result};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 use tokio_postgres::Row;
@@ -23,8 +24,8 @@ pub struct Shared {
     pub meters: Arc<Meters>,
     /// What this server calls itself among others.
     pub server: String,
-    /// Others use the same database.
-    pub has_company: AtomicBool,
+    /// What the others should hear of.
+    pub outbox: Outbox,
     /// How far the clock of the database is ahead of ours, in ms.
     pub clock_ahead_ms: Arc<AtomicI64>,
     lanes: Mutex<Lanes>,
@@ -39,7 +40,7 @@ impl Shared {
             listener: OnceLock::new(),
             meters: Arc::default(),
             server: server_name(),
-            has_company: AtomicBool::new(false),
+            outbox: Outbox::default(),
             clock_ahead_ms: Arc::default(),
             lanes: Mutex::default(),
         }
@@ -111,7 +112,7 @@ impl Shared {
     }
 
     /// From `id, tenant, queue, name, priority, limit_keys`.
-    fn learn(&self, found: &[Row]) -> Result<()> {
+    pub fn learn(&self, found: &[Row]) -> Result<()> {
         let mut lanes = self.lanes();
         for row in found {
             let bad = |error: windlass_core::BadName| {

@@ -47,6 +47,12 @@ queries! {
     DELETE_DONE "delete_done" [INT8_ARRAY];
     TALLY "tally" [INT4_ARRAY, INT2_ARRAY, INT8_ARRAY];
     SUM_TALLIES "sum_tallies" [INT8];
+    UNCHECKED "unchecked" [INT4_ARRAY, INT8];
+    NOTIFY "notify" [TEXT, TEXT];
+    LIMIT_USE "limit_use" [INT4_ARRAY];
+    BUCKETS "buckets" [BYTEA_ARRAY];
+    PUT_BUCKETS "put_buckets" [BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY];
+    DROP_BUCKETS "drop_buckets" [BYTEA_ARRAY, INT8];
     HELLO "hello" [TEXT];
     GOODBYE "goodbye" [TEXT];
     CLAIM "claim" [INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8, INT4, INT8, INT8, INT8_ARRAY];

@@ -45,7 +45,7 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     let took = began.elapsed();
     if let Some(row) = hello.first() {
         let (there_us, has_company): (i64, bool) = (row.get(0), row.get(1));
-        shared.has_company.store(has_company, Ordering::Relaxed);
+        shared.outbox.set_company(has_company);
         if took < SLOW {
             let here = asked + took / 2;
             let ahead_us = there_us - i64::try_from(here.as_micros()).unwrap_or(i64::MAX);
@@ -56,12 +56,15 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
     shared.lanes().all_paused(paused);
     shared.refresh_heads(None, now(shared)).await?;
+    // What holds jobs back may have been freed without our hearing of it.
+    shared.lanes().unpark(|held| held.until.is_none());
     shared.tell_news();
+    shared.pool.write(sql::DROP_BUCKETS, &[&Vec::<Vec<u8>>::new(), &now(shared).as_millis()]).await?;
     shared.pool.write(sql::SUM_TALLIES, &[&TALLIES_MAX]).await.map(drop)
 }
 
 /// As the database's clock has it.
-fn now(shared: &Shared) -> Timestamp {
+pub fn now(shared: &Shared) -> Timestamp {
     let here = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let ahead_ms = shared.clock_ahead_ms.load(Ordering::Relaxed);
     Timestamp::from_millis(i64::try_from(here.as_millis()).unwrap_or(i64::MAX)).plus_ms(ahead_ms)

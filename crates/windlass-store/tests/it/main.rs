@@ -7,6 +7,7 @@ mod faulty;
 mod memory;
 mod postgres;
 mod postgres_server;
+mod postgres_several;
 mod sqlite;
 
 /// `WINDLASS_SEED=123 cargo test` repeats a run; without it each run takes another seed.

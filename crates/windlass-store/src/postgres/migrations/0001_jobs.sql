@@ -11,10 +11,11 @@ CREATE TABLE {s}.lanes (
     name       text COLLATE "C" NOT NULL,
     priority   integer NOT NULL,
     limit_keys bytea NOT NULL,          -- MessagePack list of texts; empty: none
-    seen_at    timestamptz NOT NULL DEFAULT now()
+    made_at    timestamptz NOT NULL DEFAULT now()
 );
--- The keys may be longer than an index allows.
-CREATE UNIQUE INDEX lanes_by_words ON {s}.lanes (tenant, queue, name, priority, sha256(limit_keys));
+-- The keys may be longer than an index allows. Two may make the same lane at the same time: nobody should have to wait for
+-- another's transaction over that, and two lanes are looked at as well as one.
+CREATE INDEX lanes_by_words ON {s}.lanes (tenant, queue, name, priority, sha256(limit_keys));
 
 -- Jobs that are not settled.
 CREATE TABLE {s}.jobs (
@@ -119,3 +120,11 @@ CREATE TABLE {s}.blob_pieces (
 );
 -- Mostly compressed already.
 ALTER TABLE {s}.blob_pieces ALTER COLUMN bytes SET STORAGE EXTERNAL;
+
+-- What the rates of limits have left, by digest of tenant and limit key; a full one needs no row.
+CREATE TABLE {s}.buckets (
+    ref     bytea PRIMARY KEY,
+    bucket  bytea NOT NULL,
+    full_at bigint NOT NULL             -- ms: from then on it is full
+)
+WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);

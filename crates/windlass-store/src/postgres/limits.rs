@@ -1,0 +1,120 @@
+//! Limits that hold across servers. What they count is in the database: jobs that run, by the tallies, and what the rates
+//! have left, by rows of their own. A claim that meets a limit has its key to itself from before it counts until its commit.
+
+use super::connection::{Connection, Trouble};
+use super::lanes::LaneId;
+use super::rows;
+use super::shared::Shared;
+use super::statements as sql;
+use super::transaction::{Sending, all};
+use crate::change::Gate;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use windlass_core::{Tenant, Timestamp};
+
+/// Keys that this transaction has to itself.
+#[derive(Default)]
+pub struct Limits {
+    taken: FxHashSet<(Tenant, Arc<str>)>,
+}
+
+impl Limits {
+    /// Takes the keys of these lanes and tells the gate how things stand. Keys come sorted, so that two claims that need
+    /// the same wait for one another in one order only.
+    pub async fn take(
+        &mut self,
+        shared: &Shared,
+        connection: &Connection,
+        tenant: &Tenant,
+        lanes: impl Iterator<Item = LaneId>,
+        gate: &dyn Gate,
+        now: Timestamp,
+    ) -> Result<(), Trouble> {
+        let mut keys: BTreeMap<Vec<u8>, Arc<str>> = BTreeMap::new();
+        for lane in lanes {
+            let Some(words) = shared.lanes().words(lane) else { continue };
+            for key in &words.limit_keys {
+                if !self.taken.contains(&(tenant.clone(), Arc::clone(key))) {
+                    keys.insert(rows::limit_ref(tenant, key), Arc::clone(key));
+                }
+            }
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let refs: Vec<&[u8]> = keys.keys().map(Vec::as_slice).collect();
+        let mut locks: Vec<i64> = refs.iter().map(|bytes| rows::lock_number(bytes)).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        let known = shared.lanes().ids();
+        let (locks, known, refs) = (&locks, &known, &refs);
+        let sending: Sending<'_> = vec![
+            Box::pin(async move { connection.query(sql::LOCK_KEYS, &[locks]).await }),
+            Box::pin(async move { connection.query(sql::LANES, &[known]).await }),
+            Box::pin(async move { connection.query(sql::BUCKETS, &[refs]).await }),
+        ];
+        let mut answers = all(sending).await?.into_iter().skip(1);
+        // Jobs may run in lanes that another server has just made.
+        shared.learn(&answers.next().unwrap_or_default()).map_err(Trouble::Refused)?;
+        let buckets = answers.next().unwrap_or_default();
+        let buckets: FxHashMap<&[u8], &[u8]> = buckets.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let running = running(shared, connection, tenant, keys.values()).await?;
+        for (reference, key) in &keys {
+            let running = running.get(key).copied().unwrap_or_default();
+            let bucket = buckets.get(reference.as_slice()).copied();
+            gate.adopt(tenant, key, u32::try_from(running).unwrap_or(u32::MAX), bucket, now);
+            self.taken.insert((tenant.clone(), Arc::clone(key)));
+        }
+        Ok(())
+    }
+
+    /// What the rates have left after this claim, to be written with it.
+    pub fn buckets(&self, gates: &FxHashMap<Tenant, Arc<dyn Gate>>, now: Timestamp) -> Buckets {
+        let mut buckets = Buckets::default();
+        for (tenant, key) in &self.taken {
+            let reference = rows::limit_ref(tenant, key);
+            match gates.get(tenant).and_then(|gate| gate.bucket(tenant, key, now)) {
+                Some((bytes, full_at)) => {
+                    buckets.refs.push(reference);
+                    buckets.bytes.push(bytes);
+                    buckets.full_at.push(full_at.as_millis());
+                }
+                None => buckets.full.push(reference),
+            }
+        }
+        buckets
+    }
+}
+
+#[derive(Default)]
+pub struct Buckets {
+    pub refs: Vec<Vec<u8>>,
+    pub bytes: Vec<Vec<u8>>,
+    pub full_at: Vec<i64>,
+    pub full: Vec<Vec<u8>>,
+}
+
+/// Jobs that run, by limit key.
+async fn running(
+    shared: &Shared,
+    connection: &Connection,
+    tenant: &Tenant,
+    keys: impl Iterator<Item = &Arc<str>>,
+) -> Result<FxHashMap<Arc<str>, i64>, Trouble> {
+    let wanted: FxHashSet<Arc<str>> = keys.cloned().collect();
+    let lanes = shared
+        .lanes()
+        .fitting(|words| words.tenant == *tenant && words.limit_keys.iter().any(|key| wanted.contains(key)));
+    let lanes = &lanes;
+    let counted =
+        all(vec![Box::pin(async move { connection.query(sql::LIMIT_USE, &[lanes]).await })]).await?;
+    let mut running: FxHashMap<Arc<str>, i64> = FxHashMap::default();
+    for row in counted.iter().flatten() {
+        let Some(words) = shared.lanes().words(row.get(0)) else { continue };
+        for key in &words.limit_keys {
+            *running.entry(Arc::clone(key)).or_default() += row.get::<_, i64>(1);
+        }
+    }
+    Ok(running)
+}

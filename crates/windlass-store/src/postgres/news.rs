@@ -1,0 +1,236 @@
+//! What servers on one database tell each other: where jobs became claimable, and which limits have room again. A word that
+//! gets lost costs time only, until the next poll.
+//!
+//! Words are sent after the commit they are about, by a connection of their own: a transaction that notifies has to commit
+//! one after another with all others that do, and the jobs should not wait for that. What gathers while words are on their
+//! way goes out together.
+
+use super::lanes::{LaneId, Place};
+use super::shared::Shared;
+use super::statements as sql;
+use super::watch;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc};
+use tokio_postgres::AsyncMessage;
+use tracing::{debug, info};
+
+/// PostgreSQL takes 8,000 bytes at a time.
+const WORD_BYTES_MAX: usize = 7_500;
+/// How long to wait before connecting again.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A job came to this place.
+    Entered(LaneId, Place),
+    /// A job of this lane, which has limits, does not run any more.
+    Freed(LaneId),
+}
+
+#[derive(Default)]
+pub struct Outbox {
+    /// Nobody to tell: nothing is gathered.
+    has_company: AtomicBool,
+    gathered: Mutex<Gathered>,
+    something: Notify,
+}
+
+#[derive(Default)]
+struct Gathered {
+    entered: FxHashMap<LaneId, Place>,
+    freed: BTreeSet<LaneId>,
+}
+
+impl Outbox {
+    pub fn set_company(&self, has_company: bool) {
+        self.has_company.store(has_company, Ordering::Relaxed);
+    }
+
+    pub fn put(&self, news: Vec<News>) {
+        if news.is_empty() || !self.has_company.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
+        for one in news {
+            match one {
+                // Of several in one lane the first is enough: whoever looks there sees the others.
+                News::Entered(lane, place) => {
+                    let first = gathered.entered.entry(lane).or_insert(place);
+                    *first = (*first).min(place);
+                }
+                News::Freed(lane) => drop(gathered.freed.insert(lane)),
+            }
+        }
+        self.something.notify_one();
+    }
+
+    fn take(&self) -> Vec<News> {
+        let gathered = std::mem::take(&mut *self.gathered.lock().unwrap_or_else(PoisonError::into_inner));
+        let entered = gathered.entered.into_iter().map(|(lane, place)| News::Entered(lane, place));
+        entered.chain(gathered.freed.into_iter().map(News::Freed)).collect()
+    }
+}
+
+/// The channel of a schema; `windlass.push` speaks on it too.
+pub fn channel(schema: &str) -> String {
+    format!("{schema}_jobs")
+}
+
+/// `SENDER e LANE AT ID f LANE …`, in as few words as fit.
+fn written(sender: &str, news: &[News]) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = sender.to_owned();
+    for one in news {
+        if word.len() > WORD_BYTES_MAX {
+            words.push(std::mem::replace(&mut word, sender.to_owned()));
+        }
+        // Writing to a text cannot fail.
+        let _ = match one {
+            News::Entered(lane, (at, id)) => write!(word, " e {lane} {at} {id}"),
+            News::Freed(lane) => write!(word, " f {lane}"),
+        };
+    }
+    words.push(word);
+    words
+}
+
+/// `None`: not of this form, or cut off; whoever hears that looks for itself.
+fn read(word: &str) -> Option<(&str, Vec<News>)> {
+    let mut parts = word.split(' ');
+    let sender = parts.next()?;
+    let mut news = Vec::new();
+    while let Some(kind) = parts.next() {
+        let lane = parts.next()?.parse().ok()?;
+        news.push(match kind {
+            "e" => News::Entered(lane, (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?)),
+            "f" => News::Freed(lane),
+            _ => return None,
+        });
+    }
+    Some((sender, news))
+}
+
+/// Speaks and listens, until the store is gone.
+pub async fn exchange(shared: Weak<Shared>, channel: String) {
+    let mut was_well = true;
+    loop {
+        let Some(strong) = shared.upgrade().filter(|shared| !shared.door.is_closed()) else { return };
+        let why = match talk(strong, &shared, &channel).await {
+            Ok(()) => return,
+            Err(why) => why,
+        };
+        if was_well {
+            info!("not hearing of other servers for a moment: {why}");
+        }
+        was_well = false;
+        tokio::time::sleep(AGAIN_AFTER).await;
+    }
+}
+
+/// Ends well when the store is gone.
+async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Result<(), String> {
+    let (ear, mut heard) = mpsc::unbounded_channel();
+    let hear = move |message: AsyncMessage| {
+        if let AsyncMessage::Notification(notification) = message {
+            let _ = ear.send(notification.payload().to_owned());
+        }
+    };
+    let shown = |trouble: super::connection::Trouble| trouble.not_done().to_string();
+    let connection = strong.door.connect_hearing(hear).await.map_err(shown)?;
+    // Words may be lost with the machine: then so are those who would have heard them.
+    connection.say("SET synchronous_commit = off").await.map_err(shown)?;
+    connection.say(&format!("LISTEN {}", super::statements::quote(channel))).await.map_err(shown)?;
+    // What was said before we listened has to be looked for.
+    watch::look_around(&strong).await.map_err(|error| error.to_string())?;
+    let mut strong = Some(strong);
+    loop {
+        let Some(held) = strong.take().or_else(|| shared.upgrade()).filter(|shared| !shared.door.is_closed())
+        else {
+            return Ok(());
+        };
+        tokio::select! {
+            word = heard.recv() => match word {
+                Some(word) => understand(&held, &word).await,
+                None => return Err("the connection ended".to_owned()),
+            },
+            () = held.outbox.something.notified() => {
+                for word in written(&held.server, &held.outbox.take()) {
+                    let params: super::connection::Params<'_> = &[&channel, &word];
+                    let saying = connection.query(sql::NOTIFY, params);
+                    let said = tokio::time::timeout(super::connection::ANSWER_MAX, saying).await;
+                    said.map_err(|_| "PostgreSQL does not answer".to_owned())?.map_err(shown)?;
+                }
+            }
+            // The store may have been closed meanwhile.
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    }
+}
+
+async fn understand(shared: &Arc<Shared>, word: &str) {
+    let Some((sender, news)) = read(word) else {
+        if let Err(error) = watch::look_around(shared).await {
+            debug!(%error, "looking around");
+        }
+        return;
+    };
+    if sender == shared.server {
+        return;
+    }
+    let lane_of = |one: &News| match one {
+        News::Entered(lane, _) | News::Freed(lane) => *lane,
+    };
+    if news.iter().any(|one| shared.lanes().words(lane_of(one)).is_none())
+        && let Err(error) = shared.learn_lanes().await
+    {
+        debug!(%error, "learning of new lanes");
+    }
+    let now = watch::now(shared);
+    {
+        let mut lanes = shared.lanes();
+        for one in &news {
+            match one {
+                News::Entered(lane, place) => lanes.entered(*lane, *place, now),
+                News::Freed(lane) => {
+                    let keys = lanes.words(*lane).map(|words| words.limit_keys.clone()).unwrap_or_default();
+                    lanes.unpark(|held| keys.contains(&held.key));
+                }
+            }
+        }
+    }
+    shared.tell_news();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let news: Vec<News> = (0..1_000)
+            .flat_map(|n| [News::Entered(n, (i64::MIN + i64::from(n), i64::MAX)), News::Freed(n)])
+            .collect();
+        let words = written("me", &news);
+        assert!(words.len() > 1 && words.iter().all(|word| word.len() < 8_000));
+        let mut heard = Vec::new();
+        for word in &words {
+            let (sender, news) = read(word).unwrap();
+            assert_eq!(sender, "me");
+            heard.extend(news);
+        }
+        assert_eq!(heard, news);
+    }
+
+    #[test]
+    fn other_words_are_not_understood() {
+        for word in ["x e", "x e 1 2", "x q 1", "x e a 1 2"] {
+            assert_eq!(read(word), None, "{word:?}");
+        }
+        assert_eq!(read("- e 1 -2 3"), Some(("-", vec![News::Entered(1, (-2, 3))])));
+    }
+}

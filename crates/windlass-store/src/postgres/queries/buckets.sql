@@ -1,0 +1,1 @@
+SELECT ref, bucket FROM {s}.buckets WHERE ref = ANY ($1::bytea[])
