@@ -7,6 +7,7 @@ mod msgpack;
 mod out;
 #[cfg(test)]
 mod tests;
+mod transcode;
 
 pub use msgpack::skip as msgpack_length;
 pub use out::Out;

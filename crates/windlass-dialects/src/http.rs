@@ -4,10 +4,10 @@ use crate::auth::Tokens;
 use crate::guard::{self, Hosts};
 use crate::listener::{self, Limits, Phase};
 use crate::native::rates::Rates;
-use crate::queuey;
 use crate::route::{Call, Refusal, Route, path_params};
 use crate::tls::Tls;
 use crate::{ALL, Dialect};
+use crate::{jq, queuey};
 use ::http::{HeaderName, HeaderValue, Method, header};
 use axum::Router;
 use axum::body::Body;
@@ -28,6 +28,7 @@ pub struct HttpOptions {
     pub limits: Limits,
     /// Served beside the dialects, without their guard: the web UI's files.
     pub extra: Option<Router>,
+    pub jq: jq::Settings,
     pub queuey: queuey::Settings,
     /// Which store this is, for people: shown in the statistics.
     pub store: String,
@@ -42,6 +43,7 @@ impl Default for HttpOptions {
             tls: None,
             limits: Limits::default(),
             extra: None,
+            jq: jq::Settings::default(),
             queuey: queuey::Settings::default(),
             store: String::new(),
             version: env!("CARGO_PKG_VERSION"),
@@ -57,6 +59,7 @@ pub struct Server {
     pub limits: Limits,
     pub started: Instant,
     pub rates: Rates,
+    pub jq: jq::Master,
     pub queuey: queuey::State,
     pub store: String,
     pub version: &'static str,
@@ -86,7 +89,8 @@ pub async fn serve(
     // Fails early where the socket is unusable, instead of in the loop.
     listener.local_addr()?;
     let (phase, watching) = watch::channel(Phase::Serving);
-    let HttpOptions { tokens, hosts, tls, limits, extra, queuey, store, version } = options;
+    let HttpOptions { tokens, hosts, tls, limits, extra, jq, queuey, store, version } = options;
+    let jq = jq::Master::start(engine.clone(), jq).await.map_err(io::Error::other)?;
     let server = Arc::new(Server {
         engine,
         tokens,
@@ -94,6 +98,7 @@ pub async fn serve(
         limits: limits.clone(),
         started: Instant::now(),
         rates: Rates::default(),
+        jq,
         queuey: queuey::State::new(queuey),
         store,
         version,
@@ -107,10 +112,12 @@ pub async fn serve(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = listening => Ok(()),
-        () = stopping => Ok(()),
-        () = server.rates.keep_sampling(server.engine.meters()) => Ok(()),
+        () = listening => {}
+        () = stopping => {}
+        () = server.rates.keep_sampling(server.engine.meters()) => {}
     }
+    server.jq.stop().await;
+    Ok(())
 }
 
 /// All calls at one path.

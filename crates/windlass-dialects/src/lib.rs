@@ -8,10 +8,12 @@
 //! | [`guard`] | what is refused before a dialect sees the request |
 //! | [`listener`], [`tls`] | connections, with limits on everything |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
+//! | [`outgoing`] | which addresses the server may call by itself |
 //! | [`bedrock`] | Bedrock::Jobs on a port of its own |
 //! | [`native`] | the API under `/api/v1` |
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
 //! | [`bedrock`] | Bedrock::Jobs over TCP |
+//! | [`jq`] | JQ: MessagePack jobs pushed to workers, under `/jq` |
 //!
 //! Adding a dialect is a folder and a line in [`ALL`].
 
@@ -20,8 +22,10 @@ pub mod bedrock;
 pub mod codec;
 pub mod guard;
 pub mod http;
+pub mod jq;
 pub mod listener;
 pub mod native;
+pub mod outgoing;
 pub mod queuey;
 pub mod route;
 pub mod tls;
@@ -42,7 +46,7 @@ pub trait Dialect: Send + Sync {
     fn refuse(&self, refusal: &Refusal) -> Response;
 }
 
-pub const ALL: &[&dyn Dialect] = &[&native::Native, &queuey::Queuey];
+pub const ALL: &[&dyn Dialect] = &[&native::Native, &jq::Jq, &queuey::Queuey];
 
 pub use auth::{Role, TokenRecord, Tokens, generate_token};
 pub use http::{HttpOptions, serve};

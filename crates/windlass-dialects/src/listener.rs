@@ -7,6 +7,7 @@ use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +54,10 @@ impl Default for Limits {
     }
 }
 
+/// Where a request comes from; every request carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
 /// Where the server is on its way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -79,8 +84,8 @@ pub(crate) async fn run(
             accepted = listener.accept() => accepted,
             _ = draining.wait_for(|phase| *phase >= Phase::Draining) => break,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 rest_after(&error).await;
                 continue;
@@ -94,8 +99,8 @@ pub(crate) async fn run(
         let (app, tls, limits, phase) = (app.clone(), tls.clone(), Arc::clone(&limits), phase.subscribe());
         tokio::spawn(async move {
             match tls {
-                None => serve_connection(stream, app, &limits, phase).await,
-                Some(tls) => serve_tls(stream, &tls, app, &limits, phase).await,
+                None => serve_connection(stream, Peer(peer), app, &limits, phase).await,
+                Some(tls) => serve_tls(stream, Peer(peer), &tls, app, &limits, phase).await,
             }
             drop(permit);
         });
@@ -145,6 +150,7 @@ async fn turn_away(mut stream: TcpStream) {
 
 async fn serve_tls(
     stream: TcpStream,
+    peer: Peer,
     tls: &Tls,
     app: Router,
     limits: &Limits,
@@ -152,19 +158,25 @@ async fn serve_tls(
 ) {
     let handshake = tls.acceptor().accept(stream);
     match tokio::time::timeout(limits.tls_handshake_timeout, handshake).await {
-        Ok(Ok(stream)) => serve_connection(stream, app, limits, phase).await,
+        Ok(Ok(stream)) => serve_connection(stream, peer, app, limits, phase).await,
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => tracing::debug!("TLS handshake took too long"),
     }
 }
 
-async fn serve_connection<S>(stream: S, app: Router, limits: &Limits, mut phase: watch::Receiver<Phase>)
-where
+async fn serve_connection<S>(
+    stream: S,
+    peer: Peer,
+    app: Router,
+    limits: &Limits,
+    mut phase: watch::Receiver<Phase>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let in_request = Arc::new(AtomicBool::new(false));
     let paced = Paced::new(stream, Arc::clone(&in_request), limits);
-    let service = hyper::service::service_fn(move |request| {
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(peer);
         in_request.store(true, Ordering::Relaxed);
         let answering = app.clone().call(request);
         let in_request = Arc::clone(&in_request);

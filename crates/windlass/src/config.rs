@@ -15,7 +15,8 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
-use windlass_dialects::queuey;
+use windlass_dialects::outgoing::Allowed;
+use windlass_dialects::{jq, queuey};
 use windlass_engine::blob::AddrForm;
 use windlass_store::Durability;
 use windlass_store::postgres::PostgresOptions;
@@ -205,6 +206,7 @@ pub struct Config {
     pub tls: Option<Tls>,
     pub limits: Limits,
     pub blob_bytes_max: u64,
+    pub jq: jq::Settings,
     pub queuey: queuey::Settings,
     /// Every key, those of the dialects included.
     pub values: Vec<Effective>,
@@ -253,6 +255,7 @@ impl Config {
                 idle: found.seconds("limits.idle_s"),
             },
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
+            jq: found.jq()?,
             queuey: found.queuey(),
             data,
             warnings: written.warnings.clone(),
@@ -316,6 +319,26 @@ impl Found<'_> {
             }
         };
         Ok(Bind { addresses, text, asked: entry.source != Source::Default })
+    }
+
+    fn jq(&self) -> Result<jq::Settings, BadConfig> {
+        let bad = |name: &str, why: String| BadConfig(format!("{name} ({}): {why}", self.get(name).source));
+        let addresses = self.list("jq.worker_addresses");
+        let addresses = match addresses.is_empty() {
+            true => Allowed::default_for(self.bind("http")?.is_loopback()),
+            false => Allowed::parse(addresses.iter().map(String::as_str))
+                .map_err(|why| bad("jq.worker_addresses", why.to_string()))?,
+        };
+        let workers = self.list("jq.workers");
+        let workers = workers.iter().map(|text| jq::FixedWorker::parse(text)).collect::<Result<_, _>>();
+        Ok(jq::Settings {
+            backoff_base_ms: self.whole("jq.backoff_base_ms"),
+            backoff_cap_ms: self.whole("jq.backoff_cap_s") * 1_000,
+            result_ttl_ms: self.whole("jq.result_ttl_s") * 1_000,
+            record_ttl_ms: self.whole("jq.record_ttl_s") * 1_000,
+            addresses: addresses.into(),
+            workers: workers.map_err(|why| bad("jq.workers", why))?,
+        })
     }
 
     fn queuey(&self) -> queuey::Settings {

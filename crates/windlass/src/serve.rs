@@ -125,6 +125,7 @@ impl Server {
             hosts: Hosts { check: config.http.is_loopback(), allowed: config.hosts.clone() },
             tls,
             limits: http_limits(config),
+            jq: config.jq.clone(),
             queuey: config.queuey.clone(),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),

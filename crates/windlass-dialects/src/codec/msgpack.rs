@@ -8,7 +8,7 @@ use serde::{Deserialize, forward_to_deserialize_any};
 use std::fmt;
 
 pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
-    let mut reader = Reader { all: bytes.len(), rest: bytes, depth: 0 };
+    let mut reader = Reader::new(bytes);
     let value = T::deserialize(&mut reader).map_err(|e| reader.place(e))?;
     if reader.rest.is_empty() {
         return Ok(value);
@@ -18,19 +18,19 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
 
 /// How many bytes the first value in `bytes` takes.
 pub fn skip(bytes: &[u8]) -> Result<usize, Malformed> {
-    let mut reader = Reader { all: bytes.len(), rest: bytes, depth: 0 };
+    let mut reader = Reader::new(bytes);
     reader.skip_value().map_err(|e| reader.place(e))?;
     Ok(bytes.len() - reader.rest.len())
 }
 
-struct Reader<'de> {
+pub(super) struct Reader<'de> {
     all: usize,
     rest: &'de [u8],
     depth: usize,
 }
 
 #[derive(Debug)]
-struct Trouble(String);
+pub(super) struct Trouble(String);
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +47,7 @@ impl de::Error for Trouble {
 }
 
 /// The head of a value: all of it for scalars, the length for the rest.
-enum Head {
+pub(super) enum Head {
     Nil,
     Bool(bool),
     Unsigned(u64),
@@ -69,11 +69,19 @@ impl Head {
 }
 
 impl<'de> Reader<'de> {
+    pub(super) fn new(bytes: &'de [u8]) -> Reader<'de> {
+        Reader { all: bytes.len(), rest: bytes, depth: 0 }
+    }
+
+    pub(super) fn is_at_end(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     fn place(&self, trouble: Trouble) -> Malformed {
         Malformed(format!("{} at byte {}", trouble.0, self.all - self.rest.len()))
     }
 
-    fn take(&mut self, bytes: usize) -> Result<&'de [u8], Trouble> {
+    pub(super) fn take(&mut self, bytes: usize) -> Result<&'de [u8], Trouble> {
         match self.rest.split_at_checked(bytes) {
             Some((head, rest)) => {
                 self.rest = rest;
@@ -83,7 +91,7 @@ impl<'de> Reader<'de> {
         }
     }
 
-    fn number<const N: usize>(&mut self) -> Result<[u8; N], Trouble> {
+    pub(super) fn number<const N: usize>(&mut self) -> Result<[u8; N], Trouble> {
         let mut bytes = [0; N];
         bytes.copy_from_slice(self.take(N)?);
         Ok(bytes)
@@ -93,7 +101,7 @@ impl<'de> Reader<'de> {
         Ok(self.take(bytes)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
     }
 
-    fn head(&mut self) -> Result<Head, Trouble> {
+    pub(super) fn head(&mut self) -> Result<Head, Trouble> {
         let [marker] = self.number()?;
         Ok(match marker {
             0x00..=0x7f => Head::Unsigned(marker.into()),
@@ -131,12 +139,23 @@ impl<'de> Reader<'de> {
         })
     }
 
-    fn deeper(&mut self) -> Result<(), Trouble> {
+    pub(super) fn deeper(&mut self) -> Result<(), Trouble> {
         self.depth += 1;
         if self.depth > MSGPACK_DEPTH_MAX {
             return Err(Trouble(format!("a value is nested more than {MSGPACK_DEPTH_MAX} deep")));
         }
         Ok(())
+    }
+
+    /// The next value as its bytes.
+    pub(super) fn slice(&mut self) -> Result<&'de [u8], Trouble> {
+        let before = self.rest;
+        self.skip_value()?;
+        Ok(&before[..before.len() - self.rest.len()])
+    }
+
+    pub(super) fn shallower(&mut self) {
+        self.depth -= 1;
     }
 
     fn skip_value(&mut self) -> Result<(), Trouble> {
@@ -156,7 +175,7 @@ impl<'de> Reader<'de> {
         Ok(())
     }
 
-    fn text(&mut self, bytes: usize) -> Result<&'de str, Trouble> {
+    pub(super) fn text(&mut self, bytes: usize) -> Result<&'de str, Trouble> {
         std::str::from_utf8(self.take(bytes)?).map_err(|_| Trouble("a string is not UTF-8".into()))
     }
 
@@ -209,9 +228,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         if name != RAW_MARK {
             return visitor.visit_newtype_struct(self);
         }
-        let before = self.rest;
-        self.skip_value()?;
-        visitor.visit_borrowed_bytes(&before[..before.len() - self.rest.len()])
+        visitor.visit_borrowed_bytes(self.slice()?)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(

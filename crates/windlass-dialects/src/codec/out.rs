@@ -259,6 +259,36 @@ impl Out {
         }
     }
 
+    /// A payload as a value alone, in the words of this encoding as far as it has them.
+    pub fn content(&mut self, payload: &Payload) {
+        let bytes = &payload.bytes[..];
+        match (self.encoding, payload.format) {
+            (Encoding::Json, Format::Json) => {
+                self.lead();
+                self.bytes.extend_from_slice(bytes);
+            }
+            (Encoding::Json, Format::Msgpack) => {
+                self.lead();
+                if !super::transcode::msgpack_as_json(bytes, &mut self.bytes) {
+                    self.bytes.extend_from_slice(b"null");
+                }
+            }
+            (Encoding::Msgpack, Format::Msgpack) if super::msgpack_length(bytes) == Ok(bytes.len()) => {
+                self.lead();
+                self.bytes.extend_from_slice(bytes);
+            }
+            (Encoding::Msgpack, Format::Json) => match serde_json::from_slice::<Value>(bytes) {
+                Ok(value) => self.value(&value),
+                Err(_) => self.bin(bytes),
+            },
+            (_, Format::Text) => match std::str::from_utf8(bytes) {
+                Ok(text) => self.str(text),
+                Err(_) => self.bin(bytes),
+            },
+            (_, Format::Msgpack | Format::Binary) => self.bin(bytes),
+        }
+    }
+
     /// A tree, for what is rare or small.
     pub fn value(&mut self, value: &Value) {
         match value {

@@ -173,3 +173,26 @@ fn a_broken_payload_in_the_store_does_not_break_the_answer() {
     });
     assert_eq!(msgpack_length(&bytes), Ok(bytes.len()));
 }
+
+#[test]
+fn every_msgpack_value_can_be_shown_in_json() {
+    let shown = |bytes: &[u8]| {
+        let mut out = Out::new(Encoding::Json, 16);
+        out.begin_array();
+        out.content(&Payload::new(Format::Msgpack, bytes));
+        out.content(&Payload::new(Format::Msgpack, bytes));
+        out.end_array();
+        let twice: Value = serde_json::from_slice(&out.into_bytes()).unwrap();
+        assert_eq!(twice[0], twice[1]);
+        twice[0].clone()
+    };
+    assert_eq!(shown(&[0xc4, 2, 1, 2]), json!("AQI="));
+    assert_eq!(shown(&[0xd4, 0xff, 9]), json!({"ext": -1, "data": "CQ=="}));
+    assert_eq!(shown(&[0xca, 0x7f, 0xc0, 0, 0]), Value::Null);
+    assert_eq!(shown(&[0x82, 0x07, 0xc3, 0xc0, 0x90]), json!({"7": true, "null": []}));
+    assert_eq!(shown(&[0x81, 0x81, 0xc0, 0xc0, 0x01]), json!({"gcDA": 1}), "a key that is a map");
+    assert_eq!(shown(&[0xc1]), Value::Null, "what is no value");
+    assert_eq!(shown(&[0x01, 0x02]), Value::Null, "more than one");
+    let nested: Vec<u8> = std::iter::repeat_n(0x81, 60).chain(std::iter::repeat_n(0xc0, 61)).collect();
+    assert!(shown(&nested).to_string().len() < 1_000, "keys within keys do not grow without bound");
+}

@@ -11,6 +11,7 @@ mod description;
 mod errors;
 mod events;
 mod jobs;
+mod jq;
 mod msgpack;
 mod operations;
 mod queuey;

@@ -12,6 +12,7 @@ use windlass_core::{Tenant, Timestamp};
 use windlass_dialects::auth::{Role, TokenRecord, Tokens, generate_token};
 use windlass_dialects::{HttpOptions, serve};
 use windlass_engine::{Clock, Engine, FixedDice, ManualClock, Options, SystemClock};
+use windlass_store::Store;
 use windlass_store::memory::MemoryStore;
 
 pub struct TestServer {
@@ -40,9 +41,17 @@ impl TestServer {
     }
 
     pub async fn start_with(options: HttpOptions, clock: Arc<dyn Clock>, bounds: Options) -> TestServer {
-        let store = Arc::new(MemoryStore::new());
         let dice = Arc::new(FixedDice::new(1));
-        let engine = Engine::start(store, clock, dice, bounds).await.unwrap();
+        let store = Arc::new(MemoryStore::new());
+        TestServer::of(Engine::start(store, clock, dice, bounds).await.unwrap(), options).await
+    }
+
+    pub async fn start_on(store: Arc<dyn Store>, options: HttpOptions, clock: Arc<dyn Clock>) -> TestServer {
+        let dice = Arc::new(FixedDice::new(1));
+        TestServer::of(Engine::start(store, clock, dice, Options::default()).await.unwrap(), options).await
+    }
+
+    async fn of(engine: Engine, options: HttpOptions) -> TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -119,6 +119,14 @@ pub const KEYS: &[Key] = &[
     key("jq.result_ttl_s", SECONDS, "3600", "how long a result is kept"),
     key("jq.record_ttl_s", SECONDS, "604800", "how long the record of a job is kept"),
     key(
+        "jq.worker_addresses",
+        Kind::List,
+        "",
+        "where JQ workers may be: loopback, private, any, addresses, blocks; by default loopback, and private on a \
+         server others can reach",
+    ),
+    key("jq.workers", Kind::List, "", "JQ workers that need not register, each as NAME URL MAX_JOBS"),
+    key(
         "queuey.abandoned_age_s",
         SECONDS,
         "300",

@@ -1,0 +1,311 @@
+//! The calls: read what is asked, ask the engine, write the answer.
+
+use super::dispatcher::{ON_THE_WAY, Yard};
+use super::errors::{JqError, no_content, respond};
+use super::line::{Line, Target};
+use super::wire::{self, Place};
+use super::{QUEUE, USUAL_PORT, WorkerNote, commands, note_key, views};
+use crate::auth::Role;
+use crate::codec::{self, Encoding, Out};
+use crate::listener::Peer;
+use crate::route::Call;
+use ::http::{HeaderName, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use std::sync::Arc;
+use windlass_core::event::CancelRunning;
+use windlass_core::limits::Limit;
+use windlass_core::{Holder, Job, JobId, Tenant, Token};
+use windlass_engine::{Action, Pushed, Settle, VerbError, Waited};
+
+pub type Answer = Result<Response, JqError>;
+
+/// Says which worker is calling.
+const WORKER_ID: HeaderName = HeaderName::from_static("worker-id");
+
+/// Which encoding the caller wants to read: what `Accept` says, else what the body came in, else MessagePack.
+pub fn reply_encoding(call: &Call) -> Encoding {
+    let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    match (accept.contains("msgpack"), accept.contains("json")) {
+        (true, _) => Encoding::Msgpack,
+        (false, true) => Encoding::Json,
+        (false, false) => body_encoding(call).unwrap_or(Encoding::Msgpack),
+    }
+}
+
+/// Without a word it is MessagePack.
+fn body_encoding(call: &Call) -> Result<Encoding, JqError> {
+    let Some(value) = call.headers().get(header::CONTENT_TYPE) else { return Ok(Encoding::Msgpack) };
+    let kind =
+        value.to_str().unwrap_or("?").split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/json" => Ok(Encoding::Json),
+        "" | "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
+            Ok(Encoding::Msgpack)
+        }
+        _ => Err(JqError::wrong_type()),
+    }
+}
+
+async fn body(call: &mut Call) -> Result<(Encoding, Bytes), JqError> {
+    Ok((body_encoding(call)?, call.read_body().await?))
+}
+
+fn answer(status: StatusCode, out: Out) -> Response {
+    let encoding = out.encoding();
+    respond(status, encoding, out.into_bytes())
+}
+
+fn one_text(call: &Call, status: StatusCode, key: &str, text: &str) -> Response {
+    let mut out = Out::new(reply_encoding(call), 64);
+    out.begin_map();
+    out.key(key);
+    out.str(text);
+    out.end_map();
+    answer(status, out)
+}
+
+// --- jobs ----------------------------------------------------------------------------------------------------------
+
+pub async fn push(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let asked = wire::job(encoding, &body)?;
+    let push = commands::push(&asked, call.server.jq.settings())?;
+    let pushed = call.server.engine.push(&call.caller.tenant, vec![push]).await?.pop();
+    // Without key, alias and parent nothing can be in its way.
+    let id = pushed.and_then(Pushed::id).ok_or_else(JqError::no_such_job)?;
+    Ok(one_text(&call, StatusCode::CREATED, "job_id", &id.to_string()))
+}
+
+pub async fn get(call: Call) -> Answer {
+    let id = asked_id(&call)?;
+    let job = find(&call, id).await?;
+    let job = if job.state().is_settled() { read_result(&call, job).await? } else { job };
+    show(&call, &job)
+}
+
+pub async fn polling(call: Call) -> Answer {
+    let timeout_s = match call.query().find(|(key, _)| key == "timeout") {
+        None => wire::POLL_S_DEFAULT,
+        Some((_, text)) => text
+            .parse::<u64>()
+            .map_err(|_| JqError::bad_request("`timeout` must be a whole number of seconds"))?
+            .min(wire::POLL_S_MAX),
+    };
+    let id = asked_id(&call)?;
+    let job = find(&call, id).await?;
+    let waited = tokio::select! {
+        biased;
+        waited = call.server.engine.wait_settled(&call.caller.tenant, id, timeout_s * 1_000) => waited?,
+        () = call.server.stopping() => Waited::NotYet(job),
+    };
+    match waited {
+        Waited::Settled(job) => show(&call, &*read_result(&call, job).await?),
+        Waited::NotYet(_) => {
+            let message = format!("the job has not ended within {timeout_s} s; ask again");
+            Err(JqError::new(StatusCode::REQUEST_TIMEOUT, "not_ended", message))
+        }
+        Waited::Unknown => Err(JqError::no_such_job()),
+    }
+}
+
+pub async fn delete(call: Call) -> Answer {
+    let id = asked_id(&call)?;
+    find(&call, id).await?;
+    let cancel = Action::Cancel { running: CancelRunning::Refuse, failed_too: false };
+    let mut answers = call.server.engine.act(&call.caller.tenant, vec![id], cancel).await?;
+    answers.pop().unwrap_or(Err(VerbError::NotFound))?;
+    Ok(no_content())
+}
+
+fn asked_id(call: &Call) -> Result<JobId, JqError> {
+    wire::job_id(call.param(0)).ok_or_else(JqError::no_such_job)
+}
+
+/// JQ's jobs are those of its queue; what has no word in JQ is not there.
+async fn find(call: &Call, id: JobId) -> Result<Arc<Job>, JqError> {
+    let job = call.server.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
+    job.filter(|job| job.spec.queue.as_str() == QUEUE && views::status(job).is_some())
+        .ok_or_else(JqError::no_such_job)
+}
+
+/// The job with its result, which is gone afterwards, unless the caller only wants (or may only) look.
+async fn read_result(call: &Call, job: Arc<Job>) -> Result<Arc<Job>, JqError> {
+    let peeks = call.query().any(|(key, value)| key == "peek" && value == "true");
+    if peeks || call.caller.role < Role::Worker || job.result().is_none() {
+        return Ok(job);
+    }
+    let taken = call.server.engine.take_result(&call.caller.tenant, job.id).await?;
+    // What was dropped as it ended is known from its end.
+    Ok(taken.unwrap_or(job))
+}
+
+fn show(call: &Call, job: &Job) -> Answer {
+    let status = views::status(job).ok_or_else(JqError::no_such_job)?;
+    let yard = call.server.jq.yard(&call.caller.tenant);
+    let worker = yard.and_then(|yard| yard.table().held(job.id)?.worker.clone());
+    let held_by = call.server.engine.held_by(job);
+    let mut out = Out::new(reply_encoding(call), 512);
+    let around = views::Around { worker: worker.as_deref(), held_by: held_by.as_ref() };
+    views::job(&mut out, job, status, &around);
+    Ok(answer(StatusCode::OK, out))
+}
+
+// --- workers -------------------------------------------------------------------------------------------------------
+
+pub async fn register(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let asked = wire::worker(encoding, &body)?;
+    let master = &call.server.jq;
+    let url = match asked.place {
+        Place::Url(url) => url,
+        Place::Port(port) => at_peer(&call, port)?,
+        Place::Usual => at_peer(&call, USUAL_PORT)?,
+    };
+    let target = Target::parse(&url).map_err(JqError::bad_request)?;
+    target.check(&master.settings().addresses).await.map_err(JqError::bad_request)?;
+    let id = super::new_worker_id()
+        .map_err(|e| JqError::new(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
+    let tenant = call.caller.tenant.clone();
+    let note = WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false };
+    // Written down before it is given anything, so that its answers are known after a restart.
+    master.write_down(&tenant, &id, &note).await?;
+    let line = Arc::new(Line::new(target, master.settings().addresses.clone()));
+    master.yard_for(&tenant).register(id.clone(), asked.max_jobs, line, false);
+    tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
+    Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))
+}
+
+fn at_peer(call: &Call, port: u16) -> Result<String, JqError> {
+    let peer = call.parts.extensions.get::<Peer>().map(|peer| peer.0.ip().to_canonical());
+    match peer {
+        Some(std::net::IpAddr::V4(ip)) => Ok(format!("http://{ip}:{port}")),
+        Some(std::net::IpAddr::V6(ip)) => Ok(format!("http://[{ip}]:{port}")),
+        None => Err(JqError::bad_request("send `url`: where you call from is not known")),
+    }
+}
+
+/// The worker named in the header, and where it works.
+fn worker(call: &Call) -> Result<(String, Arc<Yard>), JqError> {
+    let id = call
+        .headers()
+        .get(WORKER_ID)
+        .ok_or_else(|| JqError::bad_request("the header worker-id is missing"))?;
+    let id = id.to_str().map_err(|_| JqError::no_such_worker())?.to_owned();
+    let yard = call.server.jq.yard(&call.caller.tenant).ok_or_else(JqError::no_such_worker)?;
+    let knows = yard.table().knows(&id);
+    if knows { Ok((id, yard)) } else { Err(JqError::no_such_worker()) }
+}
+
+pub async fn unregister(call: Call) -> Answer {
+    let (id, yard) = worker(&call)?;
+    call.server.engine.put_note(&note_key(&call.caller.tenant, &id), None).await?;
+    match yard.dismiss(&id, "it unregistered").await {
+        true => Ok(no_content()),
+        false => Err(JqError::no_such_worker()),
+    }
+}
+
+pub async fn ping(call: Call) -> Answer {
+    let (id, yard) = worker(&call)?;
+    match yard.pinged(&id) {
+        None => Err(JqError::no_such_worker()),
+        Some(false) => Ok(no_content()),
+        Some(true) => {
+            // From now on its silence means something, also after a restart.
+            call.server.jq.write_down_pings(&call.caller.tenant, &id).await?;
+            Ok(no_content())
+        }
+    }
+}
+
+pub async fn done(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let (worker, yard) = worker(&call)?;
+    let done = wire::done(encoding, &body)?;
+    let id = done.job_id.ok_or_else(JqError::no_such_job)?;
+    let how = commands::done(&done, &worker)?;
+    let tenant = &call.caller.tenant;
+    let Some(token) = token_of(&call, &yard, id, &worker, done.attempt).await? else {
+        return late(&call, tenant, id, &worker).await;
+    };
+    let settle = Settle { id, by: Holder::Token(token), how };
+    match call.server.engine.settle(tenant, vec![settle]).await?.pop() {
+        Some(Ok(_)) => Ok(no_content()),
+        Some(Err(_)) | None => late(&call, tenant, id, &worker).await,
+    }
+}
+
+/// The lease this worker may end: that of the job it was given, as we know it or as it was written down.
+async fn token_of(
+    call: &Call,
+    yard: &Yard,
+    id: JobId,
+    worker: &str,
+    attempt: Option<u32>,
+) -> Result<Option<Token>, JqError> {
+    let is_meant = |present: u32| attempt.is_none_or(|attempt| attempt == present);
+    if let Some(held) = yard.table().held(id) {
+        // One from before a restart of which nobody knows who has it belongs to whoever answers.
+        let is_theirs = held.worker.as_deref().is_none_or(|theirs| theirs == worker);
+        return Ok((is_theirs && is_meant(held.attempt)).then_some(held.token));
+    }
+    let job = call.server.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
+    let job = job.filter(|job| job.spec.queue.as_str() == QUEUE).ok_or_else(JqError::no_such_job)?;
+    let Some(lease) = job.state().lease() else { return Ok(None) };
+    let is_theirs = lease.worker.as_deref().is_some_and(|theirs| theirs == worker || theirs == ON_THE_WAY);
+    Ok((is_theirs && is_meant(job.progress.attempts)).then_some(lease.token))
+}
+
+/// An answer to an attempt that is over: heard before from the same worker, or too late.
+async fn late(call: &Call, tenant: &Tenant, id: JobId, worker: &str) -> Answer {
+    let job =
+        call.server.engine.get(tenant, vec![id]).await?.pop().flatten().ok_or_else(JqError::no_such_job)?;
+    let outcome = job.body.as_ref().and_then(|body| body.outcome.as_ref());
+    let is_repeated = outcome.is_some_and(|outcome| {
+        outcome.worker.as_deref() == Some(worker) && outcome.code.as_deref() != Some("lease_ended")
+    });
+    if is_repeated { Ok(no_content()) } else { Err(JqError::not_yours()) }
+}
+
+// --- constraints ---------------------------------------------------------------------------------------------------
+
+pub async fn put_constraint(mut call: Call) -> Answer {
+    let (encoding, body) = body(&mut call).await?;
+    let value: serde_json::Value = codec::read(encoding, &body)?;
+    let limit = Limit::parse(call.param(0), &value)?;
+    call.server.engine.set_limit(&call.caller.tenant, limit).await?;
+    show_constraint(&call).await
+}
+
+pub async fn get_constraint(call: Call) -> Answer {
+    show_constraint(&call).await
+}
+
+async fn show_constraint(call: &Call) -> Answer {
+    let limits = call.server.engine.limits(&call.caller.tenant).await?;
+    let found = limits.iter().find(|view| *view.limit.id == *call.param(0));
+    let view = found.ok_or_else(JqError::no_such_constraint)?;
+    let mut out = Out::new(reply_encoding(call), 256);
+    views::constraint(&mut out, &view.limit, view.running);
+    Ok(answer(StatusCode::OK, out))
+}
+
+pub async fn constraints(call: Call) -> Answer {
+    let limits = call.server.engine.limits(&call.caller.tenant).await?;
+    let mut out = Out::new(reply_encoding(&call), 256);
+    out.begin_map();
+    out.key("constraints");
+    out.begin_array();
+    limits.iter().for_each(|view| views::constraint(&mut out, &view.limit, view.running));
+    out.end_array();
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+pub async fn delete_constraint(call: Call) -> Answer {
+    match call.server.engine.remove_limit(&call.caller.tenant, call.param(0)).await? {
+        true => Ok(no_content()),
+        false => Err(JqError::no_such_constraint()),
+    }
+}

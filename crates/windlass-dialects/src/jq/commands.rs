@@ -1,0 +1,94 @@
+//! What is asked, in the engine's words. Names, units and defaults of JQ are turned into policies here and nowhere else.
+
+use super::wire::{Bad, Done, End, Job as Asked, as_msgpack};
+use super::{ORIGIN, Settings};
+use crate::codec::Raw;
+use std::sync::Arc;
+use windlass_core::lease::{LeasePolicy, OnLapse};
+use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::{Extras, Format, Keep, KeepFor, Outcome, Payload, Policy, ResultPolicy};
+use windlass_engine::{How, Push, RunAt, Wish};
+
+/// Added to a wait at most: jobs that failed together do not all come back at once.
+const JITTER_PERCENT: u8 = 10;
+
+pub fn push(asked: &Asked<'_>, settings: &Settings) -> Result<Push, Bad> {
+    let argument = as_msgpack(asked.argument)?;
+    Ok(Push {
+        queue: super::dispatcher::queue(),
+        name: asked.name.clone(),
+        payload: Payload::new(Format::Msgpack, argument),
+        priority: asked.priority,
+        run_at: RunAt::Now,
+        policy: Arc::new(policy(asked, settings)),
+        extras: Some(Box::new(Extras { origin: Some(ORIGIN.into()), ..Extras::default() })),
+        body: None,
+    })
+}
+
+fn policy(asked: &Asked<'_>, settings: &Settings) -> Policy {
+    let record = KeepFor::Ms(settings.record_ttl_ms);
+    Policy {
+        lease: LeasePolicy {
+            length_ms: Some(asked.timeout_s * 1_000),
+            // Exceeding it is a failed attempt like any other.
+            on_lapse: OnLapse::Fail,
+            lapse_attempts: 0,
+            accept_late: false,
+        },
+        retry: RetryPolicy {
+            // The first run is no retry.
+            max_attempts: Some(asked.max_retry.saturating_add(1)),
+            backoff: Backoff::Exponential {
+                base_ms: settings.backoff_base_ms,
+                cap_ms: settings.backoff_cap_ms,
+                jitter_percent: JITTER_PERCENT,
+            },
+            give_up_after_ms: None,
+        },
+        // A cancelled job is removed: JQ has no word for it.
+        keep: Keep { completed: record, failed: record, cancelled: KeepFor::Drop },
+        result: ResultPolicy {
+            keep: if asked.keep_result { KeepFor::Ms(settings.result_ttl_ms) } else { KeepFor::Drop },
+            once: true,
+        },
+        ..Policy::default()
+    }
+}
+
+/// How a run ended, as its worker says.
+pub fn done(done: &Done<'_>, worker: &str) -> Result<How, Bad> {
+    let said = Outcome { worker: Some(worker.into()), ended_at: done.finished_at, ..Outcome::default() };
+    Ok(match &done.end {
+        End::Success { result } => How::Finish {
+            outcome: Outcome { result: content(*result)?, ..said },
+            payload: None,
+            ignore_repeat: false,
+        },
+        End::Failure { reason, should_retry, message, error } => How::Fail {
+            outcome: Outcome {
+                error: content(*error)?,
+                message: Some(message.clone()),
+                code: Some(reason.as_str().to_owned()),
+                ..said
+            },
+            retry: if *should_retry { Wish::Policy } else { Wish::Never },
+            payload: None,
+        },
+    })
+}
+
+fn content(raw: Option<Raw<'_>>) -> Result<Option<Payload>, Bad> {
+    raw.map(|raw| Ok(Payload::new(Format::Msgpack, as_msgpack(raw)?))).transpose()
+}
+
+/// A run that ended because of its worker.
+pub fn lost(worker: &str, message: &str) -> How {
+    let outcome = Outcome {
+        message: Some(message.to_owned()),
+        code: Some("other".to_owned()),
+        worker: Some(worker.into()),
+        ..Outcome::default()
+    };
+    How::Fail { outcome, retry: Wish::Policy, payload: None }
+}

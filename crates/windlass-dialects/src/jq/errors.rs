@@ -1,0 +1,164 @@
+//! One shape for all errors: `{"error": "a_word", "message": "a sentence"}`, and the fitting status.
+
+use super::wire::Bad;
+use crate::codec::{Encoding, Out};
+use crate::route::{BadBody, Refusal};
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+use windlass_core::Refused;
+use windlass_core::limits::BadLimit;
+use windlass_engine::{EngineError, VerbError};
+
+/// When to come again after trouble that passes by itself.
+const RETRY_AFTER_S: &str = "1";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JqError {
+    pub status: StatusCode,
+    pub error: &'static str,
+    pub message: String,
+}
+
+impl JqError {
+    pub fn new(status: StatusCode, error: &'static str, message: impl Into<String>) -> JqError {
+        JqError { status, error, message: message.into() }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> JqError {
+        JqError::new(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    pub fn no_such_job() -> JqError {
+        JqError::new(StatusCode::NOT_FOUND, "not_found", "there is no such job")
+    }
+
+    pub fn no_such_worker() -> JqError {
+        JqError::new(StatusCode::NOT_FOUND, "not_found", "there is no such worker; register again")
+    }
+
+    pub fn no_such_constraint() -> JqError {
+        JqError::new(StatusCode::NOT_FOUND, "not_found", "there is no such constraint")
+    }
+
+    /// The worker's answer comes too late: the attempt was ended by its timeout, or the job is with another.
+    pub fn not_yours() -> JqError {
+        let message =
+            "this attempt is not yours any more: it timed out, or the job was given to another worker";
+        JqError::new(StatusCode::NOT_FOUND, "stale", message)
+    }
+
+    pub fn wrong_type() -> JqError {
+        let message = "send MessagePack (Content-Type: application/msgpack) or JSON (application/json)";
+        JqError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
+    }
+
+    pub fn response(&self, encoding: Encoding) -> Response {
+        let mut out = Out::new(encoding, 128);
+        out.begin_map();
+        out.key("error");
+        out.str(self.error);
+        out.key("message");
+        out.str(&self.message);
+        out.end_map();
+        let mut response = respond(self.status, encoding, out.into_bytes());
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+pub fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static(encoding.content_type());
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+pub fn no_content() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+impl From<Bad> for JqError {
+    fn from(bad: Bad) -> JqError {
+        JqError::bad_request(bad.to_string())
+    }
+}
+
+impl From<crate::codec::Malformed> for JqError {
+    fn from(bad: crate::codec::Malformed) -> JqError {
+        Bad::from(bad).into()
+    }
+}
+
+impl From<BadLimit> for JqError {
+    fn from(bad: BadLimit) -> JqError {
+        JqError::bad_request(bad.to_string())
+    }
+}
+
+impl From<BadBody> for JqError {
+    fn from(bad: BadBody) -> JqError {
+        let (status, error) = match bad {
+            BadBody::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            BadBody::Slow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            BadBody::CutOff => (StatusCode::BAD_REQUEST, "bad_request"),
+        };
+        JqError::new(status, error, bad.to_string())
+    }
+}
+
+impl From<&Refusal> for JqError {
+    fn from(refusal: &Refusal) -> JqError {
+        JqError::new(refusal.status(), refusal.code(), refusal.to_string())
+    }
+}
+
+impl From<EngineError> for JqError {
+    fn from(error: EngineError) -> JqError {
+        let status = match &error {
+            EngineError::TooLarge { .. } | EngineError::BlobTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            EngineError::TooMany { .. } => StatusCode::BAD_REQUEST,
+            // Whether it was written or not: the caller has to ask again, later.
+            EngineError::Store(_) | EngineError::TooManyWaiters | EngineError::ShuttingDown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        };
+        if status.is_server_error() {
+            tracing::warn!(code = error.code(), "a call failed: {error}");
+        }
+        JqError::new(status, error.code(), error.to_string())
+    }
+}
+
+impl From<VerbError> for JqError {
+    fn from(error: VerbError) -> JqError {
+        match error {
+            VerbError::NotFound => JqError::no_such_job(),
+            VerbError::Refused(Refused::LeaseLost | Refused::NotRunning) => JqError::not_yours(),
+            VerbError::Refused(
+                refused @ (Refused::LeaseLive
+                | Refused::Running
+                | Refused::NotDue
+                | Refused::NotClaimable(_)
+                | Refused::Settled(_)
+                | Refused::Waiting
+                | Refused::HasChildren
+                | Refused::Terminating
+                | Refused::StillKept
+                | Refused::KeyTaken(_)),
+            ) => JqError::new(StatusCode::CONFLICT, refused.code(), refused.to_string()),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Every call of JQ. The router, the authorisation and the test of the API's description are made from this list.
+
+use super::{calls, openapi};
+use crate::auth::Role::{Operator, Viewer, Worker};
+use crate::route::Access::{From, Public};
+use crate::route::{Access, Answering, Call, Doc, Route};
+
+/// Makes a handler of a call: errors are answered in the encoding the caller reads.
+macro_rules! call {
+    ($call:path) => {{
+        fn handle(call: Call) -> Answering {
+            Box::pin(async move {
+                let reply = calls::reply_encoding(&call);
+                $call(call).await.unwrap_or_else(|error| error.response(reply))
+            })
+        }
+        handle
+    }};
+}
+
+const fn route(
+    method: &'static str,
+    path: &'static str,
+    access: Access,
+    handle: fn(Call) -> Answering,
+    summary: &'static str,
+) -> Route {
+    Route { method, path, access, handle, doc: Doc { summary, query: &[], asks: None, answers: &[] } }
+}
+
+#[rustfmt::skip]
+pub static ROUTES: &[Route] = &[
+    route("POST", "/jq/job", From(Worker), call!(calls::push), "Enqueue a job"),
+    route("GET", "/jq/job/{id}", From(Viewer), call!(calls::get), "How a job is; takes its result"),
+    route("DELETE", "/jq/job/{id}", From(Worker), call!(calls::delete), "Remove a job that does not run"),
+    route("GET", "/jq/job/{id}/polling", From(Viewer), call!(calls::polling), "Wait for the end of a job"),
+    route("POST", "/jq/worker", From(Worker), call!(calls::register), "Register as a worker"),
+    route("DELETE", "/jq/worker", From(Worker), call!(calls::unregister), "Leave"),
+    route("POST", "/jq/worker/ping", From(Worker), call!(calls::ping), "A sign of life"),
+    route("POST", "/jq/done", From(Worker), call!(calls::done), "How a job ended"),
+    route("GET", "/jq/constraint", From(Viewer), call!(calls::constraints), "All constraints"),
+    route("PUT", "/jq/constraint/{id}", From(Operator), call!(calls::put_constraint), "Set a constraint"),
+    route("GET", "/jq/constraint/{id}", From(Viewer), call!(calls::get_constraint), "One constraint"),
+    route("DELETE", "/jq/constraint/{id}", From(Operator), call!(calls::delete_constraint), "Remove a constraint"),
+    route("GET", "/jq/openapi.json", Public, call!(openapi::document), "The description of these calls"),
+];

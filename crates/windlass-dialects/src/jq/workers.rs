@@ -1,0 +1,331 @@
+//! Who has registered, what each is given and what it refuses. A plain table: no I/O, no clock, no lock of its own.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use windlass_core::{JobId, NameMatch, Timestamp, Token};
+
+/// A worker that has once said that it lives has to go on saying so: every five seconds, so that one lost word is no end.
+pub const PING_MS_MAX: i64 = 10_000;
+/// Dispatches that failed in a row before a worker is taken for gone.
+pub const FAILURES_MAX: u32 = 3;
+/// How long a worker is left alone after its n-th failure in a row, n times. Others are asked meanwhile.
+pub const REST_MS: i64 = 1_000;
+/// Names one worker may refuse. One that refuses more does not know what it is for.
+pub const REFUSED_NAMES_MAX: usize = 1_000;
+/// How long after its end a lease is looked at by hand: another server on the same store may have ended it.
+const OVERDUE_MS: i64 = 5_000;
+
+pub type WorkerId = Arc<str>;
+
+/// Workers of one tenant. `L` is how one is reached.
+pub struct Workers<L> {
+    entries: BTreeMap<u64, Entry<L>>,
+    numbers: HashMap<WorkerId, u64>,
+    registered: u64,
+    /// Those that may be given a job now: fewest running first, then longest registered.
+    free: BTreeSet<(u32, u64)>,
+    free_slots: usize,
+    /// How many of the free ones refuse no name at all.
+    free_and_open: usize,
+    held: HashMap<JobId, Held>,
+}
+
+struct Entry<L> {
+    id: WorkerId,
+    max_jobs: u32,
+    running: u32,
+    refuses: HashSet<Box<str>>,
+    failures: u32,
+    rests_until: Option<Timestamp>,
+    pinged_at: Option<Timestamp>,
+    /// Comes back after a rest instead of being dropped.
+    is_fixed: bool,
+    line: L,
+}
+
+impl<L> Entry<L> {
+    fn is_free(&self) -> bool {
+        self.running < self.max_jobs && self.rests_until.is_none()
+    }
+}
+
+/// A job that was handed out to be run by one of the workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub token: Token,
+    /// `None`: handed out before a restart, and nobody wrote down to whom.
+    pub worker: Option<WorkerId>,
+    pub attempt: u32,
+    pub until: Timestamp,
+    /// The worker said that it has it.
+    pub accepted: bool,
+}
+
+/// What a claim may ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub names: NameMatch,
+    pub slots: usize,
+}
+
+/// A worker that is gone, and the jobs it had accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub worker: WorkerId,
+    pub jobs: Vec<(JobId, Token)>,
+}
+
+/// What a failed dispatch means for the worker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum AfterFailure {
+    Rests,
+    Lost(Lost),
+    /// Nobody by that name.
+    Unknown,
+}
+
+/// What time alone brought about.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    pub lost: Vec<Lost>,
+    /// Leases that should have ended by now.
+    pub overdue: Vec<JobId>,
+}
+
+impl<L> Default for Workers<L> {
+    fn default() -> Self {
+        Workers {
+            entries: BTreeMap::new(),
+            numbers: HashMap::new(),
+            registered: 0,
+            free: BTreeSet::new(),
+            free_slots: 0,
+            free_and_open: 0,
+            held: HashMap::new(),
+        }
+    }
+}
+
+impl<L: Clone> Workers<L> {
+    pub fn register(&mut self, id: WorkerId, max_jobs: u32, line: L, is_fixed: bool) {
+        let number = self.registered;
+        self.registered += 1;
+        let running = self.held.values().filter(|held| held.worker.as_ref() == Some(&id)).count();
+        let entry = Entry {
+            id: id.clone(),
+            max_jobs,
+            running: u32::try_from(running).unwrap_or(u32::MAX),
+            refuses: HashSet::new(),
+            failures: 0,
+            rests_until: None,
+            pinged_at: None,
+            is_fixed,
+            line,
+        };
+        self.numbers.insert(id, number);
+        self.enter(number, entry);
+    }
+
+    /// Out of the table, with the jobs it had accepted; those on their way to it end where they are.
+    pub fn remove(&mut self, id: &str) -> Option<Lost> {
+        let number = self.numbers.remove(id)?;
+        let entry = self.leave(number)?;
+        Some(Lost { jobs: self.accepted_by(&entry.id), worker: entry.id })
+    }
+
+    pub fn knows(&self, id: &str) -> bool {
+        self.numbers.contains_key(id)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn held(&self, id: JobId) -> Option<&Held> {
+        self.held.get(&id)
+    }
+
+    /// `None`: nobody could take any job now.
+    pub fn wanted(&self) -> Option<Wanted> {
+        if self.free.is_empty() {
+            return None;
+        }
+        let names = if self.free_and_open > 0 { NameMatch::Any } else { self.names_somebody_takes() };
+        Some(Wanted { names, slots: self.free_slots })
+    }
+
+    /// All but those that every free worker refuses.
+    fn names_somebody_takes(&self) -> NameMatch {
+        let mut free = self.free.iter().filter_map(|(_, number)| self.entries.get(number));
+        let Some(first) = free.next() else { return NameMatch::Any };
+        let mut refused: Vec<&Box<str>> = first.refuses.iter().collect();
+        for other in free {
+            refused.retain(|name| other.refuses.contains(*name));
+        }
+        if refused.is_empty() {
+            return NameMatch::Any;
+        }
+        // Sorted: the same set is the same question.
+        refused.sort_unstable();
+        NameMatch::NoneOf(refused.into_iter().cloned().collect())
+    }
+
+    /// Gives a job to the worker that has least to do among those that take it.
+    pub fn assign(&mut self, name: &str, id: JobId, held: Held) -> Option<(WorkerId, L)> {
+        let takes =
+            |number: &u64| self.entries.get(number).is_some_and(|entry| !entry.refuses.contains(name));
+        let number = self.free.iter().map(|(_, number)| *number).find(takes)?;
+        let (worker, line) = self.change(number, |entry| {
+            entry.running += 1;
+            (entry.id.clone(), entry.line.clone())
+        })?;
+        self.held.insert(id, Held { worker: Some(worker.clone()), ..held });
+        Some((worker, line))
+    }
+
+    /// A job that was handed out before a restart.
+    pub fn adopt(&mut self, id: JobId, held: Held) {
+        if let Some(number) = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied() {
+            self.change(number, |entry| entry.running = entry.running.saturating_add(1));
+        }
+        self.held.insert(id, held);
+    }
+
+    /// The worker has it. Answers whether it still runs there: it may have ended already, or the worker be gone.
+    pub fn accepted(&mut self, id: JobId, token: Token, until: Timestamp) -> Accepted {
+        let Some(held) = self.held.get_mut(&id).filter(|held| held.token == token) else {
+            return Accepted::Ended;
+        };
+        held.accepted = true;
+        held.until = until;
+        let number = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied();
+        let Some(number) = number else { return Accepted::WorkerGone };
+        self.change(number, |entry| entry.failures = 0);
+        Accepted::Runs
+    }
+
+    /// Its lease is over. Answers whether a place became free.
+    pub fn ended(&mut self, id: JobId, token: Token) -> bool {
+        if self.held.get(&id).is_none_or(|held| held.token != token) {
+            return false;
+        }
+        let Some(held) = self.held.remove(&id) else { return false };
+        let number = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied();
+        let Some(number) = number else { return false };
+        self.change(number, |entry| entry.running = entry.running.saturating_sub(1)).is_some()
+    }
+
+    /// It does not know this kind of job. Answers with what is lost if it refuses too many kinds.
+    pub fn refuses(&mut self, id: &str, name: &str) -> Option<Lost> {
+        let number = *self.numbers.get(id)?;
+        let refused = self.change(number, |entry| {
+            entry.failures = 0;
+            entry.refuses.insert(name.into());
+            entry.refuses.len()
+        })?;
+        if refused > REFUSED_NAMES_MAX { self.remove(id) } else { None }
+    }
+
+    /// It could not be reached, or answered with trouble.
+    pub fn failed(&mut self, id: &str, now: Timestamp) -> AfterFailure {
+        let Some(number) = self.numbers.get(id).copied() else { return AfterFailure::Unknown };
+        let gone = self.change(number, |entry| {
+            entry.failures += 1;
+            entry.rests_until = Some(now.plus_ms(REST_MS * i64::from(entry.failures.min(FAILURES_MAX))));
+            entry.failures >= FAILURES_MAX && !entry.is_fixed
+        });
+        match gone {
+            Some(true) => self.remove(id).map_or(AfterFailure::Unknown, AfterFailure::Lost),
+            Some(false) => AfterFailure::Rests,
+            None => AfterFailure::Unknown,
+        }
+    }
+
+    /// `None`: there is no such worker; otherwise whether this is the first sign of life it gives.
+    pub fn pinged(&mut self, id: &str, now: Timestamp) -> Option<bool> {
+        let number = *self.numbers.get(id)?;
+        let entry = self.entries.get_mut(&number)?;
+        Some(entry.pinged_at.replace(now).is_none())
+    }
+
+    /// Who has rested goes on, who has been silent for too long is gone.
+    pub fn pass(&mut self, now: Timestamp) -> Passed {
+        let rested = |entry: &Entry<L>| entry.rests_until.is_some_and(|until| until <= now);
+        let silent = |entry: &Entry<L>| silent_from(entry).is_some_and(|from| from <= now);
+        let (mut wakes, mut gone) = (Vec::new(), Vec::new());
+        for (number, entry) in &self.entries {
+            if silent(entry) {
+                gone.push(entry.id.clone());
+            } else if rested(entry) {
+                wakes.push(*number);
+            }
+        }
+        for number in wakes {
+            self.change(number, |entry| entry.rests_until = None);
+        }
+        let overdue = |(id, held): (&JobId, &mut Held)| {
+            let is_over = held.until.plus_ms(OVERDUE_MS) <= now;
+            if is_over {
+                // Looked at again after as long, should nobody be able to tell.
+                held.until = now;
+            }
+            is_over.then_some(*id)
+        };
+        let overdue = self.held.iter_mut().filter_map(overdue).collect();
+        Passed { lost: gone.iter().filter_map(|id| self.remove(id)).collect(), overdue }
+    }
+
+    /// When `pass` has something to do next.
+    pub fn next_change(&self) -> Option<Timestamp> {
+        let workers =
+            self.entries.values().flat_map(|entry| [entry.rests_until, silent_from(entry)]).flatten();
+        let jobs = self.held.values().map(|held| held.until.plus_ms(OVERDUE_MS));
+        workers.chain(jobs).min()
+    }
+
+    fn accepted_by(&self, worker: &WorkerId) -> Vec<(JobId, Token)> {
+        let theirs = |held: &Held| held.accepted && held.worker.as_ref() == Some(worker);
+        let jobs = self.held.iter().filter(|(_, held)| theirs(held));
+        jobs.map(|(id, held)| (*id, held.token)).collect()
+    }
+
+    fn change<T>(&mut self, number: u64, change: impl FnOnce(&mut Entry<L>) -> T) -> Option<T> {
+        let mut entry = self.leave(number)?;
+        let answer = change(&mut entry);
+        self.enter(number, entry);
+        Some(answer)
+    }
+
+    fn leave(&mut self, number: u64) -> Option<Entry<L>> {
+        let entry = self.entries.remove(&number)?;
+        if self.free.remove(&(entry.running, number)) {
+            self.free_slots -= (entry.max_jobs - entry.running) as usize;
+            self.free_and_open -= usize::from(entry.refuses.is_empty());
+        }
+        Some(entry)
+    }
+
+    fn enter(&mut self, number: u64, entry: Entry<L>) {
+        if entry.is_free() {
+            self.free.insert((entry.running, number));
+            self.free_slots += (entry.max_jobs - entry.running) as usize;
+            self.free_and_open += usize::from(entry.refuses.is_empty());
+        }
+        self.entries.insert(number, entry);
+    }
+}
+
+/// What became of a job by the time its worker said that it has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    Runs,
+    Ended,
+    WorkerGone,
+}
+
+fn silent_from<L>(entry: &Entry<L>) -> Option<Timestamp> {
+    entry.pinged_at.map(|at| at.plus_ms(PING_MS_MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Which addresses the server may call by itself. Whoever may register a worker names an address, and the server must not
+//! become their hand inside a network they cannot reach.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// What may be called. An address that fits none of the entries is not connected to, whatever name led to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowed(Vec<Net>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Net {
+    Any,
+    Loopback,
+    /// Networks that are not routed on the internet, without link-local ones: those hold the secrets of cloud machines.
+    Private,
+    Block {
+        base: u128,
+        /// Of the 128 bits of the address, an IPv4 one being mapped into IPv6.
+        prefix: u32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of: loopback, private, any, an address, or a block like 10.0.0.0/8")]
+pub struct BadNet(String);
+
+impl Allowed {
+    /// `loopback`, `private`, `any`, addresses and blocks.
+    pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Allowed, BadNet> {
+        entries.into_iter().map(Net::parse).collect::<Result<_, _>>().map(Allowed)
+    }
+
+    /// Where nothing is configured: a server that only this machine can reach calls only this machine.
+    pub fn default_for(server_is_loopback: bool) -> Allowed {
+        match server_is_loopback {
+            true => Allowed(vec![Net::Loopback]),
+            false => Allowed(vec![Net::Loopback, Net::Private]),
+        }
+    }
+
+    pub fn allows(&self, address: IpAddr) -> bool {
+        // An IPv4 address in IPv6 clothes is judged as what it is.
+        let address = address.to_canonical();
+        self.0.iter().any(|net| net.holds(address))
+    }
+
+    /// Those of the addresses a name stands for that may be called.
+    pub fn of(&self, addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
+        addresses.filter(|address| self.allows(address.ip())).collect()
+    }
+}
+
+impl Net {
+    fn parse(text: &str) -> Result<Net, BadNet> {
+        let bad = || BadNet(text.to_owned());
+        match text {
+            "any" => return Ok(Net::Any),
+            "loopback" => return Ok(Net::Loopback),
+            "private" => return Ok(Net::Private),
+            _ => {}
+        }
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix.parse::<u32>().map_err(|_| bad())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| bad())?;
+        let own_bits = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.unwrap_or(own_bits);
+        if prefix > own_bits {
+            return Err(bad());
+        }
+        Ok(Net::Block { base: bits(address), prefix: prefix + 128 - own_bits })
+    }
+
+    fn holds(self, address: IpAddr) -> bool {
+        match self {
+            Net::Any => true,
+            Net::Loopback => address.is_loopback(),
+            Net::Private => match address {
+                IpAddr::V4(v4) => v4.is_private(),
+                IpAddr::V6(v6) => v6.is_unique_local(),
+            },
+            Net::Block { base, prefix } => {
+                let rest = 128 - prefix;
+                // A shift by all 128 bits would be an overflow; then there is nothing to compare.
+                rest == 128 || bits(address) >> rest == base >> rest
+            }
+        }
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    let v6: Ipv6Addr = match address {
+        IpAddr::V4(v4) => Ipv4Addr::to_ipv6_mapped(&v4),
+        IpAddr::V6(v6) => v6,
+    };
+    v6.to_bits()
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.0.iter().map(|net| match net {
+            Net::Any => "any".to_owned(),
+            Net::Loopback => "loopback".to_owned(),
+            Net::Private => "private".to_owned(),
+            Net::Block { base, prefix } => format!("{}/{prefix}", Ipv6Addr::from_bits(*base)),
+        });
+        f.write_str(&words.collect::<Vec<_>>().join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(entries: &[&str], address: &str, expected: bool) {
+        let allowed = Allowed::parse(entries.iter().copied()).unwrap();
+        assert_eq!(allowed.allows(address.parse().unwrap()), expected, "{entries:?} and {address}");
+    }
+
+    #[test]
+    fn only_what_is_named_is_called() {
+        check(&["loopback"], "127.0.0.1", true);
+        check(&["loopback"], "127.8.9.1", true);
+        check(&["loopback"], "::1", true);
+        check(&["loopback"], "::ffff:127.0.0.1", true);
+        check(&["loopback"], "10.0.0.1", false);
+        check(&["private"], "10.0.0.1", true);
+        check(&["private"], "192.168.4.4", true);
+        check(&["private"], "fd00::7", true);
+        check(&["private"], "169.254.169.254", false);
+        check(&["private"], "::ffff:169.254.169.254", false);
+        check(&["private"], "127.0.0.1", false);
+        check(&["private"], "8.8.8.8", false);
+        check(&["any"], "8.8.8.8", true);
+        check(&["10.1.0.0/16"], "10.1.255.3", true);
+        check(&["10.1.0.0/16"], "10.2.0.3", false);
+        check(&["10.1.0.0/16", "192.0.2.7"], "192.0.2.7", true);
+        check(&["192.0.2.7"], "192.0.2.8", false);
+        check(&["0.0.0.0/0"], "203.0.113.9", true);
+        check(&["0.0.0.0/0"], "2001:db8::1", false);
+        check(&["::/0"], "2001:db8::1", true);
+        check(&["2001:db8::/32"], "2001:db8:1::1", true);
+        check(&[], "127.0.0.1", false);
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        for bad in ["", "lan", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/x"] {
+            assert!(Allowed::parse([bad]).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+use super::world::*;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use windlass_dialects::jq::Settings;
+use windlass_store::faulty::{Call, FaultyStore, Kind};
+use windlass_store::memory::MemoryStore;
+
+/// 81
+#[tokio::test]
+async fn a_restart_loses_neither_jobs_nor_workers_nor_answers() {
+    let world = World::new().await;
+    let mut worker = world.worker(4).await;
+    let running = world.enqueue(json!({"keep_result": true, "timeout": 60})).await;
+    let timing_out = world.enqueue(json!({"timeout": 5, "max_retry": 0})).await;
+    let failing = world.enqueue(json!({})).await;
+    worker.next_ids(3).await;
+    world.fail(&worker.id, &failing, true).await;
+    world.until_written(&running, &worker.id).await;
+    world.until_written(&timing_out, &worker.id).await;
+
+    let world = world.crash().await;
+    assert_eq!(world.status(&running).await, "running");
+    assert_eq!(world.job(&running).await["worker_id"], json!(worker.id));
+    assert_eq!(world.status(&failing).await, "retrying");
+    let ids: Vec<String> = {
+        let mut ids = Vec::new();
+        for _ in 0..3 {
+            ids.push(world.enqueue(json!({})).await);
+        }
+        ids
+    };
+    let mut given = worker.next_ids(2).await;
+    given.sort_unstable();
+    assert_eq!(given, ids[..2], "two of its four places are taken from before");
+    worker.is_left_alone().await;
+    world.succeed(&worker.id, &running, json!("from before")).await;
+    assert_eq!(world.job(&running).await["result"], "from before");
+    assert_eq!(worker.next_id().await, ids[2]);
+    world.pass(5_000);
+    assert_eq!(world.until(&timing_out, "error").await["reason"], "timeout");
+    assert_eq!(worker.next_id().await, failing, "its wait is over and a place is free");
+}
+
+/// 81: in the moment between a worker's yes and its being written down
+#[tokio::test]
+async fn an_answer_is_accepted_also_if_nobody_wrote_down_who_has_the_job() {
+    let world = World::new().await;
+    let mut worker = world.worker(1).await;
+    let id = world.enqueue(json!({})).await;
+    worker.next_id().await;
+    let world = world.crash().await;
+    assert_eq!(world.status(&id).await, "running");
+    world.succeed(&worker.id, &id, Value::Null).await;
+    assert_eq!(world.status(&id).await, "done");
+    let next = world.enqueue(json!({})).await;
+    assert_eq!(worker.next_id().await, next);
+}
+
+#[tokio::test]
+async fn who_had_pinged_is_expected_to_ping_after_a_restart() {
+    let world = World::new().await;
+    let worker = world.worker(1).await;
+    let ping = async |world: &World| {
+        world.call_as(Some(&worker.id), "POST", "/worker/ping", &Value::Null).await.status()
+    };
+    assert_eq!(ping(&world).await, 204);
+    let world = world.crash().await;
+    assert_eq!(ping(&world).await, 204);
+    world.pass(10_000);
+    while !world.server.engine.notes("jq/worker/").await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let world = world.crash().await;
+    assert_eq!(ping(&world).await, 404, "forgotten for good");
+}
+
+/// 82
+#[tokio::test]
+async fn while_the_store_is_away_nothing_is_promised() {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let world = World::on(store, Settings::default(), Arc::default()).await;
+    let mut worker = world.worker(2).await;
+    faults.fail_next_call(Call::Commit, 1, Kind::BeforeDoing);
+    let answer = world.call("POST", "/job", &job(json!({}))).await;
+    assert_eq!((answer.status(), answer.error().as_str()), (503, "store_unavailable"));
+    faults.fail_next_call(Call::Commit, 1, Kind::AfterDoing);
+    assert_eq!(
+        world.call("POST", "/job", &job(json!({}))).await.status(),
+        503,
+        "whether it was kept is not known"
+    );
+    faults.fail_next_call(Call::Set, 1, Kind::BeforeDoing);
+    let body = json!({"name": "w", "max_jobs": 1, "url": worker.url()});
+    assert_eq!(world.call("POST", "/worker", &body).await.status(), 503);
+    faults.fail_next_call(Call::Claim, 2, Kind::BeforeDoing);
+    let id = world.enqueue(json!({})).await;
+    loop {
+        let given = worker.next_id().await;
+        world.succeed(&worker.id, &given, Value::Null).await;
+        if given == id {
+            break;
+        }
+    }
+    assert_eq!(world.status(&id).await, "done");
+}
+
+/// 83
+#[tokio::test]
+async fn the_list_of_jobs_shows_what_people_look_for() {
+    let world = World::new().await;
+    let mut worker = world.worker(1).await;
+    let id = world.enqueue(json!({"name": "mail", "priority": 3, "max_retry": 0})).await;
+    worker.next_id().await;
+    world.fail(&worker.id, &id, true).await;
+    world.enqueue(json!({"name": "other"})).await;
+    worker.next_id().await;
+    world.enqueue(json!({"name": "third"})).await;
+    let jobs = world.server.get("/api/v1/jobs?queue=jq").await.json()["jobs"].clone();
+    let seen: Vec<Value> = jobs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| json!([job["name"], job["state"], job["priority"], job["attempts"], job["message"]]))
+        .collect();
+    let expected = [
+        json!(["third", "ready", 0, 0, null]),
+        json!(["other", "running", 0, 1, null]),
+        json!(["mail", "failed", 3, 1, "no luck"]),
+    ];
+    assert_eq!(seen, expected);
+}
+
+/// 80: all of the above needs nothing beside the store; here on the embedded one.
+#[tokio::test]
+async fn a_job_goes_its_way_on_the_embedded_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let store = windlass_store::open(&url, windlass_store::OpenOptions::default()).await.unwrap();
+    let world = World::on(store, Settings::default(), Arc::default()).await;
+    let mut worker = world.worker(2).await;
+    let id = world.enqueue(json!({"keep_result": true, "max_retry": 1})).await;
+    worker.next_id().await;
+    world.fail(&worker.id, &id, true).await;
+    world.pass(1_100);
+    worker.next_id().await;
+    world.succeed(&worker.id, &id, json!([1])).await;
+    assert_eq!(world.get(&format!("/job/{id}/polling")).await.value()["result"], json!([1]));
+    assert_eq!(world.get(&format!("/job/{id}")).await.value()["result"], Value::Null);
+}

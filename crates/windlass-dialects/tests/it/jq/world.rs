@@ -1,0 +1,311 @@
+//! A server, a pusher and fake workers.
+
+use crate::support::{Reply, TestServer};
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::routing::post;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
+use windlass_core::{Format, Payload};
+use windlass_dialects::HttpOptions;
+use windlass_dialects::codec::{Encoding, Out};
+use windlass_dialects::jq::Settings;
+use windlass_engine::{Clock, ManualClock, SystemClock};
+use windlass_store::Store;
+use windlass_store::memory::MemoryStore;
+
+/// Long enough for everything that is to happen, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long nothing has to happen to be taken for nothing.
+const QUIET: Duration = Duration::from_millis(80);
+
+pub const MSGPACK: &str = "application/msgpack";
+
+pub struct World {
+    pub server: TestServer,
+    pub clock: Arc<ManualClock>,
+    pub store: Arc<dyn Store>,
+}
+
+impl World {
+    /// On a clock that stands still.
+    pub async fn new() -> World {
+        World::with(Settings::default()).await
+    }
+
+    pub async fn with(settings: Settings) -> World {
+        World::on(Arc::new(MemoryStore::new()), settings, Arc::default()).await
+    }
+
+    pub async fn on(store: Arc<dyn Store>, settings: Settings, clock: Arc<ManualClock>) -> World {
+        let options = HttpOptions { jq: settings, ..HttpOptions::default() };
+        let server = TestServer::start_on(store.clone(), options, clock.clone()).await;
+        World { server, clock, store }
+    }
+
+    /// Time passes by itself.
+    pub async fn real(settings: Settings) -> World {
+        let options = HttpOptions { jq: settings, ..HttpOptions::default() };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let server = TestServer::start_on(store.clone(), options, clock).await;
+        World { server, clock: Arc::default(), store }
+    }
+
+    /// The process ends without a word; another one starts on the same store.
+    pub async fn crash(self) -> World {
+        let World { server, clock, store } = self;
+        server.serving.abort();
+        let _ = server.serving.await;
+        drop(server.engine);
+        World::on(store, Settings::default(), clock).await
+    }
+
+    pub async fn call(&self, method: &str, path: &str, body: &Value) -> Answer {
+        self.call_as(None, method, path, body).await
+    }
+
+    pub async fn call_as(&self, worker: Option<&str>, method: &str, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { Vec::new() } else { packed(body) };
+        let mut headers = vec![("content-type", MSGPACK)];
+        headers.extend(worker.map(|worker| ("worker-id", worker)));
+        self.send(method, path, &headers, &body).await
+    }
+
+    pub async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut client = self.server.connect().await;
+        Answer(client.call(method, &format!("/jq{path}"), headers, body).await)
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.call("GET", path, &Value::Null).await
+    }
+
+    /// Enqueues a job named `t` with an empty argument, but for the overrides.
+    pub async fn enqueue(&self, overrides: Value) -> String {
+        let answer = self.call("POST", "/job", &job(overrides)).await;
+        assert_eq!(answer.status(), 201, "{:?}", answer.value());
+        answer.value()["job_id"].as_str().expect("an id").to_owned()
+    }
+
+    pub async fn job(&self, id: &str) -> Value {
+        let answer = self.get(&format!("/job/{id}?peek=true")).await;
+        assert_eq!(answer.status(), 200, "{:?}", answer.value());
+        answer.value()
+    }
+
+    pub async fn status(&self, id: &str) -> String {
+        self.job(id).await["status"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until the job is so.
+    pub async fn until(&self, id: &str, status: &str) -> Value {
+        for _ in 0..2_000 {
+            let job = self.job(id).await;
+            if job["status"] == status {
+                return job;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        panic!("job {id} never became {status}: {:?}", self.job(id).await);
+    }
+
+    /// Waits until it is written down who has the job.
+    pub async fn until_written(&self, id: &str, worker: &str) {
+        for _ in 0..2_000 {
+            if self.server.get(&format!("/api/v1/jobs/{id}")).await.json()["lease"]["worker"] == worker {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        panic!("nobody wrote down that {worker} has job {id}");
+    }
+
+    pub async fn done(&self, worker: &str, body: Value) -> u16 {
+        self.call_as(Some(worker), "POST", "/done", &body).await.status()
+    }
+
+    pub async fn succeed(&self, worker: &str, id: &str, result: Value) {
+        let body = json!({"job_id": id, "type": "success", "result": result});
+        assert_eq!(self.done(worker, body).await, 204);
+    }
+
+    pub async fn fail(&self, worker: &str, id: &str, should_retry: bool) {
+        assert_eq!(self.done(worker, failure(id, should_retry)).await, 204);
+    }
+
+    /// A worker that has registered.
+    pub async fn worker(&self, max_jobs: u32) -> FakeWorker {
+        let mut worker = FakeWorker::listen().await;
+        worker.register(self, max_jobs).await;
+        worker
+    }
+
+    pub fn pass(&self, ms: i64) {
+        self.clock.advance(ms);
+    }
+}
+
+pub fn job(overrides: Value) -> Value {
+    let mut job = json!({"name": "t", "argument": {}});
+    for (key, value) in overrides.as_object().unwrap() {
+        job[key] = value.clone();
+    }
+    job
+}
+
+pub fn failure(id: &str, should_retry: bool) -> Value {
+    json!({
+        "job_id": id, "type": "failure", "reason": "other", "should_retry": should_retry, "message": "no luck",
+        "error": {"code": 7},
+    })
+}
+
+pub fn packed(value: &Value) -> Vec<u8> {
+    rmp_serde::to_vec_named(value).unwrap()
+}
+
+#[derive(Debug)]
+pub struct Answer(pub Reply);
+
+impl Answer {
+    pub fn status(&self) -> u16 {
+        self.0.status
+    }
+
+    pub fn value(&self) -> Value {
+        match self.0.header("content-type") {
+            Some("application/json") => self.0.json(),
+            _ if self.0.body.is_empty() => Value::Null,
+            _ => rmp_serde::from_slice(&self.0.body).unwrap(),
+        }
+    }
+
+    pub fn error(&self) -> String {
+        let value = self.value();
+        assert!(value["message"].as_str().is_some_and(|message| !message.is_empty()), "{value}");
+        value["error"].as_str().expect("a word").to_owned()
+    }
+}
+
+/// A job as a worker got it.
+#[derive(Clone, Debug)]
+pub struct Given {
+    pub bytes: Vec<u8>,
+    pub value: Value,
+}
+
+impl Given {
+    pub fn id(&self) -> &str {
+        self.value["job_id"].as_str().unwrap()
+    }
+}
+
+type Reaction = Box<dyn Fn(&Given) -> u16 + Send>;
+
+/// An HTTP server that records what it is sent.
+pub struct FakeWorker {
+    pub id: String,
+    pub addr: SocketAddr,
+    given: UnboundedReceiver<Given>,
+    react: Arc<Mutex<Reaction>>,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for FakeWorker {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl FakeWorker {
+    pub async fn listen() -> FakeWorker {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let react: Arc<Mutex<Reaction>> = Arc::new(Mutex::new(Box::new(|_| 202)));
+        let (tell, given) = unbounded_channel();
+        let app = Router::new().route("/worker-job", post(handler(tell, react.clone())));
+        let serving = tokio::spawn(async move {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { return };
+                let service = hyper_util::service::TowerToHyperService::new(app.clone());
+                let io = hyper_util::rt::TokioIo::new(stream);
+                tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(io, service));
+            }
+        });
+        FakeWorker { id: String::new(), addr, given, react, serving }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    pub async fn register(&mut self, world: &World, max_jobs: u32) {
+        let body = json!({"name": "fake", "max_jobs": max_jobs, "url": self.url()});
+        let answer = world.call("POST", "/worker", &body).await;
+        assert_eq!(answer.status(), 201, "{:?}", answer.value());
+        self.id = answer.value()["worker_id"].as_str().unwrap().to_owned();
+    }
+
+    /// From now on it answers like this.
+    pub fn answers(&self, react: impl Fn(&Given) -> u16 + Send + 'static) {
+        *self.react.lock().unwrap() = Box::new(react);
+    }
+
+    pub async fn next(&mut self) -> Given {
+        let next = tokio::time::timeout(PATIENCE, self.given.recv()).await;
+        next.expect("a job within twenty seconds").expect("the worker listens")
+    }
+
+    pub async fn next_id(&mut self) -> String {
+        self.next().await.id().to_owned()
+    }
+
+    pub async fn next_ids(&mut self, count: usize) -> Vec<String> {
+        let mut ids = Vec::new();
+        for _ in 0..count {
+            ids.push(self.next_id().await);
+        }
+        ids
+    }
+
+    /// Nothing more comes.
+    pub async fn is_left_alone(&mut self) {
+        if let Ok(given) = tokio::time::timeout(QUIET, self.given.recv()).await {
+            panic!("the worker was given {given:?}");
+        }
+    }
+
+    /// Deaf: connections are refused.
+    pub fn hang_up(&self) {
+        self.serving.abort();
+    }
+}
+
+fn handler(
+    tell: UnboundedSender<Given>,
+    react: Arc<Mutex<Reaction>>,
+) -> impl Fn(Bytes) -> std::future::Ready<StatusCode> + Clone {
+    move |body: Bytes| {
+        let value = shown(&body);
+        let given = Given { bytes: body.to_vec(), value };
+        let status = (react.lock().unwrap())(&given);
+        if status < 300 {
+            tell.send(given).unwrap();
+        }
+        std::future::ready(StatusCode::from_u16(status).unwrap())
+    }
+}
+
+/// MessagePack as a tree, also where JSON has no word for what is in it.
+fn shown(msgpack: &[u8]) -> Value {
+    let mut out = Out::new(Encoding::Json, msgpack.len());
+    out.content(&Payload::new(Format::Msgpack, msgpack));
+    serde_json::from_slice(&out.into_bytes()).unwrap()
+}
