@@ -116,7 +116,7 @@ pub(crate) async fn run(
 
 /// A connection that broke while it waited is nobody's trouble. Being out of file descriptors is, and it does not pass
 /// faster by trying at once.
-async fn rest_after(error: &io::Error) {
+pub(crate) async fn rest_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
         return;
@@ -127,7 +127,7 @@ async fn rest_after(error: &io::Error) {
 
 /// Answers at once, and notices a peer that vanished without a word: a worker that waits for jobs on a dead connection
 /// would otherwise be given one.
-fn tune(stream: &TcpStream) {
+pub(crate) fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(15))

@@ -15,6 +15,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
+use windlass_dialects::bedrock::Profile;
 use windlass_dialects::outgoing::Allowed;
 use windlass_dialects::{jq, queuey};
 use windlass_engine::blob::AddrForm;
@@ -197,6 +198,7 @@ pub struct Config {
     /// Names beside localhost that a browser may know the server by.
     pub hosts: Vec<String>,
     pub bedrock: Option<Bind>,
+    pub bedrock_profile: Profile,
     pub mdns: String,
     pub log: LogForm,
     pub log_level: String,
@@ -240,6 +242,7 @@ impl Config {
             hosts: found.list("hosts"),
             mdns: found.text("mdns").to_string(),
             bedrock: if found.text("bedrock") == "off" { None } else { Some(found.bind("bedrock")?) },
+            bedrock_profile: Profile::parse(found.text("bedrock.profile")).unwrap_or_default(),
             log: if found.text("log") == "json" { LogForm::Json } else { LogForm::Text },
             log_level: found.text("log_level").to_string(),
             insecure: found.switch("insecure"),

@@ -18,10 +18,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
-use windlass_dialects::HttpOptions;
+use windlass_dialects::bedrock::BedrockOptions;
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
 use windlass_dialects::tls::Tls;
+use windlass_dialects::{HttpOptions, Tokens};
 use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
 use windlass_store::{OpenOptions, Store};
 
@@ -112,14 +113,20 @@ impl Server {
             None => None,
         };
         // Sockets first: a port that is taken should not cost the time to open a large store.
-        let listener = bind("http", &config.http).await?;
+        let bound = bind_all(config).await?;
         warn_of_what_is_missing(config);
         let store = open_store(config).await?;
         let tokens = tokens::read(&config.tokens, store.as_ref()).await?;
         let engine = start_engine(config, store).await?;
         let (stop, stopping) = watch::channel(false);
         let mut doors = JoinSet::new();
-        let listening = vec![("http", listener.local_addr()?)];
+        let mut listening = Vec::new();
+        if let Some(listener) = bound.bedrock {
+            listening.push(("bedrock", listener.local_addr()?));
+            let options = bedrock_options(config, &tokens, tls.as_ref());
+            let told = told_to_stop(stopping.clone());
+            doors.spawn(windlass_dialects::bedrock::serve(listener, engine.clone(), options, told));
+        }
         let options = HttpOptions {
             tokens,
             hosts: Hosts { check: config.http.is_loopback(), allowed: config.hosts.clone() },
@@ -131,8 +138,11 @@ impl Server {
             version: env!("CARGO_PKG_VERSION"),
             ..HttpOptions::default()
         };
-        let door = windlass_dialects::serve(listener, engine.clone(), options, told_to_stop(stopping));
-        doors.spawn(door);
+        if let Some(listener) = bound.http {
+            listening.insert(0, ("http", listener.local_addr()?));
+            let door = windlass_dialects::serve(listener, engine.clone(), options, told_to_stop(stopping));
+            doors.spawn(door);
+        }
         Ok(Server { listening, engine, stop, doors })
     }
 
@@ -159,10 +169,10 @@ async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
 
 /// RELIABILITY: nobody else can reach a server that does not know who is calling, unless the operator says so.
 fn refuse_open_doors(config: &Config) -> Outcome {
-    if config.http.is_loopback() || config.insecure {
-        return Ok(());
-    }
+    let mut doors = std::iter::once(&config.http).chain(&config.bedrock);
+    let Some(open) = doors.find(|bind| !bind.is_loopback()) else { return Ok(()) };
     let missing = match (config.tokens.is_empty(), config.tls.is_none()) {
+        _ if config.insecure => return Ok(()),
         (false, false) => return Ok(()),
         (true, true) => "tokens and TLS",
         (true, false) => "tokens",
@@ -171,20 +181,39 @@ fn refuse_open_doors(config: &Config) -> Outcome {
     Err(Fault::usage(format!(
         "{} can be reached by others, so it needs {missing}: set auth.tokens (see `windlass token`) and tls.cert with \
          tls.key, or allow everyone with --insecure",
-        config.http.text
+        open.text
     )))
 }
 
-/// A default address that is taken is skipped, as long as another door is open; HTTP is the only one so far.
-async fn bind(what: &str, bind: &Bind) -> Outcome<TcpListener> {
+struct Bound {
+    http: Option<TcpListener>,
+    bedrock: Option<TcpListener>,
+}
+
+/// A default address that is taken is skipped, as long as another door is open.
+async fn bind_all(config: &Config) -> Outcome<Bound> {
+    let http = bind("http", &config.http).await?;
+    let bedrock = match &config.bedrock {
+        Some(address) => bind("bedrock", address).await?,
+        None => None,
+    };
+    if http.is_none() && bedrock.is_none() {
+        return Err(Fault::failed(format!(
+            "nothing to listen on: another program listens on {}, maybe a second windlass; choose another with --http \
+             127.0.0.1:0",
+            config.http.text
+        )));
+    }
+    Ok(Bound { http, bedrock })
+}
+
+/// `None`: it is a default address, and taken.
+async fn bind(what: &str, bind: &Bind) -> Outcome<Option<TcpListener>> {
     match TcpListener::bind(bind.addresses.as_slice()).await {
-        Ok(listener) => Ok(listener),
+        Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && !bind.asked => {
             warn!("skipping {what}: {} is in use", bind.text);
-            let other = format!("{what}: another program listens on {}, maybe a second windlass", bind.text);
-            Err(Fault::failed(format!(
-                "nothing to listen on: {other}; choose another with --{what} 127.0.0.1:0"
-            )))
+            Ok(None)
         }
         Err(error) => {
             let hint = "choose another address, or port 0 for a free one";
@@ -193,10 +222,20 @@ async fn bind(what: &str, bind: &Bind) -> Outcome<TcpListener> {
     }
 }
 
-fn warn_of_what_is_missing(config: &Config) {
-    if config.bedrock.as_ref().is_some_and(|bind| bind.asked) {
-        warn!("the Bedrock::Jobs dialect is not part of this version; nothing listens for it");
+/// On this machine the protocol is spoken plainly, so that `nc` and the clients there are can speak it; from elsewhere
+/// it is wrapped in TLS where there is a certificate.
+fn bedrock_options(config: &Config, tokens: &Arc<Tokens>, tls: Option<&Arc<Tls>>) -> BedrockOptions {
+    let is_local = config.bedrock.as_ref().is_some_and(Bind::is_loopback);
+    BedrockOptions {
+        profile: config.bedrock_profile,
+        tokens: Arc::clone(tokens),
+        tls: tls.filter(|_| !is_local).cloned(),
+        limits: http_limits(config),
+        version: env!("CARGO_PKG_VERSION"),
     }
+}
+
+fn warn_of_what_is_missing(config: &Config) {
     if config.mdns == "on" {
         warn!("announcing by mDNS is not part of this version");
     }

@@ -5,16 +5,25 @@
 //! | [`wire`] | bytes to requests, replies to bytes |
 //! | [`errors`] | every status line |
 //! | [`profile`] | which Bedrock is spoken, `seed` or `current` |
+//! | [`params`] | what a request may say |
 //! | [`row`] | a job as a row of the `jobs` table |
-//! | [`query`] | SQL over the jobs |
 //! | [`json`], [`times`] | texts that are changed or compared without being read |
+//! | [`commands`] | the commands in the engine's verbs |
+//! | [`query`] | SQL over the jobs |
+//! | [`session`], [`later`], [`door`] | one connection; commands nobody waits for; the port |
 
+pub mod commands;
+pub mod door;
 pub mod errors;
 pub mod json;
+pub mod later;
+pub mod params;
 pub mod profile;
 pub mod query;
 pub mod row;
+pub mod session;
 pub mod times;
 pub mod wire;
 
+pub use door::{BedrockOptions, serve};
 pub use profile::Profile;

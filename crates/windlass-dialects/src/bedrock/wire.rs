@@ -101,6 +101,12 @@ impl Request {
         self.get(name).filter(|value| !value.is_empty())
     }
 
+    /// As if a header had not been sent. `name` must be in small letters.
+    pub fn without(mut self, name: &str) -> Request {
+        self.headers.retain(|header| header.name != name);
+        self
+    }
+
     /// Names of headers whose value was not text.
     pub fn garbled(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().filter(|header| !header.is_text).map(|header| header.name.as_str())
@@ -219,6 +225,12 @@ impl Parser {
 
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
+    }
+
+    /// For readers: what they add at the end is fed. There is room for at least `bytes` more.
+    pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
+        self.buffer.reserve(bytes);
+        &mut self.buffer
     }
 
     /// Bytes that were fed and are not part of a request that was given out.

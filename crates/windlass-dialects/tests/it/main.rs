@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod access;
+mod bedrock;
 mod bedrock_query;
 mod boundaries;
 mod connections;

@@ -79,7 +79,8 @@ fn a_default_address_that_is_taken_is_reported() {
     // Taken by us, or by whoever has it already.
     let _taken = TcpListener::bind("127.0.0.1:7373");
     let folder = tempfile::tempdir().unwrap();
-    let ran = Ran::of(windlass().args(["serve", "--store", "memory:"]).current_dir(folder.path()));
+    let serve = ["serve", "--store", "memory:", "--bedrock", "off"];
+    let ran = Ran::of(windlass().args(serve).current_dir(folder.path()));
     assert!(ran.stderr.contains("skipping http: 127.0.0.1:7373 is in use"), "{ran:?}");
     assert_eq!(ran.code, 1);
 }

@@ -1,0 +1,185 @@
+//! QueryJob, UpdateJob, CancelJob, DeleteJob and RequeueJobs: what is done to jobs from outside their runs.
+
+use super::create::repeat_of;
+use super::settle::rename;
+use super::{Answered, Commands, STALE_MAX};
+use crate::bedrock::errors::{self, Status, overtaken};
+use crate::bedrock::json::{self, Writer, guessed};
+use crate::bedrock::params::{self, Params, job_id};
+use crate::bedrock::row::{self, Row, State};
+use crate::bedrock::times;
+use crate::bedrock::wire::{Reply, Request};
+use std::sync::Arc;
+use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::repeat::{Moments, Repeat};
+use windlass_core::{Job, JobId, Name, Payload, Timestamp};
+use windlass_engine::{Action, Deed, RunAt, Together, VerbError};
+
+/// Data of UpdateJob; more is taken for a mistake.
+const UPDATE_BYTES_MAX: usize = 1 << 20;
+/// Jobs of one RequeueJobs: one batch.
+const REQUEUE_MAX: usize = 10_000;
+
+impl Commands<'_> {
+    pub(super) async fn query_job(&self, request: &Request) -> Answered {
+        let job = self.load(job_id(request)?).await?;
+        let row = Row::of(&job);
+        let mut out = Writer::new();
+        out.put("created", &guessed(&row.created))
+            .put("data", &row.data)
+            .put("jobID", &row.job_id.to_string())
+            .put("lastRun", &guessed(row.last_run.as_deref().unwrap_or_default()))
+            .put("name", &self.name_text(row.name))
+            .put("nextRun", &guessed(&row.next_run))
+            .put("priority", &row.priority.to_string())
+            .put("repeat", &guessed(row.repeat))
+            .put("retryAfter", &guessed(row.retry_after))
+            .put("state", &guessed(row.state.as_str()));
+        Ok(Reply::ok().with_body(out.finish()).into())
+    }
+
+    pub(super) async fn update_job(&self, request: &Request) -> Answered {
+        let id = job_id(request);
+        // A number that no job can have is unknown only after everything else was found well-formed.
+        if let Err(status) = &id
+            && *status != errors::NO_SUCH_JOB
+        {
+            return Err(status.clone());
+        }
+        let data = request.given("data").ok_or(errors::MISSING_DATA)?;
+        if data.len() > UPDATE_BYTES_MAX {
+            return Err(errors::MALFORMED_DATA);
+        }
+        let data = json::minified(params::checked_data(data)?);
+        let params = Params::Headers(request);
+        let repeat = repeat_of(&params, self.shared.profile)?;
+        let priority = params.priority("jobpriority")?;
+        let id = id?;
+        self.change_guarded(id, |job, now| {
+            let mut patch = Patch {
+                payload: Some(Payload::json(&data_for(&data, job))),
+                priority: priority.map(row::priority_below),
+                ..Patch::default()
+            };
+            if let Some(repeat) = &repeat {
+                patch.run_at = next_by(repeat, job, now)?;
+                patch.repeat = Some(Some(repeat.clone()));
+                patch.facts = vec![(row::NEXT_RUN.into(), None)];
+            }
+            if params.is_true("shouldclearrepeat") {
+                patch.repeat = Some(None);
+            }
+            if let Some(text) = request.given("nextrun") {
+                let at = times::moment_of(text);
+                patch.run_at = Some(at);
+                patch.facts = vec![(row::NEXT_RUN.into(), row::next_run_fact(text, at, now))];
+            }
+            Ok(vec![Action::Update(patch)])
+        })
+        .await
+    }
+
+    pub(super) async fn cancel_job(&self, request: &Request) -> Answered {
+        if self.shared.profile.cancel_minds_its_line() && !request.tail().is_empty() {
+            return Ok(Reply::ok().into());
+        }
+        let job = self.load(job_id(request)?).await?;
+        if !self.shared.engine.children(self.tenant, job.id).await?.is_empty() {
+            return Err(errors::CANCEL_WITH_CHILDREN);
+        }
+        if job.spec.family().is_none() {
+            return Err(errors::CANCEL_WITHOUT_PARENT);
+        }
+        let running = match State::of(&job) {
+            State::Running | State::Finished | State::Paused => return Ok(Reply::ok().into()),
+            State::Runqueued if !self.shared.profile.cancels_runqueued() => return Ok(Reply::ok().into()),
+            State::Runqueued => CancelRunning::Now,
+            State::Queued | State::Failed | State::Cancelled => CancelRunning::Refuse,
+        };
+        let action = Action::Cancel { running, failed_too: true };
+        match self.shared.engine.act(self.tenant, vec![job.id], action).await?.pop() {
+            Some(Err(VerbError::NotFound)) => Err(errors::NO_SUCH_JOB),
+            // It has been cancelled before, or began to run meanwhile.
+            _ => Ok(Reply::ok().into()),
+        }
+    }
+
+    pub(super) async fn delete_job(&self, request: &Request) -> Answered {
+        self.change_guarded(job_id(request)?, |job, now| match State::of(job) {
+            State::Running => Err(errors::DELETE_RUNNING),
+            State::Paused => Err(errors::DELETE_PAUSED),
+            // Taken away from its worker first.
+            State::Runqueued => {
+                Ok(vec![Action::Requeue { at: RunAt::At(now), even_running: true }, Action::Delete])
+            }
+            State::Queued | State::Finished | State::Failed | State::Cancelled => Ok(vec![Action::Delete]),
+        })
+        .await
+    }
+
+    /// Always well: what is not there or no number is passed over.
+    pub(super) async fn requeue_jobs(&self, request: &Request) -> Answered {
+        let ids = request.get("jobids").unwrap_or_default().split(',');
+        let ids = ids.filter_map(|text| JobId::new(text.trim().parse().ok()?)).take(REQUEUE_MAX);
+        let name = request.given("name").map(Name::new).transpose().map_err(|_| errors::MALFORMED_NAME)?;
+        let less = u32::from(Params::Headers(request).is_true("decrementfailures"));
+        for id in ids {
+            let requeued = self
+                .change_guarded(id, |job, _| {
+                    let attempts = row::counted_hand_outs(job).saturating_sub(less);
+                    let mut patch = Patch { attempts: Some(attempts), ..Patch::default() };
+                    rename(&mut patch, job, name.clone());
+                    let at = RunAt::At(job.spec.created_at);
+                    Ok(vec![Action::Requeue { at, even_running: true }, Action::Update(patch)])
+                })
+                .await;
+            match requeued {
+                Err(status) if status == errors::NO_SUCH_JOB || status == errors::UNIQUE_VIOLATION => {}
+                other => {
+                    other?;
+                }
+            }
+        }
+        Ok(Reply::ok().into())
+    }
+
+    /// Decides by what the job is, and does it to that version of it or looks again.
+    async fn change_guarded(
+        &self,
+        id: JobId,
+        decide: impl Fn(&Job, Timestamp) -> Result<Vec<Action>, Status>,
+    ) -> Answered {
+        for _ in 0..STALE_MAX {
+            let job = self.load(id).await?;
+            let actions = decide(&job, self.shared.engine.now())?;
+            let deed = |action| Deed { job: Arc::clone(&job), action };
+            let deeds = actions.into_iter().map(deed).collect();
+            match self.shared.engine.act_together(self.tenant, deeds).await? {
+                Together::Done => return Ok(Reply::ok().into()),
+                Together::Stale => {}
+                Together::Refused(refused) => {
+                    let status =
+                        |(_, error): &(JobId, VerbError)| overtaken(*error, errors::UNIQUE_VIOLATION);
+                    return Err(refused.first().map_or(errors::UNIQUE_VIOLATION, status));
+                }
+            }
+        }
+        Err(errors::TIMEOUT_PROCESSING)
+    }
+}
+
+/// Only a mocked job may say that it is one.
+fn data_for(data: &str, job: &Job) -> String {
+    let is_stray = !row::is_mocked(job) && json::get(data, "mockRequest").is_some();
+    if is_stray { json::without(data, "mockRequest") } else { data.to_owned() }
+}
+
+/// When a job that is given this rule runs next.
+fn next_by(repeat: &Repeat, job: &Job, now: Timestamp) -> Result<Option<Timestamp>, Status> {
+    let counts_from_start = repeat.text().to_ascii_uppercase().starts_with("STARTED");
+    if counts_from_start && job.progress.started_at.is_none() {
+        return Err(errors::UNIQUE_VIOLATION);
+    }
+    let moments = Moments { scheduled: job.progress.due_at, started: job.progress.started_at, finished: now };
+    Ok(repeat.next(&moments))
+}

@@ -1,0 +1,270 @@
+//! CreateJob and CreateJobs: everything is checked before anything is made.
+
+use super::unique::{Batch, Entry};
+use super::{Answered, Commands};
+use crate::bedrock::errors::{self, Status};
+use crate::bedrock::params::{self, Params};
+use crate::bedrock::profile::Profile;
+use crate::bedrock::row::{self, State};
+use crate::bedrock::wire::{Reply, Request};
+use crate::bedrock::{json, times};
+use std::sync::Arc;
+use windlass_core::family::Family;
+use windlass_core::lease::LeasePolicy;
+use windlass_core::repeat::{Repeat, Span};
+use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::unique::{HeldUntil, OnConflict, Unique};
+use windlass_core::{Extras, Job, JobId, Keep, KeepFor, Name, Payload, Policy, Queue};
+use windlass_engine::{Push, RunAt};
+
+/// The priority of a job that is given none.
+pub const PRIORITY_DEFAULT: i64 = 500;
+
+/// What is asked of a new job, as far as it was checked.
+pub struct Wanted {
+    pub name: Name,
+    /// As it is stored.
+    pub data: Option<String>,
+    pub priority: Option<i64>,
+    pub first_run: Option<String>,
+    pub repeat: Option<Repeat>,
+    pub retry_after: Option<Span>,
+    pub parent: Option<Arc<Job>>,
+    pub is_unique: bool,
+    /// Whether a unique job that exists may be changed.
+    pub overwrites: bool,
+    pub is_mocked: bool,
+}
+
+/// The first checks: they come before it is known whether a unique job exists.
+pub struct Checked<'p> {
+    params: &'p Params<'p>,
+    profile: Profile,
+    wanted: Wanted,
+}
+
+impl Commands<'_> {
+    pub(super) async fn create_job(&self, request: &Request) -> Answered {
+        let mut batch = Batch::default();
+        let params = Params::Headers(request);
+        self.add(&mut batch, &params, request.get("mockrequest").is_some()).await?;
+        let ids = self.make(batch).await?;
+        let id = ids.first().map_or(0, |id| id.get());
+        Ok(Reply::ok().with_body(format!("{{\"jobID\":{id}}}")).into())
+    }
+
+    pub(super) async fn create_jobs(&self, request: &Request) -> Answered {
+        let jobs = request.given("jobs").filter(|jobs| json::is_array(jobs)).ok_or(errors::INVALID_JSON)?;
+        let jobs = json::minified(jobs);
+        let elements = json::elements(&jobs);
+        let is_good = |element: &&str| element.starts_with('{') && *element != "{}";
+        if elements.is_empty() || !elements.iter().all(is_good) {
+            return Err(errors::INVALID_JSON);
+        }
+        if elements.iter().any(|element| !element.contains("name")) {
+            return Err(errors::MISSING_NAME);
+        }
+        let mut batch = Batch::default();
+        for element in elements {
+            let params = Params::of_object(element);
+            let is_mocked = request.get("mockrequest").is_some() || params.get("mockrequest").is_some();
+            self.add(&mut batch, &params, is_mocked).await?;
+        }
+        let ids: Vec<String> = self.make(batch).await?.iter().map(JobId::to_string).collect();
+        Ok(Reply::ok().with_body(format!("{{\"jobIDs\":[{}]}}", ids.join(","))).into())
+    }
+
+    /// Checks one job, in the protocol's order, and enters it into the batch.
+    async fn add(&self, batch: &mut Batch, params: &Params<'_>, is_mocked: bool) -> Result<(), Status> {
+        let mut checked = Checked::first(params, self.shared.profile, is_mocked)?;
+        if let Some(id) = parent_id(params) {
+            checked.wanted.parent = Some(self.active_parent(id?).await?);
+        }
+        checked.inherit();
+        let existing = self.existing(batch, &checked.wanted).await?;
+        if let Some(entry) =
+            existing.as_ref().and_then(|existing| existing.unchanged(&checked.wanted, self.shared.profile))
+        {
+            batch.entries.push(entry);
+            return Ok(());
+        }
+        let wanted = checked.last()?;
+        match existing {
+            Some(existing) => batch.change(existing, wanted, self.shared.profile),
+            None => batch.entries.push(Entry::New(Box::new(self.push_of(wanted)))),
+        }
+        Ok(())
+    }
+
+    async fn active_parent(&self, id: JobId) -> Result<Arc<Job>, Status> {
+        let parent = self.find(id).await?.ok_or(errors::NO_PARENT)?;
+        match State::of(&parent) {
+            State::Running | State::Runqueued => Ok(parent),
+            // A child that waits for its own parent has not begun; children come from a run.
+            State::Paused if parent.progress.started_at.is_some() => Ok(parent),
+            _ => Err(errors::PARENT_NOT_ACTIVE),
+        }
+    }
+
+    fn push_of(&self, wanted: Wanted) -> Push {
+        let now = self.shared.engine.now();
+        let (run_at, fact) = match &wanted.first_run {
+            None => (RunAt::Now, None),
+            Some(text) => {
+                let at = times::moment_of(text);
+                (RunAt::At(at), row::next_run_fact(text, at, now))
+            }
+        };
+        let queue = if wanted.is_mocked { row::MOCK_QUEUE } else { row::QUEUE };
+        let family = wanted.parent.as_ref().map(|parent| Family {
+            parent: parent.id,
+            child_name: None,
+            rule: self.shared.profile.family_rule(),
+        });
+        let unique = wanted.is_unique.then(|| Unique {
+            key: unique_key(&wanted.name, wanted.is_mocked).into(),
+            on_conflict: OnConflict::Return,
+            held_until: HeldUntil::Forgotten,
+        });
+        let policy = policy(wanted.repeat, wanted.retry_after, family.is_some());
+        let extras = Extras {
+            origin: Some("bedrock".into()),
+            facts: fact.map(|text| (row::NEXT_RUN.into(), text)).into_iter().collect(),
+            unique,
+            family,
+            ..Extras::default()
+        };
+        Push {
+            queue: Queue::new(queue).unwrap_or_default(),
+            name: wanted.name,
+            payload: Payload::json(wanted.data.as_deref().unwrap_or("{}")),
+            priority: row::priority_below(wanted.priority.unwrap_or(PRIORITY_DEFAULT)),
+            run_at,
+            policy: Arc::new(policy),
+            extras: Some(Box::new(extras)),
+            body: None,
+        }
+    }
+}
+
+/// Real and mocked jobs are kept apart.
+fn unique_key(name: &Name, is_mocked: bool) -> String {
+    format!("{}:{name}", if is_mocked { row::MOCK_QUEUE } else { "bedrock" })
+}
+
+/// Held until reported on, or with `retryAfter` until then; a report that comes late counts while nobody else has the
+/// job. It is tried as often as it takes, and gone when it is done, but for a child, which its parent has to see.
+pub fn policy(repeat: Option<Repeat>, retry_after: Option<Span>, is_child: bool) -> Policy {
+    let kept = if is_child { KeepFor::Ever } else { KeepFor::Drop };
+    Policy {
+        lease: LeasePolicy { length_ms: None, accept_late: true, ..LeasePolicy::default() },
+        lease_span: retry_after,
+        retry: RetryPolicy { max_attempts: None, backoff: Backoff::None, give_up_after_ms: None },
+        keep: Keep { completed: kept, failed: KeepFor::Ever, cancelled: KeepFor::Ever },
+        repeat,
+        ..Policy::default()
+    }
+}
+
+/// Text that is no number, and 0, mean no parent.
+fn parent_id(params: &Params<'_>) -> Option<Result<JobId, Status>> {
+    let number = params::leading_number(params.given("parentjobid")?);
+    let id = u64::try_from(number).ok().and_then(JobId::new);
+    (number != 0).then(|| id.ok_or(errors::NO_PARENT))
+}
+
+/// `repeat` as this profile reads it; an empty one is none.
+pub fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>, Status> {
+    let Some(text) = params.given("repeat") else { return Ok(None) };
+    let text = profile.repeat_text(text);
+    // The other syntaxes that the engine knows are not this protocol's.
+    windlass_core::repeat::bedrock::Schedule::parse(&text, profile.repeat_style())
+        .map_err(|_| errors::MALFORMED_REPEAT)?;
+    Repeat::parse_styled(&text, profile.repeat_style()).map(Some).map_err(|_| errors::MALFORMED_REPEAT)
+}
+
+impl<'p> Checked<'p> {
+    fn first(params: &'p Params<'p>, profile: Profile, is_mocked: bool) -> Result<Checked<'p>, Status> {
+        let name = params.name()?;
+        let priority = params.priority("jobpriority")?;
+        let data = params.get("data").map(params::checked_data).transpose()?.map(str::to_owned);
+        let retry_after = match params.given("retryafter") {
+            Some(text) => Some(Span::parse(text).map_err(|_| errors::MALFORMED_RETRY_AFTER)?),
+            None => None,
+        };
+        let is_unique = params.get("unique") == Some("true");
+        if retry_after.is_some() && !profile.combines_retry_after() {
+            if params.given("repeat").is_some() {
+                return Err(errors::RECURRING_RETRY);
+            }
+            if is_unique {
+                return Err(errors::UNIQUE_RETRY);
+            }
+        }
+        let wanted = Wanted {
+            name,
+            data,
+            priority,
+            first_run: params.given("firstrun").map(str::to_owned),
+            repeat: None,
+            retry_after,
+            parent: None,
+            is_unique,
+            overwrites: params.given("overwrite").is_none_or(|text| text == "true"),
+            is_mocked,
+        };
+        Ok(Checked { params, profile, wanted })
+    }
+
+    /// A child is mocked if its parent is. What is mocked says so in its data.
+    fn inherit(&mut self) {
+        let wanted = &mut self.wanted;
+        if let Some(parent) = &wanted.parent {
+            wanted.is_mocked = row::is_mocked(parent);
+        }
+        if wanted.is_mocked {
+            wanted.data = Some(mocked_data(wanted.data.as_deref().unwrap_or("{}")));
+        }
+    }
+
+    fn last(self) -> Result<Wanted, Status> {
+        let Checked { params, profile, mut wanted } = self;
+        let repeat = repeat_of(params, profile)?;
+        wanted.repeat = repeat.filter(|_| !wanted.is_mocked);
+        if wanted.priority.is_none() {
+            wanted.priority = params.priority("priority")?;
+        }
+        if wanted.parent.as_ref().is_some_and(|parent| parent.spec.family().is_some()) {
+            return Err(errors::GRANDCHILDREN);
+        }
+        Ok(wanted)
+    }
+}
+
+/// With the mark of a mocked job. The protocol writes the whole object anew: members by name, values as they look.
+fn mocked_data(data: &str) -> String {
+    let data = json::minified(data);
+    let mut all: Vec<(String, String)> = json::members(&data)
+        .into_iter()
+        .map(|member| (member.name().into_owned(), json::guessed(&json::plain(member.value)).into_owned()))
+        .filter(|(name, _)| !name.eq_ignore_ascii_case("mockRequest"))
+        .collect();
+    all.push(("mockRequest".to_owned(), "true".to_owned()));
+    all.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    let quoted: Vec<(String, String)> =
+        all.into_iter().map(|(name, value)| (json::quoted(&name), value)).collect();
+    json::composed(quoted.iter().map(|(key, value)| json::Member { key, value }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mocked_data_is_written_anew() {
+        let data = r#"{"b": "5", "A": "true", "c": 1.50, "d": {"x": "7"}, "e": "text"}"#;
+        let expected = r#"{"A":true,"b":5,"c":"1.50","d":{"x":"7"},"e":"text","mockRequest":true}"#;
+        assert_eq!(mocked_data(data), expected);
+        assert_eq!(mocked_data("{}"), r#"{"mockRequest":true}"#);
+    }
+}

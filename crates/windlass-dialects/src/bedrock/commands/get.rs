@@ -1,0 +1,182 @@
+//! GetJob and GetJobs: jobs are handed out, best first.
+
+use super::{Answered, Commands, Outcome};
+use crate::bedrock::errors::{self, Status};
+use crate::bedrock::json::{Writer, guessed, quoted};
+use crate::bedrock::params::{self, Params};
+use crate::bedrock::row::{self, Row, State};
+use crate::bedrock::wire::{Reply, Request};
+use std::sync::{Arc, PoisonError};
+use windlass_core::event::Patch;
+use windlass_core::{Holder, Job, JobId, Outcome as Ending, Queue};
+use windlass_engine::{Action, Claim, Deed, Delivery, How, Wish};
+
+/// How long a worker that names no time waits for a job.
+const WAIT_MS_DEFAULT: u64 = 60_000;
+/// No connection waits longer than a day for one answer.
+const WAIT_MS_MAX: u64 = 86_400_000;
+
+/// How long a request for jobs waits when there is none; 0: not at all.
+pub fn patience_ms(request: &Request, waits: bool) -> u64 {
+    let asks_to = request.get("connection").is_some_and(|text| text.eq_ignore_ascii_case("wait"));
+    if !waits || !asks_to {
+        return 0;
+    }
+    match request.given("timeout") {
+        None => WAIT_MS_DEFAULT,
+        Some(text) => u64::try_from(params::leading_number(text)).unwrap_or(0).min(WAIT_MS_MAX),
+    }
+}
+
+impl Commands<'_> {
+    pub(super) async fn get_job(&self, request: &Request) -> Answered {
+        let (names, priority) = self.asked_for(request, |request| {
+            let has_number = request.given("numresults").is_some();
+            if has_number { Err(errors::NUM_RESULTS_WITH_GET_JOB) } else { Ok(()) }
+        })?;
+        let (delivery, rows) = self.hand_out(request, names, priority, 1).await?;
+        let body = rows.into_iter().next().unwrap_or_else(|| "{}".to_owned());
+        Ok(Outcome { reply: Reply::ok().with_body(body), delivery: Some(delivery) })
+    }
+
+    pub(super) async fn get_jobs(&self, request: &Request) -> Answered {
+        let (names, priority) = self.asked_for(request, |request| {
+            let has_number = request.given("numresults").is_some();
+            if has_number { Ok(()) } else { Err(errors::MISSING_NUM_RESULTS) }
+        })?;
+        let count = params::leading_number(request.get("numresults").unwrap_or_default()).max(1);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let (delivery, rows) = self.hand_out(request, names, priority, count).await?;
+        let body = format!("{{\"jobs\":[{}]}}", rows.join(","));
+        Ok(Outcome { reply: Reply::ok().with_body(body), delivery: Some(delivery) })
+    }
+
+    /// The checks in their order.
+    fn asked_for(
+        &self,
+        request: &Request,
+        number: impl FnOnce(&Request) -> Result<(), Status>,
+    ) -> Result<(windlass_core::NameMatch, Option<i64>), Status> {
+        let names = params::wanted_names(request)?;
+        number(request)?;
+        Ok((names, Params::Headers(request).priority("jobpriority")?))
+    }
+
+    /// The jobs, and each as it is told to its worker.
+    async fn hand_out(
+        &self,
+        request: &Request,
+        names: windlass_core::NameMatch,
+        priority: Option<i64>,
+        limit: usize,
+    ) -> Result<(Delivery, Vec<String>), Status> {
+        let is_mocked = ["mockrequest", "getmockedjobs"].iter().any(|name| request.get(name).is_some());
+        let queues: &[&str] = if is_mocked { &[row::QUEUE, row::MOCK_QUEUE] } else { &[row::QUEUE] };
+        let claim = Claim {
+            tenant: self.tenant.clone(),
+            queues: queues.iter().filter_map(|queue| Queue::new(queue).ok()).collect(),
+            names,
+            priority: priority.map(row::priority_below),
+            limit,
+            wait_ms: patience_ms(request, self.shared.profile.waits()),
+            lease_ms: None,
+            worker: request.given("requestid").map(Into::into),
+        };
+        let mut delivery = self.shared.engine.claim(claim).await?;
+        if delivery.jobs.is_empty() {
+            return Err(errors::NO_JOB_FOUND);
+        }
+        self.fail_what_must_not_run(&mut delivery).await?;
+        let mut rows = Vec::with_capacity(delivery.jobs.len());
+        for job in &delivery.jobs {
+            rows.push(self.told(job).await?);
+        }
+        Ok((delivery, rows))
+    }
+
+    /// Jobs that were handed out too often, or whose name is on the list of those that crash their workers.
+    async fn fail_what_must_not_run(&self, delivery: &mut Delivery) -> Result<(), Status> {
+        let (fail, keep): (Vec<Arc<Job>>, Vec<Arc<Job>>) =
+            delivery.jobs.iter().cloned().partition(|job| self.must_not_run(job));
+        if fail.is_empty() {
+            return Ok(());
+        }
+        for job in fail {
+            let Some(lease) = job.state().lease() else { continue };
+            let outcome = Ending { message: Some("not to be handed out".to_owned()), ..Ending::default() };
+            let how = How::Fail { outcome, retry: Wish::Never, payload: None };
+            let by = Holder::Token(lease.token);
+            // This hand-out was none.
+            let attempts = Some(job.progress.attempts.saturating_sub(1));
+            let uncounted = Action::Update(Patch { attempts, ..Patch::default() });
+            let deeds = vec![
+                Deed { job: job.clone(), action: Action::Settle { by, how } },
+                Deed { job, action: uncounted },
+            ];
+            self.shared.engine.act_together(self.tenant, deeds).await?;
+        }
+        delivery.jobs = keep;
+        Ok(())
+    }
+
+    fn must_not_run(&self, job: &Job) -> bool {
+        let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
+        let is_worn_out =
+            self.shared.profile.hand_outs_max().is_some_and(|max| row::counted_hand_outs(job) > max);
+        is_worn_out || crashed.iter().any(|glob| glob.matches(&job.spec.name))
+    }
+
+    /// Members sorted by name, as the protocol has them.
+    async fn told(&self, job: &Job) -> Result<String, Status> {
+        let row = Row::before_run(job);
+        let children = self.settled_children(job).await?;
+        let parent = match job.spec.family() {
+            Some(family) => self.find(family.parent).await?,
+            None => None,
+        };
+        let mut out = Writer::new();
+        if let Some((_, cancelled)) = &children {
+            out.put("cancelledChildJobs", cancelled);
+        }
+        out.put("created", &guessed(&row.created)).put("data", &row.data);
+        if let Some((finished, _)) = &children {
+            out.put("finishedChildJobs", finished);
+        }
+        out.put("jobID", &row.job_id.to_string())
+            .put("lastRun", &guessed(row.last_run.as_deref().unwrap_or_default()))
+            .put("name", &self.name_text(row.name))
+            .put("nextRun", &guessed(&row.next_run));
+        if let Some(parent) = &parent {
+            out.put("parentData", &Row::of(parent).data).put("parentJobID", &row.parent_job_id.to_string());
+        }
+        out.put("priority", &row.priority.to_string())
+            .put("repeat", &guessed(row.repeat))
+            .put("retryAfter", &guessed(row.retry_after));
+        Ok(out.finish())
+    }
+
+    pub(super) fn name_text(&self, name: &str) -> String {
+        if self.shared.profile.guesses_names() { guessed(name).into_owned() } else { quoted(name) }
+    }
+
+    /// What became of a parent's children, for its next run: the finished and the cancelled, if there are any.
+    async fn settled_children(&self, job: &Job) -> Result<Option<(String, String)>, Status> {
+        // Made and handed out, and nothing else: it never had any.
+        if job.version <= 2 {
+            return Ok(None);
+        }
+        let children = self.shared.engine.children(self.tenant, job.id).await?;
+        let list = |state: State| {
+            let of_state = children.iter().filter(|child| State::of(child) == state);
+            let texts: Vec<String> = of_state.map(|child| child_text(child)).collect();
+            (texts.len(), format!("[{}]", texts.join(",")))
+        };
+        let (finished, cancelled) = (list(State::Finished), list(State::Cancelled));
+        Ok((finished.0 + cancelled.0 > 0).then_some((finished.1, cancelled.1)))
+    }
+}
+
+fn child_text(child: &Job) -> String {
+    let id: JobId = child.id;
+    Writer::new().put("data", &Row::of(child).data).put("jobID", &id.to_string()).finish()
+}

@@ -1,0 +1,217 @@
+//! The commands: what a request asks, said in the engine's verbs.
+//!
+//! | file | commands |
+//! |---|---|
+//! | `create.rs`, `unique.rs` | CreateJob, CreateJobs |
+//! | `get.rs` | GetJob, GetJobs |
+//! | `settle.rs` | FinishJob, RetryJob, FailJob |
+//! | `change.rs` | QueryJob, UpdateJob, CancelJob, DeleteJob, RequeueJobs |
+//! | `server.rs` | Ping, Status, the status GETs, CrashBedrockJob, ClearCrashedBedrockJobs, Query |
+
+mod change;
+mod create;
+mod get;
+mod server;
+mod settle;
+mod unique;
+
+pub use get::patience_ms;
+
+use super::errors::{self, Status};
+use super::profile::Profile;
+use super::query::Queries;
+use super::wire::{Reply, Request};
+use crate::auth::{Caller, Role, Tokens};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, RwLock};
+use windlass_core::matching::Glob;
+use windlass_core::{Job, JobId, Tenant};
+use windlass_engine::{Delivery, Engine};
+
+/// Times a change is tried again because somebody else changed the job meanwhile.
+const STALE_MAX: usize = 20;
+
+/// Everything that can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    CreateJob,
+    CreateJobs,
+    GetJob,
+    GetJobs,
+    QueryJob,
+    UpdateJob,
+    FinishJob,
+    RetryJob,
+    CancelJob,
+    FailJob,
+    DeleteJob,
+    RequeueJobs,
+    CrashBedrockJob,
+    ClearCrashedBedrockJobs,
+    Query,
+    Ping,
+    Status,
+    IsFollower,
+    HandlingCommands,
+}
+
+/// How far into the server a command reaches; its answer says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Not to the jobs.
+    Server,
+    Read,
+    Write,
+}
+
+/// Verb, what it is, how far it reaches, who may. `None`: everyone, also without a token.
+const COMMANDS: &[(&str, Command, Reach, Option<Role>)] = &[
+    ("CreateJob", Command::CreateJob, Reach::Write, Some(Role::Worker)),
+    ("CreateJobs", Command::CreateJobs, Reach::Write, Some(Role::Worker)),
+    ("GetJob", Command::GetJob, Reach::Write, Some(Role::Worker)),
+    ("GetJobs", Command::GetJobs, Reach::Write, Some(Role::Worker)),
+    ("QueryJob", Command::QueryJob, Reach::Read, Some(Role::Viewer)),
+    ("UpdateJob", Command::UpdateJob, Reach::Write, Some(Role::Worker)),
+    ("FinishJob", Command::FinishJob, Reach::Write, Some(Role::Worker)),
+    ("RetryJob", Command::RetryJob, Reach::Write, Some(Role::Worker)),
+    ("CancelJob", Command::CancelJob, Reach::Write, Some(Role::Worker)),
+    ("FailJob", Command::FailJob, Reach::Write, Some(Role::Worker)),
+    ("DeleteJob", Command::DeleteJob, Reach::Write, Some(Role::Operator)),
+    ("RequeueJobs", Command::RequeueJobs, Reach::Write, Some(Role::Operator)),
+    ("CrashBedrockJob", Command::CrashBedrockJob, Reach::Server, Some(Role::Operator)),
+    ("ClearCrashedBedrockJobs", Command::ClearCrashedBedrockJobs, Reach::Server, Some(Role::Operator)),
+    ("Query", Command::Query, Reach::Read, Some(Role::Viewer)),
+    ("Query:", Command::Query, Reach::Read, Some(Role::Viewer)),
+    ("Ping", Command::Ping, Reach::Server, None),
+    ("Status", Command::Status, Reach::Server, Some(Role::Viewer)),
+];
+
+impl Command {
+    /// `None`: there is no such command.
+    pub fn of(request: &Request) -> Option<(Command, Reach, Option<Role>)> {
+        match request.line.strip_prefix("GET /status/") {
+            Some("isFollower HTTP/1.1") => return Some((Command::IsFollower, Reach::Server, None)),
+            Some("handlingCommands HTTP/1.1") => {
+                return Some((Command::HandlingCommands, Reach::Server, None));
+            }
+            _ => {}
+        }
+        let found = COMMANDS.iter().find(|(verb, ..)| verb.eq_ignore_ascii_case(request.verb()));
+        found.map(|(_, command, reach, role)| (*command, *reach, *role))
+    }
+
+    /// Hands out jobs, which must not get lost on the way.
+    pub fn hands_out(self) -> bool {
+        matches!(self, Command::GetJob | Command::GetJobs)
+    }
+}
+
+/// What all connections share.
+pub struct Shared {
+    pub engine: Engine,
+    pub profile: Profile,
+    pub tokens: Arc<Tokens>,
+    pub version: &'static str,
+    pub queries: Queries,
+    /// Names whose jobs fail instead of being handed out.
+    pub crashed: RwLock<Vec<Glob>>,
+    /// Commands that were answered.
+    pub answered: AtomicU64,
+}
+
+/// An answer, and the jobs that go with it: they are given back if it cannot be delivered.
+#[derive(Debug)]
+pub struct Outcome {
+    pub reply: Reply,
+    pub delivery: Option<Delivery>,
+}
+
+impl From<Reply> for Outcome {
+    fn from(reply: Reply) -> Outcome {
+        Outcome { reply, delivery: None }
+    }
+}
+
+type Answered = Result<Outcome, Status>;
+
+/// One caller's commands.
+#[derive(Clone, Copy)]
+pub struct Commands<'a> {
+    pub shared: &'a Shared,
+    pub tenant: &'a Tenant,
+    pub role: Role,
+    /// The caller is on this machine.
+    pub is_local: bool,
+}
+
+/// Who is calling, or why they may not.
+pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Result<Caller, Status> {
+    let nobody = Caller { tenant: Tenant::default(), role: Role::Viewer };
+    let Some(needed) = needed else { return Ok(nobody) };
+    if shared.tokens.is_open() {
+        return Ok(Caller { role: Role::Admin, ..nobody });
+    }
+    let bearer = || request.get("authorization").map(|text| text.strip_prefix("Bearer ").unwrap_or(text));
+    let token = request.given("token").or_else(bearer).unwrap_or_default();
+    let caller = shared.tokens.check(token, shared.engine.now()).ok_or(errors::TOKEN_NEEDED)?;
+    if caller.role < needed {
+        return Err(Status(format!("403 Forbidden: this needs a token with the role {needed}").into()));
+    }
+    Ok(caller)
+}
+
+impl Commands<'_> {
+    /// Carries out a command. Cancelling it while it waits gives back what it was about to be handed.
+    pub async fn answer(&self, command: Command, request: &Request) -> Outcome {
+        let answered = match self.refused_for_its_bytes(command, request) {
+            Some(status) => Err(status),
+            None => self.dispatch(command, request).await,
+        };
+        answered.unwrap_or_else(|status| Reply::from(status).into())
+    }
+
+    async fn dispatch(&self, command: Command, request: &Request) -> Answered {
+        match command {
+            Command::CreateJob => self.create_job(request).await,
+            Command::CreateJobs => self.create_jobs(request).await,
+            Command::GetJob => self.get_job(request).await,
+            Command::GetJobs => self.get_jobs(request).await,
+            Command::QueryJob => self.query_job(request).await,
+            Command::UpdateJob => self.update_job(request).await,
+            Command::FinishJob => self.finish_job(request).await,
+            Command::RetryJob => self.retry_job(request).await,
+            Command::CancelJob => self.cancel_job(request).await,
+            Command::FailJob => self.fail_job(request).await,
+            Command::DeleteJob => self.delete_job(request).await,
+            Command::RequeueJobs => self.requeue_jobs(request).await,
+            Command::CrashBedrockJob => self.crash_jobs(request),
+            Command::ClearCrashedBedrockJobs => self.clear_crashed_jobs(),
+            Command::Query => self.query(request).await,
+            Command::Ping => Ok(Reply::ok().into()),
+            Command::Status => Ok(self.status().into()),
+            Command::IsFollower => Ok(Reply::new("HTTP/1.1 500 Not Following. State=LEADING").into()),
+            Command::HandlingCommands => Ok(Reply::new("HTTP/1.1 200 LEADING").into()),
+        }
+    }
+
+    /// A value that is not UTF-8 can be neither a name nor JSON.
+    fn refused_for_its_bytes(&self, command: Command, request: &Request) -> Option<Status> {
+        const READ: [&str; 7] = ["name", "data", "jobs", "firstrun", "nextrun", "repeat", "retryafter"];
+        let garbled = request.garbled().find(|name| READ.contains(name) || *name == "query")?;
+        Some(match (command, garbled) {
+            (_, "data") => errors::NOT_AN_OBJECT,
+            (_, "jobs") => errors::INVALID_JSON,
+            (_, "name") => errors::MALFORMED_NAME,
+            (_, garbled) => Status(format!("402 Malformed {garbled}").into()),
+        })
+    }
+
+    /// A job of the caller's.
+    async fn load(&self, id: JobId) -> Result<Arc<Job>, Status> {
+        self.find(id).await?.ok_or(errors::NO_SUCH_JOB)
+    }
+
+    async fn find(&self, id: JobId) -> Result<Option<Arc<Job>>, Status> {
+        Ok(self.shared.engine.get(self.tenant, vec![id]).await?.pop().flatten())
+    }
+}

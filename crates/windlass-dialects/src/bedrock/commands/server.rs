@@ -1,0 +1,87 @@
+//! Ping, Status, Query, and the names that crash their workers.
+
+use super::{Answered, Commands};
+use crate::auth::Role;
+use crate::bedrock::errors::{self, Status};
+use crate::bedrock::json::{Writer, quoted};
+use crate::bedrock::params;
+use crate::bedrock::query::Ask;
+use crate::bedrock::wire::{Reply, Request};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use windlass_core::matching::Glob;
+
+/// Patterns on the list at once: each is tried with every job that is handed out.
+const CRASHED_MAX: usize = 1_000;
+/// How long a query may take if its client says nothing.
+const QUERY_MS_DEFAULT: i64 = 110_000;
+
+impl Commands<'_> {
+    /// From this machine only: it stops jobs of everyone.
+    pub(super) fn crash_jobs(&self, request: &Request) -> Answered {
+        if !self.is_local {
+            return Err(errors::UNAUTHORIZED);
+        }
+        let names = request.given("names").ok_or(Status("402 Missing names".into()))?;
+        let globs = names.split(',').map(|name| name.trim_matches(' ')).filter(|name| !name.is_empty());
+        let mut crashed = self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner);
+        for glob in globs.map(Glob::new) {
+            if crashed.len() == CRASHED_MAX {
+                return Err(Status(format!("402 Too many names; at most {CRASHED_MAX}").into()));
+            }
+            if !crashed.contains(&glob) {
+                crashed.push(glob);
+            }
+        }
+        Ok(Reply::ok().into())
+    }
+
+    pub(super) fn clear_crashed_jobs(&self) -> Answered {
+        if !self.is_local {
+            return Err(errors::UNAUTHORIZED);
+        }
+        self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner).clear();
+        Ok(Reply::ok().into())
+    }
+
+    pub(super) fn status(&self) -> Reply {
+        let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
+        let crashed: Vec<String> = crashed.iter().map(|glob| quoted(glob.pattern())).collect();
+        let jobs = Writer::new()
+            .put("crashedJobs", &format!("[{}]", crashed.join(",")))
+            .put("name", "\"Jobs\"")
+            .finish();
+        let body = Writer::new()
+            .put("commandCount", &self.shared.answered.load(Ordering::Relaxed).to_string())
+            .put("CommitCount", &self.shared.engine.now().as_millis().to_string())
+            .put("host", "\"windlass\"")
+            .put("isDetached", "false")
+            .put("isLeader", "true")
+            .put("peerList", "[]")
+            .put("plugins", &format!("[{{\"name\":\"DB\"}},{jobs}]"))
+            .put("priority", "100")
+            .put("state", "\"LEADING\"")
+            .put("version", &quoted(self.shared.version))
+            .finish();
+        Reply::ok().with_body(body)
+    }
+
+    pub(super) async fn query(&self, request: &Request) -> Answered {
+        let is_line = request.verb().eq_ignore_ascii_case("query:");
+        let sql = if is_line { request.tail() } else { request.get("query").unwrap_or_default() };
+        let patience = request.given("timeout").map_or(QUERY_MS_DEFAULT, params::leading_number).max(0);
+        let ask = Ask {
+            tenant: self.tenant.clone(),
+            sql: sql.to_owned(),
+            format: request.get("format").map(str::to_owned),
+            flags: request.given("readdbflags").or_else(|| request.get("sqliteargs")).map(str::to_owned),
+            nowhere: request.get("nowhere").is_some_and(|text| text.eq_ignore_ascii_case("true")),
+            may_write: self.role >= Role::Admin,
+            profile: self.shared.profile,
+            patience: Duration::from_millis(patience.unsigned_abs()),
+        };
+        let answer = self.shared.queries.answer(&self.shared.engine, ask).await;
+        Ok(Reply { status: answer.status.into(), headers: answer.headers, body: answer.body }.into())
+    }
+}

@@ -1,0 +1,139 @@
+//! FinishJob, RetryJob and FailJob: how a run ends.
+
+use super::{Answered, Commands};
+use crate::bedrock::errors::{self, Status, overtaken};
+use crate::bedrock::params::{self, Params, job_id};
+use crate::bedrock::row::{self, State};
+use crate::bedrock::wire::{Reply, Request};
+use crate::bedrock::{json, times};
+use std::sync::Arc;
+use windlass_core::event::Patch;
+use windlass_core::{Extras, Holder, Job, Name, Outcome as Ending, Payload, Timestamp};
+use windlass_engine::{How, RunAt, Settle, Wish};
+
+/// Longest delay of a retry, in seconds.
+const DELAY_S_MAX: i64 = 99_999_999;
+
+impl Commands<'_> {
+    pub(super) async fn finish_job(&self, request: &Request) -> Answered {
+        let job = self.job_to_end(request).await?;
+        let data = checked_data(request, &job)?;
+        let ends = data.as_deref().is_some_and(|data| json::get(data, "delete") == Some("true"));
+        let how = How::Finish {
+            outcome: Ending::default(),
+            payload: payload_without_count(data, &job),
+            ignore_repeat: ends || Params::Headers(request).is_true("ignorerepeat"),
+        };
+        self.end(&job, how).await
+    }
+
+    pub(super) async fn retry_job(&self, request: &Request) -> Answered {
+        let job = self.job_to_end(request).await?;
+        let data = checked_data(request, &job)?;
+        let params = Params::Headers(request);
+        let priority = params.priority("jobpriority")?;
+        let delay_s = delay(request)?;
+        let heed_repeat = !params.is_true("ignorerepeat");
+        let now = self.shared.engine.now();
+        let next_run = request.given("nextrun");
+        let run_at = match next_run {
+            Some(text) => times::moment_of(text),
+            // Computed times have whole seconds.
+            None => Timestamp::from_millis((now.as_millis().div_euclid(1_000) + delay_s) * 1_000),
+        };
+        let name = request.given("name").map(Name::new).transpose().map_err(|_| errors::MALFORMED_NAME)?;
+        let fact = next_run.and_then(|text| row::next_run_fact(text, run_at, now));
+        let mut patch = Patch {
+            payload: payload_without_count(data, &job),
+            priority: priority.map(row::priority_below),
+            facts: vec![(row::NEXT_RUN.into(), fact)],
+            ..Patch::default()
+        };
+        rename(&mut patch, &job, name);
+        let how = How::Restart { at: RunAt::At(run_at), heed_repeat, patch: Box::new(patch) };
+        self.end(&job, how).await
+    }
+
+    pub(super) async fn fail_job(&self, request: &Request) -> Answered {
+        let job = self.load(job_id(request)?).await?;
+        if !State::of(&job).is_out() {
+            return Err(errors::FAIL_NOT_OUT);
+        }
+        let data = request.given("data").map(params::checked_data).transpose()?;
+        let outcome = Ending { message: Some("reported by its worker".to_owned()), ..Ending::default() };
+        let how = How::Fail { outcome, retry: Wish::Never, payload: data.map(Payload::json) };
+        let settle = Settle { id: job.id, by: Holder::Anyone, how };
+        match self.shared.engine.settle(self.tenant, vec![settle]).await?.pop() {
+            Some(Err(error)) => Err(overtaken(error, errors::FAIL_NOT_OUT)),
+            _ => Ok(Reply::ok().into()),
+        }
+    }
+
+    /// A job whose run may be reported on.
+    async fn job_to_end(&self, request: &Request) -> Result<Arc<Job>, Status> {
+        let job = self.load(job_id(request)?).await?;
+        if !State::of(&job).is_out() && !row::is_mocked(&job) {
+            return Err(errors::NOT_OUT);
+        }
+        if let Some(family) = job.spec.family().filter(|family| family.parent_waits())
+            && let Some(parent) = self.find(family.parent).await?
+        {
+            // A parent that has come to an end will never be paused; its child may end all the same.
+            let state = State::of(&parent);
+            if state != State::Paused && !parent.state().is_settled() {
+                return Err(errors::PARENT_NOT_PAUSED);
+            }
+        }
+        Ok(job)
+    }
+
+    async fn end(&self, job: &Job, how: How) -> Answered {
+        // Mocked jobs may be reported on without having been handed out.
+        let by = if row::is_mocked(job) { Holder::Overseer } else { Holder::Anyone };
+        let settle = Settle { id: job.id, by, how };
+        match self.shared.engine.settle(self.tenant, vec![settle]).await?.pop() {
+            Some(Err(error)) => Err(overtaken(error, errors::NOT_OUT)),
+            _ => Ok(Reply::ok().into()),
+        }
+    }
+}
+
+/// Data for the next run, minified; mocked jobs stay mocked, and others stay what they are.
+fn checked_data(request: &Request, job: &Job) -> Result<Option<String>, Status> {
+    let Some(data) = request.given("data") else { return Ok(None) };
+    let data = json::minified(params::checked_data(data)?);
+    let says_mocked = json::get(&data, "mockRequest").is_some_and(|mark| mark != "false" && mark != "null");
+    if says_mocked == row::is_mocked(job) { Ok(Some(data)) } else { Err(errors::MOCK_MISMATCH) }
+}
+
+/// The count of hand-outs starts anew with every end of a run.
+fn payload_without_count(data: Option<String>, job: &Job) -> Option<Payload> {
+    const COUNT: &str = "retryAfterCount";
+    match data {
+        Some(data) if data.contains(COUNT) => Some(Payload::json(&json::without(&data, COUNT))),
+        Some(data) => Some(Payload::json(&data)),
+        None => {
+            let stored = row::payload_text(&job.spec.payload);
+            let has_count = stored.contains(COUNT) && json::is_object(&stored);
+            has_count.then(|| Payload::json(&json::without(&stored, COUNT)))
+        }
+    }
+}
+
+fn delay(request: &Request) -> Result<i64, Status> {
+    let delay_s = params::leading_number(request.given("delay").unwrap_or_default());
+    match delay_s {
+        ..0 => Err(errors::NEGATIVE_DELAY),
+        0..=DELAY_S_MAX => Ok(delay_s),
+        _ => Err(errors::MALFORMED_DELAY),
+    }
+}
+
+/// Under another name a job no longer stands for the name it was unique by.
+pub fn rename(patch: &mut Patch, job: &Job, name: Option<Name>) {
+    let Some(name) = name.filter(|name| *name != job.spec.name) else { return };
+    patch.name = Some(name);
+    if let Some(extras) = job.spec.extras.as_ref().filter(|extras| extras.unique.is_some()) {
+        patch.extras = Some(Box::new(Extras { unique: None, ..Extras::clone(extras) }));
+    }
+}

@@ -1,0 +1,216 @@
+//! A batch of jobs to be made, and what `unique` means for it: a job whose name is there already, in the store or earlier
+//! in the batch, is that job.
+
+use super::create::{PRIORITY_DEFAULT, Wanted};
+use super::{Commands, STALE_MAX};
+use crate::bedrock::errors::{self, Status};
+use crate::bedrock::profile::Profile;
+use crate::bedrock::{json, row};
+use std::sync::Arc;
+use windlass_core::event::Patch;
+use windlass_core::repeat::Repeat;
+use windlass_core::{Job, JobId, Payload, Policy, Queue};
+use windlass_engine::{Action, Deed, Push, PushRefused, Pushed, Together};
+
+#[derive(Default)]
+pub struct Batch {
+    pub entries: Vec<Entry>,
+}
+
+pub enum Entry {
+    New(Box<Push>),
+    /// The one earlier in the batch.
+    Same(usize),
+    Existing(JobId),
+    /// There already, and to be changed.
+    Changed(JobId, Box<Change>),
+}
+
+/// What a unique job takes over from the one that was to be made.
+#[derive(Clone)]
+pub struct Change {
+    data: Option<String>,
+    priority: Option<i64>,
+    repeat: Option<Repeat>,
+    profile: Profile,
+}
+
+/// The job that has the name already.
+pub enum Existing {
+    Stored(Arc<Job>),
+    /// In this place of the batch.
+    Pending(usize, Payload),
+}
+
+impl Existing {
+    /// The entry for it if nothing changes.
+    pub fn unchanged(&self, wanted: &Wanted, profile: Profile) -> Option<Entry> {
+        let payload = match self {
+            Existing::Stored(job) => &job.spec.payload,
+            Existing::Pending(_, payload) => payload,
+        };
+        let same_data = *row::payload_text(payload) == *wanted.data.as_deref().unwrap_or("{}");
+        let unchanged = !wanted.overwrites || (!profile.unique_replaces() && same_data);
+        unchanged.then(|| match self {
+            Existing::Stored(job) => Entry::Existing(job.id),
+            Existing::Pending(place, _) => Entry::Same(*place),
+        })
+    }
+}
+
+impl Batch {
+    pub fn change(&mut self, existing: Existing, wanted: Wanted, profile: Profile) {
+        let change = Change { data: wanted.data, priority: wanted.priority, repeat: wanted.repeat, profile };
+        match existing {
+            Existing::Stored(job) => self.entries.push(Entry::Changed(job.id, Box::new(change))),
+            Existing::Pending(place, _) => {
+                if let Some(Entry::New(push)) = self.entries.get_mut(place) {
+                    change.apply(push);
+                }
+                self.entries.push(Entry::Same(place));
+            }
+        }
+    }
+
+    fn pending(&self, name: &str, queue: &str) -> Option<(usize, Payload)> {
+        self.entries.iter().enumerate().find_map(|(place, entry)| match entry {
+            Entry::New(push) if push.name.as_str() == name && push.queue.as_str() == queue => {
+                Some((place, push.payload.clone()))
+            }
+            _ => None,
+        })
+    }
+}
+
+impl Change {
+    fn data(&self, stored: &Payload) -> Option<Payload> {
+        let data = self.data.as_deref();
+        if self.profile.unique_replaces() {
+            return data.map(Payload::json);
+        }
+        Some(Payload::json(&json::merged(&row::payload_text(stored), data.unwrap_or("{}"))))
+    }
+
+    fn priority(&self) -> Option<i32> {
+        let absent = (!self.profile.unique_replaces()).then_some(PRIORITY_DEFAULT);
+        self.priority.or(absent).map(row::priority_below)
+    }
+
+    /// `Some(None)`: it no longer repeats.
+    fn repeat(&self) -> Option<Option<Repeat>> {
+        let absent = (!self.profile.unique_replaces()).then_some(None);
+        self.repeat.clone().map(Some).or(absent)
+    }
+
+    fn patch(&self, job: &Job) -> Patch {
+        Patch {
+            payload: self.data(&job.spec.payload),
+            priority: self.priority(),
+            repeat: self.repeat(),
+            ..Patch::default()
+        }
+    }
+
+    fn apply(&self, push: &mut Push) {
+        push.payload = self.data(&push.payload).unwrap_or_else(|| push.payload.clone());
+        push.priority = self.priority().unwrap_or(push.priority);
+        if let Some(repeat) = self.repeat() {
+            push.policy = Arc::new(Policy { repeat, ..Policy::clone(&push.policy) });
+        }
+    }
+}
+
+impl Commands<'_> {
+    /// The job that a unique one already is, if any.
+    pub(super) async fn existing(&self, batch: &Batch, wanted: &Wanted) -> Result<Option<Existing>, Status> {
+        if !wanted.is_unique {
+            return Ok(None);
+        }
+        let queue = if wanted.is_mocked { row::MOCK_QUEUE } else { row::QUEUE };
+        if let Some((place, payload)) = batch.pending(&wanted.name, queue) {
+            return Ok(Some(Existing::Pending(place, payload)));
+        }
+        let queue = Queue::new(queue).unwrap_or_default();
+        let Some(id) = self.shared.engine.find_named(self.tenant, &queue, &wanted.name).await? else {
+            return Ok(None);
+        };
+        let Some(job) = self.find(id).await? else { return Ok(None) };
+        let other_parent = wanted
+            .parent
+            .as_ref()
+            .is_some_and(|parent| job.spec.family().map(|family| family.parent) != Some(parent.id));
+        if other_parent { Err(errors::OTHER_PARENT) } else { Ok(Some(Existing::Stored(job))) }
+    }
+
+    /// Changes first, then makes: the changes may be repeated by a client that never heard of our answer, the making may
+    /// not. One id per entry.
+    pub(super) async fn make(&self, batch: Batch) -> Result<Vec<JobId>, Status> {
+        for entry in &batch.entries {
+            if let Entry::Changed(id, change) = entry {
+                self.change(*id, change).await?;
+            }
+        }
+        let pushes: Vec<Push> = batch
+            .entries
+            .iter()
+            .filter_map(|entry| match entry {
+                Entry::New(push) => Some(Push::clone(push)),
+                _ => None,
+            })
+            .collect();
+        let pushed =
+            if pushes.is_empty() { Vec::new() } else { self.shared.engine.push(self.tenant, pushes).await? };
+        if let Some(refused) = pushed.iter().find_map(refusal) {
+            return Err(self.undone(&pushed, refused).await);
+        }
+        let mut made = pushed.into_iter().filter_map(Pushed::id);
+        let mut ids: Vec<Option<JobId>> = Vec::with_capacity(batch.entries.len());
+        for entry in &batch.entries {
+            ids.push(match entry {
+                Entry::New(_) => made.next(),
+                Entry::Same(place) => ids.get(*place).copied().flatten(),
+                Entry::Existing(id) | Entry::Changed(id, _) => Some(*id),
+            });
+        }
+        Ok(ids.into_iter().flatten().collect())
+    }
+
+    /// A parent ended between our look and the push: nothing of the batch stays.
+    async fn undone(&self, pushed: &[Pushed], refused: PushRefused) -> Status {
+        let new = pushed.iter().filter_map(|pushed| match pushed {
+            Pushed::New(id) => Some(*id),
+            Pushed::Existing(_) | Pushed::Refused(_) => None,
+        });
+        let new: Vec<JobId> = new.collect();
+        if !new.is_empty()
+            && let Err(error) = self.shared.engine.act(self.tenant, new, Action::Delete).await
+        {
+            tracing::warn!(%error, "jobs of a refused batch could not be taken back");
+        }
+        match refused {
+            PushRefused::NoParent(_) => errors::NO_PARENT,
+            PushRefused::ParentNotActive(_) => errors::PARENT_NOT_ACTIVE,
+            _ => errors::UNIQUE_VIOLATION,
+        }
+    }
+
+    async fn change(&self, id: JobId, change: &Change) -> Result<(), Status> {
+        for _ in 0..STALE_MAX {
+            // One that is gone by now was there when it was met.
+            let Some(job) = self.find(id).await? else { return Ok(()) };
+            let action = Action::Update(change.patch(&job));
+            match self.shared.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
+                Together::Stale => {}
+                Together::Done | Together::Refused(_) => return Ok(()),
+            }
+        }
+        Err(errors::TIMEOUT_PROCESSING)
+    }
+}
+
+fn refusal(pushed: &Pushed) -> Option<PushRefused> {
+    match pushed {
+        Pushed::Refused(refused) => Some(*refused),
+        Pushed::New(_) | Pushed::Existing(_) => None,
+    }
+}

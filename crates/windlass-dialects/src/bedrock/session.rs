@@ -1,0 +1,377 @@
+//! One connection: requests in, replies out, in order.
+//!
+//! Requests that come together are answered together: replies gather in a buffer that is written when no further request
+//! is at hand. Jobs that were handed out are the worker's once their reply is written; until then a broken connection
+//! gives them back. A worker that waits is watched: when it hangs up, it waits no more.
+
+use super::commands::{Command, Commands, Outcome, Reach, Shared, caller, patience_ms};
+use super::errors;
+use super::later::Later;
+use super::params;
+use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
+use crate::listener::Phase;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use windlass_core::Tenant;
+use windlass_engine::Delivery;
+
+/// How long a command may take if its client says nothing.
+const TIMEOUT_MS_DEFAULT: i64 = 110_000;
+/// Replies gather up to here before they are written.
+const OUT_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of further requests that are read while a worker waits; more stay with the system.
+const READ_AHEAD_MAX: usize = 1 << 20;
+/// What one look at the socket brings.
+const READ_BYTES: usize = 16 * 1024;
+/// A client that has stopped sending may have gone, or only have nothing more to ask. If it is gone, its system says so
+/// in answer to the reply; a local or near one within this time.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// What a connection may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub wire: WireLimits,
+    /// Between two requests. Workers keep their connection while they work, and a job may take hours; a peer that is
+    /// gone is noticed by its silence to the system's probes long before.
+    pub idle: Duration,
+    /// Between two pieces of one request. People type them by hand.
+    pub stall: Duration,
+    /// A reply of which nothing is taken for so long.
+    pub write: Duration,
+}
+
+/// A stream over TCP.
+pub trait Link: AsyncRead + AsyncWrite + Unpin + Send {
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Link for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Link for tokio_rustls::server::TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
+/// How a connection goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Go,
+    Close,
+}
+
+pub struct Session<L> {
+    link: L,
+    shared: Arc<Shared>,
+    later: Later,
+    limits: Limits,
+    phase: watch::Receiver<Phase>,
+    /// The client is on this machine.
+    is_local: bool,
+    parser: Parser,
+    out: Vec<u8>,
+    /// Jobs whose replies are in `out`.
+    undelivered: Vec<Delivery>,
+    /// The client sends no more.
+    ended: bool,
+    /// When the last bytes came.
+    heard: Instant,
+}
+
+impl<L: Link> Session<L> {
+    pub fn new(
+        link: L,
+        shared: Arc<Shared>,
+        later: Later,
+        limits: Limits,
+        phase: watch::Receiver<Phase>,
+    ) -> Session<L> {
+        let is_local = link.tcp().peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
+        let parser = Parser::new(limits.wire);
+        Session {
+            link,
+            shared,
+            later,
+            limits,
+            phase,
+            is_local,
+            parser,
+            out: Vec::new(),
+            undelivered: Vec::new(),
+            ended: false,
+            heard: Instant::now(),
+        }
+    }
+
+    pub async fn run(mut self) {
+        // A broken connection is nobody's trouble: what was not delivered is given back when the session ends.
+        if let Err(error) = self.serve().await {
+            tracing::debug!(%error, "a bedrock connection ended");
+        }
+        let _ = timeout(Duration::from_secs(1), self.link.shutdown()).await;
+    }
+
+    async fn serve(&mut self) -> io::Result<()> {
+        loop {
+            match self.parser.take() {
+                Ok(Some(request)) => {
+                    if self.answer(request).await? == Flow::Close {
+                        return self.flush().await;
+                    }
+                    if self.out.len() > OUT_BYTES_MAX {
+                        self.flush().await?;
+                    }
+                }
+                Ok(None) => {
+                    self.flush().await?;
+                    if self.ended || !self.read().await? {
+                        return Ok(());
+                    }
+                }
+                Err(broken) => {
+                    match broken {
+                        // Without a word, as clients are used to.
+                        Broken::BadLength => {}
+                        Broken::HeadTooLarge => Reply::new("413 Request too large").write(&mut self.out),
+                        Broken::TooManyHeaders => Reply::new("431 Too many headers").write(&mut self.out),
+                    }
+                    return self.flush().await;
+                }
+            }
+        }
+    }
+
+    /// More bytes; `false`: there will be none, or none are wanted any more.
+    async fn read(&mut self) -> io::Result<bool> {
+        let patience = if self.parser.is_idle() { self.limits.idle } else { self.limits.stall };
+        let room = self.parser.room(READ_BYTES);
+        let read = tokio::select! {
+            read = timeout(patience, self.link.read_buf(room)) => read,
+            _ = self.phase.wait_for(|phase| *phase >= Phase::Draining) => return Ok(false),
+        };
+        match read {
+            Ok(Ok(0)) | Err(_) => Ok(false),
+            Ok(Ok(_)) => {
+                self.heard = Instant::now();
+                Ok(true)
+            }
+            Ok(Err(error)) => Err(error),
+        }
+    }
+
+    /// Answers one request, or at least puts the answer where the next write takes it.
+    async fn answer(&mut self, request: Request) -> io::Result<Flow> {
+        self.shared.answered.fetch_add(1, Ordering::Relaxed);
+        let Some((command, reach, role)) = Command::of(&request) else {
+            return Ok(self.put(errors::UNRECOGNIZED.into(), Reach::Read, &request, Duration::ZERO));
+        };
+        let caller = match caller(&self.shared, &request, role) {
+            Ok(caller) => caller,
+            Err(status) => return Ok(self.put(status.into(), Reach::Server, &request, Duration::ZERO)),
+        };
+        if let Some(reply) = self.put_off(&request) {
+            let work = super::later::Work { command, request, caller, is_local: self.is_local };
+            return Ok(self.queue(work, reply));
+        }
+        let began = Instant::now();
+        let outcome = match self.time_left(command, reach, &request) {
+            None => Reply::from(errors::TIMEOUT).into(),
+            Some(left) if command.hands_out() => {
+                let waits = patience_ms(&request, self.shared.profile.waits()) > 0;
+                if waits {
+                    self.flush().await?;
+                }
+                match self.hand_out(command, &request, &caller.tenant, (left, waits)).await? {
+                    Some(outcome) => outcome,
+                    None => return Ok(Flow::Close),
+                }
+            }
+            Some(left) => {
+                let commands = Commands {
+                    shared: &self.shared,
+                    tenant: &caller.tenant,
+                    role: caller.role,
+                    is_local: self.is_local,
+                };
+                // What was begun goes on below; only nobody waits for it any more.
+                let answered = timeout(left, commands.answer(command, &request)).await;
+                answered.unwrap_or_else(|_| timed_out(reach).into())
+            }
+        };
+        self.undelivered.extend(outcome.delivery);
+        Ok(self.put(outcome.reply, reach, &request, began.elapsed()))
+    }
+
+    /// How long the command may take; `None`: its time is over. A worker that waits has its own patience.
+    fn time_left(&self, command: Command, reach: Reach, request: &Request) -> Option<Duration> {
+        let number = |name: &str| request.given(name).map(params::leading_number);
+        if command.hands_out() && patience_ms_asked(request, self.shared.profile.waits()) {
+            return Some(Duration::MAX);
+        }
+        let total = number("timeout").unwrap_or(TIMEOUT_MS_DEFAULT).max(0).unsigned_abs();
+        let left = Duration::from_millis(total).checked_sub(self.heard.elapsed())?;
+        let stage = number("processtimeout").filter(|_| reach == Reach::Write).filter(|ms| *ms > 0);
+        let left = stage.map_or(left, |ms| left.min(Duration::from_millis(ms.unsigned_abs())));
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Carries out a request for jobs while listening for the client's end. `None`: it hung up while it waited.
+    async fn hand_out(
+        &mut self,
+        command: Command,
+        request: &Request,
+        tenant: &Tenant,
+        (left, waits): (Duration, bool),
+    ) -> io::Result<Option<Outcome>> {
+        let shared = Arc::clone(&self.shared);
+        let commands =
+            Commands { shared: &shared, tenant, role: crate::auth::Role::Worker, is_local: self.is_local };
+        let mut work = std::pin::pin!(commands.answer(command, request));
+        let deadline = Instant::now().checked_add(left);
+        loop {
+            let reads = !self.ended && self.parser.pending() < READ_AHEAD_MAX;
+            let room = self.parser.room(READ_BYTES);
+            tokio::select! {
+                biased;
+                outcome = &mut work => return Ok(Some(outcome)),
+                read = self.link.read_buf(room), if reads => match read? {
+                    0 if waits => return Ok(None),
+                    0 => self.ended = true,
+                    _ => {}
+                },
+                () = until(deadline) => return Ok(Some(Reply::from(errors::TIMEOUT).into())),
+                _ = self.phase.wait_for(|phase| *phase >= Phase::Draining), if waits => {
+                    return Ok(Some(Reply::from(errors::NO_JOB_FOUND).into()));
+                }
+            }
+        }
+    }
+
+    /// The answer to a command that is not carried out now: one that is forgotten, or whose time has not come.
+    fn put_off(&self, request: &Request) -> Option<Reply> {
+        let is_forgotten = is_connection(request, "forget");
+        let later = super::later::execute_at(request).is_some_and(|at| at > self.shared.engine.now());
+        (is_forgotten || later).then(|| {
+            let reply = Reply::from(errors::QUEUED).with_header("nodeName", NODE);
+            if is_forgotten { reply.with_header("Connection", "close") } else { reply }
+        })
+    }
+
+    fn queue(&mut self, work: super::later::Work, reply: Reply) -> Flow {
+        let closes = is_connection(&work.request, "forget") || is_connection(&work.request, "close");
+        let reply = match self.later.add(work) {
+            Ok(()) => reply,
+            Err(status) => Reply::from(status),
+        };
+        reply.write(&mut self.out);
+        if closes { Flow::Close } else { Flow::Go }
+    }
+
+    /// Adds what every reply has, and writes it into the buffer.
+    fn put(&mut self, reply: Reply, reach: Reach, request: &Request, took: Duration) -> Flow {
+        let closes = is_connection(request, "close");
+        let mut reply = dressed(reply, reach, &self.shared, took, self.heard.elapsed());
+        if closes {
+            reply = reply.with_header("Connection", "close");
+        }
+        reply.write(&mut self.out);
+        if closes { Flow::Close } else { Flow::Go }
+    }
+
+    /// Writes what has gathered. The jobs in it are the client's then, unless it turns out to be gone.
+    async fn flush(&mut self) -> io::Result<()> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let hands_out = self.undelivered.iter().any(|delivery| !delivery.jobs.is_empty());
+        let may_be_gone = hands_out && (self.ended || has_ended(self.link.tcp()));
+        let writing = async {
+            self.link.write_all(&self.out).await?;
+            self.link.flush().await
+        };
+        let wrote = timeout(self.limits.write, writing).await;
+        self.out.clear();
+        self.out.shrink_to(OUT_BYTES_MAX);
+        wrote.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the client takes no replies"))??;
+        if may_be_gone && self.is_gone().await {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        for delivery in self.undelivered.drain(..) {
+            delivery.accept();
+        }
+        Ok(())
+    }
+
+    /// Whether a client that has stopped sending does not listen either.
+    async fn is_gone(&self) -> bool {
+        let tcp = self.link.tcp();
+        timeout(FAREWELL, tcp.ready(Interest::ERROR)).await.is_ok_and(|ready| ready.is_ok())
+    }
+}
+
+/// Whether the client's last byte has been read and its end has come, asked of the system itself: what the runtime knows
+/// may be a moment old.
+fn has_ended(tcp: &TcpStream) -> bool {
+    let mut byte = [std::mem::MaybeUninit::uninit()];
+    match socket2::SockRef::from(tcp).peek(&mut byte) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+    }
+}
+
+/// The name of the one node there is.
+pub const NODE: &str = "windlass";
+
+/// Waiting workers are a matter of `timeout` and no match, not of time that is over.
+fn patience_ms_asked(request: &Request, waits: bool) -> bool {
+    waits && is_connection(request, "wait")
+}
+
+fn is_connection(request: &Request, word: &str) -> bool {
+    request.get("connection").is_some_and(|text| text.eq_ignore_ascii_case(word))
+}
+
+fn timed_out(reach: Reach) -> Reply {
+    match reach {
+        Reach::Server => errors::TIMEOUT,
+        Reach::Read => errors::TIMEOUT_PEEKING,
+        Reach::Write => errors::TIMEOUT_PROCESSING,
+    }
+    .into()
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The count of commits is the time in milliseconds: it never goes back, and needs nothing to be kept.
+fn dressed(reply: Reply, reach: Reach, shared: &Shared, took: Duration, total: Duration) -> Reply {
+    let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let (took_us, total_us) = (micros(took), micros(total.max(took)));
+    let mut reply = reply.with_header("nodeName", NODE);
+    if reach != Reach::Server {
+        reply = reply.with_header("commitCount", shared.engine.now().as_millis().to_string());
+    }
+    let wrote = reach == Reach::Write && reply.is_ok();
+    if wrote {
+        reply = reply.with_header("processTime", took_us.max(1).to_string());
+    } else if took_us > 0 && reach != Reach::Server {
+        reply = reply.with_header("peekTime", took_us.to_string());
+    }
+    reply
+        .with_header("totalTime", total_us.to_string())
+        .with_header("unaccountedTime", (total_us - took_us).to_string())
+}
