@@ -237,6 +237,7 @@ impl Config {
                 listen: found.switch("store.listen"),
                 poll_ms: found.whole("store.poll_ms").unsigned_abs(),
                 writers: found.count("store.writers"),
+                ..PostgresOptions::default()
             },
             http: found.bind("http")?,
             hosts: found.list("hosts"),

@@ -1,4 +1,4 @@
-//! Scenarios on the memory store with a manual clock. Nothing here sleeps for real.
+//! Scenarios on the memory store with a manual clock. Nothing here sleeps for real, but in `postgres`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
@@ -10,6 +10,9 @@ mod handing;
 mod histories;
 mod import;
 mod limits;
+mod postgres;
+#[path = "../../../windlass-store/tests/it/postgres_server.rs"]
+mod postgres_server;
 mod several;
 mod time;
 mod together;

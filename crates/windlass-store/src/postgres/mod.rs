@@ -78,7 +78,7 @@ impl PostgresStore {
             prepares: options.listen,
             closed: AtomicBool::new(false),
         });
-        let shared = Arc::new(Shared::new(door, READERS));
+        let shared = Arc::new(Shared::new(door, READERS, options.clock_error_ms));
         watch::look_around(&shared).await?;
         let (commits, inbox) = unbounded_channel();
         let inbox = Arc::new(Mutex::new(inbox));

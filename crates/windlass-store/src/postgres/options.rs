@@ -20,6 +20,8 @@ pub struct PostgresOptions {
     /// are looked for every `poll_ms`.
     pub listen: bool,
     pub poll_ms: u64,
+    /// For tests: how far this machine's clock is taken to be ahead of what it shows.
+    pub clock_error_ms: i64,
     /// Connections that write, beside those that read and listen.
     pub writers: usize,
 }
@@ -31,6 +33,7 @@ impl Default for PostgresOptions {
             migrate: true,
             listen: true,
             poll_ms: 1_000,
+            clock_error_ms: 0,
             writers: 2,
         }
     }

@@ -28,11 +28,13 @@ pub struct Shared {
     pub outbox: Outbox,
     /// How far the clock of the database is ahead of ours, in ms.
     pub clock_ahead_ms: Arc<AtomicI64>,
+    /// For tests; see [`super::PostgresOptions`].
+    pub clock_error_ms: i64,
     lanes: Mutex<Lanes>,
 }
 
 impl Shared {
-    pub fn new(door: Arc<Door>, readers: usize) -> Shared {
+    pub fn new(door: Arc<Door>, readers: usize, clock_error_ms: i64) -> Shared {
         let pool = Pool::new(Arc::clone(&door), readers);
         Shared {
             door,
@@ -42,6 +44,7 @@ impl Shared {
             server: server_name(),
             outbox: Outbox::default(),
             clock_ahead_ms: Arc::default(),
+            clock_error_ms,
             lanes: Mutex::default(),
         }
     }

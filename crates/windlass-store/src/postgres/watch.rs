@@ -39,17 +39,17 @@ pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
 /// One look: the clock, lanes and pauses that others have made, jobs we have not heard of.
 pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     shared.open()?;
-    let asked = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let began = Instant::now();
+    let (asked, began) = (ours(shared), Instant::now());
     let hello = shared.pool.read(sql::HELLO, &[&shared.server]).await?;
     let took = began.elapsed();
     if let Some(row) = hello.first() {
         let (there_us, has_company): (i64, bool) = (row.get(0), row.get(1));
         shared.outbox.set_company(has_company);
         if took < SLOW {
-            let here = asked + took / 2;
-            let ahead_us = there_us - i64::try_from(here.as_micros()).unwrap_or(i64::MAX);
-            shared.clock_ahead_ms.store(ahead_us.div_euclid(1_000), Ordering::Relaxed);
+            // The answer was made about half way.
+            let half_us = i64::try_from(took.as_micros() / 2).unwrap_or(i64::MAX);
+            let here_us = asked.as_millis().saturating_mul(1_000).saturating_add(half_us);
+            shared.clock_ahead_ms.store((there_us - here_us).div_euclid(1_000), Ordering::Relaxed);
         }
     }
     shared.learn_lanes().await?;
@@ -63,11 +63,16 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     shared.pool.write(sql::SUM_TALLIES, &[&TALLIES_MAX]).await.map(drop)
 }
 
+/// As this machine has it.
+fn ours(shared: &Shared) -> Timestamp {
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        .plus_ms(shared.clock_error_ms)
+}
+
 /// As the database's clock has it.
 pub fn now(shared: &Shared) -> Timestamp {
-    let here = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let ahead_ms = shared.clock_ahead_ms.load(Ordering::Relaxed);
-    Timestamp::from_millis(i64::try_from(here.as_millis()).unwrap_or(i64::MAX)).plus_ms(ahead_ms)
+    ours(shared).plus_ms(shared.clock_ahead_ms.load(Ordering::Relaxed))
 }
 
 /// The others need not wait for our signs of life to stop.

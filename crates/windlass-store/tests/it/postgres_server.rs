@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// How careful the server is with its disk.
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
     /// Waits for nothing: for tests that are about the rules, not about the disk.
@@ -165,6 +166,10 @@ impl PostgresServer {
         assert_eq!(answer.trim(), what, "PostgreSQL's keeper is gone:\n{}", self.log());
     }
 
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "where the engine's tests take this in, they wait for a real server"
+    )]
     fn wait_until_ready(&self) {
         let began = Instant::now();
         loop {

@@ -1,0 +1,175 @@
+//! Several engines on one PostgreSQL, in real time: limits, leases and clocks across servers.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the database's clock cannot be moved, so these wait for real"
+)]
+
+use crate::postgres_server::PostgresServer;
+use crate::world::{any, finish, holder, job, tenant};
+use async_trait::async_trait;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windlass_core::limits::Limit;
+use windlass_core::{Job, Timestamp};
+use windlass_engine::*;
+use windlass_store::Store;
+use windlass_store::postgres::{PostgresOptions, PostgresStore};
+
+/// Far beyond any healthy delay on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A machine whose clock is wrong by so much.
+struct Wrong(i64);
+
+#[async_trait]
+impl Clock for Wrong {
+    fn now(&self) -> Timestamp {
+        SystemClock.now().plus_ms(self.0)
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        SystemClock.sleep_until(at.plus_ms(-self.0)).await;
+    }
+
+    async fn sleep_ms(&self, ms: u64) {
+        SystemClock.sleep_ms(ms).await;
+    }
+}
+
+async fn server(url: &str, clock_error_ms: i64) -> Engine {
+    let options = PostgresOptions { clock_error_ms, ..PostgresOptions::default() };
+    let store = PostgresStore::open(url, &options).await.unwrap();
+    let ahead_ms = store.clock_ahead_ms().unwrap();
+    let clock = Arc::new(StoreClock::new(Arc::new(Wrong(clock_error_ms)), ahead_ms));
+    Engine::start(Arc::new(store), clock, Arc::new(SystemDice::default()), Options::default()).await.unwrap()
+}
+
+async fn claim(engine: &Engine, limit: usize, wait_ms: u64) -> Vec<Arc<Job>> {
+    let asked = Claim { limit, wait_ms, lease_ms: Some(60_000), ..any() };
+    engine.claim(asked).await.unwrap().accept()
+}
+
+async fn settle(engine: &Engine, job: &Job) {
+    let entry = Settle { id: job.id, by: holder(job), how: finish() };
+    engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
+}
+
+async fn set_limit(servers: &[&Engine], words: serde_json::Value) {
+    servers[0].set_limit(&tenant(), Limit::parse("few", &words).unwrap()).await.unwrap();
+    let began = Instant::now();
+    for server in servers {
+        while server.limits(&tenant()).await.unwrap().is_empty() {
+            assert!(began.elapsed() < PATIENCE, "the limit did not get about");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_run_as_a_limit_allows_over_all_servers() {
+    let url = PostgresServer::shared().new_schema_url();
+    let (one, other) = (server(&url, 0).await, server(&url, 0).await);
+    set_limit(&[&one, &other], json!({ "matcher": { "name": "a" }, "max_running": 3 })).await;
+    one.push(&tenant(), (0..12).map(|_| job("a")).collect()).await.unwrap();
+    let mut running = Vec::new();
+    for round in 0..4 {
+        let (here, there) = tokio::join!(claim(&one, 10, 0), claim(&other, 10, 0));
+        running.extend(here);
+        running.extend(there);
+        assert_eq!(running.len(), 3, "in round {round}");
+        // Finished at either server, whichever gave it out.
+        let done = running.pop().unwrap();
+        settle(if round % 2 == 0 { &one } else { &other }, &done).await;
+        if round == 2 {
+            let woken = claim(&other, 1, 20_000).await;
+            assert_eq!(woken.len(), 1, "one that waits gets the place that became free");
+            running.extend(woken);
+            settle(&one, &running.pop().unwrap()).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_is_shared_by_all_servers() {
+    let url = PostgresServer::shared().new_schema_url();
+    let (one, other) = (server(&url, 0).await, server(&url, 0).await);
+    set_limit(
+        &[&one, &other],
+        json!({ "matcher": { "name": "a" }, "rate": { "per_second": 0.01, "burst": 4 } }),
+    )
+    .await;
+    one.push(&tenant(), (0..20).map(|_| job("a")).collect()).await.unwrap();
+    let mut started = 0;
+    for _ in 0..3 {
+        let (here, there) = tokio::join!(claim(&one, 3, 0), claim(&other, 3, 0));
+        started += here.len() + there.len();
+    }
+    assert!((1..=5).contains(&started), "{started} started with four in the bucket");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_clock_of_a_server_changes_nothing() {
+    let url = PostgresServer::shared().new_schema_url();
+    let ten_minutes = 600_000;
+    for error_ms in [ten_minutes, -ten_minutes] {
+        let (wrong, right) = (server(&url, error_ms).await, server(&url, 0).await);
+        let began = Instant::now();
+        wrong.push(&tenant(), vec![Push { run_at: RunAt::After(1_200), ..job("a") }]).await.unwrap();
+        assert_eq!(claim(&right, 1, 0).await.len(), 0, "its time has not come");
+        let woken = claim(&right, 1, 20_000).await;
+        assert_eq!(woken.len(), 1);
+        assert!(began.elapsed() > Duration::from_millis(1_100) && began.elapsed() < Duration::from_secs(15));
+        settle(&right, &woken[0]).await;
+
+        right.push(&tenant(), vec![job("b")]).await.unwrap();
+        let began = Instant::now();
+        let held = wrong
+            .claim(Claim { limit: 1, lease_ms: Some(1_500), wait_ms: 5_000, ..any() })
+            .await
+            .unwrap()
+            .accept();
+        assert_eq!(held.len(), 1);
+        assert_eq!(claim(&right, 1, 0).await.len(), 0, "it is held");
+        let again = claim(&right, 1, 20_000).await;
+        assert_eq!(again.len(), 1, "the lease of the other has ended");
+        assert!(began.elapsed() > Duration::from_millis(1_400) && began.elapsed() < Duration::from_secs(15));
+        settle(&right, &again[0]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_held_when_it_vanished_goes_on_elsewhere() {
+    let url = PostgresServer::shared().new_schema_url();
+    let (gone, other) = (server(&url, 0).await, server(&url, 0).await);
+    gone.push(&tenant(), vec![job("a"), Push { run_at: RunAt::After(1_500), ..job("later") }]).await.unwrap();
+    let held = gone.claim(Claim { limit: 1, lease_ms: Some(1_000), ..any() }).await.unwrap().accept();
+    assert_eq!(held.len(), 1);
+    // Without a word: nobody tells the other of the lease or of the delayed job.
+    drop(gone);
+    let began = Instant::now();
+    for _ in 0..2 {
+        assert_eq!(claim(&other, 1, 20_000).await.len(), 1);
+    }
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_pushed_by_sql_comes_under_the_limits() {
+    let url = PostgresServer::shared().new_schema_url();
+    let one = server(&url, 0).await;
+    set_limit(&[&one], json!({ "matcher": { "name": "a" }, "max_running": 1 })).await;
+    let schema = url.split_once("schema=").unwrap().1;
+    for name in ["a", "a", "b"] {
+        crate::postgres_server::psql(&url, &format!("SELECT {schema}.push('{name}')"));
+    }
+    let mut names = Vec::new();
+    let began = Instant::now();
+    while names.len() < 2 && began.elapsed() < PATIENCE {
+        names.extend(claim(&one, 10, 500).await.iter().map(|job| job.spec.name.to_string()));
+    }
+    names.sort_unstable();
+    assert_eq!(names, ["a", "b"], "the second of the kind waits");
+    assert_eq!(claim(&one, 10, 0).await.len(), 0);
+}
