@@ -3,8 +3,14 @@
 mod changing;
 mod connections;
 mod creating;
+mod families;
+mod framing;
 mod getting;
+mod mocking;
+mod repeating;
+mod retrying;
 mod settling;
+mod transcripts;
 mod waiting;
 
 use serde_json::Value;
