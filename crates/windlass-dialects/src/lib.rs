@@ -5,6 +5,7 @@
 //! | [`http`] | `serve`: all HTTP dialects on one port |
 //! | [`route`] | what a dialect lists for each of its calls: method, path, who may, what it does |
 //! | [`auth`] | tokens, roles, tenants |
+//! | [`blobs`] | which blobs a job names |
 //! | [`guard`] | what is refused before a dialect sees the request |
 //! | [`listener`], [`tls`] | connections, with limits on everything |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
@@ -19,6 +20,7 @@
 
 pub mod auth;
 pub mod bedrock;
+pub mod blobs;
 pub mod codec;
 pub mod guard;
 pub mod http;

@@ -3,6 +3,7 @@
 
 mod backup;
 mod bench;
+mod blobs;
 mod check;
 mod completions;
 mod config;
@@ -56,6 +57,7 @@ enum Command {
     Jobs(jobs::JobsArgs),
     Job(job::JobArgs),
     Queues(queues::QueuesArgs),
+    Blobs(blobs::BlobsArgs),
     Top(top::TopArgs),
     Bench(bench::BenchArgs),
     Check(check::CheckArgs),
@@ -80,6 +82,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Jobs(args)) => jobs::run(args),
         Some(Command::Job(args)) => job::run(args),
         Some(Command::Queues(args)) => queues::run(args),
+        Some(Command::Blobs(args)) => blobs::run(args),
         Some(Command::Top(args)) => top::run(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Check(args)) => check::run(args),

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// Longest a call may take beyond what it was asked to wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The same for bytes, of which there may be many.
+const BYTES_PATIENCE: Duration = Duration::from_secs(300);
+
 /// Where the server is and who is asking; the same for every command that talks to one.
 #[derive(Args, Clone, Debug)]
 pub struct ServerArgs {
@@ -149,6 +152,26 @@ impl Client {
     pub fn post(&mut self, path: &str, body: &impl Serialize) -> Result<Value, ClientError> {
         let body = serde_json::to_string(body).unwrap_or_default();
         self.call("POST", path, Some(&body), 0)?.value()
+    }
+
+    /// Bytes to where they are kept under their hash: whether they are new there, and the answer.
+    pub fn put_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(bool, String), ClientError> {
+        let answer = self.bytes_call("PUT", path, Some(bytes))?;
+        Ok((answer.status == 201, String::from_utf8_lossy(&answer.body).into_owned()))
+    }
+
+    pub fn get_bytes(&mut self, path: &str) -> Result<Vec<u8>, ClientError> {
+        Ok(self.bytes_call("GET", path, None)?.body)
+    }
+
+    /// A call whose refusals are a line of text.
+    fn bytes_call(&mut self, method: &str, path: &str, body: Option<&[u8]>) -> Result<Answer, ClientError> {
+        let answer = self.exchange(method, path, body, BYTES_PATIENCE)?;
+        if (200..300).contains(&answer.status) {
+            return Ok(answer);
+        }
+        let message = String::from_utf8_lossy(&answer.body).into_owned();
+        Err(ClientError::Refused { status: answer.status, code: String::new(), message })
     }
 
     /// Any call; `wait_ms` is how long the server was asked to wait. Refusals are errors.

@@ -3,6 +3,7 @@
 mod cli;
 mod client;
 mod config;
+mod discovery;
 mod fault;
 mod output;
 mod serve;

@@ -4,6 +4,7 @@ mod ready;
 pub mod tokens;
 
 use crate::config::{Bind, Config, ConfigArgs};
+use crate::discovery::{self, Announcement};
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style};
 use crate::telemetry;
@@ -99,6 +100,7 @@ pub struct Server {
     engine: Engine,
     stop: watch::Sender<bool>,
     doors: JoinSet<io::Result<()>>,
+    announcement: Option<Announcement>,
 }
 
 impl Server {
@@ -114,7 +116,6 @@ impl Server {
         };
         // Sockets first: a port that is taken should not cost the time to open a large store.
         let bound = bind_all(config).await?;
-        warn_of_what_is_missing(config);
         let store = open_store(config).await?;
         let tokens = tokens::read(&config.tokens, store.as_ref()).await?;
         let engine = start_engine(config, store).await?;
@@ -143,7 +144,8 @@ impl Server {
             let door = windlass_dialects::serve(listener, engine.clone(), options, told_to_stop(stopping));
             doors.spawn(door);
         }
-        Ok(Server { listening, engine, stop, doors })
+        let announcement = announce(config, &listening, &engine)?;
+        Ok(Server { listening, engine, stop, doors, announcement })
     }
 
     /// Only if a listener gives up by itself, which none should.
@@ -156,9 +158,32 @@ impl Server {
 
     /// Answers what is in flight, then closes the store.
     pub async fn stop(&mut self) {
+        if let Some(announcement) = self.announcement.take() {
+            let _ = tokio::task::spawn_blocking(move || announcement.end()).await;
+        }
         self.stop.send_replace(true);
         while self.doors.join_next().await.is_some() {}
         self.engine.shutdown().await;
+    }
+}
+
+/// A network that cannot be announced on is no reason not to serve, unless somebody asked for it.
+fn announce(
+    config: &Config,
+    listening: &[(&'static str, SocketAddr)],
+    engine: &Engine,
+) -> Outcome<Option<Announcement>> {
+    let http = listening.iter().find(|(what, _)| *what == "http");
+    let Some((_, http)) = http.filter(|_| discovery::is_wanted(config)) else { return Ok(None) };
+    match Announcement::start(*http, [engine.roll(), engine.roll()]) {
+        Ok(announcement) => Ok(Some(announcement)),
+        Err(error) if config.mdns == "on" => {
+            Err(Fault::failed(format!("announcing by mDNS: {error}; leave it with --mdns off")))
+        }
+        Err(error) => {
+            warn!("not announced on the local network: {error}");
+            Ok(None)
+        }
     }
 }
 
@@ -232,12 +257,6 @@ fn bedrock_options(config: &Config, tokens: &Arc<Tokens>, tls: Option<&Arc<Tls>>
         tls: tls.filter(|_| !is_local).cloned(),
         limits: http_limits(config),
         version: env!("CARGO_PKG_VERSION"),
-    }
-}
-
-fn warn_of_what_is_missing(config: &Config) {
-    if config.mdns == "on" {
-        warn!("announcing by mDNS is not part of this version");
     }
 }
 

@@ -5,12 +5,13 @@
 //! | `routes.rs` | every call: method, path, role, what it asks and answers |
 //! | `wire.rs` | bytes to what is asked |
 //! | `commands.rs` | what is asked, in the engine's words |
-//! | `calls.rs`, `queries.rs`, `probes.rs`, `events.rs`, `import.rs`, `metrics.rs` | the calls |
+//! | `blobs.rs`, `calls.rs`, `queries.rs`, `probes.rs`, `events.rs`, `import.rs`, `metrics.rs` | the calls |
 //! | `views.rs` | how jobs, queues and answers look |
 //! | `errors.rs` | the one shape of all errors |
 //! | `openapi.rs`, `schemas.rs` | the API's description, made from the routes |
 //! | `rates.rs` | how much per second |
 
+mod blobs;
 mod calls;
 pub mod commands;
 pub mod errors;

@@ -1,7 +1,7 @@
 //! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
 //! made from this list.
 
-use super::{calls, events, import, metrics, openapi, probes, queries};
+use super::{blobs, calls, events, import, metrics, openapi, probes, queries};
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
@@ -78,6 +78,10 @@ pub static ROUTES: &[Route] = &[
         "Set a limit", &["tenant"], Some("LimitAsk"), &[(200, "Limit"), (400, "Error")]),
     route((DELETE, "/api/v1/limits/{id}", From(Operator)), call!(queries::delete_limit),
         "Remove a limit", &["tenant"], None, &[(200, "LimitGone"), (404, "Error")]),
+    route((GET, "/api/v1/blobs", From(Viewer)), call!(blobs::list),
+        "Blobs, the newest first", &["limit", "tenant"], None, &[(200, "Blobs")]),
+    route((POST, "/api/v1/blobs/gc", From(Admin)), call!(blobs::collect),
+        "Look for blobs that no job names, and remove them if asked", &["tenant"], Some("BlobGc"), &[(200, "UnnamedBlobs")]),
     route((GET, "/api/v1/stats", From(Viewer)), call!(queries::stats),
         "Totals, rates over the last minute, uptime", &["tenant"], None, &[(200, "Stats")]),
     route((GET, "/api/v1/events", From(Viewer)), call!(events::events),

@@ -19,7 +19,7 @@ pub fn all() -> Value {
 
 /// Only these calls mean something without a body.
 pub fn body_is_required(schema: &str) -> bool {
-    !matches!(schema, "Cancel" | "Run" | "Claim")
+    !matches!(schema, "Cancel" | "Run" | "Claim" | "BlobGc")
 }
 
 /// A field: its name, whether it is always there, its shape.

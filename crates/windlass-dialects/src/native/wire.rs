@@ -473,6 +473,21 @@ pub struct PatchAsk<'a> {
     pub tags: Option<Vec<Text<'a>>>,
 }
 
+/// `POST /api/v1/blobs/gc`; the body may be left out.
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BlobGcAsk {
+    pub remove: bool,
+    pub older_than_s: u64,
+}
+
+impl Default for BlobGcAsk {
+    /// A day: whoever puts a blob makes the job that names it long before.
+    fn default() -> Self {
+        BlobGcAsk { remove: false, older_than_s: 86_400 }
+    }
+}
+
 /// `POST /api/v1/jobs/{id}/cancel`; the body may be left out.
 #[derive(Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]

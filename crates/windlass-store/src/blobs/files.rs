@@ -61,16 +61,7 @@ impl FileBlobs {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(opening(error)),
             Ok(()) | Err(_) => {}
         }
-        let folder = Folder {
-            root: root.to_owned(),
-            durability,
-            uploads: AtomicU64::new(0),
-            moving: RwLock::default(),
-            naming: Mutex::default(),
-            sure: Mutex::default(),
-            sick: OnceLock::new(),
-        };
-        Ok(FileBlobs { folder: Arc::new(folder) })
+        Ok(FileBlobs { folder: Arc::new(Folder::new(root, durability)) })
     }
 
     async fn on_disk<T: Send + 'static>(
@@ -114,7 +105,45 @@ impl BlobStore for FileBlobs {
     }
 }
 
+/// Copies all blobs of a folder into another, for backups; also while a server uses the first. Answers how many.
+pub fn copy_folder(from: &Path, to: &Path) -> Result<u64> {
+    let (from, to) = (Folder::new(from, Durability::Full), Folder::new(to, Durability::Full));
+    let copy_all = || {
+        let blobs = from.list(None)?;
+        for ListedBlob { tenant, info } in &blobs {
+            let Digests { sha1, sha256 } = &info.digests;
+            copy_file(&from.bytes_path(tenant, sha256), &to.bytes_path(tenant, sha256))?;
+            copy_file(&from.name_path(tenant, sha1), &to.name_path(tenant, sha1))?;
+        }
+        Ok(blobs.len() as u64)
+    };
+    copy_all().map_err(|error: io::Error| StoreError::Unavailable(format!("copying blobs: {error}")))
+}
+
+/// With the time it was put, and on disk.
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    if let Some(folder) = to.parent() {
+        make_folder(folder)?;
+    }
+    fs::copy(from, to)?;
+    let file = File::options().write(true).open(to)?;
+    file.set_modified(fs::metadata(from)?.modified()?)?;
+    file.sync_all()
+}
+
 impl Folder {
+    fn new(root: &Path, durability: Durability) -> Folder {
+        Folder {
+            root: root.to_owned(),
+            durability,
+            uploads: AtomicU64::new(0),
+            moving: RwLock::default(),
+            naming: Mutex::default(),
+            sure: Mutex::default(),
+            sick: OnceLock::new(),
+        }
+    }
+
     /// Tenant names may be `.` and `..`; folder names may not.
     fn of_tenant(&self, tenant: &Tenant) -> PathBuf {
         self.root.join(format!("t-{tenant}"))

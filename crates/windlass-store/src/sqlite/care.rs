@@ -4,6 +4,7 @@ use super::files;
 use super::readers::read_only;
 use super::rows::{COLUMNS, Parts, read_error};
 use super::{read_settings, schema};
+use crate::blobs::files::copy_folder;
 use crate::error::StoreError;
 use rusqlite::Connection;
 use rusqlite::backup::{Backup, StepResult};
@@ -133,7 +134,14 @@ pub fn backup_file(database: &Path, to: &Path, progress: &dyn Fn(u64, u64)) -> R
     }
     let connection = read_only(database)?;
     schema::version(&connection)?;
-    copy(&connection, to, progress)
+    copy(&connection, to, progress)?;
+    copy_blobs(database, to)
+}
+
+/// After the jobs: what those that were copied name is there by then.
+pub fn copy_blobs(database: &Path, to: &Path) -> Result<(), StoreError> {
+    let blobs = |database: &Path| files::beside(database, files::BLOBS);
+    copy_folder(&blobs(database), &blobs(to)).map(|_| ())
 }
 
 /// Copies as of one moment: the read transaction keeps later commits out, so that the copy need not start over.

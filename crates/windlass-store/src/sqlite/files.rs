@@ -11,6 +11,9 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// The folder for blobs, beside the database.
+pub const BLOBS: &str = ".blobs";
+
 pub fn beside(database: &Path, ending: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(ending);

@@ -41,7 +41,7 @@ use rows::{COLUMNS, Parts, Rows, read_error};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -93,6 +93,7 @@ pub struct SqliteStore {
     requests: Sender<Request>,
     closed: AtomicBool,
     blobs: FileBlobs,
+    database: PathBuf,
 }
 
 impl SqliteStore {
@@ -138,7 +139,7 @@ impl SqliteStore {
             next_id: loaded.next_id,
             runtime: tokio::runtime::Handle::try_current().ok(),
         };
-        let blobs = FileBlobs::open(&files::beside(database, ".blobs"), options.durability)?;
+        let blobs = FileBlobs::open(&files::beside(database, files::BLOBS), options.durability)?;
         let (requests, inbox) = channel();
         let for_writer = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -150,6 +151,7 @@ impl SqliteStore {
             readers: Readers::new(database),
             requests,
             closed: AtomicBool::new(false),
+            database: database.to_owned(),
             blobs,
         })
     }
@@ -395,8 +397,12 @@ impl Store for SqliteStore {
     }
 
     async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
-        let to = to.to_owned();
-        self.readers.with(move |connection| care::copy(connection, &to, &*progress)).await
+        let (database, to) = (self.database.clone(), to.to_owned());
+        let copying = move |connection: &Connection| {
+            care::copy(connection, &to, &*progress)?;
+            care::copy_blobs(&database, &to)
+        };
+        self.readers.with(copying).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -4,9 +4,11 @@
 
 mod commands;
 mod copy;
+mod discovery;
 mod documents;
 mod failures;
 mod push;
+mod queuey;
 mod readme;
 mod rigs;
 mod serve;

@@ -137,6 +137,34 @@ pub fn answers() -> Vec<(&'static str, Value)> {
                 ],
             ),
         ),
+        (
+            "Blobs",
+            object(
+                "Blobs.",
+                vec![
+                    ("blobs", Always, list("The newest.", reference("Blob"))),
+                    ("count", Always, count("How many there are.")),
+                    ("bytes", Always, count("Their bytes in all.")),
+                ],
+            ),
+        ),
+        (
+            "UnnamedBlobs",
+            object(
+                "Blobs that no job names.",
+                vec![
+                    ("count", Always, count("Blobs there are, named or not.")),
+                    (
+                        "unnamed",
+                        Always,
+                        list("Those that no job names, or the newest of them.", reference("Blob")),
+                    ),
+                    ("unnamed_count", Always, count("How many those are.")),
+                    ("unnamed_bytes", Always, count("Their bytes in all.")),
+                    ("removed", Always, count("How many of them were removed.")),
+                ],
+            ),
+        ),
         ("Limits", object("All limits.", vec![("limits", Always, list("The limits.", reference("Limit")))])),
         ("Limit", {
             let mut fields = limit_fields(Always);
@@ -269,6 +297,19 @@ pub fn parts() -> Vec<(&'static str, Value)> {
     vec![
         ("ClaimedJob", object("A job as its worker gets it.", claimed)),
         ("Queue", object("A queue.", queue)),
+        (
+            "Blob",
+            object(
+                "Bytes named by their hash.",
+                vec![
+                    ("tenant", Always, text("Whose it is.")),
+                    ("sha1", Always, text("Its address, as SHA-1 in hex.")),
+                    ("sha256", Always, text("The same as SHA-256.")),
+                    ("bytes", Always, count("How many it has.")),
+                    ("stored_at", Always, time("When it was last put.")),
+                ],
+            ),
+        ),
         ("Job", object("All about a job.", job_view_fields())),
         (
             "ErrorBody",

@@ -244,6 +244,20 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
                 ],
             ),
         ),
+        (
+            "BlobGc",
+            object(
+                "Which blobs to look for.",
+                vec![
+                    ("remove", Maybe, flag("Remove what is found; otherwise it is only shown.")),
+                    (
+                        "older_than_s",
+                        Maybe,
+                        count("Leave alone what was put within so many seconds; a day if left out."),
+                    ),
+                ],
+            ),
+        ),
         ("LimitAsk", object("A limit: a rate, a number at once, or both.", limit_fields(Maybe))),
     ]
 }
