@@ -18,6 +18,8 @@ mod push;
 mod queues;
 mod result;
 #[cfg(feature = "wasi")]
+mod run_wasi;
+#[cfg(feature = "wasi")]
 mod run_wasi_guest;
 mod token;
 mod top;
@@ -54,6 +56,8 @@ enum Command {
     Serve(serve::ServeArgs),
     Push(push::PushArgs),
     Work(work::WorkArgs),
+    #[cfg(feature = "wasi")]
+    RunWasi(run_wasi::RunWasiArgs),
     Jobs(jobs::JobsArgs),
     Job(job::JobArgs),
     Queues(queues::QueuesArgs),
@@ -79,6 +83,8 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Serve(args)) => serve::run(args),
         Some(Command::Push(args)) => push::run(args),
         Some(Command::Work(args)) => work::run(args),
+        #[cfg(feature = "wasi")]
+        Some(Command::RunWasi(args)) => run_wasi::run(args),
         Some(Command::Jobs(args)) => jobs::run(args),
         Some(Command::Job(args)) => job::run(args),
         Some(Command::Queues(args)) => queues::run(args),

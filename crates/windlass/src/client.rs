@@ -187,6 +187,18 @@ impl Client {
         self.accepted(answer)
     }
 
+    /// Any call with any bytes, and whatever was answered: for other protocols than the native API.
+    #[cfg(feature = "wasi")]
+    pub fn raw(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&[u8]>,
+    ) -> Result<(u16, Vec<u8>), ClientError> {
+        let Answer { status, body } = self.exchange(method, path, body, PATIENCE)?;
+        Ok((status, body))
+    }
+
     fn exchange(
         &mut self,
         method: &str,

@@ -168,6 +168,19 @@ pub struct Limits {
     pub idle: Duration,
 }
 
+/// The server as a runner of WASI jobs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wasi {
+    /// None: it is none.
+    pub workers: usize,
+    pub time_limit: Duration,
+    pub memory_bytes_max: u64,
+    pub output_bytes_max: u64,
+    pub cache_modules: u32,
+    pub storage_url: Option<String>,
+    pub tenant: String,
+}
+
 /// One key with its value in force, for `windlass config`.
 #[derive(Clone, Debug)]
 pub struct Effective {
@@ -210,6 +223,7 @@ pub struct Config {
     pub blob_bytes_max: u64,
     pub jq: jq::Settings,
     pub queuey: queuey::Settings,
+    pub wasi: Wasi,
     /// Every key, those of the dialects included.
     pub values: Vec<Effective>,
     pub warnings: Vec<String>,
@@ -261,6 +275,7 @@ impl Config {
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
             jq: found.jq()?,
             queuey: found.queuey(),
+            wasi: found.wasi(),
             data,
             warnings: written.warnings.clone(),
             values,
@@ -343,6 +358,19 @@ impl Found<'_> {
             addresses: addresses.into(),
             workers: workers.map_err(|why| bad("jq.workers", why))?,
         })
+    }
+
+    fn wasi(&self) -> Wasi {
+        let storage_url = self.text("wasi.storage_url");
+        Wasi {
+            workers: self.count("wasi.workers"),
+            time_limit: self.seconds("wasi.time_limit_s"),
+            memory_bytes_max: self.count("wasi.memory_bytes_max") as u64,
+            output_bytes_max: self.count("wasi.output_bytes_max") as u64,
+            cache_modules: u32::try_from(self.whole("wasi.cache_modules")).unwrap_or(u32::MAX),
+            storage_url: Some(storage_url.to_string()).filter(|url| !url.is_empty()),
+            tenant: self.text("wasi.tenant").to_string(),
+        }
     }
 
     fn queuey(&self) -> queuey::Settings {

@@ -8,6 +8,8 @@ mod fault;
 mod output;
 mod serve;
 mod telemetry;
+#[cfg(feature = "wasi")]
+mod wasi;
 mod words;
 
 use clap::Parser;

@@ -1,6 +1,7 @@
 //! How the server starts and stops: configuration, store, engine, listeners, in this order; and back.
 
 mod ready;
+mod runners;
 pub mod tokens;
 
 use crate::config::{Bind, Config, ConfigArgs};
@@ -101,6 +102,9 @@ pub struct Server {
     stop: watch::Sender<bool>,
     doors: JoinSet<io::Result<()>>,
     announcement: Option<Announcement>,
+    runners: runners::Runners,
+    /// How long what runs may take to end.
+    shutdown: Duration,
 }
 
 impl Server {
@@ -145,7 +149,8 @@ impl Server {
             doors.spawn(door);
         }
         let announcement = announce(config, &listening, &engine)?;
-        Ok(Server { listening, engine, stop, doors, announcement })
+        let runners = runners::start(config, &engine)?;
+        Ok(Server { listening, engine, stop, doors, announcement, runners, shutdown: config.shutdown })
     }
 
     /// Only if a listener gives up by itself, which none should.
@@ -162,7 +167,8 @@ impl Server {
             let _ = tokio::task::spawn_blocking(move || announcement.end()).await;
         }
         self.stop.send_replace(true);
-        while self.doors.join_next().await.is_some() {}
+        let doors = async { while self.doors.join_next().await.is_some() {} };
+        tokio::join!(doors, self.runners.stop(self.shutdown));
         self.engine.shutdown().await;
     }
 }

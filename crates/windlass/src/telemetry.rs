@@ -20,3 +20,12 @@ pub fn start(config: &Config) -> Result<(), Fault> {
     let _ = started;
     Ok(())
 }
+
+/// For commands that work for a long time: what they have to tell, without configuration.
+#[cfg(feature = "wasi")]
+pub fn start_plain() {
+    let colours = std::io::stderr().is_terminal() && output::colours_allowed();
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(EnvFilter::new("info")).with_writer(std::io::stderr);
+    let _ = builder.with_ansi(colours).with_target(false).try_init();
+}

@@ -6,6 +6,7 @@
 //! | `wire.rs`, `ids.rs` | bytes to what is asked, a job to bytes; UUIDs |
 //! | `commands.rs` | what is asked, in the engine's words; how a job looks in this protocol's |
 //! | `calls.rs` | the calls on jobs |
+//! | `insider.rs` | the same for a runner inside the server |
 //! | `blobs.rs` | bytes by their hash |
 //! | `errors.rs` | how a refusal is said: a status and a line of text |
 
@@ -14,6 +15,7 @@ mod calls;
 mod commands;
 mod errors;
 mod ids;
+pub mod insider;
 pub mod routes;
 mod wire;
 

@@ -2,10 +2,12 @@
 
 mod children;
 mod desk;
+mod page;
 mod runner;
 #[allow(dead_code, reason = "shared with the tests of the runners, which use the others")]
 #[path = "../../../windlass-runners/src/wasi/samples.rs"]
 mod samples;
+mod whole_way;
 
 use windlass_runners::wasi::child::GuestProgram;
 use windlass_runners::wasi::message::Limits;

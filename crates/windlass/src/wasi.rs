@@ -1,0 +1,69 @@
+//! Running WASI jobs: where a runner's jobs and blobs come from. How they are run is in `windlass-runners`.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `local.rs` | the desk inside the server: its own engine, waiting claims |
+//! | `remote.rs` | the desk of `windlass run-wasi`: a server over HTTP, in queuey's words |
+//! | `storage.rs` | blobs of another server, verified on receipt |
+
+pub mod local;
+pub mod remote;
+mod storage;
+
+pub use storage::Storage;
+
+use crate::client::{Client, ClientError};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use windlass_runners::wasi::child::GuestProgram;
+
+/// This very program, also after its file was replaced by a newer one.
+pub fn guest_program() -> std::io::Result<GuestProgram> {
+    let own = PathBuf::from("/proc/self/exe");
+    let path = if own.exists() { own } else { std::env::current_exe()? };
+    Ok(GuestProgram { path, args: vec!["run-wasi-guest".to_owned()] })
+}
+
+/// Blocking clients of one server, as many as there are calls at the same time.
+pub struct Clients {
+    first: Client,
+    idle: Mutex<Vec<Client>>,
+}
+
+/// Status and body.
+pub type Answer = (u16, Vec<u8>);
+
+impl Clients {
+    pub fn new(first: Client) -> Clients {
+        Clients { first, idle: Mutex::default() }
+    }
+
+    pub fn server(&self) -> String {
+        self.first.server()
+    }
+
+    /// Runs to its end even if the caller stops waiting.
+    pub async fn call(
+        &self,
+        method: &'static str,
+        path: String,
+        body: Option<Vec<u8>>,
+    ) -> Result<Answer, ClientError> {
+        let mut client = self.idle().pop().unwrap_or_else(|| self.first.another());
+        let exchange = move || {
+            let answer = client.raw(method, &path, body.as_deref());
+            (client, answer)
+        };
+        match tokio::task::spawn_blocking(exchange).await {
+            Ok((client, answer)) => {
+                self.idle().push(client);
+                answer
+            }
+            Err(_) => Err(ClientError::Interrupted),
+        }
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Client>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

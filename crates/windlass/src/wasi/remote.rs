@@ -1,0 +1,187 @@
+//! A server over HTTP, in the words of the queuey-queue protocol, which every runner in any language may use.
+
+use super::{Clients, Storage};
+use crate::client::{Client, ClientError};
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Mutex;
+use std::time::Duration;
+use tracing::info;
+use windlass_runners::wasi::desk::{Assignment, Desk, DeskError, FetchError, GiveBack, Tickled, Verdict};
+use windlass_store::blobs::BlobAddr;
+
+/// Between two questions when there was nothing: the protocol knows no waiting claim.
+const POLL_FIRST: Duration = Duration::from_millis(50);
+const POLL_MOST: Duration = Duration::from_secs(1);
+
+pub struct Remote {
+    jobs: Clients,
+    /// Where blobs are; the server itself unless another is named.
+    storage: Storage,
+    runner_id: String,
+    abandoned_age: Duration,
+    pause: Mutex<Duration>,
+}
+
+/// What is read of a job.
+#[derive(Deserialize)]
+struct Claimed {
+    job_id: Option<String>,
+    /// What the first program of this protocol called it.
+    id: Option<String>,
+    binary_addr: Option<String>,
+    input_addr: Option<String>,
+}
+
+impl Remote {
+    pub fn new(server: Client, storage: Option<Client>, abandoned_age: Duration) -> Remote {
+        let storage = Storage::new(storage.unwrap_or_else(|| server.another()));
+        let jobs = Clients::new(server);
+        Remote { jobs, storage, runner_id: random_uuid(), abandoned_age, pause: Mutex::new(POLL_FIRST) }
+    }
+
+    pub fn runner_id(&self) -> &str {
+        &self.runner_id
+    }
+
+    async fn post(&self, path: String, body: Value) -> Result<(u16, Vec<u8>), DeskError> {
+        let body = body.to_string().into_bytes();
+        self.jobs
+            .call("POST", path, Some(body))
+            .await
+            .map_err(|error: ClientError| DeskError(error.to_string()))
+    }
+
+    async fn claim_one(&self) -> Result<Option<Assignment<String>>, DeskError> {
+        let (status, body) =
+            self.post("/jobs/claim".to_owned(), json!({"runner_id": self.runner_id})).await?;
+        match status {
+            204 => Ok(None),
+            200 => {
+                let job = serde_json::from_slice(&body).ok().and_then(|job| self.assignment(job));
+                job.map(Some).ok_or_else(|| DeskError(format!("this is no job: {}", text(&body))))
+            }
+            _ => Err(refused(status, &body)),
+        }
+    }
+
+    fn assignment(&self, job: Claimed) -> Option<Assignment<String>> {
+        let id = job.job_id.or(job.id)?;
+        let binary = job.binary_addr.unwrap_or_default();
+        Some(Assignment {
+            id: id.clone(),
+            // One module has several spellings of its address, and is to be compiled once.
+            binary: BlobAddr::parse(&binary).map_or(binary, |address| address.to_string()),
+            input: job.input_addr,
+            lease: Some(self.abandoned_age),
+            ticket: id,
+        })
+    }
+
+    /// Grows while there is nothing to do.
+    fn next_pause(&self, found: bool) -> Duration {
+        let mut pause = self.pause.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let now = *pause;
+        *pause = if found { POLL_FIRST } else { (now * 2).min(POLL_MOST) };
+        now
+    }
+}
+
+#[async_trait]
+impl Desk for Remote {
+    type Ticket = String;
+
+    async fn claim(&self, limit: usize) -> Result<Vec<Assignment<String>>, DeskError> {
+        let mut jobs = Vec::new();
+        while jobs.len() < limit {
+            match self.claim_one().await {
+                Ok(Some(job)) => jobs.push(job),
+                Ok(None) => break,
+                // What was claimed before is to be run.
+                Err(_) if !jobs.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let pause = self.next_pause(!jobs.is_empty());
+        if jobs.is_empty() {
+            tokio::time::sleep(pause).await;
+        }
+        Ok(jobs)
+    }
+
+    async fn fetch(&self, address: &str) -> Result<Vec<u8>, FetchError> {
+        self.storage.fetch(address).await
+    }
+
+    async fn tickle(&self, job: &String) -> Result<Tickled, DeskError> {
+        let body = json!({"runner_id": self.runner_id});
+        let (status, body) = self.post(format!("/jobs/{job}/tickle"), body).await?;
+        match status {
+            200..300 => Ok(Tickled::GoOn),
+            400 | 404 | 409 => Ok(Tickled::Lost),
+            _ => Err(refused(status, &body)),
+        }
+    }
+
+    async fn settle(&self, job: &String, verdict: Verdict) -> Result<(), DeskError> {
+        let (word, output) = match verdict {
+            Verdict::Completed(stdout) => ("completed", stdout),
+            Verdict::Failed { stderr, .. } => ("failed", stderr),
+        };
+        let address = self.storage.put(output).await?;
+        let body = json!({"status": word, "output_addr": address, "runner_id": self.runner_id});
+        let (status, body) = self.post(format!("/jobs/{job}/complete"), body).await?;
+        match status {
+            200..300 => Ok(()),
+            400 | 404 | 409 => {
+                info!(%job, "job {job} was no longer ours to complete: {}", text(&body));
+                Ok(())
+            }
+            _ => Err(refused(status, &body)),
+        }
+    }
+
+    /// The protocol has no word for it: without signs of life the job is given to another.
+    async fn give_back(&self, job: &String, _how: GiveBack) -> Result<(), DeskError> {
+        let age = self.abandoned_age.as_secs_f64();
+        info!(%job, "job {job} is left to be abandoned: it runs again after {age} s");
+        Ok(())
+    }
+}
+
+fn refused(status: u16, body: &[u8]) -> DeskError {
+    let hint = if status == 401 { " (give a token with --token or WINDLASS_TOKEN)" } else { "" };
+    DeskError(format!("the server answered {status}: {}{hint}", text(body)))
+}
+
+fn text(body: &[u8]) -> String {
+    String::from_utf8_lossy(body).trim().chars().take(200).collect()
+}
+
+/// Version 4: nothing but chance.
+pub fn random_uuid() -> String {
+    let mut bytes = [0_u8; 16];
+    // Fails only before the system has any chance to give, at boot.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    bytes[6] = (bytes[6] & 0x0f) | 0x40;
+    bytes[8] = (bytes[8] & 0x3f) | 0x80;
+    let number = u128::from_be_bytes(bytes);
+    let hex = format!("{number:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runner_has_a_uuid_of_its_own() {
+        let (one, two) = (random_uuid(), random_uuid());
+        assert_ne!(one, two);
+        let shape: Vec<usize> = one.split('-').map(str::len).collect();
+        assert_eq!(shape, [8, 4, 4, 4, 12], "{one}");
+        assert_eq!(&one[14..15], "4", "{one}");
+        assert!("89ab".contains(&one[19..20]), "{one}");
+    }
+}
