@@ -9,6 +9,7 @@ mod completions;
 mod config;
 mod copy;
 mod demo;
+mod import;
 mod job;
 mod jobs;
 mod man;
@@ -68,6 +69,7 @@ enum Command {
     Backup(backup::BackupArgs),
     Migrate(migrate::MigrateArgs),
     Copy(copy::CopyArgs),
+    Import(import::ImportArgs),
     Demo(demo::DemoArgs),
     Token(token::TokenArgs),
     Config(config::ConfigCommandArgs),
@@ -95,6 +97,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Backup(args)) => backup::run(args),
         Some(Command::Migrate(args)) => migrate::run(args),
         Some(Command::Copy(args)) => copy::run(args),
+        Some(Command::Import(args)) => import::run(args),
         Some(Command::Demo(args)) => demo::run(args),
         Some(Command::Token(args)) => token::run(args),
         Some(Command::Config(args)) => config::run(args),

@@ -7,6 +7,8 @@
 //! | [`profile`] | which Bedrock is spoken, `seed` or `current` |
 //! | [`params`] | what a request may say |
 //! | [`row`] | a job as a row of the `jobs` table |
+//! | [`query`] | SQL over the jobs |
+//! | [`import`] | the jobs in a Bedrock database file |
 //! | [`json`], [`times`] | texts that are changed or compared without being read |
 //! | [`commands`] | the commands in the engine's verbs |
 //! | [`query`] | SQL over the jobs |
@@ -15,6 +17,7 @@
 pub mod commands;
 pub mod door;
 pub mod errors;
+pub mod import;
 pub mod json;
 pub mod later;
 pub mod params;

@@ -7,6 +7,7 @@ mod copy;
 mod discovery;
 mod documents;
 mod failures;
+mod import;
 mod push;
 mod queuey;
 mod readme;

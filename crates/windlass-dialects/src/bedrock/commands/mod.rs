@@ -15,6 +15,7 @@ mod server;
 mod settle;
 mod unique;
 
+pub use create::policy;
 pub use get::patience_ms;
 
 use super::errors::{self, Status};

@@ -18,6 +18,7 @@ mod tokens;
 mod writes;
 
 pub use format::{Cli, Format, Mode, Typing};
+pub use sandbox::SCHEMA;
 
 use super::Profile;
 use load::Loader;

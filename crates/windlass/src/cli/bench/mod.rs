@@ -1,5 +1,7 @@
 //! `windlass bench`: how fast a server is on this machine, and how it compares.
 
+mod bedrock;
+mod bedrock_cases;
 mod cases;
 mod client;
 mod http;
@@ -36,6 +38,7 @@ Examples:
   windlass bench
   windlass bench --workload W1,W2 --durability full
   windlass bench --peer beanstalkd --rounds 3 --save results/today
+  windlass bench --dialect bedrock --durability full
   windlass bench --server http://127.0.0.1:7373 --workload W3 --jobs 100000")]
 pub struct BenchArgs {
     /// A running server; its queues beginning with `bench-` are used [default: starts its own]
@@ -48,6 +51,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "W1,W2,…", value_delimiter = ',', ignore_case = true, value_enum,
           default_values = ["W1", "W2", "W3", "W4", "W5", "W6", "W7"], hide_default_value = true)]
     workload: Vec<Workload>,
+    /// What is spoken: the native API (W1 to W7), or the Bedrock dialect (B1 each verb by itself over one connection,
+    /// pipelined and over many; B2 pick-up by 64 waiting workers; B3 a job looked for among many), on servers of its own
+    #[arg(long, value_enum, default_value = "native", conflicts_with_all = ["server", "peer"])]
+    dialect: Dialect,
     /// Jobs per measurement [default: by workload, 16,000 to 1,000,000]
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -108,6 +115,12 @@ enum Durability {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Dialect {
+    Native,
+    Bedrock,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Peer {
     /// In memory, and with -b DIR -f0
     Beanstalkd,
@@ -149,6 +162,10 @@ fn save(path: &Path, extension: &str, text: &str) -> Outcome {
 async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
     let mut bench = Bench { args, settings: settings(args), rows: Rows::default(), bar: progress_bar() };
     for _ in 0..args.rounds {
+        if args.dialect == Dialect::Bedrock {
+            bench.measure_bedrock().await?;
+            continue;
+        }
         bench.measure_cases().await?;
         for kind in kinds(args) {
             bench.measure_scale(kind).await?;
@@ -255,6 +272,21 @@ impl Bench<'_> {
             shape,
             sample: Some(sample),
         });
+        Ok(())
+    }
+
+    /// B1 to B3.
+    async fn measure_bedrock(&mut self) -> Outcome {
+        for kind in kinds(self.args) {
+            let folders = [self.temporary_folder()?, self.temporary_folder()?];
+            let label = bedrock_cases::label(kind);
+            let places = [folders[0].path(), folders[1].path()];
+            let show = |what: &str| self.show(label, what);
+            let rows = bedrock_cases::measure(kind, places, &self.settings, &show)
+                .await
+                .map_err(|error| Fault::failed(format!("{label}: {error}")))?;
+            rows.into_iter().for_each(|row| self.rows.add(row));
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Servers started for a run, each a process of its own in a temporary folder, gone when the run is over.
 
+use super::bedrock::Bedrock;
 use super::native::{Format, Windlass};
 use super::peers::beanstalk::Beanstalkd;
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,6 +50,8 @@ impl Kind {
 pub struct Server {
     child: Child,
     pub address: String,
+    /// Where the Bedrock dialect listens, if it does.
+    bedrock: Option<String>,
     /// From the start of the process until it could be reached.
     pub started_in: Duration,
 }
@@ -57,11 +60,17 @@ impl Server {
     /// `folder` keeps what the server keeps: starting again there finds the same jobs.
     pub fn start(kind: Kind, folder: &Path) -> io::Result<Server> {
         match kind {
-            Kind::WindlassFull => start_windlass(folder, "full"),
-            Kind::WindlassRelaxed => start_windlass(folder, "relaxed"),
+            Kind::WindlassFull => start_windlass(folder, "full", "off"),
+            Kind::WindlassRelaxed => start_windlass(folder, "relaxed", "off"),
             Kind::BeanstalkdMemory => start_beanstalkd(None),
             Kind::BeanstalkdFsync => start_beanstalkd(Some(folder)),
         }
+    }
+
+    /// Windlass with its Bedrock dialect on a port of its own.
+    pub fn start_with_bedrock(kind: Kind, folder: &Path) -> io::Result<Server> {
+        let durability = if kind == Kind::WindlassRelaxed { "relaxed" } else { "full" };
+        start_windlass(folder, durability, "127.0.0.1:0")
     }
 
     pub fn pid(&self) -> u32 {
@@ -87,6 +96,11 @@ impl Server {
         Windlass { address: self.address.clone(), pid: Some(self.pid()), format, token: None }
     }
 
+    pub fn bedrock(&self) -> io::Result<Bedrock> {
+        let missing = || io::Error::other("the server does not speak the Bedrock dialect");
+        Ok(Bedrock { address: self.bedrock.clone().ok_or_else(missing)?, pid: Some(self.pid()) })
+    }
+
     pub fn beanstalkd(&self) -> Beanstalkd {
         Beanstalkd { address: self.address.clone(), pid: Some(self.pid()) }
     }
@@ -100,7 +114,7 @@ impl Drop for Server {
     }
 }
 
-fn start_windlass(folder: &Path, durability: &str) -> io::Result<Server> {
+fn start_windlass(folder: &Path, durability: &str, bedrock: &str) -> io::Result<Server> {
     let ready_file = folder.join("ready.json");
     // Left behind if the server before was killed.
     let _ = std::fs::remove_file(&ready_file);
@@ -111,7 +125,7 @@ fn start_windlass(folder: &Path, durability: &str) -> io::Result<Server> {
         "--http",
         "127.0.0.1:0",
         "--bedrock",
-        "off",
+        bedrock,
         "--mdns",
         "off",
         "--log-level",
@@ -126,16 +140,18 @@ fn start_windlass(folder: &Path, durability: &str) -> io::Result<Server> {
     }
     let log = folder.join("server.log");
     command.stderr(std::fs::File::create(&log)?);
-    start(command, || ready_address(&ready_file)).map_err(|error| {
+    let mut server = start(command, || ready_address(&ready_file, "http")).map_err(|error| {
         let said = std::fs::read_to_string(&log).unwrap_or_default();
         io::Error::other(format!("starting a server: {error}; it said: {}", said.trim()))
-    })
+    })?;
+    server.bedrock = ready_address(&ready_file, "bedrock");
+    Ok(server)
 }
 
-fn ready_address(ready_file: &Path) -> Option<String> {
+fn ready_address(ready_file: &Path, door: &str) -> Option<String> {
     let text = std::fs::read_to_string(ready_file).ok()?;
     let addresses: serde_json::Value = serde_json::from_str(&text).ok()?;
-    Some(addresses.get("http")?.as_str()?.to_owned())
+    Some(addresses.get(door)?.as_str()?.to_owned())
 }
 
 fn start_beanstalkd(journal: Option<&Path>) -> io::Result<Server> {
@@ -165,7 +181,7 @@ fn start(mut command: Command, ready: impl Fn() -> Option<String>) -> io::Result
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let begun = Instant::now();
     let child = command.spawn()?;
-    let mut server = Server { child, address: String::new(), started_in: Duration::ZERO };
+    let mut server = Server { child, address: String::new(), bedrock: None, started_in: Duration::ZERO };
     loop {
         if let Some(address) = ready() {
             server.address = address;

@@ -1,5 +1,6 @@
 //! What the figures are held against: the speed the project promises, as ratios within one run.
 
+use super::bedrock_cases;
 use super::cases::{self, Case};
 use super::report::{Row, Rows};
 use super::servers::Kind;
@@ -78,6 +79,7 @@ pub fn verdicts(rows: &Rows) -> Vec<Verdict> {
     verdicts.extend(against(rows, Case::MixFull16, Kind::BeanstalkdFsync, 5.0));
     verdicts.extend(against(rows, Case::MixFull64, Kind::BeanstalkdFsync, 5.0));
     verdicts.extend(pick_up(rows));
+    verdicts.extend(bedrock(rows));
     for kind in [Kind::WindlassFull, Kind::WindlassRelaxed] {
         let label = kind.label();
         verdicts.extend(bounded(rows, label, cases::MEMORY, Bound::AtMost(200.0), " bytes"));
@@ -96,6 +98,28 @@ fn pick_up(rows: &Rows) -> Vec<Verdict> {
         verdict("W5 pick-up p50, relaxed", sample.latency.p50_ms, 1.0),
         verdict("W5 pick-up p99, relaxed", sample.latency.p99_ms, 5.0),
     ]
+}
+
+/// A tenth of what the original server takes per job over one connection, and workers that wait are not kept waiting.
+fn bedrock(rows: &Rows) -> Vec<Verdict> {
+    const CPU_US_MAX: [f64; 3] = [30.0, 150.0, 40.0];
+    const PICK_UP_MS_MAX: f64 = 20.0;
+    let label = bedrock_cases::label(Kind::WindlassFull);
+    let mut verdicts = Vec::new();
+    for (verb, bound) in bedrock_cases::VERBS.into_iter().zip(CPU_US_MAX) {
+        let Some(row) = rows.get(label, &bedrock_cases::plain_case(verb)) else { continue };
+        let Some(us) = row.sample.and_then(|sample| sample.server_us) else { continue };
+        let what = format!("B1 server CPU per {verb}, {label}");
+        verdicts.push(Verdict::new(what, (us, " us"), Bound::AtMost(bound), &[row]));
+    }
+    if let Some((row, sample)) =
+        rows.get(label, bedrock_cases::PICK_UP).and_then(|row| Some((row, row.sample?)))
+    {
+        let what = format!("B2 {} p99, {label}", bedrock_cases::PICK_UP);
+        let value = (sample.latency.p99_ms, " ms");
+        verdicts.push(Verdict::new(what, value, Bound::AtMost(PICK_UP_MS_MAX), &[row]));
+    }
+    verdicts
 }
 
 fn bounded(rows: &Rows, server: &str, case: &str, bound: Bound, unit: &'static str) -> Option<Verdict> {

@@ -174,6 +174,75 @@ async fn keep_draining(mut client: impl Client, run: Rc<Run>, batch: usize) -> i
     Ok(())
 }
 
+/// The verbs of [`each_verb`], in their order.
+#[derive(Clone, Copy)]
+enum Verb {
+    Push,
+    Claim,
+    Finish,
+}
+
+/// B1: push all, then claim all, then finish all, each measured by itself.
+pub async fn each_verb<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Vec<Sample>> {
+    let clients = connect(target, shape, load.connections).await?;
+    let mut hands: Vec<(T::Client, Vec<Held>)> =
+        clients.into_iter().map(|client| (client, Vec::new())).collect();
+    let mut samples = Vec::new();
+    for verb in [Verb::Push, Verb::Claim, Verb::Finish] {
+        let run = Run::new(load);
+        let watch = Stopwatch::start(target.pid());
+        let mut tasks = JoinSet::new();
+        for (client, held) in hands.drain(..) {
+            tasks.spawn_local(keep_doing(verb, client, held, run.clone(), load.batch));
+        }
+        while let Some(ended) = tasks.join_next().await {
+            hands.push(ended.map_err(io::Error::other)??);
+        }
+        samples.push(watch.stop(&run));
+    }
+    Ok(samples)
+}
+
+/// Gives back the connection and the jobs it holds.
+async fn keep_doing<C: Client>(
+    verb: Verb,
+    mut client: C,
+    mut held: Vec<Held>,
+    run: Rc<Run>,
+    batch: usize,
+) -> io::Result<(C, Vec<Held>)> {
+    loop {
+        let share = match verb {
+            Verb::Push | Verb::Claim => run.take(batch),
+            Verb::Finish => batch.min(held.len()),
+        };
+        if share == 0 {
+            return Ok((client, held));
+        }
+        let begun = now_ns();
+        let done = match verb {
+            Verb::Push => {
+                client.push(share, begun).await?;
+                share
+            }
+            Verb::Claim => {
+                let before = held.len();
+                client.claim(share, 0, &mut held).await?;
+                held.len() - before
+            }
+            Verb::Finish => {
+                let some = held.split_off(held.len() - share);
+                client.finish(&some).await?;
+                share
+            }
+        };
+        if done == 0 {
+            return Ok((client, held));
+        }
+        run.add(done, now_ns() - begun);
+    }
+}
+
 /// W5 at full speed: producers and consumers, one job per call, until every job was finished. `connections` of each.
 pub async fn mix_at_full_speed<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
     let run = Run::new(load);

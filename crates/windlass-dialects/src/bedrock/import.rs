@@ -1,0 +1,309 @@
+//! A Bedrock database file: the jobs in it, and what becomes of each here.
+//!
+//! Nothing is written and no server is asked. [`Source::open`] looks at the file, [`Source::each`] reads it row by row,
+//! parents before children, and tells for each job how it is imported or why it cannot be.
+
+use super::row;
+use super::{Profile, commands, json, times};
+use rusqlite::{Connection, OpenFlags, Row};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use windlass_core::repeat::{Repeat, Span};
+use windlass_core::{Name, Policy};
+
+#[cfg(test)]
+mod tests;
+
+/// Columns without which a file is not Bedrock's.
+const COLUMNS: &str =
+    "jobID, created, state, name, nextRun, lastRun, repeat, data, priority, parentJobID, retryAfter";
+
+/// What to do with jobs that a worker has at the moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Running {
+    /// They wait for a worker again: their old one does not know us.
+    #[default]
+    Queue,
+    /// They count as failed, and somebody looks at each.
+    Fail,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Choices {
+    /// How repeat rules are read.
+    pub profile: Profile,
+    pub running: Running,
+}
+
+/// A job as `POST /api/v1/import` takes it, but for its parent, which is only known by its old id.
+#[derive(Clone, Debug, Serialize)]
+pub struct Entry {
+    pub alias: String,
+    pub name: String,
+    pub queue: &'static str,
+    pub payload: Box<RawValue>,
+    pub priority: i32,
+    pub stands: &'static str,
+    pub created_at: i64,
+    pub due_at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u64>,
+    pub failure_settles: bool,
+    pub policy: Policy,
+    pub origin: &'static str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<&'static str, String>,
+}
+
+/// What becomes of one row.
+#[derive(Debug)]
+pub struct Fate {
+    pub job_id: i64,
+    /// Its state in the file.
+    pub state: String,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug)]
+pub enum Outcome {
+    Import {
+        entry: Box<Entry>,
+        /// The old id of the parent it is imported with.
+        parent: Option<i64>,
+        /// Others name it as their parent: its new id has to be remembered.
+        has_children: bool,
+        /// What is different from how it was, if something is.
+        note: Option<&'static str>,
+    },
+    /// Why it stays behind.
+    Leave(String),
+}
+
+pub struct Source {
+    db: Connection,
+    choices: Choices,
+    /// The state of every job that others name as their parent, and whether it is a child itself.
+    parents: HashMap<i64, (String, bool)>,
+}
+
+impl Source {
+    pub fn open(path: &Path, choices: Choices) -> Result<Source, Unreadable> {
+        if !path.is_file() {
+            return Err(Unreadable(format!("there is no file {}", path.display())));
+        }
+        let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(unreadable)?;
+        db.prepare(&format!("SELECT {COLUMNS} FROM jobs")).map_err(unreadable)?;
+        let parents = parents(&db).map_err(unreadable)?;
+        Ok(Source { db, choices, parents })
+    }
+
+    pub fn count(&self) -> Result<u64, Unreadable> {
+        self.db
+            .query_row("SELECT count(*) FROM jobs", [], |row| row.get::<_, i64>(0))
+            .map(i64::unsigned_abs)
+            .map_err(unreadable)
+    }
+
+    /// Every job, parents before their children. `tell` may stop it with an error of its own.
+    pub fn each<E: From<Unreadable>>(&self, mut tell: impl FnMut(Fate) -> Result<(), E>) -> Result<(), E> {
+        for children in [false, true] {
+            let mut select = self
+                .db
+                .prepare(&format!("SELECT {COLUMNS} FROM jobs WHERE (parentJobID != 0) = ?1 ORDER BY jobID"))
+                .map_err(|error| E::from(unreadable(error)))?;
+            let mut rows = select.query([children]).map_err(|error| E::from(unreadable(error)))?;
+            while let Some(row) = rows.next().map_err(|error| E::from(unreadable(error)))? {
+                tell(self.fate(row))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fate(&self, row: &Row<'_>) -> Fate {
+        match Old::read(row) {
+            Ok(old) => {
+                let outcome = self.outcome(&old).unwrap_or_else(Outcome::Leave);
+                Fate { job_id: old.id, state: old.state, outcome }
+            }
+            Err(error) => Fate {
+                job_id: row.get("jobID").unwrap_or(0),
+                state: row.get("state").unwrap_or_default(),
+                outcome: Outcome::Leave(format!("its row cannot be read: {error}")),
+            },
+        }
+    }
+
+    fn outcome(&self, old: &Old) -> Result<Outcome, String> {
+        let (parent, orphaned) = self.parent_of(old)?;
+        let has_children = self.parents.contains_key(&old.id) && parent.is_none();
+        let (stands, mut note) = self.stands(old, has_children)?;
+        if matches!(stands, "completed" | "cancelled") && parent.is_none() {
+            return Err(format!("it is {} and nobody waits for it", old.state));
+        }
+        note = note.or(orphaned);
+        let entry = Box::new(self.entry(old, stands, parent.is_some())?);
+        Ok(Outcome::Import { entry, parent, has_children: has_children && stands == "waiting", note })
+    }
+
+    /// Only a parent that goes on can be waited with; what is left of other families goes its own way.
+    fn parent_of(&self, old: &Old) -> Result<(Option<i64>, Option<&'static str>), String> {
+        if old.parent == 0 {
+            return Ok((None, None));
+        }
+        match self.parents.get(&old.parent) {
+            Some((_, true)) => Err("it is the child of a child".to_owned()),
+            Some((state, false)) if self.goes_on(state) => Ok((Some(old.parent), None)),
+            Some(_) => Ok((None, Some("without its parent, which has ended"))),
+            None => Ok((None, Some("without its parent, which is gone"))),
+        }
+    }
+
+    fn goes_on(&self, state: &str) -> bool {
+        match state {
+            "QUEUED" | "PAUSED" => true,
+            "RUNNING" | "RUNQUEUED" => self.choices.running == Running::Queue,
+            _ => false,
+        }
+    }
+
+    /// Where it stands here, and what is different about that.
+    fn stands(&self, old: &Old, has_children: bool) -> Result<(&'static str, Option<&'static str>), String> {
+        let is_out = matches!(old.state.as_str(), "RUNNING" | "RUNQUEUED");
+        Ok(match old.state.as_str() {
+            _ if is_out && self.choices.running == Running::Fail => {
+                ("failed", Some("failed: a worker had it"))
+            }
+            "QUEUED" if !has_children => ("ready", None),
+            "RUNNING" if !has_children => ("ready", Some("queued again: a worker had it")),
+            "RUNQUEUED" if !has_children => ("ready", Some("queued for its nextRun: a worker had it")),
+            "PAUSED" if !has_children && old.parent == 0 => {
+                ("ready", Some("queued: it was PAUSED with nothing to wait for"))
+            }
+            "PAUSED" if !has_children => ("ready", None),
+            "QUEUED" | "PAUSED" => ("waiting", None),
+            "RUNNING" | "RUNQUEUED" => ("waiting", Some("runs again after its children: a worker had it")),
+            "FINISHED" => ("completed", None),
+            "FAILED" => ("failed", None),
+            "CANCELLED" => ("cancelled", None),
+            other => return Err(format!("there is no state {other:?}")),
+        })
+    }
+
+    fn entry(&self, old: &Old, stands: &'static str, is_child: bool) -> Result<Entry, String> {
+        Name::new(&old.name).map_err(|error| format!("its name: {error}"))?;
+        if !json::is_object(&old.data) {
+            return Err("its data is not a JSON object".to_owned());
+        }
+        let profile = self.choices.profile;
+        let repeat = match old.repeat.as_str() {
+            "" => None,
+            text => {
+                let rule = Repeat::parse_styled(&profile.repeat_text(text), profile.repeat_style());
+                Some(rule.map_err(|error| format!("its repeat: {error}"))?)
+            }
+        };
+        let retry_after = match old.retry_after.as_str() {
+            "" => None,
+            text => Some(Span::parse(text).map_err(|error| format!("its retryAfter: {error}"))?),
+        };
+        let data = plain_data(&old.data);
+        let due_at = times::moment_of(&old.next_run);
+        let mut facts = BTreeMap::new();
+        if times::shortest(due_at) != old.next_run {
+            facts.insert(row::NEXT_RUN, old.next_run.clone());
+        }
+        Ok(Entry {
+            alias: format!("bedrock-{}", old.id),
+            name: old.name.clone(),
+            queue: if is_mocked(&old.data) { row::MOCK_QUEUE } else { row::QUEUE },
+            payload: RawValue::from_string(data).map_err(|error| error.to_string())?,
+            priority: row::priority_below(old.priority),
+            stands,
+            created_at: times::moment_of(&old.created).as_millis(),
+            due_at: due_at.as_millis(),
+            started_at: old.last_run.as_deref().map(|text| times::moment_of(text).as_millis()),
+            parent: None,
+            // One that has failed already keeps nobody waiting: there it did not either.
+            failure_settles: stands == "failed" || profile == Profile::Seed,
+            policy: commands::policy(repeat, retry_after, is_child),
+            origin: "bedrock",
+            facts,
+        })
+    }
+}
+
+/// A row as it is in the file.
+struct Old {
+    id: i64,
+    created: String,
+    state: String,
+    name: String,
+    next_run: String,
+    last_run: Option<String>,
+    repeat: String,
+    data: String,
+    priority: i64,
+    parent: i64,
+    retry_after: String,
+}
+
+impl Old {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Old> {
+        Ok(Old {
+            id: row.get("jobID")?,
+            created: row.get("created")?,
+            state: row.get("state")?,
+            name: row.get("name")?,
+            next_run: row.get("nextRun")?,
+            last_run: row.get::<_, Option<String>>("lastRun")?.filter(|text| !text.is_empty()),
+            repeat: row.get("repeat")?,
+            data: row.get("data")?,
+            priority: row.get("priority")?,
+            parent: row.get("parentJobID")?,
+            retry_after: row.get("retryAfter")?,
+        })
+    }
+}
+
+fn parents(db: &Connection) -> rusqlite::Result<HashMap<i64, (String, bool)>> {
+    let mut named = db.prepare("SELECT DISTINCT parentJobID FROM jobs WHERE parentJobID != 0")?;
+    let named: HashSet<i64> = named.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut look = db.prepare("SELECT state, parentJobID FROM jobs WHERE jobID = ?")?;
+    let mut parents = HashMap::with_capacity(named.len());
+    for id in named {
+        let mut rows = look.query([id])?;
+        if let Some(row) = rows.next()? {
+            parents.insert(id, (row.get(0)?, row.get::<_, i64>(1)? != 0));
+        }
+    }
+    Ok(parents)
+}
+
+/// Without what Bedrock counts and remembers there; here it is kept beside the data.
+fn plain_data(data: &str) -> String {
+    let is_noted = |name: &str| json::get(&json::minified(data), name).is_some();
+    match is_noted("retryAfterCount") || is_noted("originalNextRun") {
+        true => json::without(&json::without(data, "retryAfterCount"), "originalNextRun"),
+        false => data.to_owned(),
+    }
+}
+
+fn is_mocked(data: &str) -> bool {
+    data.contains("mockRequest") && json::get(&json::minified(data), "mockRequest") == Some("true")
+}
+
+/// Why a file cannot be read, and what to do.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub String);
+
+fn unreadable(error: rusqlite::Error) -> Unreadable {
+    Unreadable(format!(
+        "the file is not a Bedrock database that can be read ({error}); stop Bedrock first, and if it keeps its log in a \
+         format of its own, make a plain copy with Bedrock's own sqlite3: VACUUM INTO 'copy.db'"
+    ))
+}

@@ -1,0 +1,172 @@
+//! What the Bedrock dialect costs: each verb by itself, workers that wait, and looking for a job among many.
+
+use super::bedrock::Bedrock;
+use super::cases::Settings;
+use super::client::{Client, Shape, Target, now_ns};
+use super::report::{Latency, Row, Sample, Unit};
+use super::servers::{Kind, Server};
+use super::workloads::{self, Load};
+use std::io;
+use std::path::Path;
+
+/// Jobs of one measurement when the user does not say.
+const JOBS: usize = 20_000;
+/// Requests in one write.
+const PIPELINE: usize = 100;
+/// Connections, and workers that wait.
+const MANY_CONNECTIONS: usize = 64;
+const FEW_WAITING: usize = 1_000;
+const MANY_WAITING: usize = 100_000;
+/// Names among which the waiting jobs are spread.
+const OTHER_NAMES: usize = 100;
+/// Looks for one figure: a median.
+const LOOKS: usize = 2_000;
+
+/// (case, connections, requests per write).
+const SHAPES: [(&str, usize, usize); 3] = [
+    ("1 connection", 1, 1),
+    ("1 connection, pipelined", 1, PIPELINE),
+    ("64 connections", MANY_CONNECTIONS, 1),
+];
+pub const VERBS: [&str; 3] = ["create", "get", "finish"];
+pub const PICK_UP: &str = "pick-up, 64 waiting workers";
+/// What is looked for: a job that is there by its name or by the start of it, and one that is not there.
+const LOOKED_FOR: [(&str, &str, &str); 3] = [
+    ("exact name", "my.target", "my.target"),
+    ("prefix GLOB", "my.target", "my.*"),
+    ("missing name", "", "missing"),
+];
+
+pub fn label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::WindlassRelaxed => "bedrock dialect, relaxed",
+        _ => "bedrock dialect, full",
+    }
+}
+
+/// The case of one verb by the first of the shapes, which the promises are about.
+pub fn plain_case(verb: &str) -> String {
+    format!("{verb}, {}", SHAPES[0].0)
+}
+
+/// All of it on servers of its own; `show` hears what is being measured.
+pub async fn measure(
+    kind: Kind,
+    folders: [&Path; 2],
+    settings: &Settings,
+    show: &dyn Fn(&str),
+) -> io::Result<Vec<Row>> {
+    let few = Server::start_with_bedrock(kind, folders[0])?;
+    let many = Server::start_with_bedrock(kind, folders[1])?;
+    let mut rows = verbs(kind, &few.bedrock()?, settings, show).await?;
+    show(PICK_UP);
+    rows.push(pick_up(kind, &few.bedrock()?, settings).await?);
+    show("looking for a job");
+    rows.extend(looks(kind, &few.bedrock()?, &many.bedrock()?, settings).await?);
+    few.stop()?;
+    many.stop()?;
+    Ok(rows)
+}
+
+async fn verbs(
+    kind: Kind,
+    target: &Bedrock,
+    settings: &Settings,
+    show: &dyn Fn(&str),
+) -> io::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (what, connections, batch) in SHAPES {
+        show(what);
+        let shape = named(&format!("bench.{connections}x{batch}"), settings);
+        let load = settings.load(settings.jobs.unwrap_or(JOBS), connections, batch);
+        let samples = workloads::each_verb(target, &shape, load).await?;
+        for (verb, sample) in VERBS.into_iter().zip(samples) {
+            rows.push(rate(kind, format!("{verb}, {what}"), sample, format!("{connections} x {batch}")));
+        }
+    }
+    Ok(rows)
+}
+
+async fn pick_up(kind: Kind, target: &Bedrock, settings: &Settings) -> io::Result<Row> {
+    let jobs = settings.jobs.unwrap_or(JOBS);
+    let jobs = jobs.min((settings.rate * settings.at_most.as_secs_f64() * 0.8) as usize);
+    let load = settings.load(jobs, MANY_CONNECTIONS, 1);
+    let shape = named("bench.waiting", settings);
+    let sample = workloads::mix_at_rate(target, &shape, load, settings.rate).await?;
+    Ok(rate(kind, PICK_UP.to_owned(), sample, format!("{MANY_CONNECTIONS} x 1")))
+}
+
+/// In turns at both servers, so that whatever else the machine does meets both alike.
+async fn looks(kind: Kind, few: &Bedrock, many: &Bedrock, settings: &Settings) -> io::Result<Vec<Row>> {
+    let waiting = settings.jobs.unwrap_or(MANY_WAITING).min(MANY_WAITING);
+    fill(few, FEW_WAITING, settings).await?;
+    fill(many, waiting, settings).await?;
+    let mut rows = Vec::new();
+    for (what, name, pattern) in LOOKED_FOR {
+        let shape = Shape { name: name.to_owned(), pattern: pattern.to_owned(), ..named("", settings) };
+        let us = match name {
+            "" => missing_in_turns([few, many], &shape).await?,
+            _ => {
+                let load = settings.load(LOOKS, 1, 1);
+                let costs = workloads::costs_in_turns([(few, &shape), (many, &shape)], load).await?;
+                costs.map(|costs| costs.claim_us)
+            }
+        };
+        for (us, waiting) in us.into_iter().zip([FEW_WAITING, waiting]) {
+            rows.push(Row {
+                workload: "B3",
+                case: format!("get by {what}, {waiting} waiting"),
+                server: label(kind),
+                value: us,
+                unit: Unit::MicrosecondsPerJob,
+                shape: format!("{waiting} jobs"),
+                sample: None,
+            });
+        }
+    }
+    Ok(rows)
+}
+
+async fn missing_in_turns(targets: [&Bedrock; 2], shape: &Shape) -> io::Result<[f64; 2]> {
+    let mut clients = [targets[0].connect(shape).await?, targets[1].connect(shape).await?];
+    let mut spans = [Vec::with_capacity(LOOKS), Vec::with_capacity(LOOKS)];
+    let mut held = Vec::new();
+    for _ in 0..LOOKS {
+        for (client, spans) in clients.iter_mut().zip(&mut spans) {
+            let begun = now_ns();
+            client.claim(1, 0, &mut held).await?;
+            spans.push(now_ns() - begun);
+        }
+    }
+    if !held.is_empty() {
+        return Err(io::Error::other("a job was found that should not be there"));
+    }
+    Ok(spans.map(|mut spans| Latency::of(&mut spans).p50_ms * 1e3))
+}
+
+async fn fill(target: &Bedrock, jobs: usize, settings: &Settings) -> io::Result<()> {
+    let each = (jobs / OTHER_NAMES).max(1);
+    for number in 0..OTHER_NAMES {
+        let shape = named(&format!("other.{number}"), settings);
+        let load =
+            Load { jobs: each, connections: 4, batch: PIPELINE.min(each), ..settings.load(each, 1, 1) };
+        let pushed = workloads::push(target, &shape, load).await?.jobs;
+        if pushed != each {
+            return Err(io::Error::other(
+                "the waiting jobs could not be made in time; give it more --seconds",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn named(name: &str, settings: &Settings) -> Shape {
+    let name = name.to_owned();
+    Shape { pattern: name.clone(), name, ..Shape::new("", settings.payload_bytes) }
+}
+
+fn rate(kind: Kind, case: String, sample: Sample, shape: String) -> Row {
+    let workload = if case == PICK_UP { "B2" } else { "B1" };
+    let (value, unit) = (sample.rate(), Unit::JobsPerSecond);
+    Row { workload, case, server: label(kind), value, unit, shape, sample: Some(sample) }
+}

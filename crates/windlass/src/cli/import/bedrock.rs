@@ -1,0 +1,199 @@
+//! `windlass import bedrock`: the jobs of a Bedrock database file, through the native API.
+
+use super::tally::Tally;
+use crate::cli::progress;
+use crate::client::{Client, ServerArgs};
+use crate::fault::{Fault, Outcome};
+use clap::{Args, ValueEnum};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use windlass_dialects::bedrock::Profile;
+use windlass_dialects::bedrock::import::{
+    Choices, Entry, Fate, Outcome as Becomes, Running, Source, Unreadable,
+};
+
+/// Jobs per call: large enough that the round trip does not matter, small enough to show progress.
+const JOBS_PER_CALL: usize = 1_000;
+/// Payload bytes per call, well below what a server takes in one body.
+const BYTES_PER_CALL: usize = 4 << 20;
+
+/// Take over the jobs of a Bedrock database file
+///
+/// Shows what is in the file, what would become of it, and what cannot be imported and why; nothing is changed, and no
+/// server is needed. With --apply the jobs are sent to the server. Each gets a new jobID and the alias bedrock-<jobID>;
+/// imported again, it is left as it is, so an import that was interrupted is simply begun again.
+///
+/// Stop Bedrock and its workers first. A job that a worker had (RUNNING, RUNQUEUED) is queued again, because its worker
+/// cannot report on it here; with --running fail it is imported as FAILED for somebody to look at.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass import bedrock bedrock.db
+  windlass import bedrock bedrock.db --apply --server http://jobs.example.org:7373
+  windlass import bedrock bedrock.db --running fail --json")]
+pub struct BedrockArgs {
+    /// The database file
+    file: PathBuf,
+    /// Do it; without this it is only shown
+    #[arg(long, visible_alias = "yes")]
+    apply: bool,
+    /// What becomes of jobs that a worker has
+    #[arg(long, value_enum, default_value = "queue")]
+    running: RunningWord,
+    /// How repeat rules are read: as today's Bedrock does, or as it was first described
+    #[arg(long, value_enum, default_value = "current")]
+    profile: ProfileWord,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum RunningWord {
+    Queue,
+    Fail,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ProfileWord {
+    Seed,
+    Current,
+}
+
+pub fn run(args: BedrockArgs) -> Outcome {
+    let choices = Choices {
+        profile: match args.profile {
+            ProfileWord::Seed => Profile::Seed,
+            ProfileWord::Current => Profile::Current,
+        },
+        running: match args.running {
+            RunningWord::Queue => Running::Queue,
+            RunningWord::Fail => Running::Fail,
+        },
+    };
+    let source = Source::open(&args.file, choices)?;
+    if !args.apply {
+        let mut tally = Tally::default();
+        source.each(|fate| {
+            tally.add(&fate);
+            Ok::<(), Fault>(())
+        })?;
+        return tally.say(&args.file, None, args.json);
+    }
+    let mut import = Import {
+        client: args.server.client()?,
+        bar: progress::bar("jobs"),
+        all: source.count()?,
+        seen: 0,
+        batch: Batch::default(),
+        parents: HashMap::new(),
+        tally: Tally::default(),
+        sent: Sent::default(),
+    };
+    let outcome = source.each(|fate| import.take(fate)).and_then(|()| import.send());
+    import.bar.finish_and_clear();
+    if outcome.is_err() && import.sent.new > 0 {
+        crate::output::note(format!(
+            "{} jobs were imported before this; the same command goes on from there",
+            import.sent.new
+        ));
+    }
+    outcome?;
+    import.tally.say(&args.file, Some(&import.sent), args.json)
+}
+
+/// What the server said.
+#[derive(Debug, Default)]
+pub struct Sent {
+    pub new: u64,
+    pub existing: u64,
+    pub refused: Vec<(i64, String)>,
+}
+
+/// Jobs on their way.
+#[derive(Default)]
+struct Batch {
+    entries: Vec<Entry>,
+    /// The old id of each, and whether its new one has to be remembered.
+    old: Vec<(i64, bool)>,
+    bytes: usize,
+    /// Whether these are children: their parents have to be there.
+    are_children: bool,
+}
+
+struct Import {
+    client: Client,
+    bar: ProgressBar,
+    all: u64,
+    seen: u64,
+    batch: Batch,
+    /// New ids of parents by their old ones.
+    parents: HashMap<i64, u64>,
+    tally: Tally,
+    sent: Sent,
+}
+
+impl Import {
+    fn take(&mut self, fate: Fate) -> Outcome {
+        self.tally.add(&fate);
+        self.seen += 1;
+        let Becomes::Import { mut entry, parent, has_children, .. } = fate.outcome else { return Ok(()) };
+        if parent.is_some() != self.batch.are_children {
+            self.send()?;
+            self.batch.are_children = parent.is_some();
+        }
+        // One whose parent was refused goes alone.
+        entry.parent = parent.and_then(|old| self.parents.get(&old).copied());
+        self.batch.bytes += entry.payload.get().len();
+        self.batch.entries.push(*entry);
+        self.batch.old.push((fate.job_id, has_children));
+        if self.batch.entries.len() >= JOBS_PER_CALL || self.batch.bytes >= BYTES_PER_CALL {
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> Outcome {
+        let Batch { entries, old, .. } = std::mem::take(&mut self.batch);
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let answer = self.client.post("/api/v1/import", &json!({ "jobs": entries }))?;
+        let existing = answer["existing"].as_array().map_or(0, Vec::len) as u64;
+        for ((old, has_children), id) in old.iter().zip(answer["ids"].as_array().into_iter().flatten()) {
+            let Some(id) = id.as_u64() else { continue };
+            self.sent.new += 1;
+            if *has_children {
+                self.parents.insert(*old, id);
+            }
+        }
+        self.sent.new -= existing.min(self.sent.new);
+        self.sent.existing += existing;
+        for refused in answer["refused"].as_array().into_iter().flatten() {
+            let place = refused["index"].as_u64().and_then(|index| usize::try_from(index).ok());
+            let id = place.and_then(|place| old.get(place)).map_or(0, |(id, _)| *id);
+            let why = refused["message"].as_str().unwrap_or_default().to_owned();
+            self.sent.refused.push((id, why));
+        }
+        progress::show(&self.bar, self.seen, self.all);
+        Ok(())
+    }
+}
+
+impl From<Unreadable> for Fault {
+    fn from(error: Unreadable) -> Fault {
+        Fault::failed(error.to_string())
+    }
+}
+
+impl From<&Sent> for Value {
+    fn from(sent: &Sent) -> Value {
+        let refused: Vec<Value> =
+            sent.refused.iter().map(|(id, why)| json!({ "jobID": id, "why": why })).collect();
+        json!({ "new": sent.new, "existing": sent.existing, "refused": refused })
+    }
+}

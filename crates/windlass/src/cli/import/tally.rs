@@ -1,0 +1,120 @@
+//! What is in a file and what becomes of it, in a few lines.
+
+use super::bedrock::Sent;
+use crate::fault::Outcome;
+use crate::output;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use windlass_dialects::bedrock::import::{Fate, Outcome as Becomes};
+
+/// Ids shown with each reason: enough to look at one.
+const EXAMPLES_MAX: usize = 5;
+
+/// Jobs that share something.
+#[derive(Debug, Default)]
+struct Group {
+    count: u64,
+    examples: Vec<i64>,
+}
+
+impl Group {
+    fn add(&mut self, id: i64) {
+        self.count += 1;
+        if self.examples.len() < EXAMPLES_MAX {
+            self.examples.push(id);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// By state in the file and what it becomes.
+    becomes: BTreeMap<(String, &'static str), u64>,
+    notes: BTreeMap<&'static str, Group>,
+    left: BTreeMap<String, Group>,
+}
+
+impl Tally {
+    pub fn add(&mut self, fate: &Fate) {
+        match &fate.outcome {
+            Becomes::Import { entry, note, .. } => {
+                *self.becomes.entry((fate.state.clone(), entry.stands)).or_default() += 1;
+                if let Some(note) = note {
+                    self.notes.entry(note).or_default().add(fate.job_id);
+                }
+            }
+            Becomes::Leave(why) => self.left.entry(why.clone()).or_default().add(fate.job_id),
+        }
+    }
+
+    fn importable(&self) -> u64 {
+        self.becomes.values().sum()
+    }
+
+    /// `sent`: it was done; otherwise it would be.
+    pub fn say(&self, file: &Path, sent: Option<&Sent>, as_json: bool) -> Outcome {
+        if as_json {
+            return output::say_json(&self.json(sent));
+        }
+        let left: u64 = self.left.values().map(|group| group.count).sum();
+        output::say(format!("{}: {} jobs", file.display(), self.importable() + left))?;
+        for ((state, stands), count) in &self.becomes {
+            output::say(format!("  {count:>8} {state:<10} {}", word(stands)))?;
+        }
+        say_groups("of these:", self.notes.iter().map(|(note, group)| (*note, group)))?;
+        say_groups("not imported:", self.left.iter().map(|(why, group)| (why.as_str(), group)))?;
+        match sent {
+            None => output::say(format!(
+                "nothing was changed; with --apply {} jobs are imported",
+                self.importable()
+            )),
+            Some(sent) => {
+                for (id, why) in &sent.refused {
+                    output::say(format!("  job {id} was refused: {why}"))?;
+                }
+                output::say(format!(
+                    "{} jobs imported, {} were there already, {} refused",
+                    sent.new,
+                    sent.existing,
+                    sent.refused.len()
+                ))
+            }
+        }
+    }
+
+    fn json(&self, sent: Option<&Sent>) -> Value {
+        let becomes = |((state, stands), count): (&(String, &'static str), &u64)| json!({ "state": state, "becomes": stands, "jobs": count });
+        let groups = |name: &str, group: &Group| json!({ "why": name, "jobs": group.count, "examples": group.examples });
+        json!({
+            "importable": self.importable(),
+            "states": self.becomes.iter().map(becomes).collect::<Vec<_>>(),
+            "notes": self.notes.iter().map(|(note, group)| groups(note, group)).collect::<Vec<_>>(),
+            "not_imported": self.left.iter().map(|(why, group)| groups(why, group)).collect::<Vec<_>>(),
+            "applied": sent.map(Value::from),
+        })
+    }
+}
+
+fn word(stands: &str) -> &str {
+    match stands {
+        "ready" => "wait for a worker",
+        "waiting" => "wait for their children",
+        "completed" => "are finished, for their parent to see",
+        "failed" => "are failed",
+        "cancelled" => "are cancelled, for their parent to see",
+        other => other,
+    }
+}
+
+fn say_groups<'a>(title: &str, groups: impl Iterator<Item = (&'a str, &'a Group)>) -> Outcome {
+    for (index, (what, group)) in groups.enumerate() {
+        if index == 0 {
+            output::say(title)?;
+        }
+        let ids: Vec<String> = group.examples.iter().map(ToString::to_string).collect();
+        let more = if group.count > ids.len() as u64 { ", …" } else { "" };
+        output::say(format!("  {:>8} {what} (jobID {}{more})", group.count, ids.join(", ")))?;
+    }
+    Ok(())
+}
