@@ -7,7 +7,6 @@
 //! | [`profile`] | which Bedrock is spoken, `seed` or `current` |
 //! | [`params`] | what a request may say |
 //! | [`row`] | a job as a row of the `jobs` table |
-//! | [`query`] | SQL over the jobs |
 //! | [`import`] | the jobs in a Bedrock database file |
 //! | [`json`], [`times`] | texts that are changed or compared without being read |
 //! | [`commands`] | the commands in the engine's verbs |

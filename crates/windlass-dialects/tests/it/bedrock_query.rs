@@ -219,6 +219,8 @@ async fn nothing_but_jobs_can_be_reached() {
         assert_eq!(status, "502 Query aborted", "{sql}: {error}");
         assert!(!error.is_empty(), "{sql}");
     }
+    let (_, error) = world.fails("DROP TABLE jobs;").await;
+    assert!(error.starts_with("changing the schema is not allowed; a query may SELECT"), "{error}");
     let (status, error) = world.fails("UPDATE sqlite_master SET sql = '' WHERE 1;").await;
     assert_eq!(
         (status.as_str(), error.as_str()),

@@ -153,6 +153,13 @@ fn is_writable(column: &str) -> bool {
 
 fn name_of(action: &AuthAction<'_>) -> &'static str {
     match action {
+        AuthAction::Insert { table_name }
+        | AuthAction::Update { table_name, .. }
+        | AuthAction::Delete { table_name }
+            if table_name.starts_with("sqlite_") =>
+        {
+            "changing the schema"
+        }
         AuthAction::Insert { .. } => "INSERT",
         AuthAction::Pragma { .. } => "PRAGMA",
         AuthAction::Attach { .. } | AuthAction::Detach { .. } => "ATTACH",

@@ -98,7 +98,7 @@ async fn pick_up(kind: Kind, target: &Bedrock, settings: &Settings) -> io::Resul
 
 /// In turns at both servers, so that whatever else the machine does meets both alike.
 async fn looks(kind: Kind, few: &Bedrock, many: &Bedrock, settings: &Settings) -> io::Result<Vec<Row>> {
-    let waiting = settings.jobs.unwrap_or(MANY_WAITING).min(MANY_WAITING);
+    let waiting = settings.jobs.unwrap_or(MANY_WAITING).clamp(10 * FEW_WAITING, MANY_WAITING);
     fill(few, FEW_WAITING, settings).await?;
     fill(many, waiting, settings).await?;
     let mut rows = Vec::new();
