@@ -212,6 +212,9 @@ pub fn examples(schema: &str) -> Value {
         "Patch" => json!({"first": example("first in line", json!({"priority": -10}))}),
         "Cancel" => json!({"now": example("at once", json!({"now": true}))}),
         "Run" => json!({"now": example("now", json!({}))}),
+        "BlobGc" => {
+            json!({"look": example("what has been unused for a week", json!({"older_than_s": 604_800}))})
+        }
         "LimitAsk" => json!({"per_user": example("two at once per user", json!({
             "matcher": {"name_glob": "mail*"}, "max_running": 2, "group_by": [["user", "id"]],
         }))}),
