@@ -1,7 +1,7 @@
 //! One connection: requests in, replies out, in order.
 //!
 //! Requests that come together are answered together: replies gather in a buffer that is written when no further request
-//! is at hand. Jobs that were handed out are the worker's once their reply is written; until then a broken connection
+//! is at hand. Jobs that were handed out are the worker's once it has read their reply; a connection that breaks before
 //! gives them back. A worker that waits is watched: when it hangs up, it waits no more.
 
 use super::commands::{Command, Commands, Outcome, Reach, Shared, caller, patience_ms};
@@ -82,6 +82,7 @@ pub struct Session<L> {
     out: Vec<u8>,
     /// Jobs whose replies are in `out`.
     undelivered: Vec<Delivery>,
+    unread: Unread,
     /// The client sends no more.
     ended: bool,
     /// When the last bytes came.
@@ -108,6 +109,7 @@ impl<L: Link> Session<L> {
             parser,
             out: Vec::new(),
             undelivered: Vec::new(),
+            unread: Unread::default(),
             ended: false,
             heard: Instant::now(),
         }
@@ -117,6 +119,9 @@ impl<L: Link> Session<L> {
         // A broken connection is nobody's trouble: what was not delivered is given back when the session ends.
         if let Err(error) = self.serve().await {
             tracing::debug!(%error, "a bedrock connection ended");
+            if error.kind() == io::ErrorKind::ConnectionReset {
+                self.unread.give_back();
+            }
         }
         let _ = timeout(Duration::from_secs(1), self.link.shutdown()).await;
     }
@@ -163,6 +168,7 @@ impl<L: Link> Session<L> {
             Ok(Ok(0)) | Err(_) => Ok(false),
             Ok(Ok(_)) => {
                 self.heard = Instant::now();
+                self.unread.accept();
                 Ok(true)
             }
             Ok(Err(error)) => Err(error),
@@ -247,7 +253,7 @@ impl<L: Link> Session<L> {
                 read = self.link.read_buf(room), if reads => match read? {
                     0 if waits => return Ok(None),
                     0 => self.ended = true,
-                    _ => {}
+                    _ => self.unread.accept(),
                 },
                 () = until(deadline) => return Ok(Some(Reply::from(errors::TIMEOUT).into())),
                 _ = self.phase.wait_for(|phase| *phase >= Phase::Draining), if waits => {
@@ -306,9 +312,7 @@ impl<L: Link> Session<L> {
         if may_be_gone && self.is_gone().await {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        for delivery in self.undelivered.drain(..) {
-            delivery.accept();
-        }
+        self.unread.0.append(&mut self.undelivered);
         Ok(())
     }
 
@@ -316,6 +320,30 @@ impl<L: Link> Session<L> {
     async fn is_gone(&self) -> bool {
         let tcp = self.link.tcp();
         timeout(FAREWELL, tcp.ready(Interest::ERROR)).await.is_ok_and(|ready| ready.is_ok())
+    }
+}
+
+/// Jobs whose replies are written, though nothing tells yet that the client has read them. A client that goes leaving bytes
+/// unread resets the connection, and its jobs are given back; with any other end, and with any further request, they are
+/// its own.
+#[derive(Default)]
+struct Unread(Vec<Delivery>);
+
+impl Unread {
+    fn accept(&mut self) {
+        for delivery in self.0.drain(..) {
+            delivery.accept();
+        }
+    }
+
+    fn give_back(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.accept();
     }
 }
 
