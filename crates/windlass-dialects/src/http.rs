@@ -3,6 +3,7 @@
 use crate::auth::Tokens;
 use crate::guard::{self, Hosts};
 use crate::listener::{self, Limits, Phase};
+use crate::native::history::{self, History};
 use crate::native::rates::Rates;
 use crate::route::{Call, Refusal, Route, path_params};
 use crate::tls::Tls;
@@ -30,6 +31,8 @@ pub struct HttpOptions {
     pub extra: Option<Router>,
     pub jq: jq::Settings,
     pub queuey: queuey::Settings,
+    /// Viewers see that there are jobs, and not what is in them.
+    pub hide_payloads: bool,
     /// Which store this is, for people: shown in the statistics.
     pub store: String,
     pub version: &'static str,
@@ -45,6 +48,7 @@ impl Default for HttpOptions {
             extra: None,
             jq: jq::Settings::default(),
             queuey: queuey::Settings::default(),
+            hide_payloads: false,
             store: String::new(),
             version: env!("CARGO_PKG_VERSION"),
         }
@@ -60,7 +64,9 @@ pub struct Server {
     pub started: Instant,
     pub rates: Rates,
     pub jq: jq::Master,
+    pub history: History,
     pub queuey: queuey::State,
+    pub hide_payloads: bool,
     pub store: String,
     pub version: &'static str,
     phase: watch::Receiver<Phase>,
@@ -89,7 +95,7 @@ pub async fn serve(
     // Fails early where the socket is unusable, instead of in the loop.
     listener.local_addr()?;
     let (phase, watching) = watch::channel(Phase::Serving);
-    let HttpOptions { tokens, hosts, tls, limits, extra, jq, queuey, store, version } = options;
+    let HttpOptions { tokens, hosts, tls, limits, extra, jq, queuey, hide_payloads, store, version } = options;
     let jq = jq::Master::start(engine.clone(), jq).await.map_err(io::Error::other)?;
     let server = Arc::new(Server {
         engine,
@@ -99,7 +105,9 @@ pub async fn serve(
         started: Instant::now(),
         rates: Rates::default(),
         jq,
+        history: History::default(),
         queuey: queuey::State::new(queuey),
+        hide_payloads,
         store,
         version,
         phase: watching,
@@ -114,9 +122,13 @@ pub async fn serve(
     tokio::select! {
         () = listening => {}
         () = stopping => {}
-        () = server.rates.keep_sampling(server.engine.meters()) => {}
+        () = history::keep_sampling(&server) => {}
     }
     server.jq.stop().await;
+    server.history.read(&server.engine);
+    if let Err(error) = server.history.write(&server.engine).await {
+        tracing::debug!(%error, "the last minute of the history is lost");
+    }
     Ok(())
 }
 

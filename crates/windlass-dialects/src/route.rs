@@ -160,6 +160,11 @@ impl Call {
         &self.parts.headers
     }
 
+    /// Whether what jobs work on is none of this caller's business.
+    pub fn hides_payloads(&self) -> bool {
+        self.server.hide_payloads && self.caller.role == Role::Viewer
+    }
+
     /// The n-th parameter in the path, decoded.
     pub fn param(&self, index: usize) -> &str {
         self.params.get(index).map_or("", String::as_str)

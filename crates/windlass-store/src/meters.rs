@@ -4,16 +4,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Upper bounds of the time buckets, in microseconds; the last bucket has no bound.
-pub const TIME_BOUNDS_US: [u64; 12] =
-    [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 500_000, 2_500_000];
+/// From what a commit takes to what a long run takes.
+pub const TIME_BOUNDS_US: [u64; 16] = [
+    50,
+    100,
+    250,
+    500,
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    100_000,
+    500_000,
+    2_500_000,
+    10_000_000,
+    60_000_000,
+    600_000_000,
+    3_600_000_000,
+];
 /// Upper bounds of the size buckets.
 pub const SIZE_BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000];
 
 /// Counts by bucket; cheap enough for the hot path.
 #[derive(Debug)]
 pub struct Histogram {
-    bounds: &'static [u64; 12],
-    buckets: [AtomicU64; 13],
+    bounds: &'static [u64],
+    /// One more than there are bounds.
+    buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
@@ -26,8 +44,9 @@ impl Histogram {
         Self::new(&SIZE_BOUNDS)
     }
 
-    fn new(bounds: &'static [u64; 12]) -> Self {
-        Histogram { bounds, buckets: Default::default(), sum: AtomicU64::new(0) }
+    fn new(bounds: &'static [u64]) -> Self {
+        let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { bounds, buckets, sum: AtomicU64::new(0) }
     }
 
     pub fn record(&self, value: u64) {
@@ -44,7 +63,7 @@ impl Histogram {
     pub fn snapshot(&self) -> (Vec<(u64, u64)>, u64, u64) {
         let mut total = 0;
         let mut cumulative = Vec::with_capacity(self.bounds.len());
-        for (bound, bucket) in self.bounds.iter().zip(&self.buckets) {
+        for (bound, bucket) in self.bounds.iter().zip(&*self.buckets) {
             total += bucket.load(Ordering::Relaxed);
             cumulative.push((*bound, total));
         }

@@ -20,6 +20,8 @@ pub struct Filter {
     pub tag: Option<Arc<str>>,
     /// Text somewhere in the payload, byte for byte.
     pub text: Option<Arc<str>>,
+    /// Only jobs with a repeat rule that are not settled.
+    pub repeating: bool,
     /// Only jobs with smaller ids: the cursor.
     pub before: Option<JobId>,
     pub limit: usize,
@@ -34,6 +36,7 @@ impl Default for Filter {
             names: NameMatch::Any,
             tag: None,
             text: None,
+            repeating: false,
             before: None,
             limit: 50,
         }
@@ -49,8 +52,14 @@ impl Filter {
             && self.queue.as_ref().is_none_or(|queue| *queue == spec.queue)
             && self.names.matches(&spec.name)
             && self.tag.as_ref().is_none_or(|tag| spec.tags().contains(tag))
+            && (!self.repeating || repeats(job))
             && self.text.as_ref().is_none_or(|text| contains(&spec.payload.bytes, text.as_bytes()))
     }
+}
+
+/// It will run again and again, as far as is known.
+pub fn repeats(job: &Job) -> bool {
+    job.spec.policy.repeat.is_some() && !job.state().is_settled()
 }
 
 fn contains(bytes: &[u8], text: &[u8]) -> bool {

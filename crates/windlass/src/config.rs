@@ -218,6 +218,7 @@ pub struct Config {
     pub insecure: bool,
     pub shutdown: Duration,
     pub tokens: Vec<String>,
+    pub hide_payloads: bool,
     pub tls: Option<Tls>,
     pub limits: Limits,
     pub blob_bytes_max: u64,
@@ -263,6 +264,7 @@ impl Config {
             insecure: found.switch("insecure"),
             shutdown: found.seconds("shutdown_s"),
             tokens: found.list("auth.tokens"),
+            hide_payloads: found.text("auth.viewer_payloads") == "hide",
             tls: found.tls()?,
             limits: Limits {
                 payload_bytes: found.count("limits.payload_bytes"),

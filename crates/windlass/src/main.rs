@@ -8,6 +8,7 @@ mod fault;
 mod output;
 mod serve;
 mod telemetry;
+mod ui;
 #[cfg(feature = "wasi")]
 mod wasi;
 mod words;

@@ -138,6 +138,8 @@ impl Server {
             tls,
             limits: http_limits(config),
             jq: config.jq.clone(),
+            extra: Some(crate::ui::router()),
+            hide_payloads: config.hide_payloads,
             queuey: config.queuey.clone(),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),

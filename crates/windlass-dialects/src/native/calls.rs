@@ -262,50 +262,78 @@ async fn extend_and_report(
 
 pub async fn list(call: Call) -> Answer {
     let reply = reply_encoding(&call);
-    let params = params(&call, &["state", "queue", "name", "tenant", "tag", "q", "limit", "cursor"])?;
-    let limit = number_param::<usize>(&params, "limit")?.unwrap_or(50).clamp(1, wire::PAGE_MAX);
-    let filter = Filter {
-        tenant: call.caller.tenants_for(param(&params, "tenant"))?,
-        states: super::queries::states(param(&params, "state"))?,
-        queue: param(&params, "queue").map(windlass_core::Queue::new).transpose()?,
-        names: param(&params, "name").map_or(windlass_core::NameMatch::Any, windlass_core::NameMatch::glob),
-        tag: param(&params, "tag").map(Arc::from),
-        text: param(&params, "q").map(Arc::from),
-        before: number_param::<u64>(&params, "cursor")?.and_then(JobId::new),
-        limit,
-    };
-    let page = call.server.engine.list(filter).await?;
+    let known = ["search", "state", "queue", "name", "tenant", "tag", "q", "limit", "cursor"];
+    let params = params(&call, &known)?;
+    let mut search =
+        super::bulk::search(&call, param(&params, "search").unwrap_or_default(), param(&params, "tenant"))?;
+    let filter = &mut search.filter;
+    filter.states.extend(super::queries::states(param(&params, "state"))?);
+    if let Some(queue) = param(&params, "queue") {
+        filter.queue = Some(windlass_core::Queue::new(queue)?);
+    }
+    if let Some(name) = param(&params, "name") {
+        filter.names = windlass_core::NameMatch::glob(name);
+    }
+    if let Some(tag) = param(&params, "tag") {
+        filter.tag = Some(tag.into());
+    }
+    if let Some(text) = param(&params, "q") {
+        // Not to be looked at in pieces, whatever it looks like.
+        search.add_text(text);
+        super::bulk::may_search(&call, &search)?;
+    }
+    let page = search.page(&call.server.engine, cursor(&params)?, page_limit(&params)?).await?;
     let mut out = Out::new(reply, 32 + page.jobs.len() * 2 * views::JOB_BYTES_GUESS);
     out.begin_map();
     out.key("jobs");
     out.begin_array();
-    page.jobs.iter().for_each(|job| views::job(&mut out, job, None));
+    page.jobs.iter().for_each(|job| views::job(&mut out, job, None, call.hides_payloads()));
     out.end_array();
+    write_next(&mut out, page.next);
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+pub(super) fn cursor(params: &[(String, String)]) -> Result<Option<JobId>, ApiError> {
+    Ok(number_param::<u64>(params, "cursor")?.and_then(JobId::new))
+}
+
+pub(super) fn page_limit(params: &[(String, String)]) -> Result<usize, ApiError> {
+    Ok(number_param::<usize>(params, "limit")?.unwrap_or(50).clamp(1, wire::PAGE_MAX))
+}
+
+pub(super) fn write_next(out: &mut Out, next: Option<JobId>) {
     out.key("next");
-    match page.next {
+    match next {
         Some(next) => out.str(&next.to_string()),
         None => out.null(),
     }
-    out.end_map();
-    Ok(answer(StatusCode::OK, out))
 }
 
 /// The job named in the path, and whose it is. An admin who names no tenant may look at any job by its number.
 pub(super) async fn find(call: &Call, asked: Option<&str>) -> Result<(Tenant, Arc<Job>), ApiError> {
     let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;
+    find_id(call, id, asked).await?.ok_or_else(ApiError::no_such_job)
+}
+
+pub(super) async fn find_id(
+    call: &Call,
+    id: JobId,
+    asked: Option<&str>,
+) -> Result<Option<(Tenant, Arc<Job>)>, ApiError> {
     let engine = &call.server.engine;
     let tenant = call.caller.tenant_for(asked)?;
     if let Some(job) = engine.get(&tenant, vec![id]).await?.pop().flatten() {
-        return Ok((tenant, job));
+        return Ok(Some((tenant, job)));
     }
     let next = id.get().checked_add(1).and_then(JobId::new);
     if call.caller.role == Role::Admin && asked.is_none() && next.is_some() {
         let page = engine.list(Filter { before: next, limit: 1, ..Filter::default() }).await?;
         if let Some(job) = page.jobs.into_iter().next().filter(|job| job.id == id) {
-            return Ok((job.spec.tenant.clone(), job));
+            return Ok(Some((job.spec.tenant.clone(), job)));
         }
     }
-    Err(ApiError::no_such_job())
+    Ok(None)
 }
 
 pub async fn get(call: Call) -> Answer {
@@ -325,7 +353,10 @@ pub async fn get_by_alias(call: Call) -> Answer {
 async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
     let around = super::queries::surroundings(&call.server.engine, tenant, job).await?;
     let mut out = Out::new(reply_encoding(call), 1_024);
-    views::job(&mut out, job, Some(&around));
+    out.begin_map();
+    views::job_fields(&mut out, job, Some(&around), call.hides_payloads());
+    super::watch::next_runs(&mut out, job, around.now);
+    out.end_map();
     Ok(answer(StatusCode::OK, out))
 }
 
@@ -337,7 +368,8 @@ pub async fn children(call: Call) -> Answer {
     out.begin_map();
     out.key("jobs");
     out.begin_array();
-    jobs.iter().take(wire::PAGE_MAX).for_each(|job| views::job(&mut out, job, None));
+    let hidden = call.hides_payloads();
+    jobs.iter().take(wire::PAGE_MAX).for_each(|job| views::job(&mut out, job, None, hidden));
     out.end_array();
     out.end_map();
     Ok(answer(StatusCode::OK, out))
@@ -358,7 +390,7 @@ pub async fn result(call: Call) -> Answer {
         Waited::Unknown => return Err(ApiError::no_such_job()),
     };
     let mut out = Out::new(reply_encoding(&call), 256);
-    views::result(&mut out, &job);
+    views::result(&mut out, &job, call.hides_payloads());
     Ok(answer(status, out))
 }
 
@@ -374,7 +406,7 @@ async fn act_on(call: &Call, tenant: &Tenant, job: &Job, action: Action) -> Answ
     let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     let mut out = Out::new(reply_encoding(call), 512);
     match after {
-        Some(job) => views::job(&mut out, &job, None),
+        Some(job) => views::job(&mut out, &job, None, call.hides_payloads()),
         None => {
             out.begin_map();
             out.key("id");

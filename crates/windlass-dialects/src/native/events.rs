@@ -1,6 +1,6 @@
 //! What happens to jobs, as it happens: server-sent events.
 
-use super::calls::{Answer, param, params};
+use super::calls::{Answer, number_param, param, params};
 use crate::codec::{Encoding, Out};
 use crate::http::Server;
 use crate::route::Call;
@@ -9,6 +9,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use tokio::sync::mpsc;
-use windlass_core::Tenant;
-use windlass_engine::FeedEvent;
+use windlass_core::{JobId, Tenant};
+use windlass_engine::{FeedEvent, FeedKind};
 
 /// A sign of life for proxies and clients when nothing happens; most give up after a minute of silence.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -26,14 +27,39 @@ const AHEAD_MAX: usize = 16;
 /// Events put into one piece when many wait.
 const PIECE_EVENTS_MAX: usize = 256;
 
+/// Shortest and longest time between two summaries.
+const SUMMARY_MS: (u64, u64) = (100, 60_000);
+const GREETING: &[u8] = b"retry: 1000\n: listening\n\n";
+
+/// What a listener wants to hear of.
+struct Wanted {
+    tenant: Option<Tenant>,
+    job: Option<JobId>,
+}
+
+impl Wanted {
+    fn fits(&self, event: &FeedEvent) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
+            && self.job.is_none_or(|job| job == event.id)
+    }
+}
+
 /// There is no history: `Last-Event-ID` is accepted and the stream starts with what happens next. A client that came
 /// back looks at the jobs once, as it would have to anyway after a restart of the server.
 pub async fn events(call: Call) -> Answer {
-    let params = params(&call, &["tenant"])?;
-    let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
+    let params = params(&call, &["tenant", "job", "summary_ms"])?;
+    let wanted = Wanted {
+        tenant: call.caller.tenants_for(param(&params, "tenant"))?,
+        job: number_param(&params, "job")?.and_then(JobId::new),
+    };
+    let every_ms = number_param::<u64>(&params, "summary_ms")?;
     let feed = call.server.engine.events();
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
-    tokio::spawn(forward(Arc::clone(&call.server), feed, tenant, sender));
+    let server = Arc::clone(&call.server);
+    match every_ms.map(|ms| Duration::from_millis(ms.clamp(SUMMARY_MS.0, SUMMARY_MS.1))) {
+        None => drop(tokio::spawn(forward(server, feed, wanted, sender))),
+        Some(every) => drop(tokio::spawn(summarise(server, feed, wanted, every, sender))),
+    }
     let mut response = Response::new(Body::new(Pieces(receiver)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -44,17 +70,17 @@ pub async fn events(call: Call) -> Answer {
 async fn forward(
     server: Arc<Server>,
     mut feed: broadcast::Receiver<Arc<FeedEvent>>,
-    tenant: Option<Tenant>,
+    wanted: Wanted,
     sender: mpsc::Sender<Bytes>,
 ) {
     // Tells the client that it is listening, and how soon to come back if the connection ends.
-    let mut piece = Bytes::from_static(b"retry: 1000\n: listening\n\n");
+    let mut piece = Bytes::from_static(GREETING);
     loop {
         if !piece.is_empty() && sender.send(piece).await.is_err() {
             return;
         }
         piece = tokio::select! {
-            event = feed.recv() => match next_piece(event, &mut feed, tenant.as_ref()) {
+            event = feed.recv() => match next_piece(event, &mut feed, &wanted) {
                 Some(piece) => piece,
                 None => return,
             },
@@ -65,20 +91,94 @@ async fn forward(
     }
 }
 
+/// One piece per span of time in which something happened: what an onlooker needs to know when to look again, at a cost
+/// that does not grow with what happens.
+async fn summarise(
+    server: Arc<Server>,
+    mut feed: broadcast::Receiver<Arc<FeedEvent>>,
+    wanted: Wanted,
+    every: Duration,
+    sender: mpsc::Sender<Bytes>,
+) {
+    let mut piece = Bytes::from_static(GREETING);
+    loop {
+        if !piece.is_empty() && sender.send(piece).await.is_err() {
+            return;
+        }
+        let first = tokio::select! {
+            event = feed.recv() => event,
+            () = tokio::time::sleep(HEARTBEAT) => {
+                piece = Bytes::from_static(b": alive\n\n");
+                continue;
+            }
+            () = sender.closed() => return,
+            () = server.stopping() => return,
+        };
+        let mut tally = Tally::default();
+        let mut next = Some(first);
+        while let Some(event) = next {
+            match event {
+                Ok(event) if wanted.fits(&event) => tally.add(event.kind),
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => tally.missed += missed,
+                Err(RecvError::Closed) => return,
+            }
+            next = already_there(&mut feed);
+        }
+        piece = tally.piece();
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = sender.closed() => return,
+            () = server.stopping() => return,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    counts: BTreeMap<&'static str, u64>,
+    /// Happened, but too fast to be told apart; may be other tenants'.
+    missed: u64,
+}
+
+impl Tally {
+    fn add(&mut self, kind: FeedKind) {
+        *self.counts.entry(kind.as_str()).or_default() += 1;
+    }
+
+    /// Empty: nothing that is wanted happened.
+    fn piece(&self) -> Bytes {
+        if self.counts.is_empty() && self.missed == 0 {
+            return Bytes::new();
+        }
+        let mut out = Out::new(Encoding::Json, 128);
+        out.begin_map();
+        for (kind, count) in
+            self.counts.iter().map(|(kind, count)| (*kind, *count)).chain([("missed", self.missed)])
+        {
+            out.key(kind);
+            out.uint(count);
+        }
+        out.end_map();
+        let mut text = b"event: summary\ndata: ".to_vec();
+        text.extend_from_slice(&out.into_bytes());
+        text.extend_from_slice(b"\n\n");
+        Bytes::from(text)
+    }
+}
+
 /// The event and those that wait behind it. `None`: the feed has ended.
 fn next_piece(
     first: Result<Arc<FeedEvent>, RecvError>,
     feed: &mut broadcast::Receiver<Arc<FeedEvent>>,
-    tenant: Option<&Tenant>,
+    wanted: &Wanted,
 ) -> Option<Bytes> {
     let mut text = Vec::new();
     let mut next = Some(first);
     let mut events = 0;
     while let Some(event) = next {
         match event {
-            Ok(event) if tenant.is_none_or(|tenant| *tenant == event.tenant) => {
-                write_event(&mut text, &event)
-            }
+            Ok(event) if wanted.fits(&event) => write_event(&mut text, &event),
             Ok(_) => {}
             Err(RecvError::Lagged(missed)) => {
                 text.extend_from_slice(

@@ -5,17 +5,20 @@
 //! | `routes.rs` | every call: method, path, role, what it asks and answers |
 //! | `wire.rs` | bytes to what is asked |
 //! | `commands.rs` | what is asked, in the engine's words |
-//! | `blobs.rs`, `calls.rs`, `queries.rs`, `probes.rs`, `events.rs`, `import.rs`, `metrics.rs` | the calls |
+//! | `blobs.rs`, `calls.rs`, `bulk.rs`, `queries.rs`, `watch.rs`, `probes.rs`, `events.rs`, `import.rs`, `metrics.rs` | the calls |
+//! | `search.rs` | the words of a search |
 //! | `views.rs` | how jobs, queues and answers look |
 //! | `errors.rs` | the one shape of all errors |
 //! | `openapi.rs`, `schemas.rs` | the API's description, made from the routes |
-//! | `rates.rs` | how much per second |
+//! | `rates.rs`, `history.rs` | how much per second; what each hour of the last month was like |
 
 mod blobs;
+mod bulk;
 mod calls;
 pub mod commands;
 pub mod errors;
 mod events;
+pub mod history;
 mod import;
 mod metrics;
 pub mod openapi;
@@ -24,7 +27,9 @@ mod queries;
 pub mod rates;
 pub mod routes;
 mod schemas;
+mod search;
 pub mod views;
+mod watch;
 pub mod wire;
 
 use crate::Dialect;

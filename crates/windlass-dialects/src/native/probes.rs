@@ -13,8 +13,9 @@ pub async fn root(call: Call) -> Answer {
     if !accept.contains("text/html") {
         return Ok(plain(StatusCode::OK, "OK\n"));
     }
-    let mut response = plain(StatusCode::FOUND, "see /ui/\n");
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("/ui/"));
+    let mut response = plain(StatusCode::FOUND, "see ui/\n");
+    // Relative, so that it also holds behind a proxy that serves us from a path of its own.
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("ui/"));
     Ok(response)
 }
 

@@ -2,6 +2,7 @@
 
 use super::calls::{Answer, answer, body, param, params, reply_encoding};
 use super::errors::ApiError;
+use super::rates::{NAMES, Percentiles};
 use super::views::{self, Surroundings};
 use crate::codec::{self, Out};
 use crate::query::QueueCounts;
@@ -140,6 +141,11 @@ pub async fn stats(call: Call) -> Answer {
     out.str(call.server.version);
     out.key("uptime_ms");
     out.uint(u64::try_from(call.server.started.elapsed().as_millis()).unwrap_or(u64::MAX));
+    out.key("oldest_ms");
+    match counts.iter().filter(|one| !one.paused).filter_map(|one| one.oldest_due).min() {
+        Some(due) => out.int(engine.now().since_ms(due)),
+        None => out.null(),
+    }
     // What the server as a whole does is not one tenant's to know.
     if tenant.is_none() {
         server_figures(&mut out, &call);
@@ -174,16 +180,25 @@ fn server_figures(out: &mut Out, call: &Call) {
     let rates = call.server.rates.now(engine.meters());
     out.key("rates");
     out.begin_map();
-    for (key, rate) in [
-        ("pushed", rates.pushed),
-        ("claimed", rates.claimed),
-        ("finished", rates.finished),
-        ("failed", rates.failed),
-    ] {
+    for (key, rate) in NAMES.into_iter().zip(rates) {
         out.key(key);
         out.float(rate);
     }
     out.end_map();
+    let (pickup, run) = call.server.rates.latency(engine.meters());
+    for (key, percentiles) in [("pickup_ms", pickup), ("run_ms", run)] {
+        out.key(key);
+        let Some(Percentiles(ms)) = percentiles else {
+            out.null();
+            continue;
+        };
+        out.begin_map();
+        for (key, ms) in ["p50", "p95", "p99"].into_iter().zip(ms) {
+            out.key(key);
+            out.float(ms);
+        }
+        out.end_map();
+    }
     out.key("store");
     out.str(&call.server.store);
     out.key("waiting_claims");

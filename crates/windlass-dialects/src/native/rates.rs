@@ -1,12 +1,19 @@
-//! How much per second, over the last minute.
+//! How much per second and how fast, over the last minute; and what the last minutes looked like.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use windlass_core::Timestamp;
 use windlass_engine::Meters;
+use windlass_engine::query::Histogram;
 
 const WINDOW: Duration = Duration::from_secs(60);
-const EVERY: Duration = Duration::from_secs(5);
+pub const EVERY: Duration = Duration::from_secs(5);
+/// Readings kept: a quarter of an hour, for the chart of the last minutes.
+const READINGS_MAX: usize = 181;
 
 /// Readings of the counters, a few seconds apart.
 #[derive(Default)]
@@ -14,40 +21,47 @@ pub struct Rates {
     readings: Mutex<VecDeque<Reading>>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Reading {
     at: Instant,
+    time: Timestamp,
     counts: Counts,
+    pickup: Buckets,
+    run: Buckets,
 }
 
-/// In the order pushed, claimed, finished, failed.
-type Counts = [u64; 4];
+/// (upper bound in microseconds, how many were at most that); the last bound stands for all beyond.
+type Buckets = Vec<(u64, u64)>;
 
-/// Per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PerSecond {
-    pub pushed: f64,
-    pub claimed: f64,
-    pub finished: f64,
-    pub failed: f64,
-}
+/// In the order of [`NAMES`].
+pub type Counts = [u64; 4];
+pub const NAMES: [&str; 4] = ["pushed", "claimed", "finished", "failed"];
+
+/// Per second, in the order of [`NAMES`].
+pub type PerSecond = [f64; 4];
+
+/// In milliseconds: half, 95 and 99 of 100 were at most this.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percentiles(pub [f64; 3]);
 
 impl Rates {
-    /// Never ends.
-    pub async fn keep_sampling(&self, meters: &Meters) {
-        loop {
-            self.sample(Instant::now(), counts(meters));
-            tokio::time::sleep(EVERY).await;
-        }
+    pub fn sample(&self, time: Timestamp, meters: &Meters) {
+        let reading = Reading {
+            at: Instant::now(),
+            time,
+            counts: counts(meters),
+            pickup: buckets(&meters.pickup_us),
+            run: buckets(&meters.run_us),
+        };
+        self.keep(reading);
     }
 
-    fn sample(&self, at: Instant, counts: Counts) {
+    fn keep(&self, reading: Reading) {
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
-        // One reading is kept from before the window, so that the window is always covered.
-        while readings.get(1).is_some_and(|second| at.duration_since(second.at) >= WINDOW) {
+        if readings.len() == READINGS_MAX {
             readings.pop_front();
         }
-        readings.push_back(Reading { at, counts });
+        readings.push_back(reading);
     }
 
     pub fn now(&self, meters: &Meters) -> PerSecond {
@@ -55,40 +69,72 @@ impl Rates {
     }
 
     fn at(&self, now: Instant, counts: Counts) -> PerSecond {
-        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(oldest) = readings.front().copied() else { return PerSecond::default() };
+        let Some(oldest) = self.a_window_ago(now) else { return PerSecond::default() };
         // At least a second, so that the first push does not look like a flood.
         let seconds = now.duration_since(oldest.at).as_secs_f64().max(1.0);
-        let rate = |index: usize| {
+        std::array::from_fn(|index| {
             let grown = counts[index].saturating_sub(oldest.counts[index]) as f64 / seconds;
             (grown * 100.0).round() / 100.0
-        };
-        PerSecond { pushed: rate(0), claimed: rate(1), finished: rate(2), failed: rate(3) }
+        })
+    }
+
+    /// From due to picked up, and from picked up to reported, over the last minute. `None`: there was none.
+    pub fn latency(&self, meters: &Meters) -> (Option<Percentiles>, Option<Percentiles>) {
+        let Some(oldest) = self.a_window_ago(Instant::now()) else { return (None, None) };
+        let of = |histogram, before: &Buckets| percentiles(before, &buckets(histogram));
+        (of(&meters.pickup_us, &oldest.pickup), of(&meters.run_us, &oldest.run))
+    }
+
+    /// The youngest reading that covers the window, or the oldest there is.
+    fn a_window_ago(&self, now: Instant) -> Option<Reading> {
+        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let covers = |reading: &&Reading| now.duration_since(reading.at) >= WINDOW;
+        readings.iter().rev().find(covers).or(readings.front()).cloned()
+    }
+
+    /// When the first of the steps ends, and what happened in each.
+    pub fn recent(&self) -> (Option<Timestamp>, Vec<Counts>) {
+        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let steps = readings.iter().zip(readings.iter().skip(1));
+        let grown = steps.map(|(from, to)| difference(to.counts, from.counts)).collect();
+        (readings.get(1).map(|reading| reading.time), grown)
     }
 }
 
-fn counts(meters: &Meters) -> Counts {
+pub fn difference(now: Counts, before: Counts) -> Counts {
+    std::array::from_fn(|index| now[index].saturating_sub(before[index]))
+}
+
+pub fn counts(meters: &Meters) -> Counts {
     [meters.pushed.get(), meters.claimed.get(), meters.finished.get(), meters.failed.get()]
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn buckets(histogram: &Histogram) -> Buckets {
+    let (mut buckets, total, _) = histogram.snapshot();
+    buckets.push((u64::MAX, total));
+    buckets
+}
 
-    #[test]
-    fn rates_are_over_the_last_minute() {
-        let rates = Rates::default();
-        let start = Instant::now();
-        for step in 0..=24 {
-            rates.sample(start + EVERY * step, [u64::from(step) * 50, 0, 0, 0]);
-        }
-        let now = start + EVERY * 24;
-        assert_eq!(rates.at(now, [24 * 50, 0, 0, 0]).pushed, 10.0);
-        assert!(rates.readings.lock().unwrap().len() <= 14);
+/// Between the bounds of its bucket a value is taken to be anywhere, evenly.
+fn percentiles(before: &Buckets, now: &Buckets) -> Option<Percentiles> {
+    let grown: Vec<(u64, u64)> = now
+        .iter()
+        .zip(before)
+        .map(|((bound, now), (_, before))| (*bound, now.saturating_sub(*before)))
+        .collect();
+    let total = grown.last().map_or(0, |(_, total)| *total);
+    if total == 0 {
+        return None;
     }
-
-    #[test]
-    fn nothing_happened_yet() {
-        assert_eq!(Rates::default().at(Instant::now(), [5; 4]), PerSecond::default());
-    }
+    let at = |share: f64| {
+        let rank = (total as f64 * share).max(1.0);
+        let slot = grown.iter().position(|(_, count)| *count as f64 >= rank).unwrap_or(grown.len() - 1);
+        let (low, below) = if slot == 0 { (0, 0) } else { grown[slot - 1] };
+        // Beyond the last bound nothing is known but that it is more.
+        let high = if grown[slot].0 == u64::MAX { low } else { grown[slot].0 };
+        let inside = (rank - below as f64) / (grown[slot].1 - below).max(1) as f64;
+        let us = low as f64 + (high - low) as f64 * inside;
+        (us / 10.0).round() / 100.0
+    };
+    Some(Percentiles([at(0.5), at(0.95), at(0.99)]))
 }

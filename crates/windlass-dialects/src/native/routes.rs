@@ -1,7 +1,9 @@
 //! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
 //! made from this list.
 
-use super::{blobs, calls, events, import, metrics, openapi, probes, queries};
+use super::{
+    blobs, bulk, calls, events, history, import, metrics, openapi, probes, queries, watch,
+};
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
@@ -41,7 +43,11 @@ pub static ROUTES: &[Route] = &[
     route((POST, "/api/v1/jobs", From(Worker)), call!(calls::push),
         "Push one job or a batch; all are made in one step", &[], Some("Push"), &[(201, "Pushed"), (409, "Error"), (413, "Error")]),
     route((GET, "/api/v1/jobs", From(Viewer)), call!(calls::list),
-        "List jobs, newest first", &["state", "queue", "name", "tag", "q", "limit", "cursor", "tenant"], None, &[(200, "Page")]),
+        "List jobs, newest first", &["search", "state", "queue", "name", "tag", "q", "limit", "cursor", "tenant"], None, &[(200, "Page")]),
+    route((GET, "/api/v1/jobs/count", From(Viewer)), call!(bulk::count),
+        "How many jobs a search finds; at least so many where counting would take long", &["search", "tenant"], None, &[(200, "Count")]),
+    route((POST, "/api/v1/jobs/bulk", From(Operator)), call!(bulk::bulk),
+        "One action on many jobs: up to 1,000 per call; go on with `next`", &[], Some("Bulk"), &[(200, "BulkDone")]),
     route((POST, "/api/v1/claim", From(Worker)), call!(calls::claim),
         "Take jobs to work on; waits for some if asked", &[], Some("Claim"), &[(200, "Claimed")]),
     route((POST, "/api/v1/settle", From(Worker)), call!(calls::settle),
@@ -84,8 +90,16 @@ pub static ROUTES: &[Route] = &[
         "Look for blobs that no job names, and remove them if asked", &["tenant"], Some("BlobGc"), &[(200, "UnnamedBlobs")]),
     route((GET, "/api/v1/stats", From(Viewer)), call!(queries::stats),
         "Totals, rates over the last minute, uptime", &["tenant"], None, &[(200, "Stats")]),
+    route((GET, "/api/v1/history", From(Viewer)), call!(history::history),
+        "What was pushed, claimed, finished and failed in each step of a span of time; nothing but for admins", &["span"], None, &[(200, "History")]),
+    route((GET, "/api/v1/me", From(Viewer)), call!(watch::me),
+        "Who is asking, and what they may", &[], None, &[(200, "Me")]),
+    route((GET, "/api/v1/workers", From(Viewer)), call!(watch::workers),
+        "Who holds jobs now", &["tenant"], None, &[(200, "Workers")]),
+    route((GET, "/api/v1/schedules", From(Viewer)), call!(watch::schedules),
+        "Repeating jobs and when they run next, newest first", &["limit", "cursor", "tenant"], None, &[(200, "Page")]),
     route((GET, "/api/v1/events", From(Viewer)), call!(events::events),
-        "What happens to jobs, as it happens", &["tenant"], None, &[(200, "Events")]),
+        "What happens to jobs, as it happens", &["job", "summary_ms", "tenant"], None, &[(200, "Events")]),
     route((POST, "/api/v1/import", From(Admin)), call!(import::import),
         "Take over jobs that were made elsewhere, as they stand there", &[], Some("Import"), &[(200, "Pushed"), (400, "Error")]),
     route((GET, "/metrics", From(Viewer)), call!(metrics::metrics),

@@ -166,6 +166,20 @@ pub fn parameter(path: &str, name: &str) -> (&'static str, Value) {
         (_, "state") => ("Only jobs in these states, separated by commas.", json!({"type": "string"})),
         (_, "name") => ("Only jobs whose name matches this GLOB.", json!({"type": "string"})),
         (_, "tag") => ("Only jobs with this tag.", json!({"type": "string"})),
+        (_, "search") => (
+            "Words: `state:failed name:mail* queue:default tag:x args.user_id:42 age>1h`; also `tenant:`, `worker:`, \
+             `origin:` and `age<`; any other word is looked for in the payload. Quotes keep words together.",
+            json!({"type": "string"}),
+        ),
+        (_, "span") => (
+            "15m: the last quarter of an hour, in steps of seconds; 30d: the last month, in hours.",
+            json!({"type": "string", "enum": ["15m", "30d"]}),
+        ),
+        (_, "job") => ("Only what happens to this job.", json!({"type": "integer", "minimum": 1})),
+        (_, "summary_ms") => (
+            "Instead of single events, at most one `summary` in so many milliseconds, with how many of each there were.",
+            json!({"type": "integer", "minimum": 100, "maximum": 60_000}),
+        ),
         (_, "q") => ("Only jobs with this text in the payload.", json!({"type": "string"})),
         (_, "limit") => (
             "Jobs per page; 50 if left out.",
@@ -211,6 +225,9 @@ pub fn examples(schema: &str) -> Value {
         ]}))}),
         "Patch" => json!({"first": example("first in line", json!({"priority": -10}))}),
         "Cancel" => json!({"now": example("at once", json!({"now": true}))}),
+        "Bulk" => json!({"failed": example("retry all that failed", json!({
+            "action": "retry", "search": "state:failed name:mail*",
+        }))}),
         "Run" => json!({"now": example("now", json!({}))}),
         "BlobGc" => {
             json!({"look": example("what has been unused for a week", json!({"older_than_s": 604_800}))})

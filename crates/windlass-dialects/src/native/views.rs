@@ -163,10 +163,15 @@ pub struct Surroundings {
     pub held_by: Option<String>,
 }
 
-/// Everything about one job but its token.
-pub fn job(out: &mut Out, job: &Job, around: Option<&Surroundings>) {
-    let spec = &job.spec;
+/// Everything about one job but its token, and what it works on where that is `hidden`.
+pub fn job(out: &mut Out, job: &Job, around: Option<&Surroundings>, hidden: bool) {
     out.begin_map();
+    job_fields(out, job, around, hidden);
+    out.end_map();
+}
+
+pub fn job_fields(out: &mut Out, job: &Job, around: Option<&Surroundings>, hidden: bool) {
+    let spec = &job.spec;
     out.key("id");
     out.uint(job.id.get());
     for (key, text) in [("name", &*spec.name), ("queue", &*spec.queue), ("tenant", &*spec.tenant)] {
@@ -177,14 +182,22 @@ pub fn job(out: &mut Out, job: &Job, around: Option<&Surroundings>) {
     out.str(job.state().name().as_str());
     out.key("priority");
     out.int(spec.priority.into());
-    out.payload("payload", &spec.payload);
+    if hidden {
+        out.key("hidden");
+        out.bool(true);
+    } else {
+        out.payload("payload", &spec.payload);
+    }
     attempts_and_times(out, job);
     lease(out, job);
-    progress(out, job);
-    if let Some(body) = &job.body {
-        errors(out, &body.errors);
-        if let Some(last) = &body.outcome {
-            outcome(out, last);
+    // Words and results of a worker tell of the payload.
+    if !hidden {
+        progress(out, job);
+        if let Some(body) = &job.body {
+            errors(out, &body.errors);
+            if let Some(last) = &body.outcome {
+                outcome(out, last);
+            }
         }
     }
     rare(out, job);
@@ -192,7 +205,6 @@ pub fn job(out: &mut Out, job: &Job, around: Option<&Surroundings>) {
     if let Some(around) = around {
         waiting_for(out, job, around);
     }
-    out.end_map();
 }
 
 fn attempts_and_times(out: &mut Out, job: &Job) {
@@ -256,6 +268,11 @@ fn outcome(out: &mut Out, outcome: &Outcome) {
     out.opt_int("exit_code", outcome.exit_code.map(i64::from));
 }
 
+/// The dialect it came by.
+pub fn origin(job: &Job) -> &str {
+    job.spec.extras.as_ref().and_then(|extras| extras.origin.as_deref()).unwrap_or("native")
+}
+
 fn rare(out: &mut Out, job: &Job) {
     let spec = &job.spec;
     if let Some(repeat) = &spec.policy.repeat {
@@ -263,7 +280,7 @@ fn rare(out: &mut Out, job: &Job) {
         out.str(repeat.text());
     }
     out.key("origin");
-    out.str(spec.extras.as_ref().and_then(|extras| extras.origin.as_deref()).unwrap_or("native"));
+    out.str(origin(job));
     out.opt_str("alias", spec.alias());
     if let Some(unique) = spec.unique() {
         out.key("unique");
@@ -320,14 +337,17 @@ fn waiting_for(out: &mut Out, job: &Job, around: &Surroundings) {
 }
 
 /// How a job ended, for those who wait for it.
-pub fn result(out: &mut Out, job: &Job) {
+pub fn result(out: &mut Out, job: &Job, hidden: bool) {
     out.begin_map();
     out.key("id");
     out.uint(job.id.get());
     out.key("state");
     out.str(job.state().name().as_str());
-    progress(out, job);
+    if !hidden {
+        progress(out, job);
+    }
     if job.state().is_settled()
+        && !hidden
         && let Some(last) = job.body.as_ref().and_then(|body| body.outcome.as_ref())
     {
         outcome(out, last);

@@ -506,6 +506,35 @@ pub struct RunAsk {
     pub force: bool,
 }
 
+/// `POST /api/v1/jobs/bulk`: what to do, and to which jobs.
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BulkAsk<'a> {
+    pub action: BulkAction,
+    #[serde(borrow, default)]
+    pub search: Option<Text<'a>>,
+    #[serde(default)]
+    pub ids: Option<Vec<JobId>>,
+    /// With the action `priority`.
+    #[serde(default)]
+    pub priority: Option<i32>,
+    /// `next` of the call before.
+    #[serde(borrow, default)]
+    pub cursor: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    pub tenant: Option<Text<'a>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BulkAction {
+    Retry,
+    Cancel,
+    Run,
+    Delete,
+    Priority,
+}
+
 /// A body that may be left out.
 pub fn optional<'a, T: Deserialize<'a> + Default>(
     encoding: Encoding,

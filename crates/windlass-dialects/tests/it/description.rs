@@ -139,6 +139,15 @@ async fn answers_fit_their_schemas() {
         ("GET", "/api/v1/limits", "/api/v1/limits", String::new(), 200),
         ("DELETE", "/api/v1/limits/l", "/api/v1/limits/{id}", String::new(), 200),
         ("GET", "/api/v1/stats", "/api/v1/stats", String::new(), 200),
+        ("GET", "/api/v1/me", "/api/v1/me", String::new(), 200),
+        ("GET", "/api/v1/history", "/api/v1/history", String::new(), 200),
+        ("GET", "/api/v1/history?span=15m", "/api/v1/history", String::new(), 200),
+        ("POST", "/api/v1/jobs", "/api/v1/jobs", r#"{"jobs":[{"name":"r","repeat":"every 5m"},{"name":"w"}]}"#.into(), 201),
+        ("POST", "/api/v1/claim", "/api/v1/claim", r#"{"name":"w","worker":"w1"}"#.into(), 200),
+        ("GET", "/api/v1/workers", "/api/v1/workers", String::new(), 200),
+        ("GET", "/api/v1/schedules", "/api/v1/schedules", String::new(), 200),
+        ("GET", "/api/v1/jobs/count?search=state:ready", "/api/v1/jobs/count", String::new(), 200),
+        ("POST", "/api/v1/jobs/bulk", "/api/v1/jobs/bulk", r#"{"action":"delete","ids":[1,4,5]}"#.into(), 200),
         ("POST", "/api/v1/import", "/api/v1/import", r#"{"jobs":[{"alias":"i","name":"n","stands":"waiting","created_at":5,"due_at":6}]}"#.into(), 200),
     ];
     let mut token = 0;

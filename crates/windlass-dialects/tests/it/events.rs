@@ -5,13 +5,17 @@ use tokio::net::TcpStream;
 use windlass_dialects::auth::Role;
 
 async fn listen(server: &TestServer, token: Option<&str>) -> Client<TcpStream> {
+    listen_to(server, token, "").await
+}
+
+async fn listen_to(server: &TestServer, token: Option<&str>, query: &str) -> Client<TcpStream> {
     let mut client = server.connect().await;
     let bearer = format!("Bearer {}", token.unwrap_or_default());
     let mut headers = vec![("last-event-id", "17")];
     if token.is_some() {
         headers.push(("authorization", &bearer));
     }
-    client.send("GET", "/api/v1/events", &headers, b"").await;
+    client.send("GET", &format!("/api/v1/events{query}"), &headers, b"").await;
     let head = String::from_utf8(client.until(b"\r\n\r\n").await.unwrap()).unwrap();
     assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
     client.until(b": listening\n\n").await.unwrap();
@@ -81,4 +85,23 @@ async fn listeners_do_not_hold_up_the_end_of_the_server() {
     server.stop();
     (&mut server.serving).await.unwrap().unwrap();
     assert!(listener.until(b"never").await.is_none());
+}
+
+#[tokio::test]
+async fn a_listener_may_want_one_job_or_a_summary() {
+    let server = TestServer::open().await;
+    server.post("/api/v1/jobs", r#"{"jobs":[{"name":"a"},{"name":"a"}]}"#).await;
+    let mut one = listen_to(&server, None, "?job=2").await;
+    let mut all = listen_to(&server, None, "?summary_ms=100").await;
+    server.post("/api/v1/jobs/1/cancel", "").await;
+    server.post("/api/v1/jobs/2/cancel", "").await;
+    let heard = next(&mut one).await;
+    assert!(heard.starts_with("cancelled\n") && heard.contains("\"id\":2"), "{heard}");
+    let mut cancelled = 0;
+    while cancelled < 2 {
+        let heard = next(&mut all).await;
+        let data = heard.strip_prefix("summary\ndata: ").unwrap();
+        cancelled += serde_json::from_str::<serde_json::Value>(data).unwrap()["cancelled"].as_u64().unwrap();
+    }
+    assert_eq!(cancelled, 2);
 }

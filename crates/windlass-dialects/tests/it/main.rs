@@ -14,6 +14,7 @@ mod events;
 mod jobs;
 mod jq;
 mod msgpack;
+mod onlookers;
 mod operations;
 mod queuey;
 mod support;

@@ -92,7 +92,7 @@ async fn the_root_sends_browsers_to_the_ui_and_says_ok_to_the_rest() {
     assert_eq!((reply.status, reply.text().as_str()), (200, "OK\n"));
     let browser = [("accept", "text/html,application/xhtml+xml")];
     let reply = server.connect().await.call("GET", "/", &browser, b"").await;
-    assert_eq!((reply.status, reply.header("location")), (302, Some("/ui/")));
+    assert_eq!((reply.status, reply.header("location")), (302, Some("ui/")));
 }
 
 #[tokio::test]

@@ -107,6 +107,8 @@ pub(super) async fn filters_pick_what_fits(rig: &Rig) {
         Filter { names: NameMatch::glob("ž[a-z]*"), ..Filter::default() },
         Filter { tag: Some("odd".into()), ..Filter::default() },
         Filter { tag: Some("od".into()), ..Filter::default() },
+        Filter { repeating: true, ..Filter::default() },
+        Filter { repeating: true, states: vec![StateName::Ready], ..Filter::default() },
         Filter { text: Some("x3".into()), ..Filter::default() },
         Filter { text: Some("X3".into()), ..Filter::default() },
         Filter { text: Some("".into()), ..Filter::default() },

@@ -252,6 +252,7 @@ impl Script {
             queue: chance.percent(30).then(|| queue(chance.pick(&QUEUES))),
             tag: chance.percent(20).then(|| chance.pick(&TAGS).into()),
             text: chance.percent(20).then(|| "a".into()),
+            repeating: chance.percent(20),
             before: None,
             limit: 1 + chance.index(60),
             names: self.names(),

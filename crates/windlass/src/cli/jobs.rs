@@ -18,17 +18,18 @@ const PAGE: usize = 1000;
 
 /// Find jobs, newest first
 ///
-/// Words like state:failed, queue:mail, name:GLOB and tag:TAG narrow the search; other words are looked for in the
-/// payload.
+/// Words like state:failed, queue:mail, name:GLOB, tag:TAG, args.user_id:42, worker:W and age>1h (or age<5m) narrow the
+/// search; other words are looked for in the payload. The web UI understands the same words.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   windlass jobs
   windlass jobs state:failed name:mail* ann@example.org
+  windlass jobs args.user_id:42 'age>1h'
   windlass jobs --queue reports --state ready,running --json
   windlass jobs state:failed --all --json | jq .id")]
 pub struct JobsArgs {
-    /// state:, queue:, name:, tag: or text of the payload
+    /// state:, queue:, name:, tag:, args.PATH:, worker:, age> or text of the payload
     words: Vec<String>,
     /// Only in these states, separated by commas
     #[arg(long, value_name = "STATE")]
@@ -112,7 +113,8 @@ fn each_page(
         }
         left = left.saturating_sub(jobs.len());
         cursor = answer["next"].as_str().map(str::to_string);
-        if cursor.is_none() || left == 0 || jobs.is_empty() {
+        // A page may be short or empty because looking further would have taken long; the cursor tells.
+        if cursor.is_none() || left == 0 {
             return Ok(cursor.is_some());
         }
     }

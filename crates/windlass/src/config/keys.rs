@@ -98,6 +98,12 @@ pub const KEYS: &[Key] = &[
     key("insecure", Kind::Switch, "false", "allow a non-loopback address without tokens and TLS"),
     key("shutdown_s", SECONDS, "10", "how long a stop waits for requests in flight"),
     secret("auth.tokens", Kind::List, "", "who may call: lines made by `windlass token`"),
+    key(
+        "auth.viewer_payloads",
+        Kind::Choice(&["show", "hide"]),
+        "show",
+        "hide: viewers see jobs without payloads, results and errors",
+    ),
     key("tls.cert", Kind::Text, "", "certificate chain, PEM"),
     key("tls.key", Kind::Text, "", "private key, PEM"),
     key("limits.payload_bytes", whole(1, 1 << 30), "16777216", "largest payload or result of one job"),

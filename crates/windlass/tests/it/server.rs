@@ -208,17 +208,40 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 /// One request on a connection of its own.
 pub fn request(to: SocketAddr, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
+    request_with(to, method, path, "", body)
+}
+
+/// The same with more header lines, each with its line end.
+pub fn request_with(
+    to: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> std::io::Result<(u16, String)> {
+    let (head, body) = exchange(to, method, path, headers, body)?;
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Ok((status, body))
+}
+
+/// The head and the body of the answer.
+pub fn exchange(
+    to: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> std::io::Result<(String, String)> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     write!(
         stream,
         "{method} {path} HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n{body}",
+         {headers}Content-Length: {}\r\n\r\n{body}",
         body.len()
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-    Ok((status, body.to_string()))
+    Ok((head.to_string(), body.to_string()))
 }

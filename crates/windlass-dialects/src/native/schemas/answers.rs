@@ -110,6 +110,78 @@ pub fn answers() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "Count",
+            object(
+                "How many jobs a search finds.",
+                vec![
+                    ("count", Always, count("So many were found.")),
+                    ("at_least", Always, flag("There may be more: counting on would have taken long.")),
+                ],
+            ),
+        ),
+        (
+            "BulkDone",
+            object(
+                "What became of an action on many jobs.",
+                vec![
+                    ("done", Always, count("To so many it was done.")),
+                    ("refused", Always, count("So many are gone, or not in a state for it.")),
+                    (
+                        "errors",
+                        Always,
+                        list(
+                            "The first of the refusals.",
+                            object(
+                                "A refusal.",
+                                vec![
+                                    ("id", Always, id("The job.")),
+                                    ("code", Always, text("Why, for programs.")),
+                                    ("message", Always, text("Why, for people.")),
+                                ],
+                            ),
+                        ),
+                    ),
+                    ("next", Always, or_null(text("Send it as `cursor` to go on; null: that was all."))),
+                ],
+            ),
+        ),
+        (
+            "Me",
+            object(
+                "Who is asking.",
+                vec![
+                    ("tenant", Always, text("Whose jobs they see.")),
+                    ("role", Always, words("What they may.", &["viewer", "worker", "operator", "admin"])),
+                    ("version", Always, text("Of the server.")),
+                    ("open", Always, flag("Nobody needs a token here.")),
+                    ("payloads", Always, flag("Whether payloads, results and errors are shown to them.")),
+                ],
+            ),
+        ),
+        (
+            "History",
+            object("What happened in each step of a span of time, the oldest first.", {
+                let mut fields = vec![
+                    ("from", Always, time("When the first step begins; for 15m, when it ends.")),
+                    ("step_ms", Always, count("How long a step is.")),
+                ];
+                let steps = |name| (name, Always, list("How many in each step.", json!({"type": "integer"})));
+                fields.extend(["pushed", "claimed", "finished", "failed"].map(steps));
+                fields
+            }),
+        ),
+        (
+            "Workers",
+            object(
+                "Who holds jobs now.",
+                vec![
+                    ("workers", Always, list("By tenant and name.", reference("WorkerView"))),
+                    ("more", Always, flag("There are more leases than were looked at.")),
+                    ("waiting_claims", Maybe, count("Claims that wait for jobs, on the whole server.")),
+                ],
+            ),
+        ),
+        (
             "Children",
             object(
                 "The children.",
@@ -180,6 +252,21 @@ pub fn answers() -> Vec<(&'static str, Value)> {
                     ("totals", Always, object("Jobs by state.", state_counts())),
                     ("version", Always, text("Of the server.")),
                     ("uptime_ms", Always, count("Since the start.")),
+                    (
+                        "oldest_ms",
+                        Always,
+                        or_null(count("How long the oldest job that could run has been waiting.")),
+                    ),
+                    (
+                        "pickup_ms",
+                        Maybe,
+                        or_null(percentiles("From due to picked up, over the last minute.")),
+                    ),
+                    (
+                        "run_ms",
+                        Maybe,
+                        or_null(percentiles("From picked up to reported, over the last minute.")),
+                    ),
                     (
                         "rates",
                         Maybe,
@@ -310,6 +397,7 @@ pub fn parts() -> Vec<(&'static str, Value)> {
                 ],
             ),
         ),
+        ("WorkerView", object("A worker, by the jobs it holds.", worker_fields())),
         ("Job", object("All about a job.", job_view_fields())),
         (
             "ErrorBody",
@@ -388,6 +476,32 @@ pub fn parts() -> Vec<(&'static str, Value)> {
     ]
 }
 
+fn percentiles(description: &str) -> Value {
+    let fields = ["p50", "p95", "p99"]
+        .map(|name| (name, Always, json!({"type": "number", "description": "Milliseconds."})));
+    object(description, fields.to_vec())
+}
+
+fn worker_fields() -> Vec<Field> {
+    let job = object(
+        "A job it holds.",
+        vec![
+            ("id", Always, id("The job.")),
+            ("name", Always, text("Its kind.")),
+            ("until", Maybe, time("When its lease ends without a heartbeat.")),
+        ],
+    );
+    vec![
+        ("worker", Maybe, text("As it named itself; those that did not are one.")),
+        ("tenant", Always, text("Whose jobs it works on.")),
+        ("origin", Always, text("The dialect its jobs came by.")),
+        ("holds", Always, count("How many jobs it holds.")),
+        ("since", Always, time("When it was given the oldest of them.")),
+        ("last_sign", Always, time("Its last claim, heartbeat or report on one of them.")),
+        ("jobs", Always, list("The newest of them.", job)),
+    ]
+}
+
 fn job_view_fields() -> Vec<Field> {
     let mut fields = vec![
         ("id", Always, id("1, 2, 3, …; never used again.")),
@@ -434,6 +548,8 @@ fn job_view_fields() -> Vec<Field> {
             ),
         ),
         ("repeat", Maybe, text("Its repeat rule.")),
+        ("next_runs", Maybe, list("When it runs next, if every run is on time.", json!({"type": "integer"}))),
+        ("hidden", Maybe, flag("Payload, result and errors are not shown to viewers.")),
         ("origin", Always, text("The dialect it came by.")),
         ("alias", Maybe, text("Another id for it.")),
         ("unique", Maybe, reference("Unique")),

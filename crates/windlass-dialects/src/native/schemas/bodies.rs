@@ -258,6 +258,24 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
                 ],
             ),
         ),
+        (
+            "Bulk",
+            object(
+                "What to do, and to which jobs: `search` or `ids`.",
+                vec![
+                    (
+                        "action",
+                        Always,
+                        words("What to do.", &["retry", "cancel", "run", "delete", "priority"]),
+                    ),
+                    ("search", Maybe, text("The words of a search: to all jobs it finds.")),
+                    ("ids", Maybe, list("To these jobs, at most 1,000.", json!({"type": "integer"}))),
+                    ("priority", Maybe, int("With the action priority: the new one.")),
+                    ("cursor", Maybe, text("`next` of the call before, to go on.")),
+                    tenant(),
+                ],
+            ),
+        ),
         ("LimitAsk", object("A limit: a rate, a number at once, or both.", limit_fields(Maybe))),
     ]
 }

@@ -300,12 +300,16 @@ impl Index {
     /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at
     /// rows from the newest down finds a page soon.
     pub fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
-        if filter.states.is_empty() {
+        if filter.states.is_empty() && !filter.repeating {
             return None;
         }
         let mut ids: BTreeSet<JobId> = BTreeSet::new();
         for (name, entry) in &self.tenants {
             if filter.tenant.as_ref().is_some_and(|asked| asked != name) {
+                continue;
+            }
+            if filter.repeating {
+                ids.extend(entry.newest_repeating(before, limit));
                 continue;
             }
             for state in &filter.states {

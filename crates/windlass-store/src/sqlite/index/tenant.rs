@@ -4,6 +4,7 @@ use super::PausedQueues;
 use super::shelf::{Shelf, ShelfId, Slot, ViewId};
 use crate::change::ClaimAsk;
 use crate::keys::Key;
+use crate::query::repeats;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +75,8 @@ pub struct TenantIndex {
     aliases: Keys,
     /// Every job that is not ready, by state: those are few, or looked for by state.
     by_state: [BTreeSet<JobId>; 9],
+    /// Jobs with a repeat rule that are not settled: few, and asked for together.
+    repeating: BTreeSet<JobId>,
     views: FxHashMap<ViewId, View>,
     views_made: ViewId,
     asks: u64,
@@ -84,6 +87,9 @@ impl TenantIndex {
         let state = job.state().name();
         if state != StateName::Ready {
             self.by_state[state as usize].insert(job.id);
+        }
+        if repeats(job) {
+            self.repeating.insert(job.id);
         }
         if job.spec.extras.is_none() {
             return;
@@ -102,6 +108,9 @@ impl TenantIndex {
         let state = job.state().name();
         if state != StateName::Ready {
             self.by_state[state as usize].remove(&job.id);
+        }
+        if repeats(job) {
+            self.repeating.remove(&job.id);
         }
         if job.spec.extras.is_none() {
             return;
@@ -134,6 +143,11 @@ impl TenantIndex {
         let below = JobId::new(before).into_iter();
         let ids = &self.by_state[state as usize];
         below.flat_map(move |before| ids.range(..before).rev().take(limit).copied())
+    }
+
+    pub fn newest_repeating(&self, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
+        let below = JobId::new(before).into_iter();
+        below.flat_map(move |before| self.repeating.range(..before).rev().take(limit).copied())
     }
 
     // --- queues and shelves --------------------------------------------------------------------------------------

@@ -1,56 +1,43 @@
-//! The words of a search, the same on the command line and in the browser: `state:failed queue:mail some text`.
+//! A search as it is sent. The words mean something to the server only, so that they mean the same in the browser.
 
 use crate::client::escaped;
 
-const FIELDS: [&str; 4] = ["state", "queue", "name", "tag"];
-
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Parameter and value, each parameter once.
-    fields: Vec<(&'static str, String)>,
-    text: String,
+    words: String,
 }
 
 impl Query {
+    /// Each word is one argument, and stays one if there are blanks in it.
     pub fn from_words(words: &[String]) -> Query {
         let mut query = Query::default();
-        for word in words {
-            let known = word.split_once(':').and_then(|(field, value)| {
-                let field = FIELDS.iter().find(|known| **known == field)?;
-                (!value.is_empty()).then_some((*field, value))
-            });
-            match known {
-                Some((field, value)) => query.narrow(field, Some(value)),
-                None => {
-                    let gap = if query.text.is_empty() { "" } else { " " };
-                    query.text.push_str(gap);
-                    query.text.push_str(word);
-                }
-            }
-        }
+        words.iter().for_each(|word| query.add(word));
         query
     }
 
-    /// Several states are a choice between them; of anything else the last word counts.
-    pub fn narrow(&mut self, field: &'static str, value: Option<&str>) {
-        let Some(value) = value else { return };
-        match self.fields.iter_mut().find(|(known, _)| *known == field) {
-            Some((_, present)) if field == "state" => {
-                present.push(',');
-                present.push_str(value);
-            }
-            Some((_, present)) => *present = value.to_string(),
-            None => self.fields.push((field, value.to_string())),
+    pub fn narrow(&mut self, field: &str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.add(&format!("{field}:{value}"));
+        }
+    }
+
+    fn add(&mut self, word: &str) {
+        if !self.words.is_empty() {
+            self.words.push(' ');
+        }
+        let is_plain =
+            !word.contains(|letter: char| letter.is_whitespace() || letter == '"' || letter == '\\');
+        if is_plain {
+            self.words.push_str(word);
+        } else {
+            self.words.push_str(&format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")));
         }
     }
 
     pub fn path(&self, limit: usize, cursor: Option<&str>) -> String {
         let mut path = format!("/api/v1/jobs?limit={limit}");
-        for (field, value) in &self.fields {
-            path.push_str(&format!("&{field}={}", escaped(value)));
-        }
-        if !self.text.is_empty() {
-            path.push_str(&format!("&q={}", escaped(&self.text)));
+        if !self.words.is_empty() {
+            path.push_str(&format!("&search={}", escaped(&self.words)));
         }
         if let Some(cursor) = cursor {
             path.push_str(&format!("&cursor={}", escaped(cursor)));
@@ -63,17 +50,27 @@ impl Query {
 mod tests {
     use super::*;
 
-    fn check(words: &[&str], path: &str) {
+    fn check(words: &[&str], search: &str) {
         let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
-        assert_eq!(Query::from_words(&words).path(20, None), format!("/api/v1/jobs?limit=20{path}"));
+        assert_eq!(Query::from_words(&words).words, search);
     }
 
     #[test]
-    fn words_with_a_known_field_narrow_and_the_rest_is_text() {
+    fn words_stay_words() {
         check(&[], "");
-        check(&["state:failed", "queue:mail"], "&state=failed&queue=mail");
-        check(&["state:failed", "state:ready"], "&state=failed%2Cready");
-        check(&["ann", "smith", "name:a*"], "&name=a%2A&q=ann%20smith");
-        check(&["http://x", "state:"], "&q=http%3A%2F%2Fx%20state%3A");
+        check(&["state:failed", "age>1h"], "state:failed age>1h");
+        check(&["queue:mail out", "say \"hi\""], r#""queue:mail out" "say \"hi\"""#);
+        check(&[r"C:\dir"], r#""C:\\dir""#);
+    }
+
+    #[test]
+    fn flags_are_words_too() {
+        let mut query = Query::default();
+        query.narrow("state", Some("ready,running"));
+        query.narrow("queue", None);
+        assert_eq!(
+            query.path(20, Some("7")),
+            "/api/v1/jobs?limit=20&search=state%3Aready%2Crunning&cursor=7"
+        );
     }
 }

@@ -1,0 +1,173 @@
+//! What happened in each hour of the last thirty days. Kept in the store, one small note per day, so that it outlives the
+//! server; added to, not written over, so that several servers on one store share it.
+
+#[cfg(test)]
+mod tests;
+
+use super::calls::{Answer, answer, param, params, reply_encoding};
+use super::errors::ApiError;
+use super::rates::{Counts, EVERY, NAMES, counts, difference};
+use crate::codec::Out;
+use crate::http::Server;
+use crate::route::Call;
+use ::http::StatusCode;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use windlass_core::Timestamp;
+use windlass_engine::{Engine, EngineError};
+
+const PREFIX: &str = "history/";
+pub const HOUR_MS: i64 = 3_600_000;
+/// A month is what people compare with.
+pub const HOURS_MAX: i64 = 30 * 24;
+/// How often what is new is written: what a crash can cost.
+const WRITE_EVERY_SAMPLES: u32 = 12;
+
+/// What is not written yet, by hour since 1970.
+#[derive(Default)]
+pub struct History {
+    unwritten: Mutex<BTreeMap<i64, Counts>>,
+    /// The counters when they were last read; they begin at nothing, as the server does.
+    seen: Mutex<Counts>,
+}
+
+impl History {
+    /// Takes note of what the counters have grown by.
+    pub fn read(&self, engine: &Engine) {
+        let now = counts(engine.meters());
+        let before = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), now);
+        self.add(engine.now().as_millis().div_euclid(HOUR_MS), difference(now, before));
+    }
+
+    fn add(&self, hour: i64, grown: Counts) {
+        if grown != Counts::default() {
+            let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            let hour = unwritten.entry(hour).or_default();
+            *hour = sum(*hour, grown);
+        }
+    }
+
+    /// Adds what is new to the notes. What could not be written stays for the next time.
+    pub async fn write(&self, engine: &Engine) -> Result<(), EngineError> {
+        let unwritten = std::mem::take(&mut *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut days: BTreeMap<i64, BTreeMap<i64, Counts>> = BTreeMap::new();
+        for (hour, grown) in unwritten {
+            days.entry(hour.div_euclid(24)).or_default().insert(hour, grown);
+        }
+        while let Some((day, hours)) = days.pop_first() {
+            if let Err(error) = add_to_day(engine, day, &hours).await {
+                let left = days.into_values().flatten().chain(hours);
+                left.for_each(|(hour, grown)| self.add(hour, grown));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// By hour since 1970, written or not.
+    pub async fn hours(&self, engine: &Engine) -> Result<BTreeMap<i64, Counts>, EngineError> {
+        let unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut hours = unwritten;
+        for (key, value) in engine.notes(PREFIX).await? {
+            let Some(day) = day_of(&key) else { continue };
+            for (hour, grown) in (day * 24..).zip(read_day(&value)) {
+                let known = hours.entry(hour).or_default();
+                *known = sum(*known, grown);
+            }
+        }
+        Ok(hours)
+    }
+}
+
+async fn add_to_day(engine: &Engine, day: i64, new: &BTreeMap<i64, Counts>) -> Result<(), EngineError> {
+    let key = format!("{PREFIX}{day:06}");
+    let notes = engine.notes(PREFIX).await?;
+    let mut hours = notes
+        .iter()
+        .find(|(known, _)| *known == key)
+        .map_or([Counts::default(); 24], |(_, value)| read_day(value));
+    for (hour, grown) in new {
+        let slot = &mut hours[hour.rem_euclid(24) as usize];
+        *slot = sum(*slot, *grown);
+    }
+    let value = serde_json::to_vec(&hours).unwrap_or_default();
+    engine.put_note(&key, Some(value)).await?;
+    for (old, _) in notes {
+        if day_of(&old).is_some_and(|old| old < day - HOURS_MAX / 24) {
+            engine.put_note(&old, None).await?;
+        }
+    }
+    Ok(())
+}
+
+fn day_of(key: &str) -> Option<i64> {
+    key.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// A note that cannot be read is a day without figures: they are for people to look at, nothing rests on them.
+fn read_day(value: &[u8]) -> [Counts; 24] {
+    serde_json::from_slice(value).unwrap_or_default()
+}
+
+fn sum(a: Counts, b: Counts) -> Counts {
+    std::array::from_fn(|index| a[index].saturating_add(b[index]))
+}
+
+/// Reads the counters again and again. Never ends.
+pub async fn keep_sampling(server: &Server) {
+    let engine = &server.engine;
+    let mut samples = 0_u32;
+    loop {
+        server.rates.sample(engine.now(), engine.meters());
+        tokio::time::sleep(EVERY).await;
+        server.history.read(engine);
+        samples += 1;
+        if samples.is_multiple_of(WRITE_EVERY_SAMPLES)
+            && let Err(error) = server.history.write(engine).await
+        {
+            tracing::debug!(%error, "the history waits to be written");
+        }
+    }
+}
+
+pub async fn history(call: Call) -> Answer {
+    let params = params(&call, &["span"])?;
+    let server = &call.server;
+    // What the server as a whole does is not one tenant's to know.
+    let is_theirs = call.caller.tenants_for(None)?.is_none();
+    let (from, step_ms, steps) = match param(&params, "span") {
+        None | Some("15m" | "30d") if !is_theirs => (server.engine.now(), HOUR_MS, Vec::new()),
+        None | Some("30d") => {
+            server.history.read(&server.engine);
+            last_hours(&server.history.hours(&server.engine).await?, server.engine.now())
+        }
+        Some("15m") => {
+            let (first, steps) = server.rates.recent();
+            (first.unwrap_or_else(|| server.engine.now()), EVERY.as_millis() as i64, steps)
+        }
+        Some(_) => return Err(ApiError::bad_request("`span` is 15m or 30d")),
+    };
+    let mut out = Out::new(reply_encoding(&call), 64 + steps.len() * 16);
+    out.begin_map();
+    out.key("from");
+    out.int(from.as_millis());
+    out.key("step_ms");
+    out.int(step_ms);
+    for (index, name) in NAMES.iter().enumerate() {
+        out.key(name);
+        out.begin_array();
+        steps.iter().for_each(|counts| out.uint(counts[index]));
+        out.end_array();
+    }
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+/// From the first hour of which anything is known, but no longer ago than the bound.
+fn last_hours(hours: &BTreeMap<i64, Counts>, now: Timestamp) -> (Timestamp, i64, Vec<Counts>) {
+    let last = now.as_millis().div_euclid(HOUR_MS);
+    let oldest = last - HOURS_MAX + 1;
+    let first = hours.range(oldest..=last).next().map_or(last, |(hour, _)| *hour);
+    let steps = (first..=last).map(|hour| hours.get(&hour).copied().unwrap_or_default()).collect();
+    (Timestamp::from_millis(first * HOUR_MS), HOUR_MS, steps)
+}

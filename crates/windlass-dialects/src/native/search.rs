@@ -1,0 +1,356 @@
+//! The words of a search, the same in the browser, on the command line and in the API:
+//! `state:failed name:mail* queue:default tag:x args.user_id:42 age>1h text`.
+//!
+//! What the store can find (states, queue, name, tag, one text) goes into its [`Filter`]; the rest is looked at here, job by
+//! job, within a bound on time. A page that hit the bound is short and has a cursor to go on from.
+
+#[cfg(test)]
+mod tests;
+
+use super::errors::ApiError;
+use crate::auth::Caller;
+use crate::codec::{self, Encoding};
+use crate::query::{Filter, Page, QueueCounts};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use windlass_core::repeat::every::parse_duration_ms;
+use windlass_core::{Format, Job, JobId, JobState, NameMatch, Payload, Queue, StateName, Timestamp};
+use windlass_engine::{Engine, EngineError};
+
+/// How long one call may look for jobs. A person who waits longer than this notices.
+const LOOKING_MAX: Duration = Duration::from_millis(80);
+/// Jobs looked at between two looks at the clock: some have large payloads.
+const STRIDE: usize = 200;
+/// Words of one search: each is held against every job that is looked at.
+const WORDS_MAX: usize = 50;
+
+/// Fields a word may begin with, for messages and completion.
+pub const FIELDS: [&str; 7] = ["state", "queue", "name", "tag", "tenant", "worker", "origin"];
+
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    pub filter: Filter,
+    /// `None`: whether a ready job's time has come does not matter.
+    due: Option<bool>,
+    args: Vec<(Vec<String>, String)>,
+    texts: Vec<Arc<str>>,
+    older_than_ms: Option<i64>,
+    younger_than_ms: Option<i64>,
+    worker: Option<String>,
+    origin: Option<String>,
+}
+
+/// How many jobs fit; `at_least` when time ran out before the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub jobs: u64,
+    pub at_least: bool,
+}
+
+impl Search {
+    pub fn parse(text: &str, caller: &Caller, tenant: Option<&str>) -> Result<Search, ApiError> {
+        let words = words(text);
+        if words.len() > WORDS_MAX {
+            return Err(ApiError::bad_request(format!("a search may have at most {WORDS_MAX} words")));
+        }
+        let mut search = Search::default();
+        let (mut ready, mut delayed) = (false, false);
+        let mut named_tenant = tenant.map(str::to_owned);
+        for word in words {
+            match Word::of(&word) {
+                Word::Field("state", value) => {
+                    search.filter.states.extend(super::queries::states(Some(value))?);
+                    ready |= value.split(',').any(|state| state.trim() == "ready");
+                    delayed |= value.split(',').any(|state| state.trim() == "delayed");
+                }
+                Word::Field("queue", value) => search.filter.queue = Some(Queue::new(value)?),
+                Word::Field("name", value) => search.filter.names = NameMatch::glob(value),
+                Word::Field("tag", value) => search.filter.tag = Some(value.into()),
+                Word::Field("tenant", value) => named_tenant = Some(value.to_owned()),
+                Word::Field("worker", value) => search.worker = Some(value.to_owned()),
+                Word::Field("origin", value) => search.origin = Some(value.to_owned()),
+                Word::Args(path, value) => {
+                    search.args.push((path.split('.').map(str::to_owned).collect(), value.to_owned()));
+                }
+                Word::Age(older, age) => {
+                    let ms = parse_duration_ms(age).map_err(|_| {
+                        ApiError::bad_request(format!("`{age}` is no age; write it like age>1h or age<30m"))
+                    })?;
+                    *(if older { &mut search.older_than_ms } else { &mut search.younger_than_ms }) = Some(ms);
+                }
+                Word::Field(..) | Word::Text => search.texts.push(word.as_str().into()),
+            }
+        }
+        search.due = (ready != delayed).then_some(ready);
+        search.filter.tenant = caller.tenants_for(named_tenant.as_deref())?;
+        search.give_text_to_store();
+        Ok(search)
+    }
+
+    pub fn add_text(&mut self, text: &str) {
+        self.texts.push(text.into());
+        self.texts.extend(self.filter.text.take());
+        self.give_text_to_store();
+    }
+
+    /// The longest text leaves the fewest jobs to look at.
+    fn give_text_to_store(&mut self) {
+        if let Some(longest) = (0..self.texts.len()).max_by_key(|index| self.texts[*index].len()) {
+            self.filter.text = Some(self.texts.swap_remove(longest));
+        }
+    }
+
+    /// Whether it asks about what is in a payload.
+    pub fn looks_into_payloads(&self) -> bool {
+        self.filter.text.is_some() || !self.texts.is_empty() || !self.args.is_empty()
+    }
+
+    /// Whether the store's filter says it all.
+    fn is_plain(&self) -> bool {
+        self.due.is_none()
+            && self.args.is_empty()
+            && self.texts.is_empty()
+            && self.older_than_ms.is_none()
+            && self.younger_than_ms.is_none()
+            && self.worker.is_none()
+            && self.origin.is_none()
+    }
+
+    fn fits(&self, job: &Job, now: Timestamp) -> bool {
+        let age_ms = now.since_ms(job.spec.created_at);
+        let holds = |text: &Arc<str>| contains(&job.spec.payload.bytes, text.as_bytes());
+        let due = match (self.due, job.state()) {
+            (Some(due), JobState::Ready { run_at, .. }) => (*run_at <= now) == due,
+            _ => true,
+        };
+        due && self.older_than_ms.is_none_or(|ms| age_ms > ms)
+            && self.younger_than_ms.is_none_or(|ms| age_ms < ms)
+            && self.worker.as_ref().is_none_or(|worker| {
+                job.state().lease().and_then(|lease| lease.worker.as_deref()) == Some(worker.as_str())
+            })
+            && self.origin.as_ref().is_none_or(|origin| super::views::origin(job) == origin)
+            && self.texts.iter().all(holds)
+            && (self.args.is_empty() || self.args_fit(&job.spec.payload))
+    }
+
+    fn args_fit(&self, payload: &Payload) -> bool {
+        let encoding = match payload.format {
+            Format::Json => Encoding::Json,
+            Format::Msgpack => Encoding::Msgpack,
+            Format::Text | Format::Binary => return false,
+        };
+        let Ok(value) = codec::read::<Value>(encoding, &payload.bytes) else { return false };
+        self.args.iter().all(|(path, wanted)| at(&value, path).is_some_and(|found| reads(found, wanted)))
+    }
+
+    /// A page of what fits, newest first.
+    pub async fn page(
+        &self,
+        engine: &Engine,
+        before: Option<JobId>,
+        limit: usize,
+    ) -> Result<Page, EngineError> {
+        if self.is_plain() {
+            return engine.list(Filter { before, limit, ..self.filter.clone() }).await;
+        }
+        let mut page = Page::default();
+        let mut looking = Looking::begin(self, engine, before).await?;
+        while let Some(job) = looking.next().await? {
+            page.next = Some(job.id);
+            page.jobs.push(job);
+            if page.jobs.len() == limit {
+                return Ok(page);
+            }
+        }
+        page.next = looking.stopped_at();
+        Ok(page)
+    }
+
+    /// From the counters where they know, else by looking as long as that is bearable.
+    pub async fn count(&self, engine: &Engine) -> Result<Count, EngineError> {
+        let by_counters = self.filter.names == NameMatch::Any
+            && self.filter.tag.is_none()
+            && self.filter.text.is_none()
+            && Search { due: None, ..self.clone() }.is_plain();
+        if by_counters {
+            let counts = engine.counts(self.filter.tenant.as_ref()).await?;
+            return Ok(Count { jobs: self.counted(&counts), at_least: false });
+        }
+        let mut looking = Looking::begin(self, engine, None).await?;
+        let mut jobs = 0;
+        while looking.next().await?.is_some() {
+            jobs += 1;
+        }
+        Ok(Count { jobs, at_least: looking.stopped_at().is_some() })
+    }
+
+    fn counted(&self, counts: &[QueueCounts]) -> u64 {
+        let in_queue =
+            |one: &&QueueCounts| self.filter.queue.as_ref().is_none_or(|queue| *queue == one.queue);
+        let states = || {
+            let all = self.filter.states.is_empty();
+            StateName::ALL.into_iter().filter(move |state| all || self.filter.states.contains(state))
+        };
+        let of = |one: &QueueCounts, state: StateName| match (state, self.due) {
+            (StateName::Ready, Some(true)) => one.of(state).saturating_sub(one.delayed),
+            (StateName::Ready, Some(false)) => one.delayed,
+            _ => one.of(state),
+        };
+        counts.iter().filter(in_queue).flat_map(|one| states().map(move |state| of(one, state))).sum()
+    }
+}
+
+/// A walk over the jobs, from the newest down, that knows when to stop.
+struct Looking<'a> {
+    search: &'a Search,
+    engine: &'a Engine,
+    now: Timestamp,
+    began: Instant,
+    stride: std::vec::IntoIter<Arc<Job>>,
+    /// Where the next stride begins; `None` inside: at the newest.
+    next: Option<Option<JobId>>,
+}
+
+impl<'a> Looking<'a> {
+    async fn begin(
+        search: &'a Search,
+        engine: &'a Engine,
+        before: Option<JobId>,
+    ) -> Result<Looking<'a>, EngineError> {
+        let (now, began) = (engine.now(), Instant::now());
+        let before = match search.older_than_ms {
+            Some(ms) => first_before(engine, before, now.plus_ms(-ms)).await?,
+            None => before,
+        };
+        Ok(Looking { search, engine, now, began, stride: Vec::new().into_iter(), next: Some(before) })
+    }
+
+    async fn next(&mut self) -> Result<Option<Arc<Job>>, EngineError> {
+        loop {
+            for job in self.stride.by_ref() {
+                if self
+                    .search
+                    .younger_than_ms
+                    .is_some_and(|ms| self.now.since_ms(job.spec.created_at) > ms + SKEW_MS)
+                {
+                    // Everything further down is older still.
+                    self.next = None;
+                    return Ok(None);
+                }
+                if self.search.fits(&job, self.now) {
+                    return Ok(Some(job));
+                }
+            }
+            let Some(before) = self.next.filter(|_| self.began.elapsed() < LOOKING_MAX) else {
+                return Ok(None);
+            };
+            let page =
+                self.engine.list(Filter { before, limit: STRIDE, ..self.search.filter.clone() }).await?;
+            self.stride = page.jobs.into_iter();
+            self.next = page.next.map(Some);
+        }
+    }
+
+    /// Where to go on, if it stopped early.
+    fn stopped_at(&self) -> Option<JobId> {
+        self.next.flatten()
+    }
+}
+
+/// Jobs get their ids a moment after their times; those of one moment may be out of order by this much.
+const SKEW_MS: i64 = 60_000;
+
+/// An id above all jobs made before `at`: ids grow with time, so it is found by halving. Saves walking over the new ones
+/// to get to the old.
+async fn first_before(
+    engine: &Engine,
+    before: Option<JobId>,
+    at: Timestamp,
+) -> Result<Option<JobId>, EngineError> {
+    let newest = engine.list(Filter { before, limit: 1, ..Filter::default() }).await?;
+    let Some(newest) = newest.jobs.first() else { return Ok(before) };
+    let at = at.plus_ms(SKEW_MS);
+    let (mut old, mut new) = (1, newest.id.get() + 1);
+    while new - old > STRIDE as u64 {
+        let middle = old + (new - old) / 2;
+        let filter = Filter { before: JobId::new(middle), limit: 1, ..Filter::default() };
+        match engine.list(filter).await?.jobs.first() {
+            Some(job) if job.spec.created_at > at => new = middle,
+            _ => old = middle,
+        }
+    }
+    Ok(JobId::new(new))
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
+}
+
+fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |value, step| match value {
+        Value::Object(fields) => fields.get(step),
+        Value::Array(items) => items.get(step.parse::<usize>().ok()?),
+        _ => None,
+    })
+}
+
+/// Whether the value, written down, reads like this.
+fn reads(value: &Value, wanted: &str) -> bool {
+    match value {
+        Value::String(text) => text == wanted,
+        other => other.to_string() == wanted,
+    }
+}
+
+enum Word<'a> {
+    Field(&'static str, &'a str),
+    Args(&'a str, &'a str),
+    /// Older than; or else younger than.
+    Age(bool, &'a str),
+    Text,
+}
+
+impl Word<'_> {
+    fn of(word: &str) -> Word<'_> {
+        if let Some(age) = word.strip_prefix("age>") {
+            return Word::Age(true, age);
+        }
+        if let Some(age) = word.strip_prefix("age<") {
+            return Word::Age(false, age);
+        }
+        let Some((field, value)) = word.split_once(':').filter(|(_, value)| !value.is_empty()) else {
+            return Word::Text;
+        };
+        if let Some(path) = field.strip_prefix("args.").filter(|path| !path.is_empty()) {
+            return Word::Args(path, value);
+        }
+        FIELDS.iter().find(|known| **known == field).map_or(Word::Text, |known| Word::Field(known, value))
+    }
+}
+
+/// Split at blanks; what stands between quotes stays together, and a backslash there takes the next letter as it is.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let (mut quoted, mut begun) = (false, false);
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => (quoted, begun) = (!quoted, true),
+            '\\' if quoted => word.extend(letters.next()),
+            letter if letter.is_whitespace() && !quoted => {
+                if begun || !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+                begun = false;
+            }
+            letter => word.push(letter),
+        }
+    }
+    if begun || !word.is_empty() {
+        words.push(word);
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}

@@ -1,0 +1,92 @@
+// Keeps a page fresh while somebody looks at it: a look when something happened, at most one a second, and one now and then
+// for what changes with time alone. A hidden tab and a paused page ask for nothing.
+import { listen } from './api.js';
+
+const KEY = 'windlass.paused';
+const AGAIN_MS = [1000, 2000, 5000, 15000];
+export const live = {
+  get paused() { return localStorage.getItem(KEY) === 'yes'; },
+  set paused(paused) {
+    if (paused) localStorage.setItem(KEY, 'yes'); else localStorage.removeItem(KEY);
+    dispatchEvent(new Event('windlass:live'));
+  },
+};
+
+function tell(word) { dispatchEvent(new CustomEvent('windlass:status', { detail: word })); }
+
+// `load(signal)` looks; `events` is the query of the stream; `heard(kind, data)` may answer true to say "no need to look".
+export function keepFresh({ load, events = { summary_ms: 1000 }, every = 10_000, heard }) {
+  let running = null;
+  let looked = false;
+  let again = 0;
+
+  function start() {
+    const control = new AbortController();
+    const state = { control, busy: false, dirty: false, timers: new Set() };
+    const later = (ms, task) => {
+      const timer = setTimeout(() => { state.timers.delete(timer); task(); }, ms);
+      state.timers.add(timer);
+    };
+    state.look = async () => {
+      if (state.busy) { state.dirty = true; return; }
+      state.busy = true;
+      try {
+        await load(control.signal);
+        looked = true;
+        if (!control.signal.aborted) tell(live.paused ? 'paused' : 'live');
+      } catch (error) {
+        if (error.name !== 'AbortError' && !control.signal.aborted) {
+          tell(error.status === 0 ? 'offline' : 'live');
+          if (error.status !== 0) console.warn(error.message);
+        }
+      }
+      state.busy = false;
+      if (state.dirty && !control.signal.aborted) { state.dirty = false; later(300, state.look); }
+    };
+    state.look();
+    if (live.paused) return state;
+    const beat = () => later(every, () => { state.look(); beat(); });
+    beat();
+    if (events) {
+      const hear = async () => {
+        try {
+          await listen(events, control.signal, {
+            opened: () => { if (again > 0) state.look(); again = 0; },
+            heard: (kind, data) => { if (!heard?.(kind, data)) state.look(); },
+          });
+        } catch (error) {
+          if (error.name === 'AbortError' || control.signal.aborted) return;
+          tell('offline');
+        }
+        if (!control.signal.aborted) later(AGAIN_MS[Math.min(again++, AGAIN_MS.length - 1)], hear);
+      };
+      hear();
+    }
+    return state;
+  }
+
+  function stop() {
+    running?.control.abort();
+    running?.timers.forEach(clearTimeout);
+    running = null;
+  }
+
+  function settle() {
+    stop();
+    const wanted = !document.hidden && !(live.paused && looked);
+    if (wanted) running = start();
+    else if (live.paused) tell('paused');
+  }
+
+  document.addEventListener('visibilitychange', settle);
+  addEventListener('windlass:live', settle);
+  settle();
+  return {
+    look: () => (running ? running.look() : load(new AbortController().signal).catch(() => {})),
+    stop() {
+      stop();
+      document.removeEventListener('visibilitychange', settle);
+      removeEventListener('windlass:live', settle);
+    },
+  };
+}

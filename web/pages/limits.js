@@ -1,0 +1,79 @@
+import { call, get } from '../api.js';
+import { ask, fill, h, int, toast } from '../dom.js';
+import { keepFresh } from '../live.js';
+import { table } from '../table.js';
+
+const KINDS = [['name_glob', 'name like'], ['name', 'name is'], ['queue', 'queue is'], ['json', 'JSON']];
+
+function about(matcher) {
+  const [[key, value] = []] = Object.entries(matcher);
+  const known = KINDS.find(([kind]) => kind === key && Object.keys(matcher).length === 1 && typeof value === 'string');
+  return known ? `${known[1]} ${value}` : JSON.stringify(matcher);
+}
+
+export default function limits(root, where, { me, may }) {
+  const tenant = where.query.get('tenant') ?? '';
+  const query = tenant ? { tenant } : {};
+  const rows = table({
+    label: 'Limits', key: (limit) => limit.id, empty: 'no limits: jobs start as fast as workers take them',
+    columns: [
+      { title: 'Limit', class: 'name', cell: (limit) => limit.id },
+      { title: 'About jobs whose', class: 'name', cell: (limit) => about(limit.matcher) },
+      { title: 'Rate', class: 'num', cell: (limit) => (limit.rate ? `${limit.rate.per_second}/s${limit.rate.burst ? `, ${limit.rate.burst} at once` : ''}` : '–') },
+      { title: 'Running', class: 'num', cell: (limit) => `${int(limit.running)}${limit.max_running === undefined || limit.max_running === null ? '' : ` of ${limit.max_running}`}` },
+      { title: 'Each', class: 'wide', cell: (limit) => (limit.group_by?.length ? limit.group_by.map((path) => path.join('.')).join(', ') : '–') },
+      ...(may('operator') ? [{ title: '', class: 'right', cell: (limit) => h('div', { class: 'row-buttons' }, h('button', { class: 'small', onclick: () => edit(limit) }, 'Change'), h('button', { class: 'small danger', 'aria-label': `Remove ${limit.id}`, onclick: () => remove(limit) }, 'Remove')) }] : []),
+    ],
+  });
+  const place = h('div');
+  const whose = me.role === 'admin' ? h('form', { class: 'tools', onsubmit: (event) => { event.preventDefault(); location.hash = `#/limits?tenant=${encodeURIComponent(event.currentTarget.elements.tenant.value.trim())}`; } },
+    h('label', { class: 'soft', for: 'limit-tenant' }, 'tenant'), h('input', { id: 'limit-tenant', name: 'tenant', value: tenant || me.tenant, size: 14 })) : null;
+  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Limits'), h('span', { class: 'soft' }, 'how fast, and how many at once'), h('span', { class: 'fill' }), whose, may('operator') ? h('button', { id: 'new-limit', onclick: () => edit(null) }, 'New limit') : null),
+    place, h('section', { class: 'card flush' }, rows.node));
+
+  function edit(limit) {
+    const [[key, value] = ['name_glob', '']] = Object.entries(limit?.matcher ?? {});
+    const simple = limit === null || (KINDS.some(([kind]) => kind === key) && typeof value === 'string' && Object.keys(limit.matcher).length === 1);
+    const kind = h('select', { id: 'limit-kind', 'aria-label': 'Which jobs' }, KINDS.map(([name, label]) => h('option', { value: name }, label)));
+    kind.value = simple ? key : 'json';
+    const inputs = {
+      id: h('input', { id: 'limit-id', required: true, value: limit?.id ?? '', disabled: limit !== null, placeholder: 'mail-per-user' }),
+      what: h('input', { id: 'limit-what', required: true, value: simple ? value : JSON.stringify(limit.matcher), placeholder: 'mail*' }),
+      rate: h('input', { id: 'limit-rate', type: 'number', step: 'any', min: '0', value: limit?.rate?.per_second ?? '' }),
+      burst: h('input', { id: 'limit-burst', type: 'number', min: '1', value: limit?.rate?.burst ?? '' }),
+      running: h('input', { id: 'limit-running', type: 'number', min: '0', value: limit?.max_running ?? '' }),
+      group: h('input', { id: 'limit-group', value: limit?.group_by?.map((path) => path.join('.')).join(', ') ?? '', placeholder: 'user.id' }),
+    };
+    const trouble = h('div', { class: 'notice bad', role: 'alert', hidden: true });
+    const field = (label, input, hint) => h('label', { class: 'field' }, h('span', {}, label), input, hint ? h('small', {}, hint) : null);
+    async function save(event) {
+      event.preventDefault();
+      try {
+        const body = { matcher: kind.value === 'json' ? JSON.parse(inputs.what.value) : { [kind.value]: inputs.what.value.trim() } };
+        if (inputs.rate.value) body.rate = { per_second: Number(inputs.rate.value), ...(inputs.burst.value ? { burst: Number(inputs.burst.value) } : {}) };
+        if (inputs.running.value) body.max_running = Number(inputs.running.value);
+        if (inputs.group.value.trim()) body.group_by = inputs.group.value.split(',').map((path) => path.trim().split('.'));
+        await call('PUT', `limits/${encodeURIComponent(inputs.id.value.trim())}`, { body, query });
+        fill(place);
+        toast(`limit ${inputs.id.value} holds`);
+        fresh.look();
+      } catch (error) { trouble.textContent = error.message; trouble.hidden = false; }
+    }
+    fill(place, h('form', { class: 'card', onsubmit: save }, h('h2', {}, limit ? `Change ${limit.id}` : 'New limit'), trouble,
+      h('div', { class: 'grid' }, field('Id', inputs.id), field('Jobs whose', kind), field('is or matches', inputs.what)),
+      h('div', { class: 'grid' }, field('Starts per second', inputs.rate), field('At once after a rest', inputs.burst), field('Running at once', inputs.running), field('For each', inputs.group, 'paths into the payload')),
+      h('div', { class: 'tools' }, h('button', { class: 'main', type: 'submit', id: 'limit-save' }, 'Save'), h('button', { type: 'button', onclick: () => fill(place) }, 'Cancel'))));
+    (limit ? inputs.what : inputs.id).focus();
+  }
+
+  async function remove(limit) {
+    if (!await ask('Remove limit', h('p', {}, `Remove ${limit.id}? Jobs it holds back may start at once.`), 'Remove', true)) return;
+    await call('DELETE', `limits/${encodeURIComponent(limit.id)}`, { query });
+    toast(`limit ${limit.id} is gone`);
+    fresh.look();
+  }
+
+  async function load(signal) { rows.set((await get('limits', query, signal)).limits); }
+  const fresh = keepFresh({ load, every: 5000 });
+  return fresh;
+}
