@@ -44,6 +44,17 @@ impl Default for Filter {
 }
 
 impl Filter {
+    /// Nothing but tenant and states is asked for, and not for ready jobs, which are known by their queues.
+    pub fn is_about_states_only(&self) -> bool {
+        self.queue.is_none()
+            && self.names == NameMatch::Any
+            && self.tag.is_none()
+            && self.text.is_none()
+            && !self.repeating
+            && !self.states.is_empty()
+            && !self.states.contains(&StateName::Ready)
+    }
+
     /// Whether the job belongs in the answer, the cursor aside.
     pub fn fits(&self, job: &Job) -> bool {
         let spec = &job.spec;

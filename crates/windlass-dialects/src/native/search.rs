@@ -299,7 +299,10 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
 fn reads(value: &Value, wanted: &str) -> bool {
     match value {
         Value::String(text) => text == wanted,
-        other => other.to_string() == wanted,
+        other => {
+            let written = other.to_string();
+            written == wanted
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use windlass_core::{Job, JobId};
 
 /// Reads at the same time: more would only take the processor from the writer.
 const READERS_MAX: usize = 4;
-/// A search through payloads looks at this much per page; then it hands out a cursor.
-const SCAN_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(250);
+/// A search through payloads looks for this long per page; then it hands out a cursor. People who wait for a page notice
+/// more than a tenth of a second.
+const SCAN_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(80);
 
 pub struct Readers {
     database: PathBuf,
@@ -73,9 +74,11 @@ pub fn load(connection: &Connection, ids: &[JobId]) -> Result<Vec<Option<Arc<Job
 pub fn list(connection: &Connection, shared: &Shared, filter: &Filter) -> Result<Page, StoreError> {
     let limit = filter.limit.clamp(1, PAGE_MAX);
     let before = filter.before.map_or(i64::MAX as u64, JobId::get);
-    let known = shared.index().ids_fitting(filter, before, SCAN_MAX);
+    // Where the state says it all, every job that is named fits: a page and one more are enough to know.
+    let most = if filter.is_about_states_only() { limit + 1 } else { SCAN_MAX };
+    let known = shared.index().ids_fitting(filter, before, most);
     match known {
-        Some(ids) => list_known(connection, &ids, filter, limit),
+        Some(ids) => list_known(connection, &ids, filter, limit, most),
         None => list_by_rows(connection, before, filter, limit),
     }
 }
@@ -85,6 +88,7 @@ fn list_known(
     ids: &[JobId],
     filter: &Filter,
     limit: usize,
+    most: usize,
 ) -> Result<Page, StoreError> {
     let mut rows = Rows::new(connection)?;
     let began = std::time::Instant::now();
@@ -95,13 +99,13 @@ fn list_known(
         {
             page.jobs.push(Arc::new(job));
         }
-        let more = looked_at + 1 < ids.len() || ids.len() == SCAN_MAX;
+        let more = looked_at + 1 < ids.len() || ids.len() == most;
         if more && (page.jobs.len() == limit || began.elapsed() > SCAN_TIME_MAX) {
             page.next = Some(*id);
             break;
         }
     }
-    if page.next.is_none() && ids.len() == SCAN_MAX {
+    if page.next.is_none() && ids.len() == most {
         page.next = ids.last().copied();
     }
     Ok(page)
