@@ -101,6 +101,7 @@ function show() {
   for (const item of nav.children) {
     const isHere = item.dataset.page === (where.name === 'job' ? 'jobs' : where.name);
     if (isHere) item.setAttribute('aria-current', 'page'); else item.removeAttribute('aria-current');
+    if (isHere) nav.scrollLeft = item.offsetLeft - nav.offsetLeft - (nav.clientWidth - item.offsetWidth) / 2;
   }
   document.title = `${title} · Windlass`;
   const root = h('div', {});

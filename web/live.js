@@ -1,8 +1,10 @@
 // Keeps a page fresh while somebody looks at it: a look when something happened, at most one a second, and one now and then
-// for what changes with time alone. A hidden tab and a paused page ask for nothing.
+// for what changes with time alone. What takes long is looked at less often. A hidden tab and a paused page ask for nothing.
 import { listen } from './api.js';
 
 const KEY = 'windlass.paused';
+// After a look, rest ten times as long as it took: an open page is to cost the server little.
+const rest = (tookMs) => Math.min(5000, Math.max(300, 10 * tookMs));
 const AGAIN_MS = [1000, 2000, 5000, 15000];
 export const live = {
   get paused() { return localStorage.getItem(KEY) === 'yes'; },
@@ -30,6 +32,7 @@ export function keepFresh({ load, events = { summary_ms: 1000 }, every = 10_000,
     state.look = async () => {
       if (state.busy) { state.dirty = true; return; }
       state.busy = true;
+      const began = performance.now();
       try {
         await load(control.signal);
         looked = true;
@@ -40,8 +43,10 @@ export function keepFresh({ load, events = { summary_ms: 1000 }, every = 10_000,
           if (error.status !== 0) console.warn(error.message);
         }
       }
-      state.busy = false;
-      if (state.dirty && !control.signal.aborted) { state.dirty = false; later(300, state.look); }
+      later(rest(performance.now() - began), () => {
+        state.busy = false;
+        if (state.dirty) { state.dirty = false; state.look(); }
+      });
     };
     state.look();
     if (live.paused) return state;
@@ -82,7 +87,11 @@ export function keepFresh({ load, events = { summary_ms: 1000 }, every = 10_000,
   addEventListener('windlass:live', settle);
   settle();
   return {
-    look: () => (running ? running.look() : load(new AbortController().signal).catch(() => {})),
+    look() {
+      if (!running) return load(new AbortController().signal).catch(() => {});
+      running.busy = false;
+      return running.look();
+    },
     stop() {
       stop();
       document.removeEventListener('visibilitychange', settle);

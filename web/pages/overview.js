@@ -43,7 +43,7 @@ export default function overview(root, where, { me, may }) {
   async function load(signal) {
     const [stats, all, history] = await Promise.all([get('stats', {}, signal), get('queues', {}, signal), wholeServer ? past(shown, signal) : null]);
     const total = STATES.reduce((sum, [state]) => sum + stats.totals[state], 0);
-    if (!began && total === 0 && may('worker')) fill(start, firstSteps());
+    if (!began && total === 0 && may('worker')) fill(start, firstSteps(me));
     start.hidden = total > 0 || !may('worker');
     began = true;
     showStates(stats.totals);

@@ -16,7 +16,7 @@ function milliseconds(text) {
   return Math.round(parts.reduce((sum, [, count, unit]) => sum + Number(count) * sizes[unit], 0));
 }
 
-export default function push(root, where) {
+export default function push(root, where, { me }) {
   const from = where.query;
   const inputs = {
     name: h('input', { id: 'push-name', required: true, value: from.get('name') ?? '', placeholder: 'mail' }),
@@ -63,7 +63,7 @@ export default function push(root, where) {
       field('Repeat', inputs.repeat), field('Unique', inputs.unique, 'one unfinished job per key'), field('Tags', inputs.tags)),
     h('button', { class: 'main', type: 'submit', id: 'push-send' }, 'Push'));
   fill(root, h('div', { class: 'head' }, h('h1', {}, 'New job')), done,
-    h('div', { class: 'side' }, form, h('section', { class: 'card' }, h('h2', {}, 'The same elsewhere'), snippets())));
+    h('div', { class: 'side' }, form, h('section', { class: 'card' }, h('h2', {}, 'The same elsewhere'), snippets(me))));
 }
 
 function snippet(title, text) {
@@ -71,7 +71,7 @@ function snippet(title, text) {
   return h('div', {}, h('div', { class: 'soft' }, title), h('div', { class: 'snippet' }, h('pre', { class: 'code' }, text), copy));
 }
 
-export function snippets() {
+export function snippets(me) {
   const usual = server === 'http://127.0.0.1:7373' || server === 'http://localhost:7373';
   const at = usual ? '' : ` --server ${server}`;
   const bearer = token.get() ? " -H 'Authorization: Bearer YOUR_TOKEN'" : '';
@@ -86,10 +86,11 @@ export function snippets() {
     snippet('shell', `windlass push hello '{"to":"you"}'${at}`),
     snippet('curl', `curl ${server}/api/v1/jobs${bearer} --json '{"name":"hello","payload":{"to":"you"}}'`),
     snippet('Python', python),
+    me.doors?.bedrock ? snippet('Bedrock::Jobs', `printf 'CreateJob\\r\\nname: hello\\r\\ndata: {"to":"you"}\\r\\n\\r\\n' | nc ${me.doors.bedrock.replace(/:(\d+)$/, ' $1')}`) : null,
     snippet('and a worker', `windlass work hello${at} -- cat`),
   ];
 }
 
-export const firstSteps = () => h('section', { class: 'card', id: 'first-steps' },
+export const firstSteps = (me) => h('section', { class: 'card', id: 'first-steps' },
   h('h2', {}, 'No jobs yet: put in the first'),
-  h('p', { class: 'soft' }, 'Paste one of these into a terminal and watch this page, or use the form under ', link('push', 'New job'), '.'), snippets());
+  h('p', { class: 'soft' }, 'Paste one of these into a terminal and watch this page, or use the form under ', link('push', 'New job'), '.'), snippets(me));

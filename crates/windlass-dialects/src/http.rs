@@ -16,6 +16,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::any;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpListener;
@@ -33,6 +34,8 @@ pub struct HttpOptions {
     pub queuey: queuey::Settings,
     /// Viewers see that there are jobs, and not what is in them.
     pub hide_payloads: bool,
+    /// Other doors to the same jobs, by dialect: shown to those who want to know how to come in.
+    pub doors: Vec<(&'static str, SocketAddr)>,
     /// Which store this is, for people: shown in the statistics.
     pub store: String,
     pub version: &'static str,
@@ -49,6 +52,7 @@ impl Default for HttpOptions {
             jq: jq::Settings::default(),
             queuey: queuey::Settings::default(),
             hide_payloads: false,
+            doors: Vec::new(),
             store: String::new(),
             version: env!("CARGO_PKG_VERSION"),
         }
@@ -67,6 +71,7 @@ pub struct Server {
     pub history: History,
     pub queuey: queuey::State,
     pub hide_payloads: bool,
+    pub doors: Vec<(&'static str, SocketAddr)>,
     pub store: String,
     pub version: &'static str,
     phase: watch::Receiver<Phase>,
@@ -95,7 +100,8 @@ pub async fn serve(
     // Fails early where the socket is unusable, instead of in the loop.
     listener.local_addr()?;
     let (phase, watching) = watch::channel(Phase::Serving);
-    let HttpOptions { tokens, hosts, tls, limits, extra, jq, queuey, hide_payloads, store, version } = options;
+    let HttpOptions { tokens, hosts, tls, limits, extra, jq, queuey, hide_payloads, doors, store, version } =
+        options;
     let jq = jq::Master::start(engine.clone(), jq).await.map_err(io::Error::other)?;
     let server = Arc::new(Server {
         engine,
@@ -108,6 +114,7 @@ pub async fn serve(
         history: History::default(),
         queuey: queuey::State::new(queuey),
         hide_payloads,
+        doors,
         store,
         version,
         phase: watching,

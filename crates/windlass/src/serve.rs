@@ -140,6 +140,7 @@ impl Server {
             jq: config.jq.clone(),
             extra: Some(crate::ui::router()),
             hide_payloads: config.hide_payloads,
+            doors: listening.clone(),
             queuey: config.queuey.clone(),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),

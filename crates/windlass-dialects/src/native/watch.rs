@@ -37,6 +37,13 @@ pub async fn me(call: Call) -> Answer {
     out.bool(call.server.tokens.is_open());
     out.key("payloads");
     out.bool(!call.hides_payloads());
+    out.key("doors");
+    out.begin_map();
+    for (dialect, address) in &call.server.doors {
+        out.key(dialect);
+        out.str(&address.to_string());
+    }
+    out.end_map();
     out.end_map();
     Ok(answer(StatusCode::OK, out))
 }

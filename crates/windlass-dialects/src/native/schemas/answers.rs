@@ -155,6 +155,14 @@ pub fn answers() -> Vec<(&'static str, Value)> {
                     ("version", Always, text("Of the server.")),
                     ("open", Always, flag("Nobody needs a token here.")),
                     ("payloads", Always, flag("Whether payloads, results and errors are shown to them.")),
+                    (
+                        "doors",
+                        Always,
+                        object(
+                            "Where other dialects listen, beside HTTP.",
+                            vec![("bedrock", Maybe, text("Bedrock::Jobs: an address and port."))],
+                        ),
+                    ),
                 ],
             ),
         ),
