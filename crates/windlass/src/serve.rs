@@ -144,7 +144,6 @@ impl Server {
             queuey: config.queuey.clone(),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),
-            ..HttpOptions::default()
         };
         if let Some(listener) = bound.http {
             listening.insert(0, ("http", listener.local_addr()?));

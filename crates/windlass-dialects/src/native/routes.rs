@@ -1,9 +1,7 @@
 //! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
 //! made from this list.
 
-use super::{
-    blobs, bulk, calls, events, history, import, metrics, openapi, probes, queries, watch,
-};
+use super::{blobs, bulk, calls, events, history, import, metrics, openapi, probes, queries, watch};
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
