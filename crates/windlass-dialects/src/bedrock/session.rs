@@ -117,11 +117,12 @@ impl<L: Link> Session<L> {
 
     pub async fn run(mut self) {
         // A broken connection is nobody's trouble: what was not delivered is given back when the session ends.
-        if let Err(error) = self.serve().await {
+        let served = self.serve().await;
+        if self.left_unread(&served).await {
+            self.unread.give_back();
+        }
+        if let Err(error) = served {
             tracing::debug!(%error, "a bedrock connection ended");
-            if error.kind() == io::ErrorKind::ConnectionReset {
-                self.unread.give_back();
-            }
         }
         let _ = timeout(Duration::from_secs(1), self.link.shutdown()).await;
     }
@@ -314,6 +315,18 @@ impl<L: Link> Session<L> {
         }
         self.unread.0.append(&mut self.undelivered);
         Ok(())
+    }
+
+    /// Whether the client went without reading the jobs it was sent.
+    async fn left_unread(&self, served: &io::Result<()>) -> bool {
+        match served {
+            _ if self.unread.0.is_empty() => false,
+            Err(error) => {
+                matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+            }
+            // Its end may have crossed with the reply.
+            Ok(()) => has_ended(self.link.tcp()) && self.is_gone().await,
+        }
     }
 
     /// Whether a client that has stopped sending does not listen either.
