@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const WITH_COLON: &str = "_serval:queue._tcp.local.";
 const WITH_UNDERSCORE: &str = "_serval_queue._tcp.local.";
 const ADDRESS: &str = "10.71.17.1";
+/// Two ends of a wire: what is sent by one of them is heard on this machine, and that is all it takes.
+const PAIR: &str = "link add q0 type veth peer name q1";
 /// Set for the inside.
 const INSIDE: &str = "WINDLASS_TEST_INSIDE";
 
@@ -29,7 +31,7 @@ fn servers_are_found_by_their_names_and_say_goodbye() {
     let exe = std::env::current_exe().unwrap();
     let ways: [&[&str]; 2] = [&["-n"], &["-r", "-n"]];
     let way = ways.iter().find(|way| {
-        let setup = format!("ip link add q0 type dummy && ip addr add {ADDRESS}/24 dev q0");
+        let setup = format!("ip {PAIR} && ip addr add {ADDRESS}/24 dev q0");
         let tried = Command::new("unshare").args(**way).args(["sh", "-c", &setup]).output();
         tried.is_ok_and(|output| output.status.success())
     });
@@ -53,12 +55,8 @@ fn inside_a_network_of_its_own() {
     if std::env::var_os(INSIDE).is_none() {
         return;
     }
-    for words in [
-        "link set lo up",
-        "link add q0 type dummy",
-        "link set q0 up multicast on",
-        "addr add 10.71.17.1/24 dev q0",
-    ] {
+    for words in ["link set lo up", PAIR, "link set q0 up", "link set q1 up", "addr add 10.71.17.1/24 dev q0"]
+    {
         let ran = Command::new("ip").args(words.split(' ')).output().unwrap();
         assert!(ran.status.success(), "ip {words}: {ran:?}");
     }
