@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+mod bedrock;
 mod browser;
 mod commands;
 mod copy;

@@ -1,0 +1,75 @@
+//! The Bedrock::Jobs dialect of the real server, with `nc` as its client.
+
+use crate::server::{Ran, Server, windlass};
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+/// Where it listens.
+fn address(server: &Server) -> String {
+    let ready = std::fs::read_to_string(server.folder().join("ready.json")).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    ready["bedrock"].as_str().unwrap().to_owned()
+}
+
+/// Sends the text and gives back what came until the server closed.
+fn nc(address: &str, text: &str) -> String {
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let spawned =
+        Command::new("nc").args(["-N", host, port]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = spawned.expect("nc is needed; install netcat-openbsd");
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+}
+
+fn commit_counts(replies: &str) -> Vec<u64> {
+    replies
+        .lines()
+        .filter_map(|line| line.strip_prefix("commitCount: "))
+        .map(|count| count.trim().parse().unwrap())
+        .collect()
+}
+
+#[test]
+fn a_job_is_made_and_done_with_nc_and_seen_by_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let listen = ["--bedrock", "127.0.0.1:0"];
+    let mut server = Server::start_in(folder.path(), &listen);
+    let made = nc(&address(&server), "CreateJob\nname: mail\ndata: {\"to\":\"ada\"}\n\n");
+    assert!(made.starts_with("200 OK\r\n") && made.ends_with("{\"jobID\":1}"), "{made}");
+    let seen = server.run(&["jobs"]);
+    assert!(seen.stdout.contains("mail"), "{seen:?}");
+    assert_eq!(server.run(&["push", "hello", "{}"]).code, 0);
+    server.stop();
+
+    // What was made survives a restart, and the count of commits does not go back.
+    let server = Server::start_in(folder.path(), &listen);
+    let session = "GetJob\nname: mail\n\nFinishJob\njobID: 1\n\nQueryJob\njobID: 1\n\nGetJob\nname: hel*\n\n";
+    let replies = nc(&address(&server), session);
+    let statuses: Vec<&str> =
+        replies.lines().filter(|line| line.contains("OK") || line.contains("No job")).collect();
+    assert!(replies.contains("\"data\":{\"to\":\"ada\"}"), "{replies}");
+    assert_eq!(statuses.len(), 4, "{replies}");
+    assert!(replies.contains("404 No job with this jobID"), "{replies}");
+    assert!(replies.contains("\"name\":\"hello\""), "a job of the command line: {replies}");
+    let counts: Vec<u64> = commit_counts(&made).into_iter().chain(commit_counts(&replies)).collect();
+    assert!(counts.is_sorted() && counts.len() == 5, "{counts:?}");
+}
+
+#[test]
+fn a_port_that_was_asked_for_and_is_taken_is_an_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let serve = ["serve", "--store", "memory:", "--http", "127.0.0.1:0", "--bedrock", &address];
+    let ran = Ran::of(windlass().args(serve));
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("listening for bedrock") && ran.stderr.contains(&address), "{ran:?}");
+}
+
+#[test]
+fn others_cannot_reach_it_without_tokens_and_tls() {
+    let serve = ["serve", "--store", "memory:", "--http", "127.0.0.1:0", "--bedrock", "0.0.0.0:0"];
+    let ran = Ran::of(windlass().args(serve));
+    assert_ne!(ran.code, 0);
+    assert!(ran.stderr.contains("0.0.0.0:0") && ran.stderr.contains("--insecure"), "{ran:?}");
+}
