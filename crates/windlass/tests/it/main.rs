@@ -10,6 +10,7 @@ mod discovery;
 mod documents;
 mod failures;
 mod import;
+mod jq;
 mod push;
 mod queuey;
 mod readme;
