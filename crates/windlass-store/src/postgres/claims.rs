@@ -8,7 +8,7 @@ use super::limits::{Buckets, Limits};
 use super::rows::{self, MovedRows};
 use super::shared::Shared;
 use super::statements as sql;
-use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, said};
+use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, all_within, patience, said};
 use crate::change::{ClaimAsk, Held};
 use crate::error::StoreError;
 use rustc_hash::FxHashMap;
@@ -254,7 +254,7 @@ impl Round<'_> {
         }
         sending.push(said(connection, "COMMIT"));
         let began = Instant::now();
-        let sent = all(sending).await;
+        let sent = all_within(patience(moved.ids.len(), 0), sending).await;
         self.shared.meters.sync_us.record_time(began.elapsed());
         if let Err(trouble) = sent {
             match slot.find_out(&name, trouble).await {

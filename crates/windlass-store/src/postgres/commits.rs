@@ -11,14 +11,14 @@ use super::plan::{self, Found, Needs, Plan};
 use super::rows::{self, MovedRows, NewRows, SpecRows};
 use super::shared::{Shared, is_same_lane};
 use super::statements as sql;
-use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, said};
+use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, all_within, patience, said};
 use crate::change::{Step, Verdict};
 use crate::error::StoreError;
 use crate::keys::Key;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
 use windlass_core::{Job, JobId, JobSpec, Timestamp};
@@ -175,7 +175,7 @@ impl<'a> Attempt<'a> {
             Err(error) => return Err(Failed::Undone(slot.undo(Trouble::Refused(error)).await)),
         };
         let began = Instant::now();
-        let sent = all(rows.send(connection)).await;
+        let sent = all_within(rows.patience(), rows.send(connection)).await;
         self.shared.meters.sync_us.record_time(began.elapsed());
         if let Err(trouble) = sent {
             match slot.find_out(&name, trouble).await {
@@ -356,6 +356,15 @@ impl Rows {
         }
         (rows.tally_lanes, rows.tally_states, rows.tally_counts) = tally.columns();
         Ok(rows)
+    }
+
+    fn patience(&self) -> Duration {
+        let payloads = [&self.new.payloads, &self.respec_jobs.payloads, &self.respec_done.payloads];
+        let bodies =
+            [&self.update_jobs, &self.update_done, &self.archive, &self.revive].map(|rows| &rows.bodies);
+        let bytes = payloads.into_iter().flatten().map(|bytes| bytes.len()).sum::<usize>()
+            + bodies.into_iter().flatten().flatten().map(Vec::len).sum::<usize>();
+        patience(self.lanes_after.len() + self.delete_jobs.len() + self.delete_done.len(), bytes)
     }
 
     fn send<'a>(&'a self, connection: &'a Connection) -> Sending<'a> {

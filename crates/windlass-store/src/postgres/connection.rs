@@ -11,8 +11,9 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
 use tracing::{debug, warn};
 
-/// Longest time for one request to the database. Nothing the store asks takes a tenth of it on a healthy one.
-pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Longest time for one request to the database; large writes get more. Nothing else the store asks takes a tenth of it on a
+/// healthy one, and whoever asked should hear soon that it is not.
+pub const ANSWER_MAX: Duration = Duration::from_secs(4);
 
 pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -131,6 +132,8 @@ pub enum Trouble {
     Conflict(String),
     /// The connection is of no use any more.
     Lost(String),
+    /// The same, after waiting in vain: another connection would most likely be silent too.
+    Silent(String),
     Refused(StoreError),
 }
 
@@ -138,18 +141,20 @@ impl Trouble {
     /// What a caller is told whose request certainly did not happen.
     pub fn not_done(self) -> StoreError {
         match self {
-            Trouble::Conflict(why) | Trouble::Lost(why) => StoreError::Unavailable(why),
+            Trouble::Conflict(why) | Trouble::Lost(why) | Trouble::Silent(why) => {
+                StoreError::Unavailable(why)
+            }
             Trouble::Refused(error) => error,
         }
     }
 
     pub fn is_lost(&self) -> bool {
-        matches!(self, Trouble::Lost(_))
+        matches!(self, Trouble::Lost(_) | Trouble::Silent(_))
     }
 }
 
 pub fn late() -> Trouble {
-    Trouble::Lost(format!("PostgreSQL did not answer within {} s", ANSWER_MAX.as_secs()))
+    Trouble::Silent(format!("PostgreSQL did not answer within {} s", ANSWER_MAX.as_secs()))
 }
 
 impl From<tokio_postgres::Error> for Trouble {
@@ -220,7 +225,7 @@ impl Pool {
                 Ok(rows) => return Ok(rows),
                 Err(trouble) => {
                     borrowed.throw_away();
-                    if is_second || !trouble.is_lost() {
+                    if is_second || !matches!(trouble, Trouble::Lost(_)) {
                         return Err(trouble.not_done());
                     }
                     self.forget_idle();

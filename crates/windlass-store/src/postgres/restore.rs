@@ -6,7 +6,7 @@ use super::lanes::{LaneId, Words};
 use super::rows::{self, MovedRows, SpecRows};
 use super::shared::Shared;
 use super::statements as sql;
-use super::transaction::{Sending, all, said};
+use super::transaction::{Sending, all, all_within, patience, said};
 use crate::row;
 use crate::{Result, StoreError};
 use std::sync::Arc;
@@ -104,7 +104,9 @@ impl Restored {
             Box::pin(send(connection, sql::RESTORE_DONE, &self.done, true)),
             Box::pin(async move { connection.query(sql::TALLY, &[lanes, states, counts]).await }),
         ];
-        all(sending).await?;
+        let bytes = [&self.jobs, &self.done]
+            .map(|table| table.spec.payloads.iter().map(|bytes| bytes.len()).sum::<usize>());
+        all_within(patience(self.ids.len(), bytes[0] + bytes[1]), sending).await?;
         // A sequence does not go back with its transaction, so it is moved once nothing else can fail but the commit.
         let sending: Sending<'_> = vec![
             Box::pin(async move { connection.query(sql::IDS_GO_ON, &[&self.last]).await }),

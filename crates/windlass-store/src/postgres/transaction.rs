@@ -13,7 +13,7 @@ use tracing::warn;
 /// How long a database that could not be reached is left alone; requests are refused meanwhile.
 const LEAVE_ALONE: Duration = Duration::from_millis(250);
 /// How long to go on asking what became of a transaction, and how often.
-const FIND_OUT_MAX: Duration = Duration::from_secs(5);
+const FIND_OUT_MAX: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Times the same transaction is tried when others are in its way.
 pub const TRIES_MAX: usize = 10;
@@ -160,8 +160,19 @@ impl Slot {
 
 /// Sends all, and waits for all answers; the first trouble counts.
 pub async fn all(sending: Sending<'_>) -> Result<Vec<Vec<Row>>, Trouble> {
-    let answers = tokio::time::timeout(ANSWER_MAX, futures_util::future::join_all(sending)).await;
+    all_within(ANSWER_MAX, sending).await
+}
+
+pub async fn all_within(time: Duration, sending: Sending<'_>) -> Result<Vec<Vec<Row>>, Trouble> {
+    let answers = tokio::time::timeout(time, futures_util::future::join_all(sending)).await;
     answers.map_err(|_| late())?.into_iter().collect()
+}
+
+/// How long a write of this size may take on a slow machine.
+pub fn patience(jobs: usize, bytes: usize) -> Duration {
+    let for_jobs = Duration::from_millis(2).saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
+    let for_bytes = Duration::from_micros(u64::try_from(bytes).unwrap_or(u64::MAX));
+    ANSWER_MAX + for_jobs + for_bytes
 }
 
 /// BEGIN and the like, among the statements.

@@ -6,6 +6,7 @@ mod blobs;
 mod faulty;
 mod memory;
 mod postgres;
+mod postgres_examples;
 mod postgres_faults;
 mod postgres_server;
 mod postgres_several;

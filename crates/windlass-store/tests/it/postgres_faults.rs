@@ -184,6 +184,31 @@ async fn a_database_without_room_for_connections_is_unavailable_and_comes_back()
     assert_eq!(store.claim(ask(10), now()).await.unwrap().len(), 2, "what was refused did not happen");
 }
 
+/// Whoever waits hears within this, though nothing is known but that there is no answer.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_falls_silent_is_unavailable_until_it_speaks_again() {
+    let server = PostgresServer::start(Disk::Fast, &[]);
+    let store = open(&server).await;
+    let push = async || store.commit(vec![Step::insert(vec![new_job("a")])], now()).await;
+    push().await.unwrap();
+    server.freeze();
+    let began = Instant::now();
+    let (pushed, claimed, read) = tokio::join!(push(), store.claim(ask(1), now()), store.health());
+    assert!(began.elapsed() < ANSWER_MAX, "{:?}", began.elapsed());
+    for error in [pushed.err(), claimed.err(), read.err()] {
+        let error = error.expect("nobody can have answered");
+        assert!(matches!(error, StoreError::Unavailable(_) | StoreError::Unknown(_)), "{error}");
+    }
+    server.thaw();
+    let began = Instant::now();
+    while push().await.is_err() || store.claim(ask(1), now()).await.is_err() {
+        assert!(began.elapsed() < BACK_MAX, "it did not come back");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// A session that began to look at the database and never ends: nothing that was there since can be cleaned up.
 struct OldSnapshot(std::process::Child);
 
