@@ -30,7 +30,7 @@ fn pid(child: &Child) -> Pid {
 
 #[tokio::test]
 async fn one_process_runs_many_modules_and_outlives_all_their_troubles() {
-    let mut child = start(Limits { time_limit_ms: 300, ..limits() }).await;
+    let mut child = start(Limits { time_limit_ms: 2_000, ..limits() }).await;
     let pid = child.pid();
     let mut hows = Vec::new();
     let exit = samples::exit(3);
@@ -44,7 +44,7 @@ async fn one_process_runs_many_modules_and_outlives_all_their_troubles() {
             How::Exit(_) => "exit",
         })
         .collect();
-    assert_eq!(words[0], "it ran longer than the 0.3 s it may");
+    assert_eq!(words[0], "it ran longer than the 2 s it may");
     assert_eq!(words[1..3], ["wasm trap", "wasm trap"]);
     assert_eq!(words[3..], ["its output is larger than the 1048576 bytes it may write", "exit"]);
     assert_eq!(ended(run(&mut child, samples::UPPER, b"still here").await).stdout, b"STILL HERE");

@@ -121,7 +121,7 @@ fn the_server_runs_modules_and_their_output_is_a_blob() {
 
 #[test]
 fn failures_are_told_in_the_blob_and_in_the_job() {
-    let server = Server::start(&["--set", "wasi.workers=2", "--set", "wasi.time_limit_s=1"]);
+    let server = Server::start(&["--set", "wasi.workers=2", "--set", "wasi.time_limit_s=3"]);
     let stranger = r#"(module (import "env" "launch" (func)) (func (export "_start")))"#;
     let junk = put(&server, b"this is no module");
     let nowhere = "68d5b57378f76645bf12506c88fb06a81ddb3965";
@@ -133,7 +133,7 @@ fn failures_are_told_in_the_blob_and_in_the_job() {
             "err\nwindlass: wasm trap",
             "wasm trap: wasm `unreachable`",
         ),
-        (create_from(&server, samples::LOOP, None), "windlass: it ran longer than the 1 s", "it ran longer"),
+        (create_from(&server, samples::LOOP, None), "windlass: it ran longer than the 3 s", "it ran longer"),
         (create_from(&server, stranger, None), "`env::launch`", "`env::launch`"),
         (create(&server, &junk, None), "does not load", "the module does not load"),
         (create(&server, nowhere, None), "no blob 68d5", "its binary cannot be had: there is no blob 68d5"),
@@ -162,8 +162,8 @@ fn failures_are_told_in_the_blob_and_in_the_job() {
 
 #[test]
 fn a_run_longer_than_the_abandoned_age_is_not_abandoned() {
-    let server = Server::start(&["--set", "wasi.workers=1", "--set", "queuey.abandoned_age_s=1"]);
-    let id = create_from(&server, &samples::sleep(3_500), None);
+    let server = Server::start(&["--set", "wasi.workers=1", "--set", "queuey.abandoned_age_s=2"]);
+    let id = create_from(&server, &samples::sleep(5_000), None);
     let job = ended(&server, &id);
     assert_eq!((job["status"].as_str(), job["run_attempts"].as_u64()), (Some("completed"), Some(1)), "{job}");
 }
@@ -201,9 +201,9 @@ fn a_server_that_stops_gives_running_jobs_back() {
 #[test]
 fn a_job_whose_server_was_killed_in_mid_run_is_run_again() {
     let folder = tempfile::tempdir().unwrap();
-    let age = ["--set", "queuey.abandoned_age_s=1", "--set", "wasi.workers=1"];
+    let age = ["--set", "queuey.abandoned_age_s=2", "--set", "wasi.workers=1"];
     let mut server = Server::start_in(folder.path(), &age);
-    let id = create_from(&server, &samples::sleep(1_500), None);
+    let id = create_from(&server, &samples::sleep(2_500), None);
     is_active(&server, &id);
     server.kill();
     let server = Server::start_in(folder.path(), &age);
@@ -214,13 +214,13 @@ fn a_job_whose_server_was_killed_in_mid_run_is_run_again() {
 
 #[test]
 fn a_job_whose_runner_was_killed_in_mid_run_is_run_by_another() {
-    let server = Server::start(&["--set", "queuey.abandoned_age_s=1"]);
-    let id = create_from(&server, &samples::sleep(1_500), None);
-    let first = Runner::start(&server, &["--abandoned-age", "1s"]);
+    let server = Server::start(&["--set", "queuey.abandoned_age_s=2"]);
+    let id = create_from(&server, &samples::sleep(2_500), None);
+    let first = Runner::start(&server, &["--abandoned-age", "2s"]);
     is_active(&server, &id);
     let runner = show(&server, &id)["runner_id"].clone();
     drop(first);
-    let mut second = Runner::start(&server, &["--abandoned-age", "1s"]);
+    let mut second = Runner::start(&server, &["--abandoned-age", "2s"]);
     let job = ended(&server, &id);
     assert_eq!(job["status"], "completed", "{job}");
     assert_eq!(job["run_attempts"], 3, "claim, abandonment, claim");
