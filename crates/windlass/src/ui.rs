@@ -35,6 +35,7 @@ static FILES: &[File] = files![
     "payload.js",
     "search.js",
     "table.js",
+    "pages/blobs.js",
     "pages/job.js",
     "pages/jobs.js",
     "pages/limits.js",

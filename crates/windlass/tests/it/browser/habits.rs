@@ -16,7 +16,7 @@ fn some_of_everything(server: &Server) {
     server.call("PUT", "/api/v1/limits/mail-per-user", Some(body));
 }
 
-const PAGES: [(&str, &str); 9] = [
+const PAGES: [(&str, &str); 10] = [
     ("", "images"),
     ("jobs", "image.resize"),
     ("jobs?search=state%3Afailed", "mail.welcome"),
@@ -25,6 +25,7 @@ const PAGES: [(&str, &str); 9] = [
     ("schedules", "report.daily"),
     ("limits", "mail-per-user"),
     ("workers", "worker-1"),
+    ("blobs", "no blobs"),
     ("push", "New job"),
 ];
 

@@ -27,10 +27,11 @@ fn an_empty_server_shows_how_to_put_in_the_first_job_and_then_shows_it_come() {
 }
 
 #[test]
-fn the_form_makes_the_job_it_describes() {
-    let server = Server::start(&[]);
+fn the_form_makes_the_job_it_describes_and_shows_how_to_do_it_elsewhere() {
+    let server = Server::start(&["--bedrock", "127.0.0.1:0"]);
     let browser = Browser::open();
     browser.go(&page(&server, "push"));
+    browser.until_shows("main", "| nc 127.0.0.1 ");
     browser.fill("#push-name", "mail");
     browser.fill("#push-queue", "out");
     browser.fill("#push-payload", r#"{"to": "ann"}"#);
@@ -228,4 +229,19 @@ fn schedules_tell_their_next_ten_runs_and_workers_what_they_hold() {
     claim(&server, json!({"worker": "w-9"}));
     browser.until_shows("main tbody", "plain #2");
     browser.until_shows("main tbody", "w-9");
+}
+
+#[test]
+fn blobs_are_listed_and_unused_ones_are_removed_only_when_they_are_old() {
+    let server = Server::start(&[]);
+    let (status, _) = crate::server::request(server.http, "PUT", "/blob", "some bytes").unwrap();
+    assert!(matches!(status, 200 | 201), "{status}");
+    let browser = Browser::open();
+    browser.go(&page(&server, "blobs"));
+    browser.until_shows("#blob-sum", "1 in all, 10 bytes");
+    // SHA-256 of what was put.
+    browser.until_shows("main tbody", "0d22cdcc10e6d049dbe1af5123d50873fdfc1a4f58306e58cb6241be9472014d");
+    browser.click("#blob-gc");
+    browser.until_shows(".toasts", "every blob is named by a job, or younger than a day");
+    assert_eq!(browser.count("main tbody tr"), 1);
 }
