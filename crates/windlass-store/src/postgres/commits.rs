@@ -179,7 +179,6 @@ impl<'a> Attempt<'a> {
         self.shared.meters.sync_us.record_time(began.elapsed());
         if let Err(trouble) = sent {
             match slot.find_out(&name, trouble).await {
-                End::Committed => {}
                 End::Undone(trouble) => return Err(Failed::Undone(trouble)),
                 End::Unknown(why) => return Err(Failed::Unknown(why)),
             }

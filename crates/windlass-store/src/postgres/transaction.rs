@@ -1,5 +1,5 @@
-//! One writer's connection, and how its transactions end. An answer that got lost on its way is asked for again: the
-//! database remembers for every transaction whether it was committed.
+//! One writer's connection, and how its transactions end. Where an answer got lost, the database is asked
+//! whether the transaction was taken back; unless it was, its outcome is unknown.
 
 use super::connection::{ANSWER_MAX, Connection, Door, Trouble, late};
 use super::statements as sql;
@@ -37,7 +37,6 @@ impl Name {
 
 /// How a transaction ended.
 pub enum End {
-    Committed,
     /// Nothing of it happened.
     Undone(Trouble),
     Unknown(String),
@@ -121,17 +120,17 @@ impl Slot {
         let began = Instant::now();
         while began.elapsed() < FIND_OUT_MAX && !self.door.is_closed() {
             match self.status(name).await {
-                Ok(Some(true)) => return End::Committed,
-                Ok(Some(false)) => return End::Undone(Trouble::Lost(why)),
-                Ok(None) => return End::Unknown(why),
+                Ok(true) => return End::Undone(Trouble::Lost(why)),
+                Ok(false) => return End::Unknown(why),
                 Err(()) => tokio::time::sleep(ASK_AGAIN).await,
             }
         }
         End::Unknown(why)
     }
 
-    /// `Some`: whether it was committed. `None`: the database does not know. `Err`: ask again.
-    async fn status(&mut self, name: &Name) -> Result<Option<bool>, ()> {
+    /// Whether it certainly did not happen. `Err`: ask again. "Committed" proves nothing: after a crash the number of a
+    /// transaction that was lost may have been given to another.
+    async fn status(&mut self, name: &Name) -> Result<bool, ()> {
         let connection = self.connection().await.map_err(drop)?;
         let params: super::connection::Params<'_> = &[&name.xid];
         let asked = connection.query(sql::XACT_STATUS, params);
@@ -142,18 +141,16 @@ impl Slot {
                 self.throw_away();
                 return Err(());
             }
-            Err(_) => return Ok(None),
+            Err(_) => return Ok(false),
         };
         let (status, timeline): (Option<String>, String) = match rows.first() {
             Some(row) => (row.get(0), row.get(1)),
-            None => return Ok(None),
+            None => return Ok(false),
         };
         match status.as_deref() {
-            _ if timeline != name.timeline => Ok(None),
-            Some("committed") => Ok(Some(true)),
-            Some("aborted") => Ok(Some(false)),
             Some("in progress") => Err(()),
-            _ => Ok(None),
+            Some("aborted") => Ok(timeline == name.timeline),
+            _ => Ok(false),
         }
     }
 }
