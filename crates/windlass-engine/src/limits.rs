@@ -22,6 +22,8 @@ use windlass_store::{Filter, Gate, Held, Store, StoreError};
 const PREFIX: &str = "limit/";
 /// Jobs looked at between two breaths when limits change.
 const RELIMIT_PAGE: usize = 1_000;
+/// When to look again for a place among jobs that may run at once, if other servers may free one.
+const LOOK_AGAIN_MS: i64 = 100;
 /// What ends the limit's id in a key and begins the group.
 const KEY_SEPARATOR: char = '\u{1f}';
 
@@ -32,6 +34,8 @@ pub(crate) struct LimitTables {
     /// Grows with every change: who worked out keys before has to do so again.
     epoch: AtomicU64,
     timers: Arc<Timers>,
+    /// Other servers start jobs under the same limits.
+    is_shared: bool,
 }
 
 #[derive(Default)]
@@ -90,7 +94,8 @@ impl LimitTables {
             }
         }
         let count = AtomicUsize::new(tenants.len());
-        Ok(LimitTables { tenants: Mutex::new(tenants), count, epoch: AtomicU64::new(0), timers })
+        let (tenants, epoch, is_shared) = (Mutex::new(tenants), AtomicU64::new(0), store.is_shared());
+        Ok(LimitTables { tenants, count, epoch, timers, is_shared })
     }
 
     pub(crate) fn epoch(&self) -> u64 {
@@ -133,7 +138,10 @@ impl LimitTables {
         }
         let freed: Vec<Arc<str>> = held.iter().filter(|key| !holds.contains(key)).cloned().collect();
         let gained: Vec<Arc<str>> = holds.iter().filter(|key| !held.contains(key)).cloned().collect();
-        if let Some(table) = self.tables().get_mut(&before.spec.tenant) {
+        // With several servers the store counts, and a claim may have been told of this already.
+        if !store.is_shared()
+            && let Some(table) = self.tables().get_mut(&before.spec.tenant)
+        {
             table.limits.end(&freed);
             table.count(&freed, -1);
             table.limits.charge_running(&gained);
@@ -148,7 +156,9 @@ impl LimitTables {
         if keys.is_empty() {
             return;
         }
-        if let Some(table) = self.tables().get_mut(&job.spec.tenant) {
+        if !store.is_shared()
+            && let Some(table) = self.tables().get_mut(&job.spec.tenant)
+        {
             table.limits.refund(keys, now);
         }
         keys.iter().for_each(|key| store.reopen(key));
@@ -272,10 +282,13 @@ impl Gate for LimitTables {
                 Ok(())
             }
             Err(held) => {
-                if let Some(until) = held.until {
+                // A place that becomes free at another server is not told of here.
+                let look_again = self.is_shared.then(|| now.plus_ms(LOOK_AGAIN_MS));
+                let until = held.until.or(look_again);
+                if let Some(until) = until {
                     self.timers.plan(until);
                 }
-                Err(Held { key: held.key, until: held.until })
+                Err(Held { key: held.key, until })
             }
         }
     }
@@ -294,8 +307,11 @@ impl Gate for LimitTables {
     }
 
     fn bucket(&self, tenant: &Tenant, key: &str, now: Timestamp) -> Option<(Vec<u8>, Timestamp)> {
-        let (tokens, full_at) = self.tables().get(tenant)?.limits.tokens(key, now)?;
-        Some((tokens.to_bytes().to_vec(), full_at))
+        let mut tables = self.tables();
+        let limits = &mut tables.get_mut(tenant)?.limits;
+        let found = limits.tokens(key, now);
+        limits.forget(key);
+        found.map(|(tokens, full_at)| (tokens.to_bytes().to_vec(), full_at))
     }
 }
 

@@ -129,7 +129,7 @@ pub trait Gate: Send + Sync {
     ) {
     }
     /// For the same, afterwards: the bucket, to be written with the claims, and when it need not be remembered any more.
-    /// `None`: it is full, or there is none.
+    /// `None`: it is full, or there is none. What is known of the key here is forgotten: the next claim adopts it anew.
     fn bucket(&self, _tenant: &Tenant, _key: &str, _now: Timestamp) -> Option<(Vec<u8>, Timestamp)> {
         None
     }

@@ -148,6 +148,13 @@ impl Limits {
         Some((gauge.tokens()?, full_at))
     }
 
+    /// Whatever is thought of a key here: it is known elsewhere, and adopted before it is asked about again.
+    pub fn forget(&mut self, key: &str) {
+        if let Some(entry) = self.entries.get_mut(limit_id_of(key)) {
+            entry.gauges.remove(key);
+        }
+    }
+
     /// The next moment after `now` at which a key that held a job may open by itself.
     pub fn next_change(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.forget_openings_until(now);

@@ -110,6 +110,8 @@ pub struct Settings {
     pub payload_bytes: usize,
     pub rate: f64,
     pub at_most: Duration,
+    /// Where servers of their own keep their jobs, if not in files.
+    pub database: Option<String>,
 }
 
 impl Settings {

@@ -44,6 +44,9 @@ pub struct BenchArgs {
     /// A running server; its queues beginning with `bench-` are used [default: starts its own]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
+    /// PostgreSQL for the servers it starts, each in a schema of its own that stays behind [default: embedded stores]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["server", "durability"])]
+    store: Option<String>,
     /// Token to show the server, if it asks for one
     #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -181,7 +184,9 @@ async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
 /// The servers to be started.
 fn kinds(args: &BenchArgs) -> Vec<Kind> {
     let mut kinds = Vec::new();
-    if args.server.is_none() {
+    if args.store.is_some() {
+        kinds.push(Kind::WindlassPostgres);
+    } else if args.server.is_none() {
         kinds.extend(args.durability.iter().map(|durability| kind_of(*durability)));
     }
     if args.peer == Some(Peer::Beanstalkd) {
@@ -198,6 +203,7 @@ fn settings(args: &BenchArgs) -> Settings {
         payload_bytes: args.payload,
         rate: f64::from(args.rate.max(1)),
         at_most: Duration::from_secs(args.seconds.max(1)),
+        database: args.store.clone(),
     }
 }
 
@@ -226,7 +232,7 @@ impl Bench<'_> {
         let mut running = Vec::new();
         for kind in kinds(self.args) {
             let folder = self.temporary_folder()?;
-            running.push((kind, Server::start(kind, folder.path())?, folder));
+            running.push((kind, Server::start(kind, folder.path(), self.args.store.as_deref())?, folder));
         }
         for case in Case::ALL {
             if !self.wants(case.workload()) {
@@ -302,8 +308,8 @@ impl Bench<'_> {
         if self.wants("W7") && kind.is_windlass() {
             self.show(kind.label(), "flat cost");
             let folders = [self.temporary_folder()?, self.temporary_folder()?];
-            let few = Server::start(kind, folders[0].path())?;
-            let many = Server::start(kind, folders[1].path())?;
+            let few = Server::start(kind, folders[0].path(), self.args.store.as_deref())?;
+            let many = Server::start(kind, folders[1].path(), self.args.store.as_deref())?;
             let format = self.args.format;
             let targets = (few.windlass(format), many.windlass(format));
             for row in scale::flat_costs(kind.label(), &targets.0, &targets.1, &self.settings).await? {

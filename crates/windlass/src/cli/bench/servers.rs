@@ -21,6 +21,8 @@ pub enum Kind {
     /// On disk before it is acknowledged.
     WindlassFull,
     WindlassRelaxed,
+    /// On the PostgreSQL of `--store`.
+    WindlassPostgres,
     /// Everything in memory.
     BeanstalkdMemory,
     /// `-b DIR -f0`: fsync after every write.
@@ -32,13 +34,14 @@ impl Kind {
         match self {
             Kind::WindlassFull => "windlass full",
             Kind::WindlassRelaxed => "windlass relaxed",
+            Kind::WindlassPostgres => "windlass postgres",
             Kind::BeanstalkdMemory => "beanstalkd memory",
             Kind::BeanstalkdFsync => "beanstalkd -b -f0",
         }
     }
 
     pub fn is_windlass(self) -> bool {
-        matches!(self, Kind::WindlassFull | Kind::WindlassRelaxed)
+        matches!(self, Kind::WindlassFull | Kind::WindlassRelaxed | Kind::WindlassPostgres)
     }
 
     pub fn survives_restart(self) -> bool {
@@ -58,10 +61,13 @@ pub struct Server {
 
 impl Server {
     /// `folder` keeps what the server keeps: starting again there finds the same jobs.
-    pub fn start(kind: Kind, folder: &Path) -> io::Result<Server> {
+    pub fn start(kind: Kind, folder: &Path, database: Option<&str>) -> io::Result<Server> {
         match kind {
-            Kind::WindlassFull => start_windlass(folder, "full", "off"),
-            Kind::WindlassRelaxed => start_windlass(folder, "relaxed", "off"),
+            Kind::WindlassFull => start_windlass(folder, &file(folder), "full", "off"),
+            Kind::WindlassRelaxed => start_windlass(folder, &file(folder), "relaxed", "off"),
+            Kind::WindlassPostgres => {
+                start_windlass(folder, &with_schema(database.unwrap_or_default(), folder), "full", "off")
+            }
             Kind::BeanstalkdMemory => start_beanstalkd(None),
             Kind::BeanstalkdFsync => start_beanstalkd(Some(folder)),
         }
@@ -70,7 +76,7 @@ impl Server {
     /// Windlass with its Bedrock dialect on a port of its own.
     pub fn start_with_bedrock(kind: Kind, folder: &Path) -> io::Result<Server> {
         let durability = if kind == Kind::WindlassRelaxed { "relaxed" } else { "full" };
-        start_windlass(folder, durability, "127.0.0.1:0")
+        start_windlass(folder, &file(folder), durability, "127.0.0.1:0")
     }
 
     pub fn pid(&self) -> u32 {
@@ -114,12 +120,25 @@ impl Drop for Server {
     }
 }
 
-fn start_windlass(folder: &Path, durability: &str, bedrock: &str) -> io::Result<Server> {
+/// The database with a schema that belongs to this folder alone.
+fn with_schema(database: &str, folder: &Path) -> String {
+    let name = folder.file_name().unwrap_or_default().as_encoded_bytes();
+    // The folder's name has letters of both kinds; a schema has not.
+    let digits: String = name.iter().rev().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let join = if database.contains('?') { '&' } else { '?' };
+    format!("{database}{join}schema=bench_{digits}")
+}
+
+/// The embedded store of this folder.
+fn file(folder: &Path) -> String {
+    format!("sqlite:{}", folder.join("bench.db").display())
+}
+
+fn start_windlass(folder: &Path, store: &str, durability: &str, bedrock: &str) -> io::Result<Server> {
     let ready_file = folder.join("ready.json");
     // Left behind if the server before was killed.
     let _ = std::fs::remove_file(&ready_file);
     let mut command = Command::new(std::env::current_exe()?);
-    let store = format!("sqlite:{}", folder.join("bench.db").display());
     command.args([
         "serve",
         "--http",
@@ -131,7 +150,7 @@ fn start_windlass(folder: &Path, durability: &str, bedrock: &str) -> io::Result<
         "--log-level",
         "warn",
     ]);
-    command.args(["--store", &store, "--durability", durability, "--ready-file"]).arg(&ready_file);
+    command.args(["--store", store, "--durability", durability, "--ready-file"]).arg(&ready_file);
     // What is set for the user's own server is not meant for this one.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WINDLASS_") {

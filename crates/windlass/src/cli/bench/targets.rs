@@ -11,6 +11,10 @@ use serde::Serialize;
 /// machine one and the same workload of one server gave rates nine times apart.
 const OTHERS_PERCENT_MAX: f64 = 10.0;
 
+/// Many waiting jobs may cost so much more than few: in memory, and in a database whose indexes have more levels.
+const FLAT: f64 = 1.3;
+const FLAT_POSTGRES: f64 = 1.5;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
@@ -80,11 +84,15 @@ pub fn verdicts(rows: &Rows) -> Vec<Verdict> {
     verdicts.extend(against(rows, Case::MixFull64, Kind::BeanstalkdFsync, 5.0));
     verdicts.extend(pick_up(rows));
     verdicts.extend(bedrock(rows));
+    let on_postgres = Kind::WindlassPostgres.label();
+    let pairs = cases::FLAT_PAIRS.iter();
+    verdicts.extend(pairs.filter_map(|(few, many)| flat(rows, on_postgres, few, many, FLAT_POSTGRES)));
     for kind in [Kind::WindlassFull, Kind::WindlassRelaxed] {
         let label = kind.label();
         verdicts.extend(bounded(rows, label, cases::MEMORY, Bound::AtMost(200.0), " bytes"));
         verdicts.extend(bounded(rows, label, cases::START, Bound::AtMost(5.0), " s"));
-        verdicts.extend(cases::FLAT_PAIRS.iter().filter_map(|(few, many)| flat(rows, label, few, many)));
+        verdicts
+            .extend(cases::FLAT_PAIRS.iter().filter_map(|(few, many)| flat(rows, label, few, many, FLAT)));
     }
     verdicts
 }
@@ -138,10 +146,10 @@ fn against(rows: &Rows, case: Case, peer: Kind, bound: f64) -> Option<Verdict> {
 }
 
 /// The cost with many as a multiple of that with few.
-fn flat(rows: &Rows, server: &str, few: &str, many: &str) -> Option<Verdict> {
+fn flat(rows: &Rows, server: &str, few: &str, many: &str, bound: f64) -> Option<Verdict> {
     let (few_row, row) = (rows.get(server, few)?, rows.get(server, many)?);
     let what = format!("{} {many} against {few}, {server}", row.workload);
-    Some(Verdict::new(what, (row.value / few_row.value, "x"), Bound::AtMost(1.3), &[few_row, row]))
+    Some(Verdict::new(what, (row.value / few_row.value, "x"), Bound::AtMost(bound), &[few_row, row]))
 }
 
 pub fn table(verdicts: &[Verdict]) -> Table {

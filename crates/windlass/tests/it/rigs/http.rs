@@ -1,6 +1,7 @@
 //! A client that knows the difference between "not done" and "not known".
 
 use serde_json::Value;
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -17,22 +18,19 @@ pub enum Reply {
     Lost,
 }
 
-/// One connection, kept as long as it works.
+/// One connection per server, kept as long as it works.
 #[derive(Default)]
 pub struct Client {
-    stream: Option<(SocketAddr, BufReader<TcpStream>)>,
+    streams: HashMap<SocketAddr, BufReader<TcpStream>>,
 }
 
 impl Client {
     pub fn call(&mut self, to: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> Reply {
-        let stream = match self.stream.take() {
-            Some((address, stream)) if address == to => Some(stream),
-            _ => connect(to),
-        };
+        let stream = self.streams.remove(&to).or_else(|| connect(to));
         let Some(mut stream) = stream else { return Reply::NotSent };
         match exchange(&mut stream, to, method, path, body) {
             Ok((status, answer)) => {
-                self.stream = Some((to, stream));
+                self.streams.insert(to, stream);
                 Reply::Answer(status, answer)
             }
             Err(_) => Reply::Lost,

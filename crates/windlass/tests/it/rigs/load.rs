@@ -18,8 +18,8 @@ const KNOWN_MAX: usize = 200;
 /// What the clients of one load share.
 pub struct Load {
     pub history: History,
-    /// Where the server listens at present; `None` while there is none.
-    address: Mutex<Option<SocketAddr>>,
+    /// Where servers listen at present; empty while there is none. Each call goes to any of them.
+    addresses: Mutex<Vec<SocketAddr>>,
     /// Held for reading during each call; who holds it for writing has silence.
     gate: RwLock<()>,
     over: AtomicBool,
@@ -29,18 +29,22 @@ impl Load {
     pub fn new() -> Arc<Load> {
         Arc::new(Load {
             history: History::default(),
-            address: Mutex::new(None),
+            addresses: Mutex::default(),
             gate: RwLock::new(()),
             over: AtomicBool::new(false),
         })
     }
 
     pub fn set_address(&self, address: Option<SocketAddr>) {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
+        self.set_addresses(address.into_iter().collect());
     }
 
-    pub fn address(&self) -> Option<SocketAddr> {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn set_addresses(&self, addresses: Vec<SocketAddr>) {
+        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Nobody is asking anything while this runs.
@@ -98,7 +102,7 @@ impl Asker {
     pub fn step(&mut self) {
         let load = Arc::clone(&self.load);
         let gate = load.gate.read().unwrap_or_else(PoisonError::into_inner);
-        if load.address().is_none() {
+        if load.addresses().is_empty() {
             drop(gate);
             std::thread::sleep(Duration::from_millis(2));
             return;
@@ -126,12 +130,20 @@ impl Asker {
     fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> (Reply, u64, i64, i64) {
         let call = self.load.history.next_call();
         let start = now_us();
-        let reply = match self.load.address() {
-            Some(to) => self.client.call(to, method, path, body),
-            None => Reply::NotSent,
+        let reply = match *self.load.addresses() {
+            [] => Reply::NotSent,
+            [to] => self.client.call(to, method, path, body),
+            // Who was given a job by one server may finish it at another.
+            ref servers => {
+                let to = servers[self.dice.range(0, servers.len() as u64) as usize];
+                self.client.call(to, method, path, body)
+            }
         };
-        if !matches!(reply, Reply::Answer(..)) {
-            std::thread::sleep(Duration::from_millis(1));
+        match reply {
+            // As it was asked to, if not for as long.
+            Reply::Answer(503, _) => std::thread::sleep(Duration::from_millis(20)),
+            Reply::Answer(..) => {}
+            Reply::NotSent | Reply::Lost => std::thread::sleep(Duration::from_millis(1)),
         }
         (reply, call, start, now_us())
     }

@@ -12,12 +12,14 @@
 //! | `disk` | sync errors, full disks, slow disks |
 //! | `rot` | flipped bits, cut, zeroed and missing files |
 //! | `twice` | calls that take two commits |
+//! | `cluster` | several servers on one PostgreSQL: killed, and with the database restarted, cut off, frozen |
 //! | `frozen` | workers that wake up after their lease |
 //!
 //! In `cargo test` they are short. Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS`, `WINDLASS_SWEEP=all`,
 //! `WINDLASS_ROT` (damages), `WINDLASS_SEED`. A broken promise prints the seed and leaves the history beside the build.
 
 mod check;
+mod cluster;
 mod dice;
 mod disk;
 mod dump;

@@ -46,14 +46,27 @@ impl Place {
 
     /// Under `strace` if it is given any arguments.
     pub fn start_with(&self, strace: &[&str]) -> Result<Process, Refusal> {
+        self.start_command(command(strace), &[])
+    }
+
+    /// With further flags, such as another store.
+    #[track_caller]
+    pub fn start_flags(&self, flags: &[&str]) -> Process {
+        let started = self.start_command(command(&[]), flags);
+        started.unwrap_or_else(|refusal| panic!("the server did not start: {refusal:?}"))
+    }
+
+    /// As `program` with its own arguments, which ends in running the server.
+    pub fn start_command(&self, mut program: Command, flags: &[&str]) -> Result<Process, Refusal> {
         let ready = self.path().join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::create(self.path().join("server.log")).unwrap();
-        let mut child = command(strace)
+        let mut child = program
             .args(["serve", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "off", "--ready-file"])
             .arg(&ready)
             .arg("--data")
             .arg(&self.data)
+            .args(flags)
             .current_dir(self.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
@@ -114,9 +127,8 @@ impl Process {
 
     /// As an operator would. The process itself, not the `strace` around it: its number is in the lock file.
     pub fn stop(&mut self) -> ExitStatus {
-        if let Some(pid) = server_pid(&self.data) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        let pid = server_pid(&self.data).unwrap_or_else(|| Pid::from_child(&self.child));
+        let _ = kill_process(pid, Signal::TERM);
         self.wait()
     }
 

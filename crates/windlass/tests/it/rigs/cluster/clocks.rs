@@ -1,0 +1,76 @@
+//! A server whose clock is wrong: the database's clock decides.
+
+use super::postgres_server::PostgresServer;
+use super::{Cluster, ask};
+use crate::rigs::process::Place;
+use crate::server::windlass;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The command as it would run with its clock set off.
+fn windlass_with_clock(offset: &str) -> Command {
+    let plain = windlass();
+    let mut command = Command::new("faketime");
+    // Only what time it is, not how fast it goes by.
+    command.env("DONT_FAKE_MONOTONIC", "1").args(["-f", offset]).arg(plain.get_program());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
+fn claim(to: SocketAddr, name: &str, wait_ms: u64, lease_ms: u64) -> Vec<Value> {
+    let body = json!({ "name": name, "limit": 1, "wait_ms": wait_ms, "lease_ms": lease_ms });
+    ask(to, "POST", "/api/v1/claim", &body)["jobs"].as_array().cloned().unwrap_or_default()
+}
+
+fn need_faketime() {
+    let tried = Command::new("faketime").args(["-f", "+1s", "true"]).output();
+    assert!(
+        tried.is_ok_and(|ran| ran.status.success()),
+        "this rig needs faketime (apt-get install faketime)"
+    );
+}
+
+#[test]
+fn a_server_with_a_wrong_clock_ends_no_lease_early_and_delays_nothing() {
+    need_faketime();
+    let url = PostgresServer::shared().new_schema_url();
+    let cluster = Cluster::start_on(&url, 1, &[]);
+    let right = cluster.http(0);
+    for offset in ["+3600s", "-3600s"] {
+        let place = Place::new();
+        let started = place.start_command(windlass_with_clock(offset), &["--store", &url]);
+        let mut wrong = started.unwrap_or_else(|refusal| panic!("{refusal:?}"));
+        // Held by the one, looked at by the other.
+        ask(right, "POST", "/api/v1/jobs", &json!({ "name": "held", "retry": 9 }));
+        let held = claim(right, "held", 0, 20_000);
+        assert_eq!(held.len(), 1, "{offset}");
+        assert!(claim(wrong.http, "held", 1_500, 20_000).is_empty(), "{offset}: a lease was ended early");
+        let settle = json!({ "id": held[0]["id"], "token": held[0]["token"], "outcome": "finish" });
+        let settled = ask(wrong.http, "POST", "/api/v1/settle", &json!({ "settle": [settle] }));
+        assert_eq!(settled["settled"][0]["ok"], true, "{offset}: {settled}");
+        // A delay and a lease asked for at the one end in time at the other.
+        for (from, to, which) in [(wrong.http, right, "of the wrong"), (right, wrong.http, "of the right")] {
+            let asked = Instant::now();
+            ask(from, "POST", "/api/v1/jobs", &json!({ "name": "later", "delay_ms": 700, "retry": 9 }));
+            assert!(claim(to, "later", 0, 800).is_empty(), "{offset}: a job {which} server came early");
+            assert_eq!(claim(to, "later", 8_000, 800).len(), 1, "{offset}: a job {which} server is late");
+            assert!(
+                asked.elapsed() > Duration::from_millis(650),
+                "{offset}: a job {which} server came early"
+            );
+            let again = claim(from, "later", 8_000, 60_000);
+            assert_eq!(again.len(), 1, "{offset}: a lease {which} server never ends");
+            let settle = json!({ "id": again[0]["id"], "token": again[0]["token"], "outcome": "finish" });
+            ask(to, "POST", "/api/v1/settle", &json!({ "settle": [settle] }));
+        }
+        wrong.kill();
+    }
+    cluster.stop();
+}

@@ -1,0 +1,88 @@
+//! Several servers on one PostgreSQL.
+//!
+//! | file | does |
+//! |---|---|
+//! | `kills` | servers are killed under load, and others go on |
+//! | `promises` | families, repeats, limits, timers and wake-ups across servers |
+//! | `clocks` | a server whose clock is wrong |
+//! | `faults` | the database is restarted, its connections are cut, and it cannot be reached |
+//! | `wire` | a network to the database that stalls and breaks |
+//!
+//! Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS` (servers), `WINDLASS_FAULTS` (rounds of each fault).
+
+mod clocks;
+mod faults;
+mod kills;
+#[path = "../../../../../windlass-store/tests/it/postgres_server.rs"]
+mod postgres_server;
+mod promises;
+mod wire;
+
+use super::process::{Place, Process};
+use super::quiet::assert_no_panic;
+use postgres_server::PostgresServer;
+use std::net::SocketAddr;
+
+/// Servers on one database. A server that was killed leaves a hole until it is started again.
+struct Cluster {
+    url: String,
+    flags: Vec<String>,
+    places: Vec<Place>,
+    servers: Vec<Option<Process>>,
+}
+
+impl Cluster {
+    /// On a schema of its own in the database that all tests share.
+    fn start(size: usize) -> Cluster {
+        Cluster::start_on(&PostgresServer::shared().new_schema_url(), size, &[])
+    }
+
+    fn start_on(url: &str, size: usize, flags: &[&str]) -> Cluster {
+        let places = (0..size).map(|_| Place::new()).collect();
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut cluster = Cluster { url: url.to_owned(), flags, places, servers: Vec::new() };
+        cluster.servers.resize_with(size, || None);
+        (0..size).for_each(|number| cluster.resume(number));
+        cluster
+    }
+
+    fn resume(&mut self, number: usize) {
+        let flags = ["--store", &self.url].into_iter().chain(self.flags.iter().map(String::as_str));
+        self.servers[number] = Some(self.places[number].start_flags(&flags.collect::<Vec<_>>()));
+    }
+
+    fn kill(&mut self, number: usize) {
+        if let Some(mut server) = self.servers[number].take() {
+            server.kill();
+        }
+        assert_no_panic(&self.places[number]);
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.servers.iter().flatten().map(|server| server.http).collect()
+    }
+
+    /// Of a server that is up.
+    fn http(&self, number: usize) -> SocketAddr {
+        self.servers[number].as_ref().expect("this server is up").http
+    }
+
+    /// Every server ends when asked to, and none of them has panicked.
+    fn stop(mut self) {
+        for (place, server) in self.places.iter().zip(&mut self.servers) {
+            if let Some(server) = server {
+                assert_eq!(server.stop().code(), Some(0), "{}", place.log());
+            }
+            assert_no_panic(place);
+        }
+    }
+}
+
+/// One call that must be answered with 2xx.
+#[track_caller]
+fn ask(to: SocketAddr, method: &str, path: &str, body: &serde_json::Value) -> serde_json::Value {
+    match super::http::Client::default().call(to, method, path, Some(body)) {
+        super::http::Reply::Answer(200..=299, answer) => answer,
+        other => panic!("{method} {path} {body}: {other:?}"),
+    }
+}
