@@ -1,10 +1,14 @@
 //! `windlass demo`: a guided tour. A server of its own on a temporary store and a free port, real jobs, a real worker.
 
+use crate::client::Client;
 use crate::config::{Config, Raw, Source, Written, keys};
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style};
 use crate::serve::Server;
 use clap::Args;
+use serde_json::{Value, json};
+use std::io::{BufRead, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -31,9 +35,13 @@ pub fn run(args: DemoArgs) -> Outcome {
     let config = config_in(folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut server = runtime.block_on(Server::start(&config))?;
-    let address = server.listening[0].1;
-    let url = format!("http://{address}");
-    let mut tour = Tour { url, style: Style::of_stdout(), fast: args.fast, step: 0 };
+    let door =
+        |which: &str| server.listening.iter().find(|(name, _)| *name == which).map(|(_, address)| *address);
+    let (Some(http), Some(bedrock)) = (door("http"), door("bedrock")) else {
+        return Err(Fault::failed("the server of the tour does not listen"));
+    };
+    let mut tour =
+        Tour { url: format!("http://{http}"), bedrock, style: Style::of_stdout(), fast: args.fast, step: 0 };
     let outcome = tour.walk(&folder.path().display().to_string());
     let outcome = match (outcome, args.keep_serving) {
         (Ok(()), true) => {
@@ -50,7 +58,7 @@ fn config_in(folder: &std::path::Path) -> Outcome<Config> {
     let mut written = Written::default();
     let data = folder.display().to_string();
     for (name, text) in
-        [("data", data.as_str()), ("http", "127.0.0.1:0"), ("bedrock", "off"), ("mdns", "off")]
+        [("data", data.as_str()), ("http", "127.0.0.1:0"), ("bedrock", "127.0.0.1:0"), ("mdns", "off")]
     {
         if let Some(key) = keys::find(name) {
             written.put(key, Raw::Text(text.to_string()), Source::Set);
@@ -61,6 +69,7 @@ fn config_in(folder: &std::path::Path) -> Outcome<Config> {
 
 struct Tour {
     url: String,
+    bedrock: SocketAddr,
     style: Style,
     fast: bool,
     step: u32,
@@ -75,6 +84,9 @@ impl Tour {
         self.order()?;
         self.later()?;
         self.unique()?;
+        self.bedrock()?;
+        self.queuey()?;
+        self.jq()?;
         self.look_around()
     }
 
@@ -121,10 +133,79 @@ impl Tour {
         self.windlass(&["push", "sync", "--unique", "customer-7"])
     }
 
+    fn bedrock(&mut self) -> Outcome {
+        self.title("The same jobs in the words of Bedrock::Jobs")?;
+        self.tell(&format!("Typed into: nc {} {}", self.bedrock.ip(), self.bedrock.port()))?;
+        let mut line = std::io::BufReader::new(TcpStream::connect(self.bedrock)?);
+        self.ask_bedrock(&mut line, "CreateJob\nname: invoice\ndata: {\"customer\":7}\n")?;
+        let job = self.ask_bedrock(&mut line, "GetJob\nname: inv*\n")?;
+        self.ask_bedrock(&mut line, &format!("FinishJob\njobID: {}\n", job["jobID"]))?;
+        Ok(())
+    }
+
+    /// Shows the request, the status line and the body of the answer, and gives the latter.
+    fn ask_bedrock(&self, line: &mut std::io::BufReader<TcpStream>, request: &str) -> Outcome<Value> {
+        for asked in request.lines() {
+            output::say(format!("   {}", self.style.paint(Colour::Cyan, asked)))?;
+        }
+        line.get_mut().write_all(format!("{request}\n").as_bytes())?;
+        let (mut status, mut length) = (String::new(), 0);
+        line.read_line(&mut status)?;
+        loop {
+            let mut header = String::new();
+            line.read_line(&mut header)?;
+            match header.trim_end().split_once(": ") {
+                Some(("Content-Length", bytes)) => length = bytes.parse().unwrap_or(0),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let mut body = vec![0; length];
+        line.read_exact(&mut body)?;
+        let body = String::from_utf8_lossy(&body).into_owned();
+        self.tell(&output::harmless(&format!("{} {body}", status.trim_end())))?;
+        if !status.starts_with("200") {
+            return Err(Fault::failed(format!(
+                "{} did not work",
+                request.lines().next().unwrap_or_default()
+            )));
+        }
+        Ok(serde_json::from_str(&body).unwrap_or_default())
+    }
+
+    fn queuey(&mut self) -> Outcome {
+        self.title("The same server as a queuey-queue: jobs named by hashes, for runners that come and ask")?;
+        let binary = "68d5b57378f76645bf12506c88fb06a81ddb3965";
+        let runner = "0b7c1c5e-6d4f-4a51-9d5b-1f0e5a7c9e01";
+        self.curl("/jobs/create", &json!({"binary_addr": binary}))?;
+        let job = self.curl("/jobs/claim", &json!({"runner_id": runner}))?;
+        let complete = format!("/jobs/{}/complete", job["job_id"].as_str().unwrap_or_default());
+        self.curl(&complete, &json!({"status": "completed", "runner_id": runner}))?;
+        Ok(())
+    }
+
+    fn jq(&mut self) -> Outcome {
+        self.title("And as a JQ master, which pushes jobs to its workers as soon as one registers")?;
+        let job = json!({"name": "add", "argument": {"a": 1, "b": 2}, "keep_result": true});
+        let id = self.curl("/jq/job", &job)?;
+        self.tell("Nobody has registered, so it waits; in the list it stands beside the others:")?;
+        self.windlass(&["job", id["job_id"].as_str().unwrap_or_default()])
+    }
+
+    /// What one would type, and what really comes back.
+    fn curl(&self, path: &str, body: &Value) -> Outcome<Value> {
+        let line = format!("$ curl {}{path} --json '{body}'", self.url);
+        output::say(format!("   {}", self.style.paint(Colour::Cyan, &line)))?;
+        let answer = Client::new(&self.url, None, None)?.post(path, body)?;
+        self.tell(&output::harmless(&answer.to_string()))?;
+        Ok(answer)
+    }
+
     fn look_around(&mut self) -> Outcome {
         self.title("Where to look")?;
         self.windlass(&["queues"])?;
         let places = [
+            ("URL/ui/", "the web UI"),
             ("windlass top", "a live view"),
             ("curl URL/metrics", "numbers for Prometheus"),
             ("curl URL/api/openapi.json", "the API's own description"),
