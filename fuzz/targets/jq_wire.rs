@@ -22,8 +22,11 @@ fuzz_target!(|input: &[u8]| {
     let Some((&kind, body)) = input.split_first() else { return };
     let encoding = if kind & 1 == 0 { Encoding::Json } else { Encoding::Msgpack };
     if let Ok(job) = wire::job(encoding, body) {
-        let argument = wire::as_msgpack(job.argument).expect("what was read can be handed on");
-        assert_eq!(codec::msgpack_length(&argument), Ok(argument.len()), "one whole value");
+        match wire::as_msgpack(job.argument) {
+            Ok(argument) => assert_eq!(codec::msgpack_length(&argument), Ok(argument.len()), "one whole value"),
+            // JSON knows numbers that MessagePack does not, such as 1e999.
+            Err(_) => assert_eq!(encoding, Encoding::Json, "what was read can be handed on"),
+        }
         assert!(job.timeout_s >= 1);
     }
     let _ = wire::worker(encoding, body);

@@ -217,3 +217,10 @@ fn one_job_has_one_id() {
         assert_eq!(job_id(bad), None, "{bad:?}");
     }
 }
+
+#[test]
+fn a_json_number_that_no_machine_number_holds_is_refused() {
+    let body = br#"{"name":"t","argument":{"a":1e999}}"#;
+    let job = job(Encoding::Json, body).unwrap();
+    assert!(matches!(as_msgpack(job.argument), Err(Bad::Malformed(_))));
+}
