@@ -31,7 +31,7 @@ use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::open::{Durability, OpenOptions};
 use crate::query::{Filter, Page, QueueCounts};
-use crate::{Listener, Result, Store};
+use crate::{Listener, Result, Store, row};
 use async_trait::async_trait;
 use files::CommitCounter;
 use index::{Index, Named};
@@ -222,6 +222,10 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
     for (tenant, queue) in paused_queues(connection)? {
         index.set_paused(&tenant, &queue, true);
     }
+    // Now, and not when somebody asks for them.
+    if let Err(error) = read_settings(connection, "") {
+        return Err(StoreError::Corrupt(format!("its settings cannot be read: {error}; restore a backup")));
+    }
     let sql = format!("SELECT {COLUMNS} FROM jobs ORDER BY id");
     let mut statement = connection.prepare(&sql).map_err(read_error)?;
     let mut parts = Parts::new(connection)?;
@@ -229,6 +233,10 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
     let mut last = 0;
     while let Some(row) = rows.next().map_err(read_error)? {
         let job = parts.job(row)?;
+        // A page that points to a row twice shows it in place of another, whose absence nothing else would tell.
+        if job.id.get() <= last {
+            return Err(row::damaged(job.id, "it comes after a larger number"));
+        }
         last = job.id.get();
         index.add(&job);
     }

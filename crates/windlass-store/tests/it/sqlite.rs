@@ -140,6 +140,33 @@ async fn a_flipped_bit_in_the_head_of_a_page_hides_no_job() {
     }
 }
 
+/// Where the rows of a page are is listed after its head: one bit, and a row is shown twice in place of another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flipped_bit_in_the_list_of_a_pages_rows_hides_no_job() {
+    let folder = TempDir::new().unwrap();
+    let (database, before) = filled(folder.path()).await;
+    let bytes = std::fs::read(&database).unwrap();
+    let mut refused = 0;
+    for (page, bit) in (1..bytes.len() / 4_096).flat_map(|page| (0..16).map(move |bit| (page, bit))) {
+        let copy = TempDir::new().unwrap();
+        let damaged = copy_to(&copy, &database);
+        let mut flipped = bytes.clone();
+        // The third row of the page.
+        let offset = page * 4_096 + 12 + bit / 8;
+        flipped[offset] ^= 1 << (bit % 8);
+        std::fs::write(&damaged, &flipped).unwrap();
+        match open(&damaged) {
+            Err(_) => refused += 1,
+            Ok(store) => {
+                let after = dump(&*store).await;
+                before.expect_same(&after, &format!("bit {bit} of byte {offset} flipped"));
+                store.close().await.unwrap();
+            }
+        }
+    }
+    assert!(refused > 0, "not one was noticed");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_that_were_cut_emptied_or_removed_are_refused() {
     let folder = TempDir::new().unwrap();
