@@ -21,8 +21,16 @@ fn may_end_at(life: &Life<'_>, grant: &Grant) -> i64 {
     let settles =
         life.settles.iter().filter(|settle| settle.token == grant.token && settle.record.may_be_done());
     let acts = life.acts.iter().filter(|(act, action, _)| act.may_be_done() && action.takes_away());
-    let ends = settles.map(|settle| settle.record.start).chain(acts.map(|(act, ..)| act.start));
-    ends.filter(|start| *start + 1_000 >= grant.granted_at * 1_000).min().unwrap_or(i64::MAX)
+    let granted = grant.granted_at * 1_000;
+    let spans = settles
+        .map(|settle| (settle.record.start, settle.record.end))
+        .chain(acts.map(|(act, ..)| (act.start, act.end)));
+    // One that began before the grant may have been carried out after it.
+    spans
+        .filter(|(_, end)| *end + 1_000 >= granted)
+        .map(|(start, _)| start.max(granted))
+        .min()
+        .unwrap_or(i64::MAX)
 }
 
 /// 7: leases of one job do not overlap, and tokens grow with time.
