@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use windlass_engine::EngineError;
 
 pub type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
@@ -117,6 +118,31 @@ pub enum BadBody {
     Slow,
     #[error("the connection ended before the body did")]
     CutOff,
+}
+
+impl BadBody {
+    pub fn status(self) -> StatusCode {
+        match self {
+            BadBody::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            BadBody::Slow => StatusCode::REQUEST_TIMEOUT,
+            BadBody::CutOff => StatusCode::BAD_REQUEST,
+        }
+    }
+}
+
+/// What HTTP calls this trouble; the server's own is worth a line in the log.
+pub fn status_of(error: &EngineError) -> StatusCode {
+    let status = match error.code() {
+        "store_full" => StatusCode::INSUFFICIENT_STORAGE,
+        "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
+        "unsupported" => StatusCode::NOT_IMPLEMENTED,
+        _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    if status.is_server_error() {
+        tracing::warn!(code = error.code(), "a call failed: {error}");
+    }
+    status
 }
 
 /// How long a body may stall. A client that sends nothing for this long has gone, or means harm.

@@ -126,6 +126,14 @@ impl Engine {
         Ok(jobs.into_iter().map(|job| job.filter(|job| job.spec.tenant == *tenant)).collect())
     }
 
+    /// A running job, without asking the store. `None`: it is not known here, or others may have changed it since.
+    pub fn running(&self, tenant: &Tenant, id: JobId) -> Option<Arc<Job>> {
+        if self.inner.store.is_shared() {
+            return None;
+        }
+        self.inner.leases().get(id).filter(|job| job.spec.tenant == *tenant)
+    }
+
     pub async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>, EngineError> {
         self.inner.open()?;
         Ok(self.inner.store.find_alias(tenant, alias).await?)

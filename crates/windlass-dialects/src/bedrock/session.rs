@@ -1,7 +1,7 @@
 //! One connection: requests in, replies out, in order.
 //!
 //! Requests that come together are answered together: replies gather in a buffer that is written when no further request
-//! is at hand. Jobs that were handed out are the worker's once it has read their reply; a connection that breaks before
+//! is at hand, and requests of one kind that do not depend on each other share a commit. Jobs that were handed out are the worker's once it has read their reply; a connection that breaks before
 //! gives them back. A worker that waits is watched: when it hangs up, it waits no more.
 
 use super::commands::{Command, Commands, Outcome, Reach, Shared, caller, patience_ms};
@@ -9,6 +9,7 @@ use super::errors;
 use super::later::Later;
 use super::params;
 use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
+use crate::auth::{Caller, Role};
 use crate::listener::Phase;
 use std::io;
 use std::sync::Arc;
@@ -18,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use windlass_core::Tenant;
 use windlass_engine::Delivery;
 
 /// How long a command may take if its client says nothing.
@@ -29,6 +29,8 @@ const OUT_BYTES_MAX: usize = 256 * 1024;
 const READ_AHEAD_MAX: usize = 1 << 20;
 /// What one look at the socket brings.
 const READ_BYTES: usize = 16 * 1024;
+/// Requests carried out at the same time for one connection: more make a commit no cheaper.
+const TOGETHER_MAX: usize = 128;
 /// A client that has stopped sending may have gone, or only have nothing more to ask. If it is gone, its system says so
 /// in answer to the reply; a local or near one within this time.
 const FAREWELL: Duration = Duration::from_millis(250);
@@ -79,6 +81,8 @@ pub struct Session<L> {
     /// The client is on this machine.
     is_local: bool,
     parser: Parser,
+    /// What the parser gave out after the requests that are being answered.
+    ahead: Option<Result<Request, Broken>>,
     out: Vec<u8>,
     /// Jobs whose replies are in `out`.
     undelivered: Vec<Delivery>,
@@ -107,6 +111,7 @@ impl<L: Link> Session<L> {
             phase,
             is_local,
             parser,
+            ahead: None,
             out: Vec::new(),
             undelivered: Vec::new(),
             unread: Unread::default(),
@@ -129,7 +134,7 @@ impl<L: Link> Session<L> {
 
     async fn serve(&mut self) -> io::Result<()> {
         loop {
-            match self.parser.take() {
+            match self.next() {
                 Ok(Some(request)) => {
                     if self.answer(request).await? == Flow::Close {
                         return self.flush().await;
@@ -157,6 +162,50 @@ impl<L: Link> Session<L> {
         }
     }
 
+    fn next(&mut self) -> Result<Option<Request>, Broken> {
+        match self.ahead.take() {
+            Some(taken) => taken.map(Some),
+            None => self.parser.take(),
+        }
+    }
+
+    /// This request and those of its kind that came right behind it.
+    fn gather(&mut self, first: Request, command: Command) -> Vec<Request> {
+        let mut run = vec![first];
+        if !self.goes_together(command, &run[0]) {
+            return run;
+        }
+        while run.len() < TOGETHER_MAX {
+            match self.parser.take() {
+                Ok(None) => break,
+                Ok(Some(next))
+                    if Command::of(&next).is_some_and(|(other, ..)| other == command)
+                        && self.goes_together(command, &next) =>
+                {
+                    run.push(next);
+                }
+                other => {
+                    self.ahead = other.transpose();
+                    break;
+                }
+            }
+        }
+        run
+    }
+
+    /// Whether requests like this one can be carried out at the same time with the same outcome as one after the other: each
+    /// asks the store for one thing, which gets what it is asked in this order, or they are about jobs that are out.
+    fn goes_together(&self, command: Command, request: &Request) -> bool {
+        let is_plain = !is_connection(request, "close") && self.put_off(request).is_none();
+        is_plain
+            && match command {
+                Command::CreateJob => request.get("unique").is_none() && request.get("parentjobid").is_none(),
+                Command::GetJob => !patience_ms_asked(request, self.shared.profile.waits()),
+                Command::FinishJob => true,
+                _ => false,
+            }
+    }
+
     /// More bytes; `false`: there will be none, or none are wanted any more.
     async fn read(&mut self) -> io::Result<bool> {
         let patience = if self.parser.is_idle() { self.limits.idle } else { self.limits.stall };
@@ -176,47 +225,63 @@ impl<L: Link> Session<L> {
         }
     }
 
-    /// Answers one request, or at least puts the answer where the next write takes it.
+    /// Answers a request and those that go with it, or at least puts the answers where the next write takes them.
     async fn answer(&mut self, request: Request) -> io::Result<Flow> {
-        self.shared.answered.fetch_add(1, Ordering::Relaxed);
         let Some((command, reach, role)) = Command::of(&request) else {
+            self.shared.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(self.put(errors::UNRECOGNIZED.into(), Reach::Read, &request, Duration::ZERO));
         };
-        let caller = match caller(&self.shared, &request, role) {
-            Ok(caller) => caller,
-            Err(status) => return Ok(self.put(status.into(), Reach::Server, &request, Duration::ZERO)),
-        };
-        if let Some(reply) = self.put_off(&request) {
-            let work = super::later::Work { command, request, caller, is_local: self.is_local };
-            return Ok(self.queue(work, reply));
+        let run = self.gather(request, command);
+        self.shared.answered.fetch_add(run.len() as u64, Ordering::Relaxed);
+        if let [request] = run.as_slice()
+            && let Some(flow) = self.answer_otherwise(command, request, role).await?
+        {
+            return Ok(flow);
         }
         let began = Instant::now();
-        let outcome = match self.time_left(command, reach, &request) {
-            None => Reply::from(errors::TIMEOUT).into(),
-            Some(left) if command.hands_out() => {
-                let waits = patience_ms(&request, self.shared.profile.waits()) > 0;
-                if waits {
-                    self.flush().await?;
-                }
-                match self.hand_out(command, &request, &caller.tenant, (left, waits)).await? {
-                    Some(outcome) => outcome,
-                    None => return Ok(Flow::Close),
-                }
-            }
-            Some(left) => {
-                let commands = Commands {
-                    shared: &self.shared,
-                    tenant: &caller.tenant,
-                    role: caller.role,
-                    is_local: self.is_local,
-                };
-                // What was begun goes on below; only nobody waits for it any more.
-                let answered = timeout(left, commands.answer(command, &request)).await;
-                answered.unwrap_or_else(|_| timed_out(reach).into())
-            }
+        let shared = Arc::clone(&self.shared);
+        let lefts: Vec<_> = run.iter().map(|request| self.time_left(command, reach, request)).collect();
+        let each = |(request, left): (_, &Option<Duration>)| {
+            carry_out(&shared, command, (reach, role), request, self.is_local, *left)
+        };
+        let work = futures_util::future::join_all(run.iter().zip(&lefts).map(each));
+        let outcomes = if command.hands_out() { self.while_listening(work).await? } else { work.await };
+        let mut flow = Flow::Go;
+        for ((outcome, reach), request) in outcomes.into_iter().zip(&run) {
+            self.undelivered.extend(outcome.delivery);
+            flow = self.put(outcome.reply, reach, request, began.elapsed());
+        }
+        Ok(flow)
+    }
+
+    /// What is carried out later, and workers that wait. `None`: it is none of these.
+    async fn answer_otherwise(
+        &mut self,
+        command: Command,
+        request: &Request,
+        role: Option<Role>,
+    ) -> io::Result<Option<Flow>> {
+        let put_off = self.put_off(request);
+        let waits = command.hands_out() && patience_ms(request, self.shared.profile.waits()) > 0;
+        if put_off.is_none() && !waits {
+            return Ok(None);
+        }
+        let caller = match caller(&self.shared, request, role) {
+            Ok(caller) => caller,
+            Err(status) => return Ok(Some(self.put(status.into(), Reach::Server, request, Duration::ZERO))),
+        };
+        if let Some(reply) = put_off {
+            let request = request.clone();
+            let work = super::later::Work { command, request, caller, is_local: self.is_local };
+            return Ok(Some(self.queue(work, reply)));
+        }
+        let began = Instant::now();
+        self.flush().await?;
+        let Some(outcome) = self.wait_for_jobs(command, request, &caller).await? else {
+            return Ok(Some(Flow::Close));
         };
         self.undelivered.extend(outcome.delivery);
-        Ok(self.put(outcome.reply, reach, &request, began.elapsed()))
+        Ok(Some(self.put(outcome.reply, Reach::Write, request, began.elapsed())))
     }
 
     /// How long the command may take; `None`: its time is over. A worker that waits has its own patience.
@@ -232,19 +297,34 @@ impl<L: Link> Session<L> {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Carries out a request for jobs while listening for the client's end. `None`: it hung up while it waited.
-    async fn hand_out(
+    /// Hands out jobs while listening for the client's end.
+    async fn while_listening<T>(&mut self, work: impl Future<Output = T>) -> io::Result<T> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let reads = !self.ended && self.parser.pending() < READ_AHEAD_MAX;
+            let room = self.parser.room(READ_BYTES);
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                read = self.link.read_buf(room), if reads => match read? {
+                    0 => self.ended = true,
+                    _ => self.unread.accept(),
+                },
+            }
+        }
+    }
+
+    /// `None`: the worker hung up while it waited.
+    async fn wait_for_jobs(
         &mut self,
         command: Command,
         request: &Request,
-        tenant: &Tenant,
-        (left, waits): (Duration, bool),
+        caller: &Caller,
     ) -> io::Result<Option<Outcome>> {
         let shared = Arc::clone(&self.shared);
         let commands =
-            Commands { shared: &shared, tenant, role: crate::auth::Role::Worker, is_local: self.is_local };
+            Commands { shared: &shared, tenant: &caller.tenant, role: caller.role, is_local: self.is_local };
         let mut work = std::pin::pin!(commands.answer(command, request));
-        let deadline = Instant::now().checked_add(left);
         loop {
             let reads = !self.ended && self.parser.pending() < READ_AHEAD_MAX;
             let room = self.parser.room(READ_BYTES);
@@ -252,12 +332,10 @@ impl<L: Link> Session<L> {
                 biased;
                 outcome = &mut work => return Ok(Some(outcome)),
                 read = self.link.read_buf(room), if reads => match read? {
-                    0 if waits => return Ok(None),
-                    0 => self.ended = true,
+                    0 => return Ok(None),
                     _ => self.unread.accept(),
                 },
-                () = until(deadline) => return Ok(Some(Reply::from(errors::TIMEOUT).into())),
-                _ = self.phase.wait_for(|phase| *phase >= Phase::Draining), if waits => {
+                _ = self.phase.wait_for(|phase| *phase >= Phase::Draining) => {
                     return Ok(Some(Reply::from(errors::NO_JOB_FOUND).into()));
                 }
             }
@@ -336,6 +414,30 @@ impl<L: Link> Session<L> {
     }
 }
 
+/// One command, and how far into the server it went.
+async fn carry_out(
+    shared: &Shared,
+    command: Command,
+    (reach, role): (Reach, Option<Role>),
+    request: &Request,
+    is_local: bool,
+    left: Option<Duration>,
+) -> (Outcome, Reach) {
+    let caller = match caller(shared, request, role) {
+        Ok(caller) => caller,
+        Err(status) => return (Reply::from(status).into(), Reach::Server),
+    };
+    let Some(left) = left else { return (Reply::from(errors::TIMEOUT).into(), reach) };
+    let commands = Commands { shared, tenant: &caller.tenant, role: caller.role, is_local };
+    // What was begun goes on below; only nobody waits for it any more.
+    let answered = timeout(left, commands.answer(command, request)).await;
+    let outcome = answered.unwrap_or_else(|_| {
+        let late = if command.hands_out() { errors::TIMEOUT.into() } else { timed_out(reach) };
+        Outcome::from(late)
+    });
+    (outcome, reach)
+}
+
 /// Jobs whose replies are written, though nothing tells yet that the client has read them. A client that goes leaving bytes
 /// unread resets the connection, and its jobs are given back; with any other end, and with any further request, they are
 /// its own.
@@ -389,13 +491,6 @@ fn timed_out(reach: Reach) -> Reply {
         Reach::Write => errors::TIMEOUT_PROCESSING,
     }
     .into()
-}
-
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// The count of commits is the time in milliseconds: it never goes back, and needs nothing to be kept.

@@ -110,12 +110,12 @@ impl From<BadLimit> for JqError {
 
 impl From<BadBody> for JqError {
     fn from(bad: BadBody) -> JqError {
-        let (status, error) = match bad {
-            BadBody::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-            BadBody::Slow => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
-            BadBody::CutOff => (StatusCode::BAD_REQUEST, "bad_request"),
+        let error = match bad {
+            BadBody::TooLarge { .. } => "too_large",
+            BadBody::Slow => "too_slow",
+            BadBody::CutOff => "bad_request",
         };
-        JqError::new(status, error, bad.to_string())
+        JqError::new(bad.status(), error, bad.to_string())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::wire;
 use crate::auth::BadTenant;
 use crate::codec::{Encoding, Malformed, Out};
-use crate::route::{BadBody, Refusal};
+use crate::route::{BadBody, Refusal, status_of};
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
@@ -107,12 +107,12 @@ impl From<BadTenant> for ApiError {
 
 impl From<BadBody> for ApiError {
     fn from(bad: BadBody) -> ApiError {
-        let (status, code) = match bad {
-            BadBody::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
-            BadBody::Slow => (StatusCode::REQUEST_TIMEOUT, "body_too_slow"),
-            BadBody::CutOff => (StatusCode::BAD_REQUEST, "body_cut_off"),
+        let code = match bad {
+            BadBody::TooLarge { .. } => "body_too_large",
+            BadBody::Slow => "body_too_slow",
+            BadBody::CutOff => "body_cut_off",
         };
-        ApiError::new(status, code, bad.to_string())
+        ApiError::new(bad.status(), code, bad.to_string())
     }
 }
 
@@ -124,17 +124,7 @@ impl From<&Refusal> for ApiError {
 
 impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> ApiError {
-        let status = match error.code() {
-            "store_full" => StatusCode::INSUFFICIENT_STORAGE,
-            "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "unsupported" => StatusCode::NOT_IMPLEMENTED,
-            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        if status.is_server_error() {
-            tracing::warn!(code = error.code(), "a call failed: {error}");
-        }
-        ApiError::new(status, error.code(), error.to_string())
+        ApiError::new(status_of(&error), error.code(), error.to_string())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::wire::BadAsk;
 use crate::auth::BadTenant;
-use crate::route::{BadBody, Refusal};
+use crate::route::{BadBody, Refusal, status_of};
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
@@ -85,27 +85,12 @@ impl From<BadTenant> for Problem {
 
 impl From<BadBody> for Problem {
     fn from(bad: BadBody) -> Problem {
-        let status = match bad {
-            BadBody::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            BadBody::Slow => StatusCode::REQUEST_TIMEOUT,
-            BadBody::CutOff => StatusCode::BAD_REQUEST,
-        };
-        Problem::new(status, bad.to_string())
+        Problem::new(bad.status(), bad.to_string())
     }
 }
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
-        let status = match error.code() {
-            "store_full" => StatusCode::INSUFFICIENT_STORAGE,
-            "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "unsupported" => StatusCode::NOT_IMPLEMENTED,
-            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        if status.is_server_error() {
-            tracing::warn!(code = error.code(), "a call failed: {error}");
-        }
-        Problem::new(status, error.to_string())
+        Problem::new(status_of(&error), error.to_string())
     }
 }

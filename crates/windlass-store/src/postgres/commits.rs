@@ -118,8 +118,7 @@ async fn carry_out(
 fn missing_lanes(shared: &Shared, steps: &[Step]) -> BTreeSet<Words> {
     let inserts = steps.iter().flat_map(|step| step.inserts.iter().map(|new| &new.spec));
     let changes = steps.iter().flat_map(|step| &step.changes);
-    let changed = changes.flat_map(|change| [Some(&change.before), change.after.as_ref()]);
-    let changed = changed.flatten().map(|job| &job.spec);
+    let changed = changes.filter_map(|change| change.after.as_ref()).map(|job| &job.spec);
     shared.missing_lanes(inserts.chain(changed))
 }
 
@@ -206,8 +205,7 @@ impl<'a> Attempt<'a> {
             let is_limited =
                 write.before.state().lease().is_some() && !write.before.spec.limit_keys().is_empty();
             if is_limited && write.after.as_ref().is_none_or(|after| after.state().lease().is_none()) {
-                let lane = self.shared.lanes().find(&Words::of(&write.before.spec));
-                outbox.extend(lane.map(News::Freed));
+                outbox.push(News::Freed(write.lane));
             }
         }
         self.shared.outbox.put(outbox);
@@ -266,7 +264,8 @@ async fn ask(connection: &Connection, steps: &[Step]) -> Result<Asked, Trouble> 
         for is_done in [false, true] {
             for row in next() {
                 let id = rows::id_of(row.get(0)).map_err(Trouble::Refused)?;
-                found.insert(id, Found { version: row.get::<_, i64>(1) as u64, is_done });
+                let (version, lane) = (row.get::<_, i64>(1) as u64, row.get(2));
+                found.insert(id, Found { version, lane, is_done });
             }
         }
     }
@@ -332,13 +331,13 @@ impl Rows {
         }
         for write in &plan.writes {
             let (before, number) = (&write.before, rows::number(write.before.id));
-            let lane_before = finder.lane(&before.spec)?;
-            tally.add(lane_before, before, -1);
+            tally.add(write.lane, before, -1);
             let Some(after) = &write.after else {
                 if write.was_done { &mut rows.delete_done } else { &mut rows.delete_jobs }.push(number);
                 continue;
             };
-            let lane = finder.lane(&after.spec)?;
+            let stays = Arc::ptr_eq(&before.spec, &after.spec) || is_same_lane(&before.spec, &after.spec);
+            let lane = if stays { write.lane } else { finder.lane(&after.spec)? };
             tally.add(lane, after, 1);
             rows.lanes_after.push(lane);
             if !Arc::ptr_eq(&before.spec, &after.spec) && before.spec != after.spec {

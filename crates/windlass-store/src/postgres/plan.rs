@@ -1,6 +1,7 @@
 //! What a group of steps comes to: verdicts, and the rows to write. Pure: the database was asked before, and is written to
 //! afterwards, in one transaction that holds the rows and the keys in question.
 
+use super::lanes::LaneId;
 use crate::change::{Change, Inserted, NewJob, Step, Verdict};
 use crate::change::{InTheWay, KeyRule};
 use crate::keys::{Key, keys_of, keys_of_spec, minds_keys, refusal};
@@ -16,6 +17,7 @@ const PROVISIONAL: u64 = 1 << 62;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub version: u64,
+    pub lane: LaneId,
     /// In the table of settled jobs.
     pub is_done: bool,
 }
@@ -52,6 +54,8 @@ pub struct Write {
     /// As it is in the database.
     pub before: Arc<Job>,
     pub after: Option<Arc<Job>>,
+    /// That its row is in. Its words may find another: two servers may have made the same lane at the same time.
+    pub lane: LaneId,
     pub was_done: bool,
 }
 
@@ -130,13 +134,12 @@ impl Planner<'_> {
             &keys_of(&change.before),
             change.after.as_deref().map(keys_of).unwrap_or_default().as_slice(),
         );
-        match self.at.get(&id) {
-            Some(&place) => self.plan.writes[place].after = change.after,
-            None => {
-                let was_done = self.found.get(&id).is_some_and(|found| found.is_done);
-                self.at.insert(id, self.plan.writes.len());
-                self.plan.writes.push(Write { before: change.before, after: change.after, was_done });
-            }
+        if let Some(&place) = self.at.get(&id) {
+            self.plan.writes[place].after = change.after;
+        } else if let Some(found) = self.found.get(&id) {
+            self.at.insert(id, self.plan.writes.len());
+            let Change { before, after, .. } = change;
+            self.plan.writes.push(Write { before, after, lane: found.lane, was_done: found.is_done });
         }
     }
 

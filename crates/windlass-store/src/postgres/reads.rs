@@ -178,7 +178,7 @@ pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) ->
             let (lane, state, n): (LaneId, i16, i64) = (row.get(0), row.get(1), row.get(2));
             let Some(words) = lanes.words(lane) else { continue };
             let Some(counts) = counted.of(&words.tenant, &words.queue) else { continue };
-            counts.by_state[usize::try_from(state).unwrap_or(0).min(8)] += n.unsigned_abs();
+            counts.by_state[usize::try_from(state).unwrap_or(0).min(8)] += u64::try_from(n).unwrap_or(0);
             if [StateName::Ready as i16, StateName::Terminating as i16].contains(&state) {
                 waiting.push(lane);
             }

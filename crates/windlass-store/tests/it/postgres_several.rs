@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
-use windlass_core::{Job, JobSpec, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp};
+use windlass_core::{
+    Event, Holder, Job, JobSpec, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp, apply,
+};
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
 use windlass_store::{ClaimAsk, Listener, NewJob, Step, Store, StoreError, Verdict};
 
@@ -186,6 +188,44 @@ async fn one_key_makes_one_job_however_many_stores_push() {
         one.await.unwrap();
     }
     assert_eq!(stores[0].claim(ask(100), now()).await.unwrap().len(), 4);
+}
+
+/// Two servers may make the same lane at the same time, and each then finds one of the two by its words.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_that_was_made_twice_counts_right_and_wakes_whoever_waits() {
+    let url = PostgresServer::shared().new_schema_url();
+    let s = schema_of(&url).to_owned();
+    let one = open(&url, false, NEVER_MS).await;
+    push(&*one, &["twin", "twin"]).await.unwrap();
+    let columns = "tenant, queue, name, priority, limit_keys";
+    psql(&url, &format!("INSERT INTO {s}.lanes ({columns}) SELECT {columns} FROM {s}.lanes"));
+    let other = open(&url, false, NEVER_MS).await;
+    push(&*other, &["twin", "twin"]).await.unwrap();
+    let ears = Ears::at(&*other);
+    let by_lane = |table: &str, n: &str| {
+        psql(
+            &url,
+            &format!("SELECT lane, state, {n} FROM {s}.{table} GROUP BY 1, 2 HAVING {n} <> 0 ORDER BY 1, 2"),
+        )
+    };
+    let mut held = other.claim(ask(4), now()).await.unwrap();
+    assert_eq!(held.len(), 4);
+    assert_eq!(by_lane("jobs", "count(*)").lines().count(), 2, "jobs are in both lanes");
+    // Each store ends jobs of either lane; one goes back to wait.
+    let back = held.pop().unwrap();
+    for (store, job) in [&one, &other, &one].into_iter().zip(held) {
+        store.commit(vec![Step::change(job, None)], now()).await.unwrap();
+        assert_eq!(by_lane("tallies", "sum(n)"), by_lane("jobs", "count(*)"));
+    }
+    let ready = apply(&back, Event::Return { by: Holder::Anyone }, now()).unwrap().job;
+    other.commit(vec![Step::change(back, ready)], now()).await.unwrap();
+    assert_eq!(by_lane("tallies", "sum(n)"), by_lane("jobs", "count(*)"));
+    ears.hear("twin").await;
+    for store in [&one, &other] {
+        let counts = store.counts(None, now()).await.unwrap();
+        assert_eq!(counts[0].by_state, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    assert_eq!(other.claim(ask(4), now()).await.unwrap().len(), 1);
 }
 
 // --- pushes by SQL ---------------------------------------------------------------------------------------------------

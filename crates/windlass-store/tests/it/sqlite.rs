@@ -19,26 +19,33 @@ fn open(database: &Path) -> Result<Arc<dyn Store>, StoreError> {
         .map(|store| Arc::new(store) as _)
 }
 
+/// A folder for as many stores as a test wants.
+struct Stores {
+    folder: TempDir,
+    made: AtomicU32,
+}
+
+impl Stores {
+    fn new() -> Stores {
+        Stores { folder: TempDir::new().unwrap(), made: AtomicU32::new(0) }
+    }
+
+    async fn make(&self) -> Arc<dyn Store> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        open(&self.folder.path().join(format!("{number}/windlass.db"))).unwrap()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_embedded_store_conforms() {
-    let folder = TempDir::new().unwrap();
-    let made = AtomicU32::new(0);
-    let new_store = || async {
-        let number = made.fetch_add(1, Ordering::Relaxed);
-        open(&folder.path().join(format!("{number}/windlass.db"))).unwrap()
-    };
-    Box::pin(exercise(new_store, seed())).await;
+    let stores = Stores::new();
+    Box::pin(exercise(|| stores.make(), seed())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_embedded_store_can_be_copied() {
-    let folder = TempDir::new().unwrap();
-    let made = AtomicU32::new(0);
-    let new_store = || async {
-        let number = made.fetch_add(1, Ordering::Relaxed);
-        open(&folder.path().join(format!("{number}/windlass.db"))).unwrap()
-    };
-    Box::pin(exercise_copies(new_store, seed())).await;
+    let stores = Stores::new();
+    Box::pin(exercise_copies(|| stores.make(), seed())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

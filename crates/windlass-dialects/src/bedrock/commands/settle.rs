@@ -71,7 +71,11 @@ impl Commands<'_> {
 
     /// A job whose run may be reported on.
     async fn job_to_end(&self, request: &Request) -> Result<Arc<Job>, Status> {
-        let job = self.load(job_id(request)?).await?;
+        let id = job_id(request)?;
+        let job = match self.shared.engine.running(self.tenant, id) {
+            Some(job) => job,
+            None => self.load(id).await?,
+        };
         if !State::of(&job).is_out() && !row::is_mocked(&job) {
             return Err(errors::NOT_OUT);
         }

@@ -35,6 +35,52 @@ async fn pipelined_requests_are_all_answered_in_order() {
 }
 
 #[tokio::test]
+async fn a_run_of_requests_has_the_outcome_of_one_after_the_other() {
+    for profile in BOTH {
+        let server = Bedrock::start(profile).await;
+        let mut c = server.connect().await;
+        let mut text = String::new();
+        for number in 1..=300 {
+            let name = if number % 7 == 0 { String::new() } else { format!("name: n{number}\n") };
+            text.push_str(&format!("CreateJob\n{name}jobPriority: {}\n\n", 500 + 250 * (number % 2)));
+        }
+        text.push_str(&"GetJob\nname: n*\n\n".repeat(260));
+        // Twice each: only the first report counts.
+        (1..=258).for_each(|id| text.push_str(&format!("FinishJob\njobID: {id}\n\n").repeat(2)));
+        text.push_str("GetJob\nname: n*\nnumResults: 1\n\nPing\n\n");
+        c.send(&text).await;
+        let mut made = Vec::new();
+        for number in 1..=300_u64 {
+            let reply = c.reply().await.unwrap();
+            if number % 7 == 0 {
+                assert_eq!(reply.status, "402 Missing name");
+            } else {
+                made.push((reply.job_id(), number));
+            }
+        }
+        assert!(made.iter().map(|(id, _)| *id).eq(1..=258), "ids in the order of the requests");
+        // The urgent ones first, each kind in the order it was made.
+        let (urgent, rest): (Vec<_>, Vec<_>) = made.iter().partition(|(_, number)| number % 2 == 1);
+        for (id, number) in urgent.into_iter().chain(rest) {
+            let job = c.reply().await.unwrap().ok().json();
+            assert_eq!(
+                (job["jobID"].as_u64(), job["name"].as_str()),
+                (Some(id), Some(&*format!("n{number}")))
+            );
+        }
+        for _ in 0..2 {
+            assert_eq!(c.reply().await.unwrap().status, "404 No job found");
+        }
+        for id in 1..=258 {
+            assert_eq!(c.reply().await.unwrap().status, "200 OK", "{id}");
+            assert!(!c.reply().await.unwrap().status.starts_with("200"), "{id}");
+        }
+        assert!(c.reply().await.unwrap().status.starts_with("402"));
+        assert_eq!(c.reply().await.unwrap().status, "200 OK");
+    }
+}
+
+#[tokio::test]
 async fn bodies_are_skipped_chunked_or_counted() {
     let server = Bedrock::seed().await;
     let mut c = server.connect().await;

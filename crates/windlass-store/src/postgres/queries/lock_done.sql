@@ -1,1 +1,1 @@
-SELECT id, version FROM {s}.jobs_done WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
+SELECT id, version, lane FROM {s}.jobs_done WHERE id = ANY ($1::bigint[]) ORDER BY id FOR UPDATE
