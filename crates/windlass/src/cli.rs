@@ -18,6 +18,7 @@ mod progress;
 mod push;
 mod queues;
 mod result;
+mod run_handler;
 #[cfg(feature = "wasi")]
 mod run_wasi;
 #[cfg(feature = "wasi")]
@@ -75,6 +76,7 @@ enum Command {
     Config(config::ConfigCommandArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    RunHandler(run_handler::RunHandlerArgs),
     #[cfg(feature = "wasi")]
     RunWasiGuest(run_wasi_guest::RunWasiGuestArgs),
 }
@@ -103,6 +105,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Config(args)) => config::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Man(args)) => man::run(args),
+        Some(Command::RunHandler(args)) => run_handler::run(args),
         #[cfg(feature = "wasi")]
         Some(Command::RunWasiGuest(args)) => run_wasi_guest::run(args),
     }

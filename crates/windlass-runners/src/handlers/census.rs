@@ -1,0 +1,118 @@
+//! Who is there and how big: the processes of a context, counted from outside.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One look at all processes serves all contexts for so long.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// The processes of one group together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// Processes and threads.
+    pub tasks: u64,
+    pub resident_bytes: u64,
+}
+
+type Groups = HashMap<i32, Group>;
+
+#[derive(Default)]
+pub struct Census {
+    last: Mutex<Option<(Instant, Arc<Groups>)>>,
+}
+
+impl Census {
+    /// Reads files of the kernel, which takes its time with many processes: not for a thread others wait for.
+    pub fn group(&self, pgid: i32) -> Group {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let groups = match &*last {
+            Some((at, groups)) if at.elapsed() < FRESH => Arc::clone(groups),
+            _ => {
+                let groups = Arc::new(count());
+                *last = Some((Instant::now(), Arc::clone(&groups)));
+                groups
+            }
+        };
+        groups.get(&pgid).copied().unwrap_or_default()
+    }
+}
+
+/// Empty where there is no such folder to read.
+fn count() -> Groups {
+    let mut groups = Groups::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) else {
+            continue;
+        };
+        let Some((pgid, one)) = stat(pid) else { continue };
+        let group = groups.entry(pgid).or_default();
+        group.tasks += one.tasks;
+        group.resident_bytes += one.resident_bytes;
+    }
+    groups
+}
+
+fn stat(pid: &str) -> Option<(i32, Group)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, also brackets and spaces; the fields are counted from behind it.
+    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+    let pgid = fields.nth(2)?.parse().ok()?;
+    let tasks = fields.nth(14)?.parse().ok()?;
+    let pages: u64 = fields.nth(3)?.parse().ok()?;
+    Some((pgid, Group { tasks, resident_bytes: pages * page_bytes() }))
+}
+
+fn page_bytes() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * page_bytes())
+}
+
+/// Children of its first thread; `None` where the kernel does not tell.
+pub fn children(pid: u32) -> Option<usize> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    Some(text.split_ascii_whitespace().count())
+}
+
+/// Processes and threads of a user, among which a limit on them is shared.
+pub fn tasks_of_user(uid: u32) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let own = entries.filter(|entry| entry.metadata().is_ok_and(|about| about.uid() == uid));
+    own.filter_map(|entry| stat(entry.file_name().to_str()?)).map(|(_, one)| one.tasks).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_group_is_all_its_processes() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 60 & sleep 60 & echo up; wait"])
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 3];
+        std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut said).unwrap();
+        let pgid = i32::try_from(shell.id()).unwrap();
+        let group = Census::default().group(pgid);
+        let children = children(shell.id());
+        let pid = rustix::process::Pid::from_child(&shell);
+        rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        assert_eq!(group.tasks, 3);
+        assert!(group.resident_bytes > 100_000, "{group:?}");
+        assert!(children.is_none_or(|count| count == 2), "{children:?}");
+        assert!(tasks_of_user(rustix::process::getuid().as_raw()) > 0);
+    }
+}

@@ -1,0 +1,431 @@
+//! One context as the server sees it: a process group with a socket to its shim and two pipes for what it prints.
+
+use super::census::{self, Census};
+use super::confine::Bounds;
+use super::frames::{Frame, Frames};
+use super::guard::{Setup, setup_message};
+use super::interpreter::{Launch, PATH};
+use super::outcome::Verdict;
+use super::output::Output;
+use super::settings::Settings;
+use bytes::Bytes;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedWriteHalf, pipe};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+/// From its start to the shim's first word: interpreters take their time on a busy machine.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How often the memory and the processes of a context that runs a job are looked at.
+const WATCH: Duration = Duration::from_millis(250);
+/// What a frame holds beside a result.
+const FRAME_EXTRA_BYTES: usize = 128 * 1024;
+/// Room for processes of the same user that are not the context's, where it has no user of its own.
+const SHARED_USER_TASKS: u64 = 1024;
+/// How often, and after which pause each, a context is looked at before what runs in it is taken for left behind.
+const REST_LOOKS: u32 = 20;
+const REST_PAUSE: Duration = Duration::from_millis(5);
+/// What is read from a pipe at once.
+const PIPE_BYTES: usize = 64 * 1024;
+/// What is read at most when a job has ended: a process it left behind may go on printing for ever.
+const DRAIN_BYTES: usize = 4 << 20;
+
+/// What one context is started with.
+pub struct Start<'a> {
+    pub settings: &'a Settings,
+    pub launch: &'a Launch,
+    /// Under it the context's folder is made.
+    pub number: u64,
+    pub uid: Option<u32>,
+    pub network: bool,
+    pub client: &'a str,
+    pub census: Arc<Census>,
+}
+
+pub struct Context {
+    process: tokio::process::Child,
+    group: Pid,
+    orders: mpsc::UnboundedSender<Bytes>,
+    frames: Frames,
+    stdout: Pipe,
+    stderr: Pipe,
+    folder: PathBuf,
+    census: Arc<Census>,
+    memory_bytes_max: u64,
+    tasks_max: u64,
+    next_look: Instant,
+    interpreter: Option<u32>,
+    /// Children of the guard and of the interpreter when nothing runs.
+    at_rest: Option<(usize, usize)>,
+    /// Jobtype to version and number of its handler.
+    pub(super) handlers: HashMap<String, (String, usize)>,
+    pub(super) jobs: u32,
+    pub(super) holds: String,
+}
+
+/// Why a context is not there.
+#[derive(Debug)]
+pub struct NotStarted(pub String);
+
+impl From<io::Error> for NotStarted {
+    fn from(error: io::Error) -> Self {
+        NotStarted(format!("its process could not be started: {error}"))
+    }
+}
+
+/// What was heard from a context.
+#[derive(Debug)]
+pub enum Heard {
+    Frame(Frame),
+    /// The time is over.
+    Late,
+    /// It grew beyond its limits, or says things that make no sense.
+    Unbearable(Verdict),
+    /// It ended, in this way.
+    Gone(Verdict),
+}
+
+impl Context {
+    pub async fn start(start: Start<'_>) -> Result<Context, NotStarted> {
+        let folder = start.settings.folder.join(start.number.to_string());
+        make_folders(&folder, start.uid)?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let (stdout, their_stdout) = Pipe::new()?;
+        let (stderr, their_stderr) = Pipe::new()?;
+        let theirs = theirs.into_std()?;
+        theirs.set_nonblocking(false)?;
+        let process = Command::new(&start.settings.helper.path)
+            .args(&start.settings.helper.args)
+            .env_clear()
+            .current_dir(folder.join("work"))
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(their_stdout)
+            .stderr(their_stderr)
+            .process_group(0)
+            .spawn()?;
+        let raw = process.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        let group = raw.ok_or_else(|| NotStarted("its process ended at once".to_owned()))?;
+        let (read, write) = ours.into_split();
+        let (orders, queued) = mpsc::unbounded_channel();
+        tokio::spawn(write_orders(write, queued));
+        let mut context = Context {
+            process,
+            group,
+            orders,
+            frames: Frames::new(read, start.settings.result_bytes_max.saturating_add(FRAME_EXTRA_BYTES)),
+            stdout,
+            stderr,
+            folder,
+            census: start.census.clone(),
+            memory_bytes_max: start.settings.memory_bytes_max,
+            tasks_max: u64::from(start.settings.processes_max),
+            next_look: Instant::now() + WATCH,
+            interpreter: None,
+            at_rest: None,
+            handlers: HashMap::new(),
+            jobs: 0,
+            holds: String::new(),
+        };
+        context.send(setup_message(&context.setup(&start))?);
+        context.wait_until_ready(start.settings).await?;
+        Ok(context)
+    }
+
+    fn setup(&self, start: &Start<'_>) -> Setup {
+        let settings = start.settings;
+        let work = self.folder.join("work");
+        let home = work.to_string_lossy().into_owned();
+        let variables = [
+            ("PATH", PATH.to_owned()),
+            ("HOME", home.clone()),
+            ("TMPDIR", home),
+            ("LANG", "C.UTF-8".to_owned()),
+            ("WINDLASS_CLIENT", start.client.to_owned()),
+            ("WINDLASS_RESULT_MAX", settings.result_bytes_max.to_string()),
+        ];
+        let own_tasks = u64::from(settings.processes_max);
+        let user_processes_max = match start.uid {
+            Some(_) => own_tasks,
+            // The limit counts all processes of the user, so it can only be a last fence here; the watch is nearer.
+            None => {
+                let user = rustix::process::getuid().as_raw();
+                census::tasks_of_user(user) + own_tasks + SHARED_USER_TASKS
+            }
+        };
+        let readable = settings.readable.iter().cloned().chain([self.folder.join("in")]);
+        Setup {
+            program: start.launch.program.to_string_lossy().into_owned(),
+            args: start.launch.args.clone(),
+            environment: variables.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            uid: start.uid,
+            bounds: Bounds {
+                memory_bytes_max: settings.memory_bytes_max,
+                file_bytes_max: settings.file_bytes_max,
+                user_processes_max,
+                work,
+                readable: readable.chain(start.launch.program.canonicalize().ok()).collect(),
+                network: start.network,
+            },
+        }
+    }
+
+    async fn wait_until_ready(&mut self, settings: &Settings) -> Result<(), NotStarted> {
+        let deadline = Instant::now() + START_PATIENCE;
+        let mut output = Output::new(super::output::OutputLimits::of(settings));
+        let why = loop {
+            match self.hear(&mut output, deadline).await {
+                Heard::Frame(Frame::Word { word, text }) => match word.as_str() {
+                    "ready" => return Ok(()),
+                    "holds" => self.holds = text,
+                    "pid" => self.interpreter = text.parse().ok(),
+                    "fault" => break text,
+                    _ => {}
+                },
+                Heard::Frame(Frame::Output { bytes, .. }) => output.stderr(&bytes),
+                Heard::Frame(Frame::Reply { .. }) => break "it answered before it was asked".to_owned(),
+                Heard::Late => break format!("it was not ready within {} s", START_PATIENCE.as_secs()),
+                Heard::Unbearable(verdict) | Heard::Gone(verdict) => {
+                    break verdict.message.unwrap_or(verdict.code);
+                }
+            }
+        };
+        let said = output.finish().log;
+        let said = String::from_utf8_lossy(&said);
+        let separator = if said.trim().is_empty() { "" } else { ": " };
+        self.kill().await;
+        Err(NotStarted(format!("its interpreter did not start: {why}{separator}{}", said.trim())))
+    }
+
+    /// Never waits: what is not taken at once is kept, and a batch is not endless.
+    pub fn send(&self, order: impl Into<Bytes>) {
+        // If it is gone, that is heard soon enough.
+        let _ = self.orders.send(order.into());
+    }
+
+    /// A file it can read and not change, for the language that gets its code and payloads that way.
+    pub fn write_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        std::fs::write(self.folder.join("in").join(name), bytes)
+    }
+
+    /// A batch begins.
+    pub fn attend(&mut self) {
+        self.next_look = Instant::now() + WATCH;
+    }
+
+    /// The next frame; what is printed meanwhile goes to `output`. Can be dropped at any time.
+    pub async fn hear(&mut self, output: &mut Output, deadline: Instant) -> Heard {
+        loop {
+            match self.frames.take() {
+                Ok(Some(Frame::Word { word, text })) if word == "ended" => {
+                    self.drain(output);
+                    return Heard::Gone(how_it_ended(&text));
+                }
+                Ok(Some(frame)) => return Heard::Frame(frame),
+                Ok(None) => {}
+                Err(error) => {
+                    return Heard::Unbearable(Verdict::error("INVALID_RESPONSE", error.to_string()));
+                }
+            }
+            tokio::select! {
+                biased;
+                () = sleep_until(deadline.min(self.next_look)) => {
+                    if Instant::now() >= deadline {
+                        return Heard::Late;
+                    }
+                    if let Some(verdict) = self.look().await {
+                        return Heard::Unbearable(verdict);
+                    }
+                }
+                () = self.stdout.readable() => self.stdout.read_into(|bytes| output.stdout(bytes)),
+                () = self.stderr.readable() => self.stderr.read_into(|bytes| output.stderr(bytes)),
+                more = self.frames.fill() => {
+                    if !more.unwrap_or(false) {
+                        self.drain(output);
+                        return Heard::Gone(Verdict::error("EXIT", "its process is gone"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was printed before the last frame came.
+    pub fn drain(&mut self, output: &mut Output) {
+        let mut left = DRAIN_BYTES;
+        while left > 0 {
+            let mut some = 0;
+            self.stdout.read_into(|bytes| {
+                some += bytes.len();
+                output.stdout(bytes);
+            });
+            self.stderr.read_into(|bytes| {
+                some += bytes.len();
+                output.stderr(bytes);
+            });
+            if some == 0 {
+                break;
+            }
+            left = left.saturating_sub(some);
+        }
+    }
+
+    async fn look(&mut self) -> Option<Verdict> {
+        self.next_look = Instant::now() + WATCH;
+        let (census, pgid) = (self.census.clone(), self.group.as_raw_nonzero().get());
+        let group = tokio::task::spawn_blocking(move || census.group(pgid)).await.ok()?;
+        // The guard is in the group and not of the handler.
+        let guard_tasks = 2;
+        if group.resident_bytes > self.memory_bytes_max {
+            let (bytes, most) = (group.resident_bytes, self.memory_bytes_max);
+            return Some(Verdict::error("MEMORY", format!("it took {bytes} bytes of memory, over {most}")));
+        }
+        if group.tasks > self.tasks_max + guard_tasks {
+            let most = self.tasks_max;
+            let message = format!("it had {} processes and threads, over {most}", group.tasks);
+            return Some(Verdict::error("PROCESSES", message));
+        }
+        None
+    }
+
+    /// Nothing runs now: what is there is there to stay.
+    pub fn note_rest(&mut self) {
+        self.at_rest = self.children();
+    }
+
+    fn children(&self) -> Option<(usize, usize)> {
+        let guard = u32::try_from(self.group.as_raw_nonzero().get()).ok()?;
+        Some((census::children(guard)?, census::children(self.interpreter?)?))
+    }
+
+    /// Why it should not get another batch.
+    pub async fn is_worn(&self, jobs_max: u32) -> Option<String> {
+        if self.jobs >= jobs_max {
+            return Some(format!("it has run {} jobs", self.jobs));
+        }
+        let resident = self.interpreter.and_then(census::resident_bytes).unwrap_or(0);
+        // Over half of what it may have, the next batch might be the one that breaks it.
+        if resident > self.memory_bytes_max / 2 {
+            return Some(format!("it has grown to {resident} bytes"));
+        }
+        // What has ended a moment ago may not have been waited for yet.
+        for _ in 0..REST_LOOKS {
+            match (self.at_rest, self.children()) {
+                (Some(then), Some(now)) if now.0 > then.0 || now.1 > then.1 => {}
+                _ => return None,
+            }
+            tokio::time::sleep(REST_PAUSE).await;
+        }
+        Some("a job left processes behind".to_owned())
+    }
+
+    /// With all it has started.
+    pub async fn kill(&mut self) {
+        self.kill_group();
+        if let Err(error) = self.process.wait().await {
+            tracing::debug!(%error, "the end of a context's process was not seen");
+        }
+    }
+
+    /// The number of the group is its own until its first process is waited for, so it is never somebody else's that
+    /// is killed.
+    fn kill_group(&self) {
+        if self.process.id().is_some() {
+            let _ = kill_process_group(self.group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.kill_group();
+        let folder = std::mem::take(&mut self.folder);
+        // Large folders take their time.
+        let remove = move || {
+            if let Err(error) = std::fs::remove_dir_all(&folder) {
+                tracing::debug!(%error, "the folder of a context is left behind");
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
+        }
+    }
+}
+
+async fn write_orders(mut to: OwnedWriteHalf, mut queued: mpsc::UnboundedReceiver<Bytes>) {
+    while let Some(order) = queued.recv().await {
+        if to.write_all(&order).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
+    let make = |path: &Path, mode: u32| {
+        std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        // Whatever the umask took.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    };
+    let work = folder.join("work");
+    make(folder, 0o711)?;
+    make(&folder.join("in"), 0o755)?;
+    make(&work, 0o700)?;
+    if let Some(uid) = uid {
+        chown(&work, Some(uid), Some(uid))?;
+    }
+    Ok(())
+}
+
+/// `code 7`, `signal 9`
+fn how_it_ended(words: &str) -> Verdict {
+    let number = |rest: &str| rest.parse::<i32>().ok();
+    match words.split_once(' ') {
+        Some(("code", rest)) => number(rest).map(Verdict::exit),
+        Some(("signal", rest)) => number(rest).map(Verdict::signal),
+        _ => None,
+    }
+    .unwrap_or_else(|| Verdict::error("EXIT", "its process is gone"))
+}
+
+/// The reading end of what a context prints to.
+struct Pipe {
+    from: Option<pipe::Receiver>,
+    buffer: Vec<u8>,
+}
+
+impl Pipe {
+    fn new() -> io::Result<(Pipe, Stdio)> {
+        let (ours, theirs) = io::pipe()?;
+        let from = pipe::Receiver::from_owned_fd(OwnedFd::from(ours))?;
+        Ok((Pipe { from: Some(from), buffer: vec![0; PIPE_BYTES] }, Stdio::from(theirs)))
+    }
+
+    /// Never, once everyone has closed the other end.
+    async fn readable(&self) {
+        match &self.from {
+            Some(from) if from.readable().await.is_ok() => {}
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// What is there now.
+    fn read_into(&mut self, mut take: impl FnMut(&[u8])) {
+        let Some(from) = &self.from else { return };
+        match from.try_read(&mut self.buffer) {
+            Ok(0) => self.from = None,
+            Ok(count) => take(&self.buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.from = None,
+        }
+    }
+}

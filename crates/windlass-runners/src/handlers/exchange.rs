@@ -1,0 +1,487 @@
+//! A batch in a process context: what is sent, what comes back, and what it means when something else comes.
+
+use super::context::{Context, Heard, NotStarted, Start};
+use super::frames::{Frame, ReplyStatus, What};
+use super::handler::Lang;
+use super::interpreter::Launch;
+use super::outcome::{Ended, NewJob, Outcome, Status, Verdict};
+use super::output::Output;
+use super::pool::{Found, Key, Name, Seat};
+use super::run::{Drive, Interrupt};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Runs the batch, in as many contexts as it takes: one that breaks costs the job it broke on, and the rest go on in the
+/// next. Every turn tells at least one job.
+pub async fn drive(drive: &mut Drive) {
+    let settings = &drive.inner.settings;
+    let launch = match Launch::find(drive.batch.handler.lang, &settings.interpreters) {
+        Ok(launch) => launch,
+        Err(why) => return drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
+    };
+    loop {
+        let pending = drive.pending();
+        if pending.is_empty() {
+            return;
+        }
+        let (mut context, seat) = match find_context(drive, &launch).await {
+            Ok(found) => found,
+            Err(NoContext::Interrupted(interrupt)) => return drive.tell_all_unrun(interrupt.why()),
+            Err(NoContext::NotStarted(why)) => return drive.tell_all(&Verdict::error("NO_CONTEXT", why)),
+        };
+        let usable = Exchange { drive, context: &mut context, held: Vec::new() }.run(&pending).await;
+        let worn = if usable { context.is_worn(drive.recycle_jobs()).await } else { None };
+        match usable && worn.is_none() {
+            true => seat.keep(context),
+            false => {
+                if let Some(why) = worn {
+                    tracing::debug!(client = drive.batch.client, "a context is replaced: {why}");
+                }
+                context.kill().await;
+            }
+        }
+    }
+}
+
+enum NoContext {
+    NotStarted(String),
+    Interrupted(Interrupt),
+}
+
+pub fn key(drive: &Drive) -> Key {
+    let (batch, handler) = (&drive.batch, &drive.batch.handler);
+    drive.inner.key(&batch.client, &batch.jobtype, handler)
+}
+
+async fn find_context(drive: &mut Drive, launch: &Launch) -> Result<(Context, Seat), NoContext> {
+    let key = key(drive);
+    let inner = drive.inner.clone();
+    loop {
+        let room = inner.room.notified();
+        tokio::pin!(room);
+        room.as_mut().enable();
+        let (seat, replaced) = match inner.pool.take(&inner, &key, &drive.batch.jobtype, &drive.batch.version)
+        {
+            Found::Warm(context, seat) => return Ok((context, seat)),
+            Found::Cold(seat, replaced) => (seat, replaced),
+            Found::Full => {
+                tokio::select! {
+                    () = room => continue,
+                    interrupt = drive.interrupted(None) => return Err(NoContext::Interrupted(interrupt)),
+                }
+            }
+        };
+        if let Some(mut replaced) = replaced {
+            replaced.kill().await;
+        }
+        let started = tokio::select! {
+            started = start_context(drive.inner.clone(), &key, &seat, launch) => started,
+            interrupt = drive.interrupted(None) => return Err(NoContext::Interrupted(interrupt)),
+        };
+        return started.map(|context| (context, seat)).map_err(|NotStarted(why)| NoContext::NotStarted(why));
+    }
+}
+
+async fn start_context(
+    inner: std::sync::Arc<super::Inner>,
+    key: &Key,
+    seat: &Seat,
+    launch: &Launch,
+) -> Result<Context, NotStarted> {
+    let slot = u32::try_from(seat.slot()).unwrap_or(u32::MAX);
+    let start = Start {
+        settings: &inner.settings,
+        launch,
+        number: inner.contexts_made.fetch_add(1, Ordering::Relaxed),
+        uid: inner.settings.uid_base.map(|base| base.saturating_add(slot)),
+        network: key.network,
+        client: &key.client,
+        census: inner.census.clone(),
+    };
+    let context = Context::start(start).await?;
+    if !inner.told_confinement.swap(true, Ordering::Relaxed) {
+        tracing::info!("handlers run in processes of their own ({})", context.holds);
+    }
+    Ok(context)
+}
+
+impl Key {
+    pub fn name_of(eid: Option<&str>, jobtype: &str) -> Name {
+        match eid {
+            Some(eid) => Name::Eid(eid.to_owned()),
+            None => Name::Jobtype(jobtype.to_owned()),
+        }
+    }
+}
+
+/// One batch and one context.
+struct Exchange<'a> {
+    drive: &'a mut Drive,
+    context: &'a mut Context,
+    /// Outcomes that count only once afterEach has run.
+    held: Vec<(usize, Outcome)>,
+}
+
+/// How one part of the handler came out.
+enum PartEnd {
+    Answered(Verdict, Bytes),
+    /// The context is of no more use; the part that ran ended like this.
+    Broke(Verdict),
+    Interrupted(Interrupt),
+}
+
+impl Exchange<'_> {
+    /// Whether the context can be given another batch.
+    async fn run(mut self, pending: &[usize]) -> bool {
+        self.context.attend();
+        let Some(handler) = self.define().await else { return false };
+        let options = &self.drive.batch.handler.options;
+        let usable = match options.batch {
+            true => self.run_as_a_whole(handler, pending).await,
+            false => self.run_one_by_one(handler, pending).await,
+        };
+        let reason = "the context ended before afterEach was run";
+        self.release_held(Some(&Verdict::error("AFTER_EACH_FAILED", reason)));
+        usable
+    }
+
+    fn is_sh(&self) -> bool {
+        self.drive.batch.handler.lang == Lang::Sh
+    }
+
+    fn new_output(&self) -> Output {
+        Output::new(self.drive.limits())
+    }
+
+    /// The number under which the context knows the handler; `None` if it cannot be had.
+    async fn define(&mut self) -> Option<usize> {
+        let batch = &self.drive.batch;
+        if let Some((_, number)) = self.context.handlers.get(&batch.jobtype) {
+            return Some(*number);
+        }
+        let number = self.context.handlers.len();
+        if let Err(error) = self.send_handler(number) {
+            self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("writing its code: {error}")));
+            return None;
+        }
+        let mut output = self.new_output();
+        let end = self.part(What::Before, None, &mut output, self.drive.time_limit()).await;
+        match end {
+            PartEnd::Answered(verdict, _) if Status::of(verdict.exitcode) == Status::Ok => {
+                let (jobtype, version) = (self.drive.batch.jobtype.clone(), self.drive.batch.version.clone());
+                self.context.handlers.insert(jobtype, (version, number));
+                self.context.note_rest();
+                Some(number)
+            }
+            PartEnd::Answered(verdict, data) => {
+                self.fail_all("BEFORE_FAILED", "before", verdict, &data, output);
+                None
+            }
+            PartEnd::Broke(verdict) => {
+                self.fail_all("BEFORE_FAILED", "before", verdict, b"", output);
+                None
+            }
+            PartEnd::Interrupted(interrupt) => {
+                self.drive.tell_all_unrun(interrupt.why());
+                None
+            }
+        }
+    }
+
+    fn send_handler(&mut self, number: usize) -> std::io::Result<()> {
+        let handler = self.drive.batch.handler.clone();
+        if self.is_sh() {
+            let parts = [
+                ("before", &handler.before),
+                ("beforeEach", &handler.before_each),
+                ("body", &Some(handler.body.clone())),
+                ("afterEach", &handler.after_each),
+            ];
+            for (name, code) in parts {
+                if let Some(code) = code {
+                    self.context.write_file(&format!("{number}.{name}"), format!("{code}\n").as_bytes())?;
+                }
+            }
+            self.context.send(format!("H {number} 0\n"));
+            return Ok(());
+        }
+        let parts = serde_json::json!({
+            "jobtype": self.drive.batch.jobtype,
+            "before": handler.before,
+            "beforeEach": handler.before_each,
+            "body": handler.body,
+            "afterEach": handler.after_each,
+        });
+        let parts = parts.to_string();
+        self.context.send(format!("H {number} {}\n{parts}", parts.len()));
+        Ok(())
+    }
+
+    /// A part that is not a job failed: no job can be run.
+    fn fail_all(&mut self, code: &str, part: &str, verdict: Verdict, data: &[u8], output: Output) {
+        let data = String::from_utf8_lossy(data);
+        let why = verdict.message.unwrap_or_else(|| match data.is_empty() {
+            true => format!("status {}", verdict.exitcode),
+            false => data.into_owned(),
+        });
+        let verdict = Verdict::error(code, format!("{part} failed: {why}"));
+        let mut log = Some(output.finish().log);
+        for index in self.drive.pending() {
+            let mut outcome = Outcome::without_output(verdict.clone());
+            // Once is enough.
+            outcome.log = log.take().unwrap_or_default();
+            self.drive.tell(index, Ended::Done(outcome));
+        }
+    }
+
+    async fn run_one_by_one(&mut self, handler: usize, pending: &[usize]) -> bool {
+        self.context.send(format!("B {handler} {} each 0\n", pending.len()));
+        if !self.is_sh() {
+            self.send_jobs(pending);
+        }
+        let Some(mut output) = self.before_each().await else { return false };
+        for (place, index) in pending.iter().copied().enumerate() {
+            if self.is_sh()
+                && let Err(error) = self.send_payload_file(&[index])
+            {
+                self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("writing its payload: {error}")));
+                return false;
+            }
+            let began = Instant::now();
+            let limit = self.drive.time_limit();
+            let end = self.part(What::Job(place), Some(index), &mut output, limit).await;
+            let printed = std::mem::replace(&mut output, self.new_output());
+            self.context.jobs = self.context.jobs.saturating_add(1);
+            match end {
+                PartEnd::Answered(verdict, data) => {
+                    self.job_ended(index, verdict, data, printed, began.elapsed());
+                }
+                PartEnd::Broke(verdict) => {
+                    let outcome = self.drive.outcome(verdict, Bytes::new(), printed, began.elapsed());
+                    self.drive.tell(index, Ended::Done(outcome));
+                    return false;
+                }
+                PartEnd::Interrupted(interrupt) => return self.interrupted(index, interrupt),
+            }
+        }
+        self.after_each().await
+    }
+
+    fn interrupted(&mut self, index: usize, interrupt: Interrupt) -> bool {
+        match interrupt {
+            Interrupt::Stopped => self.drive.tell(index, Ended::Unrun(interrupt.why().to_owned())),
+            Interrupt::Dropped | Interrupt::Stopping => {
+                self.release_held(Some(&Verdict::error("AFTER_EACH_FAILED", interrupt.why())));
+                self.drive.tell_all_unrun(interrupt.why());
+            }
+        }
+        false
+    }
+
+    fn job_ended(&mut self, index: usize, verdict: Verdict, data: Bytes, printed: Output, took: Duration) {
+        let outcome = self.drive.outcome(verdict, data, printed, took);
+        self.tell_or_hold(index, outcome);
+    }
+
+    fn tell_or_hold(&mut self, index: usize, outcome: Outcome) {
+        match self.drive.batch.handler.after_each.is_some() {
+            true => self.held.push((index, outcome)),
+            false => self.drive.tell(index, Ended::Done(outcome)),
+        }
+    }
+
+    fn send_jobs(&mut self, pending: &[usize]) {
+        let jobs = &self.drive.batch.jobs;
+        let bytes: usize = pending.iter().map(|index| jobs[*index].payload.len() + 80).sum();
+        let mut order = BytesMut::with_capacity(bytes);
+        for index in pending {
+            let job = &jobs[*index];
+            let header = format!("J {} {} {}\n", word(&job.id), job.attempt, job.payload.len());
+            order.put_slice(header.as_bytes());
+            order.put_slice(&job.payload);
+        }
+        self.context.send(order.freeze());
+    }
+
+    fn send_payload_file(&mut self, indexes: &[usize]) -> std::io::Result<()> {
+        self.context.write_file("payload", &self.drive.lines(indexes))?;
+        let jobs = &self.drive.batch.jobs;
+        let first = indexes.first().map(|index| &jobs[*index]);
+        let (id, attempt) = first.map_or(("-", 0), |job| (job.id.as_str(), job.attempt));
+        self.context.send(format!("J {} {attempt} 0\n", word(id)));
+        Ok(())
+    }
+
+    async fn run_as_a_whole(&mut self, handler: usize, pending: &[usize]) -> bool {
+        // The shell gets all lines as one file.
+        let orders = if self.is_sh() { 1 } else { pending.len() };
+        self.context.send(format!("B {handler} {orders} all 0\n"));
+        if !self.is_sh() {
+            self.send_jobs(pending);
+        }
+        let Some(before) = self.before_each().await else { return false };
+        if self.is_sh()
+            && let Err(error) = self.send_payload_file(pending)
+        {
+            self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("writing its payload: {error}")));
+            return false;
+        }
+        let began = Instant::now();
+        let mut output = Output::with_statuses(self.drive.limits(), pending.len());
+        output.stderr(&before.finish().log);
+        let jobs = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+        let limit = self.drive.time_limit().saturating_mul(jobs);
+        let end = self.part(What::WholeBatch, None, &mut output, limit).await;
+        self.context.jobs = self.context.jobs.saturating_add(jobs);
+        let (verdict, usable) = match end {
+            PartEnd::Answered(verdict, _) => (verdict, true),
+            PartEnd::Broke(verdict) => (verdict, false),
+            PartEnd::Interrupted(interrupt) => {
+                self.drive.tell_all_unrun(interrupt.why());
+                return false;
+            }
+        };
+        for (index, outcome) in self.drive.status_outcomes(pending, &verdict, usable, output, began.elapsed())
+        {
+            self.tell_or_hold(index, outcome);
+        }
+        usable && self.after_each().await
+    }
+
+    /// What it printed, for the log of the first job. `None`: nothing can be run.
+    async fn before_each(&mut self) -> Option<Output> {
+        let mut output = self.new_output();
+        if self.drive.batch.handler.before_each.is_none() {
+            return Some(output);
+        }
+        match self.part(What::BeforeEach, None, &mut output, self.drive.time_limit()).await {
+            PartEnd::Answered(verdict, _) if Status::of(verdict.exitcode) == Status::Ok => {
+                return Some(output);
+            }
+            PartEnd::Answered(verdict, data) => {
+                self.fail_all("BEFORE_EACH_FAILED", "beforeEach", verdict, &data, output);
+            }
+            PartEnd::Broke(verdict) => {
+                self.fail_all("BEFORE_EACH_FAILED", "beforeEach", verdict, b"", output)
+            }
+            PartEnd::Interrupted(interrupt) => self.drive.tell_all_unrun(interrupt.why()),
+        }
+        None
+    }
+
+    async fn after_each(&mut self) -> bool {
+        if self.drive.batch.handler.after_each.is_none() {
+            return true;
+        }
+        let mut output = self.new_output();
+        let end = self.part(What::AfterEach, None, &mut output, self.drive.time_limit()).await;
+        let (failure, usable) = match end {
+            PartEnd::Answered(verdict, _) if Status::of(verdict.exitcode) == Status::Ok => (None, true),
+            PartEnd::Answered(verdict, data) => {
+                let said = String::from_utf8_lossy(&data).into_owned();
+                (Some(verdict.message.unwrap_or(said)), false)
+            }
+            PartEnd::Broke(verdict) => (Some(verdict.message.unwrap_or(verdict.code)), false),
+            PartEnd::Interrupted(interrupt) => (Some(interrupt.why().to_owned()), false),
+        };
+        let finished = output.finish();
+        if let Some((_, last)) = self.held.last_mut() {
+            append(last, finished.log, finished.new_jobs);
+        }
+        let failure =
+            failure.map(|why| Verdict::error("AFTER_EACH_FAILED", format!("afterEach failed: {why}")));
+        self.release_held(failure.as_ref());
+        usable
+    }
+
+    /// What seemed to have gone well has not if the end of the batch did not.
+    fn release_held(&mut self, failure: Option<&Verdict>) {
+        for (index, mut outcome) in std::mem::take(&mut self.held) {
+            if let Some(verdict) = failure
+                && outcome.status() == Status::Ok
+            {
+                outcome = Outcome {
+                    exitcode: verdict.exitcode,
+                    code: verdict.code.clone(),
+                    message: verdict.message.clone(),
+                    result: Bytes::new(),
+                    ..outcome
+                };
+            }
+            self.drive.tell(index, Ended::Done(outcome));
+        }
+    }
+
+    /// Waits for the end of one part.
+    async fn part(
+        &mut self,
+        what: What,
+        running: Option<usize>,
+        output: &mut Output,
+        limit: Duration,
+    ) -> PartEnd {
+        let deadline = Instant::now() + limit;
+        loop {
+            let heard = match running.is_some_and(|index| self.drive.is_stopped(index)) {
+                true => return PartEnd::Interrupted(Interrupt::Stopped),
+                false => tokio::select! {
+                    biased;
+                    heard = self.context.hear(output, deadline) => heard,
+                    interrupt = self.drive.interrupted(running) => return PartEnd::Interrupted(interrupt),
+                },
+            };
+            match heard {
+                Heard::Frame(Frame::Output { stream: 1, bytes }) => output.stdout(&bytes),
+                Heard::Frame(Frame::Output { bytes, .. }) => output.stderr(&bytes),
+                // Words are the guard's, and it has said them.
+                Heard::Frame(Frame::Word { .. }) => {}
+                Heard::Frame(Frame::Reply { what: answered, status, data }) if answered == what => {
+                    if self.is_sh() {
+                        self.context.drain(output);
+                    }
+                    let verdict = verdict_of(status, &data);
+                    // What went wrong is no result.
+                    let data = if verdict.message.is_some() { Bytes::new() } else { data };
+                    return PartEnd::Answered(verdict, data);
+                }
+                Heard::Frame(Frame::Reply { what: other, .. }) => {
+                    let message = format!("it answered {other:?} where {what:?} was due");
+                    return PartEnd::Broke(Verdict::error("INVALID_RESPONSE", message));
+                }
+                Heard::Late => {
+                    let message = format!("it did not end within {} s and was stopped", limit.as_secs_f64());
+                    return PartEnd::Broke(Verdict::error("ETIMEDOUT", message));
+                }
+                Heard::Unbearable(verdict) | Heard::Gone(verdict) => return PartEnd::Broke(verdict),
+            }
+        }
+    }
+}
+
+fn append(outcome: &mut Outcome, log: Bytes, new_jobs: Vec<NewJob>) {
+    if !log.is_empty() {
+        outcome.log = [&outcome.log[..], &log].concat().into();
+    }
+    outcome.new_jobs.extend(new_jobs);
+}
+
+fn verdict_of(status: ReplyStatus, data: &Bytes) -> Verdict {
+    let said = || String::from_utf8_lossy(data).into_owned();
+    match status {
+        ReplyStatus::Status(exitcode) => Verdict::status(exitcode),
+        ReplyStatus::Exit(code) => Verdict::exit(code),
+        ReplyStatus::Exception => Verdict::error("EXCEPTION", said()),
+        ReplyStatus::NoStatus => Verdict::error("INVALID_RESPONSE", said()),
+    }
+}
+
+/// Ids are words on the socket, whatever they are elsewhere.
+fn word(id: &str) -> String {
+    let safe = |letter: char| if letter.is_ascii_graphic() { letter } else { '_' };
+    match id.is_empty() {
+        true => "-".to_owned(),
+        false => id.chars().map(safe).take(60).collect(),
+    }
+}

@@ -1,0 +1,165 @@
+//! A handler: what its author wrote, checked once.
+
+use serde_json::Value;
+use std::fmt;
+use std::time::Duration;
+
+/// Jobs in one batch at most, whatever a handler asks for: they are all locked while the first of them runs.
+pub const BATCH_MAX: usize = 10_000;
+
+/// In what a handler is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lang {
+    Http,
+    Node,
+    Python,
+    Php,
+    Sh,
+    Wasi,
+}
+
+impl Lang {
+    pub const ALL: [Lang; 6] = [Lang::Http, Lang::Node, Lang::Python, Lang::Php, Lang::Sh, Lang::Wasi];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Lang::Http => "http",
+            Lang::Node => "node",
+            Lang::Python => "python",
+            Lang::Php => "php",
+            Lang::Sh => "sh",
+            Lang::Wasi => "wasi",
+        }
+    }
+
+    pub fn parse(text: &str) -> Result<Lang, String> {
+        let named = Lang::ALL.into_iter().find(|lang| lang.name() == text);
+        named.ok_or_else(|| format!("lang {text:?} is none of: http, node, python, php, sh, wasi"))
+    }
+
+    /// How many jobs one batch holds unless the handler says otherwise.
+    pub(crate) fn batch_size(self) -> usize {
+        match self {
+            // What the original did.
+            Lang::Http => 10,
+            // A round trip to a process costs as much as some dozens of small jobs.
+            Lang::Node | Lang::Python | Lang::Php | Lang::Sh => 40,
+            Lang::Wasi => 10,
+        }
+    }
+}
+
+impl fmt::Display for Lang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handler {
+    pub lang: Lang,
+    /// Handlers of one client with the same one share their contexts.
+    pub eid: Option<String>,
+    /// Once in every context.
+    pub before: Option<String>,
+    /// Before every batch.
+    pub before_each: Option<String>,
+    /// The code for one job; the URL of an http handler; the blob address of a wasi handler.
+    pub body: String,
+    /// After every batch.
+    pub after_each: Option<String>,
+    pub options: HandlerOptions,
+}
+
+impl Handler {
+    /// The error is for the handler's author.
+    pub fn new(
+        lang: &str,
+        eid: Option<String>,
+        before: Option<String>,
+        before_each: Option<String>,
+        body: String,
+        after_each: Option<String>,
+        options: &Value,
+    ) -> Result<Handler, String> {
+        let (lang, options) = (Lang::parse(lang)?, HandlerOptions::from_json(options)?);
+        Ok(Handler { lang, eid, before, before_each, body, after_each, options })
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HandlerOptions {
+    /// The body gets all lines of a batch at once and answers with a line `NNN[ data]` for each.
+    pub batch: bool,
+    pub batch_size: Option<usize>,
+    /// For one job; the operator's limit holds all the same.
+    pub timeout: Option<Duration>,
+    /// Jobs before a context is replaced; the operator's limit holds all the same.
+    pub recycle: Option<u32>,
+    /// Asks for a network. The operator decides.
+    pub network: bool,
+}
+
+impl HandlerOptions {
+    /// `null` or an object. Keys that mean nothing here may mean something to others.
+    pub fn from_json(options: &Value) -> Result<HandlerOptions, String> {
+        let fields = match options {
+            Value::Null => return Ok(HandlerOptions::default()),
+            Value::Object(fields) => fields,
+            other => return Err(format!("options must be an object, not {other}")),
+        };
+        let flag = |name: &str| match fields.get(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(other) => Err(format!("options.{name} must be true or false, not {other}")),
+        };
+        let number = |name: &str, most: u64| match fields.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64() {
+                Some(number) if (1..=most).contains(&number) => Ok(Some(number)),
+                _ => Err(format!("options.{name} must be a whole number from 1 to {most}, not {value}")),
+            },
+        };
+        Ok(HandlerOptions {
+            batch: flag("batch")?,
+            batch_size: number("batchSize", BATCH_MAX as u64)?.and_then(|size| usize::try_from(size).ok()),
+            timeout: number("timeout", 7 * 86_400)?.map(Duration::from_secs),
+            recycle: number("recycle", u64::from(u32::MAX))?.and_then(|jobs| u32::try_from(jobs).ok()),
+            network: flag("network")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn languages_are_known_by_their_names() {
+        for lang in Lang::ALL {
+            assert_eq!(Lang::parse(lang.name()), Ok(lang));
+        }
+        assert!(Lang::parse("perl").unwrap_err().contains("python"));
+    }
+
+    #[test]
+    fn options_say_what_is_wrong_with_them() {
+        let options = json!({"batch": true, "batchSize": 3, "timeout": 7, "recycle": 2, "next": "other"});
+        let read = HandlerOptions::from_json(&options).unwrap();
+        assert_eq!(read.batch_size, Some(3));
+        assert_eq!((read.batch, read.network), (true, false));
+        assert_eq!((read.timeout, read.recycle), (Some(Duration::from_secs(7)), Some(2)));
+        assert_eq!(HandlerOptions::from_json(&Value::Null).unwrap(), HandlerOptions::default());
+        for (bad, word) in [
+            (json!([]), "object"),
+            (json!({"batch": 1}), "options.batch"),
+            (json!({"batchSize": 0}), "options.batchSize"),
+            (json!({"batchSize": 1_000_000}), "options.batchSize"),
+            (json!({"timeout": -1}), "options.timeout"),
+            (json!({"timeout": 1.5}), "options.timeout"),
+        ] {
+            assert!(HandlerOptions::from_json(&bad).unwrap_err().contains(word), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,367 @@
+//! Handlers that are URLs: a job is posted there, and the status of the answer is the job's.
+
+use super::outcome::{Ended, Verdict};
+use super::output::{Output, split_answer};
+use super::run::{Drive, Interrupt};
+use super::{Inner, World};
+use bytes::Bytes;
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Connections to one handler's URL at once, as in the original.
+const CONNECTIONS_MAX: usize = 10;
+/// Lines to handlers that are remembered; those in use are never forgotten.
+const LINES_MAX: usize = 1_000;
+
+/// A handler's URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    host: String,
+    port: u16,
+    authority: HeaderValue,
+    path: PathAndQuery,
+}
+
+impl Target {
+    /// The error is for the handler's author.
+    pub fn parse(url: &str) -> Result<Target, String> {
+        let url = url.trim();
+        let wrong = |what: &str| format!("the body of an http handler is a URL, and {url:?} {what}");
+        let uri: Uri = url.parse().map_err(|_| wrong("is none"))?;
+        if uri.scheme() != Some(&Scheme::HTTP) {
+            return Err(wrong("does not begin with http://"));
+        }
+        let authority = uri.authority().ok_or_else(|| wrong("has no host"))?;
+        let host = authority.host();
+        if host.is_empty() || authority.as_str().contains('@') {
+            return Err(wrong("must have a host, and no user or password"));
+        }
+        Ok(Target {
+            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong("has an odd host"))?,
+            path: uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
+        })
+    }
+}
+
+/// No answer came, for this reason.
+#[derive(Debug)]
+struct NoAnswer(Verdict);
+
+impl NoAnswer {
+    fn new(code: &str, message: impl Into<String>) -> NoAnswer {
+        NoAnswer(Verdict::error(code, message))
+    }
+
+    fn io(doing: &str, error: &io::Error) -> NoAnswer {
+        NoAnswer::new(code_of(error), format!("{doing}: {error}"))
+    }
+
+    fn hyper(error: &hyper::Error) -> NoAnswer {
+        let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+        match cause {
+            Some(cause) => NoAnswer::new(code_of(cause), error.to_string()),
+            None if error.is_incomplete_message() || error.is_closed() || error.is_canceled() => {
+                NoAnswer::new("ECONNRESET", error.to_string())
+            }
+            None => NoAnswer::new("BATCH_ERROR", error.to_string()),
+        }
+    }
+}
+
+/// The names that people look up.
+fn code_of(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "ECONNREFUSED",
+        io::ErrorKind::ConnectionReset => "ECONNRESET",
+        io::ErrorKind::ConnectionAborted => "ECONNABORTED",
+        io::ErrorKind::TimedOut => "ETIMEDOUT",
+        io::ErrorKind::HostUnreachable => "EHOSTUNREACH",
+        io::ErrorKind::NetworkUnreachable => "ENETUNREACH",
+        io::ErrorKind::BrokenPipe => "EPIPE",
+        _ => "BATCH_ERROR",
+    }
+}
+
+/// Lines to handlers, by client and URL.
+#[derive(Default)]
+pub struct Lines(Mutex<HashMap<(String, String), Arc<Line>>>);
+
+impl Lines {
+    fn to(&self, client: &str, url: &str, target: Target) -> Arc<Line> {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() >= LINES_MAX {
+            lines.retain(|_, line| Arc::strong_count(line) > 1);
+        }
+        let line = lines.entry((client.to_owned(), url.to_owned())).or_insert_with(|| {
+            let connections = Semaphore::new(CONNECTIONS_MAX);
+            Arc::new(Line { target, idle: Mutex::default(), connections })
+        });
+        Arc::clone(line)
+    }
+
+    pub fn hang_up(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+type Sender = SendRequest<Full<Bytes>>;
+
+struct Line {
+    target: Target,
+    idle: Mutex<Vec<Sender>>,
+    connections: Semaphore,
+}
+
+struct Answer {
+    status: u16,
+    body: Bytes,
+}
+
+impl Line {
+    async fn post(&self, mut request: Request<Full<Bytes>>, inner: &Inner) -> Result<Answer, NoAnswer> {
+        let closed = |_| NoAnswer::new("BATCH_ERROR", "the runner is closing");
+        let _one = self.connections.acquire().await.map_err(closed)?;
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = Uri::from(self.target.path.clone());
+        request.headers_mut().insert(header::HOST, self.target.authority.clone());
+        // A connection that was kept may have been closed meanwhile: what was not sent on it is sent on the next.
+        while let Some(mut kept) = self.take_idle() {
+            if kept.ready().await.is_err() {
+                continue;
+            }
+            match kept.try_send_request(request).await {
+                Ok(response) => return self.answer(kept, response, inner).await,
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(NoAnswer::hyper(&error.into_error())),
+                },
+            }
+        }
+        let mut fresh = self.connect(&*inner.world).await?;
+        let response = fresh.send_request(request).await.map_err(|error| NoAnswer::hyper(&error))?;
+        self.answer(fresh, response, inner).await
+    }
+
+    async fn answer(
+        &self,
+        sender: Sender,
+        response: Response<Incoming>,
+        inner: &Inner,
+    ) -> Result<Answer, NoAnswer> {
+        let status = response.status().as_u16();
+        let settings = &inner.settings;
+        let bytes_max = settings.result_bytes_max.saturating_add(settings.new_jobs_bytes_max);
+        let body =
+            Limited::new(response.into_body(), bytes_max).collect().await.map_err(|error| match error
+                .downcast_ref::<hyper::Error>(
+            ) {
+                Some(error) => NoAnswer::hyper(error),
+                None => NoAnswer::new("TOO_MUCH", format!("the answer has more than {bytes_max} bytes")),
+            })?;
+        self.idle().push(sender);
+        Ok(Answer { status, body: body.to_bytes() })
+    }
+
+    async fn connect(&self, world: &dyn World) -> Result<Sender, NoAnswer> {
+        let Target { host, port, .. } = &self.target;
+        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+        let found =
+            found.map_err(|error| NoAnswer::new("ENOTFOUND", format!("looking up {host}: {error}")))?;
+        // Every address a name leads to is judged, now and not when the handler was made.
+        let usable: Vec<SocketAddr> = found.filter(|address| world.may_call(address.ip())).collect();
+        if usable.is_empty() {
+            let why = format!("{host} is not among the addresses this server may call");
+            return Err(NoAnswer::new("BAD_HANDLER", why));
+        }
+        let stream = TcpStream::connect(usable.as_slice()).await;
+        let stream = stream.map_err(|error| NoAnswer::io("connecting", &error))?;
+        let _ = stream.set_nodelay(true);
+        let shaken = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| NoAnswer::hyper(&error))?;
+        // Ends when the other side closes it, or the sender is dropped with the line.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to a handler ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    fn take_idle(&self) -> Option<Sender> {
+        self.idle().pop()
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Sender>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub async fn drive(drive: &mut Drive) {
+    let handler = drive.batch.handler.clone();
+    let target = match Target::parse(&handler.body) {
+        Ok(target) => target,
+        Err(why) => return drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
+    };
+    let line = drive.inner.lines.to(&drive.batch.client, &handler.body, target);
+    match handler.options.batch {
+        true => post_whole(drive, &line).await,
+        false => post_each(drive, line).await,
+    }
+}
+
+fn request(drive: &Drive, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(body));
+    let headers = request.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    if let Ok(jobtype) = HeaderValue::from_str(&drive.batch.jobtype) {
+        headers.insert("windlass-jobtype", jobtype);
+    }
+    request
+}
+
+async fn within(
+    limit: Duration,
+    call: impl Future<Output = Result<Answer, NoAnswer>>,
+) -> Result<Answer, NoAnswer> {
+    let late = |_| NoAnswer::new("ETIMEDOUT", format!("no answer within {} s", limit.as_secs_f64()));
+    tokio::time::timeout(limit, call).await.map_err(late)?
+}
+
+/// One request for each job, as many at once as there may be connections.
+async fn post_each(drive: &mut Drive, line: Arc<Line>) {
+    let mut waiting = drive.pending().into_iter();
+    let mut calls = JoinSet::new();
+    let mut running = HashMap::new();
+    loop {
+        while calls.len() < CONNECTIONS_MAX
+            && let Some(index) = waiting.next()
+        {
+            if drive.is_stopped(index) {
+                continue;
+            }
+            let call = calls.spawn(post_one(drive, index, line.clone()));
+            running.insert(index, call);
+        }
+        let interrupt = tokio::select! {
+            ended = calls.join_next() => match ended {
+                None => break,
+                Some(Ok((index, answer, took))) => {
+                    running.remove(&index);
+                    tell_answer(drive, index, answer, took);
+                    continue;
+                }
+                // It was stopped.
+                Some(Err(_)) => continue,
+            },
+            interrupt = drive.interrupted_any() => interrupt,
+        };
+        match interrupt {
+            Interrupt::Stopped => {
+                for (_, call) in running.extract_if(|index, _| drive.is_stopped(*index)) {
+                    call.abort();
+                }
+            }
+            Interrupt::Dropped | Interrupt::Stopping => return drive.tell_all_unrun(interrupt.why()),
+        }
+    }
+    // Those that were stopped.
+    drive.tell_all_unrun(Interrupt::Stopped.why());
+}
+
+type Posted = (usize, Result<Answer, NoAnswer>, Duration);
+
+fn post_one(drive: &Drive, index: usize, line: Arc<Line>) -> impl Future<Output = Posted> + Send + 'static {
+    let mut request = request(drive, drive.lines(&[index]).into());
+    let job = &drive.batch.jobs[index];
+    if let Ok(id) = HeaderValue::from_str(&job.id) {
+        request.headers_mut().insert("windlass-job-id", id);
+    }
+    request.headers_mut().insert("windlass-attempt", HeaderValue::from(job.attempt));
+    let (inner, limit) = (drive.inner.clone(), drive.time_limit());
+    async move {
+        let began = Instant::now();
+        let answer = within(limit, line.post(request, &inner)).await;
+        (index, answer, began.elapsed())
+    }
+}
+
+fn tell_answer(drive: &mut Drive, index: usize, answer: Result<Answer, NoAnswer>, took: Duration) {
+    let outcome = match answer {
+        Err(NoAnswer(verdict)) => drive.outcome(verdict, Bytes::new(), Output::new(drive.limits()), took),
+        Ok(answer) => {
+            let (rest, output) = split_answer(answer.body, drive.limits());
+            drive.outcome(Verdict::status(answer.status), rest, output, took)
+        }
+    };
+    drive.tell(index, Ended::Done(outcome));
+}
+
+/// One request for all; the answer has a line for each.
+async fn post_whole(drive: &mut Drive, line: &Line) {
+    let pending = drive.pending();
+    if pending.is_empty() {
+        return;
+    }
+    let began = Instant::now();
+    let jobs = u32::try_from(pending.len()).unwrap_or(u32::MAX);
+    let limit = drive.time_limit().saturating_mul(jobs);
+    let request = request(drive, drive.lines(&pending).into());
+    let inner = drive.inner.clone();
+    let answer = tokio::select! {
+        answer = within(limit, line.post(request, &inner)) => answer,
+        interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
+    };
+    let mut output = Output::with_statuses(drive.limits(), pending.len());
+    let verdict = match answer {
+        Ok(answer) => {
+            output.stdout(&answer.body);
+            // The lines count, whatever the status of the answer as a whole.
+            Verdict::status(200)
+        }
+        Err(NoAnswer(verdict)) => verdict,
+    };
+    for (index, outcome) in drive.status_outcomes(&pending, &verdict, true, output, began.elapsed()) {
+        drive.tell(index, Ended::Done(outcome));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart_or_refused_with_a_reason() {
+        let target = Target::parse("http://localhost:8080/run?x=1").unwrap();
+        assert_eq!(
+            (target.host.as_str(), target.port, target.path.as_str()),
+            ("localhost", 8080, "/run?x=1")
+        );
+        let target = Target::parse(" http://[::1] ").unwrap();
+        assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("::1", 80, "/"));
+        for (url, word) in [
+            ("", "none"),
+            ("/path", "http://"),
+            ("https://host/", "http://"),
+            ("ftp://host/", "http://"),
+            ("http://user:word@host/", "password"),
+            ("not a url", "none"),
+        ] {
+            assert!(Target::parse(url).unwrap_err().contains(word), "{url:?}: {:?}", Target::parse(url));
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Which program runs a language, and with which shim.
+
+use super::handler::Lang;
+use super::settings::Interpreters;
+use std::path::{Path, PathBuf};
+
+/// Where programs are looked for: the system's folders, whatever the server was started with.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+const NODE: &str = include_str!("shims/shim.js");
+const PHP: &str = include_str!("shims/shim.php");
+const PYTHON: &str = include_str!("shims/shim.py");
+const SH: &str = include_str!("shims/shim.sh");
+
+/// A program that is there, and what to say to it.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    pub program: PathBuf,
+    pub args: Vec<String>,
+}
+
+impl Launch {
+    /// The error is for the author of a handler and the operator of the server.
+    pub fn find(lang: Lang, interpreters: &Interpreters) -> Result<Launch, String> {
+        let (name, shim, flags): (&str, &str, &[&str]) = match lang {
+            Lang::Node => (&interpreters.node, NODE, &["-e"]),
+            Lang::Php => (&interpreters.php, PHP, &["-r"]),
+            Lang::Python => (&interpreters.python, PYTHON, &["-c"]),
+            Lang::Sh => (&interpreters.sh, SH, &["-c"]),
+            Lang::Http | Lang::Wasi => {
+                return Err(format!("{lang} handlers do not run in a process context"));
+            }
+        };
+        let program = find_program(name).ok_or_else(|| {
+            format!(
+                "{name}, which runs {lang} handlers, is not installed on the server (looked in {PATH}); \
+                 install it, or name its path in the configuration"
+            )
+        })?;
+        let args = flags.iter().copied().chain([shim]).map(str::to_owned).collect();
+        Ok(Launch { program, args })
+    }
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let is_program = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+    };
+    let candidates: Vec<PathBuf> = match name.contains('/') {
+        true => vec![PathBuf::from(name)],
+        false => PATH.split(':').map(|folder| Path::new(folder).join(name)).collect(),
+    };
+    candidates.into_iter().find(|path| is_program(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_by_name_or_path_or_clearly_missed() {
+        let launch = Launch::find(Lang::Sh, &Interpreters::default()).unwrap();
+        assert!(launch.program.is_absolute());
+        let missing = Interpreters { sh: "no-such-shell".to_owned(), ..Interpreters::default() };
+        let why = Launch::find(Lang::Sh, &missing).unwrap_err();
+        assert!(why.contains("no-such-shell") && why.contains("not installed"), "{why}");
+        // There, but no program.
+        assert_eq!(find_program("/etc/passwd"), None);
+        assert_eq!(find_program("/usr"), None);
+    }
+}

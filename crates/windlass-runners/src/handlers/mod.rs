@@ -1,0 +1,255 @@
+//! Handlers: code that clients hand in, run for each of their jobs.
+//!
+//! ```text
+//!   start(batch) ─▶ run.rs ─┬─ exchange.rs ─▶ context.rs ══ socket ══ guard.rs ─▶ interpreter + shim + handler's code
+//!        ▲                  │   (pool.rs: which contexts there are)
+//!        │                  ├─ http: a URL is called
+//!   next() ◀─ (job, ended) ─┴─ wasi: a module in a guest process
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `handler.rs`, `outcome.rs`, `settings.rs` | what is asked, what comes of it, what the operator decides |
+//! | `run.rs` | one batch from its start to its last outcome |
+//! | `pool.rs` | idle contexts, and how many there may be |
+//! | `exchange.rs` | a batch in a context: the order of things, crashes, time limits |
+//! | `context.rs`, `frames.rs` | a context's process, and what is said on its socket |
+//! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
+//! | `shims/` | the interpreter's side, in its own language |
+//! | `output.rs` | new jobs, statuses and log in what a job prints |
+//! | `census.rs` | memory and processes of a context, seen from outside |
+//!
+//! A context belongs to one client, and to one eid or jobtype of it. What a handler does to its context it does to its own
+//! jobs.
+
+mod census;
+mod confine;
+mod context;
+mod exchange;
+mod frames;
+pub mod guard;
+mod handler;
+mod http;
+mod interpreter;
+mod outcome;
+mod output;
+mod pool;
+mod run;
+mod settings;
+
+pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
+pub use outcome::{Ended, NewJob, Outcome, Status};
+pub use run::{Batch, BatchJob, Run, Stopper};
+pub use settings::{HelperProgram, Interpreters, Network, Settings};
+
+use async_trait::async_trait;
+use census::Census;
+use interpreter::Launch;
+use outcome::Verdict;
+use pool::{Key, Pool};
+use run::Drive;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+use tokio::sync::{Notify, Semaphore, watch};
+
+/// What handlers need from the server.
+#[async_trait]
+pub trait World: Send + Sync + 'static {
+    /// Whether an http handler may be called at this address.
+    fn may_call(&self, address: IpAddr) -> bool;
+
+    /// The module of a wasi handler.
+    async fn blob(&self, client: &str, address: &str) -> Result<Vec<u8>, BlobError>;
+}
+
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum BlobError {
+    /// There is none, or it cannot be one.
+    #[error("{0}")]
+    Missing(String),
+    /// Nobody could say. Another try may work.
+    #[error("{0}")]
+    Trouble(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// No new batches; those that run may end.
+    Finish,
+    Now,
+}
+
+/// Runs handlers. Cheap to clone; owns all contexts.
+#[derive(Clone)]
+pub struct Handlers {
+    inner: Arc<Inner>,
+}
+
+pub struct Inner {
+    settings: Settings,
+    world: Arc<dyn World>,
+    pool: Pool,
+    lines: http::Lines,
+    http_batches: Semaphore,
+    /// Somebody has left a place.
+    room: Notify,
+    census: Arc<Census>,
+    contexts_made: AtomicU64,
+    told_confinement: AtomicBool,
+    stopping: watch::Sender<Stopping>,
+    running: watch::Sender<usize>,
+}
+
+impl Handlers {
+    /// Empties the folder for contexts, so nobody else may use it.
+    pub fn new(settings: Settings, world: Arc<dyn World>) -> io::Result<Handlers> {
+        match std::fs::remove_dir_all(&settings.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // Contexts may be other users: they must get through, and need not see who else is there.
+        std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&settings.folder)?;
+        let settings = Settings { folder: settings.folder.canonicalize()?, ..settings };
+        let inner = Inner {
+            pool: Pool::new(settings.contexts_max, settings.contexts_per_type),
+            lines: http::Lines::default(),
+            http_batches: Semaphore::new(settings.http_batches_max),
+            settings,
+            world,
+            room: Notify::new(),
+            census: Arc::default(),
+            contexts_made: AtomicU64::new(0),
+            told_confinement: AtomicBool::new(false),
+            stopping: watch::Sender::new(Stopping::No),
+            running: watch::Sender::new(0),
+        };
+        Ok(Handlers { inner: Arc::new(inner) })
+    }
+
+    /// Whether the handler could be run here and now; if not, why, for its author. What is missing today may be installed
+    /// tomorrow, so this is no reason to refuse it.
+    pub fn check(&self, handler: &Handler) -> Result<(), String> {
+        match handler.lang {
+            Lang::Http => http::Target::parse(&handler.body).map(drop),
+            _ => Launch::find(handler.lang, &self.inner.settings.interpreters).map(drop),
+        }
+    }
+
+    /// How many jobs to put into one batch.
+    pub fn batch_size(&self, handler: &Handler) -> usize {
+        handler.options.batch_size.unwrap_or_else(|| handler.lang.batch_size())
+    }
+
+    /// Whether a batch would be run at once. Ask before locking jobs for it.
+    pub fn has_room(&self, client: &str, jobtype: &str, handler: &Handler) -> bool {
+        match handler.lang {
+            Lang::Http => self.inner.http_batches.available_permits() > 0,
+            _ => self.inner.pool.has_room(&self.inner.key(client, jobtype, handler)),
+        }
+    }
+
+    /// Ready when there may be more room than before the call. Call it, then ask [`Handlers::has_room`], then await it.
+    pub fn room(&self) -> impl Future<Output = ()> + Send + 'static {
+        let inner = Arc::clone(&self.inner);
+        let mut notified = Box::pin(async move { inner.room.notified().await });
+        // Polled once, it is registered.
+        let waker = std::task::Waker::noop();
+        let ready = notified.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_ready();
+        async move {
+            if !ready {
+                notified.await;
+            }
+        }
+    }
+
+    /// Clients and jobtypes that have an idle context.
+    pub fn warm(&self) -> Vec<(String, String)> {
+        self.inner.pool.warm()
+    }
+
+    /// Runs the batch in a task of its own; what is wrong with it is told job by job.
+    pub fn start(&self, batch: Batch) -> Run {
+        let (run, mut drive) = run::begin(Arc::clone(&self.inner), batch);
+        let under_way = UnderWay::new(Arc::clone(&self.inner));
+        tokio::spawn(async move {
+            see_through(&mut drive).await;
+            drop(drive);
+            drop(under_way);
+        });
+        run
+    }
+
+    /// No new batches; those that run have this long. No context is left afterwards.
+    pub async fn stop(&self, grace: Duration) {
+        self.inner.stopping.send_replace(Stopping::Finish);
+        let mut running = self.inner.running.subscribe();
+        if tokio::time::timeout(grace, running.wait_for(|count| *count == 0)).await.is_err() {
+            self.inner.stopping.send_replace(Stopping::Now);
+            let _ = running.wait_for(|count| *count == 0).await;
+        }
+        for mut context in self.inner.pool.take_idle() {
+            context.kill().await;
+        }
+        self.inner.lines.hang_up();
+    }
+}
+
+async fn see_through(drive: &mut Drive) {
+    if *drive.inner.stopping.borrow() != Stopping::No {
+        return drive.tell_all_unrun("the server is stopping");
+    }
+    if drive.batch.handler.options.batch {
+        drive.refuse_payloads_with_newlines();
+    }
+    match drive.batch.handler.lang {
+        Lang::Sh | Lang::Node | Lang::Python | Lang::Php => exchange::drive(drive).await,
+        Lang::Http => {
+            let inner = drive.inner.clone();
+            // Dropped before it is told that there is room.
+            {
+                let _seat = tokio::select! {
+                    seat = inner.http_batches.acquire() => seat,
+                    interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
+                };
+                http::drive(drive).await;
+            }
+            inner.room.notify_waiters();
+        }
+        Lang::Wasi => {
+            let why = "wasi handlers are not available here";
+            drive.tell_all(&Verdict::error("BAD_HANDLER", why));
+        }
+    }
+}
+
+impl Inner {
+    fn key(&self, client: &str, jobtype: &str, handler: &Handler) -> Key {
+        Key {
+            client: client.to_owned(),
+            name: Key::name_of(handler.eid.as_deref(), jobtype),
+            lang: handler.lang,
+            network: self.settings.network.grants(handler.options.network),
+        }
+    }
+}
+
+/// Counted while a batch runs.
+struct UnderWay(Arc<Inner>);
+
+impl UnderWay {
+    fn new(inner: Arc<Inner>) -> UnderWay {
+        inner.running.send_modify(|count| *count += 1);
+        UnderWay(inner)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|count| *count -= 1);
+    }
+}

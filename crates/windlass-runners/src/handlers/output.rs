@@ -1,0 +1,288 @@
+//! What a job prints: lines that are new jobs, lines that are statuses, and the rest, which is its log.
+
+use super::outcome::{NewJob, Verdict};
+use super::settings::Settings;
+use bytes::Bytes;
+
+#[cfg(test)]
+mod tests;
+
+/// The code of a job for which there was no status line.
+pub const NO_RESPONSE: &str = "NO_RESPONSE";
+/// Both spellings; the second is a comment to whoever reads statuses.
+const NEW_JOB_MARKS: [&[u8]; 2] = [b"J: ", b"#J: "];
+
+/// What stands around a result or a payload in its line: a mark, a type, a status.
+const LINE_EXTRA_BYTES: usize = 1024;
+
+#[derive(Clone, Copy, Debug)]
+pub struct OutputLimits {
+    pub log_bytes: usize,
+    pub line_bytes: usize,
+    pub new_jobs: usize,
+    pub new_jobs_bytes: usize,
+}
+
+impl OutputLimits {
+    pub fn of(settings: &Settings) -> OutputLimits {
+        OutputLimits {
+            log_bytes: settings.log_bytes_max,
+            line_bytes: settings.result_bytes_max.saturating_add(LINE_EXTRA_BYTES),
+            new_jobs: settings.new_jobs_max,
+            new_jobs_bytes: settings.new_jobs_bytes_max,
+        }
+    }
+}
+
+/// The output of one job (or of a whole batch, where the body gets it as a whole) as it arrives.
+#[derive(Debug)]
+pub struct Output {
+    limits: OutputLimits,
+    /// The beginning of a line whose end has not come yet, and which may be more than log.
+    line: Vec<u8>,
+    /// The line that is going on is log.
+    streaming: bool,
+    statuses: Option<Statuses>,
+    new_jobs: Vec<NewJob>,
+    new_jobs_bytes: usize,
+    log: Log,
+    too_much: Option<String>,
+}
+
+impl Output {
+    pub fn new(limits: OutputLimits) -> Output {
+        Output {
+            limits,
+            line: Vec::new(),
+            streaming: false,
+            statuses: None,
+            new_jobs: Vec::new(),
+            new_jobs_bytes: 0,
+            log: Log::new(limits.log_bytes),
+            too_much: None,
+        }
+    }
+
+    /// Lines of standard output are statuses, one for each of `jobs`.
+    pub fn with_statuses(limits: OutputLimits, jobs: usize) -> Output {
+        Output { statuses: Some(Statuses::new(jobs)), ..Output::new(limits) }
+    }
+
+    pub fn stderr(&mut self, bytes: &[u8]) {
+        self.log.add(bytes);
+    }
+
+    pub fn stdout(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+            let (piece, rest) = bytes.split_at(end);
+            self.piece(piece);
+            bytes = rest;
+        }
+    }
+
+    /// A line, or as much of it as has come.
+    fn piece(&mut self, piece: &[u8]) {
+        let ends = piece.ends_with(b"\n");
+        if self.streaming {
+            self.log.add(piece);
+        } else {
+            self.line.extend_from_slice(piece);
+            if self.line.len() > self.limits.line_bytes {
+                self.complain(format!("a line of more than {} bytes", self.limits.line_bytes));
+                self.flush_line();
+            } else if ends {
+                self.whole_line();
+            } else if self.statuses.is_none() && !may_be_new_job(&self.line) {
+                self.flush_line();
+            }
+        }
+        self.streaming = self.streaming && !ends;
+    }
+
+    fn flush_line(&mut self) {
+        self.log.add(&self.line);
+        self.line.clear();
+        self.streaming = true;
+    }
+
+    fn whole_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        if let Some(job) = new_job_in(text) {
+            self.add_job(job);
+        } else if self.statuses.as_mut().is_none_or(|statuses| !statuses.take(text)) {
+            self.log.add(&line);
+        }
+    }
+
+    fn add_job(&mut self, job: NewJob) {
+        self.new_jobs_bytes += job.payload.len();
+        if self.new_jobs.len() >= self.limits.new_jobs {
+            self.complain(format!("more than {} new jobs", self.limits.new_jobs));
+        } else if self.new_jobs_bytes > self.limits.new_jobs_bytes {
+            self.complain(format!("new jobs of more than {} bytes", self.limits.new_jobs_bytes));
+        } else {
+            self.new_jobs.push(job);
+        }
+    }
+
+    /// A job whose output was cut where it mattered has not done what it says it has.
+    fn complain(&mut self, what: String) {
+        self.too_much.get_or_insert(what);
+    }
+
+    pub fn finish(mut self) -> Finished {
+        if !self.line.is_empty() {
+            self.whole_line();
+        }
+        Finished {
+            log: self.log.finish(),
+            new_jobs: self.new_jobs,
+            statuses: self.statuses.map(Statuses::finish).unwrap_or_default(),
+            too_much: self.too_much,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Finished {
+    pub log: Bytes,
+    pub new_jobs: Vec<NewJob>,
+    /// One for each job of the batch.
+    pub statuses: Vec<(Verdict, Bytes)>,
+    /// What there was too much of.
+    pub too_much: Option<String>,
+}
+
+fn may_be_new_job(beginning: &[u8]) -> bool {
+    NEW_JOB_MARKS.iter().any(|mark| {
+        let both = mark.len().min(beginning.len());
+        mark[..both] == beginning[..both]
+    })
+}
+
+/// `J: type|payload`. A payload may hold further bars.
+fn new_job_in(line: &[u8]) -> Option<NewJob> {
+    let rest = NEW_JOB_MARKS.iter().find_map(|mark| line.strip_prefix(*mark))?;
+    let bar = rest.iter().position(|byte| *byte == b'|')?;
+    let jobtype = std::str::from_utf8(&rest[..bar]).ok()?;
+    if jobtype.is_empty() {
+        return None;
+    }
+    Some(NewJob { jobtype: jobtype.to_owned(), payload: Bytes::copy_from_slice(&rest[bar + 1..]) })
+}
+
+/// Takes the lines that are new jobs out of an answer; the rest is its result.
+pub fn split_answer(answer: Bytes, limits: OutputLimits) -> (Bytes, Output) {
+    let mut output = Output::new(limits);
+    let is_new_job =
+        |line: &[u8]| may_be_new_job(line) && new_job_in(line.strip_suffix(b"\n").unwrap_or(line)).is_some();
+    // Most answers have none, and stay as they are.
+    if !answer.split_inclusive(|byte| *byte == b'\n').any(is_new_job) {
+        return (answer, output);
+    }
+    let mut rest = Vec::with_capacity(answer.len());
+    for line in answer.split_inclusive(|byte| *byte == b'\n') {
+        match is_new_job(line) {
+            true => output.stdout(line),
+            false => rest.extend_from_slice(line),
+        }
+    }
+    (rest.into(), output)
+}
+
+/// Lines `NNN[ data]`, one for each job; empty lines and lines that begin with `#` are none.
+#[derive(Debug)]
+struct Statuses {
+    jobs: usize,
+    found: Vec<(Verdict, Bytes)>,
+    /// What stood where a number should have been: nobody knows whose the lines after it are.
+    invalid: bool,
+}
+
+impl Statuses {
+    fn new(jobs: usize) -> Statuses {
+        Statuses { jobs, found: Vec::new(), invalid: false }
+    }
+
+    /// Whether it was a status; what comes after the last one is log.
+    fn take(&mut self, line: &[u8]) -> bool {
+        let blank = line.iter().all(u8::is_ascii_whitespace);
+        if blank || line.starts_with(b"#") || self.invalid || self.found.len() >= self.jobs {
+            return false;
+        }
+        match status_in(line) {
+            Some(status) => self.found.push(status),
+            None => self.invalid = true,
+        }
+        !self.invalid
+    }
+
+    fn finish(self) -> Vec<(Verdict, Bytes)> {
+        let verdict = match self.invalid {
+            true => Verdict::error("INVALID_RESPONSE", "the status line is no number from 100 to 599"),
+            false => Verdict::error(NO_RESPONSE, "there was no status line for it"),
+        };
+        let mut all = self.found;
+        all.resize(self.jobs, (verdict, Bytes::new()));
+        all
+    }
+}
+
+fn status_in(line: &[u8]) -> Option<(Verdict, Bytes)> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii_start();
+    let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let exitcode: u16 = std::str::from_utf8(&line[..digits]).ok()?.parse().ok()?;
+    let data = &line[digits..];
+    let data = data.strip_prefix(b" ").unwrap_or(data);
+    (100..=599).contains(&exitcode).then(|| (Verdict::status(exitcode), Bytes::copy_from_slice(data)))
+}
+
+/// Its beginning and its end: what a handler said first and last tells most.
+#[derive(Debug)]
+struct Log {
+    half: usize,
+    head: Vec<u8>,
+    /// Up to twice a half, so that it is cut now and then and not at every byte.
+    tail: Vec<u8>,
+    left_out: u64,
+}
+
+impl Log {
+    fn new(bytes_max: usize) -> Log {
+        Log { half: bytes_max / 2, head: Vec::new(), tail: Vec::new(), left_out: 0 }
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let room = self.half.saturating_sub(self.head.len()).min(bytes.len());
+        let (first, rest) = bytes.split_at(room);
+        self.head.extend_from_slice(first);
+        if rest.len() > self.half {
+            let cut = rest.len() - self.half;
+            self.left_out += (self.tail.len() + cut) as u64;
+            self.tail.clear();
+            self.tail.extend_from_slice(&rest[cut..]);
+        } else {
+            self.tail.extend_from_slice(rest);
+            if self.tail.len() > 2 * self.half {
+                self.cut_tail();
+            }
+        }
+    }
+
+    fn cut_tail(&mut self) {
+        let cut = self.tail.len().saturating_sub(self.half);
+        self.tail.drain(..cut);
+        self.left_out += cut as u64;
+    }
+
+    fn finish(mut self) -> Bytes {
+        self.cut_tail();
+        if self.left_out > 0 {
+            self.head.extend_from_slice(format!("\n[{} bytes left out]\n", self.left_out).as_bytes());
+        }
+        self.head.extend_from_slice(&self.tail);
+        self.head.into()
+    }
+}

@@ -1,0 +1,287 @@
+//! One batch under way: what its caller holds, and what runs it.
+
+use super::handler::Handler;
+use super::outcome::{Ended, Outcome, Status, Verdict};
+use super::output::{NO_RESPONSE, Output, OutputLimits};
+use super::{Inner, Stopping};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// Jobs of one client and type, to be run by one handler.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub client: String,
+    pub jobtype: String,
+    /// Another one when the handler is another one.
+    pub version: String,
+    pub handler: Arc<Handler>,
+    pub jobs: Vec<BatchJob>,
+}
+
+#[derive(Clone, Debug)]
+pub struct BatchJob {
+    pub id: String,
+    pub attempt: u32,
+    /// Without the newline that ends it.
+    pub payload: Bytes,
+}
+
+/// A batch under way. Dropping it stops what it runs.
+pub struct Run {
+    ended: mpsc::UnboundedReceiver<(usize, Ended)>,
+    stopper: Stopper,
+}
+
+/// Stops single jobs of a batch.
+#[derive(Clone)]
+pub struct Stopper(mpsc::UnboundedSender<usize>);
+
+impl Stopper {
+    /// The job is told as [`Ended::Unrun`], at once if it runs and before its turn if not. One that has ended already
+    /// stays as it ended.
+    pub fn stop(&self, index: usize) {
+        // Nobody listens any more: everything has ended.
+        let _ = self.0.send(index);
+    }
+}
+
+impl Run {
+    /// Every job once, as it ends: its place in the batch, and how. Can be dropped at any time.
+    pub async fn next(&mut self) -> Option<(usize, Ended)> {
+        self.ended.recv().await
+    }
+
+    pub fn stop(&self, index: usize) {
+        self.stopper.stop(index);
+    }
+
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+}
+
+/// What became of waiting for something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    /// Nobody wants to know any more.
+    Dropped,
+    /// The runners are told to stop.
+    Stopping,
+    /// The job that runs is to be stopped.
+    Stopped,
+}
+
+impl Interrupt {
+    pub fn why(self) -> &'static str {
+        match self {
+            Interrupt::Dropped | Interrupt::Stopped => "it was stopped",
+            Interrupt::Stopping => "the server is stopping",
+        }
+    }
+}
+
+/// The running side of a [`Run`].
+pub struct Drive {
+    pub inner: Arc<Inner>,
+    pub batch: Batch,
+    teller: Teller,
+    stops: mpsc::UnboundedReceiver<usize>,
+    stopped: HashSet<usize>,
+    stopping: watch::Receiver<Stopping>,
+}
+
+pub fn begin(inner: Arc<Inner>, batch: Batch) -> (Run, Drive) {
+    let (tell, ended) = mpsc::unbounded_channel();
+    let (stopper, stops) = mpsc::unbounded_channel();
+    let teller = Teller { tell, told: vec![false; batch.jobs.len()] };
+    let stopping = inner.stopping.subscribe();
+    let drive = Drive { inner, batch, teller, stops, stopped: HashSet::new(), stopping };
+    (Run { ended, stopper: Stopper(stopper) }, drive)
+}
+
+impl Drive {
+    pub fn limits(&self) -> OutputLimits {
+        OutputLimits::of(&self.inner.settings)
+    }
+
+    pub fn time_limit(&self) -> Duration {
+        let most = self.inner.settings.time_limit;
+        self.batch.handler.options.timeout.map_or(most, |asked| asked.min(most))
+    }
+
+    pub fn recycle_jobs(&self) -> u32 {
+        let most = self.inner.settings.recycle_jobs;
+        self.batch.handler.options.recycle.map_or(most, |asked| asked.min(most))
+    }
+
+    /// Those that are still to be run, after telling those that are not to be.
+    pub fn pending(&mut self) -> Vec<usize> {
+        while let Ok(index) = self.stops.try_recv() {
+            self.stopped.insert(index);
+        }
+        let mut pending = Vec::new();
+        for index in 0..self.batch.jobs.len() {
+            if self.teller.told[index] {
+                continue;
+            }
+            match self.stopped.contains(&index) {
+                true => self.teller.tell(index, Ended::Unrun(Interrupt::Stopped.why().to_owned())),
+                false => pending.push(index),
+            }
+        }
+        pending
+    }
+
+    pub fn is_stopped(&self, index: usize) -> bool {
+        self.stopped.contains(&index)
+    }
+
+    /// Jobs that cannot be one line among others are refused where lines are what counts.
+    pub fn refuse_payloads_with_newlines(&mut self) {
+        for index in self.pending() {
+            if self.batch.jobs[index].payload.contains(&b'\n') {
+                let message = Some("a payload of several lines cannot be one of a batch".to_owned());
+                let verdict = Verdict { exitcode: 400, code: "BAD_PAYLOAD".to_owned(), message };
+                self.tell(index, Ended::Done(Outcome::without_output(verdict)));
+            }
+        }
+    }
+
+    /// The lines of a batch.
+    pub fn lines(&self, indexes: &[usize]) -> Vec<u8> {
+        let lines = indexes.iter().flat_map(|index| [&self.batch.jobs[*index].payload[..], b"\n"]);
+        lines.collect::<Vec<_>>().concat()
+    }
+
+    /// As [`Drive::interrupted`], where several jobs run: ready when any job is to be stopped.
+    pub async fn interrupted_any(&mut self) -> Interrupt {
+        tokio::select! {
+            () = self.teller.tell.closed() => Interrupt::Dropped,
+            _ = self.stopping.wait_for(|now| *now == Stopping::Now) => Interrupt::Stopping,
+            Some(index) = self.stops.recv() => {
+                self.stopped.insert(index);
+                Interrupt::Stopped
+            }
+        }
+    }
+
+    /// Ready when there is no point in going on with what runs now.
+    pub async fn interrupted(&mut self, running: Option<usize>) -> Interrupt {
+        if running.is_some_and(|index| self.stopped.contains(&index)) {
+            return Interrupt::Stopped;
+        }
+        loop {
+            tokio::select! {
+                () = self.teller.tell.closed() => return Interrupt::Dropped,
+                // Whoever could tell us is gone: that is a stop too.
+                _ = self.stopping.wait_for(|now| *now == Stopping::Now) => return Interrupt::Stopping,
+                Some(index) = self.stops.recv() => {
+                    self.stopped.insert(index);
+                    if running == Some(index) {
+                        return Interrupt::Stopped;
+                    }
+                }
+            }
+        }
+    }
+
+    pub fn tell(&mut self, index: usize, ended: Ended) {
+        self.teller.tell(index, ended);
+    }
+
+    pub fn tell_all(&mut self, verdict: &Verdict) {
+        for index in self.pending() {
+            self.tell(index, Ended::Done(Outcome::without_output(verdict.clone())));
+        }
+    }
+
+    pub fn tell_all_unrun(&mut self, why: &str) {
+        for index in self.pending() {
+            self.tell(index, Ended::Unrun(why.to_owned()));
+        }
+    }
+
+    /// The outcomes of a batch that was run as a whole, from its status lines. Jobs without a line have the end of the whole
+    /// for theirs. If it was cut short (`complete` is false) only the first of them has: the rest are still to be run.
+    pub fn status_outcomes(
+        &self,
+        pending: &[usize],
+        verdict: &Verdict,
+        complete: bool,
+        output: Output,
+        took: Duration,
+    ) -> Vec<(usize, Outcome)> {
+        let finished = output.finish();
+        let failed = !complete || Status::of(verdict.exitcode) != Status::Ok;
+        let mut outcomes = Vec::with_capacity(pending.len());
+        for (index, (own, data)) in pending.iter().copied().zip(finished.statuses) {
+            let missing = failed && own.code == NO_RESPONSE;
+            let own = match &finished.too_much {
+                Some(what) => too_much(what),
+                None if missing => verdict.clone(),
+                None => own,
+            };
+            outcomes.push((index, self.outcome(own, data, Output::new(self.limits()), took)));
+            if missing && !complete {
+                break;
+            }
+        }
+        // What a batch printed as a whole is told with its first job.
+        if let Some((_, first)) = outcomes.first_mut() {
+            (first.log, first.new_jobs) = (finished.log, finished.new_jobs);
+        }
+        outcomes
+    }
+
+    /// The outcome of one job, with its output.
+    pub fn outcome(&self, verdict: Verdict, result: Bytes, output: Output, took: Duration) -> Outcome {
+        let finished = output.finish();
+        let mut verdict = verdict;
+        let bytes_max = self.inner.settings.result_bytes_max;
+        let surplus = match result.len() > bytes_max {
+            true => Some(format!("a result of more than {bytes_max} bytes")),
+            false => finished.too_much,
+        };
+        let mut result = result;
+        if let Some(what) = surplus {
+            verdict = too_much(&what);
+            result = Bytes::new();
+        }
+        let Verdict { exitcode, code, message } = verdict;
+        let run_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        Outcome { exitcode, code, message, result, log: finished.log, new_jobs: finished.new_jobs, run_ms }
+    }
+}
+
+fn too_much(what: &str) -> Verdict {
+    Verdict::error("TOO_MUCH", format!("it printed too much: {what}"))
+}
+
+/// Tells each job once, and none is forgotten.
+struct Teller {
+    tell: mpsc::UnboundedSender<(usize, Ended)>,
+    told: Vec<bool>,
+}
+
+impl Teller {
+    fn tell(&mut self, index: usize, ended: Ended) {
+        debug_assert!(!self.told[index], "job {index} of a batch ended twice");
+        if !std::mem::replace(&mut self.told[index], true) {
+            // The caller may have lost interest.
+            let _ = self.tell.send((index, ended));
+        }
+    }
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        for index in 0..self.told.len() {
+            if !self.told[index] {
+                self.tell(index, Ended::Unrun("its runner ended".to_owned()));
+            }
+        }
+    }
+}

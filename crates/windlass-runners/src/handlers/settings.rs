@@ -1,0 +1,123 @@
+//! What the operator decides about handlers.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Contexts have their folders in it. It belongs to the runners: it is emptied when they start.
+    pub folder: PathBuf,
+    /// Processes at once. An idle one makes room for another type's.
+    pub contexts_max: usize,
+    /// Of these, for one client and eid (or jobtype).
+    pub contexts_per_type: usize,
+    /// Batches of http handlers at once.
+    pub http_batches_max: usize,
+    /// Batches of wasi handlers at once, each in a process of its own.
+    pub wasi_batches_max: usize,
+    /// After so long without a batch a context is ended.
+    pub idle: Duration,
+    /// For one job.
+    pub time_limit: Duration,
+    /// Of all processes of one context together.
+    pub memory_bytes_max: u64,
+    /// Processes and threads of one context.
+    pub processes_max: u32,
+    /// The largest file a handler may write.
+    pub file_bytes_max: u64,
+    /// Jobs before a context is replaced.
+    pub recycle_jobs: u32,
+    pub result_bytes_max: usize,
+    pub log_bytes_max: usize,
+    /// New jobs that one job may print.
+    pub new_jobs_max: usize,
+    /// And all their payloads together.
+    pub new_jobs_bytes_max: usize,
+    pub network: Network,
+    /// What handlers may read beside the system's programs and libraries.
+    pub readable: Vec<PathBuf>,
+    pub interpreters: Interpreters,
+    /// Where the server may change its user (it is root): contexts get users of their own, from this number on.
+    pub uid_base: Option<u32>,
+    pub helper: HelperProgram,
+    /// The guest process for wasi handlers; without one there are none.
+    pub wasi_guest: Option<HelperProgram>,
+}
+
+/// Who gets a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    #[default]
+    Never,
+    /// Handlers with `options.network`.
+    WhenAsked,
+    Always,
+}
+
+impl Network {
+    pub(crate) fn grants(self, asked: bool) -> bool {
+        match self {
+            Network::Never => false,
+            Network::WhenAsked => asked,
+            Network::Always => true,
+        }
+    }
+}
+
+/// Names that are looked up in the system's folders for programs, or paths.
+#[derive(Clone, Debug)]
+pub struct Interpreters {
+    pub node: String,
+    pub python: String,
+    pub php: String,
+    pub sh: String,
+}
+
+impl Default for Interpreters {
+    fn default() -> Self {
+        let named = |name: &str| name.to_owned();
+        Interpreters { node: named("node"), python: named("python3"), php: named("php"), sh: named("sh") }
+    }
+}
+
+/// How to start this very program as the process around a context.
+#[derive(Clone, Debug)]
+pub struct HelperProgram {
+    pub path: PathBuf,
+    pub args: Vec<String>,
+}
+
+impl Settings {
+    pub fn new(folder: PathBuf, helper: HelperProgram) -> Settings {
+        Settings {
+            folder,
+            contexts_max: 8,
+            contexts_per_type: 2,
+            http_batches_max: 64,
+            wasi_batches_max: 2,
+            idle: Duration::from_secs(60),
+            time_limit: Duration::from_secs(120),
+            memory_bytes_max: 512 << 20,
+            processes_max: 64,
+            file_bytes_max: 256 << 20,
+            recycle_jobs: 10_000,
+            result_bytes_max: 16 << 20,
+            log_bytes_max: 64 << 10,
+            new_jobs_max: 10_000,
+            new_jobs_bytes_max: 64 << 20,
+            network: Network::Never,
+            readable: Vec::new(),
+            interpreters: Interpreters::default(),
+            uid_base: is_root().then_some(UID_BASE),
+            helper,
+            wasi_guest: None,
+        }
+    }
+}
+
+/// Numbers that Debian and others give to nobody by themselves: people begin at 1000, and nobody counts this far.
+const UID_BASE: u32 = 58_000;
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,8 @@
+//! Handlers run for real, by the interpreters of this machine.
+
+#![expect(clippy::unwrap_used, reason = "in tests")]
+
+mod hostile;
+mod interpreters;
+mod rig;
+mod sh;

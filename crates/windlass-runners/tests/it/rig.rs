@@ -1,0 +1,140 @@
+//! Handlers on a folder of their own, and batches in a line each.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use windlass_runners::handlers::{
+    Batch, BatchJob, BlobError, Ended, Handler, HandlerOptions, Handlers, HelperProgram, Lang, Outcome, Run,
+    Settings, World,
+};
+
+/// Longer than anything takes on a machine with better things to do.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Nothing;
+
+#[async_trait]
+impl World for Nothing {
+    fn may_call(&self, address: IpAddr) -> bool {
+        address.is_loopback()
+    }
+
+    async fn blob(&self, _client: &str, address: &str) -> Result<Vec<u8>, BlobError> {
+        Err(BlobError::Missing(format!("there is no blob {address}")))
+    }
+}
+
+pub struct Rig {
+    pub handlers: Handlers,
+    pub folder: TempDir,
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        Rig::with(|_| {})
+    }
+
+    pub fn with(tune: impl FnOnce(&mut Settings)) -> Rig {
+        Rig::in_world(Arc::new(Nothing), tune)
+    }
+
+    pub fn in_world(world: Arc<dyn World>, tune: impl FnOnce(&mut Settings)) -> Rig {
+        let folder = TempDir::new().unwrap();
+        // Contexts may be other users.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        let helper = HelperProgram { path: helper(), args: Vec::new() };
+        let mut settings = Settings::new(folder.path().join("contexts"), helper);
+        tune(&mut settings);
+        Rig { handlers: Handlers::new(settings, world).unwrap(), folder }
+    }
+
+    pub fn start(&self, client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Run {
+        let job = |(index, payload): (usize, &&str)| BatchJob {
+            id: format!("id-{index}"),
+            attempt: 1,
+            payload: Bytes::copy_from_slice(payload.as_bytes()),
+        };
+        let jobs = payloads.iter().enumerate().map(job).collect();
+        self.handlers.start(Batch {
+            client: client.to_owned(),
+            jobtype: jobtype.to_owned(),
+            version: format!("{handler:?}"),
+            handler: Arc::new(handler.clone()),
+            jobs,
+        })
+    }
+
+    /// All outcomes, in the order of the batch.
+    pub async fn run(&self, handler: &Handler, payloads: &[&str]) -> Vec<Outcome> {
+        let mut run = self.start("acme", "resize", handler, payloads);
+        outcomes(&mut run, payloads.len()).await
+    }
+
+    pub async fn one(&self, handler: &Handler, payload: &str) -> Outcome {
+        self.run(handler, &[payload]).await.remove(0)
+    }
+}
+
+pub fn helper() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_windlass-run-handler"))
+}
+
+pub async fn ends(run: &mut Run, count: usize) -> Vec<Ended> {
+    let mut all: Vec<Option<Ended>> = vec![None; count];
+    let gather = async {
+        while let Some((index, ended)) = run.next().await {
+            assert!(all[index].replace(ended).is_none(), "job {index} was told twice");
+        }
+    };
+    tokio::time::timeout(PATIENCE, gather).await.expect("the batch does not end");
+    all.into_iter().map(|ended| ended.expect("every job is told")).collect()
+}
+
+pub async fn outcomes(run: &mut Run, count: usize) -> Vec<Outcome> {
+    let done = |ended| match ended {
+        Ended::Done(outcome) => outcome,
+        Ended::Unrun(why) => panic!("a job was not run: {why}"),
+    };
+    ends(run, count).await.into_iter().map(done).collect()
+}
+
+pub fn handler(lang: Lang, body: &str) -> Handler {
+    Handler {
+        lang,
+        eid: None,
+        before: None,
+        before_each: None,
+        body: body.to_owned(),
+        after_each: None,
+        options: HandlerOptions::default(),
+    }
+}
+
+pub fn sh(body: &str) -> Handler {
+    handler(Lang::Sh, body)
+}
+
+/// `200 OK`, and what came with it.
+pub fn brief(outcome: &Outcome) -> String {
+    format!("{} {} {}", outcome.exitcode, outcome.code, String::from_utf8_lossy(&outcome.result))
+        .trim()
+        .to_owned()
+}
+
+pub fn briefs(outcomes: &[Outcome]) -> Vec<String> {
+    outcomes.iter().map(brief).collect()
+}
+
+pub fn log(outcome: &Outcome) -> String {
+    String::from_utf8_lossy(&outcome.log).into_owned()
+}
+
+pub fn new_jobs(outcome: &Outcome) -> Vec<String> {
+    let show = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
+    outcome.new_jobs.iter().map(|job| format!("{}={}", job.jobtype, show(&job.payload))).collect()
+}
