@@ -28,6 +28,12 @@ pub enum Event {
         note: Option<String>,
         payload: Option<Payload>,
     },
+    /// Words of a run, to be kept with the job. `by` nobody: said from outside its runs, whatever its state.
+    Log {
+        by: Option<Holder>,
+        source: Option<Arc<str>>,
+        lines: Vec<String>,
+    },
     Finish(Finish),
     Fail(Failure),
     /// Given back unfinished. `counts`: whether the attempt is used up.

@@ -6,6 +6,7 @@ use crate::ports::Ports;
 use crate::repeat::{Repeat, Span};
 use crate::retry::RetryPolicy;
 use crate::state::JobState;
+use crate::trail::{Log, MARKS_KEPT, Mark};
 use crate::unique::Unique;
 use crate::{Name, Queue, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -232,11 +233,16 @@ pub struct Progress {
 }
 
 /// An attempt that ended badly.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct AttemptError {
     pub attempt: u32,
     pub at: Timestamp,
     pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// Who was at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<Arc<str>>,
 }
 
 /// How a job ended, or how its last run did.
@@ -281,6 +287,12 @@ pub struct Body {
     /// Ports and state of long-lived jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<Ports>,
+    /// What its runs have said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<Box<Log>>,
+    /// What was done to it by those who say who they are, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<Mark>,
 }
 
 impl Body {
@@ -289,6 +301,13 @@ impl Body {
             self.errors.remove(0);
         }
         self.errors.push(error);
+    }
+
+    pub fn remember_mark(&mut self, mark: Mark) {
+        if self.marks.len() == MARKS_KEPT {
+            self.marks.remove(0);
+        }
+        self.marks.push(mark);
     }
 }
 

@@ -10,6 +10,7 @@
 //! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | the policies a dialect puts a job under |
 //! | [`matching`] | which names a worker asks for |
 //! | [`repeat`] | when a repeating job runs next |
+//! | [`trail`] | what a job leaves behind: the words of its runs, what others did to it |
 //! | [`ports`] | values that flow between long-lived jobs |
 //! | [`names`], [`time`] | checked names; moments |
 
@@ -26,6 +27,7 @@ pub mod repeat;
 pub mod retry;
 pub mod state;
 pub mod time;
+pub mod trail;
 pub mod transition;
 pub mod unique;
 
@@ -38,4 +40,4 @@ pub use names::{BadName, Name, Queue, Tenant};
 pub use refused::Refused;
 pub use state::{JobState, StateName};
 pub use time::Timestamp;
-pub use transition::{Effects, Transition, apply, created};
+pub use transition::{Effects, Transition, apply, apply_for, created};

@@ -12,6 +12,7 @@ use crate::job::{Body, Job, JobId, JobSpec, KeepFor, Outcome, Progress};
 use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
 use crate::refused::Refused;
 use crate::state::JobState;
+use crate::trail::{Mark, MarkKind};
 use std::sync::Arc;
 
 mod pieces;
@@ -69,6 +70,55 @@ pub fn created(
     Job { id, version: 1, spec, progress, body, state }
 }
 
+/// [`apply`], and the job remembers who wanted it. `None`: it is nobody's to be remembered.
+pub fn apply_for(
+    who: Option<&Arc<str>>,
+    job: &Job,
+    event: Event,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    let asked = who.and_then(|who| Some((who, mark_kind(&event)?)));
+    let mut transition = apply(job, event, now)?;
+    if let (Some((who, what)), Some(next)) = (asked, &mut transition.job) {
+        let what = match (what, next.state.lease()) {
+            (MarkKind::Cancelled, Some(_)) => MarkKind::CancelAsked,
+            (what, _) => what,
+        };
+        body_mut(next).remember_mark(Mark { at: now, what, who: who.clone() });
+    }
+    Ok(transition)
+}
+
+/// Which events leave a mark: those of someone outside. The others are the job's own way, told by its times and attempts.
+fn mark_kind(event: &Event) -> Option<MarkKind> {
+    match event {
+        Event::Cancel { .. } => Some(MarkKind::Cancelled),
+        Event::Run { .. } => Some(MarkKind::Run),
+        Event::Requeue { .. } => Some(MarkKind::Retried),
+        Event::Terminate => Some(MarkKind::Terminated),
+        Event::Update(_) => Some(MarkKind::Changed),
+        Event::Claim(_)
+        | Event::Extend { .. }
+        | Event::Renew { .. }
+        | Event::Report { .. }
+        | Event::Log { .. }
+        | Event::Finish(_)
+        | Event::Fail(_)
+        | Event::Release { .. }
+        | Event::Return { .. }
+        | Event::Restart(_)
+        | Event::Suspend { .. }
+        | Event::Lapse { .. }
+        | Event::TakeOver(_)
+        | Event::ChildAdded
+        | Event::ChildSettled
+        | Event::ParentPaused
+        | Event::Delete
+        | Event::TakeResult
+        | Event::Expire => None,
+    }
+}
+
 pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refused> {
     match event {
         Event::Claim(grant) => claim(job, grant, now),
@@ -83,6 +133,14 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
                 body.note = note.or(body.note.take());
             }
             replace_payload(&mut next, payload);
+            stay(next)
+        }
+        Event::Log { by, source, lines } => {
+            if let Some(by) = by {
+                live_lease(job, by, now)?;
+            }
+            let mut next = touched(job, now);
+            remember_lines(&mut next, source, lines, now);
             stay(next)
         }
         Event::Finish(finish) => finished(job, finish, now),

@@ -57,9 +57,19 @@ impl fmt::Display for Role {
 pub struct Caller {
     pub tenant: Tenant,
     pub role: Role,
+    /// What people know them by: the note of their token, or its public part.
+    pub who: Arc<str>,
 }
 
+/// Whoever calls where no token is needed.
+const ANYONE: &str = "anyone";
+
 impl Caller {
+    /// Somebody without a token.
+    pub fn unnamed(role: Role) -> Caller {
+        Caller { tenant: Tenant::default(), role, who: ANYONE.into() }
+    }
+
     /// The tenant a call is about. Only an admin may name another than their own.
     pub fn tenant_for(&self, asked: Option<&str>) -> Result<Tenant, BadTenant> {
         match asked {
@@ -190,7 +200,8 @@ impl Tokens {
     /// `false`: there was one with this public part already, which is now replaced.
     pub fn insert(&self, record: TokenRecord) -> Result<bool, BadToken> {
         let hash = unhex(&record.hash).ok_or_else(|| BadToken::Hash { prefix: record.prefix.clone() })?;
-        let caller = Caller { tenant: record.tenant, role: record.role };
+        let who = if record.note.is_empty() { format!("wl_{}", record.prefix) } else { record.note };
+        let caller = Caller { tenant: record.tenant, role: record.role, who: who.into() };
         let known = Known { hash, caller, expires_at: record.expires_at };
         let mut by_prefix = self.by_prefix.write().unwrap_or_else(PoisonError::into_inner);
         self.needed.store(true, Ordering::Release);
@@ -227,7 +238,7 @@ impl Tokens {
 
 impl Known {
     fn nobody() -> Known {
-        let caller = Caller { tenant: Tenant::default(), role: Role::Viewer };
+        let caller = Caller::unnamed(Role::Viewer);
         Known { hash: [0; 32], caller, expires_at: None }
     }
 }

@@ -5,7 +5,7 @@ use crate::route::{Access, Refusal};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderName, Method, header};
 use std::net::IpAddr;
-use windlass_core::{Tenant, Timestamp};
+use windlass_core::Timestamp;
 
 #[cfg(test)]
 mod tests;
@@ -44,13 +44,11 @@ pub(crate) fn check(
     }
     check_encoding(&parts.headers)?;
     if open {
-        return Ok(Caller { tenant: Tenant::default(), role: Role::Admin });
+        return Ok(Caller::unnamed(Role::Admin));
     }
     let caller = bearer(&parts.headers).and_then(|token| tokens.check(token, now));
     match (access, caller) {
-        (Access::Public, caller) => {
-            Ok(caller.unwrap_or_else(|| Caller { tenant: Tenant::default(), role: Role::Viewer }))
-        }
+        (Access::Public, caller) => Ok(caller.unwrap_or_else(|| Caller::unnamed(Role::Viewer))),
         (Access::From(_), None) => Err(Refusal::NoToken),
         (Access::From(needed), Some(caller)) if caller.role < needed => {
             Err(Refusal::Role { needed, has: caller.role })

@@ -136,6 +136,7 @@ impl Inner {
             | Event::Extend { .. }
             | Event::Renew { .. }
             | Event::Report { .. }
+            | Event::Log { .. }
             | Event::Suspend { .. }
             | Event::Cancel { .. }
             | Event::Run { .. }
@@ -173,7 +174,7 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
         | Event::ChildSettled
         | Event::TakeResult
         | Event::Claim(_) => return None,
-        Event::Report { .. } => FeedKind::Progress,
+        Event::Report { .. } | Event::Log { .. } => FeedKind::Progress,
         Event::Update(_) | Event::TakeOver(_) => FeedKind::Updated,
         Event::Delete => return Some((FeedKind::Deleted, moved.before.state().name())),
         Event::Expire if after.is_some() => return None,

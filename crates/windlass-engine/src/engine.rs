@@ -38,6 +38,8 @@ const FAREWELL_MS: u64 = 10_000;
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) inner: Arc<Inner>,
+    /// Whose acts these are, where that is to be remembered.
+    pub(crate) who: Option<Arc<str>>,
 }
 
 pub(crate) struct Inner {
@@ -95,7 +97,12 @@ impl Engine {
             tokio::spawn(follow::run(inner.clock.clone(), Arc::downgrade(&inner)));
         }
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
-        Ok(Engine { inner })
+        Ok(Engine { inner, who: None })
+    }
+
+    /// A handle whose acts are remembered with the jobs as done by `who`.
+    pub fn on_behalf_of(&self, who: &str) -> Engine {
+        Engine { inner: self.inner.clone(), who: Some(who.into()) }
     }
 
     /// Never goes back while the server runs.

@@ -75,6 +75,6 @@ pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
 pub use scheduler::Stepped;
 pub use verbs::{
-    Action, Claim, Deed, Extend, Extended, HeldBy, How, Import, LimitView, Options, Push, Pushed, Renew,
-    Report, RunAt, Settle, Settled, Together, Waited, Wish,
+    Action, Claim, Deed, Extend, Extended, HeldBy, How, Import, LimitView, LogEntry, Options, Push, Pushed,
+    Renew, Report, RunAt, Settle, Settled, Together, Waited, Wish,
 };

@@ -10,7 +10,7 @@ use crate::settle::{Ask, Moved};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
-use windlass_core::{Event, Job, JobId, Tenant, Timestamp, apply};
+use windlass_core::{Event, Job, JobId, Tenant, Timestamp, apply_for};
 use windlass_store::{Change, KeyRule, Step};
 
 /// A job in this round.
@@ -118,6 +118,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) verdicts: Verdicts,
     pub(crate) forget_later: Vec<JobId>,
     pub(crate) now: Timestamp,
+    /// Whose doing this is, where that is to be remembered.
+    pub(crate) who: Option<Arc<str>>,
 }
 
 impl<'a> Plan<'a> {
@@ -133,6 +135,7 @@ impl<'a> Plan<'a> {
             verdicts: Vec::new(),
             forget_later: Vec::new(),
             now,
+            who: None,
         }
     }
 
@@ -146,7 +149,7 @@ impl<'a> Plan<'a> {
         let Some(before) = known.current().filter(belongs).cloned() else {
             return self.answer(index, ask.id, Err(VerbError::NotFound));
         };
-        match apply(&before, ask.event.clone(), self.now) {
+        match apply_for(self.who.as_ref(), &before, ask.event.clone(), self.now) {
             Err(refused) => self.answer(index, ask.id, Err(refused.into())),
             Ok(transition) => {
                 let Some(moves) = effects::follow(self, &before, transition) else { return };

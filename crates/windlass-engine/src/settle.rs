@@ -4,7 +4,7 @@
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
 use crate::plan::{Draft, Missing, Plan, Round, View};
-use crate::verbs::{Extend, Extended, How, Renew, Report, Settle, Settled, Wish};
+use crate::verbs::{Extend, Extended, How, LogEntry, Renew, Report, Settle, Settled, Wish};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::event::{Failure, Finish, Restart, RetryWish};
@@ -141,12 +141,28 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
     }
 
+    /// Words of runs, kept with their jobs; each call writes what is kept of a job's words anew, so send many at once.
+    /// The answer tells which jobs are asked to cancel.
+    pub async fn log(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<LogEntry>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        let ask = |entry: LogEntry| {
+            let LogEntry { id, by, source, lines } = entry;
+            Ask { id, event: Event::Log { by, source, lines } }
+        };
+        let answers = self.verb(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
     /// The loop, behind the door, and to its end even if the caller goes away.
     pub(crate) async fn verb(&self, tenant: &Tenant, asks: Vec<Ask>) -> Result<Answers, EngineError> {
         let visit = self.inner.enter()?;
         self.check_count(asks.len())?;
-        let tenant = tenant.clone();
-        self.inner.unstoppable(async move { visit.change(Some(&tenant), asks, Vec::new()).await }).await
+        let (tenant, who) = (tenant.clone(), self.who.clone());
+        let work = async move { visit.change_for(who, Some(&tenant), asks, Vec::new()).await };
+        self.inner.unstoppable(work).await
     }
 }
 
@@ -191,7 +207,18 @@ impl Inner {
         asks: Vec<Ask>,
         known: Vec<Arc<Job>>,
     ) -> Result<Answers, EngineError> {
-        let mut call = Call::new(self, tenant, asks, known);
+        self.change_for(None, tenant, asks, known).await
+    }
+
+    /// The same, remembered as done by `who`.
+    async fn change_for(
+        self: &Arc<Self>,
+        who: Option<Arc<str>>,
+        tenant: Option<&Tenant>,
+        asks: Vec<Ask>,
+        known: Vec<Arc<Job>>,
+    ) -> Result<Answers, EngineError> {
+        let mut call = Call { who, ..Call::new(self, tenant, asks, known) };
         let outcome = call.run().await;
         let forget_later = std::mem::take(&mut call.forget_later);
         let answers = match outcome {
@@ -221,6 +248,7 @@ impl Inner {
 /// One call of the loop.
 struct Call<'a> {
     engine: &'a Arc<Inner>,
+    who: Option<Arc<str>>,
     tenant: Option<&'a Tenant>,
     asks: Vec<Ask>,
     answers: Vec<Option<Result<Moved, VerbError>>>,
@@ -251,6 +279,7 @@ impl<'a> Call<'a> {
         }
         Call {
             engine,
+            who: None,
             tenant,
             answers: asks.iter().map(|_| None).collect(),
             open: (0..asks.len()).collect(),
@@ -314,6 +343,7 @@ impl<'a> Call<'a> {
     async fn plan(&mut self) -> Result<Round, EngineError> {
         for _ in 0..LOADS_MAX {
             let mut plan = Plan::new(&mut self.view, self.engine.now());
+            plan.who = self.who.clone();
             for &index in &self.open {
                 plan.add(index, &self.asks[index], self.tenant);
             }

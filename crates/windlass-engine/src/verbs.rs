@@ -221,6 +221,17 @@ pub struct Report {
     pub payload: Option<Payload>,
 }
 
+/// Words of a run, line by line.
+#[derive(Clone, Debug)]
+pub struct LogEntry {
+    pub id: JobId,
+    /// Whose run it is; `None`: said of the job from outside its runs.
+    pub by: Option<Holder>,
+    /// Where the lines come from, such as `stderr`.
+    pub source: Option<Arc<str>>,
+    pub lines: Vec<String>,
+}
+
 /// What may be done to a job from outside its run.
 #[derive(Clone, Debug)]
 pub enum Action {

@@ -9,6 +9,7 @@ use crate::lease::{Afterwards, Holder, Lease, RunKind};
 use crate::refused::Refused;
 use crate::repeat::Moments;
 use crate::state::JobState;
+use crate::trail::LogLine;
 use std::sync::Arc;
 
 /// The run that is ending: what was decided about the time after it.
@@ -248,6 +249,14 @@ pub(super) fn remember_outcome(next: &mut Job, outcome: Outcome, had_body: bool)
     }
 }
 
+pub(super) fn remember_lines(next: &mut Job, source: Option<Arc<str>>, lines: Vec<String>, now: Timestamp) {
+    let attempt = next.progress.attempts;
+    let log = body_mut(next).log.get_or_insert_default();
+    for text in lines {
+        log.add(LogLine { at: now, attempt, source: source.clone(), text });
+    }
+}
+
 /// The same job, its result gone.
 pub(super) fn without_result(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
     let mut next = touched(job, now);
@@ -262,6 +271,8 @@ pub(super) fn remember_failure(next: &mut Job, outcome: Outcome, now: Timestamp)
         attempt: next.progress.attempts,
         at: now,
         message: outcome.message.clone().unwrap_or_else(|| "failed without a message".to_owned()),
+        started_at: next.progress.started_at,
+        worker: next.state.lease().and_then(|lease| lease.worker.clone()).or_else(|| outcome.worker.clone()),
     };
     let body = body_mut(next);
     body.remember_error(error);

@@ -166,6 +166,10 @@ fn report(by: Holder) -> Event {
     Event::Report { by, percent: Some(50), note: None, payload: None }
 }
 
+fn log_line(by: Option<Holder>) -> Event {
+    Event::Log { by, source: None, lines: vec!["so far".to_owned()] }
+}
+
 fn extend(by: Holder, lease_ms: i64) -> Event {
     Event::Extend { by, lease_ms: Some(lease_ms) }
 }

@@ -65,8 +65,9 @@ pub async fn bulk(mut call: Call) -> Answer {
     let asked = ask.ids.as_ref().map_or(jobs.len(), Vec::len);
     let mut tally = Tally::default();
     tally.refused += asked - jobs.len();
+    let engine = call.server.engine.on_behalf_of(&call.caller.who);
     for (tenant, ids) in by_tenant(&jobs) {
-        let answers = call.server.engine.act(&tenant, ids.clone(), action.clone()).await?;
+        let answers = engine.act(&tenant, ids.clone(), action.clone()).await?;
         ids.into_iter().zip(answers).for_each(|(id, answer)| tally.add(id, answer.err()));
     }
     let mut out = Out::new(reply, 256);

@@ -356,6 +356,7 @@ async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
     out.begin_map();
     views::job_fields(&mut out, job, Some(&around), call.hides_payloads());
     super::watch::next_runs(&mut out, job, around.now);
+    super::trail::write(&mut out, job, call.hides_payloads());
     out.end_map();
     Ok(answer(StatusCode::OK, out))
 }
@@ -402,7 +403,8 @@ async fn act(call: &Call, action: Action) -> Answer {
 }
 
 async fn act_on(call: &Call, tenant: &Tenant, job: &Job, action: Action) -> Answer {
-    let mut answers = call.server.engine.act(tenant, vec![job.id], action).await?;
+    let engine = call.server.engine.on_behalf_of(&call.caller.who);
+    let mut answers = engine.act(tenant, vec![job.id], action).await?;
     let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     let mut out = Out::new(reply_encoding(call), 512);
     match after {

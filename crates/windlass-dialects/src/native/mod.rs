@@ -5,7 +5,7 @@
 //! | `routes.rs` | every call: method, path, role, what it asks and answers |
 //! | `wire.rs` | bytes to what is asked |
 //! | `commands.rs` | what is asked, in the engine's words |
-//! | `blobs.rs`, `calls.rs`, `bulk.rs`, `queries.rs`, `watch.rs`, `probes.rs`, `events.rs`, `import.rs`, `metrics.rs` | the calls |
+//! | `blobs.rs`, `calls.rs`, `bulk.rs`, `queries.rs`, `watch.rs`, `probes.rs`, `events.rs`, `import.rs`, `metrics.rs`, `trail.rs` | the calls |
 //! | `search.rs` | the words of a search |
 //! | `views.rs` | how jobs, queues and answers look |
 //! | `errors.rs` | the one shape of all errors |
@@ -28,6 +28,7 @@ pub mod rates;
 pub mod routes;
 mod schemas;
 mod search;
+mod trail;
 pub mod views;
 mod watch;
 pub mod wire;

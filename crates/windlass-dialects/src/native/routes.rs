@@ -1,7 +1,7 @@
 //! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
 //! made from this list.
 
-use super::{blobs, bulk, calls, events, history, import, metrics, openapi, probes, queries, watch};
+use super::{blobs, bulk, calls, events, history, import, metrics, openapi, probes, queries, trail, watch};
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
@@ -52,6 +52,8 @@ pub static ROUTES: &[Route] = &[
         "End runs: finish, fail or release", &[], Some("Settle"), &[(200, "Settled")]),
     route((POST, "/api/v1/extend", From(Worker)), call!(calls::extend),
         "Heartbeats: lengthen leases, report progress, hear of cancellations", &[], Some("Extend"), &[(200, "Extended")]),
+    route((POST, "/api/v1/jobs/{id}/log", From(Worker)), call!(trail::log),
+        "Keep lines with a job that one holds: what its run has to say", &["tenant"], Some("LogLines"), &[(200, "ExtendedOne"), (404, "Error"), (409, "Error")]),
     route((GET, "/api/v1/jobs/{id}", From(Viewer)), call!(calls::get),
         "One job", &["tenant"], None, &[(200, "Job"), (404, "Error")]),
     route((PATCH, "/api/v1/jobs/{id}", From(Operator)), call!(calls::patch),

@@ -223,6 +223,9 @@ pub fn examples(schema: &str) -> Value {
         "Extend" => json!({"beat": example("half way through", json!({"extend": [
             {"id": 1, "token": 65537, "lease_ms": 30_000, "progress": 50, "note": "page 5 of 10"},
         ]}))}),
+        "LogLines" => json!({"two": example("two lines of its messages", json!({
+            "token": 65537, "lines": ["reading mail.csv", "12 rows"], "source": "stderr",
+        }))}),
         "Patch" => json!({"first": example("first in line", json!({"priority": -10}))}),
         "Cancel" => json!({"now": example("at once", json!({"now": true}))}),
         "Bulk" => json!({"failed": example("retry all that failed", json!({

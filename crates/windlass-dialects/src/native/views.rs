@@ -251,6 +251,8 @@ fn errors(out: &mut Out, errors: &[AttemptError]) {
         out.int(error.at.as_millis());
         out.key("message");
         out.str(&error.message);
+        out.opt_int("started_at", error.started_at.map(Timestamp::as_millis));
+        out.opt_str("worker", error.worker.as_deref());
         out.end_map();
     }
     out.end_array();

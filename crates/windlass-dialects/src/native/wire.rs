@@ -450,6 +450,17 @@ pub struct ExtendEntry<'a> {
     pub note: Option<Text<'a>>,
 }
 
+/// `POST /api/v1/jobs/{id}/log`: what a run has to say, line by line.
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogAsk<'a> {
+    pub token: Token,
+    #[serde(borrow)]
+    pub lines: Vec<Text<'a>>,
+    #[serde(borrow, default)]
+    pub source: Option<Text<'a>>,
+}
+
 /// `PATCH /api/v1/jobs/{id}`: what is not named stays.
 #[derive(Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]

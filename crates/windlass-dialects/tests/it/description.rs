@@ -121,6 +121,8 @@ async fn answers_fit_their_schemas() {
         ("POST", "/api/v1/claim", "/api/v1/claim", r#"{"queue":"q","worker":"w"}"#.into(), 200),
         ("GET", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 200),
         ("POST", "/api/v1/extend", "/api/v1/extend", r#"{"extend":[{"id":1,"token":TOKEN,"progress":5,"note":"n"},{"id":9,"token":1}]}"#.into(), 200),
+        ("POST", "/api/v1/jobs/1/log", "/api/v1/jobs/{id}/log", r#"{"token":TOKEN,"lines":["one","two"],"source":"stderr"}"#.into(), 200),
+        ("POST", "/api/v1/jobs/1/log", "/api/v1/jobs/{id}/log", r#"{"token":1,"lines":["late"]}"#.into(), 409),
         ("GET", "/api/v1/jobs/1/result", "/api/v1/jobs/{id}/result", String::new(), 202),
         ("POST", "/api/v1/settle", "/api/v1/settle", r#"{"settle":[{"id":1,"token":TOKEN,"outcome":"fail","error":{"a":1},"message":"m","code":"c","exit_code":1,"delay_ms":5},{"id":9,"token":1,"outcome":"finish"}]}"#.into(), 200),
         ("GET", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 200),

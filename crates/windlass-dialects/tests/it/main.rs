@@ -19,3 +19,4 @@ mod operations;
 mod queuey;
 mod support;
 mod tenants;
+mod trails;

@@ -16,6 +16,7 @@ mod postgres_server;
 mod several;
 mod time;
 mod together;
+mod trail;
 mod unique;
 mod waiting;
 mod world;

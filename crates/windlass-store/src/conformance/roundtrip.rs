@@ -9,6 +9,7 @@ use windlass_core::job::{AttemptError, ResultPolicy};
 use windlass_core::lease::{Afterwards, LeasePolicy, OnLapse, RunKind};
 use windlass_core::repeat::{Repeat, Span};
 use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::trail::{Log, LogLine, Mark, MarkKind};
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
 use windlass_core::{
     Body, Event, Extras, Format, Job, JobState, Keep, KeepFor, Lease, Outcome, Payload, Policy, Progress,
@@ -169,7 +170,17 @@ pub(super) async fn all_extras_come_back(rig: &Rig) {
 }
 
 pub(super) async fn bodies_come_back(rig: &Rig) {
-    let error = |attempt| AttemptError { attempt, at: at(5), message: "no\0 \"luck\"\n".into() };
+    let error = |attempt| AttemptError {
+        attempt,
+        at: at(5),
+        message: "no\0 \"luck\"\n".into(),
+        started_at: Some(at(4)),
+        worker: Some("w-7".into()),
+    };
+    let line =
+        |text: &str| LogLine { at: at(6), attempt: 2, source: Some("stderr".into()), text: text.into() };
+    let log = Log { lines: [line(""), line("\0 \u{1b}[1m"), line(&"x".repeat(9_000))].into(), dropped: 3 };
+    let mark = Mark { at: at(7), what: MarkKind::Retried, who: "ann".into() };
     let outcome = Outcome {
         result: Some(Payload::new(Format::Msgpack, vec![0xc0, 0xff])),
         error: Some(Payload::new(Format::Binary, vec![])),
@@ -187,6 +198,8 @@ pub(super) async fn bodies_come_back(rig: &Rig) {
         Some(Body { outcome: Some(Outcome::default()), ..Body::default() }),
         Some(Body { outcome: Some(outcome.clone()), percent: Some(255), ..Body::default() }),
         Some(Body { ports: Some(Default::default()), ..Body::default() }),
+        Some(Body { log: Some(Box::new(log)), ..Body::default() }),
+        Some(Body { marks: vec![mark.clone(), mark], ..Body::default() }),
     ];
     let full =
         Body { note: Some("n".into()), errors: vec![error(1)], outcome: Some(outcome), ..Body::default() };

@@ -97,13 +97,12 @@ impl Script {
     }
 
     fn body(&mut self) -> Body {
-        let error = AttemptError { attempt: 1, at: at(3), message: "no luck".into() };
+        let error = AttemptError { attempt: 1, at: at(3), message: "no luck".into(), ..Default::default() };
         Body {
             percent: self.chance.percent(50).then_some(7),
             note: self.chance.percent(50).then(|| "on its way".into()),
             errors: if self.chance.percent(50) { vec![error] } else { vec![] },
-            outcome: None,
-            ports: None,
+            ..Body::default()
         }
     }
 
@@ -155,7 +154,7 @@ impl Script {
         let by = self.holder(job);
         let run_at = now.plus_ms(if self.chance.percent(50) { 0 } else { self.chance.between_ms(-10, 150) });
         let force = self.chance.percent(30);
-        match self.chance.below(27) {
+        match self.chance.below(28) {
             0..=4 => self.finish(by),
             5..=7 => self.failure(by, now),
             8..=9 => Event::Release { by, run_at, counts: self.chance.percent(50) },
@@ -184,6 +183,11 @@ impl Script {
             }
             24 => Event::Return { by },
             25 => Event::TakeResult,
+            26 => Event::Log {
+                by: (!force).then_some(by),
+                source: self.chance.percent(50).then(|| "stderr".into()),
+                lines: (0..self.chance.below(4)).map(|_| "so far, so good".to_owned()).collect(),
+            },
             _ => self.deadline_event(job),
         }
     }

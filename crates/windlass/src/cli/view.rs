@@ -105,6 +105,33 @@ pub fn job_page(job: &Value, now_ms: i64) -> Outcome {
         let text = format!("{at}  {}", output::plain(&failure["message"]));
         field(style, &format!("attempt {}", output::plain(&failure["attempt"])), &text)?;
     }
+    history(style, job)?;
+    log(style, job)
+}
+
+/// What others did to it; the rest of its history is told above.
+fn history(style: Style, job: &Value) -> Outcome {
+    let told = ["pushed", "claimed", "attempt_failed", "completed", "failed", "waiting", "suspended"];
+    for happening in job["history"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        let what = output::plain(&happening["what"]);
+        if happening["who"].is_null() || told.contains(&what.as_str()) {
+            continue;
+        }
+        let at = happening["at"].as_i64().map(words::show_time).unwrap_or_default();
+        field(style, &what.replace('_', " "), &format!("{at}  by {}", output::plain(&happening["who"])))?;
+    }
+    Ok(())
+}
+
+fn log(style: Style, job: &Value) -> Outcome {
+    let dropped = job["log"]["dropped"].as_u64().unwrap_or_default();
+    if dropped > 0 {
+        field(style, "log", &format!("({dropped} earlier lines are gone)"))?;
+    }
+    for line in job["log"]["lines"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        let at = line["at"].as_i64().map(words::show_time).unwrap_or_default();
+        field(style, "log", &format!("{at}  {}", output::plain(&line["text"])))?;
+    }
     Ok(())
 }
 

@@ -35,7 +35,8 @@ const OFFER_FOR: Duration = Duration::from_secs(300);
 /// The payload arrives on standard input; WINDLASS_JOB_ID, WINDLASS_JOB_NAME, WINDLASS_JOB_QUEUE, WINDLASS_JOB_ATTEMPT,
 /// WINDLASS_JOB_PRIORITY and WINDLASS_SERVER are in the environment. What the command prints is the result (JSON if it
 /// is JSON, else text), except lines `::progress PERCENT NOTE`, which report progress. Exit code 0 finishes the job, 75
-/// tries it again later, anything else fails it with the end of standard error as the reason.
+/// tries it again later, anything else fails it with the end of standard error as the reason. The last lines of standard
+/// error are kept with the job.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -203,6 +204,11 @@ fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut clie
     }
     let verdict = verdict(ended, table.why_stopped(run), args);
     let finished = matches!(verdict, Verdict::Finish(_));
+    let messages = table.last_messages(run);
+    if !messages.is_empty() && !matches!(verdict, Verdict::Lost) {
+        // For people only: whether it gets through makes no difference to the job.
+        let _ = client.post(&held::log_path(job.id), &held::log_body(&job.token, &messages));
+    }
     let words = verdict.words();
     let words = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
         None | Some(Ok(())) => words,

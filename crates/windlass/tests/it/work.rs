@@ -29,6 +29,22 @@ fn exit_codes_decide_what_becomes_of_the_job() {
 }
 
 #[test]
+fn what_a_command_says_is_kept_with_its_job_over_a_restart() {
+    let mut server = Server::start(&[]);
+    server.run(&["push", "talk"]).ok();
+    server.run(&["work", "talk", "--once", "--", "sh", "-c", "echo one >&2; echo two >&2; echo result"]).ok();
+    server.run(&["job", "1", "retry"]).ok();
+    server.stop();
+    let server = Server::start_in(server.folder(), &[]);
+    let job = server.job(1);
+    let lines: Vec<&str> =
+        job["log"]["lines"].as_array().unwrap().iter().map(|line| line["text"].as_str().unwrap()).collect();
+    assert_eq!((lines, job["result"].as_str()), (vec!["one", "two"], Some("result")));
+    let page = server.run(&["job", "1"]).ok();
+    assert!(page.contains("two") && page.contains("by anyone"), "{page}");
+}
+
+#[test]
 fn a_failed_job_can_be_retried_by_hand() {
     let server = Server::start(&[]);
     server.run(&["push", "job"]).ok();

@@ -102,6 +102,7 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
         0..=5 => Event::Claim(Grant { worker: None, lease_ms: flag.then_some(later_ms), dice: who.into() }),
         6 if who % 3 == 0 => Event::Renew { by, lease_ms: flag.then_some(later_ms), worker: None },
         6 => Event::Extend { by, lease_ms: flag.then_some(later_ms) },
+        7 if flag => log_line((who > 2).then_some(by)),
         7 => Event::Report { by, percent: Some(who), note: None, payload: None },
         8 | 9 => Event::Finish(Finish { by, outcome, payload: None, ignore_repeat: flag }),
         10 | 11 => {

@@ -4,6 +4,7 @@ use super::*;
 use crate::Format;
 use crate::ports::Ports;
 use crate::repeat::Span;
+use crate::trail::{Log, LogLine, Mark, MarkKind};
 use crate::unique::{HeldUntil, OnConflict, Unique};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -90,7 +91,13 @@ fn bodies_survive_being_stored() {
     survives(&Body {
         percent: Some(100),
         note: Some("übrig: 0".to_owned()),
-        errors: vec![AttemptError { attempt: 1, at: at(-5), message: "oops".to_owned() }],
+        errors: vec![AttemptError {
+            attempt: 1,
+            at: at(-5),
+            message: "oops".to_owned(),
+            started_at: Some(at(-9)),
+            worker: Some("w1".into()),
+        }],
         outcome: Some(Outcome {
             result: Some(Payload::new(Format::Binary, bytes)),
             error: Some(Payload::json("{\"a\":1}")),
@@ -101,6 +108,12 @@ fn bodies_survive_being_stored() {
             exit_code: Some(-9),
         }),
         ports: Some(Ports::default()),
+        log: Some(Box::new(Log {
+            lines: [LogLine { at: at(3), attempt: 2, source: Some("stderr".into()), text: "ü".to_owned() }]
+                .into(),
+            dropped: 7,
+        })),
+        marks: vec![Mark { at: at(4), what: MarkKind::CancelAsked, who: "ann".into() }],
     });
 }
 
@@ -136,7 +149,7 @@ fn fields_of_a_later_version_are_passed_over() {
         &Policy { lease, ..Policy::default() },
     );
     reads_as(r#"{"moons":{"io":1}}"#, &Extras::default());
-    let error = AttemptError { attempt: 1, at: at(2), message: "m".to_owned() };
+    let error = AttemptError { attempt: 1, at: at(2), message: "m".to_owned(), ..AttemptError::default() };
     let body = Body { errors: vec![error], ..Body::default() };
     reads_as(r#"{"errors":[{"attempt":1,"at":2,"message":"m","trace":"…"}],"moons":null}"#, &body);
 }

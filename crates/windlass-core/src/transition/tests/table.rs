@@ -62,6 +62,7 @@ fn events(job: &Job) -> Vec<(String, Event)> {
             ("extend", extend(by, 5_000)),
             ("renew", renew(by, 5_000)),
             ("report", report(by)),
+            ("log", log_line(Some(by))),
             ("finish", finish(by)),
             ("fail", fail(by, RetryWish::Policy)),
             ("fail for good", fail(by, RetryWish::Never)),
@@ -86,6 +87,7 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("requeue", requeue(MOMENT)),
         ("requeue: even running", take_away(MOMENT)),
         ("terminate", Event::Terminate),
+        ("log: from outside", log_line(None)),
         ("update", update(|patch| patch.priority = Some(5))),
         ("update: run at", update(|patch| patch.run_at = Some(at(9_000)))),
         ("take over as waiting", take_over(Stands::Waiting)),
@@ -140,10 +142,11 @@ fn cell(job: &Job, event: Event) -> String {
     }
 }
 
-const VERBS: [&str; 10] = [
+const VERBS: [&str; 11] = [
     "extend",
     "renew",
     "report",
+    "log",
     "finish",
     "fail",
     "fail for good",
@@ -205,13 +208,13 @@ fn every_event_does_this_in_every_state() {
 }
 
 /// A verb alone is that of the lease's holder and of anyone without a token; strangers hold the wrong token. "Every
-/// end" is finish, fail, fail for good, release, return, restart and suspend; "every verb" is these, extend, renew and
-/// report. An overseer ends runs that nobody holds.
+/// end" is finish, fail, fail for good, release, return, restart and suspend; "every verb" is these, extend, renew,
+/// report and log. An overseer ends runs that nobody holds.
 const EXPECTED: &str = "
 ready, due
   running <- claim
   completed <- finish (overseer)
-  ready <- restart (overseer), run, run: force, requeue, requeue: even running, update, child added, child settled
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running, log: from outside, update, child added, child settled
   cancelled <- every cancel
   terminating <- terminate
   ready, delayed <- update: run at
@@ -228,7 +231,7 @@ ready, delayed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
   terminating <- terminate
-  ready, delayed <- update, update: run at, child added, child settled
+  ready, delayed <- log: from outside, update, update: run at, child added, child settled
   waiting <- take over as waiting
   failed <- take over as failed
   gone <- delete
@@ -242,7 +245,7 @@ ready, its lease lapsed
   completed <- finish (overseer)
   ready <- restart (overseer), requeue, requeue: even running
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, update, child added, child settled
+  ready, lapsed <- run, run: force, log: from outside, update, child added, child settled
   terminating <- terminate
   ready, delayed, lapsed <- update: run at
   gone <- delete
@@ -258,17 +261,17 @@ ready, its lease lapsed, late reports accepted
   failed <- fail for good
   suspended <- suspend
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, update, child added, child settled
+  ready, lapsed <- run, run: force, log: from outside, update, child added, child settled
   terminating <- terminate
   ready, delayed, lapsed <- update: run at
   gone <- delete
-  !lease_lost <- extend (holder), renew (holder), report (holder), every verb (stranger), lapse, lapse (stranger)
-  !not_running <- extend (anyone), renew (anyone), report (anyone)
+  !lease_lost <- extend (holder), renew (holder), report (holder), log (holder), every verb (stranger), lapse, lapse (stranger)
+  !not_running <- extend (anyone), renew (anyone), report (anyone), log (anyone)
   !not_claimable <- take over as waiting, take over as failed, parent paused
   !not_due <- take result
   !still_kept <- expire
 running
-  running <- extend, renew, report, update, update: run at, child added, child settled
+  running <- extend, renew, report, log, log: from outside, update, update: run at, child added, child settled
   completed <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -284,7 +287,7 @@ running
   !not_due <- take result
   !still_kept <- expire
 running, asked to cancel
-  running, asked to cancel <- extend, renew, report, cancel: ask, cancel: failed too, update, update: run at, child added, child settled
+  running, asked to cancel <- extend, renew, report, log, cancel: ask, cancel: failed too, log: from outside, update, update: run at, child added, child settled
   completed <- finish, finish (overseer)
   cancelled <- fail, fail for good, release, return, restart, suspend, restart (overseer), cancel: now
   running, asked to cancel, to run again <- run, run: force
@@ -297,7 +300,7 @@ running, asked to cancel
   !not_due <- take result
   !still_kept <- expire
 running, to run again
-  running, to run again <- extend, renew, report, run, run: force, update, update: run at, child added, child settled
+  running, to run again <- extend, renew, report, log, run, run: force, log: from outside, update, update: run at, child added, child settled
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running, asked to cancel, to run again <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
@@ -309,7 +312,7 @@ running, to run again
   !not_due <- take result
   !still_kept <- expire
 running, to be terminated
-  running, to be terminated <- extend, renew, report, terminate, update, update: run at, child added, child settled
+  running, to be terminated <- extend, renew, report, log, terminate, log: from outside, update, update: run at, child added, child settled
   terminating <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
   running, to run again <- run: force
@@ -322,7 +325,7 @@ running, to be terminated
   !not_due <- take result
   !still_kept <- expire
 running, a child pending
-  running <- extend, renew, report, update, update: run at, child added, child settled
+  running <- extend, renew, report, log, log: from outside, update, update: run at, child added, child settled
   waiting <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -345,7 +348,7 @@ running, lease over, unnoticed
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- update, update: run at, child added, child settled
+  running <- log: from outside, update, update: run at, child added, child settled
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
@@ -361,14 +364,14 @@ running, lease over, unnoticed, late reports accepted
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- update, update: run at, child added, child settled
+  running <- log: from outside, update, update: run at, child added, child settled
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
-  !lease_lost <- extend, renew, report, every verb (stranger), lapse (stranger)
+  !lease_lost <- extend, renew, report, log, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
   !not_due <- take result
   !still_kept <- expire
 running its shutdown
-  running its shutdown <- extend, renew, report, update, update: run at, child added, child settled
+  running its shutdown <- extend, renew, report, log, log: from outside, update, update: run at, child added, child settled
   terminated <- finish, fail, fail for good, restart, suspend, finish (overseer), restart (overseer)
   terminating <- release, return
   running its shutdown, to run again <- run: force
@@ -382,7 +385,7 @@ running its shutdown
   !not_due <- take result
   !still_kept <- expire
 running its shutdown, forced to run again
-  running its shutdown, to run again <- extend, renew, report, run: force, update, update: run at, child added, child settled
+  running its shutdown, to run again <- extend, renew, report, log, run: force, log: from outside, update, update: run at, child added, child settled
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running its shutdown, to be terminated <- terminate
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
@@ -397,7 +400,7 @@ waiting for its parent
   ready <- restart (overseer), requeue, requeue: even running, parent paused
   cancelled <- every cancel
   terminating <- terminate
-  waiting <- update, update: run at, child added, child settled
+  waiting <- log: from outside, update, update: run at, child added, child settled
   gone <- delete
   !waiting <- claim, run, run: force, take over as waiting, take over as failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -405,7 +408,7 @@ waiting for its parent
   !not_due <- take result
   !still_kept <- expire
 waiting for a child
-  waiting <- finish (overseer), update, update: run at, child added
+  waiting <- finish (overseer), log: from outside, update, update: run at, child added
   ready <- restart (overseer), requeue: even running, child settled
   terminating <- terminate
   !waiting <- claim, run, run: force, take over as waiting, take over as failed
@@ -419,7 +422,7 @@ suspended
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
   terminating <- terminate
-  suspended <- update, update: run at, child added, child settled
+  suspended <- log: from outside, update, update: run at, child added, child settled
   gone <- delete
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -427,7 +430,7 @@ suspended
   !not_due <- take result
   !still_kept <- expire
 completed
-  completed <- finish (overseer), update, update: run at, child added, child settled
+  completed <- finish (overseer), log: from outside, update, update: run at, child added, child settled
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
   gone <- delete, expire
@@ -436,7 +439,7 @@ completed
   !not_running <- every verb (anyone)
   !settled <- every cancel, take result
 completed, its result kept shorter
-  completed <- finish (overseer), update, update: run at, child added, child settled, take result, expire
+  completed <- finish (overseer), log: from outside, update, update: run at, child added, child settled, take result, expire
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
   gone <- delete
@@ -449,7 +452,7 @@ failed
   ready <- restart (overseer), run: force, requeue, requeue: even running
   cancelled <- cancel: failed too
   terminating <- terminate
-  failed <- update, update: run at, child added, child settled
+  failed <- log: from outside, update, update: run at, child added, child settled
   gone <- delete, expire
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -459,7 +462,7 @@ cancelled
   completed <- finish (overseer)
   ready <- restart (overseer), run: force, requeue, requeue: even running
   terminating <- terminate
-  cancelled <- update, update: run at, child added, child settled
+  cancelled <- log: from outside, update, update: run at, child added, child settled
   gone <- delete, expire
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -468,7 +471,7 @@ cancelled
 terminating
   running its shutdown <- claim
   ready <- run: force, requeue, requeue: even running
-  terminating <- terminate, update, child added, child settled
+  terminating <- terminate, log: from outside, update, child added, child settled
   terminating, delayed <- update: run at
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -479,7 +482,7 @@ terminating
   !still_kept <- expire
 terminated
   ready <- run: force, requeue, requeue: even running
-  terminated <- update, update: run at, child added, child settled
+  terminated <- log: from outside, update, update: run at, child added, child settled
   gone <- delete
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)

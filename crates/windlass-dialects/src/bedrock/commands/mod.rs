@@ -147,10 +147,9 @@ pub struct Commands<'a> {
 
 /// Who is calling, or why they may not.
 pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Result<Caller, Status> {
-    let nobody = Caller { tenant: Tenant::default(), role: Role::Viewer };
-    let Some(needed) = needed else { return Ok(nobody) };
+    let Some(needed) = needed else { return Ok(Caller::unnamed(Role::Viewer)) };
     if shared.tokens.is_open() {
-        return Ok(Caller { role: Role::Admin, ..nobody });
+        return Ok(Caller::unnamed(Role::Admin));
     }
     let bearer = || request.get("authorization").map(|text| text.strip_prefix("Bearer ").unwrap_or(text));
     let token = request.given("token").or_else(bearer).unwrap_or_default();

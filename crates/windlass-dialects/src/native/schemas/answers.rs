@@ -5,15 +5,6 @@ use super::*;
 
 pub fn answers() -> Vec<(&'static str, Value)> {
     let gone = words("What became of it.", &["gone"]);
-    let entry = |fields: Vec<Field>| {
-        let mut all = vec![
-            ("id", Always, id("The job.")),
-            ("ok", Always, flag("Whether it was done.")),
-            ("error", Maybe, reference("ErrorBody")),
-        ];
-        all.extend(fields);
-        object("The answer to one entry.", all)
-    };
     let state =
         words("Where the job stands now.", &[&StateName::ALL.map(StateName::as_str)[..], &["gone"]].concat());
     vec![
@@ -82,23 +73,10 @@ pub fn answers() -> Vec<(&'static str, Value)> {
             "Extended",
             object(
                 "One answer per entry, in order.",
-                vec![(
-                    "extended",
-                    Always,
-                    list(
-                        "The answers.",
-                        entry(vec![
-                            (
-                                "lease_until",
-                                Maybe,
-                                or_null(time("When the lease ends; null if it has no end.")),
-                            ),
-                            ("cancel", Maybe, flag("The job should be stopped: a finish still counts.")),
-                        ]),
-                    ),
-                )],
+                vec![("extended", Always, list("The answers.", extended()))],
             ),
         ),
+        ("ExtendedOne", extended()),
         (
             "Page",
             object(
@@ -408,6 +386,35 @@ pub fn parts() -> Vec<(&'static str, Value)> {
         ("WorkerView", object("A worker, by the jobs it holds.", worker_fields())),
         ("Job", object("All about a job.", job_view_fields())),
         (
+            "Log",
+            object(
+                "What its runs have said last; only of a single job.",
+                vec![
+                    ("lines", Always, list("Oldest first.", object("A line.", log_line_fields()))),
+                    ("dropped", Always, count("Older lines that had to make room.")),
+                ],
+            ),
+        ),
+        (
+            "Happening",
+            object(
+                "Something that happened to a job.",
+                vec![
+                    ("at", Always, time("When.")),
+                    (
+                        "what",
+                        Always,
+                        text(
+                            "pushed, claimed, attempt_failed, a state it ended in, or what somebody did to it.",
+                        ),
+                    ),
+                    ("who", Maybe, text("The worker, or whoever did it.")),
+                    ("attempt", Maybe, count("Which attempt.")),
+                    ("message", Maybe, text("What went wrong.")),
+                ],
+            ),
+        ),
+        (
             "ErrorBody",
             object(
                 "One shape for all errors.",
@@ -490,6 +497,32 @@ fn percentiles(description: &str) -> Value {
     object(description, fields.to_vec())
 }
 
+fn entry(fields: Vec<Field>) -> Value {
+    let mut all = vec![
+        ("id", Always, id("The job.")),
+        ("ok", Always, flag("Whether it was done.")),
+        ("error", Maybe, reference("ErrorBody")),
+    ];
+    all.extend(fields);
+    object("The answer to one entry.", all)
+}
+
+fn extended() -> Value {
+    entry(vec![
+        ("lease_until", Maybe, or_null(time("When the lease ends; null if it has no end."))),
+        ("cancel", Maybe, flag("The job should be stopped: a finish still counts.")),
+    ])
+}
+
+fn log_line_fields() -> Vec<Field> {
+    vec![
+        ("at", Always, time("When it came in.")),
+        ("attempt", Always, count("Which attempt said so.")),
+        ("source", Maybe, text("Where it comes from, such as stderr.")),
+        ("text", Always, text("The line.")),
+    ]
+}
+
 fn worker_fields() -> Vec<Field> {
     let job = object(
         "A job it holds.",
@@ -551,9 +584,17 @@ fn job_view_fields() -> Vec<Field> {
                         ("attempt", Always, count("Which attempt.")),
                         ("at", Always, time("When.")),
                         ("message", Always, text("What happened.")),
+                        ("started_at", Maybe, time("When it began.")),
+                        ("worker", Maybe, text("Who was at it.")),
                     ],
                 ),
             ),
+        ),
+        ("log", Maybe, reference("Log")),
+        (
+            "history",
+            Maybe,
+            list("What became of it, oldest first; only of a single job.", reference("Happening")),
         ),
         ("repeat", Maybe, text("Its repeat rule.")),
         ("next_runs", Maybe, list("When it runs next, if every run is on time.", json!({"type": "integer"}))),

@@ -205,6 +205,21 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "LogLines",
+            object(
+                "What a run has to say; the last lines are kept with the job.",
+                vec![
+                    ("token", Always, count("From the claim.")),
+                    ("lines", Always, list("Line by line.", json!({"type": "string"}))),
+                    (
+                        "source",
+                        Maybe,
+                        text_max("Where they come from, such as stderr.", wire::LABEL_BYTES_MAX),
+                    ),
+                ],
+            ),
+        ),
+        (
             "Patch",
             object(
                 "What to change; the rest stays.",

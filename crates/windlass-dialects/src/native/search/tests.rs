@@ -1,9 +1,8 @@
 use super::*;
 use crate::auth::Role;
-use windlass_core::Tenant;
 
 fn parse(text: &str) -> Result<Search, ApiError> {
-    Search::parse(text, &Caller { tenant: Tenant::default(), role: Role::Admin }, None)
+    Search::parse(text, &Caller::unnamed(Role::Admin), None)
 }
 
 #[test]
@@ -47,7 +46,7 @@ fn mistakes_are_named() {
         let error = parse(text).unwrap_err();
         assert!(error.message.contains(part), "{}", error.message);
     }
-    let viewer = Caller { tenant: Tenant::default(), role: Role::Viewer };
+    let viewer = Caller::unnamed(Role::Viewer);
     assert_eq!(Search::parse("tenant:other", &viewer, None).unwrap_err().code, "forbidden");
 }
 

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 
 /// Progress is told at most so often: it is for people's eyes.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+/// Messages of a command go to the server together, at most so often: each call writes them to disk.
+const MESSAGES_EVERY: Duration = Duration::from_secs(1);
+/// Messages that wait to be sent. The server keeps no more than so many of a job; the oldest make room.
+const MESSAGES_MAX: usize = 1_000;
 
 /// Why a command was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +39,26 @@ pub struct Held {
     kill_at: Option<Instant>,
     deadline: Option<Instant>,
     progress: Option<(u8, String)>,
+    /// What the command said on standard error and the server has not heard yet.
+    messages: Vec<String>,
+    /// Messages are on their way: later ones wait, so that they arrive in order.
+    telling: bool,
 }
 
 impl Held {
     pub fn new(id: u64, token: Value, timeout: Option<Duration>) -> Held {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        Held { id, token, group: None, stop: None, kill_at: None, deadline, progress: None }
+        Held {
+            id,
+            token,
+            group: None,
+            stop: None,
+            kill_at: None,
+            deadline,
+            progress: None,
+            messages: Vec::new(),
+            telling: false,
+        }
     }
 
     fn ask_to_stop(&mut self, why: Stop, grace: Duration) {
@@ -194,6 +212,25 @@ impl Table {
         });
     }
 
+    pub fn say(&self, run: Run, line: &str) {
+        self.change(|state| {
+            let Some(held) = state.runs.get_mut(&run) else { return };
+            if held.messages.len() == MESSAGES_MAX {
+                held.messages.remove(0);
+            }
+            held.messages.push(line.to_owned());
+        });
+    }
+
+    /// The messages that nobody has sent yet, once those before them have arrived.
+    pub fn last_messages(&self, run: Run) -> Vec<String> {
+        let mut state = self.lock();
+        while state.runs.get(&run).is_some_and(|held| held.telling) {
+            state = self.wait(state);
+        }
+        state.runs.get_mut(&run).map(|held| std::mem::take(&mut held.messages)).unwrap_or_default()
+    }
+
     /// Gives how many jobs are running.
     pub fn leave(&self, urgent: bool) -> usize {
         self.change(|state| {
@@ -237,13 +274,14 @@ pub struct Keeper {
     grace: Duration,
     next_beat: Instant,
     progress_after: Instant,
+    messages_after: Instant,
 }
 
 impl Keeper {
     pub fn new(table: std::sync::Arc<Table>, client: Client, lease_ms: i64, grace_ms: i64) -> Keeper {
         let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
         let now = Instant::now();
-        Keeper { table, client, lease_ms, grace, next_beat: now, progress_after: now }
+        Keeper { table, client, lease_ms, grace, next_beat: now, progress_after: now, messages_after: now }
     }
 
     /// A third of the lease: two beats may get lost.
@@ -272,8 +310,10 @@ impl Keeper {
                 }
             }
             let entries = self.entries(&mut state);
+            let messages = self.messages(&mut state);
             drop(state);
             self.extend(entries);
+            self.tell(messages);
         }
     }
 
@@ -299,7 +339,8 @@ impl Keeper {
         let progress = held().any(|held| held.progress.is_some()).then_some(self.progress_after);
         let kills = held().filter_map(|held| held.kill_at);
         let deadlines = held().filter(|held| held.stop.is_none()).filter_map(|held| held.deadline);
-        kills.chain(deadlines).chain(beat).chain(progress).min()
+        let messages = held().any(|held| !held.messages.is_empty()).then_some(self.messages_after);
+        kills.chain(deadlines).chain(beat).chain(progress).chain(messages).min()
     }
 
     /// What to tell the server: everything when a beat is due, else only news.
@@ -329,6 +370,37 @@ impl Keeper {
         entries
     }
 
+    fn messages(&mut self, state: &mut State) -> Vec<(Run, String, Value)> {
+        let now = Instant::now();
+        if now < self.messages_after {
+            return Vec::new();
+        }
+        let mut messages = Vec::new();
+        for (run, held) in &mut state.runs {
+            if !held.messages.is_empty() {
+                held.telling = true;
+                let lines = std::mem::take(&mut held.messages);
+                messages.push((*run, log_path(held.id), log_body(&held.token, &lines)));
+            }
+        }
+        if !messages.is_empty() {
+            self.messages_after = now + MESSAGES_EVERY;
+        }
+        messages
+    }
+
+    /// Messages that do not get through are lost: they are for people, and the worker has printed them.
+    fn tell(&mut self, messages: Vec<(Run, String, Value)>) {
+        for (run, path, body) in messages {
+            let _ = self.client.post(&path, &body);
+            self.table.change(|state| {
+                if let Some(held) = state.runs.get_mut(&run) {
+                    held.telling = false;
+                }
+            });
+        }
+    }
+
     /// A server that cannot be reached is no reason to stop: the lease may still hold when it is back.
     fn extend(&mut self, entries: Vec<(Run, Value)>) {
         if entries.is_empty() {
@@ -350,4 +422,12 @@ impl Keeper {
             }
         });
     }
+}
+
+pub fn log_path(id: u64) -> String {
+    format!("/api/v1/jobs/{id}/log")
+}
+
+pub fn log_body(token: &Value, lines: &[String]) -> Value {
+    json!({"token": token, "lines": lines, "source": "stderr"})
 }

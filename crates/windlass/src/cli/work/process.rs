@@ -82,6 +82,7 @@ impl Watch for WatchedRun {
     }
 
     fn message(&self, line: &str) {
+        self.table.say(self.run, line);
         if let Some(prefix) = &self.prefix {
             output::note(format!("{prefix}{}", output::harmless(line)));
         }
