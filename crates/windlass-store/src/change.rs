@@ -111,7 +111,8 @@ impl Inserted {
     }
 }
 
-/// Decides, as jobs are picked, whether their limits let them start.
+/// Decides, as jobs are picked, whether their limits let them start. `now` is the time by which the limits go: that of the claim
+/// or, of a store that several servers share, the time at which the store took the limits to itself.
 pub trait Gate: Send + Sync {
     /// Takes what the job needs from all its limits, or nothing and says which holds it.
     fn admit(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held>;

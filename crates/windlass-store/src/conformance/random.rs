@@ -147,14 +147,17 @@ pub(super) fn count(jobs: &[Arc<Job>], kept: &[QueueCounts], now: Timestamp) -> 
     queues.into_values().collect()
 }
 
-/// Limits that are open or shut, and say the same however often they are asked.
+/// Limits that are open or shut, and say the same however often they are asked. They go by the time of the script: a store that
+/// is shared tells its gate the time of its own clock.
 #[derive(Default)]
 struct Doors {
     shut: Mutex<BTreeMap<Arc<str>, Option<Timestamp>>>,
+    now: Mutex<Timestamp>,
 }
 
 impl Gate for Doors {
-    fn admit(&self, _: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held> {
+    fn admit(&self, _: &Tenant, keys: &[Arc<str>], _: Timestamp) -> Result<(), Held> {
+        let now = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let shut = self.shut.lock().unwrap_or_else(PoisonError::into_inner);
         for key in keys {
             match shut.get(key) {
@@ -296,6 +299,7 @@ impl World {
     }
 
     async fn claim(&mut self) {
+        *self.doors.now.lock().unwrap_or_else(PoisonError::into_inner) = self.now;
         let ask = self.script.ask(Some(self.doors.clone()));
         let expected = self.reference.claim(ask.clone(), self.now).await.expect("claim");
         let actual = self.subject.claim(ask.clone(), self.now).await.expect("claim");

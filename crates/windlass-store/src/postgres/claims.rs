@@ -237,7 +237,7 @@ impl Round<'_> {
         }
         let (lanes, states, counts) = tally.columns();
         let (lanes, states, counts) = (&lanes, &states, &counts);
-        let buckets = self.buckets(batches);
+        let buckets = self.buckets();
         let Buckets { refs, bytes, full_at, full } = &buckets;
         let mut sending: Sending<'_> = vec![
             Box::pin(send_moved(connection, sql::UPDATE_JOBS, &moved, false)),
@@ -249,8 +249,7 @@ impl Round<'_> {
             }));
         }
         if !full.is_empty() {
-            sending
-                .push(Box::pin(async move { connection.query(sql::DROP_BUCKETS, &[full, &i64::MIN]).await }));
+            sending.push(Box::pin(async move { connection.query(sql::DROP_BUCKETS, &[full]).await }));
         }
         sending.push(said(connection, "COMMIT"));
         let began = Instant::now();
@@ -266,10 +265,9 @@ impl Round<'_> {
         Ok(())
     }
 
-    fn buckets(&self, batches: &[Batch]) -> Buckets {
+    fn buckets(&self) -> Buckets {
         let gates = self.asks.iter().filter_map(|(ask, _)| Some((ask.tenant.clone(), ask.gate.clone()?)));
-        let now = batches.iter().map(|batch| batch.now).max().unwrap_or_default();
-        self.limits.buckets(&gates.collect(), now)
+        self.limits.buckets(&gates.collect())
     }
 
     async fn pick_all(&mut self, connection: &Connection, batches: &[Batch]) -> Result<Name, Trouble> {
@@ -309,7 +307,7 @@ impl Round<'_> {
             let taken: Vec<i64> = self.picks.iter().map(|pick| rows::number(pick.before.id)).collect();
             if let Some(gate) = &ask.gate {
                 let lanes = looks.lanes.iter().map(|look| look.lane);
-                self.limits.take(&self.shared, connection, &ask.tenant, lanes, &**gate, batch.now).await?;
+                self.limits.take(&self.shared, connection, &ask.tenant, lanes, &**gate).await?;
             }
             let found = look(connection, &looks, batch.now, wanted, &taken).await?;
             let is_last = found.len() < wanted && looks.bound.is_none();
@@ -367,7 +365,7 @@ impl Round<'_> {
             let ask = &self.asks[member].0;
             let (tenant, keys) = (&before.spec.tenant, before.spec.limit_keys());
             if let Some(gate) = ask.gate.as_ref().filter(|_| !keys.is_empty())
-                && let Err(why) = gate.admit(tenant, keys, batch.now)
+                && let Err(why) = gate.admit(tenant, keys, self.limits.now())
             {
                 held.insert(lane, why);
                 continue;

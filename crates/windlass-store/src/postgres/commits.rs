@@ -158,7 +158,7 @@ impl<'a> Attempt<'a> {
             Err(trouble) => return Err(Failed::Undone(slot.undo(trouble).await)),
         };
         let Asked { name, found, claimants, mut ids } = asked;
-        let plan = plan::plan(steps.to_vec(), &found, claimants);
+        let plan = plan::plan(steps, &found, claimants);
         if plan.writes.is_empty() && plan.inserts.is_empty() {
             slot.roll_back().await;
             return Ok(plan::with_ids(plan.verdicts, &[]));

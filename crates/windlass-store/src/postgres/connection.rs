@@ -1,6 +1,7 @@
 //! One connection, and a few of them to share. A connection that failed is thrown away; the next user makes another.
 
 use super::statements::{Query, Statements};
+use super::tls::Tls;
 use crate::error::StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Row, Statement};
 use tracing::{debug, warn};
 
 /// Longest time for one request to the database; large writes get more. Nothing else the store asks takes a tenth of it on a
@@ -20,6 +21,7 @@ pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// How to connect; shared by everyone who does.
 pub struct Door {
     pub config: Config,
+    pub tls: Tls,
     pub statements: Arc<Statements>,
     /// Named statements, prepared once per connection; not through a pooler that changes connections under us.
     pub prepares: bool,
@@ -45,7 +47,7 @@ impl Door {
         self: &Arc<Self>,
         mut hear: impl FnMut(AsyncMessage) + Send + 'static,
     ) -> Result<Connection, Trouble> {
-        let connecting = self.config.connect(NoTls);
+        let connecting = self.config.connect(self.tls.clone());
         let (client, mut traffic) =
             tokio::time::timeout(ANSWER_MAX, connecting).await.map_err(|_| late())??;
         let moving = tokio::spawn(async move {

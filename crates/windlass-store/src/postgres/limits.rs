@@ -1,5 +1,8 @@
 //! Limits that hold across servers. What they count is in the database: jobs that run, by the tallies, and what the rates
 //! have left, by rows of their own. A claim that meets a limit has its key to itself from before it counts until its commit.
+//!
+//! The time that a rate goes by is read from the database while the key is held, so that it never goes back from one holder to
+//! the next. The time at which a claim was asked for would not do: one that had to wait would pay for the same stretch again.
 
 use super::connection::{Connection, Trouble};
 use super::lanes::LaneId;
@@ -17,6 +20,7 @@ use windlass_core::{Tenant, Timestamp};
 #[derive(Default)]
 pub struct Limits {
     taken: FxHashSet<(Tenant, Arc<str>)>,
+    now: Timestamp,
 }
 
 impl Limits {
@@ -29,7 +33,6 @@ impl Limits {
         tenant: &Tenant,
         lanes: impl Iterator<Item = LaneId>,
         gate: &dyn Gate,
-        now: Timestamp,
     ) -> Result<(), Trouble> {
         let mut keys: BTreeMap<Vec<u8>, Arc<str>> = BTreeMap::new();
         for lane in lanes {
@@ -53,28 +56,39 @@ impl Limits {
             Box::pin(async move { connection.query(sql::LOCK_KEYS, &[locks]).await }),
             Box::pin(async move { connection.query(sql::LANES, &[known]).await }),
             Box::pin(async move { connection.query(sql::BUCKETS, &[refs]).await }),
+            // After the buckets: one that was full and is not there any more was full before this.
+            Box::pin(async { connection.query(sql::CLOCK, &[]).await }),
         ];
         let mut answers = all(sending).await?.into_iter().skip(1);
         // Jobs may run in lanes that another server has just made.
         shared.learn(&answers.next().unwrap_or_default()).map_err(Trouble::Refused)?;
         let buckets = answers.next().unwrap_or_default();
+        let clock = answers.next().unwrap_or_default();
+        if let Some(row) = clock.first() {
+            self.now = self.now.max(Timestamp::from_millis(row.get(0)));
+        }
         let buckets: FxHashMap<&[u8], &[u8]> = buckets.iter().map(|row| (row.get(0), row.get(1))).collect();
         let running = running(shared, connection, tenant, keys.values()).await?;
         for (reference, key) in &keys {
             let running = running.get(key).copied().unwrap_or_default();
             let bucket = buckets.get(reference.as_slice()).copied();
-            gate.adopt(tenant, key, u32::try_from(running).unwrap_or(u32::MAX), bucket, now);
+            gate.adopt(tenant, key, u32::try_from(running).unwrap_or(u32::MAX), bucket, self.now);
             self.taken.insert((tenant.clone(), Arc::clone(key)));
         }
         Ok(())
     }
 
+    /// When keys were taken last; what is asked of a gate goes by it.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
     /// What the rates have left after this claim, to be written with it.
-    pub fn buckets(&self, gates: &FxHashMap<Tenant, Arc<dyn Gate>>, now: Timestamp) -> Buckets {
+    pub fn buckets(&self, gates: &FxHashMap<Tenant, Arc<dyn Gate>>) -> Buckets {
         let mut buckets = Buckets::default();
         for (tenant, key) in &self.taken {
             let reference = rows::limit_ref(tenant, key);
-            match gates.get(tenant).and_then(|gate| gate.bucket(tenant, key, now)) {
+            match gates.get(tenant).and_then(|gate| gate.bucket(tenant, key, self.now)) {
                 Some((bytes, full_at)) => {
                     buckets.refs.push(reference);
                     buckets.bytes.push(bytes);

@@ -4,7 +4,7 @@ use super::options::Address;
 use super::statements::quote;
 use crate::error::StoreError;
 use std::time::Duration;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 use tracing::info;
 
 /// Older ones lack what the statements use.
@@ -81,7 +81,7 @@ fn at_step(number: usize, migration: &Migration, error: &tokio_postgres::Error) 
 
 async fn connect(address: &Address) -> Result<Client, StoreError> {
     let shown = &address.shown;
-    let connecting = tokio::time::timeout(HELLO_MAX, address.config.connect(NoTls)).await;
+    let connecting = tokio::time::timeout(HELLO_MAX, address.config.connect(address.tls.clone())).await;
     let connected = connecting.map_err(|_| StoreError::Open(format!("{shown} does not answer")))?;
     let (client, traffic) = connected.map_err(|error| {
         let StoreError::Open(why) = open_error(error) else { return StoreError::Closed };

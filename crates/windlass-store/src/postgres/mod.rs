@@ -13,7 +13,7 @@
 //! | `news` | what servers tell each other |
 //! | `limits` | limits that hold across servers |
 //! | `watch` | what others do on the same database, and its clock |
-//! | `connection`, `options`, `shared` | what all of these stand on |
+//! | `connection`, `tls`, `options`, `shared` | what all of these stand on |
 
 mod blobs;
 mod claims;
@@ -30,6 +30,7 @@ mod restore;
 mod rows;
 mod shared;
 mod statements;
+mod tls;
 mod transaction;
 mod watch;
 
@@ -75,6 +76,7 @@ impl PostgresStore {
         let door = Arc::new(Door {
             statements: Arc::new(Statements::new(&address.schema)),
             config: address.config.clone(),
+            tls: address.tls.clone(),
             prepares: options.listen,
             closed: AtomicBool::new(false),
         });

@@ -1,8 +1,10 @@
 //! Where the database is and how to behave there.
 
+use super::tls::{SslMode, Tls};
 use crate::error::StoreError;
 use std::time::Duration;
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 
 /// How long a connection may take to come about.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -42,6 +44,7 @@ impl Default for PostgresOptions {
 /// The URL taken apart: what the driver needs, and the schema.
 pub struct Address {
     pub config: Config,
+    pub tls: Tls,
     pub schema: String,
     /// For people: without the password.
     pub shown: String,
@@ -51,12 +54,19 @@ impl Address {
     pub fn parse(url: &str, options: &PostgresOptions) -> Result<Address, StoreError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (ours, theirs): (Vec<&str>, Vec<&str>) =
-            query.split('&').filter(|pair| !pair.is_empty()).partition(|pair| pair.starts_with("schema="));
-        let schema = match ours.last().and_then(|pair| pair.split_once('=')) {
-            Some((_, schema)) => schema,
-            None => &options.schema,
+            query.split('&').filter(|pair| !pair.is_empty()).partition(|pair| OURS.contains(&key_of(pair)));
+        let asked = |key: &str| {
+            let pair = ours.iter().rfind(|pair| key_of(pair) == key)?;
+            pair.split_once('=').map(|(_, value)| unescaped(value))
         };
-        check_schema(schema)?;
+        let schema = asked("schema").unwrap_or_else(|| options.schema.clone());
+        check_schema(&schema)?;
+        let mode = match asked("sslmode") {
+            Some(word) => SslMode::parse(&word).ok_or_else(|| bad_mode(&word))?,
+            None => SslMode::default(),
+        };
+        let roots = asked("sslrootcert");
+        let tls = Tls::new(mode, roots.as_deref())?;
         let url = if theirs.is_empty() { base.to_owned() } else { format!("{base}?{}", theirs.join("&")) };
         // The driver's own message may quote the URL, password included.
         let mut config: Config = url.parse().map_err(|_| {
@@ -68,11 +78,69 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("windlass");
         }
+        config.ssl_mode(mode.for_driver());
+        // A socket in a folder of this machine is not encrypted, whatever is asked for.
+        if config.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_))) {
+            config.ssl_mode(SslMode::Disable.for_driver());
+        } else if (mode < SslMode::Require || (mode == SslMode::Require && roots.is_none()))
+            && is_far(&config)
+        {
+            let word = "whoever answers there is believed";
+            tracing::warn!(
+                "PostgreSQL's certificate is not checked, so {word}; sslmode=verify-full checks it"
+            );
+        }
         let hosts: Vec<String> = config.get_hosts().iter().map(|host| format!("{host:?}")).collect();
         let database = config.get_dbname().unwrap_or("postgres");
         let shown = format!("database {database:?} at {} (schema {schema:?})", hosts.join(", "));
-        Ok(Address { config, schema: schema.to_owned(), shown })
+        Ok(Address { config, tls, schema, shown })
     }
+}
+
+/// Parameters of the URL that the driver does not hear of.
+const OURS: [&str; 3] = ["schema", "sslmode", "sslrootcert"];
+
+fn key_of<'a>(pair: &&'a str) -> &'a str {
+    pair.split_once('=').map_or(*pair, |(key, _)| key)
+}
+
+/// `%2F` is `/`; what is not of that form stands for itself.
+fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = (*first == b'%').then(|| after.get(..2)).flatten();
+        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn bad_mode(word: &str) -> StoreError {
+    StoreError::Open(format!(
+        "sslmode={word} is not known: it is disable, prefer, require, verify-ca or verify-full"
+    ))
+}
+
+/// Whether what is said goes over a network.
+fn is_far(config: &Config) -> bool {
+    let is_near = |host: &Host| match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+        }
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    };
+    !config.get_hosts().iter().all(is_near)
 }
 
 fn check_schema(schema: &str) -> Result<(), StoreError> {

@@ -69,7 +69,7 @@ pub struct Plan {
 
 /// Carries out the steps on what was found, in order.
 pub fn plan(
-    steps: Vec<Step>,
+    steps: &[Step],
     found: &FxHashMap<JobId, Found>,
     claimants: FxHashMap<Key, BTreeSet<JobId>>,
 ) -> Plan {
@@ -99,20 +99,20 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    fn carry_out(&mut self, step: Step) -> Verdict {
+    fn carry_out(&mut self, step: &Step) -> Verdict {
         if !self.are_current(&step.changes) {
             return Verdict::Stale;
         }
-        if minds_keys(&step) {
+        if minds_keys(step) {
             let claimants = |key: &Key| self.claimants.get(key).into_iter().flatten().copied().collect();
-            if let Some(refused) = refusal(&step, claimants) {
+            if let Some(refused) = refusal(step, claimants) {
                 return refused;
             }
         }
-        for change in step.changes {
+        for change in &step.changes {
             self.change(change);
         }
-        Verdict::Done(step.inserts.into_iter().map(|new| self.insert(new)).collect())
+        Verdict::Done(step.inserts.iter().map(|new| self.insert(new)).collect())
     }
 
     fn are_current(&self, changes: &[Change]) -> bool {
@@ -126,7 +126,7 @@ impl Planner<'_> {
         })
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: &Change) {
         let id = change.before.id;
         self.versions.insert(id, change.after.as_ref().map(|after| after.version));
         self.move_keys(
@@ -135,15 +135,15 @@ impl Planner<'_> {
             change.after.as_deref().map(keys_of).unwrap_or_default().as_slice(),
         );
         if let Some(&place) = self.at.get(&id) {
-            self.plan.writes[place].after = change.after;
+            self.plan.writes[place].after = change.after.clone();
         } else if let Some(found) = self.found.get(&id) {
             self.at.insert(id, self.plan.writes.len());
-            let Change { before, after, .. } = change;
+            let (before, after) = (Arc::clone(&change.before), change.after.clone());
             self.plan.writes.push(Write { before, after, lane: found.lane, was_done: found.is_done });
         }
     }
 
-    fn insert(&mut self, new: NewJob) -> Inserted {
+    fn insert(&mut self, new: &NewJob) -> Inserted {
         let keys = keys_of_spec(&new.spec);
         let holder = keys.iter().find_map(|key| self.claimants.get(key)?.first().copied());
         if let Some(holder) = holder {
@@ -151,7 +151,8 @@ impl Planner<'_> {
         }
         let id = provisional(self.plan.inserts.len());
         self.move_keys(id, &[], &keys);
-        self.plan.inserts.push(created(id, new.spec, new.run_at, new.held_by_parent, new.body));
+        let (spec, body) = (Arc::clone(&new.spec), new.body.clone());
+        self.plan.inserts.push(created(id, spec, new.run_at, new.held_by_parent, body));
         Inserted::New(id)
     }
 

@@ -52,7 +52,9 @@ queries! {
     LIMIT_USE "limit_use" [INT4_ARRAY];
     BUCKETS "buckets" [BYTEA_ARRAY];
     PUT_BUCKETS "put_buckets" [BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY];
-    DROP_BUCKETS "drop_buckets" [BYTEA_ARRAY, INT8];
+    DROP_BUCKETS "drop_buckets" [BYTEA_ARRAY];
+    DROP_FULL_BUCKETS "drop_full_buckets" [];
+    CLOCK "clock" [];
     HELLO "hello" [TEXT];
     GOODBYE "goodbye" [TEXT];
     CLAIM "claim" [INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8, INT4, INT8, INT8, INT8_ARRAY];

@@ -54,7 +54,7 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     // What holds jobs back may have been freed without our hearing of it.
     shared.lanes().unpark(|held| held.until.is_none());
     shared.tell_news();
-    shared.pool.write(sql::DROP_BUCKETS, &[&Vec::<Vec<u8>>::new(), &now(shared).as_millis()]).await?;
+    shared.pool.write(sql::DROP_FULL_BUCKETS, &[]).await?;
     shared.pool.write(sql::SUM_TALLIES, &[&TALLIES_MAX]).await.map(drop)
 }
 

@@ -10,6 +10,7 @@ mod postgres_examples;
 mod postgres_faults;
 mod postgres_server;
 mod postgres_several;
+mod postgres_tls;
 mod sqlite;
 
 /// `WINDLASS_SEED=123 cargo test` repeats a run; without it each run takes another seed.

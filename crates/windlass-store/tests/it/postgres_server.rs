@@ -85,9 +85,23 @@ impl PostgresServer {
     pub fn start(disk: Disk, settings: &[&str]) -> PostgresServer {
         let bin = binaries();
         let data = make_cluster(&bin, disk, settings);
+        PostgresServer::start_in(&bin, data)
+    }
+
+    /// One that takes encrypted connections too; its certificates, first its own, and its key as PEM.
+    pub fn start_with_tls(certificates: &str, key: &str) -> PostgresServer {
+        let bin = binaries();
+        let settings = ["ssl = on", "ssl_cert_file = 'chain.pem'", "ssl_key_file = 'key.pem'"];
+        let data = make_cluster(&bin, Disk::Fast, &settings);
+        write_into(&data.join("chain.pem"), certificates);
+        write_into(&data.join("key.pem"), key);
+        PostgresServer::start_in(&bin, data)
+    }
+
+    fn start_in(bin: &Path, data: PathBuf) -> PostgresServer {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut keeper = as_unprivileged("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(&bin).arg(&data).arg(port.to_string());
+        keeper.args(["-c", KEEPER, "keeper"]).arg(bin).arg(&data).arg(port.to_string());
         keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = keeper.spawn().expect("sh should start");
         let (asks, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
@@ -251,16 +265,15 @@ fn make_cluster(bin: &Path, disk: Disk, settings: &[&str]) -> PathBuf {
     }
     lines.extend(settings);
     let text = format!("{}\n", lines.join("\n"));
-    // Through the owner of the folder: it is closed to everyone else.
-    let mut tee = as_unprivileged("tee");
-    let mut tee = tee
-        .arg("-a")
-        .arg(data.join("postgresql.conf"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    tee.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    assert!(tee.wait().unwrap().success(), "writing postgresql.conf");
+    write_into(&data.join("postgresql.conf"), &text);
     data
+}
+
+/// At the end of a file that nobody else can read: through the owner of the folder, which is closed to everyone else.
+fn write_into(file: &Path, text: &str) {
+    let mut cat = as_unprivileged("sh");
+    cat.args(["-c", r#"umask 077; cat >>"$1""#, "write"]).arg(file);
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("sh should start");
+    cat.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(cat.wait().unwrap().success(), "writing {}", file.display());
 }

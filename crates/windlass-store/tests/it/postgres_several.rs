@@ -10,7 +10,7 @@ use windlass_core::{
     Event, Holder, Job, JobSpec, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp, apply,
 };
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
-use windlass_store::{ClaimAsk, Listener, NewJob, Step, Store, StoreError, Verdict};
+use windlass_store::{ClaimAsk, Gate, Held, Listener, NewJob, Step, Store, StoreError, Verdict};
 
 /// Far beyond any healthy delay.
 const HEARING_MAX: Duration = Duration::from_secs(20);
@@ -333,4 +333,40 @@ async fn whoever_may_only_push_can_do_no_more() {
     psql(&url, &format!("GRANT EXECUTE ON FUNCTION {s}.push, {s}.push_bytes TO app_{s}"));
     as_app(&format!("SELECT {s}.push('a')")).unwrap();
     assert!(as_app(&format!("SELECT * FROM {s}.jobs")).unwrap_err().contains("permission denied"));
+}
+
+/// Lets everything pass, and notes what time it was told.
+#[derive(Default)]
+struct Watch {
+    told: Mutex<Vec<Timestamp>>,
+}
+
+impl Gate for Watch {
+    fn admit(&self, _: &Tenant, _: &[Arc<str>], now: Timestamp) -> Result<(), Held> {
+        self.told.lock().unwrap().push(now);
+        Ok(())
+    }
+
+    fn give_back(&self, _: &Tenant, _: &[Arc<str>], _: Timestamp) {}
+
+    fn adopt(&self, _: &Tenant, _: &Arc<str>, _: u32, _: Option<&[u8]>, now: Timestamp) {
+        self.told.lock().unwrap().push(now);
+    }
+}
+
+/// Were a claim that had to wait to go by the time at which it was asked for, a rate would pay for that time twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_goes_by_the_time_at_which_its_key_was_taken() {
+    let store = open(&PostgresServer::shared().new_schema_url(), true, NEVER_MS).await;
+    let mut job = new_job("a");
+    let extras = windlass_core::Extras { limit_keys: vec!["rate".into()], ..Default::default() };
+    Arc::make_mut(&mut job.spec).extras = Some(Box::new(extras));
+    job.run_at = now().plus_ms(-60_000);
+    store.commit(vec![Step::insert(vec![job])], now()).await.unwrap();
+    let watch = Arc::new(Watch::default());
+    let before = now();
+    let claim = ClaimAsk { gate: Some(watch.clone()), ..ask(1) };
+    assert_eq!(store.claim(claim, before.plus_ms(-30_000)).await.unwrap().len(), 1);
+    let told = watch.told.lock().unwrap().clone();
+    assert!(told.len() == 2 && told.iter().all(|at| *at >= before && *at <= now()), "{told:?}, {before}");
 }

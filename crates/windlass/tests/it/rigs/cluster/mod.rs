@@ -5,7 +5,8 @@
 //! | `kills` | servers are killed under load, and others go on |
 //! | `promises` | families, repeats, limits, timers and wake-ups across servers |
 //! | `clocks` | a server whose clock is wrong |
-//! | `faults` | the database is restarted, its connections are cut, and it cannot be reached |
+//! | `faults` | the database is restarted, frozen and cut off, and has no connection left |
+//! | `pooler` | pgbouncer in transaction mode between the servers and the database |
 //! | `wire` | a network to the database that stalls and breaks |
 //!
 //! Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS` (servers), `WINDLASS_FAULTS` (rounds of each fault).
@@ -13,6 +14,7 @@
 mod clocks;
 mod faults;
 mod kills;
+mod pooler;
 #[path = "../../../../../windlass-store/tests/it/postgres_server.rs"]
 mod postgres_server;
 mod promises;
