@@ -1,10 +1,12 @@
 //! The process a handler's context lives in, as a program of its own.
 
 use std::process::ExitCode;
+use windlass_runners::handlers::guard::{INSIDE, serve};
 
 fn main() -> ExitCode {
+    let inside = std::env::args_os().nth(1).is_some_and(|word| word == INSIDE);
     // What is wrong has been said to whoever listens.
-    match windlass_runners::handlers::guard::serve() {
+    match serve(inside) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -75,9 +75,9 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
 }
 
 /// Children of its first thread; `None` where the kernel does not tell.
-pub fn children(pid: u32) -> Option<usize> {
+pub fn children_of(pid: u32) -> Option<Vec<i32>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    Some(text.split_ascii_whitespace().count())
+    Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }
 
 /// Processes and threads of a user, among which a limit on them is shared.
@@ -106,13 +106,13 @@ mod tests {
         std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut said).unwrap();
         let pgid = i32::try_from(shell.id()).unwrap();
         let group = Census::default().group(pgid);
-        let children = children(shell.id());
+        let children = children_of(shell.id());
         let pid = rustix::process::Pid::from_child(&shell);
         rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
         shell.wait().unwrap();
         assert_eq!(group.tasks, 3);
         assert!(group.resident_bytes > 100_000, "{group:?}");
-        assert!(children.is_none_or(|count| count == 2), "{children:?}");
+        assert!(children.as_ref().is_none_or(|pids| pids.len() == 2), "{children:?}");
         assert!(tasks_of_user(rustix::process::getuid().as_raw()) > 0);
     }
 }

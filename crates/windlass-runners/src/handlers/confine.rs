@@ -31,7 +31,7 @@ pub struct Bounds {
 pub fn confine(bounds: &Bounds) -> Vec<String> {
     let mut holds = Vec::new();
     // The server and other people's programs come first; a handler gets what is left.
-    let _ = rustix::process::nice(10);
+    let _ = rustix::process::nice(5);
     if limit_resources(bounds).is_ok() {
         holds.push("limits".to_owned());
     }

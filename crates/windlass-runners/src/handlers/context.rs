@@ -23,10 +23,11 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedWriteHalf, pipe};
 use tokio::process::Command;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 /// From its start to the shim's first word: interpreters take their time on a busy machine.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How often the memory and the processes of a context that runs a job are looked at.
 const WATCH: Duration = Duration::from_millis(250);
 /// What a frame holds beside a result.
@@ -36,6 +37,8 @@ const SHARED_USER_TASKS: u64 = 1024;
 /// How often, and after which pause each, a context is looked at before what runs in it is taken for left behind.
 const REST_LOOKS: u32 = 20;
 const REST_PAUSE: Duration = Duration::from_millis(5);
+/// For a guard to end everything. It has nothing else to do.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 /// What is read from a pipe at once.
 const PIPE_BYTES: usize = 64 * 1024;
 /// What is read at most when a job has ended: a process it left behind may go on printing for ever.
@@ -54,10 +57,11 @@ pub struct Start<'a> {
 }
 
 pub struct Context {
-    process: tokio::process::Child,
-    group: Pid,
+    guard: tokio::process::Child,
     orders: mpsc::UnboundedSender<Bytes>,
-    frames: Frames,
+    writer: AbortHandle,
+    /// `None` once it is over.
+    frames: Option<Frames>,
     stdout: Pipe,
     stderr: Pipe,
     folder: PathBuf,
@@ -105,7 +109,7 @@ impl Context {
         let (stderr, their_stderr) = Pipe::new()?;
         let theirs = theirs.into_std()?;
         theirs.set_nonblocking(false)?;
-        let process = Command::new(&start.settings.helper.path)
+        let guard = Command::new(&start.settings.helper.path)
             .args(&start.settings.helper.args)
             .env_clear()
             .current_dir(folder.join("work"))
@@ -114,16 +118,17 @@ impl Context {
             .stderr(their_stderr)
             .process_group(0)
             .spawn()?;
-        let raw = process.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        let group = raw.ok_or_else(|| NotStarted("its process ended at once".to_owned()))?;
         let (read, write) = ours.into_split();
         let (orders, queued) = mpsc::unbounded_channel();
-        tokio::spawn(write_orders(write, queued));
+        let writer = tokio::spawn(write_orders(write, queued)).abort_handle();
         let mut context = Context {
-            process,
-            group,
+            guard,
             orders,
-            frames: Frames::new(read, start.settings.result_bytes_max.saturating_add(FRAME_EXTRA_BYTES)),
+            writer,
+            frames: Some(Frames::new(
+                read,
+                start.settings.result_bytes_max.saturating_add(FRAME_EXTRA_BYTES),
+            )),
             stdout,
             stderr,
             folder,
@@ -145,11 +150,8 @@ impl Context {
     fn setup(&self, start: &Start<'_>) -> Setup {
         let settings = start.settings;
         let work = self.folder.join("work");
-        let home = work.to_string_lossy().into_owned();
         let variables = [
             ("PATH", PATH.to_owned()),
-            ("HOME", home.clone()),
-            ("TMPDIR", home),
             ("LANG", "C.UTF-8".to_owned()),
             ("WINDLASS_CLIENT", start.client.to_owned()),
             ("WINDLASS_RESULT_MAX", settings.result_bytes_max.to_string()),
@@ -168,6 +170,7 @@ impl Context {
             program: start.launch.program.to_string_lossy().into_owned(),
             args: start.launch.args.clone(),
             environment: variables.map(|(name, value)| (name.to_owned(), value)).to_vec(),
+            home: is_reachable(&work, start.uid).then(|| work.to_string_lossy().into_owned()),
             uid: start.uid,
             bounds: Bounds {
                 memory_bytes_max: settings.memory_bytes_max,
@@ -226,7 +229,10 @@ impl Context {
     /// The next frame; what is printed meanwhile goes to `output`. Can be dropped at any time.
     pub async fn hear(&mut self, output: &mut Output, deadline: Instant) -> Heard {
         loop {
-            match self.frames.take() {
+            let Some(frames) = &mut self.frames else {
+                return Heard::Gone(Verdict::error("EXIT", "its process is gone"));
+            };
+            match frames.take() {
                 Ok(Some(Frame::Word { word, text })) if word == "ended" => {
                     self.drain(output);
                     return Heard::Gone(how_it_ended(&text));
@@ -249,7 +255,7 @@ impl Context {
                 }
                 () = self.stdout.readable() => self.stdout.read_into(|bytes| output.stdout(bytes)),
                 () = self.stderr.readable() => self.stderr.read_into(|bytes| output.stderr(bytes)),
-                more = self.frames.fill() => {
+                more = frames.fill() => {
                     if !more.unwrap_or(false) {
                         self.drain(output);
                         return Heard::Gone(Verdict::error("EXIT", "its process is gone"));
@@ -281,15 +287,14 @@ impl Context {
 
     async fn look(&mut self) -> Option<Verdict> {
         self.next_look = Instant::now() + WATCH;
-        let (census, pgid) = (self.census.clone(), self.group.as_raw_nonzero().get());
+        // The interpreter is the first of its group.
+        let (census, pgid) = (self.census.clone(), i32::try_from(self.interpreter?).ok()?);
         let group = tokio::task::spawn_blocking(move || census.group(pgid)).await.ok()?;
-        // The guard is in the group and not of the handler.
-        let guard_tasks = 2;
         if group.resident_bytes > self.memory_bytes_max {
             let (bytes, most) = (group.resident_bytes, self.memory_bytes_max);
             return Some(Verdict::error("MEMORY", format!("it took {bytes} bytes of memory, over {most}")));
         }
-        if group.tasks > self.tasks_max + guard_tasks {
+        if group.tasks > self.tasks_max {
             let most = self.tasks_max;
             let message = format!("it had {} processes and threads, over {most}", group.tasks);
             return Some(Verdict::error("PROCESSES", message));
@@ -303,8 +308,8 @@ impl Context {
     }
 
     fn children(&self) -> Option<(usize, usize)> {
-        let guard = u32::try_from(self.group.as_raw_nonzero().get()).ok()?;
-        Some((census::children(guard)?, census::children(self.interpreter?)?))
+        let count = |pid| census::children_of(pid).map(|pids| pids.len());
+        Some((count(self.guard.id()?)?, count(self.interpreter?)?))
     }
 
     /// Why it should not get another batch.
@@ -328,26 +333,36 @@ impl Context {
         Some("a job left processes behind".to_owned())
     }
 
-    /// With all it has started.
+    /// With all it has started: nothing of it is left when this returns.
     pub async fn kill(&mut self) {
-        self.kill_group();
-        if let Err(error) = self.process.wait().await {
-            tracing::debug!(%error, "the end of a context's process was not seen");
+        self.hang_up();
+        let ended = tokio::time::timeout(END_PATIENCE, self.guard.wait()).await;
+        // Somebody has killed the guard: what it guarded is ended without it.
+        if !ended.is_ok_and(|status| status.is_ok_and(|status| status.success())) {
+            self.kill_group();
+            if let Err(error) = self.guard.kill().await {
+                tracing::debug!(%error, "the guard of a context was gone already");
+            }
         }
     }
 
-    /// The number of the group is its own until its first process is waited for, so it is never somebody else's that
-    /// is killed.
+    /// The guard does the rest.
+    fn hang_up(&mut self) {
+        self.writer.abort();
+        self.frames = None;
+    }
+
     fn kill_group(&self) {
-        if self.process.id().is_some() {
-            let _ = kill_process_group(self.group, Signal::KILL);
+        let raw = self.interpreter.and_then(|pid| i32::try_from(pid).ok());
+        if let Some(group) = raw.and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.kill_group();
+        self.hang_up();
         let folder = std::mem::take(&mut self.folder);
         // Large folders take their time.
         let remove = move || {
@@ -360,6 +375,12 @@ impl Drop for Context {
             Err(_) => remove(),
         }
     }
+}
+
+/// Whether another user gets to the folder by its name.
+fn is_reachable(folder: &Path, uid: Option<u32>) -> bool {
+    let may_pass = |path: &Path| path.metadata().is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
+    uid.is_none() || folder.ancestors().skip(1).all(may_pass)
 }
 
 async fn write_orders(mut to: OwnedWriteHalf, mut queued: mpsc::UnboundedReceiver<Bytes>) {

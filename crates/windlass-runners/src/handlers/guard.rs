@@ -1,20 +1,23 @@
-//! The process between the server and a context: it gives up what handlers must not have, starts the interpreter, and
-//! outlives it.
+//! The process between the server and a context: it starts the interpreter, outlives it, and leaves nothing of it behind.
 //!
 //! ```text
 //!   server ══ socket ══ guard (standard input)
-//!                         └── interpreter: the same socket, then its shim and the handler's code
-//!                               └── whatever it starts, all in the guard's process group
+//!                         └── the guard's program once more: gives up what handlers must not have, then becomes
+//!                             the interpreter, with the same socket, its shim and the handler's code
+//!                               └── whatever it starts: all in one process group, which the guard is not in
 //! ```
 //!
-//! If the server is gone the socket hangs up, and the guard ends the whole group: nothing of a job runs on while another
-//! server runs it again. If the interpreter is gone, the guard says how and ends the rest.
+//! If the server is gone, or wants the context gone, it hangs up: the guard ends the whole group and waits for every process of
+//! it. Nothing of a job runs on while another server runs it again, and no dead process waits for an init that a container
+//! may not have. If the interpreter ends by itself, the guard says how and ends the rest.
 
+use super::census;
 use super::confine::{Bounds, confine};
 use super::frames;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, WaitOptions, kill_current_process_group, wait};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wait, waitid};
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -22,6 +25,9 @@ use std::thread;
 
 /// The setup is a few names and numbers.
 const SETUP_BYTES_MAX: usize = 1 << 20;
+/// The argument by which the guard's program knows that it is to become the interpreter, and the variable that says how.
+pub const INSIDE: &str = "inside";
+const SETUP: &str = "WINDLASS_SETUP";
 
 /// The first message on the socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -29,36 +35,69 @@ pub struct Setup {
     pub program: String,
     pub args: Vec<String>,
     pub environment: Vec<(String, String)>,
+    /// Its own folder as others may call it; without one it has no name that the context's user could use.
+    pub home: Option<String>,
     /// The interpreter runs as this user and the group of the same number.
     pub uid: Option<u32>,
     pub bounds: Bounds,
 }
 
-/// The whole life of the guard. It has no environment, and a socket for standard input, on which it also says what is wrong.
-pub fn serve() -> Result<(), String> {
-    guard().inspect_err(|why| say("fault", why))
+/// The whole life of the guard, or (if its last argument is [`INSIDE`]) of what becomes the interpreter. What is wrong is also
+/// said on the socket.
+pub fn serve(inside: bool) -> Result<(), String> {
+    let ended = if inside { become_interpreter() } else { guard() };
+    ended.inspect_err(|why| say("fault", why))
 }
 
 fn guard() -> Result<(), String> {
     let setup = read_setup().map_err(|error| format!("reading its setup: {error}"))?;
-    // What its children leave behind becomes its own child, where it can be seen.
+    // What its children leave behind becomes its own child, where it can be seen and waited for.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    let holds = confine(&setup.bounds);
-    say("holds", &holds.join(", "));
+    let interpreter = start_inside(&setup).map_err(|error| format!("starting itself again: {error}"))?;
+    say("pid", &interpreter.as_raw_nonzero().to_string());
+    let watch = move || {
+        wait_for_hang_up();
+        end_group(interpreter);
+    };
+    thread::Builder::new().spawn(watch).map_err(|error| format!("starting a thread: {error}"))?;
+    let how = wait_for(interpreter);
+    // Before it is waited for: until then the number of its group is nobody else's.
+    end_group(interpreter);
+    // All of them: the last is gone when there is none to wait for.
+    while wait(rustix::process::WaitOptions::empty()).is_ok() {}
+    say("ended", &how);
+    Ok(())
+}
+
+fn start_inside(setup: &Setup) -> io::Result<Pid> {
+    let own = std::path::PathBuf::from("/proc/self/exe");
+    let program = if own.exists() { own } else { std::env::current_exe()? };
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    args.push(INSIDE.into());
+    let setup = serde_json::to_string(setup).map_err(io::Error::other)?;
+    let child = Command::new(program).args(args).env_clear().env(SETUP, setup).process_group(0).spawn()?;
+    Ok(Pid::from_child(&child))
+}
+
+fn become_interpreter() -> Result<(), String> {
+    let setup = std::env::var(SETUP).map_err(|error| error.to_string())?;
+    let setup: Setup = serde_json::from_str(&setup).map_err(|error| error.to_string())?;
+    // The number stays the same when it becomes the interpreter.
+    let home = setup.home.unwrap_or_else(|| format!("/proc/{}/cwd", std::process::id()));
     let mut command = Command::new(&setup.program);
-    command.args(&setup.args).env_clear().envs(setup.environment.iter().map(|(name, value)| (name, value)));
+    command
+        .args(&setup.args)
+        .env_clear()
+        .envs(setup.environment.iter().map(|(name, value)| (name, value)))
+        .env("HOME", &home)
+        .env("TMPDIR", &home);
     if let Some(uid) = setup.uid {
         command.uid(uid).gid(uid);
     }
-    let interpreter = command.spawn().map_err(|error| format!("cannot start {}: {error}", setup.program))?;
-    say("pid", &interpreter.id().to_string());
-    thread::Builder::new()
-        .spawn(end_with_the_server)
-        .map_err(|error| format!("starting a thread: {error}"))?;
-    say("ended", &wait_for(Pid::from_child(&interpreter)));
-    end_everything();
-    Ok(())
+    let holds = confine(&setup.bounds);
+    say("holds", &holds.join(", "));
+    Err(format!("cannot start {}: {}", setup.program, command.exec()))
 }
 
 fn read_setup() -> io::Result<Setup> {
@@ -98,37 +137,51 @@ fn say(word: &str, text: &str) {
     }
 }
 
-fn end_with_the_server() {
+fn wait_for_hang_up() {
     let socket = rustix::stdio::stdin();
     loop {
         // Asked for nothing: it is ready when the other side has hung up.
         let mut wanted = [PollFd::new(&socket, PollFlags::empty())];
         match poll(&mut wanted, None) {
-            Ok(_) if !wanted[0].revents().is_empty() => end_everything(),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => end_everything(),
+            Ok(_) if wanted[0].revents().is_empty() => {}
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(_) => return,
         }
     }
 }
 
-/// Itself too.
-fn end_everything() {
-    let _ = kill_current_process_group(Signal::KILL);
+/// Whoever is in it: the kernel lets no process be started in a group that is being killed, so none escapes.
+fn end_group(interpreter: Pid) {
+    let _ = kill_process_group(interpreter, Signal::KILL);
 }
 
-/// Reaps whatever ends until the interpreter does; in words for the server.
+/// Returns when the interpreter has ended, in words for the server, and leaves it unreaped. What else ends meanwhile is
+/// reaped: it is somebody's leftover.
 fn wait_for(interpreter: Pid) -> String {
+    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == interpreter => {
+        match waitid(WaitId::All, ended) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return format!("lost {error}"),
+        }
+        match waitid(WaitId::Pid(interpreter), ended | WaitIdOptions::NOHANG) {
+            Ok(Some(status)) => {
                 return match (status.exit_status(), status.terminating_signal()) {
                     (Some(code), _) => format!("code {code}"),
                     (None, Some(signal)) => format!("signal {signal}"),
                     (None, None) => "lost".to_owned(),
                 };
             }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) | Err(rustix::io::Errno::INTR) => reap_others(interpreter),
             Err(error) => return format!("lost {error}"),
+        }
+    }
+}
+
+fn reap_others(interpreter: Pid) {
+    for child in census::children_of(std::process::id()).unwrap_or_default() {
+        if let Some(pid) = Pid::from_raw(child).filter(|pid| *pid != interpreter) {
+            let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         }
     }
 }

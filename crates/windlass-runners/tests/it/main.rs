@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "in tests")]
 
 mod hostile;
+mod http;
 mod interpreters;
 mod rig;
 mod sh;

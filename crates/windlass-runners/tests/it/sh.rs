@@ -206,6 +206,16 @@ async fn stopping_gives_running_jobs_back_and_leaves_no_process() {
     assert!(rig.handlers.warm().is_empty());
 }
 
+/// The data folder of a server is nobody else's; its contexts are somebody else.
+#[tokio::test]
+async fn a_folder_that_others_cannot_reach_by_name_is_still_home() {
+    use std::os::unix::fs::PermissionsExt;
+    let rig = Rig::new();
+    std::fs::set_permissions(rig.folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let body = "cd /; echo one > \"$TMPDIR/file\"; cat \"$HOME/file\" > \"$WINDLASS_RESULT\"";
+    assert_eq!(brief(&rig.one(&sh(body), "x").await), "200 OK one");
+}
+
 #[test]
 fn only_known_languages_are_languages() {
     assert!(Lang::parse("bash").is_err());

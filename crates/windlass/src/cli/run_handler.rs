@@ -2,6 +2,7 @@
 
 use crate::fault::{Fault, Outcome};
 use clap::Args;
+use windlass_runners::handlers::guard;
 
 /// Run a handler's interpreter for the server
 ///
@@ -11,8 +12,12 @@ use clap::Args;
 #[command(after_help = "\
 Example:
   windlass run-handler < /dev/null          ends at once: nobody says what to run")]
-pub struct RunHandlerArgs {}
+pub struct RunHandlerArgs {
+    /// To become the interpreter itself
+    #[arg(value_parser = [guard::INSIDE])]
+    inside: Option<String>,
+}
 
-pub fn run(_args: RunHandlerArgs) -> Outcome {
-    windlass_runners::handlers::guard::serve().map_err(|why| Fault::failed(format!("handler: {why}")))
+pub fn run(args: RunHandlerArgs) -> Outcome {
+    guard::serve(args.inside.is_some()).map_err(|why| Fault::failed(format!("handler: {why}")))
 }

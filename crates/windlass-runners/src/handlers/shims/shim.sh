@@ -11,7 +11,7 @@
 
 exec 9<&0 </dev/null
 IFS=' '
-WINDLASS_RESULT=$PWD/result
+WINDLASS_RESULT=$TMPDIR/result
 export WINDLASS_RESULT
 rm -f result
 

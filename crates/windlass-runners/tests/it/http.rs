@@ -1,0 +1,198 @@
+//! Handlers that are URLs, at a server that says what it is told to say.
+
+use crate::rig::{Rig, briefs, ends, handler, log, new_jobs, outcomes};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang};
+
+/// Answers each request with what `answer` makes of its body: a status and a body. `None` hangs up without a word.
+struct Site {
+    address: String,
+    requests: Arc<Mutex<Vec<String>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Site {
+    fn start(answer: impl Fn(&str) -> Option<(u16, String)> + Send + Sync + 'static) -> Site {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (requests, connections) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
+        let (answer, seen, met) = (Arc::new(answer), requests.clone(), connections.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                met.fetch_add(1, Ordering::SeqCst);
+                let (answer, seen) = (answer.clone(), seen.clone());
+                std::thread::spawn(move || serve(stream, &*answer, &seen));
+            }
+        });
+        Site { address, requests, connections }
+    }
+
+    fn handler(&self, options: HandlerOptions) -> Handler {
+        Handler { options, ..handler(Lang::Http, &format!("http://{}/run?a=b", self.address)) }
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    answer: &dyn Fn(&str) -> Option<(u16, String)>,
+    seen: &Mutex<Vec<String>>,
+) -> Option<()> {
+    let mut from = BufReader::new(stream.try_clone().ok()?);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if from.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        let lower = head.to_lowercase();
+        let length = lower.split("content-length: ").nth(1)?.split("\r\n").next()?.parse().ok()?;
+        let mut body = vec![0; length];
+        from.read_exact(&mut body).ok()?;
+        let body = String::from_utf8_lossy(&body).into_owned();
+        let first = head.lines().next()?.to_owned();
+        seen.lock().unwrap().push(format!("{first}|{body}"));
+        let (status, text) = answer(&body)?;
+        let reply = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{text}", text.len());
+        (&stream).write_all(reply.as_bytes()).ok()?;
+    }
+}
+
+#[tokio::test]
+async fn each_job_is_posted_and_the_status_of_the_answer_is_its_own() {
+    let site =
+        Site::start(|body| Some((body.trim().parse().unwrap_or(200), format!("got {body}J: next|x\n"))));
+    let rig = Rig::new();
+    let handler = site.handler(HandlerOptions::default());
+    let told = rig.run(&handler, &["200", "404", "503", "302", "word | bar"]).await;
+    let codes: Vec<String> = told.iter().map(|o| format!("{} {}", o.exitcode, o.code)).collect();
+    assert_eq!(codes, ["200 OK", "404 FAILED", "503 ERROR", "302 RETRY", "200 OK"]);
+    assert_eq!(told[4].result, "got word | bar\n", "without the line that is a job");
+    assert_eq!(new_jobs(&told[4]), ["next=x"]);
+    let mut requests = site.requests.lock().unwrap().clone();
+    requests.sort();
+    assert_eq!(requests[0], "POST /run?a=b HTTP/1.1|200\n");
+    assert_eq!(requests.len(), 5);
+}
+
+#[tokio::test]
+async fn connections_are_kept_and_never_too_many() {
+    let site = Site::start(|_| Some((200, String::new())));
+    let rig = Rig::new();
+    let handler = site.handler(HandlerOptions::default());
+    for _ in 0..5 {
+        let payloads = ["x"; 50];
+        assert!(rig.run(&handler, &payloads).await.iter().all(|outcome| outcome.exitcode == 200));
+    }
+    let connections = site.connections.load(Ordering::SeqCst);
+    assert!(connections <= 10, "{connections} connections for 250 jobs");
+}
+
+#[tokio::test]
+async fn a_batch_is_one_request_and_a_line_each() {
+    let site = Site::start(|body| match body.lines().next() {
+        Some("short") => Some((200, "200\n200\n".to_owned())),
+        Some("broken") => Some((500, "200\noops\n200\n".to_owned())),
+        _ => Some((200, "200 data\n# a comment\n#J: next|x\n200\n500\n".to_owned())),
+    });
+    let rig = Rig::new();
+    let handler = site.handler(HandlerOptions { batch: true, ..HandlerOptions::default() });
+    let told = rig.run(&handler, &["a", "b", "c"]).await;
+    assert_eq!(briefs(&told), ["200 OK data", "200 OK", "500 ERROR"]);
+    assert_eq!(new_jobs(&told[0]), ["next=x"]);
+    assert_eq!(site.requests.lock().unwrap()[0], "POST /run?a=b HTTP/1.1|a\nb\nc\n");
+    let told = rig.run(&handler, &["short", "b", "c"]).await;
+    assert_eq!(briefs(&told), ["200 OK", "200 OK", "500 NO_RESPONSE"]);
+    let told = rig.run(&handler, &["broken", "b", "c"]).await;
+    assert_eq!(briefs(&told), ["200 OK", "500 INVALID_RESPONSE", "500 INVALID_RESPONSE"]);
+}
+
+#[tokio::test]
+async fn no_answer_is_an_error_with_the_name_people_look_up() {
+    let rig = Rig::new();
+    let told_code = async |handler: &Handler| {
+        let told = rig.run(handler, &["x"]).await;
+        assert_eq!(told[0].exitcode, 500, "{told:?}");
+        told[0].code.clone()
+    };
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let nobody = handler(Lang::Http, &format!("http://127.0.0.1:{port}/"));
+    assert_eq!(told_code(&nobody).await, "ECONNREFUSED");
+    let batch = HandlerOptions { batch: true, ..HandlerOptions::default() };
+    assert_eq!(told_code(&Handler { options: batch, ..nobody }).await, "ECONNREFUSED");
+    let silent = Site::start(|_| None);
+    assert_eq!(told_code(&silent.handler(HandlerOptions::default())).await, "ECONNRESET");
+    let slow = Site::start(|_| {
+        std::thread::sleep(Duration::from_secs(100));
+        None
+    });
+    let timeout = HandlerOptions { timeout: Some(Duration::from_secs(1)), ..HandlerOptions::default() };
+    assert_eq!(told_code(&slow.handler(timeout)).await, "ETIMEDOUT");
+    assert_eq!(told_code(&handler(Lang::Http, "http://no-such-host.invalid/")).await, "ENOTFOUND");
+    assert_eq!(told_code(&handler(Lang::Http, "https://127.0.0.1/")).await, "BAD_HANDLER");
+}
+
+#[tokio::test]
+async fn an_address_that_is_not_allowed_is_not_called() {
+    let rig = Rig::new();
+    for url in ["http://169.254.169.254/latest", "http://10.1.2.3/", "http://[::ffff:10.1.2.3]/"] {
+        let told = rig.run(&handler(Lang::Http, url), &["x"]).await;
+        assert_eq!(told[0].code, "BAD_HANDLER", "{url}: {told:?}");
+        assert!(told[0].message.as_ref().unwrap().contains("may call"), "{url}");
+    }
+    assert!(rig.handlers.check(&handler(Lang::Http, "nonsense")).unwrap_err().contains("URL"));
+}
+
+#[tokio::test]
+async fn a_job_that_is_stopped_is_told_at_once_and_the_others_go_on() {
+    let site = Site::start(|body| {
+        if body.starts_with("slow") {
+            std::thread::sleep(Duration::from_secs(100));
+        }
+        Some((200, String::new()))
+    });
+    let rig = Rig::new();
+    let handler = site.handler(HandlerOptions::default());
+    let mut run = rig.start("acme", "a", &handler, &["slow", "quick", "slow"]);
+    run.stop(0);
+    run.stop(2);
+    let told = ends(&mut run, 3).await;
+    let unrun: Vec<bool> = told.iter().map(|ended| matches!(ended, Ended::Unrun(_))).collect();
+    assert_eq!(unrun, [true, false, true], "{told:?}");
+}
+
+#[tokio::test]
+async fn there_is_room_for_so_many_batches_and_then_again() {
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let site = Site::start(move |_| {
+        let _ = wait.lock().unwrap().recv();
+        Some((200, String::new()))
+    });
+    let rig = Rig::with(|settings| settings.http_batches_max = 1);
+    let handler = site.handler(HandlerOptions::default());
+    assert!(rig.handlers.has_room("acme", "a", &handler));
+    let mut run = rig.start("acme", "a", &handler, &["x"]);
+    while site.requests.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!rig.handlers.has_room("acme", "a", &handler));
+    let room = rig.handlers.room();
+    release.send(()).unwrap();
+    assert_eq!(outcomes(&mut run, 1).await[0].exitcode, 200);
+    tokio::time::timeout(crate::rig::PATIENCE, room).await.unwrap();
+    assert!(rig.handlers.has_room("acme", "a", &handler));
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_cut() {
+    let site = Site::start(|_| Some((200, "x".repeat(300_000))));
+    let rig =
+        Rig::with(|settings| (settings.result_bytes_max, settings.new_jobs_bytes_max) = (100_000, 100_000));
+    let told = rig.run(&site.handler(HandlerOptions::default()), &["x"]).await;
+    assert_eq!(told[0].code, "TOO_MUCH", "{}", log(&told[0]));
+}
