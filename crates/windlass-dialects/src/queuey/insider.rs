@@ -14,6 +14,10 @@ use windlass_engine::{
 
 /// Looks before a completion gives up: each one lost means that something else happened to the job meanwhile.
 const LOOKS_MAX: usize = 100;
+/// Longest time without a sign of life, however patient the server is with runners elsewhere. A sign costs nothing here, and
+/// what a server that was killed was running is run by another, or by itself after its restart, when this is over. Longer
+/// than a database is away that is restarted or fails over.
+const SILENCE_MAX_MS: i64 = 30_000;
 
 pub struct Insider {
     engine: Engine,
@@ -51,7 +55,8 @@ pub enum StillHeld {
 }
 
 impl Insider {
-    pub fn new(engine: Engine, tenant: Tenant, settings: Settings) -> Insider {
+    pub fn new(engine: Engine, tenant: Tenant, mut settings: Settings) -> Insider {
+        settings.abandoned_age_ms = settings.abandoned_age_ms.min(SILENCE_MAX_MS);
         let runner = Uuid::new(engine.now().as_millis(), [engine.roll(), engine.roll()]);
         Insider { engine, tenant, settings, runner }
     }

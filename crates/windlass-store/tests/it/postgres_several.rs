@@ -307,6 +307,9 @@ async fn a_push_by_sql_that_asks_for_nonsense_is_refused() {
     for (asked, complaint) in [
         ("'', '1'", "1 to 255 bytes"),
         ("'a', '1', '{\"colour\": 1}'", "there is no option colour"),
+        ("'a', '1', '{\"repeat\": \"every 1s\"}'", "there is no option repeat"),
+        ("'a', '1', '{\"parent\": 1}'", "there is no option parent"),
+        ("'a', '1', '{\"unique\": {\"key\": \"k\", \"on_conflict\": \"update\"}}'", "the server's own API"),
         ("'a', '1', '{\"tenant\": \"a/b\"}'", "a tenant has"),
         ("'a', '1', '{\"run_at\": 1, \"delay_ms\": 1}'", "exclude each other"),
         ("'a', '1', '{\"retry\": 0}'", "write 1 for a single attempt"),

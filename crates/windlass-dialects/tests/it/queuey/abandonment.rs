@@ -2,6 +2,8 @@
 
 use super::{AGE, Queue, R1, R2, START, fields};
 use serde_json::{Value, json};
+use windlass_core::Tenant;
+use windlass_dialects::queuey::insider::{Insider, StillHeld};
 use windlass_dialects::queuey::{Counting, Settings};
 
 const SHOWN: [&str; 4] = ["status", "runner_id", "run_attempts", "updated_at"];
@@ -160,4 +162,25 @@ async fn ended_jobs_go_after_the_time_an_operator_set() {
     assert_eq!(queue.get(&id).await["status"], "completed");
     queue.pass(1);
     assert_eq!(queue.server.get(&format!("/jobs/{id}")).await.status, 404);
+}
+
+/// Not even when others are given a day: what runs inside the server ends with it, and should not wait for that.
+#[tokio::test]
+async fn a_runner_inside_a_server_that_was_killed_keeps_its_job_for_half_a_minute() {
+    let settings = Settings { abandoned_age_ms: 24 * 3_600_000, ..Settings::default() };
+    let queue = Queue::with(settings.clone()).await;
+    let id = queue.create().await;
+    let insider = || Insider::new(queue.server.engine.clone(), Tenant::default(), settings.clone());
+    let (killed, other) = (insider(), insider());
+    let held = killed.claim(1, 0).await.unwrap().pop().unwrap();
+    assert_eq!(held.job_id, id);
+    for _ in 0..4 {
+        queue.pass_unseen(20_000).await;
+        assert_eq!(killed.tickle(&held).await.unwrap(), StillHeld::Yes);
+    }
+    queue.pass_unseen(30_000).await;
+    assert!(other.claim(1, 0).await.unwrap().is_empty());
+    queue.pass_unseen(1).await;
+    assert_eq!(other.claim(1, 0).await.unwrap().pop().map(|held| held.job_id), Some(id));
+    assert_eq!(killed.tickle(&held).await.unwrap(), StillHeld::No);
 }

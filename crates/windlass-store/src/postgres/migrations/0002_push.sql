@@ -162,6 +162,9 @@ BEGIN
         PERFORM {s}.push_option_error('a tenant has 1 to 64 letters, digits, _, - and .');
     ELSIF options ? 'run_at' AND options ? 'delay_ms' THEN
         PERFORM {s}.push_option_error('run_at and delay_ms exclude each other: give one of them');
+    ELSIF options -> 'unique' ->> 'on_conflict' = 'update' THEN
+        -- It would hold the row of another job, and whoever needs it, until the application's transaction ends.
+        PERFORM {s}.push_option_error('on_conflict "update" is for the server''s own API');
     END IF;
     run_at := CASE WHEN options ? 'delay_ms' THEN now_ms + greatest((options ->> 'delay_ms')::bigint, 0)
                    WHEN jsonb_typeof(options -> 'run_at') = 'number' THEN (options ->> 'run_at')::bigint
@@ -172,8 +175,6 @@ BEGIN
         holder := {s}.push_holder(unique_ref);
         IF holder IS NOT NULL AND options -> 'unique' ->> 'on_conflict' = 'refuse' THEN
             RAISE EXCEPTION 'windlass push: job % holds this unique key', holder USING ERRCODE = 'unique_violation';
-        ELSIF holder IS NOT NULL AND options -> 'unique' ->> 'on_conflict' = 'update' THEN
-            RAISE EXCEPTION 'windlass push: on_conflict "update" is for the server''s own API' USING ERRCODE = 'feature_not_supported';
         END IF;
     END IF;
     IF holder IS NULL AND options ? 'alias' THEN
