@@ -1,7 +1,9 @@
 //! What can happen to a job. Chance comes in with the event, time with `apply`.
 
+use crate::family::Family;
 use crate::job::{Extras, Outcome, Payload};
-use crate::lease::{Holder, LeasePolicy, Token};
+use crate::lease::{Holder, LeasePolicy, Rest, Token};
+use crate::ports::Ports;
 use crate::repeat::{Repeat, Span};
 use crate::{Name, Queue, Timestamp};
 use std::sync::Arc;
@@ -72,7 +74,11 @@ pub enum Event {
         even_running: bool,
     },
     Terminate,
+    /// Straight to where there is no run, without a last one; a run that is going on ends first.
+    PutToRest(Rest),
     Update(Box<Patch>),
+    /// Its ports and state are these from now on.
+    SetPorts(Arc<Ports>),
     /// A job that comes from elsewhere takes up where it stood there; only one that nobody was ever given here.
     TakeOver(Standing),
     /// A child that this job has to wait for was added, or came back to life.
@@ -178,6 +184,8 @@ pub struct Patch {
     /// How many attempts are taken to have been made.
     pub attempts: Option<u32>,
     pub extras: Option<Box<Extras>>,
+    /// Another parent; `Some(None)`: none. Whatever `extras` says of it.
+    pub family: Option<Option<Family>>,
     /// Facts to set, or with `None` to forget; the others stay.
     pub facts: Vec<(Arc<str>, Option<Arc<str>>)>,
 }

@@ -142,6 +142,10 @@ pub struct Policy {
     pub result: ResultPolicy,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
+    /// Runs of one job in one minute by the clock; who would begin one more is given its last run instead: the job goes
+    /// round in a circle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs_per_minute: Option<u32>,
     /// A repeating job whose attempts are used up waits for its next turn instead of ending.
     #[serde(skip_serializing_if = "is_default")]
     pub repeat_after_failure: bool,
@@ -230,6 +234,17 @@ pub struct Progress {
     pub finished_at: Option<Timestamp>,
     /// Children this job has to wait for.
     pub pending_children: u32,
+    /// Counted only where the policy bounds them.
+    #[serde(default)]
+    pub minute_runs: MinuteRuns,
+}
+
+/// Runs begun in the latest minute that had one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct MinuteRuns {
+    /// Since the epoch.
+    pub minute: u32,
+    pub count: u32,
 }
 
 /// An attempt that ended badly.
@@ -286,7 +301,7 @@ pub struct Body {
     pub outcome: Option<Outcome>,
     /// Ports and state of long-lived jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Ports>,
+    pub ports: Option<Arc<Ports>>,
     /// What its runs have said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<Box<Log>>,
@@ -339,6 +354,16 @@ impl Job {
 
     pub fn state(&self) -> &JobState {
         &self.state
+    }
+
+    pub fn ports(&self) -> Option<&Arc<Ports>> {
+        self.body.as_ref()?.ports.as_ref()
+    }
+
+    /// Whether its present run is its last because it had too many in one minute.
+    pub fn runs_too_often(&self) -> bool {
+        let max = self.spec.policy.runs_per_minute;
+        self.state.lease().is_some() && max.is_some_and(|max| self.progress.minute_runs.count > max)
     }
 
     /// When the store may forget it, if ever.

@@ -1,6 +1,7 @@
 //! A lease: the right of one worker to one run of a job, and what its end means.
 
 use crate::Timestamp;
+use crate::state::{JobState, StateName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -59,8 +60,40 @@ pub enum RunKind {
 pub enum Afterwards {
     #[default]
     Settle,
-    RunAgain,
+    /// At this time, or at once if it has passed by then.
+    RunAgain {
+        at: Timestamp,
+    },
     Terminate,
+    /// Whatever the run reports.
+    Rest(Rest),
+}
+
+/// A state without a run in which a job may be put from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rest {
+    Suspended,
+    Completed,
+    Failed,
+    Terminated,
+}
+
+impl Rest {
+    pub const ALL: [Rest; 4] = [Rest::Suspended, Rest::Completed, Rest::Failed, Rest::Terminated];
+
+    pub fn state(self, now: Timestamp) -> JobState {
+        match self {
+            Rest::Suspended => JobState::Suspended,
+            Rest::Completed => JobState::Completed { at: now },
+            Rest::Failed => JobState::Failed { at: now },
+            Rest::Terminated => JobState::Terminated { at: now },
+        }
+    }
+
+    pub fn name(self) -> StateName {
+        self.state(Timestamp::EPOCH).name()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

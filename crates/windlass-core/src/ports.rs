@@ -4,10 +4,12 @@
 //! port `*` is no port: where it is declared, any other name becomes one at its first use, with the
 //! default of `*`. Who is run after a write, and what is logged, is the caller's affair.
 
+mod inputs;
 mod raw_json;
 #[cfg(test)]
 mod tests;
 
+pub use inputs::{Handed, InHand};
 pub use raw_json::{RawJson, VALUE_BYTES_MAX, VALUE_DEPTH_MAX};
 
 use PortError::{BadName, Missing, NoDestination, TooLarge, TooManyItems, TooManyPorts};
@@ -53,6 +55,11 @@ pub struct Ports {
     inports: BTreeMap<String, Port>,
     outports: BTreeMap<String, Port>,
     state: BTreeMap<String, RawJson>,
+    /// The defaults that a run was handed last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_defaults: Option<Vec<RawJson>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_hand: Option<InHand>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -301,7 +308,9 @@ impl Ports {
     pub fn bytes(&self) -> usize {
         let sides = self.inports.iter().chain(&self.outports);
         let ports: usize = sides.map(|(name, port)| name.len() + ITEM_BYTES + port.bytes()).sum();
-        ports + self.state.iter().map(|(key, value)| key.len() + value.cost()).sum::<usize>()
+        let state = self.state.iter().map(|(key, value)| key.len() + value.cost()).sum::<usize>();
+        let defaults = self.last_defaults.iter().flatten().map(RawJson::cost).sum::<usize>();
+        ports + state + defaults + self.in_hand.as_ref().map_or(0, InHand::bytes)
     }
 
     /// The port of that name, made now if it may be made on demand.

@@ -9,7 +9,7 @@ use crate::event::{
     CancelRunning, Event, Failure, Finish, Grant, Patch, Restart, RetryWish, Standing, Stands,
 };
 use crate::job::{Body, Job, JobId, JobSpec, KeepFor, Outcome, Progress};
-use crate::lease::{Afterwards, Holder, Lease, OnLapse, RunKind, Token};
+use crate::lease::{Afterwards, Holder, Lease, OnLapse, Rest, RunKind, Token};
 use crate::refused::Refused;
 use crate::state::JobState;
 use crate::trail::{Mark, MarkKind};
@@ -154,6 +154,12 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         Event::Run { at, force } => run(job, at, force, now),
         Event::Requeue { at, even_running } => requeued(job, at, even_running, now),
         Event::Terminate => terminated(job, now),
+        Event::PutToRest(rest) => put_to_rest(job, rest, now),
+        Event::SetPorts(ports) => {
+            let mut next = touched(job, now);
+            body_mut(&mut next).ports = Some(ports);
+            stay(next)
+        }
         Event::Update(patch) => updated(job, *patch, now),
         Event::TakeOver(standing) => taken_over(job, standing, now),
         Event::ChildAdded => {
@@ -182,7 +188,7 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
 }
 
 fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transition, Refused> {
-    let (run_at, kind) = match &job.state {
+    let (run_at, mut kind) = match &job.state {
         JobState::Ready { run_at, .. } => (*run_at, RunKind::Perform),
         JobState::Terminating { run_at } => (*run_at, RunKind::Shutdown),
         JobState::Running(_) => return Err(Refused::Running),
@@ -200,6 +206,9 @@ fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transition, Refused>
     next.progress.prior_start = next.progress.started_at;
     next.progress.started_at = Some(now);
     next.progress.finished_at = None;
+    if !count_run(&mut next, kind, now) {
+        kind = RunKind::Shutdown;
+    }
     if kind == RunKind::Perform {
         next.progress.attempts = next.progress.attempts.saturating_add(1);
     }
@@ -251,21 +260,22 @@ fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Transition, Ref
         outcome.result = None;
     }
     remember_outcome(&mut next, outcome, job.body.is_some());
+    inputs_used(&mut next);
     if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
     let waits = next.progress.pending_children > 0;
-    let again = run.afterwards == Afterwards::RunAgain;
+    let again = run.again_at();
     let next_turn = if finish.ignore_repeat { None } else { next_turn(job, now) };
     // The finish counts, but what is to be cancelled does not go on.
-    if run.cancel_asked && (waits || again || next_turn.is_some()) {
+    if run.cancel_asked && (waits || again.is_some() || next_turn.is_some()) {
         return settle(job, next, JobState::Cancelled { at: now });
     }
     if waits {
         return after_run(job, next, JobState::Waiting);
     }
-    if again {
-        return run_again(job, next, now);
+    if let Some(at) = again {
+        return run_again(job, next, at.max(now));
     }
     if let Some(run_at) = next_turn {
         start_over(&mut next, run_at);
@@ -280,14 +290,15 @@ fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Transition, Ref
     next.progress.finished_at = Some(now);
     replace_payload(&mut next, failure.payload);
     remember_failure(&mut next, failure.outcome, now);
+    inputs_returned(&mut next);
     if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
     if run.cancel_asked {
         return settle(job, next, JobState::Cancelled { at: now });
     }
-    if run.afterwards == Afterwards::RunAgain {
-        return run_again(job, next, now);
+    if let Some(at) = run.again_at() {
+        return run_again(job, next, at.max(now));
     }
     let again = match failure.retry {
         RetryWish::Never => None,
@@ -322,16 +333,18 @@ fn released(
     let mut next = touched(job, now);
     if !counts && run.kind == RunKind::Perform {
         next.progress.attempts = next.progress.attempts.saturating_sub(1);
+        next.progress.minute_runs.count = next.progress.minute_runs.count.saturating_sub(1);
     }
+    inputs_returned(&mut next);
     if let Some(state) = run.overruled_when_unfinished(&mut next, now) {
         return to(job, next, state);
     }
     if run.cancel_asked {
         return settle(job, next, JobState::Cancelled { at: now });
     }
-    if run.afterwards == Afterwards::RunAgain {
+    if let Some(at) = run.again_at() {
         next.progress.attempts = 0;
-        return to(job, next, JobState::ready(now));
+        return to(job, next, JobState::ready(at.max(now)));
     }
     if counts && within_bounds(&next, run_at).is_none() {
         return give_up(job, next, now);
@@ -343,6 +356,7 @@ fn restarted(job: &Job, restart: Restart, now: Timestamp) -> Result<Transition, 
     let run = ended_run(job, restart.by, now)?;
     let mut next = touched(job, now);
     next.progress.finished_at = Some(now);
+    inputs_used(&mut next);
     if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
@@ -360,14 +374,15 @@ fn suspended(job: &Job, by: Holder, now: Timestamp) -> Result<Transition, Refuse
     let run = ended_run(job, by, now)?;
     let mut next = touched(job, now);
     next.progress.finished_at = Some(now);
+    inputs_used(&mut next);
     if let Some(state) = run.overruled(&mut next, now) {
         return after_run(job, next, state);
     }
     if run.cancel_asked {
         return settle(job, next, JobState::Cancelled { at: now });
     }
-    if run.afterwards == Afterwards::RunAgain {
-        return run_again(job, next, now);
+    if let Some(at) = run.again_at() {
+        return run_again(job, next, at.max(now));
     }
     after_run(job, next, JobState::Suspended)
 }
@@ -389,6 +404,7 @@ fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transi
         ..Outcome::default()
     };
     remember_failure(&mut next, outcome, now);
+    inputs_returned(&mut next);
     if run.kind == RunKind::Perform {
         let counted = next.progress.attempts.saturating_add_signed(i32::from(policy.lapse_attempts));
         next.progress.attempts = counted;
@@ -399,10 +415,10 @@ fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Result<Transi
     if run.cancel_asked {
         return settle(job, next, JobState::Cancelled { at: now });
     }
-    if run.afterwards == Afterwards::RunAgain {
+    if let Some(at) = run.again_at() {
         // Nothing is left for the old holder to report: its late finish would undo the run that was asked for.
         next.progress.attempts = 0;
-        return to(job, next, JobState::ready(now));
+        return to(job, next, JobState::ready(at.max(now)));
     }
     let again = match policy.on_lapse {
         OnLapse::GiveUp => None,
@@ -432,6 +448,7 @@ fn cancelled(
         (JobState::Running(_), CancelRunning::Refuse) => Err(Refused::Running),
         (JobState::Running(lease), _) if lease.kind == RunKind::Shutdown => Err(Refused::Terminating),
         (JobState::Running(lease), CancelRunning::Now) => {
+            inputs_returned(&mut next);
             match Run::of(lease).overruled_when_unfinished(&mut next, now) {
                 Some(state) => to(job, next, state),
                 None => settle(job, next, JobState::Cancelled { at: now }),
@@ -475,8 +492,13 @@ fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Result<Transiti
         JobState::Running(lease) => {
             let afterwards = match (lease.afterwards, force) {
                 (Afterwards::Terminate, false) => return Err(Refused::Terminating),
+                (Afterwards::Rest(rest @ (Rest::Failed | Rest::Terminated)), false) => {
+                    return Err(Refused::Settled(rest.name()));
+                }
                 _ if lease.kind == RunKind::Shutdown && !force => return Err(Refused::Terminating),
-                _ => Afterwards::RunAgain,
+                // Of several that were asked for, the one that comes first.
+                (Afterwards::RunAgain { at: sooner }, _) => Afterwards::RunAgain { at: at.min(sooner) },
+                _ => Afterwards::RunAgain { at },
             };
             next.progress.due_at = job.progress.due_at;
             to(job, next, JobState::Running(Lease { afterwards, ..lease.clone() }))
@@ -515,6 +537,7 @@ fn requeued(job: &Job, at: Timestamp, even_running: bool, now: Timestamp) -> Res
         | JobState::Terminated { .. } => {}
     }
     let mut next = touched(job, now);
+    inputs_returned(&mut next);
     start_over(&mut next, at);
     next.progress.finished_at = None;
     to(job, next, JobState::ready(at))
@@ -536,6 +559,32 @@ fn terminated(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
         | JobState::Failed { .. }
         | JobState::Cancelled { .. }
         | JobState::Terminating { .. } => to(job, next, JobState::Terminating { run_at: now }),
+    }
+}
+
+fn put_to_rest(job: &Job, rest: Rest, now: Timestamp) -> Result<Transition, Refused> {
+    let mut next = touched(job, now);
+    match &job.state {
+        JobState::Waiting => Err(Refused::Waiting),
+        // Its last run is for that already, and for nothing else.
+        JobState::Running(lease) if lease.kind == RunKind::Shutdown && rest != Rest::Terminated => {
+            Err(Refused::Terminating)
+        }
+        JobState::Running(lease) => {
+            let lease = Lease { afterwards: Afterwards::Rest(rest), ..lease.clone() };
+            to(job, next, JobState::Running(lease))
+        }
+        state if state.name() == rest.name() => Err(Refused::Settled(rest.name())),
+        JobState::Ready { .. }
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. }
+        | JobState::Terminated { .. } => {
+            next.progress.finished_at = Some(now);
+            to(job, next, rest.state(now))
+        }
     }
 }
 

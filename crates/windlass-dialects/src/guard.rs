@@ -26,7 +26,7 @@ impl Default for Hosts {
     }
 }
 
-const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 pub(crate) fn check(
     parts: &Parts,

@@ -1,5 +1,7 @@
 //! All HTTP dialects on one port.
 
+mod cross_origin;
+
 use crate::auth::Tokens;
 use crate::guard::{self, Hosts};
 use crate::listener::{self, Limits, Phase};
@@ -8,7 +10,7 @@ use crate::native::rates::Rates;
 use crate::route::{Call, Refusal, Route, path_params};
 use crate::tls::Tls;
 use crate::{ALL, Dialect};
-use crate::{jq, queuey};
+use crate::{jq, queuey, sidejob};
 use ::http::{HeaderName, HeaderValue, Method, header};
 use axum::Router;
 use axum::body::Body;
@@ -32,6 +34,7 @@ pub struct HttpOptions {
     pub extra: Option<Router>,
     pub jq: jq::Settings,
     pub queuey: queuey::Settings,
+    pub sidejob: sidejob::Settings,
     /// Viewers see that there are jobs, and not what is in them.
     pub hide_payloads: bool,
     /// Other doors to the same jobs, by dialect: shown to those who want to know how to come in.
@@ -51,6 +54,7 @@ impl Default for HttpOptions {
             extra: None,
             jq: jq::Settings::default(),
             queuey: queuey::Settings::default(),
+            sidejob: sidejob::Settings::default(),
             hide_payloads: false,
             doors: Vec::new(),
             store: String::new(),
@@ -70,6 +74,7 @@ pub struct Server {
     pub jq: jq::Master,
     pub history: History,
     pub queuey: queuey::State,
+    pub sidejob: sidejob::State,
     pub hide_payloads: bool,
     pub doors: Vec<(&'static str, SocketAddr)>,
     pub store: String,
@@ -100,8 +105,20 @@ pub async fn serve(
     // Fails early where the socket is unusable, instead of in the loop.
     listener.local_addr()?;
     let (phase, watching) = watch::channel(Phase::Serving);
-    let HttpOptions { tokens, hosts, tls, limits, extra, jq, queuey, hide_payloads, doors, store, version } =
-        options;
+    let HttpOptions {
+        tokens,
+        hosts,
+        tls,
+        limits,
+        extra,
+        jq,
+        queuey,
+        sidejob,
+        hide_payloads,
+        doors,
+        store,
+        version,
+    } = options;
     let jq = jq::Master::start(engine.clone(), jq).await.map_err(io::Error::other)?;
     let server = Arc::new(Server {
         engine,
@@ -113,6 +130,7 @@ pub async fn serve(
         jq,
         history: History::default(),
         queuey: queuey::State::new(queuey),
+        sidejob: sidejob::State::new(sidejob),
         hide_payloads,
         doors,
         store,
@@ -181,8 +199,15 @@ fn places(dialect: &'static dyn Dialect) -> Vec<Place> {
 }
 
 async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    sealed(match admit(server, place, parts, body) {
+    let (mut parts, body) = request.into_parts();
+    let guest = cross_origin::guest(&server, place.dialect, &parts);
+    if guest.is_some() && parts.method == Method::OPTIONS {
+        return sealed(cross_origin::welcome(Response::default(), guest, &place.allow));
+    }
+    if guest.is_some() {
+        cross_origin::count_as_ours(&mut parts);
+    }
+    let response = match admit(server, place, parts, body) {
         Ok((route, call)) => (route.handle)(call).await,
         Err(refusal) => {
             let mut response = place.dialect.refuse(&refusal);
@@ -191,7 +216,8 @@ async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Respons
             }
             response
         }
-    })
+    };
+    sealed(cross_origin::welcome(response, guest, &place.allow))
 }
 
 fn admit(

@@ -15,6 +15,7 @@
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
 //! | [`bedrock`] | Bedrock::Jobs over TCP |
 //! | [`jq`] | JQ: MessagePack jobs pushed to workers, under `/jq` |
+//! | [`sidejob`] | SideJob: long-lived jobs with ports, under `/sidejob` |
 //!
 //! Adding a dialect is a folder and a line in [`ALL`].
 
@@ -30,6 +31,7 @@ pub mod native;
 pub mod outgoing;
 pub mod queuey;
 pub mod route;
+pub mod sidejob;
 pub mod tls;
 
 pub(crate) use windlass_engine::query;
@@ -46,9 +48,14 @@ pub trait Dialect: Send + Sync {
 
     /// Says in this dialect's words that a request was refused before its handler was asked.
     fn refuse(&self, refusal: &Refusal) -> Response;
+
+    /// Whether web pages from this origin may make calls; by default only our own may.
+    fn lets_in(&self, _server: &http::Server, _origin: &str) -> bool {
+        false
+    }
 }
 
-pub const ALL: &[&dyn Dialect] = &[&native::Native, &jq::Jq, &queuey::Queuey];
+pub const ALL: &[&dyn Dialect] = &[&native::Native, &jq::Jq, &queuey::Queuey, &sidejob::SideJob];
 
 pub use auth::{Role, TokenRecord, Tokens, generate_token};
 pub use http::{HttpOptions, serve};

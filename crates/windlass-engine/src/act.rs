@@ -103,6 +103,8 @@ impl Inner {
             Action::Run { at, force } => Event::Run { at: at.from(now), force },
             Action::Requeue { at, even_running } => Event::Requeue { at: at.from(now), even_running },
             Action::Terminate { .. } => Event::Terminate,
+            Action::PutToRest(rest) => Event::PutToRest(rest),
+            Action::SetPorts(ports) => Event::SetPorts(ports),
             Action::Update(patch) => Event::Update(Box::new(patch)),
             Action::Delete => Event::Delete,
             Action::Settle { by, how } => self.end_of_run(by, how, now),

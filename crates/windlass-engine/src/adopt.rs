@@ -91,7 +91,7 @@ fn plan(batch: &[NewJob], in_the_way: &[Option<InTheWay>], mut parents: Parents,
         fates.push(fate);
     }
     let changes: SmallVec<[Change; 1]> = parents.into_values().filter_map(Parent::change).collect();
-    Round { fates, step: Step { changes, inserts, all_new: true } }
+    Round { fates, step: Step { changes, inserts, all_new: true, ..Step::default() } }
 }
 
 /// The store speaks of places in the step; we remember places in the batch.

@@ -142,6 +142,8 @@ impl Inner {
             | Event::Run { .. }
             | Event::Requeue { .. }
             | Event::Terminate
+            | Event::PutToRest(_)
+            | Event::SetPorts(_)
             | Event::Update(_)
             | Event::TakeOver(_)
             | Event::ChildAdded
@@ -175,12 +177,19 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
         | Event::TakeResult
         | Event::Claim(_) => return None,
         Event::Report { .. } | Event::Log { .. } => FeedKind::Progress,
-        Event::Update(_) | Event::TakeOver(_) => FeedKind::Updated,
+        Event::Update(_) | Event::TakeOver(_) | Event::SetPorts(_) => FeedKind::Updated,
         Event::Delete => return Some((FeedKind::Deleted, moved.before.state().name())),
         Event::Expire if after.is_some() => return None,
         Event::Expire => return Some((FeedKind::Expired, moved.before.state().name())),
         Event::Run { .. } | Event::Requeue { .. } | Event::ParentPaused => FeedKind::Ready,
         Event::Terminate => FeedKind::Terminating,
+        Event::PutToRest(_) => match gone(StateName::Terminated) {
+            StateName::Suspended => FeedKind::Suspended,
+            StateName::Completed => FeedKind::Completed,
+            StateName::Failed => FeedKind::Failed,
+            StateName::Terminated => FeedKind::Terminated,
+            _ => FeedKind::Updated,
+        },
         Event::Suspend { .. } => match after {
             Some(StateName::Suspended) => FeedKind::Suspended,
             _ => FeedKind::Ready,

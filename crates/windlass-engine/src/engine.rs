@@ -30,7 +30,7 @@ use windlass_core::{Job, JobId, Name, Payload, Queue, Tenant, Timestamp};
 use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict};
 
 /// Where notes are kept among the store's settings.
-const NOTES: &str = "note/";
+pub(crate) const NOTES: &str = "note/";
 /// How long verbs on their way may take to end before the store is closed under them.
 const FAREWELL_MS: u64 = 10_000;
 
@@ -155,6 +155,12 @@ impl Engine {
     ) -> Result<Option<JobId>, EngineError> {
         self.inner.open()?;
         Ok(self.inner.store.find_named(tenant, queue, name).await?)
+    }
+
+    /// The id that the next new job will have, as far as can be told: others make jobs too.
+    pub async fn next_id(&self) -> Result<JobId, EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.store.next_id().await?)
     }
 
     /// In the order of their ids.

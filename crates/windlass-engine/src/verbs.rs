@@ -3,7 +3,9 @@
 use crate::error::{PushRefused, VerbError};
 use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch, Standing};
+use windlass_core::lease::Rest;
 use windlass_core::limits::Limit;
+use windlass_core::ports::Ports;
 use windlass_core::{
     Body, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant,
     Timestamp,
@@ -250,7 +252,11 @@ pub enum Action {
     Terminate {
         recursive: bool,
     },
+    /// Straight to where there is no run, without a last one.
+    PutToRest(Rest),
     Update(Patch),
+    /// Its ports and state are these from now on. For callers that decide by what they saw: [`Deed`].
+    SetPorts(Arc<Ports>),
     Delete,
     /// Ends its run, as [`Settle`] does.
     Settle {
@@ -268,6 +274,8 @@ impl Action {
             | Action::Run { .. }
             | Action::Requeue { .. }
             | Action::Terminate { .. }
+            | Action::PutToRest(_)
+            | Action::SetPorts(_)
             | Action::Delete => None,
         }
     }

@@ -42,6 +42,8 @@ pub struct Step {
     /// The changes hold only if every insert makes a job: if one finds its key or alias taken, the step is
     /// [`Verdict::Taken`].
     pub all_new: bool,
+    /// Settings that are put, or with `None` forgotten, with it.
+    pub settings: Vec<(String, Option<Vec<u8>>)>,
 }
 
 impl Step {

@@ -7,7 +7,8 @@
 
 use crate::error::StoreError;
 use std::sync::Arc;
-use windlass_core::lease::{Afterwards, Lease, RunKind, Token};
+use windlass_core::job::MinuteRuns;
+use windlass_core::lease::{Afterwards, Lease, Rest, RunKind, Token};
 use windlass_core::{Body, Extras, Format, Job, JobId, JobSpec, JobState, Name, Payload, Policy};
 use windlass_core::{Progress, Queue, StateName, Tenant, Timestamp};
 
@@ -33,7 +34,11 @@ mod flag {
     pub const TERMINATE: u16 = 1 << 9;
     pub const CANCEL: u16 = 1 << 10;
     pub const PRIOR_START: u16 = 1 << 11;
-    pub const ALL: u16 = (1 << 12) - 1;
+    /// With `RUN_AGAIN`: not at once. Those that wrote it without meant at once.
+    pub const AGAIN_AT: u16 = 1 << 12;
+    pub const REST: u16 = 1 << 13;
+    pub const MINUTE_RUNS: u16 = 1 << 14;
+    pub const ALL: u16 = (1 << 15) - 1;
 }
 
 /// The column `at`: what the state is about in time.
@@ -63,6 +68,9 @@ pub fn write_moves(job: &Job, out: &mut Vec<u8>) {
     let children = (progress.pending_children > 0).then_some(i64::from(progress.pending_children));
     put_if(out, &mut flags, flag::CHILDREN, children);
     put_if(out, &mut flags, flag::PRIOR_START, progress.prior_start.map(Timestamp::as_millis));
+    let runs = progress.minute_runs;
+    let runs = (runs != MinuteRuns::default()).then(|| i64::from(runs.minute) << 32 | i64::from(runs.count));
+    put_if(out, &mut flags, flag::MINUTE_RUNS, runs);
     if job.body.is_some() {
         flags |= flag::BODY;
     }
@@ -90,8 +98,12 @@ fn write_lease(lease: &Lease, flags: &mut u16, out: &mut Vec<u8>) {
     }
     match lease.afterwards {
         Afterwards::Settle => {}
-        Afterwards::RunAgain => *flags |= flag::RUN_AGAIN,
+        Afterwards::RunAgain { at } => {
+            *flags |= flag::RUN_AGAIN;
+            put_if(out, flags, flag::AGAIN_AT, Some(at.as_millis()));
+        }
         Afterwards::Terminate => *flags |= flag::TERMINATE,
+        Afterwards::Rest(rest) => put_if(out, flags, flag::REST, Some(rest.name() as i64)),
     }
     if lease.cancel_asked {
         *flags |= flag::CANCEL;
@@ -192,6 +204,9 @@ pub fn read_moves(id: JobId, version: u64, state: u8, at: i64, moves: &[u8]) -> 
         finished_at: reader.time_if(has(flag::FINISHED))?,
         pending_children: count(id, reader.number_if(has(flag::CHILDREN))?.unwrap_or(0))?,
         prior_start: reader.time_if(has(flag::PRIOR_START))?,
+        minute_runs: reader.number_if(has(flag::MINUTE_RUNS))?.map_or_else(MinuteRuns::default, |runs| {
+            MinuteRuns { minute: (runs >> 32) as u32, count: runs as u32 }
+        }),
     };
     let moment = Timestamp::from_millis(at);
     let state = match name {
@@ -216,6 +231,14 @@ fn read_lease(reader: &mut Reader<'_>, flags: u16) -> Result<Lease, StoreError> 
     let token = Token::from_number(reader.number()? as u64);
     let granted_at = reader.time()?;
     let until = reader.time_if(has(flag::UNTIL))?;
+    let again_at = reader.time_if(has(flag::AGAIN_AT))?.unwrap_or(Timestamp::EPOCH);
+    let rest = match reader.number_if(has(flag::REST))? {
+        None => None,
+        Some(number) => {
+            let named = Rest::ALL.into_iter().find(|rest| rest.name() as i64 == number);
+            Some(named.ok_or_else(|| damaged(reader.id, "what follows its run is not known"))?)
+        }
+    };
     let worker = if has(flag::WORKER) { Some(reader.text()?) } else { None };
     Ok(Lease {
         token,
@@ -223,10 +246,11 @@ fn read_lease(reader: &mut Reader<'_>, flags: u16) -> Result<Lease, StoreError> 
         granted_at,
         until,
         kind: if has(flag::SHUTDOWN) { RunKind::Shutdown } else { RunKind::Perform },
-        afterwards: match (has(flag::RUN_AGAIN), has(flag::TERMINATE)) {
-            (_, true) => Afterwards::Terminate,
-            (true, false) => Afterwards::RunAgain,
-            (false, false) => Afterwards::Settle,
+        afterwards: match (has(flag::RUN_AGAIN), has(flag::TERMINATE), rest) {
+            (_, true, _) => Afterwards::Terminate,
+            (true, false, _) => Afterwards::RunAgain { at: again_at },
+            (false, false, Some(rest)) => Afterwards::Rest(rest),
+            (false, false, None) => Afterwards::Settle,
         },
         cancel_asked: has(flag::CANCEL),
     })

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::outgoing::Allowed;
-use windlass_dialects::{jq, queuey};
+use windlass_dialects::{jq, queuey, sidejob};
 use windlass_engine::blob::AddrForm;
 use windlass_store::Durability;
 use windlass_store::postgres::PostgresOptions;
@@ -224,6 +224,7 @@ pub struct Config {
     pub blob_bytes_max: u64,
     pub jq: jq::Settings,
     pub queuey: queuey::Settings,
+    pub sidejob: sidejob::Settings,
     pub wasi: Wasi,
     /// Every key, those of the dialects included.
     pub values: Vec<Effective>,
@@ -277,6 +278,7 @@ impl Config {
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
             jq: found.jq()?,
             queuey: found.queuey(),
+            sidejob: found.sidejob(),
             wasi: found.wasi(),
             data,
             warnings: written.warnings.clone(),
@@ -387,6 +389,15 @@ impl Found<'_> {
                 _ => queuey::Counting::Literal,
             },
             keep_ms: keep_ms.map(|seconds| seconds.saturating_mul(1_000)),
+        }
+    }
+
+    fn sidejob(&self) -> sidejob::Settings {
+        sidejob::Settings {
+            // Without any time no run could end.
+            lease_ms: self.whole("sidejob.lease_s").max(1).saturating_mul(1_000),
+            runs_per_minute: u32::try_from(self.whole("sidejob.runs_per_minute")).unwrap_or(u32::MAX),
+            origins: self.text("sidejob.origins").split_whitespace().map(str::to_owned).collect(),
         }
     }
 

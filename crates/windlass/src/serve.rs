@@ -142,6 +142,7 @@ impl Server {
             hide_payloads: config.hide_payloads,
             doors: listening.clone(),
             queuey: config.queuey.clone(),
+            sidejob: config.sidejob.clone(),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),
         };

@@ -4,7 +4,7 @@ use super::{ChildrenEffect, Effects, ParentEffect, Transition};
 use crate::Timestamp;
 use crate::event::Patch;
 use crate::family::FamilyRule;
-use crate::job::{AttemptError, Body, Extras, Job, JobId, KeepFor, Outcome, Payload, Policy};
+use crate::job::{AttemptError, Body, Extras, Job, JobId, KeepFor, MinuteRuns, Outcome, Payload, Policy};
 use crate::lease::{Afterwards, Holder, Lease, RunKind};
 use crate::refused::Refused;
 use crate::repeat::Moments;
@@ -24,26 +24,40 @@ impl Run {
         Run { kind: lease.kind, afterwards: lease.afterwards, cancel_asked: lease.cancel_asked }
     }
 
-    /// Termination goes before everything a run can report.
+    /// When the run is that was asked for during this one.
+    pub(super) fn again_at(&self) -> Option<Timestamp> {
+        match self.afterwards {
+            Afterwards::RunAgain { at } => Some(at),
+            Afterwards::Settle | Afterwards::Terminate | Afterwards::Rest(_) => None,
+        }
+    }
+
+    /// Termination goes before everything a run can report, and so does being put to rest.
     pub(super) fn overruled(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
         match (self.kind, self.afterwards) {
             // A forced run takes back the termination that this last run was for.
-            (RunKind::Shutdown, Afterwards::RunAgain) => {
+            (RunKind::Shutdown, Afterwards::RunAgain { at }) => {
                 next.progress.attempts = 0;
-                Some(JobState::ready(now))
+                Some(JobState::ready(at.max(now)))
             }
-            (RunKind::Shutdown, Afterwards::Settle | Afterwards::Terminate) => {
+            (RunKind::Shutdown, Afterwards::Settle | Afterwards::Terminate | Afterwards::Rest(_)) => {
                 Some(JobState::Terminated { at: now })
             }
             (RunKind::Perform, Afterwards::Terminate) => Some(JobState::Terminating { run_at: now }),
-            (RunKind::Perform, Afterwards::Settle | Afterwards::RunAgain) => None,
+            (RunKind::Perform, Afterwards::Rest(rest)) => {
+                next.progress.finished_at = Some(now);
+                Some(rest.state(now))
+            }
+            (RunKind::Perform, Afterwards::Settle | Afterwards::RunAgain { .. }) => None,
         }
     }
 
     /// The same when the run came to no end: a last run that was cut short is given again.
     pub(super) fn overruled_when_unfinished(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
         match self.overruled(next, now) {
-            Some(JobState::Terminated { .. }) => Some(JobState::Terminating { run_at: now }),
+            Some(JobState::Terminated { .. }) if self.kind == RunKind::Shutdown => {
+                Some(JobState::Terminating { run_at: now })
+            }
             other => other,
         }
     }
@@ -125,9 +139,45 @@ pub(super) fn runs_or_will(state: &JobState) -> bool {
 }
 
 /// The run that was asked for during the one that ended: a new life, within the same bound on attempts.
-pub(super) fn run_again(before: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
+pub(super) fn run_again(before: &Job, mut next: Job, at: Timestamp) -> Result<Transition, Refused> {
     next.progress.attempts = 0;
-    after_run(before, next, JobState::ready(now))
+    after_run(before, next, JobState::ready(at))
+}
+
+/// Counts a run that begins, where the policy bounds them. `false`: there were too many in this minute.
+pub(super) fn count_run(next: &mut Job, kind: RunKind, now: Timestamp) -> bool {
+    let Some(max) = next.spec.policy.runs_per_minute else { return true };
+    let runs = &mut next.progress.minute_runs;
+    if kind == RunKind::Shutdown {
+        *runs = MinuteRuns::default();
+        return true;
+    }
+    let minute = u32::try_from(now.as_millis().div_euclid(60_000)).unwrap_or(0);
+    let before = if runs.minute == minute { runs.count } else { 0 };
+    *runs = MinuteRuns { minute, count: before.saturating_add(1) };
+    runs.count <= max
+}
+
+/// The run has come to its end: what it was handed of its inputs is used up.
+pub(super) fn inputs_used(next: &mut Job) {
+    if holds_inputs(next)
+        && let Some(ports) = &mut body_mut(next).ports
+    {
+        Arc::make_mut(ports).inputs_used();
+    }
+}
+
+/// The run came to no good end: what it was handed of its inputs waits again, first in line.
+pub(super) fn inputs_returned(next: &mut Job) {
+    if holds_inputs(next)
+        && let Some(ports) = &mut body_mut(next).ports
+    {
+        Arc::make_mut(ports).inputs_returned();
+    }
+}
+
+fn holds_inputs(job: &Job) -> bool {
+    job.ports().is_some_and(|ports| ports.in_hand().is_some())
 }
 
 /// The end of a run: a parent that runs after each run of its child hears of it.
@@ -314,6 +364,9 @@ pub(super) fn patch_spec(next: &mut Job, patch: Patch) {
     }
     if let Some(extras) = patch.extras {
         spec.extras = Some(extras);
+    }
+    if let Some(family) = patch.family {
+        spec.extras.get_or_insert_default().family = family;
     }
     for (key, text) in patch.facts {
         let facts = &mut spec.extras.get_or_insert_default().facts;

@@ -289,6 +289,20 @@ impl Out {
         }
     }
 
+    /// A value that is JSON already.
+    pub fn json(&mut self, text: &str) {
+        match self.encoding {
+            Encoding::Json => {
+                self.lead();
+                self.bytes.extend_from_slice(text.as_bytes());
+            }
+            Encoding::Msgpack => match serde_json::from_str::<Value>(text) {
+                Ok(value) => self.value(&value),
+                Err(_) => self.str(text),
+            },
+        }
+    }
+
     /// A tree, for what is rare or small.
     pub fn value(&mut self, value: &Value) {
         match value {

@@ -5,6 +5,7 @@ use crate::codec::Out;
 use crate::query::QueueCounts;
 use windlass_core::family::Family;
 use windlass_core::job::AttemptError;
+use windlass_core::ports::{Port, Side};
 use windlass_core::unique::{HeldUntil, OnConflict};
 use windlass_core::{Job, JobId, JobState, Outcome, StateName, Timestamp};
 use windlass_engine::{Extended, Pushed, Settled, VerbError};
@@ -199,12 +200,67 @@ pub fn job_fields(out: &mut Out, job: &Job, around: Option<&Surroundings>, hidde
                 outcome(out, last);
             }
         }
+        // A page of jobs would become a page of their data.
+        if around.is_some() {
+            ports(out, job);
+        }
     }
     rare(out, job);
     tags(out, job);
     if let Some(around) = around {
         waiting_for(out, job, around);
     }
+}
+
+/// Values shown of one port: enough to see what flows; all of them can be read through the dialect that has ports.
+const PORT_VALUES_SHOWN: usize = 100;
+/// Bytes of values shown of one port, for the same reason.
+const PORT_BYTES_SHOWN: usize = 64 << 10;
+
+/// Ports and state of long-lived jobs; nothing for the others.
+fn ports(out: &mut Out, job: &Job) {
+    let Some(ports) = job.ports() else { return };
+    out.key("ports");
+    out.begin_map();
+    for (key, side) in [("inports", Side::In), ("outports", Side::Out)] {
+        out.key(key);
+        out.begin_map();
+        for (name, shown) in ports.iter(side) {
+            out.key(name);
+            port(out, shown);
+        }
+        out.end_map();
+    }
+    out.end_map();
+    out.key("custom_state");
+    out.begin_map();
+    for (key, value) in ports.state() {
+        out.key(key);
+        out.json(value.as_str());
+    }
+    out.end_map();
+}
+
+fn port(out: &mut Out, port: &Port) {
+    out.begin_map();
+    out.key("size");
+    out.uint(port.size() as u64);
+    if let Some(default) = port.default_value() {
+        out.key("default");
+        out.json(default.as_str());
+    }
+    out.key("values");
+    out.begin_array();
+    let mut bytes = 0;
+    for value in port.items().take(PORT_VALUES_SHOWN) {
+        bytes += value.as_str().len();
+        if bytes > PORT_BYTES_SHOWN {
+            break;
+        }
+        out.json(value.as_str());
+    }
+    out.end_array();
+    out.end_map();
 }
 
 fn attempts_and_times(out: &mut Out, job: &Job) {

@@ -17,6 +17,7 @@ mod msgpack;
 mod onlookers;
 mod operations;
 mod queuey;
+mod sidejob;
 mod support;
 mod tenants;
 mod trails;

@@ -1,7 +1,7 @@
 //! Several things that happen together or not at all, to jobs as the caller saw them.
 
 use super::{Ask, Call, Inner};
-use crate::engine::Engine;
+use crate::engine::{Engine, NOTES};
 use crate::error::{EngineError, VerbError};
 use crate::plan::{Draft, Round};
 use crate::verbs::{Action, Deed, Together};
@@ -13,6 +13,16 @@ impl Engine {
     /// them in one atomic step, or none does. They happen in order; a job may come several times. A recursive
     /// termination reaches the job itself only: the others are the caller's to name.
     pub async fn act_together(&self, tenant: &Tenant, deeds: Vec<Deed>) -> Result<Together, EngineError> {
+        self.act_and_note(tenant, deeds, Vec::new()).await
+    }
+
+    /// The same with notes that are put, or with `None` forgotten, in the same step.
+    pub async fn act_and_note(
+        &self,
+        tenant: &Tenant,
+        deeds: Vec<Deed>,
+        notes: Vec<(String, Option<Vec<u8>>)>,
+    ) -> Result<Together, EngineError> {
         let visit = self.inner.enter()?;
         self.check_count(deeds.len())?;
         self.check_payloads(deeds.iter().map(|deed| deed.action.payload()))?;
@@ -32,7 +42,7 @@ impl Engine {
             let mut call = Call { who, ..Call::new(&visit, Some(&tenant), asks, Vec::new()) };
             // What the caller saw goes before what we remember: it was decided by that.
             seen.into_iter().for_each(|job| call.view.loaded(job.id, Some(job)));
-            let outcome = call.run_together().await;
+            let outcome = call.run_together(notes).await;
             let forget_later = std::mem::take(&mut call.forget_later);
             if !forget_later.is_empty() {
                 Inner::delete_quietly(&visit, forget_later).await;
@@ -44,7 +54,7 @@ impl Engine {
 }
 
 impl Call<'_> {
-    async fn run_together(&mut self) -> Result<Together, EngineError> {
+    async fn run_together(&mut self, notes: Vec<(String, Option<Vec<u8>>)>) -> Result<Together, EngineError> {
         self.load_asked().await?;
         let parents = self.asks.iter().filter_map(|ask| Some(self.view.get(ask.id)?.spec.family()?.parent));
         let _lanes = self.engine.lanes.enter(parents).await;
@@ -56,9 +66,12 @@ impl Call<'_> {
         if !refused.is_empty() {
             return Ok(Together::Refused(refused));
         }
-        let step =
-            Step { changes: steps.into_iter().flat_map(|step| step.changes).collect(), ..Step::default() };
-        if step.changes.is_empty() {
+        let step = Step {
+            changes: steps.into_iter().flat_map(|step| step.changes).collect(),
+            settings: notes.into_iter().map(|(key, value)| (format!("{NOTES}{key}"), value)).collect(),
+            ..Step::default()
+        };
+        if step.changes.is_empty() && step.settings.is_empty() {
             return Ok(Together::Done);
         }
         let verdict = match self.engine.commit(vec![step.clone()], self.engine.now()).await {

@@ -57,6 +57,27 @@ pub(super) async fn a_step_of_several_changes_is_atomic(rig: &Rig) {
     assert_eq!(priority_of(rig, b.id).await, 9);
 }
 
+pub(super) async fn settings_of_a_step_come_with_it_or_not_at_all(rig: &Rig) {
+    let settings = || async { rig.store.settings("k/").await.expect("settings") };
+    let put = |key: &str, value: &str| (key.to_owned(), Some(value.as_bytes().to_vec()));
+    let a = rig.push(job("a")).await;
+    let mut good = step(&a, reprioritise(1), at(1));
+    good.settings = vec![put("k/1", "one"), put("k/2", "two"), put("k/1", "one again")];
+    assert_eq!(rig.commit_one(good, at(1)).await, done());
+    let both = [("k/1".to_owned(), b"one again".to_vec()), ("k/2".to_owned(), b"two".to_vec())];
+    assert_eq!(settings().await, both);
+
+    let mut stale = step(&a, reprioritise(2), at(1));
+    stale.settings = vec![put("k/3", "three"), ("k/1".to_owned(), None)];
+    assert_eq!(rig.commit_one(stale, at(1)).await, Verdict::Stale);
+    assert_eq!(settings().await, both, "nothing of a stale step happened");
+
+    let forget = |key: &str| (key.to_owned(), None);
+    let alone = Step { settings: vec![forget("k/1"), forget("k/9")], ..Step::default() };
+    assert_eq!(rig.commit_one(alone, at(1)).await, done());
+    assert_eq!(settings().await, both[1..]);
+}
+
 pub(super) async fn steps_stand_for_themselves(rig: &Rig) {
     let a = rig.push(job("a")).await;
     let b = rig.push(job("b")).await;

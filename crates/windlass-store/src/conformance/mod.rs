@@ -109,6 +109,7 @@ where
             insert::a_large_batch_is_one_step,
             commit::a_stale_step_writes_nothing,
             commit::a_step_of_several_changes_is_atomic,
+            commit::settings_of_a_step_come_with_it_or_not_at_all,
             commit::steps_stand_for_themselves,
             commit::steps_see_what_earlier_ones_did,
             commit::inserts_see_the_changes_of_their_step,

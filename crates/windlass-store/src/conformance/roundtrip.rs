@@ -5,8 +5,8 @@ use crate::Step;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::family::{Family, FamilyRule};
-use windlass_core::job::{AttemptError, ResultPolicy};
-use windlass_core::lease::{Afterwards, LeasePolicy, OnLapse, RunKind};
+use windlass_core::job::{AttemptError, MinuteRuns, ResultPolicy};
+use windlass_core::lease::{Afterwards, LeasePolicy, OnLapse, Rest, RunKind};
 use windlass_core::repeat::{Repeat, Span};
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::trail::{Log, LogLine, Mark, MarkKind};
@@ -72,7 +72,10 @@ pub(super) async fn every_state_comes_back(rig: &Rig) {
         JobState::Terminated { at: at(5) },
     ];
     for kind in [RunKind::Perform, RunKind::Shutdown] {
-        for afterwards in [Afterwards::Settle, Afterwards::RunAgain, Afterwards::Terminate] {
+        let rests = Rest::ALL.map(Afterwards::Rest);
+        let afterwards =
+            [Afterwards::Settle, Afterwards::RunAgain { at: at(77) }, Afterwards::Terminate].into_iter();
+        for afterwards in afterwards.chain(rests) {
             for (cancel_asked, worker, until) in
                 [(false, None, None), (true, Some("w"), Some(at(9))), (true, Some(""), Some(Timestamp::MAX))]
             {
@@ -120,6 +123,7 @@ pub(super) async fn every_policy_comes_back(rig: &Rig) {
     policies.push(Policy { retry: endless, lease: held, ..Policy::default() });
     let lease_span = Some(Span::parse("+1 MONTH, START OF DAY").expect("a good span"));
     policies.push(Policy { lease_span, ..Policy::default() });
+    policies.push(Policy { runs_per_minute: Some(600), ..Policy::default() });
     for text in repeats {
         let repeat = Some(Repeat::parse(text).expect("a good rule"));
         policies.push(Policy { repeat, ..Policy::default() });
@@ -244,6 +248,7 @@ pub(super) async fn odd_names_and_extreme_numbers_come_back(rig: &Rig) {
             prior_start: Some(moment),
             finished_at: Some(moment),
             pending_children: number,
+            minute_runs: MinuteRuns { minute: number >> 1, count: number },
         };
         check(rig, draft, |progress, _| {
             *progress = rewritten;

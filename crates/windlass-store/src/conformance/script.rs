@@ -241,6 +241,7 @@ impl Script {
             lease: None,
             attempts: chance.percent(10).then_some(1),
             extras: self.chance.percent(40).then(|| Box::new(self.extras())),
+            family: None,
             facts: Vec::from_iter(
                 self.chance.percent(20).then(|| ("typed".into(), Some("as it was".into()))),
             ),

@@ -35,6 +35,7 @@ pub(super) async fn inserts_that_must_be_new_are_all_made_or_none(rig: &Rig) {
         changes: step_of([asking(&parent, Event::ChildAdded)]).changes,
         inserts: drafts.into_iter().map(|draft| draft.new_job()).collect(),
         all_new: true,
+        ..Step::default()
     };
 
     let drafts = vec![
@@ -64,6 +65,7 @@ pub(super) async fn inserts_that_must_be_new_see_the_changes_of_their_step(rig: 
         changes: step_of([asking(&holder, Event::Delete)]).changes,
         inserts: vec![job("b").unique("k").alias("n").new_job()],
         all_new: true,
+        ..Step::default()
     };
     assert_eq!(rig.commit_one(swap, at(0)).await, Verdict::Done(vec![new_id(2)]));
 }

@@ -139,11 +139,7 @@ impl Store for MemoryStore {
     }
 
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
-        self.with(|inner| match value {
-            Some(value) => inner.settings.insert(key.to_owned(), value),
-            None => inner.settings.remove(key),
-        })?;
-        Ok(())
+        self.with(|inner| inner.put_setting(key.to_owned(), value))
     }
 
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
@@ -198,6 +194,9 @@ impl Inner {
         }
         for change in step.changes {
             self.put(change.before.id, change.after, now);
+        }
+        for (key, value) in step.settings {
+            self.put_setting(key, value);
         }
         Verdict::Done(step.inserts.into_iter().map(|new| self.insert(new, now)).collect())
     }
@@ -395,6 +394,13 @@ impl Inner {
             }
         }
         queues.into_values().filter(|counts| tenant.is_none_or(|tenant| *tenant == counts.tenant)).collect()
+    }
+
+    fn put_setting(&mut self, key: String, value: Option<Vec<u8>>) {
+        match value {
+            Some(value) => self.settings.insert(key, value),
+            None => self.settings.remove(&key),
+        };
     }
 
     fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {

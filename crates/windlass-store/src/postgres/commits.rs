@@ -35,7 +35,7 @@ pub struct Request {
 
 impl Request {
     fn jobs(&self) -> usize {
-        self.steps.iter().map(|step| step.changes.len() + step.inserts.len()).sum()
+        self.steps.iter().map(|step| step.changes.len() + step.inserts.len() + step.settings.len()).sum()
     }
 }
 
@@ -159,7 +159,7 @@ impl<'a> Attempt<'a> {
         };
         let Asked { name, found, claimants, mut ids } = asked;
         let plan = plan::plan(steps, &found, claimants);
-        if plan.writes.is_empty() && plan.inserts.is_empty() {
+        if plan.writes.is_empty() && plan.inserts.is_empty() && plan.settings.is_empty() {
             slot.roll_back().await;
             return Ok(plan::with_ids(plan.verdicts, &[]));
         }
@@ -316,6 +316,9 @@ struct Rows {
     tally_counts: Vec<i64>,
     /// Of the inserts, then of the jobs that were written and are not gone.
     lanes_after: Vec<LaneId>,
+    setting_keys: Vec<String>,
+    setting_values: Vec<Vec<u8>>,
+    dropped_settings: Vec<String>,
 }
 
 impl Rows {
@@ -353,6 +356,15 @@ impl Rows {
             .push(before, after)?;
         }
         (rows.tally_lanes, rows.tally_states, rows.tally_counts) = tally.columns();
+        for (key, value) in &plan.settings {
+            match value {
+                Some(value) => {
+                    rows.setting_keys.push(key.clone());
+                    rows.setting_values.push(value.clone());
+                }
+                None => rows.dropped_settings.push(key.clone()),
+            }
+        }
         Ok(rows)
     }
 
@@ -361,7 +373,7 @@ impl Rows {
         let bodies =
             [&self.update_jobs, &self.update_done, &self.archive, &self.revive].map(|rows| &rows.bodies);
         let bytes = payloads.into_iter().flatten().map(|bytes| bytes.len()).sum::<usize>()
-            + bodies.into_iter().flatten().flatten().map(Vec::len).sum::<usize>();
+            + bodies.into_iter().flatten().flatten().chain(&self.setting_values).map(Vec::len).sum::<usize>();
         patience(self.lanes_after.len() + self.delete_jobs.len() + self.delete_done.len(), bytes)
     }
 
@@ -402,6 +414,15 @@ impl Rows {
                     &[&self.tally_lanes, &self.tally_states, &self.tally_counts];
                 connection.query(sql::TALLY, params).await
             }));
+        }
+        if !self.setting_keys.is_empty() {
+            sending.push(Box::pin(async move {
+                connection.query(sql::PUT_SETTINGS, &[&self.setting_keys, &self.setting_values]).await
+            }));
+        }
+        if !self.dropped_settings.is_empty() {
+            let keys = &self.dropped_settings;
+            sending.push(Box::pin(async move { connection.query(sql::DELETE_SETTINGS, &[keys]).await }));
         }
         sending.push(said(connection, "COMMIT"));
         sending

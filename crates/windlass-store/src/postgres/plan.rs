@@ -6,7 +6,7 @@ use crate::change::{Change, Inserted, NewJob, Step, Verdict};
 use crate::change::{InTheWay, KeyRule};
 use crate::keys::{Key, keys_of, keys_of_spec, minds_keys, refusal};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::{Job, JobId, created};
 
@@ -65,6 +65,8 @@ pub struct Plan {
     pub writes: Vec<Write>,
     /// In the order in which they get their ids.
     pub inserts: Vec<Job>,
+    /// As they will be; `None`: gone.
+    pub settings: BTreeMap<String, Option<Vec<u8>>>,
 }
 
 /// Carries out the steps on what was found, in order.
@@ -112,6 +114,7 @@ impl Planner<'_> {
         for change in &step.changes {
             self.change(change);
         }
+        self.plan.settings.extend(step.settings.iter().cloned());
         Verdict::Done(step.inserts.iter().map(|new| self.insert(new)).collect())
     }
 

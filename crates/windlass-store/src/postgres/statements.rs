@@ -73,6 +73,8 @@ queries! {
     COUNTS_BY_TIME "counts_by_time" [INT4_ARRAY, INT8];
     PUT_SETTING "put_setting" [TEXT, BYTEA];
     DELETE_SETTING "delete_setting" [TEXT];
+    PUT_SETTINGS "put_settings" [TEXT_ARRAY, BYTEA_ARRAY];
+    DELETE_SETTINGS "delete_settings" [TEXT_ARRAY];
     SETTINGS "settings" [TEXT];
     PAUSE "pause" [TEXT, TEXT];
     UNPAUSE "unpause" [TEXT, TEXT];

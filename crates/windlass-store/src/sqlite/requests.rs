@@ -23,7 +23,7 @@ impl Request {
     pub fn jobs(&self) -> usize {
         match self {
             Request::Commit { steps, .. } => {
-                steps.iter().map(|step| step.changes.len() + step.inserts.len()).sum()
+                steps.iter().map(|step| step.changes.len() + step.inserts.len() + step.settings.len()).sum()
             }
             Request::Claim { ask, .. } => ask.limit,
             Request::Restore { jobs, .. } => jobs.len(),

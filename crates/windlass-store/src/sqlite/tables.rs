@@ -175,12 +175,14 @@ impl<'c> Tables<'c> {
     }
 
     pub fn put_setting(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
-        match value {
-            Some(value) => self.put_setting.execute(params![key, value, crc_of(key, value)]),
-            None => self.drop_setting.execute([key]),
+        // Whether one was replaced is not told, so it goes first: there may be too many to count them each time.
+        let dropped = self.drop_setting.execute([key]).map_err(read_error)? as u64;
+        self.rows.settings = self.rows.settings.saturating_sub(dropped);
+        if let Some(value) = value {
+            self.put_setting.execute(params![key, value, crc_of(key, value)]).map_err(read_error)?;
+            self.rows.settings += 1;
         }
-        .map_err(read_error)?;
-        self.count_settings()
+        Ok(())
     }
 
     pub fn set_paused(&mut self, tenant: &str, queue: &str, paused: bool) -> Result<(), StoreError> {

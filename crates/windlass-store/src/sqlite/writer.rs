@@ -248,6 +248,9 @@ impl Writer<'_> {
                 index.add(after);
             }
         }
+        for (key, value) in &step.settings {
+            self.tables.put_setting(key, value.as_deref())?;
+        }
         let inserted = step.inserts.into_iter().map(|new| self.insert(new)).collect::<Result<_, _>>()?;
         Ok(Verdict::Done(inserted))
     }

@@ -147,6 +147,24 @@ pub const KEYS: &[Key] = &[
     ),
     key("queuey.keep_s", SECONDS, "0", "how long ended jobs stay; 0 is for ever"),
     key(
+        "sidejob.lease_s",
+        SECONDS,
+        "60",
+        "a SideJob run without a sign of life for so long is another worker's",
+    ),
+    key(
+        "sidejob.runs_per_minute",
+        COUNT,
+        "600",
+        "a SideJob job that begins one more run in one minute by the clock is terminated",
+    ),
+    key(
+        "sidejob.origins",
+        Kind::Text,
+        "",
+        "web pages from these origins, separated by spaces, may call the SideJob dialect; * is all of them",
+    ),
+    key(
         "wasi.workers",
         whole(0, 1024),
         "0",

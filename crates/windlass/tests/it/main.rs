@@ -17,6 +17,7 @@ mod readme;
 mod rigs;
 mod serve;
 mod server;
+mod sidejob;
 #[cfg(feature = "wasi")]
 mod wasi;
 mod work;

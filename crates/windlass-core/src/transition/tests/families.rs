@@ -199,3 +199,17 @@ fn a_parent_with_pending_children_is_neither_cancelled_nor_deleted_by_accident()
     assert_eq!(refusal(&waiting, requeue(20), 20), Refused::HasChildren);
     assert_eq!(state(&after(&waiting, take_away(20), 20)), "ready");
 }
+
+#[test]
+fn a_child_may_be_given_to_another_parent_and_to_none() {
+    let waits = FamilyRule::ParentWaits { failure_settles: true };
+    let child = child_with(waits, false, |_| {});
+    let freed = outcome_of(&child, update(|patch| patch.family = Some(None)), 0);
+    assert_eq!(freed.effects.parent, Some(ParentEffect::Settled(id(1))), "the parent need not wait for it");
+    let freed = freed.job.unwrap();
+    assert_eq!(freed.spec.family(), None);
+    let family = Family { parent: id(9), child_name: Some("c".into()), rule: waits };
+    let adopted = outcome_of(&freed, update(|patch| patch.family = Some(Some(family.clone()))), 0);
+    assert_eq!(adopted.effects.parent, Some(ParentEffect::Reopened(id(9))));
+    assert_eq!(adopted.job.unwrap().spec.family(), Some(&family));
+}

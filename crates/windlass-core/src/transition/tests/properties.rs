@@ -58,6 +58,7 @@ fn policies() -> impl Strategy<Value = Policy> {
     let repeat = proptest::option::of((0..rules.len()).prop_map(move |index| rules[index]));
     (lease, retry, (keep(), keep(), keep()), repeat, any::<bool>()).prop_map(
         |(lease, retry, keep, repeat, repeat_after_failure)| Policy {
+            runs_per_minute: None,
             lease: LeasePolicy {
                 length_ms: lease.0,
                 on_lapse: lease.1,

@@ -533,3 +533,60 @@ fn a_result_nobody_wants_is_not_kept_at_all() {
     let done = finished_with_result(crate::ResultPolicy { keep: KeepFor::Drop, once: false });
     assert_eq!((state(&done), done.result()), ("completed", None));
 }
+
+#[test]
+fn of_several_runs_asked_for_during_a_run_the_first_comes() {
+    let running = claimed(&job(), 0);
+    let later = after(&running, run_it(5_000), 10);
+    let sooner = after(&later, run_it(3_000), 20);
+    let unmoved = after(&sooner, run_it(9_000), 30);
+    assert_eq!(run_at(&after(&unmoved, finish(holder(&unmoved)), 100)), 3_000);
+    assert_eq!(run_at(&after(&unmoved, lapse(&unmoved), 1_000)), 3_000, "also when its worker is gone");
+    let past = after(&running, run_it(50), 10);
+    assert_eq!(run_at(&after(&past, suspend(holder(&past)), 100)), 100, "never before the run has ended");
+}
+
+#[test]
+fn one_run_too_many_in_a_minute_is_the_last() {
+    let mut job = job_with(|policy| policy.runs_per_minute = Some(2));
+    for ms in [1_000, 59_999, 60_000, 61_000] {
+        let running = claimed(&job, ms);
+        assert_eq!(lease(&running).kind, RunKind::Perform, "at {ms}");
+        assert!(!running.runs_too_often());
+        let done = after(&running, finish(holder(&running)), ms);
+        job = after(&done, run_it(ms), ms);
+    }
+    let last = claimed(&job, 62_000);
+    assert_eq!(lease(&last).kind, RunKind::Shutdown);
+    assert!(last.runs_too_often());
+    assert_eq!(state(&after(&last, finish(holder(&last)), 62_000)), "terminated");
+    let cut_short = after(&last, lapse(&last), 63_000);
+    assert_eq!(state(&cut_short), "terminating");
+    assert!(!claimed(&cut_short, 63_000).runs_too_often(), "that was said once");
+    let given_back = after(&claimed(&job, 62_000 + 60_000), release(Holder::Anyone, 122_001, false), 122_001);
+    assert_eq!(given_back.progress.minute_runs.count, 0, "what was given back did not count");
+}
+
+#[test]
+fn inputs_in_hand_are_used_by_a_good_end_and_come_back_after_any_other() {
+    use crate::ports::{Ports, RawJson, Side};
+    let mut ports = Ports::new([("a".to_owned(), None)].into(), Default::default()).unwrap();
+    ports.write((Side::In, "a"), vec![RawJson::new("1").unwrap(), RawJson::new("2").unwrap()]).unwrap();
+    ports.hand_out(&["a"], true).unwrap();
+    let running = after(&claimed(&job(), 0), Event::SetPorts(Arc::new(ports)), 0);
+    let left = |job: &Job| {
+        let ports = job.ports().unwrap();
+        assert!(ports.in_hand().is_none(), "nobody has them in hand any more");
+        ports.port((Side::In, "a")).unwrap().size()
+    };
+    let by = holder(&running);
+    for used in [finish(by), suspend(by), restart(by, 10)] {
+        assert_eq!(left(&after(&running, used, 10)), 1);
+    }
+    let comes_back =
+        [fail(by, RetryWish::Never), release(by, 10, true), Event::Return { by }, cancel(NOW), take_away(10)];
+    for event in comes_back {
+        assert_eq!(left(&after(&running, event, 10)), 2);
+    }
+    assert_eq!(left(&after(&running, lapse(&running), 1_000)), 2);
+}

@@ -41,6 +41,7 @@ fn full_policy(repeat: &str) -> Policy {
         keep: Keep { completed: KeepFor::Drop, failed: KeepFor::Ms(5), cancelled: KeepFor::Ever },
         result: crate::ResultPolicy { keep: KeepFor::Ms(900), once: true },
         repeat: every(repeat),
+        runs_per_minute: Some(600),
         repeat_after_failure: true,
     }
 }
@@ -107,7 +108,7 @@ fn bodies_survive_being_stored() {
             ended_at: Some(at(77)),
             exit_code: Some(-9),
         }),
-        ports: Some(Ports::default()),
+        ports: Some(Arc::new(Ports::default())),
         log: Some(Box::new(Log {
             lines: [LogLine { at: at(3), attempt: 2, source: Some("stderr".into()), text: "ü".to_owned() }]
                 .into(),

@@ -30,7 +30,13 @@ fn states() -> Vec<(&'static str, Job)> {
         ("running", running.clone()),
         ("running, asked to cancel", after(&running, cancel(ASK), 1_500)),
         ("running, to run again", after(&running, run_it(1_500), 1_500)),
+        ("running, to run again later", after(&running, run_it(9_000), 1_500)),
         ("running, to be terminated", after(&running, Event::Terminate, 1_500)),
+        ("running, to be suspended", after(&running, Event::PutToRest(Rest::Suspended), 1_500)),
+        (
+            "running, to be terminated without a last run",
+            after(&running, Event::PutToRest(Rest::Terminated), 1_500),
+        ),
         ("running, a child pending", parent.clone()),
         ("running, lease over, unnoticed", claimed(&ready, 0)),
         ("running, lease over, unnoticed, late reports accepted", claimed(&job_with(late), 0)),
@@ -88,6 +94,11 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("requeue: even running", take_away(MOMENT)),
         ("terminate", Event::Terminate),
         ("log: from outside", log_line(None)),
+        ("put to rest: suspended", Event::PutToRest(Rest::Suspended)),
+        ("put to rest: completed", Event::PutToRest(Rest::Completed)),
+        ("put to rest: failed", Event::PutToRest(Rest::Failed)),
+        ("put to rest: terminated", Event::PutToRest(Rest::Terminated)),
+        ("set ports", Event::SetPorts(Arc::default())),
         ("update", update(|patch| patch.priority = Some(5))),
         ("update: run at", update(|patch| patch.run_at = Some(at(9_000)))),
         ("take over as waiting", take_over(Stands::Waiting)),
@@ -119,8 +130,13 @@ fn in_words(job: &Job) -> String {
             words += if lease.cancel_asked { ", asked to cancel" } else { "" };
             words += match lease.afterwards {
                 Afterwards::Settle => "",
-                Afterwards::RunAgain => ", to run again",
+                Afterwards::RunAgain { at: then } if then > at(MOMENT) => ", to run again later",
+                Afterwards::RunAgain { .. } => ", to run again",
                 Afterwards::Terminate => ", to be terminated",
+                Afterwards::Rest(Rest::Suspended) => ", to be suspended",
+                Afterwards::Rest(Rest::Completed) => ", to be completed",
+                Afterwards::Rest(Rest::Failed) => ", to be failed",
+                Afterwards::Rest(Rest::Terminated) => ", to be terminated without a last run",
             };
         }
         JobState::Terminating { run_at } => words += if *run_at > at(MOMENT) { ", delayed" } else { "" },
@@ -213,13 +229,15 @@ fn every_event_does_this_in_every_state() {
 const EXPECTED: &str = "
 ready, due
   running <- claim
-  completed <- finish (overseer)
-  ready <- restart (overseer), run, run: force, requeue, requeue: even running, log: from outside, update, child added, child settled
+  completed <- finish (overseer), put to rest: completed
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running, set ports, update, child added, child settled
   cancelled <- every cancel
   terminating <- terminate
+  suspended <- put to rest: suspended
+  failed <- put to rest: failed, take over as failed
+  terminated <- put to rest: terminated
   ready, delayed <- update: run at
   waiting <- take over as waiting
-  failed <- take over as failed
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
@@ -227,13 +245,15 @@ ready, due
   !not_due <- take result
   !still_kept <- expire
 ready, delayed
-  completed <- finish (overseer)
+  completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
   terminating <- terminate
-  ready, delayed <- log: from outside, update, update: run at, child added, child settled
+  suspended <- put to rest: suspended
+  failed <- put to rest: failed, take over as failed
+  terminated <- put to rest: terminated
+  ready, delayed <- set ports, update, update: run at, child added, child settled
   waiting <- take over as waiting
-  failed <- take over as failed
   gone <- delete
   !not_due <- claim, take result
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -242,11 +262,14 @@ ready, delayed
   !still_kept <- expire
 ready, its lease lapsed
   running <- claim
-  completed <- finish (overseer)
+  completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), requeue, requeue: even running
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, log: from outside, update, child added, child settled
+  ready, lapsed <- run, run: force, set ports, update, child added, child settled
   terminating <- terminate
+  suspended <- put to rest: suspended
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
   ready, delayed, lapsed <- update: run at
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -256,13 +279,14 @@ ready, its lease lapsed
   !still_kept <- expire
 ready, its lease lapsed, late reports accepted
   running <- claim
-  completed <- finish, finish (overseer)
+  completed <- finish, finish (overseer), put to rest: completed
   ready <- fail, release, return, restart, restart (overseer), requeue, requeue: even running
-  failed <- fail for good
-  suspended <- suspend
+  failed <- fail for good, put to rest: failed
+  suspended <- suspend, put to rest: suspended
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, log: from outside, update, child added, child settled
+  ready, lapsed <- run, run: force, set ports, update, child added, child settled
   terminating <- terminate
+  terminated <- put to rest: terminated
   ready, delayed, lapsed <- update: run at
   gone <- delete
   !lease_lost <- extend (holder), renew (holder), report (holder), log (holder), every verb (stranger), lapse, lapse (stranger)
@@ -271,7 +295,7 @@ ready, its lease lapsed, late reports accepted
   !not_due <- take result
   !still_kept <- expire
 running
-  running <- extend, renew, report, log, log: from outside, update, update: run at, child added, child settled
+  running <- extend, renew, report, set ports, update, update: run at, child added, child settled
   completed <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -280,6 +304,10 @@ running
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
@@ -287,12 +315,16 @@ running
   !not_due <- take result
   !still_kept <- expire
 running, asked to cancel
-  running, asked to cancel <- extend, renew, report, log, cancel: ask, cancel: failed too, log: from outside, update, update: run at, child added, child settled
+  running, asked to cancel <- extend, renew, report, cancel: ask, cancel: failed too, set ports, update, update: run at, child added, child settled
   completed <- finish, finish (overseer)
   cancelled <- fail, fail for good, release, return, restart, suspend, restart (overseer), cancel: now
   running, asked to cancel, to run again <- run, run: force
   ready <- requeue: even running
   running, asked to cancel, to be terminated <- terminate
+  running, asked to cancel, to be suspended <- put to rest: suspended
+  running, asked to cancel, to be completed <- put to rest: completed
+  running, asked to cancel, to be failed <- put to rest: failed
+  running, asked to cancel, to be terminated without a last run <- put to rest: terminated
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
@@ -300,11 +332,33 @@ running, asked to cancel
   !not_due <- take result
   !still_kept <- expire
 running, to run again
-  running, to run again <- extend, renew, report, log, run, run: force, log: from outside, update, update: run at, child added, child settled
+  running, to run again <- extend, renew, report, run, run: force, set ports, update, update: run at, child added, child settled
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running, asked to cancel, to run again <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
   running, to be terminated <- terminate
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !not_claimable <- parent paused
+  !not_due <- take result
+  !still_kept <- expire
+running, to run again later
+  running, to run again later <- extend, renew, report, set ports, update, update: run at, child added, child settled
+  ready, delayed <- finish, fail, fail for good, release, return, suspend, finish (overseer)
+  ready <- restart, restart (overseer), requeue: even running
+  running, asked to cancel, to run again later <- cancel: ask, cancel: failed too
+  cancelled <- cancel: now
+  running, to run again <- run, run: force
+  running, to be terminated <- terminate
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
@@ -312,11 +366,15 @@ running, to run again
   !not_due <- take result
   !still_kept <- expire
 running, to be terminated
-  running, to be terminated <- extend, renew, report, log, terminate, log: from outside, update, update: run at, child added, child settled
+  running, to be terminated <- extend, renew, report, terminate, set ports, update, update: run at, child added, child settled
   terminating <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
   running, to run again <- run: force
   ready <- requeue: even running
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
@@ -324,8 +382,41 @@ running, to be terminated
   !not_claimable <- parent paused
   !not_due <- take result
   !still_kept <- expire
+running, to be suspended
+  running, to be suspended <- extend, renew, report, put to rest: suspended, set ports, update, update: run at, child added, child settled
+  suspended <- every end, finish (overseer), restart (overseer), cancel: now
+  running, asked to cancel, to be suspended <- cancel: ask, cancel: failed too
+  running, to run again <- run, run: force
+  ready <- requeue: even running
+  running, to be terminated <- terminate
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !not_claimable <- parent paused
+  !not_due <- take result
+  !still_kept <- expire
+running, to be terminated without a last run
+  running, to be terminated without a last run <- extend, renew, report, put to rest: terminated, set ports, update, update: run at, child added, child settled
+  terminated <- every end, finish (overseer), restart (overseer), cancel: now
+  running, asked to cancel, to be terminated without a last run <- cancel: ask, cancel: failed too
+  running, to run again <- run: force
+  ready <- requeue: even running
+  running, to be terminated <- terminate
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
+  !lease_lost <- every verb (stranger), lapse (stranger)
+  !lease_live <- lapse
+  !settled <- run
+  !not_claimable <- parent paused
+  !not_due <- take result
+  !still_kept <- expire
 running, a child pending
-  running <- extend, renew, report, log, log: from outside, update, update: run at, child added, child settled
+  running <- extend, renew, report, set ports, update, update: run at, child added, child settled
   waiting <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -334,6 +425,10 @@ running, a child pending
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
@@ -348,7 +443,11 @@ running, lease over, unnoticed
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- log: from outside, update, update: run at, child added, child settled
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
+  running <- set ports, update, update: run at, child added, child settled
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
@@ -364,34 +463,40 @@ running, lease over, unnoticed, late reports accepted
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- log: from outside, update, update: run at, child added, child settled
+  running, to be suspended <- put to rest: suspended
+  running, to be completed <- put to rest: completed
+  running, to be failed <- put to rest: failed
+  running, to be terminated without a last run <- put to rest: terminated
+  running <- set ports, update, update: run at, child added, child settled
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- extend, renew, report, log, every verb (stranger), lapse (stranger)
   !not_claimable <- parent paused
   !not_due <- take result
   !still_kept <- expire
 running its shutdown
-  running its shutdown <- extend, renew, report, log, log: from outside, update, update: run at, child added, child settled
+  running its shutdown <- extend, renew, report, set ports, update, update: run at, child added, child settled
   terminated <- finish, fail, fail for good, restart, suspend, finish (overseer), restart (overseer)
   terminating <- release, return
   running its shutdown, to run again <- run: force
   ready <- requeue: even running
   running its shutdown, to be terminated <- terminate
+  running its shutdown, to be terminated without a last run <- put to rest: terminated
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
-  !terminating <- cancel: ask, cancel: now, cancel: failed too, run
+  !terminating <- cancel: ask, cancel: now, cancel: failed too, run, put to rest: suspended, put to rest: completed, put to rest: failed
   !not_claimable <- parent paused
   !not_due <- take result
   !still_kept <- expire
 running its shutdown, forced to run again
-  running its shutdown, to run again <- extend, renew, report, log, run: force, log: from outside, update, update: run at, child added, child settled
+  running its shutdown, to run again <- extend, renew, report, run: force, set ports, update, update: run at, child added, child settled
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running its shutdown, to be terminated <- terminate
+  running its shutdown, to be terminated without a last run <- put to rest: terminated
   !running <- claim, cancel: unless running, requeue, take over as waiting, take over as failed, delete
   !lease_lost <- every verb (stranger), lapse (stranger)
   !lease_live <- lapse
-  !terminating <- cancel: ask, cancel: now, cancel: failed too, run
+  !terminating <- cancel: ask, cancel: now, cancel: failed too, run, put to rest: suspended, put to rest: completed, put to rest: failed
   !not_claimable <- parent paused
   !not_due <- take result
   !still_kept <- expire
@@ -400,69 +505,83 @@ waiting for its parent
   ready <- restart (overseer), requeue, requeue: even running, parent paused
   cancelled <- every cancel
   terminating <- terminate
-  waiting <- log: from outside, update, update: run at, child added, child settled
+  waiting <- set ports, update, update: run at, child added, child settled
   gone <- delete
-  !waiting <- claim, run, run: force, take over as waiting, take over as failed
+  !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !not_due <- take result
   !still_kept <- expire
 waiting for a child
-  waiting <- finish (overseer), log: from outside, update, update: run at, child added
+  waiting <- finish (overseer), set ports, update, update: run at, child added
   ready <- restart (overseer), requeue: even running, child settled
   terminating <- terminate
-  !waiting <- claim, run, run: force, take over as waiting, take over as failed
+  !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
   !has_children <- every cancel, requeue, parent paused, delete
   !not_due <- take result
   !still_kept <- expire
 suspended
-  completed <- finish (overseer)
+  completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
   terminating <- terminate
-  suspended <- log: from outside, update, update: run at, child added, child settled
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
+  suspended <- set ports, update, update: run at, child added, child settled
   gone <- delete
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
+  !settled <- put to rest: suspended
   !not_due <- take result
   !still_kept <- expire
 completed
-  completed <- finish (overseer), log: from outside, update, update: run at, child added, child settled
+  completed <- finish (overseer), set ports, update, update: run at, child added, child settled
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
+  suspended <- put to rest: suspended
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
   gone <- delete, expire
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- every cancel, take result
+  !settled <- every cancel, put to rest: completed, take result
 completed, its result kept shorter
-  completed <- finish (overseer), log: from outside, update, update: run at, child added, child settled, take result, expire
+  completed <- finish (overseer), set ports, update, update: run at, child added, child settled, take result, expire
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
+  suspended <- put to rest: suspended
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
   gone <- delete
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- every cancel
+  !settled <- every cancel, put to rest: completed
 failed
-  completed <- finish (overseer)
+  completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run: force, requeue, requeue: even running
   cancelled <- cancel: failed too
   terminating <- terminate
-  failed <- log: from outside, update, update: run at, child added, child settled
+  suspended <- put to rest: suspended
+  terminated <- put to rest: terminated
+  failed <- set ports, update, update: run at, child added, child settled
   gone <- delete, expire
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone)
-  !settled <- cancel: ask, cancel: now, cancel: unless running, run, take result
+  !settled <- cancel: ask, cancel: now, cancel: unless running, run, put to rest: failed, take result
 cancelled
-  completed <- finish (overseer)
+  completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run: force, requeue, requeue: even running
   terminating <- terminate
-  cancelled <- log: from outside, update, update: run at, child added, child settled
+  suspended <- put to rest: suspended
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
+  cancelled <- set ports, update, update: run at, child added, child settled
   gone <- delete, expire
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -471,7 +590,11 @@ cancelled
 terminating
   running its shutdown <- claim
   ready <- run: force, requeue, requeue: even running
-  terminating <- terminate, log: from outside, update, child added, child settled
+  terminating <- terminate, set ports, update, child added, child settled
+  suspended <- put to rest: suspended
+  completed <- put to rest: completed
+  failed <- put to rest: failed
+  terminated <- put to rest: terminated
   terminating, delayed <- update: run at
   gone <- delete
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -482,11 +605,14 @@ terminating
   !still_kept <- expire
 terminated
   ready <- run: force, requeue, requeue: even running
-  terminated <- log: from outside, update, update: run at, child added, child settled
+  suspended <- put to rest: suspended
+  completed <- put to rest: completed
+  failed <- put to rest: failed
+  terminated <- set ports, update, update: run at, child added, child settled
   gone <- delete
   !not_claimable <- claim, take over as waiting, take over as failed, parent paused
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
   !not_running <- every verb (anyone), finish (overseer), restart (overseer)
-  !settled <- every cancel, run, terminate, take result
+  !settled <- every cancel, run, terminate, put to rest: terminated, take result
   !still_kept <- expire
 ";

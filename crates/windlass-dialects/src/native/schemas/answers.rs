@@ -543,6 +543,25 @@ fn worker_fields() -> Vec<Field> {
     ]
 }
 
+fn ports() -> Field {
+    let side = |about: &str| {
+        let port = object(
+            "A port.",
+            vec![
+                ("size", Always, count("Values that wait in it.")),
+                ("default", Maybe, json!({"description": "What is read when none waits."})),
+                ("values", Always, list("The first of them.", json!({}))),
+            ],
+        );
+        json!({"type": "object", "description": about, "additionalProperties": port})
+    };
+    let sides = vec![
+        ("inports", Always, side("Its inputs by name.")),
+        ("outports", Always, side("Its outputs by name.")),
+    ];
+    ("ports", Maybe, object("Values that flow in and out of a long-lived job.", sides))
+}
+
 fn job_view_fields() -> Vec<Field> {
     let mut fields = vec![
         ("id", Always, id("1, 2, 3, …; never used again.")),
@@ -596,6 +615,8 @@ fn job_view_fields() -> Vec<Field> {
             Maybe,
             list("What became of it, oldest first; only of a single job.", reference("Happening")),
         ),
+        ports(),
+        ("custom_state", Maybe, json!({"type": "object", "description": "What was set as its state."})),
         ("repeat", Maybe, text("Its repeat rule.")),
         ("next_runs", Maybe, list("When it runs next, if every run is on time.", json!({"type": "integer"}))),
         ("hidden", Maybe, flag("Payload, result and errors are not shown to viewers.")),

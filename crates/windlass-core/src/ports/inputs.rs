@@ -1,0 +1,95 @@
+//! Reading a set of inputs together, so that nothing is lost with the run that was handed them.
+
+use super::{ForInputs, ITEM_BYTES, PortError, Ports, RawJson, Side};
+use serde::{Deserialize, Serialize};
+
+/// A value that was handed to a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handed {
+    pub port: String,
+    pub value: RawJson,
+    /// Taken from the port, and not its default, which stays there.
+    pub queued: bool,
+}
+
+/// What a run was handed last and has not answered for: put back if it dies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InHand {
+    pub inputs: Vec<Handed>,
+    /// These are the defaults of all ports.
+    pub are_defaults: bool,
+    /// Then: those that were handed out the time before.
+    defaults_before: Option<Vec<RawJson>>,
+}
+
+impl InHand {
+    pub(super) fn bytes(&self) -> usize {
+        let inputs = self.inputs.iter().map(|handed| handed.port.len() + ITEM_BYTES + handed.value.cost());
+        let before = self.defaults_before.iter().flatten().map(RawJson::cost);
+        inputs.sum::<usize>() + before.sum::<usize>()
+    }
+}
+
+impl Ports {
+    /// One step of reading inputs together, as [`Ports::for_inputs`] says, remembering the defaults. What was handed out
+    /// before counts as used. `keep`: what is handed out now can be put back.
+    pub fn hand_out(&mut self, names: &[&str], keep: bool) -> Result<ForInputs, PortError> {
+        let mut after = self.clone();
+        after.in_hand = None;
+        for name in names {
+            after.size((Side::In, name))?;
+        }
+        let queued: Vec<bool> = (0..names.len())
+            .map(|at| {
+                let earlier = names[..at].iter().filter(|name| **name == names[at]).count();
+                after.inports.get(names[at]).is_some_and(|port| port.size() > earlier)
+            })
+            .collect();
+        let step = after.for_inputs(names, after.last_defaults.clone().as_deref())?;
+        let handed = |values: &[RawJson]| -> Vec<Handed> {
+            let inputs = names.iter().zip(values).zip(&queued);
+            inputs
+                .map(|((port, value), queued)| Handed {
+                    port: (*port).to_owned(),
+                    value: value.clone(),
+                    queued: *queued,
+                })
+                .collect()
+        };
+        let in_hand = match &step {
+            ForInputs::Values(values) => Some(InHand { inputs: handed(values), ..InHand::default() }),
+            ForInputs::Defaults(values) => {
+                let defaults_before = after.last_defaults.replace(values.clone());
+                Some(InHand { inputs: handed(values), are_defaults: true, defaults_before })
+            }
+            ForInputs::Nothing | ForInputs::Suspend => None,
+        };
+        after.in_hand = in_hand.filter(|_| keep);
+        after.check_room_for(0)?;
+        *self = after;
+        Ok(step)
+    }
+
+    pub fn in_hand(&self) -> Option<&InHand> {
+        self.in_hand.as_ref()
+    }
+
+    /// The run has answered for what it was handed.
+    pub fn inputs_used(&mut self) {
+        self.in_hand = None;
+    }
+
+    /// As if it had never been handed out. A port that is gone meanwhile takes nothing back.
+    pub fn inputs_returned(&mut self) {
+        let Some(InHand { inputs, are_defaults, defaults_before }) = self.in_hand.take() else { return };
+        if are_defaults {
+            self.last_defaults = defaults_before;
+        }
+        for Handed { port, value, .. } in inputs.into_iter().rev().filter(|handed| handed.queued) {
+            if let Some(port) = self.inports.get_mut(&port) {
+                port.queue.push_front(value);
+            }
+        }
+    }
+}

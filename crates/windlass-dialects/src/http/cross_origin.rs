@@ -1,0 +1,38 @@
+//! Web pages from elsewhere that a dialect lets in.
+
+use super::Server;
+use crate::Dialect;
+use crate::guard::SEC_FETCH_SITE;
+use ::http::request::Parts;
+use ::http::{HeaderValue, header};
+use axum::response::Response;
+
+/// How long a browser may remember that it was let in, in seconds.
+const REMEMBERED_S: HeaderValue = HeaderValue::from_static("600");
+
+/// The origin of a page that is let in.
+pub fn guest(server: &Server, dialect: &dyn Dialect, parts: &Parts) -> Option<HeaderValue> {
+    let origin = parts.headers.get(header::ORIGIN)?;
+    dialect.lets_in(server, origin.to_str().ok()?).then(|| origin.clone())
+}
+
+/// The guard refuses what comes from other sites, and this one is let in.
+pub fn count_as_ours(parts: &mut Parts) {
+    parts.headers.remove(header::ORIGIN);
+    parts.headers.remove(SEC_FETCH_SITE);
+}
+
+/// Tells the browser that the page may see the answer.
+pub fn welcome(mut response: Response, guest: Option<HeaderValue>, methods: &str) -> Response {
+    let Some(origin) = guest else { return response };
+    let headers = response.headers_mut();
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+    if let Ok(methods) = HeaderValue::from_str(methods) {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    }
+    let allowed = HeaderValue::from_static("authorization, content-type");
+    headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, REMEMBERED_S);
+    response
+}

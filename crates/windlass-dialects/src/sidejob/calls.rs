@@ -1,0 +1,366 @@
+//! The calls on jobs: read what is asked, work it out, write the answer.
+
+use super::desk::Desk;
+use super::errors::{Problem, json};
+use super::family::{find, with_descendants};
+use super::log::{self, PortEvents};
+use super::ports::{self, At, Operation, Writing};
+use super::runs;
+use super::scene::{Op, Reply, Scene, Stop};
+use super::views::{self, OWN_KEYS};
+use super::wire::{self, Ask, Context, RunWish};
+use crate::codec::{Encoding, Out};
+use crate::route::Call;
+use ::http::StatusCode;
+use axum::response::Response;
+use std::collections::BTreeMap;
+use windlass_core::ports::RawJson;
+use windlass_core::{JobId, Tenant};
+
+pub type Answer = Result<Response, Problem>;
+
+/// Entries of the log in one answer, unless fewer are asked for.
+const ENTRIES_MAX: usize = 10_000;
+
+/// What any call on a job may carry besides.
+#[derive(Clone, Debug, Default)]
+pub struct Also {
+    pub context: Context,
+    run: Option<RunWish>,
+}
+
+impl Also {
+    pub fn of(ask: &Ask<'_>) -> Result<Also, Problem> {
+        let run = ask.object("run")?.map(|wish| wish.run_wish()).transpose()?;
+        Ok(Also { context: ask.context()?, run })
+    }
+
+    /// What happens in a run is logged as done by that job.
+    pub fn in_run_of(&mut self, id: JobId) {
+        self.context.retain(|(key, _)| key != "job");
+        self.context.insert(0, ("job".to_owned(), id.to_string()));
+    }
+
+    /// The run that the call asks for, after all else it does.
+    pub fn then_run(&mut self, scene: &mut Scene, id: JobId, reply: Reply) -> Result<Reply, Stop> {
+        let Some(wish) = self.run else { return Ok(reply) };
+        let ran = runs::wished(scene, id, wish)?;
+        Ok(reply.but(ran.trouble))
+    }
+}
+
+pub fn ask_of(body: &[u8]) -> Result<Ask<'_>, Problem> {
+    Ok(Ask::read(body)?)
+}
+
+/// Whose jobs: an admin may name another tenant.
+pub fn tenant(call: &Call) -> Result<Tenant, Problem> {
+    let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
+    Ok(call.caller.tenant_for(asked.as_deref())?)
+}
+
+/// Ports, state and log are what jobs work on: whoever may not see payloads may not see them.
+fn may_look(call: &Call) -> Result<(), Problem> {
+    if call.hides_payloads() {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "what jobs work on is hidden from viewers"));
+    }
+    Ok(())
+}
+
+pub fn job_id(call: &Call) -> Result<JobId, Problem> {
+    let text = call.param(0);
+    wire::job_id(text).ok_or_else(|| Problem::no_job(text.chars().take(100).collect::<String>()))
+}
+
+pub async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Answer {
+    answered(Desk::carry_out(&call.server, tenant, id, op).await?)
+}
+
+pub fn answered(reply: Reply) -> Answer {
+    match reply.trouble {
+        Some(problem) => Err(problem),
+        None => Ok(json(reply.text)),
+    }
+}
+
+/// A call on one job that changes it: reads the body, works out `op`, then runs what is to be run.
+async fn job_call(
+    mut call: Call,
+    read: impl FnOnce(&Ask<'_>, JobId, Context) -> Result<Op, Problem>,
+) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let mut also = Also::of(&ask)?;
+    let mut op = read(&ask, id, also.context.clone())?;
+    let with_run: Op = Box::new(move |scene| {
+        let reply = op(scene)?;
+        also.then_run(scene, id, reply)
+    });
+    carry_out(&call, &tenant, id, with_run).await
+}
+
+pub async fn version(_: Call) -> Answer {
+    Ok(json("{\"version\":\"1.0\"}"))
+}
+
+pub async fn get(call: Call) -> Answer {
+    may_look(&call)?;
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let job = find(&call.server.engine, &tenant, id).await?;
+    let children = call.server.engine.children(&tenant, id).await?;
+    Ok(json(views::job(&job, &children)))
+}
+
+pub async fn run(mut call: Call) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let wish = ask.run_wish()?;
+    let op: Op = Box::new(move |scene| {
+        scene.job(id)?;
+        let ran = runs::wished(scene, id, wish)?;
+        let who = ran.job.map_or_else(|| "null".to_owned(), |job| job.to_string());
+        Ok(Reply::new(format!("{{\"run\":{who}}}")).but(ran.trouble))
+    });
+    carry_out(&call, &tenant, id, op).await
+}
+
+pub async fn terminate(mut call: Call) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let is_recursive = ask.flag("recursive")?;
+    let mut also = Also::of(&ask)?;
+    let op: Op = Box::new(move |scene| {
+        let reply = runs::terminate(scene, id)?;
+        also.then_run(scene, id, reply)
+    });
+    let first = Desk::carry_out(&call.server, &tenant, id, op).await?;
+    let mut trouble = None;
+    if is_recursive {
+        let engine = &call.server.engine;
+        let all = with_descendants(engine, &tenant, find(engine, &tenant, id).await?).await?;
+        for below in all.into_iter().skip(1).map(|job| job.id) {
+            let op: Op = Box::new(move |scene| runs::terminate(scene, below));
+            match Desk::carry_out(&call.server, &tenant, below, op).await {
+                Ok(reply) => trouble = trouble.or(reply.trouble),
+                // Gone meanwhile: even better.
+                Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
+                Err(problem) => return Err(problem),
+            }
+        }
+    }
+    answered(first.but(trouble))
+}
+
+pub async fn set_status(call: Call) -> Answer {
+    job_call(call, |ask, id, _| {
+        let name = ask.text("status")?.ok_or_else(|| Problem::refused("Missing status"))?;
+        Ok(Box::new(move |scene| runs::set_status(scene, id, &name)))
+    })
+    .await
+}
+
+// --- state -----------------------------------------------------------------------------------------------------------
+
+pub async fn get_state(call: Call) -> Answer {
+    may_look(&call)?;
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let job = find(&call.server.engine, &tenant, id).await?;
+    let mut out = Out::new(Encoding::Json, 256);
+    views::state(&mut out, &job);
+    Ok(json(views::text(out)))
+}
+
+/// Everything in the body but what any call may carry.
+pub async fn set_state(call: Call) -> Answer {
+    job_call(call, |ask, id, _| {
+        let mut values = BTreeMap::new();
+        for (key, _) in ask.fields().filter(|(key, _)| !matches!(*key, "run" | "log_context")) {
+            if OWN_KEYS.contains(&key) {
+                let message = format!("Job {id}: {key} is kept by the server and cannot be set as state");
+                return Err(Problem::refused(message));
+            }
+            values.extend(ask.value(key)?.map(|value| (key.to_owned(), value)));
+        }
+        Ok(Box::new(move |scene| {
+            scene.job(id)?;
+            if !values.is_empty() {
+                scene.with_ports(id, |ports| ports.set_state(values.clone()))?;
+            }
+            Ok(Reply::null())
+        }))
+    })
+    .await
+}
+
+pub async fn unset(call: Call) -> Answer {
+    job_call(call, |ask, id, _| {
+        let keys = ask.texts("keys")?.ok_or_else(|| Problem::refused("Missing keys"))?;
+        Ok(Box::new(move |scene| {
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            scene.with_ports(id, |ports| {
+                ports.unset_state(&keys);
+                Ok(())
+            })?;
+            Ok(Reply::null())
+        }))
+    })
+    .await
+}
+
+// --- ports -----------------------------------------------------------------------------------------------------------
+
+pub async fn set_ports(call: Call) -> Answer {
+    job_call(call, |ask, id, _| {
+        let (inports, outports) = (ask.declared("inports")?, ask.declared("outports")?);
+        Ok(Box::new(move |scene| ports::set(scene, id, inports.clone(), outports.clone())))
+    })
+    .await
+}
+
+fn port_at(call: &Call, id: JobId) -> Result<At, Problem> {
+    let Some(side) = wire::side(call.param(1)) else {
+        return Err(Problem::new(StatusCode::NOT_FOUND, "there are inports and outports, and nothing else"));
+    };
+    Ok(At { job: id, side, port: call.param(2).to_owned() })
+}
+
+pub async fn get_port(call: Call) -> Answer {
+    may_look(&call)?;
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let at = port_at(&call, id)?;
+    let job = find(&call.server.engine, &tenant, id).await?;
+    let ports = job.ports().cloned().unwrap_or_default();
+    let port = ports.port((at.side, &at.port)).map_err(|error| Problem::port(id, &error))?;
+    // One that would be made on demand looks as it would then: empty.
+    let mut out = Out::new(Encoding::Json, 64);
+    ports::shown(&mut out, port);
+    Ok(json(views::text(out)))
+}
+
+/// What is done with the port is the last part of the path.
+pub async fn port(call: Call) -> Answer {
+    let at = port_at(&call, job_id(&call)?)?;
+    let what = call.param(3).to_owned();
+    job_call(call, |ask, _, context| port_op(&what, ask, at, context)).await
+}
+
+fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Problem> {
+    Ok(match what {
+        "read" => Box::new(move |scene| {
+            let mut events = PortEvents::default();
+            let reply = ports::read(scene, &at, &mut events)?;
+            scene.log_ports(&events, &context);
+            Ok(reply)
+        }),
+        "entries" => Box::new(move |scene| {
+            let mut events = PortEvents::default();
+            let reply = ports::entries(scene, &at, &mut events)?;
+            scene.log_ports(&events, &context);
+            Ok(reply)
+        }),
+        "write" => {
+            let values = ask.values()?;
+            let writing = if ask.flag("set_default")? { Writing::Default } else { Writing::Queue };
+            Box::new(move |scene| {
+                let mut events = PortEvents::default();
+                let ran = ports::write(scene, &at, &values, writing, &mut events)?;
+                scene.log_ports(&events, &context);
+                Ok(Reply::null().but(ran.trouble))
+            })
+        }
+        "default" => {
+            let default = ask.value("default")?;
+            Box::new(move |scene| ports::set_default(scene, &at, default.clone()))
+        }
+        "connect" => {
+            let to = ask.objects("to")?.iter().map(Ask::port).collect::<Result<Vec<_>, _>>()?;
+            Box::new(move |scene| ports::connect(scene, &at, &to, &context))
+        }
+        other => {
+            let message = format!("Unknown port operation: {}", other.chars().take(100).collect::<String>());
+            return Err(Problem::refused(message));
+        }
+    })
+}
+
+/// Several operations on ports, of any jobs, as one step.
+pub async fn group(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let context = ask.context()?;
+    let operations: Vec<Operation> =
+        ask.objects("operations")?.iter().map(operation).collect::<Result<_, _>>()?;
+    let first = operations.first().map(|operation| match operation {
+        Operation::Read(at) | Operation::Entries(at) | Operation::Write(at, _) => at.job,
+    });
+    let Some(first) = first else { return Ok(json("{\"results\":[]}")) };
+    let op: Op = Box::new(move |scene| ports::group(scene, &operations, &context));
+    carry_out(&call, &tenant, first, op).await
+}
+
+fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
+    let place = ask.port()?;
+    let job = place.job.ok_or_else(|| Problem::refused("an operation of a group needs a job"))?;
+    let at = At::of(&place, job);
+    let values: Option<Vec<RawJson>> = match (ask.value("write")?, ask.list("list")?) {
+        (Some(value), _) => Some(vec![value]),
+        (None, list) => list,
+    };
+    match (ask.flag("read")?, ask.flag("entries")?, values) {
+        (true, false, None) => Ok(Operation::Read(at)),
+        (false, true, None) => Ok(Operation::Entries(at)),
+        (false, false, Some(values)) => Ok(Operation::Write(at, values)),
+        _ => Err(Problem::refused("an operation is one of read, entries, write and list")),
+    }
+}
+
+// --- the log ---------------------------------------------------------------------------------------------------------
+
+pub async fn logs(call: Call) -> Answer {
+    may_look(&call)?;
+    let tenant = tenant(&call)?;
+    let number = |key: &str| -> Result<Option<usize>, Problem> {
+        match call.query().find(|(name, _)| name == key) {
+            None => Ok(None),
+            Some((_, value)) => match value.parse() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(Problem::refused(format!("{key} must be a whole number"))),
+            },
+        }
+    };
+    if call.query().any(|(key, value)| key == "clear" && value != "false") {
+        return Err(Problem::refused(
+            "reading with GET clears nothing; DELETE answers with the entries and clears them",
+        ));
+    }
+    let (skip, limit) = (number("after")?.unwrap_or(0), number("limit")?.unwrap_or(ENTRIES_MAX));
+    let entries = call.server.sidejob.log.read(&call.server.engine, &tenant).await?;
+    Ok(json(listed(entries.into_iter().skip(skip).take(limit.min(ENTRIES_MAX)))))
+}
+
+pub async fn take_logs(call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let entries = call.server.sidejob.log.take(&call.server.engine, &tenant).await?;
+    Ok(json(listed(entries.into_iter())))
+}
+
+/// Answers with how many entries there are now.
+pub async fn add_log(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let context = ask.context()?;
+    let own: Vec<(&str, &str)> = ask.fields().filter(|(key, _)| *key != "log_context").collect();
+    let entry = log::entry(&context, call.server.engine.now(), &own);
+    let (engine, log) = (&call.server.engine, &call.server.sidejob.log);
+    log.append(engine, &tenant, &[entry]).await?;
+    Ok(json(log.read(engine, &tenant).await?.len().to_string()))
+}
+
+fn listed(entries: impl Iterator<Item = String>) -> String {
+    format!("[{}]", entries.collect::<Vec<_>>().join(","))
+}

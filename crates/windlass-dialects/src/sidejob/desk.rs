@@ -1,0 +1,191 @@
+//! Where calls that change jobs are carried out.
+//!
+//! Calls that come for a job while others for it are on their way to the disk are carried out together, in the order
+//! they came, as one step: sixteen writers to one port wait for one write, and not for sixteen.
+
+use super::errors::Problem;
+use super::scene::{Op, Reply, Scene, Stop};
+use crate::http::Server;
+use ::http::StatusCode;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+use windlass_core::{Job, JobId, Tenant};
+use windlass_engine::Together;
+
+/// Calls carried out in one step: more would make the first wait for the last.
+const TOGETHER_MAX: usize = 64;
+/// Looks before a call gives up: each one lost means that somebody else changed one of its jobs meanwhile.
+const LOOKS_MAX: usize = 200;
+
+#[derive(Default)]
+pub struct Desk {
+    /// Present while somebody carries out calls for the job.
+    lines: Mutex<HashMap<(Tenant, JobId), Vec<Waiting>>>,
+}
+
+struct Waiting {
+    op: Op,
+    reply: oneshot::Sender<Result<Reply, Problem>>,
+}
+
+impl Desk {
+    /// Carries out a call. It is carried out even if the caller goes away.
+    pub async fn carry_out(
+        server: &Arc<Server>,
+        tenant: &Tenant,
+        id: JobId,
+        op: Op,
+    ) -> Result<Reply, Problem> {
+        let (reply, answer) = oneshot::channel();
+        let is_first = {
+            let mut lines = server.sidejob.desk.lines();
+            let line = lines.get_mut(&(tenant.clone(), id));
+            let is_first = line.is_none();
+            let waiting = Waiting { op, reply };
+            match line {
+                Some(line) => line.push(waiting),
+                None => drop(lines.insert((tenant.clone(), id), vec![waiting])),
+            }
+            is_first
+        };
+        if is_first {
+            let (server, tenant) = (Arc::clone(server), tenant.clone());
+            tokio::spawn(async move { serve(&server, &tenant, id).await });
+        }
+        answer.await.unwrap_or_else(|_| Err(gave_up()))
+    }
+
+    fn lines(&self) -> MutexGuard<'_, HashMap<(Tenant, JobId), Vec<Waiting>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next calls in line; none: the line is closed.
+    fn next(&self, tenant: &Tenant, id: JobId) -> Vec<Waiting> {
+        let mut lines = self.lines();
+        let key = (tenant.clone(), id);
+        match lines.get_mut(&key) {
+            Some(line) if !line.is_empty() => {
+                let count = line.len().min(TOGETHER_MAX);
+                line.drain(..count).collect()
+            }
+            _ => {
+                lines.remove(&key);
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Closes the line when whoever serves it is gone, however that came: nobody must wait at it for ever.
+struct Serving<'a> {
+    desk: &'a Desk,
+    key: (Tenant, JobId),
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        self.desk.lines().remove(&self.key);
+    }
+}
+
+async fn serve(server: &Arc<Server>, tenant: &Tenant, id: JobId) {
+    let _serving = Serving { desk: &server.sidejob.desk, key: (tenant.clone(), id) };
+    loop {
+        let mut batch = server.sidejob.desk.next(tenant, id);
+        if batch.is_empty() {
+            return;
+        }
+        match together(server, tenant, id, &mut batch).await {
+            Ok(answers) => {
+                for (waiting, answer) in batch.into_iter().zip(answers) {
+                    // Whoever asked may be gone.
+                    let _ = waiting.reply.send(answer);
+                }
+            }
+            Err(problem) if batch.len() == 1 => {
+                let _ = batch.remove(0).reply.send(Err(problem));
+            }
+            Err(_) => {
+                for mut waiting in batch {
+                    let answer = together(server, tenant, id, std::slice::from_mut(&mut waiting)).await;
+                    let answer =
+                        answer.and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(gave_up())));
+                    let _ = waiting.reply.send(answer);
+                }
+            }
+        }
+    }
+}
+
+type Answers = Vec<Result<Reply, Problem>>;
+
+/// Carries out all of them in one step. `Err`: together they may not happen; each by itself may.
+async fn together(
+    server: &Arc<Server>,
+    tenant: &Tenant,
+    id: JobId,
+    batch: &mut [Waiting],
+) -> Result<Answers, Problem> {
+    let (engine, own) = (&server.engine, &server.sidejob);
+    let mut wanted = vec![id];
+    for _ in 0..LOOKS_MAX {
+        let queues = own.registry.queues(engine, tenant).await?;
+        let jobs = engine.get(tenant, wanted.clone()).await?;
+        let seen = wanted.iter().copied().zip(jobs).collect();
+        let mut scene = Scene::new(engine.now(), queues, seen);
+        let answers = work_out(server, tenant, &mut scene, &mut wanted, batch).await?;
+        if scene.is_untouched() {
+            return Ok(answers);
+        }
+        own.log.recall(engine, tenant).await?;
+        let note = own.log.note(engine, tenant, scene.entries());
+        let notes = note.iter().map(|(key, value)| (key.clone(), Some(value.clone()))).collect();
+        match engine.act_and_note(tenant, scene.deeds(), notes).await? {
+            Together::Done => {
+                if let Some((key, value)) = note {
+                    own.log.written(engine, tenant, key, value.len()).await;
+                }
+                return Ok(answers);
+            }
+            Together::Stale => {}
+            // The rules said yes a moment ago: time has passed, or the family moved with it.
+            Together::Refused(refused) => {
+                let why =
+                    refused.first().map_or_else(String::new, |(id, error)| format!("Job {id}: {error}"));
+                return Err(Problem::new(StatusCode::CONFLICT, why));
+            }
+        }
+    }
+    Err(gave_up())
+}
+
+/// The answers, if all is written; jobs that turn out to be needed are loaded.
+async fn work_out(
+    server: &Arc<Server>,
+    tenant: &Tenant,
+    scene: &mut Scene,
+    wanted: &mut Vec<JobId>,
+    batch: &mut [Waiting],
+) -> Result<Answers, Problem> {
+    let mut answers = Vec::with_capacity(batch.len());
+    for waiting in batch {
+        let answer = loop {
+            match scene.work_out(&mut waiting.op) {
+                Ok(reply) => break Ok(reply),
+                Err(Stop::Refuse(problem)) => break Err(problem),
+                Err(Stop::Load(id)) => {
+                    let job: Option<Arc<Job>> = server.engine.get(tenant, vec![id]).await?.pop().flatten();
+                    scene.loaded(id, job);
+                    wanted.push(id);
+                }
+            }
+        };
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+fn gave_up() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the job keeps changing; try again")
+}

@@ -1,0 +1,277 @@
+//! The log: what went through ports, and what went wrong.
+//!
+//! Entries are kept in the order they were made, a few to a note, and written in the same step as what they tell of. The
+//! newest are kept: whoever wants all of them reads and clears them in time.
+
+use super::errors::Problem;
+use super::wire::Context;
+use crate::codec::{Encoding, Out};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use windlass_core::ports::{RawJson, Side};
+use windlass_core::{JobId, Tenant, Timestamp};
+use windlass_engine::{Engine, Together};
+
+#[cfg(test)]
+mod tests;
+
+/// Notes kept for one tenant; each holds the entries of one step, at least one. A busy hour, to be read by then.
+const NOTES_MAX: usize = 10_000;
+/// How many too many there may be before the oldest are forgotten: forgetting is cheaper by the dozen.
+const NOTES_SLACK: usize = 500;
+/// Bytes kept for one tenant. Notes are read as a whole.
+const BYTES_MAX: usize = 32 << 20;
+/// Longest value that is repeated in the log. It is there to follow what flowed, not to keep it.
+const VALUE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of values in one list of an entry, for the same reason.
+const LIST_BYTES_MAX: usize = 256 << 10;
+
+/// What went through ports in one call or group.
+#[derive(Clone, Debug, Default)]
+pub struct PortEvents {
+    reads: Vec<Flow>,
+    writes: Vec<Flow>,
+}
+
+#[derive(Clone, Debug)]
+struct Flow {
+    job: JobId,
+    side: Side,
+    port: String,
+    data: Vec<RawJson>,
+}
+
+impl PortEvents {
+    pub fn read(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
+        note(&mut self.reads, job, (side, port), data);
+    }
+
+    pub fn wrote(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
+        note(&mut self.writes, job, (side, port), data);
+    }
+
+    /// `None` where nothing flowed.
+    pub fn entry(&self, context: &Context, now: Timestamp) -> Option<String> {
+        if self.reads.is_empty() && self.writes.is_empty() {
+            return None;
+        }
+        let flows = |flows: &[Flow]| {
+            let mut out = Out::new(Encoding::Json, 128);
+            out.begin_array();
+            flows.iter().for_each(|flow| flow.write(&mut out));
+            out.end_array();
+            text(out)
+        };
+        let (reads, writes) = (flows(&self.reads), flows(&self.writes));
+        Some(entry(context, now, &[("read", &reads), ("write", &writes)]))
+    }
+}
+
+/// One list per port, in order.
+fn note(flows: &mut Vec<Flow>, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
+    if data.is_empty() {
+        return;
+    }
+    match flows.iter_mut().find(|flow| flow.job == job && flow.side == side && flow.port == port) {
+        Some(flow) => flow.data.extend(data),
+        None => flows.push(Flow { job, side, port: port.to_owned(), data }),
+    }
+}
+
+impl Flow {
+    fn write(&self, out: &mut Out) {
+        out.begin_map();
+        out.key("job");
+        out.uint(self.job.get());
+        out.key("data");
+        out.begin_array();
+        let mut bytes = 0;
+        for (place, value) in self.data.iter().enumerate() {
+            let text = value.as_str();
+            bytes += text.len().min(VALUE_BYTES_MAX);
+            if bytes > LIST_BYTES_MAX {
+                out.str(&format!("(and {} more values)", self.data.len() - place));
+                break;
+            }
+            match text.len() {
+                0..=VALUE_BYTES_MAX => out.json(text),
+                long => out.str(&format!("(a value of {long} bytes)")),
+            }
+        }
+        out.end_array();
+        out.key(match self.side {
+            Side::In => "inport",
+            Side::Out => "outport",
+        });
+        out.str(&self.port);
+        out.end_map();
+    }
+}
+
+/// The context, then the time, then what is told: of a key that comes twice the later value holds.
+pub fn entry(context: &Context, now: Timestamp, own: &[(&str, &str)]) -> String {
+    let time = format!("\"{now}\"");
+    let context = context.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let mut fields: Vec<(&str, &str)> = Vec::new();
+    for (key, value) in
+        context.chain(std::iter::once(("timestamp", time.as_str()))).chain(own.iter().copied())
+    {
+        match fields.iter_mut().find(|(known, _)| *known == key) {
+            Some(field) => field.1 = value,
+            None => fields.push((key, value)),
+        }
+    }
+    let mut out = Out::new(Encoding::Json, 256);
+    out.begin_map();
+    for (key, value) in fields {
+        out.key(key);
+        out.json(value);
+    }
+    out.end_map();
+    text(out)
+}
+
+fn text(out: Out) -> String {
+    // What was written as JSON is UTF-8.
+    String::from_utf8(out.into_bytes()).unwrap_or_default()
+}
+
+/// What this server knows of the notes there are.
+#[derive(Default)]
+pub struct Log {
+    tenants: Mutex<HashMap<Tenant, Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    notes: VecDeque<(String, usize)>,
+    bytes: usize,
+    /// Numbers the notes of one millisecond.
+    last: u64,
+}
+
+impl Known {
+    fn add(&mut self, key: String, bytes: usize) {
+        self.bytes += bytes;
+        self.notes.push_back((key, bytes));
+    }
+
+    /// The oldest, once there are clearly too many.
+    fn excess(&mut self) -> Vec<String> {
+        let mut gone = Vec::new();
+        if self.notes.len() <= NOTES_MAX + NOTES_SLACK && self.bytes <= BYTES_MAX {
+            return gone;
+        }
+        while self.notes.len() > NOTES_MAX || self.bytes > BYTES_MAX / 2 {
+            let Some((key, bytes)) = self.notes.pop_front() else { break };
+            self.bytes -= bytes;
+            gone.push(key);
+        }
+        gone
+    }
+}
+
+impl Log {
+    /// The note that holds these entries, to be written with what they tell of.
+    pub fn note(&self, engine: &Engine, tenant: &Tenant, entries: &[String]) -> Option<(String, Vec<u8>)> {
+        if entries.is_empty() {
+            return None;
+        }
+        let mut tenants = self.tenants();
+        let known = tenants.entry(tenant.clone()).or_default();
+        known.last += 1;
+        // By time, then as they came; the last part keeps servers on one store apart.
+        let (ms, number, roll) = (engine.now().as_millis(), known.last, engine.roll() as u32);
+        let key = format!("{}{ms:014}-{number:012}-{roll:08x}", prefix(tenant));
+        Some((key, format!("[{}]", entries.join(",")).into_bytes()))
+    }
+
+    /// It is written. Keeps the number of notes within bounds.
+    pub async fn written(&self, engine: &Engine, tenant: &Tenant, key: String, bytes: usize) {
+        let gone = {
+            let mut tenants = self.tenants();
+            let known = tenants.entry(tenant.clone()).or_default();
+            known.add(key, bytes);
+            known.excess()
+        };
+        if gone.is_empty() {
+            return;
+        }
+        let count = gone.len();
+        if let Err(error) = forget(engine, tenant, gone).await {
+            tracing::warn!(%error, "{count} old log notes could not be forgotten");
+        }
+    }
+
+    /// Notes from before this server started count, too.
+    pub async fn recall(&self, engine: &Engine, tenant: &Tenant) -> Result<(), Problem> {
+        if self.tenants().contains_key(tenant) {
+            return Ok(());
+        }
+        let notes = engine.notes(&prefix(tenant)).await?;
+        let mut tenants = self.tenants();
+        let known = tenants.entry(tenant.clone()).or_default();
+        if known.notes.is_empty() {
+            notes.into_iter().for_each(|(key, value)| known.add(key, value.len()));
+        }
+        Ok(())
+    }
+
+    /// Appends entries that tell of nothing else.
+    pub async fn append(&self, engine: &Engine, tenant: &Tenant, entries: &[String]) -> Result<(), Problem> {
+        self.recall(engine, tenant).await?;
+        let Some((key, value)) = self.note(engine, tenant, entries) else { return Ok(()) };
+        let bytes = value.len();
+        engine.put_note(&key, Some(value)).await?;
+        self.written(engine, tenant, key, bytes).await;
+        Ok(())
+    }
+
+    /// All entries, oldest first.
+    pub async fn read(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<String>, Problem> {
+        let notes = engine.notes(&prefix(tenant)).await?;
+        Ok(notes.iter().flat_map(|(_, value)| entries_of(value)).collect())
+    }
+
+    /// The same, and exactly these are gone.
+    pub async fn take(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<String>, Problem> {
+        let notes = engine.notes(&prefix(tenant)).await?;
+        let entries = notes.iter().flat_map(|(_, value)| entries_of(value)).collect();
+        let keys: Vec<String> = notes.into_iter().map(|(key, _)| key).collect();
+        forget(engine, tenant, keys.clone()).await?;
+        if let Some(known) = self.tenants().get_mut(tenant) {
+            let gone: std::collections::HashSet<String> = keys.into_iter().collect();
+            known.notes.retain(|(key, _)| !gone.contains(key));
+            known.bytes = known.notes.iter().map(|(_, bytes)| bytes).sum();
+        }
+        Ok(entries)
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<Tenant, Known>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn forget(
+    engine: &Engine,
+    tenant: &Tenant,
+    keys: Vec<String>,
+) -> Result<(), windlass_engine::EngineError> {
+    let notes = keys.into_iter().map(|key| (key, None)).collect();
+    // Without a job in it there is nothing to be stale or refused.
+    let (Together::Done | Together::Stale | Together::Refused(_)) =
+        engine.act_and_note(tenant, Vec::new(), notes).await?;
+    Ok(())
+}
+
+fn prefix(tenant: &Tenant) -> String {
+    format!("sidejob/log/{tenant}/")
+}
+
+fn entries_of(note: &[u8]) -> Vec<String> {
+    let mut from = serde_json::Deserializer::from_slice(note);
+    let entries = Vec::<Box<RawValue>>::deserialize(&mut from).unwrap_or_default();
+    entries.into_iter().map(|entry| entry.get().to_owned()).collect()
+}

@@ -1,0 +1,153 @@
+//! Which classes have workers in which queue.
+
+use super::errors::Problem;
+use super::wire::Ask;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use windlass_core::ports::{Declared, Ports};
+use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
+use windlass_engine::Engine;
+
+/// How long this server believes what it read: others on the same store may register classes, too.
+const BELIEVED_MS: i64 = 1_000;
+
+#[derive(Default)]
+pub struct Registry {
+    tenants: Mutex<HashMap<Tenant, Known>>,
+}
+
+struct Known {
+    read_at: Timestamp,
+    queues: Arc<Queues>,
+}
+
+/// All queues of a tenant.
+#[derive(Clone, Default)]
+pub struct Queues(HashMap<String, Arc<Classes>>);
+
+/// What one queue's workers registered.
+#[derive(Default)]
+pub struct Classes {
+    /// As it was written.
+    pub text: String,
+    by_name: BTreeMap<String, Class>,
+}
+
+/// What is known of a class.
+#[derive(Clone, Default)]
+pub struct Class {
+    pub inports: Declared,
+    pub outports: Declared,
+    /// It has nothing to tidy up: termination needs no run.
+    pub without_shutdown: bool,
+}
+
+impl Queues {
+    pub fn class(&self, queue: &str, class: &str) -> Option<&Class> {
+        self.0.get(queue)?.by_name.get(class)
+    }
+
+    pub fn class_of(&self, job: &Job) -> Option<&Class> {
+        self.class(&job.spec.queue, &job.spec.name)
+    }
+
+    pub fn queue(&self, queue: &str) -> Option<&Arc<Classes>> {
+        self.0.get(queue)
+    }
+}
+
+impl Class {
+    fn read(config: &Ask<'_>) -> Result<Class, Problem> {
+        let class = Class {
+            inports: config.declared("inports")?.unwrap_or_default(),
+            outports: config.declared("outports")?.unwrap_or_default(),
+            without_shutdown: config.raw("shutdown") == Some("false"),
+        };
+        // Names are checked now, and not when the first job is made.
+        ports(nobody(), class.inports.clone(), class.outports.clone())?;
+        Ok(class)
+    }
+
+    /// Its own ports and those given; for the same name those given hold, options and all.
+    pub fn with(&self, inports: Declared, outports: Declared) -> (Declared, Declared) {
+        let mut all = (self.inports.clone(), self.outports.clone());
+        all.0.extend(inports);
+        all.1.extend(outports);
+        all
+    }
+}
+
+/// Ports of a job that is not there yet, or of a class.
+pub fn ports(id: JobId, inports: Declared, outports: Declared) -> Result<Ports, Problem> {
+    Ports::new(inports, outports).map_err(|error| Problem::port(id, &error))
+}
+
+/// For messages about ports of no job.
+fn nobody() -> JobId {
+    JobId::new(u64::MAX).unwrap_or_else(|| unreachable!("it is not zero"))
+}
+
+impl Classes {
+    pub fn read(bytes: &[u8]) -> Result<Classes, Problem> {
+        let ask = Ask::read(bytes)?;
+        let mut by_name = BTreeMap::new();
+        for (name, _) in ask.fields() {
+            Name::new(name)?;
+            let Ok(Some(config)) = ask.object(name) else {
+                return Err(Problem::refused(format!("the configuration of class {name} must be an object")));
+            };
+            by_name.insert(name.to_owned(), Class::read(&config)?);
+        }
+        let text = String::from_utf8_lossy(bytes).trim().to_owned();
+        Ok(Classes { text: if text.is_empty() { "{}".to_owned() } else { text }, by_name })
+    }
+}
+
+impl Registry {
+    /// Replaces all classes of the queue.
+    pub async fn register(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        queue: &Queue,
+        classes: Classes,
+    ) -> Result<(), Problem> {
+        let value = classes.text.clone().into_bytes();
+        engine.put_note(&format!("{}{queue}", prefix(tenant)), Some(value)).await?;
+        let known = self.read(engine, tenant).await?;
+        self.tenants().insert(tenant.clone(), known);
+        Ok(())
+    }
+
+    pub async fn queues(&self, engine: &Engine, tenant: &Tenant) -> Result<Arc<Queues>, Problem> {
+        let now = engine.now();
+        if let Some(known) = self.tenants().get(tenant)
+            && now.since_ms(known.read_at) < BELIEVED_MS
+        {
+            return Ok(Arc::clone(&known.queues));
+        }
+        let known = self.read(engine, tenant).await?;
+        let queues = Arc::clone(&known.queues);
+        self.tenants().insert(tenant.clone(), known);
+        Ok(queues)
+    }
+
+    async fn read(&self, engine: &Engine, tenant: &Tenant) -> Result<Known, Problem> {
+        let read_at = engine.now();
+        let prefix = prefix(tenant);
+        let mut queues = Queues::default();
+        for (key, value) in engine.notes(&prefix).await? {
+            let classes = Classes::read(&value).unwrap_or_default();
+            queues.0.insert(key[prefix.len()..].to_owned(), Arc::new(classes));
+        }
+        Ok(Known { read_at, queues: Arc::new(queues) })
+    }
+
+    fn tenants(&self) -> MutexGuard<'_, HashMap<Tenant, Known>> {
+        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn prefix(tenant: &Tenant) -> String {
+    format!("sidejob/workers/{tenant}/")
+}

@@ -1,0 +1,182 @@
+//! Who is run, and when; how a job stands, in this protocol's words.
+
+use super::errors::Problem;
+use super::scene::{Reply, Scene, Stop};
+use super::wire::RunWish;
+use windlass_core::lease::{Afterwards, Rest, RunKind};
+use windlass_core::ports::Side;
+use windlass_core::{Job, JobId, JobState, Timestamp};
+use windlass_engine::{Action, RunAt};
+
+/// One of the seven, as it is now. A run that was asked for during a run shows already.
+pub fn status(job: &Job) -> &'static str {
+    match job.state() {
+        JobState::Ready { .. } | JobState::Waiting => "queued",
+        JobState::Running(lease) => match (lease.kind, lease.afterwards) {
+            (RunKind::Shutdown, Afterwards::RunAgain { .. }) => "queued",
+            (RunKind::Shutdown, _) | (RunKind::Perform, Afterwards::Terminate) => "terminating",
+            (RunKind::Perform, Afterwards::Settle) => "running",
+            (RunKind::Perform, Afterwards::RunAgain { .. }) => "queued",
+            (RunKind::Perform, Afterwards::Rest(rest)) => rest_name(rest),
+        },
+        JobState::Suspended => "suspended",
+        JobState::Completed { .. } => "completed",
+        JobState::Failed { .. } => "failed",
+        JobState::Terminating { .. } => "terminating",
+        JobState::Cancelled { .. } | JobState::Terminated { .. } => "terminated",
+    }
+}
+
+fn rest_name(rest: Rest) -> &'static str {
+    match rest {
+        Rest::Suspended => "suspended",
+        Rest::Completed => "completed",
+        Rest::Failed => "failed",
+        Rest::Terminated => "terminated",
+    }
+}
+
+/// What came of wanting a run.
+#[derive(Default)]
+pub struct Ran {
+    /// Who was run, if anyone.
+    pub job: Option<JobId>,
+    pub trouble: Option<Problem>,
+}
+
+impl Ran {
+    /// Of several troubles the first is told.
+    pub fn and(self, other: Ran) -> Ran {
+        Ran { job: self.job.or(other.job), trouble: self.trouble.or(other.trouble) }
+    }
+}
+
+/// Runs the job or its parent, as wished.
+pub fn wished(scene: &mut Scene, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
+    let at = wish.when.map_or(scene.now, |when| when.from(scene.now));
+    if !wish.parent {
+        return run(scene, id, at, wish.force);
+    }
+    match parent_of(scene, id)? {
+        Some(parent) => run(scene, parent, at, wish.force),
+        None => Ok(Ran::default()),
+    }
+}
+
+/// After something was put into a port: an input is for the job, an output for its parent.
+pub fn after_write(scene: &mut Scene, id: JobId, side: Side) -> Result<Ran, Stop> {
+    let now = scene.now;
+    match side {
+        Side::In => run(scene, id, now, false),
+        Side::Out => match parent_of(scene, id)? {
+            Some(parent) => run(scene, parent, now, false),
+            None => Ok(Ran::default()),
+        },
+    }
+}
+
+/// The parent, if it has one that still exists.
+fn parent_of(scene: &Scene, id: JobId) -> Result<Option<JobId>, Stop> {
+    let Some(parent) = scene.job(id)?.spec.family().map(|family| family.parent) else { return Ok(None) };
+    Ok(scene.find(parent)?.map(|parent| parent.id))
+}
+
+fn run(scene: &mut Scene, id: JobId, at: Timestamp, force: bool) -> Result<Ran, Stop> {
+    let job = scene.job(id)?;
+    let is_down = matches!(status(&job), "failed" | "terminating" | "terminated");
+    if is_down && !force {
+        return Ok(Ran::default());
+    }
+    if will_run_anyway(&job, scene.now) {
+        return Ok(Ran { job: Some(id), trouble: None });
+    }
+    if scene.queues.class_of(&job).is_none() {
+        return abandon(scene, &job);
+    }
+    let ran = scene.act(id, Action::Run { at: RunAt::At(at), force })?;
+    Ok(Ran { job: ran.is_ok().then_some(id), trouble: None })
+}
+
+/// A run waits for a worker already, or for the present one to end.
+fn will_run_anyway(job: &Job, now: Timestamp) -> bool {
+    match job.state() {
+        JobState::Ready { run_at, .. } => *run_at <= now,
+        JobState::Running(lease) => {
+            matches!(lease.afterwards, Afterwards::RunAgain { at } if at <= now)
+        }
+        _ => false,
+    }
+}
+
+/// Nobody is left who could work on it.
+fn abandon(scene: &mut Scene, job: &Job) -> Result<Ran, Stop> {
+    // One that is at rest there already stays there.
+    let _ = scene.act(job.id, Action::PutToRest(Rest::Terminated))?;
+    let trouble = Problem::no_longer_registered(&job.spec.name, &job.spec.queue);
+    Ok(Ran { job: None, trouble: Some(trouble) })
+}
+
+/// After the run of a child the engine runs its parent. One whose class is gone is not run: it ends.
+pub fn after_child(scene: &mut Scene, child: JobId) -> Result<(), Stop> {
+    let Some(parent) = parent_of(scene, child)? else { return Ok(()) };
+    let parent = scene.job(parent)?;
+    let is_down = matches!(status(&parent), "failed" | "terminating" | "terminated");
+    if !is_down && !will_run_anyway(&parent, scene.now) && scene.queues.class_of(&parent).is_none() {
+        abandon(scene, &parent)?;
+    }
+    Ok(())
+}
+
+/// The last run, now; or none, where the class wants none or is gone.
+pub fn terminate(scene: &mut Scene, id: JobId) -> Result<Reply, Stop> {
+    let job = scene.job(id)?;
+    let waits = will_run_anyway(&job, scene.now) || matches!(job.state(), JobState::Terminating { .. });
+    let mut trouble = None;
+    match scene.queues.class_of(&job) {
+        _ if status(&job) == "terminated" => {}
+        None if !waits => trouble = abandon(scene, &job)?.trouble,
+        Some(class) if class.without_shutdown && job.state().lease().is_none() => {
+            let _ = scene.act(id, Action::PutToRest(Rest::Terminated))?;
+        }
+        Some(_) | None => {
+            let _ = scene.act(id, Action::Terminate { recursive: false })?;
+        }
+    }
+    Ok(standing(scene, id)?.but(trouble))
+}
+
+/// Puts the job into one of the seven statuses.
+pub fn set_status(scene: &mut Scene, id: JobId, name: &str) -> Result<Reply, Stop> {
+    let job = scene.job(id)?;
+    let rest = match name {
+        _ if name == status(&job) => return standing(scene, id),
+        "queued" => {
+            let now = scene.now;
+            let ran = run(scene, id, now, true)?;
+            return Ok(standing(scene, id)?.but(ran.trouble));
+        }
+        "terminating" => return terminate(scene, id),
+        "running" => {
+            let message =
+                format!("Job {id} is running when a worker has claimed it, and not because it is said");
+            return Err(Problem::refused(message).into());
+        }
+        "suspended" => Rest::Suspended,
+        "completed" => Rest::Completed,
+        "failed" => Rest::Failed,
+        "terminated" => Rest::Terminated,
+        other => {
+            let names = "queued, running, suspended, completed, failed, terminating, terminated";
+            return Err(Problem::refused(format!("Invalid status: {other}; it is one of {names}")).into());
+        }
+    };
+    let put = scene.act(id, Action::PutToRest(rest))?;
+    put.map_err(|refused| Problem::refused(format!("Job {id}: {refused}")))?;
+    standing(scene, id)
+}
+
+/// `{"job": 1, "status": "queued"}`
+pub fn standing(scene: &Scene, id: JobId) -> Result<Reply, Stop> {
+    let job = scene.job(id)?;
+    Ok(Reply::new(format!("{{\"job\":{id},\"status\":\"{}\"}}", status(&job))))
+}

@@ -1,0 +1,130 @@
+//! How a job looks in this protocol.
+
+use super::ports;
+use super::runs::status;
+use crate::codec::{Encoding, Out};
+use std::sync::Arc;
+use windlass_core::lease::RunKind;
+use windlass_core::ports::Side;
+use windlass_core::{Format, Job};
+
+/// Keys of the state that are the server's: nobody else sets them.
+pub const OWN_KEYS: [&str; 9] =
+    ["queue", "class", "args", "status", "created_by", "created_at", "ran_at", "parent", "for_inputs"];
+/// The fact that says who made the job.
+pub const BY: &str = "sidejob.by";
+
+pub fn text(out: Out) -> String {
+    // What was written as JSON is UTF-8.
+    String::from_utf8(out.into_bytes()).unwrap_or_default()
+}
+
+/// All of it, with sizes in place of values.
+pub fn job(job: &Job, children: &[Arc<Job>]) -> String {
+    let mut out = Out::new(Encoding::Json, 512);
+    out.begin_map();
+    out.key("job");
+    out.uint(job.id.get());
+    out.key("status");
+    out.str(status(job));
+    out.key("state");
+    state(&mut out, job);
+    let has = job.ports().map(|ports| &**ports);
+    out.key("inports");
+    ports::all_shown(&mut out, has, Side::In);
+    out.key("outports");
+    ports::all_shown(&mut out, has, Side::Out);
+    out.key("children");
+    family(&mut out, children);
+    out.end_map();
+    text(out)
+}
+
+/// What the server knows and what was set, in one object.
+pub fn state(out: &mut Out, job: &Job) {
+    let spec = &job.spec;
+    out.begin_map();
+    for (key, text) in [("queue", &*spec.queue), ("class", &*spec.name)] {
+        out.key(key);
+        out.str(text);
+    }
+    out.key("args");
+    args(out, job);
+    out.key("status");
+    out.str(status(job));
+    out.key("created_by");
+    match spec.fact(BY) {
+        Some(by) => out.str(by),
+        None => out.null(),
+    }
+    out.key("created_at");
+    out.str(&spec.created_at.to_string());
+    out.opt_str("ran_at", job.progress.started_at.map(|at| at.to_string()).as_deref());
+    if let Some(family) = spec.family() {
+        out.key("parent");
+        out.uint(family.parent.get());
+    }
+    for (key, value) in job.ports().into_iter().flat_map(|ports| ports.state()) {
+        out.key(key);
+        out.json(value.as_str());
+    }
+    out.end_map();
+}
+
+/// As they were given; null if they were not. Jobs of other dialects have one argument: their payload.
+fn args(out: &mut Out, job: &Job) {
+    let payload = &job.spec.payload;
+    let is_ours =
+        payload.format == Format::Json && matches!(payload.bytes.trim_ascii().first(), Some(b'[' | b'n'));
+    if is_ours {
+        return out.content(payload);
+    }
+    out.begin_array();
+    out.content(payload);
+    out.end_array();
+}
+
+pub fn family(out: &mut Out, children: &[Arc<Job>]) {
+    out.begin_map();
+    for child in children {
+        let name = child.spec.family().and_then(|family| family.child_name.clone());
+        out.key(&name.map_or_else(|| child.id.to_string(), |name| name.to_string()));
+        out.uint(child.id.get());
+    }
+    out.end_map();
+}
+
+/// One run, as its worker gets it.
+pub fn run(job: &Job) -> String {
+    let mut out = Out::new(Encoding::Json, 512);
+    out.begin_map();
+    out.key("job");
+    out.uint(job.id.get());
+    out.key("class");
+    out.str(&job.spec.name);
+    out.key("args");
+    match &*job.spec.payload.bytes {
+        b"null" => {
+            out.begin_array();
+            out.end_array();
+        }
+        _ => args(&mut out, job),
+    }
+    if let Some(lease) = job.state().lease() {
+        out.key("kind");
+        out.str(match lease.kind {
+            RunKind::Perform => "perform",
+            RunKind::Shutdown => "shutdown",
+        });
+        out.key("token");
+        out.str(&lease.token.number().to_string());
+        if let Some(until) = lease.until {
+            out.key("lease");
+            out.float(until.since_ms(lease.granted_at) as f64 / 1_000.0);
+        }
+    }
+    out.key("state");
+    state(&mut out, job);
+    out.end_map();
+    text(out)
+}

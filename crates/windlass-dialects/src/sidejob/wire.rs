@@ -1,0 +1,331 @@
+//! Bytes to what is asked. Values stay as they were written: key order and long numbers survive.
+
+use crate::codec::{self, Encoding, Raw, Text};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use std::collections::BTreeMap;
+use std::fmt;
+use windlass_core::ports::{Declared, PortError, RawJson, Side};
+use windlass_core::{JobId, Timestamp};
+
+#[cfg(test)]
+mod tests;
+
+/// Destinations of one connection, operations of one group, names in one list. Each becomes work within one step.
+pub const LIST_MAX: usize = 10_000;
+
+/// Why a request cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAsk {
+    #[error("the body is not JSON: {0}")]
+    NotJson(String),
+    #[error("{0}")]
+    Field(String),
+    #[error(transparent)]
+    Port(#[from] PortError),
+}
+
+type Result<T> = std::result::Result<T, BadAsk>;
+
+fn field<T>(message: impl Into<String>) -> Result<T> {
+    Err(BadAsk::Field(message.into()))
+}
+
+/// An object, its values not looked at yet.
+#[derive(Clone, Debug, Default)]
+pub struct Ask<'a> {
+    fields: Vec<(Text<'a>, Raw<'a>)>,
+}
+
+/// A port of a job that is named in a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAt {
+    /// `None`: the job that the call is about.
+    pub job: Option<JobId>,
+    pub side: Side,
+    pub port: String,
+}
+
+/// Values for a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    pub to: PortAt,
+    pub values: Vec<RawJson>,
+}
+
+/// When a run is wanted, and of whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RunWish {
+    pub parent: bool,
+    pub force: bool,
+    /// `None`: now. Seconds from now, or a moment.
+    pub when: Option<When>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum When {
+    At(Timestamp),
+    AfterMs(i64),
+}
+
+impl When {
+    pub fn from(self, now: Timestamp) -> Timestamp {
+        match self {
+            When::At(at) => at.max(now),
+            When::AfterMs(ms) => now.plus_ms(ms.max(0)),
+        }
+    }
+}
+
+/// Keys and values for the log, as written.
+pub type Context = Vec<(String, String)>;
+
+impl<'a> Ask<'a> {
+    /// Nothing at all is an empty object.
+    pub fn read(bytes: &'a [u8]) -> Result<Ask<'a>> {
+        if bytes.trim_ascii().is_empty() {
+            return Ok(Ask::default());
+        }
+        codec::read_map(Encoding::Json, bytes).map_err(|malformed| BadAsk::NotJson(malformed.to_string()))
+    }
+
+    /// All fields, in order.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
+        self.fields.iter().map(|(key, value)| (&**key, text_of(*value)))
+    }
+
+    /// As it was written; the last of several.
+    pub fn raw(&self, key: &str) -> Option<&'a str> {
+        self.fields.iter().rev().find(|(name, _)| **name == *key).map(|(_, value)| text_of(*value))
+    }
+
+    /// The same, where null means that it was not given.
+    fn given(&self, key: &str) -> Option<&'a str> {
+        self.raw(key).filter(|text| *text != "null")
+    }
+
+    pub fn text(&self, key: &str) -> Result<Option<String>> {
+        match self.given(key).map(serde_json::from_str::<String>) {
+            None => Ok(None),
+            Some(Ok(text)) => Ok(Some(text)),
+            Some(Err(_)) => field(format!("{key} must be a string")),
+        }
+    }
+
+    pub fn flag(&self, key: &str) -> Result<bool> {
+        match self.given(key) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => field(format!("{key} must be true or false")),
+        }
+    }
+
+    pub fn number(&self, key: &str) -> Result<Option<f64>> {
+        match self.given(key).map(serde_json::from_str::<f64>) {
+            None => Ok(None),
+            Some(Ok(number)) => Ok(Some(number)),
+            Some(Err(_)) => field(format!("{key} must be a number")),
+        }
+    }
+
+    /// Milliseconds from a number of seconds.
+    pub fn seconds(&self, key: &str) -> Result<Option<i64>> {
+        // The cast stops at the ends of the range.
+        Ok(self.number(key)?.map(|seconds| (seconds * 1_000.0) as i64))
+    }
+
+    pub fn job(&self, key: &str) -> Result<Option<JobId>> {
+        match self.given(key).map(serde_json::from_str::<u64>) {
+            None => Ok(None),
+            Some(number) => match number.ok().and_then(JobId::new) {
+                Some(id) => Ok(Some(id)),
+                None => field(format!("{key} must be the number of a job")),
+            },
+        }
+    }
+
+    /// A token, as a string or as a number.
+    pub fn token(&self) -> Result<Option<String>> {
+        match self.given("token") {
+            Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(number.to_owned())),
+            _ => self.text("token"),
+        }
+    }
+
+    pub fn value(&self, key: &str) -> Result<Option<RawJson>> {
+        self.raw(key).map(RawJson::new).transpose().map_err(BadAsk::from)
+    }
+
+    pub fn object(&self, key: &str) -> Result<Option<Ask<'a>>> {
+        match self.given(key).map(|text| codec::read_map(Encoding::Json, text.as_bytes())) {
+            None => Ok(None),
+            Some(Ok(ask)) => Ok(Some(ask)),
+            Some(Err(_)) => field(format!("{key} must be an object")),
+        }
+    }
+
+    pub fn list(&self, key: &str) -> Result<Option<Vec<RawJson>>> {
+        let Some(text) = self.given(key) else { return Ok(None) };
+        let Ok(Items(items)) = codec::read::<Items<'_>>(Encoding::Json, text.as_bytes()) else {
+            return field(format!("{key} must be a list"));
+        };
+        let values = items.into_iter().map(|item| RawJson::new(text_of(item)));
+        Ok(Some(values.collect::<std::result::Result<_, _>>()?))
+    }
+
+    pub fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
+        let texts = self.given(key).map(serde_json::from_str::<Vec<String>>).transpose();
+        match texts {
+            Ok(Some(texts)) if texts.len() > LIST_MAX => field(format!("{key} may have {LIST_MAX} entries")),
+            Ok(texts) => Ok(texts),
+            Err(_) => field(format!("{key} must be a list of strings")),
+        }
+    }
+
+    /// Several objects; a single one is a list of one.
+    pub fn objects(&self, key: &str) -> Result<Vec<Ask<'a>>> {
+        let Some(text) = self.given(key) else { return Ok(Vec::new()) };
+        if text.starts_with('{') {
+            return Ok(self.object(key)?.into_iter().collect());
+        }
+        match codec::read::<Vec<Ask<'a>>>(Encoding::Json, text.as_bytes()) {
+            Ok(asks) if asks.len() > LIST_MAX => field(format!("{key} may have {LIST_MAX} entries")),
+            Ok(asks) => Ok(asks),
+            Err(_) => field(format!("{key} must be a list of objects")),
+        }
+    }
+
+    /// Ports as they are declared: names with their options, of which `default` is the only one that means something.
+    pub fn declared(&self, key: &str) -> Result<Option<Declared>> {
+        let Some(ports) = self.object(key)? else { return Ok(None) };
+        let mut declared = BTreeMap::new();
+        for (name, _) in ports.fields() {
+            let Some(options) = ports.object(name).ok().flatten() else {
+                return field(format!("the options of port {name} must be an object"));
+            };
+            declared.insert(name.to_owned(), options.value("default")?);
+        }
+        Ok(Some(declared))
+    }
+
+    pub fn run_wish(&self) -> Result<RunWish> {
+        Ok(RunWish { parent: self.flag("parent")?, force: self.flag("force")?, when: self.when()? })
+    }
+
+    /// A moment goes before a span.
+    pub fn when(&self) -> Result<Option<When>> {
+        match self.moment("at")? {
+            Some(at) => Ok(Some(When::At(at))),
+            None => Ok(self.seconds("wait")?.map(When::AfterMs)),
+        }
+    }
+
+    /// Seconds since the epoch, or a text like 2026-11-15T06:49:11Z.
+    fn moment(&self, key: &str) -> Result<Option<Timestamp>> {
+        match self.given(key) {
+            Some(text) if text.starts_with('"') => {
+                let text = self.text(key)?.unwrap_or_default();
+                match text.parse::<jiff::Timestamp>() {
+                    Ok(moment) => Ok(Some(Timestamp::from_millis(moment.as_millisecond()))),
+                    Err(_) => field(format!(
+                        "{key} must be seconds since 1970, or a time like 2026-11-15T06:49:11Z"
+                    )),
+                }
+            }
+            _ => Ok(self.seconds(key)?.map(Timestamp::from_millis)),
+        }
+    }
+
+    /// A port of a job: `{"job": 1, "inport": "a"}`.
+    pub fn port(&self) -> Result<PortAt> {
+        let (side, port) = match (self.text("inport")?, self.text("outport")?) {
+            (Some(port), None) => (Side::In, port),
+            (None, Some(port)) => (Side::Out, port),
+            _ => return field("a port is named by inport or by outport"),
+        };
+        Ok(PortAt { job: self.job("job")?, side, port })
+    }
+
+    /// `data` is one value, null if there is none; `list` is several.
+    pub fn values(&self) -> Result<Vec<RawJson>> {
+        match self.list("list")? {
+            Some(values) => Ok(values),
+            None => Ok(vec![self.value("data")?.map_or_else(|| RawJson::new("null"), Ok)?]),
+        }
+    }
+
+    pub fn writes(&self, key: &str) -> Result<Vec<Write>> {
+        let write = |ask: &Ask<'a>| Ok(Write { to: ask.port()?, values: ask.values()? });
+        self.objects(key)?.iter().map(write).collect()
+    }
+
+    pub fn context(&self) -> Result<Context> {
+        let Some(context) = self.object("log_context")? else { return Ok(Vec::new()) };
+        Ok(context.fields().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
+    }
+}
+
+/// Ids are whole numbers and nothing else.
+pub fn job_id(text: &str) -> Option<JobId> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    JobId::new(text.parse().ok()?)
+}
+
+pub fn side(text: &str) -> Option<Side> {
+    match text {
+        "inports" => Some(Side::In),
+        "outports" => Some(Side::Out),
+        _ => None,
+    }
+}
+
+fn text_of(raw: Raw<'_>) -> &str {
+    match raw {
+        Raw::Json(text) => text,
+        // Only JSON is read here.
+        Raw::Msgpack(_) => "null",
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Ask<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Ask<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Ask<'de>, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    fields.push(entry);
+                }
+                Ok(Ask { fields })
+            }
+        }
+        from.deserialize_map(Fields)
+    }
+}
+
+struct Items<'a>(Vec<Raw<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Items<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> std::result::Result<Items<'de>, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    items.push(item);
+                }
+                Ok(Items(items))
+            }
+        }
+        from.deserialize_seq(List)
+    }
+}

@@ -1,0 +1,316 @@
+//! The worker's side: registering, claiming, finishing, staying alive; and locks, which keep workers away.
+
+use super::calls::{Also, Answer, ask_of, carry_out, job_id, tenant};
+use super::desk::Desk;
+use super::errors::{Problem, json};
+use super::family::find;
+use super::ports::{check_run, end_iteration};
+use super::registry::Classes;
+use super::runs;
+use super::scene::{Op, Reply, Scene};
+use super::wire::{Ask, Write};
+use super::{log, views};
+use crate::listener::Sealed;
+use crate::route::Call;
+use axum::body::Body;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::event::Patch;
+use windlass_core::{Holder, Job, JobId, NameMatch, Outcome, Queue, Tenant, Timestamp, Token};
+use windlass_engine::{Action, Claim, Delivery, Extend, How, Settle, Wish};
+
+/// How long a claim may wait: proxies and clients give up around then.
+const WAIT_MS_MAX: i64 = 300_000;
+/// A job that is locked is tried again after this long.
+const LOCKED_RETRY_MS: i64 = 1_000;
+/// Tries to get a lock, each but the last followed by a pause of up to [`LOCK_PAUSE_MS`].
+const LOCK_TRIES: usize = 3;
+const LOCK_PAUSE_MS: f64 = 200.0;
+/// Longest lock, lease or extension. Whoever needs a job for longer renews it.
+const TTL_MS_MAX: i64 = 24 * 3_600_000;
+/// The fact that says who has locked the job, and until when.
+const LOCK: &str = "sidejob.lock";
+
+pub async fn register(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let queue = Queue::new(call.param(0))?;
+    let body = call.read_body().await?;
+    let classes = Classes::read(&body)?;
+    call.server.sidejob.registry.register(&call.server.engine, &tenant, &queue, classes).await?;
+    Ok(json("null"))
+}
+
+pub async fn registered(call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let queues = call.server.sidejob.registry.queues(&call.server.engine, &tenant).await?;
+    Ok(json(queues.queue(call.param(0)).map_or_else(|| "{}".to_owned(), |classes| classes.text.clone())))
+}
+
+/// One run, or `{}`.
+pub async fn claim(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let queue = Queue::new(call.param(0))?;
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let lease_ms = positive(&ask, "lease")?;
+    let wait_ms = ask.seconds("wait")?.unwrap_or(0).clamp(0, WAIT_MS_MAX);
+    let names = match ask.texts("classes")? {
+        None => NameMatch::Any,
+        Some(classes) => NameMatch::OneOf(classes.into_iter().map(Box::from).collect()),
+    };
+    let worker = ask.text("worker")?.map(Arc::from);
+    let engine = &call.server.engine;
+    let until = engine.now().plus_ms(wait_ms);
+    loop {
+        let wait_ms = until.since_ms(engine.now()).unsigned_abs();
+        let claim = Claim {
+            tenant: tenant.clone(),
+            queues: vec![queue.clone()],
+            names: names.clone(),
+            priority: None,
+            limit: 1,
+            wait_ms,
+            lease_ms,
+            worker: worker.clone(),
+        };
+        let delivery = engine.claim(claim).await?;
+        let Some(job) = delivery.jobs.first().cloned() else { return Ok(json("{}")) };
+        if lock_of(&job, engine.now()).is_some() {
+            put_off(&call, &tenant, &job).await?;
+            drop(delivery.accept());
+            continue;
+        }
+        if job.runs_too_often() {
+            log_of_rapid_runs(&call, &tenant, &job).await?;
+        }
+        // The run is the worker's once the answer is taken; if nobody takes it, it is given back.
+        let bytes = Bytes::from(views::run(&job));
+        let body = Body::new(Sealed::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
+        return Ok(json(body));
+    }
+}
+
+/// Somebody keeps workers away from it for now.
+async fn put_off(call: &Call, tenant: &Tenant, job: &Job) -> Result<(), Problem> {
+    let Some(lease) = job.state().lease() else { return Ok(()) };
+    let how = How::Release { delay_ms: LOCKED_RETRY_MS, counts: false };
+    let entry = Settle { id: job.id, by: Holder::Token(lease.token), how };
+    call.server.engine.settle(tenant, vec![entry]).await?;
+    Ok(())
+}
+
+async fn log_of_rapid_runs(call: &Call, tenant: &Tenant, job: &Job) -> Result<(), Problem> {
+    let context = vec![("job".to_owned(), job.id.to_string())];
+    let error = ("error", "\"Job was terminated due to being called too rapidly\"");
+    let entry = log::entry(&context, call.server.engine.now(), &[error]);
+    call.server.sidejob.log.append(&call.server.engine, tenant, &[entry]).await
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Completed,
+    Suspended,
+    Failed,
+    GivenBack,
+}
+
+/// The end of a run.
+pub async fn finish(mut call: Call) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
+    let end = match ask.text("status")?.as_deref() {
+        Some("completed") | None => End::Completed,
+        Some("suspended") => End::Suspended,
+        Some("failed") => End::Failed,
+        Some("queued") => End::GivenBack,
+        Some(other) => {
+            let names = "completed, suspended, failed, or queued to give it back";
+            return Err(Problem::refused(format!("Invalid status: {other}; a run ends as {names}")));
+        }
+    };
+    let writes = ask.writes("writes")?;
+    if matches!(end, End::Failed | End::GivenBack) && !writes.is_empty() {
+        return Err(Problem::refused("a run that did not come to its end writes nothing"));
+    }
+    let error = ask.text("error")?.unwrap_or_default();
+    let backtrace = ask.text("backtrace")?;
+    let mut also = Also::of(&ask)?;
+    also.in_run_of(id);
+    let op: Op = Box::new(move |scene| {
+        let (_, by) = check_run(scene, id, &token)?;
+        let ran = match end {
+            End::Completed | End::Suspended => end_iteration(scene, id, &writes, &also.context)?,
+            End::Failed | End::GivenBack => runs::Ran::default(),
+        };
+        if let End::Failed = end {
+            log_failure(scene, &also, &error, backtrace.as_deref());
+        }
+        let settled = scene.act(id, Action::Settle { by, how: how(end, &error) })?;
+        settled.map_err(|_| Problem::stale(id))?;
+        if !matches!(end, End::GivenBack) {
+            runs::after_child(scene, id)?;
+        }
+        let reply = runs::standing(scene, id)?.but(ran.trouble);
+        also.then_run(scene, id, reply)
+    });
+    carry_out(&call, &tenant, id, op).await
+}
+
+fn how(end: End, error: &str) -> How {
+    match end {
+        End::Completed => How::Finish { outcome: Outcome::default(), payload: None, ignore_repeat: false },
+        End::Suspended => How::Suspend,
+        End::Failed => {
+            let outcome = Outcome { message: Some(error.to_owned()), ..Outcome::default() };
+            How::Fail { outcome, retry: Wish::Never, payload: None }
+        }
+        End::GivenBack => How::Release { delay_ms: 0, counts: false },
+    }
+}
+
+fn log_failure(scene: &mut Scene, also: &Also, error: &str, backtrace: Option<&str>) {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let (error, backtrace) = (quoted(error), backtrace.map(quoted));
+    let mut own = vec![("error", error.as_str())];
+    own.extend(backtrace.as_deref().map(|text| ("backtrace", text)));
+    let entry = log::entry(&also.context, scene.now, &own);
+    scene.log(entry);
+}
+
+/// Reads a set of inputs together; ends the iteration before it.
+pub async fn for_inputs(mut call: Call) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let names = ask.texts("inports")?.ok_or_else(|| Problem::refused("Missing inports"))?;
+    let (token, writes) = (ask.token()?, ask.writes("writes")?);
+    let mut also = Also::of(&ask)?;
+    if token.is_some() {
+        also.in_run_of(id);
+    }
+    let op: Op = Box::new(move |scene| {
+        if let Some(token) = &token {
+            check_run(scene, id, token)?;
+        }
+        let ran = end_iteration_of(scene, id, token.is_some(), &writes, &also)?;
+        let reply = super::ports::for_inputs(scene, id, &names, token.is_some(), &also.context)?;
+        also.then_run(scene, id, reply.but(ran.trouble))
+    });
+    carry_out(&call, &tenant, id, op).await
+}
+
+/// Without a token there is no run, so nothing was handed to it.
+fn end_iteration_of(
+    scene: &mut Scene,
+    id: JobId,
+    in_run: bool,
+    writes: &[Write],
+    also: &Also,
+) -> Result<runs::Ran, super::scene::Stop> {
+    if !in_run && writes.is_empty() {
+        return Ok(runs::Ran::default());
+    }
+    end_iteration(scene, id, writes, &also.context)
+}
+
+// --- locks -----------------------------------------------------------------------------------------------------------
+
+/// The token of a lock that holds.
+fn lock_of(job: &Job, now: Timestamp) -> Option<&str> {
+    let (token, until) = job.spec.fact(LOCK)?.split_once(' ')?;
+    (Timestamp::from_millis(until.parse().ok()?) > now).then_some(token)
+}
+
+fn set_lock(scene: &mut Scene, id: JobId, lock: Option<(&str, i64)>) -> Result<(), super::scene::Stop> {
+    let until = |ttl_ms| scene.now.plus_ms(ttl_ms).as_millis();
+    let fact = lock.map(|(token, ttl_ms)| Arc::from(format!("{token} {}", until(ttl_ms))));
+    let patch = Patch { facts: vec![(LOCK.into(), fact)], ..Patch::default() };
+    scene.act(id, Action::Update(patch))?.map_err(|refused| Problem::refused(refused.to_string()))?;
+    Ok(())
+}
+
+/// Milliseconds from a number of seconds that has to be positive.
+fn positive(ask: &Ask<'_>, key: &str) -> Result<Option<i64>, Problem> {
+    match ask.seconds(key)? {
+        Some(ms) if ms <= 0 => Err(Problem::refused(format!("{key} must be a positive number of seconds"))),
+        Some(ms) => Ok(Some(ms.min(TTL_MS_MAX))),
+        None => Ok(None),
+    }
+}
+
+fn ttl(ask: &Ask<'_>) -> Result<i64, Problem> {
+    positive(ask, "ttl")?.ok_or_else(|| Problem::refused("Missing ttl"))
+}
+
+/// A token, or null if somebody else has it: a worker while it runs the job, or whoever locked it.
+pub async fn lock(mut call: Call) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let ttl_ms = ttl(&ask)?;
+    let also = Also::of(&ask)?;
+    let engine = &call.server.engine;
+    let token = format!("{:016x}{:016x}", engine.roll(), engine.roll());
+    for tries in 1..=LOCK_TRIES {
+        let (token, mut also) = (token.clone(), also.clone());
+        let op: Op = Box::new(move |scene| {
+            let job = scene.job(id)?;
+            if lock_of(&job, scene.now).is_some() || job.state().lease().is_some() {
+                return Ok(Reply::new("{\"token\":null}"));
+            }
+            set_lock(scene, id, Some((&token, ttl_ms)))?;
+            also.then_run(scene, id, Reply::new(format!("{{\"token\":\"{token}\"}}")))
+        });
+        let reply = Desk::carry_out(&call.server, &tenant, id, op).await?;
+        if tries == LOCK_TRIES || !reply.text.ends_with("null}") {
+            return super::calls::answered(reply);
+        }
+        // By the real clock: it is a pause on the wire, and no moment in a job's life.
+        tokio::time::sleep(Duration::from_millis((engine.chance() * LOCK_PAUSE_MS) as u64)).await;
+    }
+    Ok(json("{\"token\":null}"))
+}
+
+/// More time for whoever holds the token: of a lock, or of a run, where it is the worker's sign of life.
+pub async fn refresh_lock(mut call: Call) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let ttl_ms = ttl(&ask)?;
+    let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
+    let job = find(&call.server.engine, &tenant, id).await?;
+    if let (Some(_), Ok(number)) = (job.state().lease(), token.parse()) {
+        let by = Holder::Token(Token::from_number(number));
+        let entry = Extend { id, by, lease_ms: Some(ttl_ms) };
+        let extended = call.server.engine.extend(&tenant, vec![entry]).await?.pop();
+        return Ok(json(format!("{{\"refresh\":{}}}", matches!(extended, Some(Ok(_))))));
+    }
+    let mut also = Also::of(&ask)?;
+    let op: Op = Box::new(move |scene| {
+        let is_held = lock_of(&*scene.job(id)?, scene.now) == Some(token.as_str());
+        if is_held {
+            set_lock(scene, id, Some((&token, ttl_ms)))?;
+        }
+        also.then_run(scene, id, Reply::new(format!("{{\"refresh\":{is_held}}}")))
+    });
+    carry_out(&call, &tenant, id, op).await
+}
+
+pub async fn unlock(mut call: Call) -> Answer {
+    let (tenant, id) = (tenant(&call)?, job_id(&call)?);
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
+    let mut also = Also::of(&ask)?;
+    let op: Op = Box::new(move |scene| {
+        let is_held = lock_of(&*scene.job(id)?, scene.now) == Some(token.as_str());
+        if is_held {
+            set_lock(scene, id, None)?;
+        }
+        also.then_run(scene, id, Reply::new(format!("{{\"unlock\":{is_held}}}")))
+    });
+    carry_out(&call, &tenant, id, op).await
+}

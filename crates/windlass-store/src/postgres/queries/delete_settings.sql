@@ -1,0 +1,1 @@
+DELETE FROM {s}.settings WHERE key = ANY($1::text[])
