@@ -96,7 +96,7 @@ fn mark_kind(event: &Event) -> Option<MarkKind> {
         Event::Run { .. } => Some(MarkKind::Run),
         Event::Requeue { .. } => Some(MarkKind::Retried),
         Event::Terminate => Some(MarkKind::Terminated),
-        Event::Update(_) => Some(MarkKind::Changed),
+        Event::Update(_) | Event::PutToRest(_) => Some(MarkKind::Changed),
         Event::Claim(_)
         | Event::Extend { .. }
         | Event::Renew { .. }
@@ -109,6 +109,7 @@ fn mark_kind(event: &Event) -> Option<MarkKind> {
         | Event::Restart(_)
         | Event::Suspend { .. }
         | Event::Lapse { .. }
+        | Event::SetPorts(_)
         | Event::TakeOver(_)
         | Event::ChildAdded
         | Event::ChildSettled

@@ -42,13 +42,13 @@ fn the_documents_walkthrough_is_what_curl_shows() {
     let page = include_str!("../../../../docs/dialects/sidejob.md");
     let example = page.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let server = Server::start(&[]);
-    let mut token = None;
+    let mut token: Option<(String, String)> = None;
     let mut commands = 0;
     for step in example.split("$ ").filter(|step| !step.trim().is_empty()) {
         let (command, expected) = step.split_once('\n').unwrap();
         let mut command = command.replace("localhost:7373", &server.http.to_string());
         if let Some((shown, real)) = &token {
-            command = command.replace(shown, real);
+            command = command.replace(shown.as_str(), real);
         }
         let text = Ran::of(Command::new("sh").args(["-c", &command])).ok();
         let (expected, shown): (Value, Value) =
