@@ -177,7 +177,7 @@ impl Wire {
         bytes.extend_from_slice(body);
         self.stream.write_all(&bytes).await.unwrap();
         let mut answer = Vec::new();
-        let mut chunk = [0; 16 * 1024];
+        let mut chunk = vec![0; 16 * 1024];
         loop {
             let read = self.stream.read(&mut chunk).await.unwrap();
             assert!(read > 0, "{path}: the server hung up");
