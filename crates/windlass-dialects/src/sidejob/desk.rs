@@ -77,23 +77,29 @@ impl Desk {
     }
 }
 
-/// Closes the line when whoever serves it is gone, however that came: nobody must wait at it for ever.
+/// Closes the line if whoever serves it is gone before it is empty: nobody must wait at it for ever.
 struct Serving<'a> {
     desk: &'a Desk,
     key: (Tenant, JobId),
+    /// The line was closed when it was found empty. One of the same name may be open by now, and is another's.
+    is_closed: bool,
 }
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
-        self.desk.lines().remove(&self.key);
+        if !self.is_closed {
+            self.desk.lines().remove(&self.key);
+        }
     }
 }
 
 async fn serve(server: &Arc<Server>, tenant: &Tenant, id: JobId) {
-    let _serving = Serving { desk: &server.sidejob.desk, key: (tenant.clone(), id) };
+    let key = (tenant.clone(), id);
+    let mut serving = Serving { desk: &server.sidejob.desk, key, is_closed: false };
     loop {
         let mut batch = server.sidejob.desk.next(tenant, id);
         if batch.is_empty() {
+            serving.is_closed = true;
             return;
         }
         match together(server, tenant, id, &mut batch).await {
