@@ -223,6 +223,11 @@ mod linux {
         libc::SYS_process_vm_readv,
         libc::SYS_process_vm_writev,
         libc::SYS_ptrace,
+        // What outlives a context, for whoever gets its user next.
+        libc::SYS_mq_open,
+        libc::SYS_msgget,
+        libc::SYS_semget,
+        libc::SYS_shmget,
         // The machine.
         libc::SYS_acct,
         libc::SYS_add_key,

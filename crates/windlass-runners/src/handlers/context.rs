@@ -39,6 +39,8 @@ const REST_LOOKS: u32 = 20;
 const REST_PAUSE: Duration = Duration::from_millis(5);
 /// For a guard to end everything. It has nothing else to do.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+/// Pieces of output that are read before others have their turn.
+const READS_AT_ONCE: u32 = 8;
 /// What is read from a pipe at once.
 const PIPE_BYTES: usize = 64 * 1024;
 /// What is read at most when a job has ended: a process it left behind may go on printing for ever.
@@ -228,7 +230,13 @@ impl Context {
 
     /// The next frame; what is printed meanwhile goes to `output`. Can be dropped at any time.
     pub async fn hear(&mut self, output: &mut Output, deadline: Instant) -> Heard {
+        let mut reads: u32 = 0;
         loop {
+            reads += 1;
+            // Whoever prints without end must not keep a thread of the server, nor what would stop it, waiting.
+            if reads.is_multiple_of(READS_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
             let Some(frames) = &mut self.frames else {
                 return Heard::Gone(Verdict::error("EXIT", "its process is gone"));
             };

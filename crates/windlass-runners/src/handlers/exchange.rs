@@ -50,14 +50,9 @@ enum NoContext {
     Interrupted(Interrupt),
 }
 
-pub fn key(drive: &Drive) -> Key {
-    let (batch, handler) = (&drive.batch, &drive.batch.handler);
-    drive.inner.key(&batch.client, &batch.jobtype, handler)
-}
-
 async fn find_context(drive: &mut Drive, launch: &Launch) -> Result<(Context, Seat), NoContext> {
-    let key = key(drive);
     let inner = drive.inner.clone();
+    let key = inner.key(&drive.batch.client, &drive.batch.jobtype, &drive.batch.handler);
     loop {
         let room = inner.room.notified();
         tokio::pin!(room);

@@ -14,6 +14,7 @@
 //! | `pool.rs` | idle contexts, and how many there may be |
 //! | `exchange.rs` | a batch in a context: the order of things, crashes, time limits |
 //! | `context.rs`, `frames.rs` | a context's process, and what is said on its socket |
+//! | `http.rs`, `wasi.rs` | handlers that are no processes of ours |
 //! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
 //! | `shims/` | the interpreter's side, in its own language |
 //! | `output.rs` | new jobs, statuses and log in what a job prints |
@@ -36,6 +37,8 @@ mod output;
 mod pool;
 mod run;
 mod settings;
+#[cfg(feature = "wasi")]
+mod wasi;
 
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
 pub use outcome::{Ended, NewJob, Outcome, Status};
@@ -96,6 +99,9 @@ pub struct Inner {
     pool: Pool,
     lines: http::Lines,
     http_batches: Semaphore,
+    #[cfg(feature = "wasi")]
+    guests: wasi::Guests,
+    wasi_batches: Semaphore,
     /// Somebody has left a place.
     room: Notify,
     census: Arc<Census>,
@@ -119,6 +125,9 @@ impl Handlers {
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type),
             lines: http::Lines::default(),
             http_batches: Semaphore::new(settings.http_batches_max),
+            #[cfg(feature = "wasi")]
+            guests: wasi::Guests::default(),
+            wasi_batches: Semaphore::new(settings.wasi_batches_max),
             settings,
             world,
             room: Notify::new(),
@@ -136,6 +145,7 @@ impl Handlers {
     pub fn check(&self, handler: &Handler) -> Result<(), String> {
         match handler.lang {
             Lang::Http => http::Target::parse(&handler.body).map(drop),
+            Lang::Wasi => self.inner.check_wasi(),
             _ => Launch::find(handler.lang, &self.inner.settings.interpreters).map(drop),
         }
     }
@@ -149,6 +159,7 @@ impl Handlers {
     pub fn has_room(&self, client: &str, jobtype: &str, handler: &Handler) -> bool {
         match handler.lang {
             Lang::Http => self.inner.http_batches.available_permits() > 0,
+            Lang::Wasi => self.inner.wasi_batches.available_permits() > 0,
             _ => self.inner.pool.has_room(&self.inner.key(client, jobtype, handler)),
         }
     }
@@ -196,6 +207,8 @@ impl Handlers {
             context.kill().await;
         }
         self.inner.lines.hang_up();
+        #[cfg(feature = "wasi")]
+        self.inner.guests.end();
     }
 }
 
@@ -210,24 +223,43 @@ async fn see_through(drive: &mut Drive) {
         Lang::Sh | Lang::Node | Lang::Python | Lang::Php => exchange::drive(drive).await,
         Lang::Http => {
             let inner = drive.inner.clone();
-            // Dropped before it is told that there is room.
-            {
-                let _seat = tokio::select! {
-                    seat = inner.http_batches.acquire() => seat,
-                    interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
-                };
-                http::drive(drive).await;
-            }
+            within_limit(drive, &inner.http_batches, http::drive).await;
             inner.room.notify_waiters();
         }
         Lang::Wasi => {
-            let why = "wasi handlers are not available here";
-            drive.tell_all(&Verdict::error("BAD_HANDLER", why));
+            let inner = drive.inner.clone();
+            match inner.check_wasi() {
+                Err(why) => drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
+                #[cfg(feature = "wasi")]
+                Ok(()) => within_limit(drive, &inner.wasi_batches, wasi::drive).await,
+                #[cfg(not(feature = "wasi"))]
+                Ok(()) => {}
+            }
+            inner.room.notify_waiters();
         }
     }
 }
 
+/// Waits for its turn first. Its place is free again when this returns.
+async fn within_limit(drive: &mut Drive, limit: &Semaphore, run: impl AsyncFnOnce(&mut Drive)) {
+    let _seat = tokio::select! {
+        seat = limit.acquire() => seat,
+        interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
+    };
+    run(drive).await;
+}
+
 impl Inner {
+    fn check_wasi(&self) -> Result<(), String> {
+        if !cfg!(feature = "wasi") {
+            return Err("this windlass was built without WASI (cargo feature `wasi`)".to_owned());
+        }
+        match self.settings.wasi_guest {
+            Some(_) => Ok(()),
+            None => Err("this server runs no wasi handlers".to_owned()),
+        }
+    }
+
     fn key(&self, client: &str, jobtype: &str, handler: &Handler) -> Key {
         Key {
             client: client.to_owned(),

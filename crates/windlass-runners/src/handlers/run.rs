@@ -41,7 +41,7 @@ pub struct Stopper(mpsc::UnboundedSender<usize>);
 
 impl Stopper {
     /// The job is told as [`Ended::Unrun`], at once if it runs and before its turn if not. One that has ended already
-    /// stays as it ended.
+    /// stays as it ended, and one that is run together with others as a whole ends with them.
     pub fn stop(&self, index: usize) {
         // Nobody listens any more: everything has ended.
         let _ = self.0.send(index);

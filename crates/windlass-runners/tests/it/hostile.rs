@@ -77,6 +77,16 @@ async fn output_without_an_end_is_ended_by_the_time_limit() {
     assert_eq!(briefs(&told), ["500 ETIMEDOUT"]);
 }
 
+#[tokio::test]
+async fn output_without_an_end_can_be_stopped_at_any_time() {
+    let rig = Rig::new();
+    let mut run = rig.start("acme", "a", &sh("yes"), &["x"]);
+    let first = tokio::time::timeout(Duration::from_millis(500), run.next()).await;
+    assert!(first.is_err(), "it does not end by itself: {first:?}");
+    run.stop(0);
+    assert!(matches!(crate::rig::ends(&mut run, 1).await[0], windlass_runners::handlers::Ended::Unrun(_)));
+}
+
 /// What the table in docs/runners.md promises.
 #[tokio::test]
 async fn a_handler_reaches_no_files_of_others_no_network_and_cannot_leave() {

@@ -7,3 +7,5 @@ mod http;
 mod interpreters;
 mod rig;
 mod sh;
+#[cfg(feature = "wasi")]
+mod wasi;
