@@ -31,9 +31,11 @@ const SPARE_CANDIDATES: i64 = 50;
 const FURTHER: i64 = 16;
 /// Jobs of one lane that others may be taking at one moment: all their groups are smaller than this together.
 const TAKEN_BY_OTHERS_MAX: i64 = 100_000;
-/// A look at all lanes that fit, when a claim found too little, takes at most this part of the time, unless it is quick.
+/// A look at all lanes that fit, when a claim found too little, takes at most this part of the time, unless it is quick. One
+/// that took long because the database did not answer for a while must not keep the next one waiting for many times that.
 const REFRESH_SHARE: u32 = 10;
 const REFRESH_QUICK: Duration = Duration::from_millis(20);
+const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 pub struct Request {
     pub ask: ClaimAsk,
@@ -166,7 +168,7 @@ impl Server {
         self.shared.refresh_heads(Some(lanes), now).await?;
         let took = began.elapsed();
         if took > REFRESH_QUICK {
-            self.refresh_after = Instant::now() + took * (REFRESH_SHARE - 1);
+            self.refresh_after = Instant::now() + (took * (REFRESH_SHARE - 1)).min(REFRESH_PAUSE_MAX);
         }
         Ok(())
     }

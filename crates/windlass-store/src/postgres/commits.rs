@@ -179,14 +179,18 @@ impl<'a> Attempt<'a> {
         if let Err(trouble) = sent {
             match slot.find_out(&name, trouble).await {
                 End::Undone(trouble) => return Err(Failed::Undone(trouble)),
-                End::Unknown(why) => return Err(Failed::Unknown(why)),
+                End::Unknown(why) => {
+                    // Looking where nothing is does no harm; jobs may be there.
+                    self.note(&plan, &ids, &rows);
+                    return Err(Failed::Unknown(why));
+                }
             }
         }
         self.note(&plan, &ids, &rows);
         Ok(plan::with_ids(plan.verdicts, &ids))
     }
 
-    /// It is committed: jobs that can be claimed are where claims look for them, before anyone is told.
+    /// It is committed, or may be: jobs that can be claimed are where claims look for them, before anyone is told.
     fn note(&self, plan: &Plan, ids: &[JobId], rows: &Rows) {
         let mut outbox = Vec::new();
         let mut lanes = self.shared.lanes();

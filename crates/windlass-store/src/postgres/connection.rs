@@ -91,14 +91,15 @@ impl Drop for Connection {
 }
 
 impl Connection {
+    /// All sent at once: whoever waits for the connection waits for one answer, not for each in turn.
     async fn prepare_all(&mut self) -> Result<(), Trouble> {
         let statements = Arc::clone(&self.door.statements);
-        let mut prepared = Vec::new();
-        for query in statements.all() {
-            let preparing = self.client.prepare_typed(statements.text(query), statements.types(query));
-            prepared.push(tokio::time::timeout(ANSWER_MAX, preparing).await.map_err(|_| late())??);
-        }
-        self.prepared = prepared;
+        let preparing = statements
+            .all()
+            .map(|query| self.client.prepare_typed(statements.text(query), statements.types(query)));
+        let preparing = futures_util::future::try_join_all(preparing);
+        let prepared = tokio::time::timeout(ANSWER_MAX, preparing).await.map_err(|_| late())?;
+        self.prepared = prepared?;
         Ok(())
     }
 

@@ -11,8 +11,10 @@ use windlass_core::Timestamp;
 
 /// Entries in the tallies that are summed up; fewer cost a reader nothing worth mentioning.
 const TALLIES_MAX: i64 = 500;
-/// The looks of a poll take at most this part of the time, so that a database in trouble gets no more of it.
+/// The looks of a poll take at most this part of the time, so that a database in trouble gets no more of it; but what others
+/// do there is never left unseen for longer than this, or than was asked for.
 const SHARE: u32 = 10;
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Looks again and again, until the store is gone.
 pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
@@ -30,7 +32,8 @@ pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
             }
             Err(error) => debug!(%error, "PostgreSQL still cannot be reached"),
         }
-        pause = Duration::from_millis(poll_ms.max(10)).max(began.elapsed() * (SHARE - 1));
+        let share = (began.elapsed() * (SHARE - 1)).min(PAUSE_MAX);
+        pause = Duration::from_millis(poll_ms.max(10)).max(share);
     }
 }
 

@@ -50,7 +50,8 @@ while read -r ask; do
         fast) stop INT ;;
         immediate) stop QUIT ;;
         end) break ;;
-        freeze) kill -STOP "$pid" $(ps -o pid= --ppid "$pid") 2>/dev/null ;;
+        # First the one that makes the others, so that none is made in between.
+        freeze) kill -STOP "$pid"; kill -STOP $(ps -o pid= --ppid "$pid") 2>/dev/null ;;
         thaw) kill -CONT "$pid" $(ps -o pid= --ppid "$pid") 2>/dev/null ;;
     esac
     echo "$ask"

@@ -80,6 +80,17 @@ impl Cluster {
     }
 }
 
+impl Drop for Cluster {
+    /// What the servers said is gone with them, and may tell why a test failed.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for (number, place) in self.places.iter().enumerate() {
+                super::note(&format!("server {number} said:\n{}", place.log()));
+            }
+        }
+    }
+}
+
 /// One call that must be answered with 2xx.
 #[track_caller]
 fn ask(to: SocketAddr, method: &str, path: &str, body: &serde_json::Value) -> serde_json::Value {
