@@ -44,9 +44,9 @@ pub fn label(kind: Kind) -> &'static str {
     }
 }
 
-/// The case of one verb by the first of the shapes, which the promises are about.
-pub fn plain_case(verb: &str) -> String {
-    format!("{verb}, {}", SHAPES[0].0)
+/// One verb in each of the shapes.
+pub fn cases(verb: &str) -> impl Iterator<Item = String> {
+    SHAPES.into_iter().map(move |(what, ..)| format!("{verb}, {what}"))
 }
 
 /// All of it on servers of its own; `show` hears what is being measured.

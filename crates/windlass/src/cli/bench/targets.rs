@@ -115,10 +115,12 @@ fn bedrock(rows: &Rows) -> Vec<Verdict> {
     let label = bedrock_cases::label(Kind::WindlassFull);
     let mut verdicts = Vec::new();
     for (verb, bound) in bedrock_cases::VERBS.into_iter().zip(CPU_US_MAX) {
-        let Some(row) = rows.get(label, &bedrock_cases::plain_case(verb)) else { continue };
-        let Some(us) = row.sample.and_then(|sample| sample.server_us) else { continue };
-        let what = format!("B1 server CPU per {verb}, {label}");
-        verdicts.push(Verdict::new(what, (us, " us"), Bound::AtMost(bound), &[row]));
+        for case in bedrock_cases::cases(verb) {
+            let Some(row) = rows.get(label, &case) else { continue };
+            let Some(us) = row.sample.and_then(|sample| sample.server_us) else { continue };
+            let what = format!("B1 server CPU, {case}, {label}");
+            verdicts.push(Verdict::new(what, (us, " us"), Bound::AtMost(bound), &[row]));
+        }
     }
     if let Some((row, sample)) =
         rows.get(label, bedrock_cases::PICK_UP).and_then(|row| Some((row, row.sample?)))
