@@ -41,7 +41,7 @@ impl Inner {
             let changes = step.changes.clone();
             match self.commit(vec![step], now).await?.pop() {
                 Some(Verdict::Done(inserted)) => {
-                    self.after_commit(&changes);
+                    self.after_commit(&changes, now);
                     return Ok(answers(fates, &inserted));
                 }
                 Some(Verdict::Taken(taken)) => note_taken(&mut in_the_way, &fates, &taken),

@@ -6,7 +6,7 @@ use crate::engine::Inner;
 use crate::feed::FeedKind;
 use crate::settle::Moved;
 use std::sync::Arc;
-use windlass_core::{Event, Job, JobState, Keep, KeepFor, Policy, StateName, apply};
+use windlass_core::{Event, Job, JobState, Keep, KeepFor, Policy, StateName, Timestamp, apply};
 use windlass_store::Change;
 
 /// How often and how long apart to ask a store that owes an answer: it may take minutes to come back.
@@ -14,9 +14,9 @@ const DOUBT_TRIES: usize = 600;
 const DOUBT_PAUSE_MS: u64 = 1_000;
 
 impl Inner {
-    /// For every job that was written, family included.
-    pub(crate) fn after_commit(&self, changes: &[Change]) {
-        let now = self.now();
+    /// For every job that was written, family included. What is due later than the moment of the commit is planned, also
+    /// if that has come by now: the store has announced only what was due then.
+    pub(crate) fn after_commit(&self, changes: &[Change], committed_at: Timestamp) {
         let mut leases = self.leases();
         for change in changes {
             leases.changed(&change.before, change.after.as_ref());
@@ -24,7 +24,7 @@ impl Inner {
         drop(leases);
         let moments = |job: &Arc<Job>| job.deadline().into_iter().chain(job.state().claimable_at());
         let coming = changes.iter().filter_map(|change| change.after.as_ref()).flat_map(moments);
-        if let Some(next) = coming.filter(|moment| *moment > now).min() {
+        if let Some(next) = coming.filter(|moment| *moment > committed_at).min() {
             self.timers.plan(next);
         }
         for change in changes {

@@ -257,6 +257,8 @@ struct Call<'a> {
     view: View,
     forget_later: Vec<JobId>,
     wrote_something: bool,
+    /// The time the store was told with the last commit.
+    committed_at: Timestamp,
 }
 
 impl<'a> Call<'a> {
@@ -287,6 +289,7 @@ impl<'a> Call<'a> {
             view,
             forget_later: Vec::new(),
             wrote_something: false,
+            committed_at: engine.now(),
         }
     }
 
@@ -363,7 +366,8 @@ impl<'a> Call<'a> {
     async fn write(&mut self, round: Round) -> Result<(), EngineError> {
         let Round { drafts, steps, forget_later, .. } = round;
         if !steps.is_empty() {
-            let verdicts = match self.engine.commit(steps.clone(), self.engine.now()).await {
+            self.committed_at = self.engine.now();
+            let verdicts = match self.engine.commit(steps.clone(), self.committed_at).await {
                 Ok(verdicts) => verdicts,
                 Err(error) => return Err(self.trouble(error, steps)),
             };
@@ -402,7 +406,7 @@ impl<'a> Call<'a> {
 
     fn written(&mut self, drafts: Vec<Draft>, changes: &[Change]) {
         self.wrote_something |= !changes.is_empty();
-        self.engine.after_commit(changes);
+        self.engine.after_commit(changes, self.committed_at);
         if self.engine.feed.has_listeners() {
             let asked: FxHashSet<JobId> = self.asks.iter().map(|ask| ask.id).collect();
             let family = changes.iter().filter(|change| !asked.contains(&change.before.id));

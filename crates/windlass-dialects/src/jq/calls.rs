@@ -167,10 +167,10 @@ pub async fn register(mut call: Call) -> Answer {
     let id = super::new_worker_id()
         .map_err(|e| JqError::new(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
     let tenant = call.caller.tenant.clone();
-    let note = WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false };
+    let note = WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false, leaving: false };
     // Written down before it is given anything, so that its answers are known after a restart.
     master.write_down(&tenant, &id, &note).await?;
-    let line = Arc::new(Line::new(target, master.settings().addresses.clone()));
+    let line = Arc::new(Line::new(&id, target, master.settings().addresses.clone()));
     master.yard_for(&tenant).register(id.clone(), asked.max_jobs, line, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))
@@ -199,10 +199,25 @@ fn worker(call: &Call) -> Result<(String, Arc<Yard>), JqError> {
 
 pub async fn unregister(call: Call) -> Answer {
     let (id, yard) = worker(&call)?;
+    if drains(&call)? {
+        // First written down: after a restart it is not to be given anything either.
+        call.server.jq.write_down_change(&call.caller.tenant, &id, |note| note.leaving = true).await?;
+        return if yard.leaving(&id).await { Ok(no_content()) } else { Err(JqError::no_such_worker()) };
+    }
     call.server.engine.put_note(&note_key(&call.caller.tenant, &id), None).await?;
     match yard.dismiss(&id, "it unregistered").await {
         true => Ok(no_content()),
         false => Err(JqError::no_such_worker()),
+    }
+}
+
+/// Whether a worker that leaves ends what it has before.
+fn drains(call: &Call) -> Result<bool, JqError> {
+    let asked = call.query().find(|(key, _)| key == "drain");
+    match asked.as_ref().map(|(_, value)| value.as_ref()) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(_) => Err(JqError::bad_request("`drain` must be true or false")),
     }
 }
 
@@ -213,7 +228,7 @@ pub async fn ping(call: Call) -> Answer {
         Some(false) => Ok(no_content()),
         Some(true) => {
             // From now on its silence means something, also after a restart.
-            call.server.jq.write_down_pings(&call.caller.tenant, &id).await?;
+            call.server.jq.write_down_change(&call.caller.tenant, &id, |note| note.pings = true).await?;
             Ok(no_content())
         }
     }

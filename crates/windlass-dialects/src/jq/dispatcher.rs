@@ -120,6 +120,13 @@ impl Yard {
         }
     }
 
+    /// A worker gets nothing more, ends what it has, and is gone then. Answers whether there was one.
+    pub async fn leaving(&self, id: &str) -> bool {
+        let is_known = self.table().leaving(id);
+        self.forget_left().await;
+        is_known
+    }
+
     /// Nothing more is claimed, and what is on its way arrives or comes back.
     pub async fn drained(&self) {
         loop {
@@ -153,7 +160,7 @@ impl Yard {
                 if let Some(old) = token(before)
                     && now.as_deref().and_then(token) != Some(old)
                 {
-                    self.table().ended(before.id, old);
+                    self.ended(before.id, old).await;
                 }
             }
             filter.before = page.next;
@@ -244,9 +251,23 @@ impl Yard {
                 () = self.stopping() => None,
             };
             let Some(LeaseEnd { id, token }) = end else { return };
-            if self.table().ended(id, token) {
-                self.changed.notify_one();
-            }
+            self.ended(id, token).await;
+        }
+    }
+
+    /// A lease is over: its place is free, and a worker that waited for it to leave is gone.
+    async fn ended(&self, id: JobId, token: Token) {
+        if self.table().ended(id, token) {
+            self.changed.notify_one();
+        }
+        self.forget_left().await;
+    }
+
+    async fn forget_left(&self) {
+        let left = self.table().take_left();
+        for worker in left {
+            tracing::info!(worker = %worker, "worker {worker} has ended what it had and left");
+            self.forget(&worker).await;
         }
     }
 
@@ -280,12 +301,11 @@ impl Yard {
         }
         let jobs = self.engine.get(&self.tenant, passed.overdue.clone()).await;
         for (id, job) in passed.overdue.into_iter().zip(jobs.unwrap_or_default()) {
-            let mut table = self.table();
-            let Some(token) = table.held(id).map(|held| held.token) else { continue };
+            let Some(token) = self.table().held(id).map(|held| held.token) else { continue };
             let runs =
                 job.as_ref().and_then(|job| job.state().lease()).is_some_and(|lease| lease.token == token);
             if !runs {
-                table.ended(id, token);
+                self.ended(id, token).await;
             }
         }
         self.changed.notify_one();
@@ -346,10 +366,8 @@ impl Yard {
     async fn deliver(&self, job: &Arc<Job>, by: Holder, worker: WorkerId, line: &Line) {
         if !self.engine.watch_lease(job, &self.ends) {
             // Taken back between the claim and here.
-            if let Holder::Token(token) = by
-                && self.table().ended(job.id, token)
-            {
-                self.changed.notify_one();
+            if let Holder::Token(token) = by {
+                self.ended(job.id, token).await;
             }
             return;
         }

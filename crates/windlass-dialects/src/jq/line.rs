@@ -81,6 +81,8 @@ pub struct Answer {
 type Sender = SendRequest<Full<Bytes>>;
 
 pub struct Line {
+    /// Whom we mean: at the same address there may be another one by now.
+    worker: Option<HeaderValue>,
     target: Target,
     allowed: Arc<Allowed>,
     idle: Mutex<Vec<Sender>>,
@@ -88,9 +90,11 @@ pub struct Line {
 }
 
 impl Line {
-    pub fn new(target: Target, allowed: Arc<Allowed>) -> Line {
+    pub fn new(worker: &str, target: Target, allowed: Arc<Allowed>) -> Line {
         let connections = Semaphore::new(CONNECTIONS_MAX);
-        Line { target, allowed, idle: Mutex::default(), connections }
+        // A name from the configuration may be none for a header; then it is left out.
+        let worker = HeaderValue::from_str(worker).ok();
+        Line { worker, target, allowed, idle: Mutex::default(), connections }
     }
 
     /// Calls the worker. An error says why there was no answer; the job may have arrived all the same.
@@ -136,6 +140,9 @@ impl Line {
         let headers = request.headers_mut();
         headers.insert(header::HOST, self.target.authority.clone());
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/msgpack"));
+        if let Some(worker) = &self.worker {
+            headers.insert("worker-id", worker.clone());
+        }
         request
     }
 

@@ -118,6 +118,9 @@ struct WorkerNote {
     url: String,
     max_jobs: u32,
     pings: bool,
+    /// Ends what it has, and gets nothing more.
+    #[serde(default)]
+    leaving: bool,
 }
 
 const NOTES: &str = "jq/worker/";
@@ -153,39 +156,46 @@ impl Master {
         let master = Master { engine, settings, yards: Mutex::default(), stop: watch::Sender::new(false) };
         for fixed in &master.settings.workers {
             let Ok(target) = Target::parse(&fixed.url) else { continue };
-            let line = Arc::new(Line::new(target, master.settings.addresses.clone()));
+            let line = Arc::new(Line::new(&fixed.name, target, master.settings.addresses.clone()));
             let yard = master.yard_for(&Tenant::default());
             yard.register(fixed.name.as_str().into(), fixed.max_jobs, line, true);
         }
+        let mut leaving = Vec::new();
         for (key, value) in master.engine.notes(NOTES).await? {
-            master.welcome_back(&key, &value);
+            leaving.extend(master.welcome_back(&key, &value));
         }
         for yard in master.all_yards() {
             yard.adopt_running().await?;
         }
+        // With what they have: one that has nothing is gone.
+        for (yard, id) in leaving {
+            yard.leaving(&id).await;
+        }
         Ok(master)
     }
 
-    fn welcome_back(&self, key: &str, value: &[u8]) {
+    /// Answers with a worker that was about to leave.
+    fn welcome_back(&self, key: &str, value: &[u8]) -> Option<(Arc<Yard>, String)> {
         let (tenant, id) = key[NOTES.len()..].split_once('/').unwrap_or_default();
         let note: Option<WorkerNote> = serde_json::from_slice(value).ok();
         let (Ok(tenant), Some(note)) = (Tenant::new(tenant), note) else {
             tracing::warn!(
                 "what was written down of the worker {id} cannot be read; it has to register again"
             );
-            return;
+            return None;
         };
-        let Ok(target) = Target::parse(&note.url) else { return };
+        let target = Target::parse(&note.url).ok()?;
         let yard = self.yard_for(&tenant);
         yard.register(
             id.into(),
             note.max_jobs,
-            Arc::new(Line::new(target, self.settings.addresses.clone())),
+            Arc::new(Line::new(id, target, self.settings.addresses.clone())),
             false,
         );
         if note.pings {
             yard.pinged(id);
         }
+        note.leaving.then(|| (yard, id.to_owned()))
     }
 
     pub fn settings(&self) -> &Settings {
@@ -210,13 +220,21 @@ impl Master {
         self.engine.put_note(&note_key(tenant, id), Some(value)).await
     }
 
-    async fn write_down_pings(&self, tenant: &Tenant, id: &str) -> Result<(), EngineError> {
+    async fn write_down_change(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        change: impl FnOnce(&mut WorkerNote),
+    ) -> Result<(), EngineError> {
         let key = note_key(tenant, id);
         let notes = self.engine.notes(&key).await?;
         let known = notes.iter().find(|(known, _)| *known == key);
         let note: Option<WorkerNote> = known.and_then(|(_, value)| serde_json::from_slice(value).ok());
         match note {
-            Some(note) => self.write_down(tenant, id, &WorkerNote { pings: true, ..note }).await,
+            Some(mut note) => {
+                change(&mut note);
+                self.write_down(tenant, id, &note).await
+            }
             // A worker from the configuration.
             None => Ok(()),
         }

@@ -28,6 +28,8 @@ pub struct Workers<L> {
     /// How many of the free ones refuse no name at all.
     free_and_open: usize,
     held: HashMap<JobId, Held>,
+    /// Those that said they would leave and have nothing more to do, until somebody asks.
+    left: Vec<WorkerId>,
 }
 
 struct Entry<L> {
@@ -40,12 +42,14 @@ struct Entry<L> {
     pinged_at: Option<Timestamp>,
     /// Comes back after a rest instead of being dropped.
     is_fixed: bool,
+    /// Gets nothing more, and is gone when what it has has ended.
+    is_leaving: bool,
     line: L,
 }
 
 impl<L> Entry<L> {
     fn is_free(&self) -> bool {
-        self.running < self.max_jobs && self.rests_until.is_none()
+        self.running < self.max_jobs && self.rests_until.is_none() && !self.is_leaving
     }
 }
 
@@ -102,6 +106,7 @@ impl<L> Default for Workers<L> {
             free_slots: 0,
             free_and_open: 0,
             held: HashMap::new(),
+            left: Vec::new(),
         }
     }
 }
@@ -120,6 +125,7 @@ impl<L: Clone> Workers<L> {
             rests_until: None,
             pinged_at: None,
             is_fixed,
+            is_leaving: false,
             line,
         };
         self.numbers.insert(id, number);
@@ -131,6 +137,29 @@ impl<L: Clone> Workers<L> {
         let number = self.numbers.remove(id)?;
         let entry = self.leave(number)?;
         Some(Lost { jobs: self.accepted_by(&entry.id), worker: entry.id })
+    }
+
+    /// It gets nothing more; what it has, it ends. Answers whether there is such a worker.
+    pub fn leaving(&mut self, id: &str) -> bool {
+        let Some(number) = self.numbers.get(id).copied() else { return false };
+        self.change(number, |entry| entry.is_leaving = true);
+        self.gone_if_idle(number);
+        true
+    }
+
+    fn gone_if_idle(&mut self, number: u64) {
+        let is_over = |entry: &Entry<L>| entry.is_leaving && entry.running == 0;
+        let Some(id) = self.entries.get(&number).filter(|entry| is_over(entry)).map(|entry| entry.id.clone())
+        else {
+            return;
+        };
+        self.remove(&id);
+        self.left.push(id);
+    }
+
+    /// Who has left since the last time.
+    pub fn take_left(&mut self) -> Vec<WorkerId> {
+        std::mem::take(&mut self.left)
     }
 
     pub fn knows(&self, id: &str) -> bool {
@@ -172,6 +201,10 @@ impl<L: Clone> Workers<L> {
 
     /// Gives a job to the worker that has least to do among those that take it.
     pub fn assign(&mut self, name: &str, id: JobId, held: Held) -> Option<(WorkerId, L)> {
+        // It may come again before we hear that its last lease is over.
+        if let Some(before) = self.held.remove(&id) {
+            self.vacate(&before);
+        }
         let takes =
             |number: &u64| self.entries.get(number).is_some_and(|entry| !entry.refuses.contains(name));
         let number = self.free.iter().map(|(_, number)| *number).find(takes)?;
@@ -210,9 +243,16 @@ impl<L: Clone> Workers<L> {
             return false;
         }
         let Some(held) = self.held.remove(&id) else { return false };
+        self.vacate(&held)
+    }
+
+    /// The place of a job that is over. Answers whether it had one.
+    fn vacate(&mut self, held: &Held) -> bool {
         let number = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied();
         let Some(number) = number else { return false };
-        self.change(number, |entry| entry.running = entry.running.saturating_sub(1)).is_some()
+        let is_free = self.change(number, |entry| entry.running = entry.running.saturating_sub(1)).is_some();
+        self.gone_if_idle(number);
+        is_free
     }
 
     /// It does not know this kind of job. Answers with what is lost if it refuses too many kinds.
@@ -232,7 +272,8 @@ impl<L: Clone> Workers<L> {
         let gone = self.change(number, |entry| {
             entry.failures += 1;
             entry.rests_until = Some(now.plus_ms(REST_MS * i64::from(entry.failures.min(FAILURES_MAX))));
-            entry.failures >= FAILURES_MAX && !entry.is_fixed
+            // One that leaves says no to what was on its way, and still ends what it has.
+            entry.failures >= FAILURES_MAX && !entry.is_fixed && !entry.is_leaving
         });
         match gone {
             Some(true) => self.remove(id).map_or(AfterFailure::Unknown, AfterFailure::Lost),

@@ -74,7 +74,8 @@ impl Call<'_> {
         if step.changes.is_empty() && step.settings.is_empty() {
             return Ok(Together::Done);
         }
-        let verdict = match self.engine.commit(vec![step.clone()], self.engine.now()).await {
+        self.committed_at = self.engine.now();
+        let verdict = match self.engine.commit(vec![step.clone()], self.committed_at).await {
             Ok(mut verdicts) => verdicts.pop(),
             Err(error) => return Err(self.trouble(error, vec![step])),
         };

@@ -1,10 +1,12 @@
 use crate::world::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use windlass_core::lease::OnLapse;
 use windlass_core::repeat::Repeat;
 use windlass_core::retry::{Backoff, RetryPolicy};
-use windlass_core::{Keep, KeepFor, Refused, StateName};
+use windlass_core::{Keep, KeepFor, Outcome, Refused, StateName, Timestamp};
 use windlass_engine::*;
+use windlass_store::memory::MemoryStore;
 
 #[tokio::test]
 async fn a_delayed_job_runs_at_its_time_and_not_before() {
@@ -231,4 +233,44 @@ async fn a_late_finish_counts_where_the_policy_says_so() {
     world.pass(31_000).await;
     world.finish(&claimed).await;
     world.shows(&world.picture().await, "1 completed default/a p0 a1");
+}
+
+/// Time passes with every look at the clock, as it does while a commit is on its way to the disk.
+struct Hurrying(AtomicI64);
+
+#[async_trait::async_trait]
+impl Clock for Hurrying {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(START_MS + self.0.fetch_add(1, Ordering::SeqCst))
+    }
+
+    async fn sleep_until(&self, at: Timestamp) {
+        while self.now() < at {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_moment_that_comes_while_it_is_written_down_is_not_missed() {
+    let (store, dice) = (Arc::new(MemoryStore::new()), Arc::new(FixedDice::new(7)));
+    let clock = Arc::new(Hurrying(AtomicI64::new(0)));
+    let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+    // Somewhere among these is the one that comes between the commit and what follows it.
+    for delay_ms in 1..=12 {
+        engine.push(&tenant(), vec![tries(job("again"), 2)]).await.unwrap();
+        let first = engine.claim(any()).await.unwrap().accept().remove(0);
+        let waiter = engine.clone();
+        let patience = Claim { wait_ms: 1_000_000_000, ..any() };
+        let waiting = tokio::spawn(async move { waiter.claim(patience).await });
+        rest().await;
+        let how = How::Fail { outcome: Outcome::default(), retry: Wish::After(delay_ms), payload: None };
+        let entry = Settle { id: first.id, by: holder(&first), how };
+        engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
+        let again = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
+        let again = again.unwrap_or_else(|_| panic!("a job due in {delay_ms} ms woke nobody"));
+        let again = again.unwrap().unwrap().accept().remove(0);
+        let entry = Settle { id: again.id, by: holder(&again), how: finish() };
+        engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
+    }
 }

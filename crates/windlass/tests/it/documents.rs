@@ -20,8 +20,8 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 fn every_dependency_has_a_line_that_says_why() {
     let page = std::fs::read_to_string(workspace().join("docs/dependencies.md")).unwrap();
     let words: BTreeSet<&str> = page.split(|c: char| !c.is_alphanumeric() && !"-_".contains(c)).collect();
-    for entry in std::fs::read_dir(workspace().join("crates")).unwrap() {
-        let manifest = entry.unwrap().path().join("Cargo.toml");
+    let crates = std::fs::read_dir(workspace().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    for manifest in crates.chain([workspace().join("clients/rust")]).map(|folder| folder.join("Cargo.toml")) {
         for name in dependencies(&std::fs::read_to_string(&manifest).unwrap()) {
             assert!(
                 words.contains(name.as_str()),
@@ -29,5 +29,15 @@ fn every_dependency_has_a_line_that_says_why() {
                 manifest.display()
             );
         }
+    }
+}
+
+#[test]
+fn the_client_needs_none_of_the_servers_crates() {
+    let manifest = std::fs::read_to_string(workspace().join("clients/rust/Cargo.toml")).unwrap();
+    let table: toml::Table = manifest.parse().unwrap();
+    for section in ["dependencies", "dev-dependencies"] {
+        let names: Vec<&String> = table[section].as_table().unwrap().keys().collect();
+        assert!(!names.iter().any(|name| name.starts_with("windlass")), "{names:?}");
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// A request in JSON to JQ: status and answer.
-fn call(
+pub fn call(
     to: SocketAddr,
     method: &str,
     path: &str,
@@ -167,7 +167,7 @@ fn a_server_killed_while_a_thousand_jobs_are_on_their_way_loses_none_and_hears_e
 }
 
 /// The Python of `./test`, with what the tests need from PyPI.
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/venv");
     let folder = std::env::var_os("WINDLASS_VENV").map_or(default, PathBuf::from);
     let python = folder.join("bin/python");
@@ -180,7 +180,7 @@ fn python() -> PathBuf {
     python
 }
 
-struct Killed(Child);
+pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

@@ -4,6 +4,7 @@
 
 mod bedrock;
 mod browser;
+mod clients;
 mod commands;
 mod copy;
 mod discovery;

@@ -155,3 +155,38 @@ fn thousands_of_workers_are_found_by_what_they_do() {
     }
     assert_eq!(table.wanted().unwrap().slots, 10_000);
 }
+
+#[test]
+fn one_that_leaves_ends_what_it_has_and_is_not_lost_for_saying_no() {
+    let mut table = workers(&[("a", 4), ("b", 1)]);
+    assign(&mut table, "t", 1);
+    table.accepted(id(1), token(1), at(30_000));
+    assert!(!table.leaving("nobody"));
+    assert!(table.leaving("a"));
+    assert_eq!(table.wanted().unwrap().slots, 1, "only the other one takes more");
+    for _ in 0..=FAILURES_MAX {
+        assert_eq!(table.failed("a", at(0)), AfterFailure::Rests, "what was on its way comes back");
+    }
+    table.pass(at(10_000));
+    assert_eq!(table.wanted().unwrap().slots, 1, "nor after its rest");
+    assert!(table.take_left().is_empty());
+    table.ended(id(1), token(1));
+    assert_eq!(table.take_left(), ["a".into()]);
+    assert!(!table.knows("a"));
+    assert!(table.take_left().is_empty(), "told once");
+    assert!(table.leaving("b"));
+    assert_eq!(table.take_left(), ["b".into()], "who has nothing is gone at once");
+    assert_eq!(table.wanted(), None);
+}
+
+#[test]
+fn a_job_that_comes_again_before_its_end_is_heard_of_takes_one_place() {
+    let mut table = workers(&[("a", 2), ("b", 1)]);
+    assert_eq!(assign(&mut table, "t", 1).as_deref(), Some("a"));
+    let again = table.assign("t", id(1), held(9)).map(|(worker, ())| worker.to_string());
+    assert_eq!(again.as_deref(), Some("a"));
+    assert!(!table.ended(id(1), token(1)), "heard of late: its place went to the next attempt");
+    assert_eq!(table.wanted().unwrap().slots, 2);
+    assert!(table.ended(id(1), token(9)));
+    assert_eq!(table.wanted().unwrap().slots, 3);
+}

@@ -235,6 +235,49 @@ async fn a_worker_that_leaves_gets_nothing_more_and_what_it_had_is_tried_again()
     leaving.is_left_alone().await;
 }
 
+/// So that whoever took over an address can tell that it is not meant.
+#[tokio::test]
+async fn a_call_says_which_worker_it_means() {
+    let world = World::new().await;
+    let mut worker = world.worker(1).await;
+    world.enqueue(json!({})).await;
+    assert_eq!(worker.next().await.worker.as_ref(), Some(&worker.id));
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_ends_what_it_has_and_is_gone_then() {
+    let world = World::new().await;
+    let mut leaving = world.worker(2).await;
+    let has = world.enqueue(json!({})).await;
+    leaving.next_id().await;
+    let id = leaving.id.clone();
+    let drain = async |how: &str| {
+        world.call_as(Some(&id), "DELETE", &format!("/worker?drain={how}"), &Value::Null).await
+    };
+    assert_eq!(drain("maybe").await.error(), "bad_request");
+    assert_eq!(drain("true").await.status(), 204);
+    assert_eq!(drain("true").await.status(), 204, "it is there until it has ended what it has");
+    let next = world.enqueue(json!({})).await;
+    leaving.is_left_alone().await;
+    let ping = async || world.call_as(Some(&id), "POST", "/worker/ping", &Value::Null).await.status();
+    assert_eq!(ping().await, 204);
+    world.succeed(&id, &has, Value::Null).await;
+    let job = world.job(&has).await;
+    assert_eq!((&job["status"], &job["retry_count"]), (&json!("done"), &json!(0)));
+    while !world.server.engine.notes("jq/worker/").await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    assert_eq!(ping().await, 404);
+    let mut staying = world.worker(1).await;
+    assert_eq!(staying.next_id().await, next);
+    assert_eq!(drain("true").await.status(), 404);
+    let idle = world.worker(1).await;
+    let answer = world.call_as(Some(&idle.id), "DELETE", "/worker?drain=true", &Value::Null).await;
+    assert_eq!(answer.status(), 204);
+    let answer = world.call_as(Some(&idle.id), "POST", "/worker/ping", &Value::Null).await;
+    assert_eq!(answer.status(), 404, "who has nothing is gone at once");
+}
+
 /// 33
 #[tokio::test]
 async fn who_works_may_push_as_well() {

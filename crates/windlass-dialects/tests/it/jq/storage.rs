@@ -74,6 +74,25 @@ async fn who_had_pinged_is_expected_to_ping_after_a_restart() {
     assert_eq!(ping(&world).await, 404, "forgotten for good");
 }
 
+#[tokio::test]
+async fn who_drains_gets_nothing_after_a_restart_and_ends_what_it_has() {
+    let world = World::new().await;
+    let mut worker = world.worker(2).await;
+    let has = world.enqueue(json!({})).await;
+    worker.next_id().await;
+    world.until_written(&has, &worker.id).await;
+    let answer = world.call_as(Some(&worker.id), "DELETE", "/worker?drain=true", &Value::Null).await;
+    assert_eq!(answer.status(), 204);
+    let world = world.crash().await;
+    let next = world.enqueue(json!({})).await;
+    worker.is_left_alone().await;
+    assert_eq!(world.status(&next).await, "queued");
+    world.succeed(&worker.id, &has, Value::Null).await;
+    while !world.server.engine.notes("jq/worker/").await.unwrap().is_empty() {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
 /// 82
 #[tokio::test]
 async fn while_the_store_is_away_nothing_is_promised() {

@@ -3,7 +3,7 @@
 use crate::support::{Reply, TestServer};
 use axum::Router;
 use axum::body::Bytes;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -197,6 +197,8 @@ impl Answer {
 /// A job as a worker got it.
 #[derive(Clone, Debug)]
 pub struct Given {
+    /// Whom the server meant.
+    pub worker: Option<String>,
     pub bytes: Vec<u8>,
     pub value: Value,
 }
@@ -291,10 +293,11 @@ impl FakeWorker {
 fn handler(
     tell: UnboundedSender<Given>,
     react: Arc<Mutex<Reaction>>,
-) -> impl Fn(Bytes) -> std::future::Ready<StatusCode> + Clone {
-    move |body: Bytes| {
+) -> impl Fn(HeaderMap, Bytes) -> std::future::Ready<StatusCode> + Clone {
+    move |headers: HeaderMap, body: Bytes| {
         let value = shown(&body);
-        let given = Given { bytes: body.to_vec(), value };
+        let worker = headers.get("worker-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let given = Given { worker, bytes: body.to_vec(), value };
         let status = (react.lock().unwrap())(&given);
         if status < 300 {
             tell.send(given).unwrap();

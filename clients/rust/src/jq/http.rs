@@ -1,0 +1,189 @@
+//! HTTP/1.1 to the server: connections that are kept, and an end to waiting.
+
+use super::error::Error;
+use super::wire;
+use ::http::uri::Scheme;
+use ::http::{HeaderValue, Method, Request, Uri, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// Bytes of an answer that are read. Results are answers too; the server's own bound for bodies is lower.
+const ANSWER_BYTES_MAX: usize = 256 * 1_024 * 1_024;
+/// Kept connections that are not in use. More than that are only needed in bursts.
+const IDLE_MAX: usize = 32;
+
+type Sender = SendRequest<Full<Bytes>>;
+
+pub struct Http {
+    /// As the caller wrote it, for messages.
+    url: String,
+    host: String,
+    port: u16,
+    authority: HeaderValue,
+    path: String,
+    token: Option<HeaderValue>,
+    idle: Mutex<Vec<Sender>>,
+}
+
+/// One call.
+pub struct Ask<'a> {
+    pub method: Method,
+    /// Below the server's address, with its query.
+    pub path: &'a str,
+    pub worker: Option<&'a str>,
+    pub body: Bytes,
+    pub within: Duration,
+}
+
+impl Http {
+    pub fn new(url: &str, token: Option<&str>) -> Result<Http, Error> {
+        let bad = |why: &str| Error::Setting(format!("the server's address {url:?} {why}"));
+        let uri: Uri = url.parse().map_err(|_| bad("is none"))?;
+        if uri.scheme() != Some(&Scheme::HTTP) {
+            return Err(bad("must begin with http://; in front of TLS, use a proxy on this machine"));
+        }
+        let authority = uri.authority().filter(|authority| !authority.host().is_empty());
+        let authority = authority.ok_or_else(|| bad("has no host"))?;
+        if authority.as_str().contains('@') || uri.query().is_some() {
+            return Err(bad("must hold neither a user nor a query"));
+        }
+        let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}")));
+        let token = token.transpose().map_err(|_| Error::Setting("the token has odd characters".into()))?;
+        Ok(Http {
+            url: url.to_owned(),
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| bad("has an odd host"))?,
+            path: uri.path().trim_end_matches('/').to_owned(),
+            token: token.map(|mut token| {
+                token.set_sensitive(true);
+                token
+            }),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// The body of an answer that says yes.
+    pub async fn call(&self, ask: Ask<'_>) -> Result<Bytes, Error> {
+        let unreachable = |why: String| Error::Unreachable { server: self.url.clone(), why };
+        let request = self.request(&ask)?;
+        let answering = tokio::time::timeout(ask.within, self.exchange(request));
+        let (status, body) = answering
+            .await
+            .unwrap_or_else(|_| Err(format!("no answer within {} s", ask.within.as_secs())))
+            .map_err(unreachable)?;
+        match status {
+            200..=299 => Ok(body),
+            _ => Err(wire::refusal(status, &body)),
+        }
+    }
+
+    fn request(&self, ask: &Ask<'_>) -> Result<Request<Full<Bytes>>, Error> {
+        let uri: Uri = format!("{}{}", self.path, ask.path)
+            .parse()
+            .map_err(|_| Error::Setting(format!("{:?} cannot be part of an address", ask.path)))?;
+        let mut request = Request::new(Full::new(ask.body.clone()));
+        *request.method_mut() = ask.method.clone();
+        *request.uri_mut() = uri;
+        let headers = request.headers_mut();
+        headers.insert(header::HOST, self.authority.clone());
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(wire::MSGPACK));
+        headers.insert(header::ACCEPT, HeaderValue::from_static(wire::MSGPACK));
+        if let Some(token) = &self.token {
+            headers.insert(header::AUTHORIZATION, token.clone());
+        }
+        if let Some(worker) = ask.worker.and_then(|worker| HeaderValue::from_str(worker).ok()) {
+            headers.insert(wire::WORKER_ID, worker);
+        }
+        Ok(request)
+    }
+
+    async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<(u16, Bytes), String> {
+        // A kept connection may have been closed meanwhile: what was not sent on it is sent on the next.
+        while let Some(mut kept) = self.take_idle() {
+            if kept.ready().await.is_err() {
+                continue;
+            }
+            match kept.try_send_request(request).await {
+                Ok(response) => return self.answer(kept, response).await,
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) => request = unsent,
+                    None => return Err(error.into_error().to_string()),
+                },
+            }
+        }
+        let mut fresh = self.connect().await?;
+        let response = fresh.send_request(request).await.map_err(|e| e.to_string())?;
+        self.answer(fresh, response).await
+    }
+
+    async fn answer(
+        &self,
+        sender: Sender,
+        response: ::http::Response<hyper::body::Incoming>,
+    ) -> Result<(u16, Bytes), String> {
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|e| format!("reading the answer: {e}"))?.to_bytes();
+        let mut idle = self.idle();
+        if idle.len() < IDLE_MAX {
+            idle.push(sender);
+        }
+        Ok((status, body))
+    }
+
+    async fn connect(&self) -> Result<Sender, String> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port))
+            .await
+            .map_err(|e| format!("connecting: {e}"))?;
+        let _ = stream.set_nodelay(true);
+        let (sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|e| format!("connecting: {e}"))?;
+        // Ends when the server closes it, or the sender is dropped.
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the server ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    fn take_idle(&self) -> Option<Sender> {
+        let mut idle = self.idle();
+        while let Some(sender) = idle.pop() {
+            if !sender.is_closed() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Sender>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_plain_http_with_a_host() {
+        let http = Http::new("http://jobs.example:81/base/jq/", None).unwrap();
+        assert_eq!((http.host.as_str(), http.port, http.path.as_str()), ("jobs.example", 81, "/base/jq"));
+        assert_eq!(Http::new("http://[::1]:9/jq", None).unwrap().host, "::1");
+        assert_eq!(Http::new("http://a/jq", None).unwrap().port, 80);
+        for bad in
+            ["", "jobs:7373/jq", "https://jobs/jq", "http://", "http://u:p@jobs/jq", "http://jobs/jq?a=b"]
+        {
+            let error = Http::new(bad, None).err().expect(bad).to_string();
+            assert!(error.contains(&format!("{bad:?}")), "{error}");
+        }
+        assert!(Http::new("http://a", Some("a\nb")).is_err());
+    }
+}

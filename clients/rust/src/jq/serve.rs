@@ -1,0 +1,121 @@
+//! The worker's side of HTTP: answers the server's calls at once, and leaves the work to tasks of their own.
+
+use super::handler::{Handler, Job};
+use super::report;
+use super::shared::Shared;
+use super::wire;
+use ::http::{HeaderMap, Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+
+/// Bytes of a job. What the server takes from pushers is less.
+const JOB_BYTES_MAX: usize = 256 * 1_024 * 1_024;
+/// The server gives up after five seconds; a job that comes while we register waits for a little less.
+const REGISTRATION_WITHIN: Duration = Duration::from_secs(4);
+/// How long the head of a request may take to arrive.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
+/// After an error that may pass, such as too many open files.
+const AFTER_TROUBLE: Duration = Duration::from_millis(100);
+
+/// Until the task is dropped.
+pub async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&shared)))),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(AFTER_TROUBLE).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, shared: Arc<Shared>) {
+    let _ = stream.set_nodelay(true);
+    let answer = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(answer(&shared, request).await) }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    if let Err(error) = builder.serve_connection(TokioIo::new(stream), answer).await {
+        tracing::debug!(%error, "a connection of the server ended");
+    }
+}
+
+async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    if !head.uri.path().ends_with("/worker-job") {
+        return say(StatusCode::NOT_FOUND, "not_found", "a worker answers POST /worker-job and nothing else");
+    }
+    if head.method != Method::POST {
+        return say(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "use POST");
+    }
+    let Some(me) = asked_for(shared, &head.headers).await else {
+        let message = "the header worker-id does not name this worker";
+        return say(StatusCode::SERVICE_UNAVAILABLE, "not_this_worker", message);
+    };
+    if !shared.registration.borrow().accepts {
+        return say(StatusCode::SERVICE_UNAVAILABLE, "leaving", "this worker takes no more jobs");
+    }
+    let Ok(body) = Limited::new(body, JOB_BYTES_MAX).collect().await else {
+        return say(StatusCode::BAD_REQUEST, "bad_request", "the body could not be read");
+    };
+    match wire::job(&body.to_bytes()) {
+        Err(why) => say(StatusCode::BAD_REQUEST, "bad_request", &why),
+        Ok(job) => match shared.handlers.get(&job.name).cloned() {
+            None => {
+                say(StatusCode::NOT_FOUND, "unknown_name", "this worker has no handler for jobs of this name")
+            }
+            Some(handler) => take(shared, me, job, handler),
+        },
+    }
+}
+
+/// This worker's id, if the call means it. Whoever knows the id is the server: nobody else was told.
+async fn asked_for(shared: &Shared, headers: &HeaderMap) -> Option<Arc<str>> {
+    let asked = headers.get(wire::WORKER_ID)?.to_str().ok()?;
+    // The first jobs may come before the answer to the registration does.
+    let mut registration = shared.registration.subscribe();
+    let registered = registration.wait_for(|registration| registration.id.is_some());
+    let present = tokio::time::timeout(REGISTRATION_WITHIN, registered).await.ok()?.ok()?;
+    present.id.clone().filter(|id| **id == *asked)
+}
+
+/// 202, and a task that runs it.
+fn take(shared: &Arc<Shared>, me: Arc<str>, job: Job<Bytes>, handler: Handler) -> Response<Full<Bytes>> {
+    let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
+        return say(StatusCode::SERVICE_UNAVAILABLE, "full", "this worker has as many jobs as it takes");
+    };
+    tracing::debug!(job.id = %job.id, name = %job.name, job.attempt, "job {} taken", job.id);
+    let task = report::Task { shared: Arc::clone(shared), worker: me, place, active: shared.begin() };
+    tokio::spawn(task.run(job, handler));
+    let mut taken = Response::new(Full::default());
+    *taken.status_mut() = StatusCode::ACCEPTED;
+    taken
+}
+
+fn say(status: StatusCode, error: &str, message: &str) -> Response<Full<Bytes>> {
+    #[derive(serde::Serialize)]
+    struct Said<'a> {
+        error: &'a str,
+        message: &'a str,
+    }
+    let body = rmp_serde::to_vec_named(&Said { error, message }).unwrap_or_default();
+    let mut response = Response::new(Full::new(body.into()));
+    *response.status_mut() = status;
+    let kind = ::http::HeaderValue::from_static(wire::MSGPACK);
+    response.headers_mut().insert(::http::header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,196 @@
+//! What the worker's tasks have in common: who it is to the server, and how much it has to do.
+
+use super::client::Client;
+use super::error::Error;
+use super::handler::Handler;
+use super::wire::NewWorker;
+use super::worker::Summary;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
+
+/// The server lets a worker go after ten seconds of silence: one sign may be lost, and another be late.
+const PING_EVERY: Duration = Duration::from_secs(4);
+/// A sign that takes longer is tried anew.
+const PING_WITHIN: Duration = Duration::from_secs(3);
+/// Between tries while the server is away.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long the rest may take to be dropped when the grace time is over. A handler that does not `.await` cannot be.
+const DROP_WITHIN: Duration = Duration::from_secs(1);
+
+/// What the worker's tasks have in common.
+pub struct Shared {
+    pub client: Client,
+    pub handlers: HashMap<String, Handler>,
+    /// Handlers that may run at once.
+    pub places: Arc<Semaphore>,
+    pub registration: watch::Sender<Registration>,
+    pub counts: Counts,
+    pub is_leaving: AtomicBool,
+    /// Jobs that were taken and whose end is not told yet.
+    pub active: watch::Sender<usize>,
+    pub name: String,
+    pub max_jobs: u32,
+    pub url: Option<String>,
+    pub port: u16,
+}
+
+/// Who this worker is to the server.
+#[derive(Clone, Debug, Default)]
+pub struct Registration {
+    /// `None`: not registered now.
+    pub id: Option<Arc<str>>,
+    pub accepts: bool,
+}
+
+#[derive(Default)]
+pub struct Counts {
+    done: AtomicU64,
+    failed: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl Counts {
+    pub fn summary(&self) -> Summary {
+        Summary {
+            done: self.done.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+        }
+    }
+
+    pub fn done(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn dropped(&self) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A job that was taken; told of, or given up on, when dropped.
+pub struct Active(Arc<Shared>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.active.send_modify(|active| *active -= 1);
+    }
+}
+
+impl Shared {
+    pub fn begin(self: &Arc<Self>) -> Active {
+        self.active.send_modify(|active| *active += 1);
+        Active(Arc::clone(self))
+    }
+
+    /// Waits until this worker is not known by that id any more.
+    pub async fn lost(&self, id: &str) {
+        let mut registration = self.registration.subscribe();
+        // It cannot end: `self` has the other side.
+        let _ = registration.wait_for(|registration| registration.id.as_deref() != Some(id)).await;
+    }
+
+    /// Until it works, or that moment.
+    pub async fn register(&self, until: Option<Instant>) -> Result<(), Error> {
+        let port = self.url.is_none().then_some(self.port);
+        let asked = NewWorker { name: &self.name, max_jobs: self.max_jobs, url: self.url.as_deref(), port };
+        loop {
+            // Nothing is taken before the first sign of life: from then on the server notices if this process dies.
+            let registered = match self.client.register(&asked).await {
+                Ok(id) => self.client.ping(&id, PING_WITHIN).await.map(|()| id),
+                Err(error) => Err(error),
+            };
+            match registered {
+                Ok(id) => {
+                    tracing::info!(worker = %id, "registered as {id}");
+                    self.registration.send_replace(Registration { id: Some(id.into()), accepts: true });
+                    return Ok(());
+                }
+                Err(error)
+                    if error.is_passing() && until.is_none_or(|until| Instant::now() + PAUSE < until) =>
+                {
+                    tracing::warn!(%error, "the server is not there yet; trying again");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Tells the server to send nothing more. Answers whether it heard.
+    pub async fn drain(&self, until: Instant) -> bool {
+        let id = self.registration.borrow().id.clone();
+        let told = loop {
+            let Some(id) = &id else { break false };
+            match self.client.drain(id).await {
+                Ok(()) => break true,
+                Err(error) if error.is_passing() && Instant::now() + PAUSE < until => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the server could not be told that this worker leaves");
+                    break false;
+                }
+            }
+        };
+        self.registration.send_modify(|registration| registration.accepts = false);
+        told
+    }
+
+    /// Drops what runs, and leaves.
+    pub async fn break_off(&self) {
+        let id = self.registration.send_replace(Registration::default()).id;
+        let mut active = self.active.subscribe();
+        let _ = tokio::time::timeout(DROP_WITHIN, active.wait_for(|active| *active == 0)).await;
+        if let Some(id) = id
+            && let Err(error) = self.client.leave(&id).await
+            && !error.is_not_found()
+        {
+            tracing::warn!(%error, "the server could not be told that this worker is gone; it will notice");
+        }
+    }
+}
+
+/// Gives signs of life. If the server does not know this worker any more, registers anew.
+pub async fn keep_alive(shared: Arc<Shared>) {
+    let mut is_away = false;
+    loop {
+        let Some(id) = shared.registration.borrow().id.clone() else { return };
+        let pause = match shared.client.ping(&id, PING_WITHIN).await {
+            Ok(()) => {
+                if is_away {
+                    tracing::info!("the server is back");
+                }
+                is_away = false;
+                PING_EVERY
+            }
+            Err(error) if error.is_not_found() => {
+                if shared.is_leaving.load(Ordering::SeqCst) {
+                    return;
+                }
+                tracing::warn!(worker = %id, "the server has let this worker go; registering anew");
+                shared.registration.send_replace(Registration::default());
+                while let Err(error) = shared.register(None).await {
+                    tracing::error!(%error, "this worker cannot register anew; trying again");
+                    tokio::time::sleep(PING_EVERY).await;
+                }
+                continue;
+            }
+            Err(error) => {
+                if !is_away {
+                    tracing::warn!(%error, "the server does not answer; what runs goes on");
+                }
+                is_away = true;
+                PAUSE
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}

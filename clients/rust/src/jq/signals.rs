@@ -1,0 +1,35 @@
+//! Being told to stop.
+
+/// Waits for a word from outside.
+pub struct Stop {
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    #[cfg(unix)]
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    #[cfg(not(unix))]
+    pub async fn wait(&mut self) {
+        let _ = tokio::signal::ctrl_c().await;
+    }
+}
+
+#[cfg(unix)]
+pub fn told_to_stop() -> std::io::Result<Stop> {
+    use tokio::signal::unix::{SignalKind, signal};
+    Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+}
+
+#[cfg(not(unix))]
+pub fn told_to_stop() -> std::io::Result<Stop> {
+    Ok(Stop {})
+}
