@@ -4,13 +4,17 @@ mod cross_origin;
 
 use crate::auth::Tokens;
 use crate::guard::{self, Hosts};
+use crate::journal::ingest::Ingest;
+use crate::journal::pushes::Pushes;
+use crate::journal::{self, Journal};
 use crate::listener::{self, Limits, Phase};
+use crate::miniq::running::Runners;
 use crate::native::history::{self, History};
 use crate::native::rates::Rates;
 use crate::route::{Call, Refusal, Route, path_params};
 use crate::tls::Tls;
 use crate::{ALL, Dialect};
-use crate::{jq, queuey, sidejob};
+use crate::{jq, miniq, queuey, sidejob};
 use ::http::{HeaderName, HeaderValue, Method, header};
 use axum::Router;
 use axum::body::Body;
@@ -22,7 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use windlass_engine::Engine;
 
 pub struct HttpOptions {
@@ -35,6 +39,14 @@ pub struct HttpOptions {
     pub jq: jq::Settings,
     pub queuey: queuey::Settings,
     pub sidejob: sidejob::Settings,
+    pub miniq: miniq::Settings,
+    /// What runs the handlers of miniq's clients; without it their jobs wait.
+    pub runners: Option<Arc<dyn Runners>>,
+    pub journal: journal::Settings,
+    /// Pushes of the native API go into the journal, too, and are acknowledged from there.
+    pub journal_native: bool,
+    /// Told when somebody who may has asked the server to end.
+    pub quit: Arc<Notify>,
     /// Viewers see that there are jobs, and not what is in them.
     pub hide_payloads: bool,
     /// Other doors to the same jobs, by dialect: shown to those who want to know how to come in.
@@ -55,6 +67,11 @@ impl Default for HttpOptions {
             jq: jq::Settings::default(),
             queuey: queuey::Settings::default(),
             sidejob: sidejob::Settings::default(),
+            miniq: miniq::Settings::default(),
+            runners: None,
+            journal: journal::Settings::default(),
+            journal_native: false,
+            quit: Arc::default(),
             hide_payloads: false,
             doors: Vec::new(),
             store: String::new(),
@@ -75,6 +92,10 @@ pub struct Server {
     pub history: History,
     pub queuey: queuey::State,
     pub sidejob: sidejob::State,
+    pub miniq: Arc<miniq::State>,
+    pub journal: Journal,
+    pub journal_native: bool,
+    pub quit: Arc<Notify>,
     pub hide_payloads: bool,
     pub doors: Vec<(&'static str, SocketAddr)>,
     pub store: String,
@@ -118,8 +139,19 @@ pub async fn serve(
         doors,
         store,
         version,
+        ..
     } = options;
     let jq = jq::Master::start(engine.clone(), jq).await.map_err(io::Error::other)?;
+    let journal = Journal::open(options.journal).map_err(io::Error::other)?;
+    let miniq = miniq::State::start(engine.clone(), journal.clone(), options.miniq, options.runners)?;
+    let (stop_ingest, stopping_ingest) = watch::channel(false);
+    let ingest = Ingest {
+        engine: engine.clone(),
+        journal: journal.clone(),
+        readers: vec![Arc::new(miniq.lines()), Arc::new(Pushes)],
+    };
+    let ingest = tokio::spawn(ingest.run(stopping_ingest));
+    let grace = limits.grace;
     let server = Arc::new(Server {
         engine,
         tokens,
@@ -131,6 +163,10 @@ pub async fn serve(
         history: History::default(),
         queuey: queuey::State::new(queuey),
         sidejob: sidejob::State::new(sidejob),
+        miniq,
+        journal,
+        journal_native: options.journal_native,
+        quit: options.quit,
         hide_payloads,
         doors,
         store,
@@ -150,6 +186,10 @@ pub async fn serve(
         () = history::keep_sampling(&server) => {}
     }
     server.jq.stop().await;
+    server.miniq.stop(grace).await;
+    stop_ingest.send_replace(true);
+    let _ = ingest.await;
+    server.journal.close().await;
     server.history.read(&server.engine);
     if let Err(error) = server.history.write(&server.engine).await {
         tracing::debug!(%error, "the last minute of the history is lost");

@@ -9,11 +9,13 @@
 //! | [`guard`] | what is refused before a dialect sees the request |
 //! | [`listener`], [`tls`] | connections, with limits on everything |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
+//! | [`journal`] | lines that are kept before the store has them |
 //! | [`outgoing`] | which addresses the server may call by itself |
 //! | [`bedrock`] | Bedrock::Jobs on a port of its own |
 //! | [`native`] | the API under `/api/v1` |
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
 //! | [`bedrock`] | Bedrock::Jobs over TCP |
+//! | [`miniq`] | miniq: clients, lines, handlers: `/{client}/job`, `/{client}/handler` |
 //! | [`jq`] | JQ: MessagePack jobs pushed to workers, under `/jq` |
 //! | [`sidejob`] | SideJob: long-lived jobs with ports, under `/sidejob` |
 //!
@@ -25,8 +27,10 @@ pub mod blobs;
 pub mod codec;
 pub mod guard;
 pub mod http;
+pub mod journal;
 pub mod jq;
 pub mod listener;
+pub mod miniq;
 pub mod native;
 pub mod outgoing;
 pub mod queuey;
@@ -55,7 +59,8 @@ pub trait Dialect: Send + Sync {
     }
 }
 
-pub const ALL: &[&dyn Dialect] = &[&native::Native, &jq::Jq, &queuey::Queuey, &sidejob::SideJob];
+pub const ALL: &[&dyn Dialect] =
+    &[&native::Native, &jq::Jq, &queuey::Queuey, &miniq::Miniq, &sidejob::SideJob];
 
 pub use auth::{Role, TokenRecord, Tokens, generate_token};
 pub use http::{HttpOptions, serve};

@@ -2,7 +2,7 @@
 
 use crate::waiting::{Duty, LookAgain, Place, Waiting, Wanted};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::Notify;
 use windlass_core::{Name, Queue, Tenant};
 use windlass_store::Listener;
@@ -12,6 +12,8 @@ pub(crate) struct Bell {
     waiting: Mutex<Waiting>,
     /// As many as in the table; read without its lock, so that with nobody waiting a push pays one load.
     count: AtomicUsize,
+    /// Who wants to hear of any job in a queue. Added to, never removed: there is one per dialect that hands out by itself.
+    news: RwLock<Vec<(Queue, Arc<Notify>)>>,
 }
 
 impl Bell {
@@ -43,6 +45,22 @@ impl Bell {
 
     pub(crate) fn wake_all(&self) {
         self.table().wake_all();
+        self.tell(|_| true);
+    }
+
+    pub(crate) fn news_of(&self, queue: &Queue) -> Arc<Notify> {
+        let mut news = self.news.write().unwrap_or_else(PoisonError::into_inner);
+        let known = news.iter().find(|(known, _)| known == queue).map(|(_, notify)| Arc::clone(notify));
+        known.unwrap_or_else(|| {
+            let notify = Arc::<Notify>::default();
+            news.push((queue.clone(), Arc::clone(&notify)));
+            notify
+        })
+    }
+
+    fn tell(&self, is_meant: impl Fn(&Queue) -> bool) {
+        let news = self.news.read().unwrap_or_else(PoisonError::into_inner);
+        news.iter().filter(|(queue, _)| is_meant(queue)).for_each(|(_, notify)| notify.notify_one());
     }
 
     pub(crate) fn waiters(&self) -> usize {
@@ -57,6 +75,7 @@ impl Bell {
 impl Listener for Bell {
     fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name) {
         self.announce(tenant, queue, name, 1);
+        self.tell(|wanted| wanted == queue);
     }
 }
 

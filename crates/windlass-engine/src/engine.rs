@@ -25,9 +25,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 use windlass_core::{Job, JobId, Name, Payload, Queue, Tenant, Timestamp};
-use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict};
+use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict, WaitingName};
 
 /// Where notes are kept among the store's settings.
 pub(crate) const NOTES: &str = "note/";
@@ -113,6 +113,11 @@ impl Engine {
     /// Until the engine's clock shows `at` or later.
     pub async fn sleep_until(&self, at: Timestamp) {
         self.inner.clock.sleep_until(at).await;
+    }
+
+    /// The bounds on what callers may ask.
+    pub fn options(&self) -> &Options {
+        &self.inner.options
     }
 
     /// In `0.0..1.0`, from the engine's dice.
@@ -210,6 +215,18 @@ impl Engine {
     pub async fn counts(&self, tenant: Option<&Tenant>) -> Result<Vec<QueueCounts>, EngineError> {
         self.inner.open()?;
         Ok(self.inner.store.counts(tenant, self.now()).await?)
+    }
+
+    /// The names in this queue of which jobs could be handed out now, of all tenants.
+    pub async fn waiting(&self, queue: &Queue) -> Result<Vec<WaitingName>, EngineError> {
+        self.inner.open()?;
+        Ok(self.inner.store.waiting(queue, self.now()).await?)
+    }
+
+    /// Notified whenever jobs of this queue become ready, whoever's they are: for those who hand them out themselves.
+    /// Ask once and look after that, so that nothing falls between.
+    pub fn ready_news(&self, queue: &Queue) -> Arc<Notify> {
+        self.inner.bell.news_of(queue)
     }
 
     /// No job of a paused queue is handed out; what runs goes on.

@@ -56,7 +56,7 @@ mod waiting;
 /// What a look at the jobs is made of. Data only, for those who may not see a store.
 pub mod query {
     pub use windlass_store::meters::Histogram;
-    pub use windlass_store::{Filter, Page, QueueCounts};
+    pub use windlass_store::{Filter, Page, QueueCounts, WaitingName};
 }
 
 /// Addresses of blobs and what is known of one.

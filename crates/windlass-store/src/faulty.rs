@@ -10,7 +10,9 @@
 //! ```
 
 use crate::meters::Meters;
-use crate::{ClaimAsk, Due, Filter, Listener, Page, QueueCounts, Result, Step, Store, StoreError, Verdict};
+use crate::{
+    ClaimAsk, Due, Filter, Listener, Page, QueueCounts, Result, Step, Store, StoreError, Verdict, WaitingName,
+};
 use async_trait::async_trait;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -39,7 +41,7 @@ pub enum Call {
     Commit,
     Claim,
     Due,
-    /// `load`, `find_alias`, `children`, `list`, `counts`, `next_id` and `settings`.
+    /// `load`, `find_alias`, `children`, `list`, `counts`, `waiting`, `next_id` and `settings`.
     Read,
     /// `put_setting`, `set_paused` and `restore`.
     Set,
@@ -191,6 +193,10 @@ impl Store for FaultyStore {
 
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         self.faults.play(Call::Read, self.inner.counts(tenant, now)).await
+    }
+
+    async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+        self.faults.play(Call::Read, self.inner.waiting(queue, now)).await
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {

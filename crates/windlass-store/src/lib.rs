@@ -36,9 +36,10 @@ pub use change::{
 };
 pub use error::StoreError;
 pub use open::{Durability, OpenOptions, open};
-pub use query::{Filter, Page, QueueCounts};
+pub use query::{Filter, Page, QueueCounts, WaitingName};
 
 use async_trait::async_trait;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -120,6 +121,34 @@ pub trait Store: Send + Sync {
 
     /// Jobs by queue and state, from counters that are kept, not counted.
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>>;
+
+    /// The names in this queue of which jobs could be given out now, by tenant and name: those that are due, in queues that
+    /// are not paused. Names that a limit holds back may be left out.
+    async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+        let states = vec![StateName::Ready, StateName::Terminating];
+        let paused = self.counts(None, now).await?;
+        let is_paused = |tenant: &Tenant| {
+            paused.iter().any(|counts| counts.paused && counts.queue == *queue && counts.tenant == *tenant)
+        };
+        let mut names: BTreeMap<(Tenant, Name), u64> = BTreeMap::new();
+        let mut filter =
+            Filter { states, queue: Some(queue.clone()), limit: query::PAGE_MAX, ..Filter::default() };
+        loop {
+            let page = self.list(filter.clone()).await?;
+            for job in &page.jobs {
+                let is_due = job.state().claimable_at().is_some_and(|at| at <= now);
+                if is_due && !is_paused(&job.spec.tenant) {
+                    *names.entry((job.spec.tenant.clone(), job.spec.name.clone())).or_default() += 1;
+                }
+            }
+            match page.next {
+                Some(next) => filter.before = Some(next),
+                None => break,
+            }
+        }
+        let named = |((tenant, name), ready)| WaitingName { tenant, name, ready };
+        Ok(names.into_iter().map(named).collect())
+    }
 
     /// No job of a paused queue is given out.
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()>;

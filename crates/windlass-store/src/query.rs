@@ -1,7 +1,7 @@
 //! Looking at jobs without touching them.
 
 use std::sync::Arc;
-use windlass_core::{Job, JobId, NameMatch, Queue, StateName, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Timestamp};
 
 /// Jobs per page at most: a page is built in memory on both sides.
 pub const PAGE_MAX: usize = 1_000;
@@ -82,6 +82,14 @@ pub struct Page {
     pub jobs: Vec<Arc<Job>>,
     /// Ask for what comes `before` this id to go on; `None`: that was all.
     pub next: Option<JobId>,
+}
+
+/// Jobs of one name that could be given out now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingName {
+    pub tenant: Tenant,
+    pub name: Name,
+    pub ready: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

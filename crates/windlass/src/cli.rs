@@ -1,4 +1,4 @@
-//! The command line: one file per subcommand. All but `serve`, `demo`, `check`, `backup` and `copy` are clients of the native
+//! The command line: one file per subcommand. All but `serve`, `demo`, `check`, `backup`, `copy` and `report` are clients of the native
 //! API and could run on another machine.
 
 mod backup;
@@ -17,6 +17,7 @@ mod migrate;
 mod progress;
 mod push;
 mod queues;
+mod report;
 mod result;
 mod run_handler;
 #[cfg(feature = "wasi")]
@@ -65,6 +66,7 @@ enum Command {
     Queues(queues::QueuesArgs),
     Blobs(blobs::BlobsArgs),
     Top(top::TopArgs),
+    Report(report::ReportArgs),
     Bench(bench::BenchArgs),
     Check(check::CheckArgs),
     Backup(backup::BackupArgs),
@@ -94,6 +96,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Queues(args)) => queues::run(args),
         Some(Command::Blobs(args)) => blobs::run(args),
         Some(Command::Top(args)) => top::run(args),
+        Some(Command::Report(args)) => report::run(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Check(args)) => check::run(args),
         Some(Command::Backup(args)) => backup::run(args),

@@ -1,12 +1,14 @@
 //! Configuration in two forms: as written ([`written`]: words and where they came from) and as meant ([`Config`]:
 //! values that were checked once). Flags win over `--set`, that over the environment, that over the file.
 
+mod handlers;
 pub mod keys;
 mod written;
 
 #[cfg(test)]
 mod tests;
 
+pub use handlers::{HandlerConfig, HandlerNetwork};
 pub use written::{Raw, Written};
 
 use clap::Args;
@@ -17,7 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::outgoing::Allowed;
-use windlass_dialects::{jq, queuey, sidejob};
+use windlass_dialects::{journal, jq, miniq, queuey, sidejob};
 use windlass_engine::blob::AddrForm;
 use windlass_store::Durability;
 use windlass_store::postgres::PostgresOptions;
@@ -226,6 +228,10 @@ pub struct Config {
     pub queuey: queuey::Settings,
     pub sidejob: sidejob::Settings,
     pub wasi: Wasi,
+    pub miniq: miniq::Settings,
+    pub handlers: HandlerConfig,
+    pub journal: journal::Settings,
+    pub journal_native: bool,
     /// Every key, those of the dialects included.
     pub values: Vec<Effective>,
     pub warnings: Vec<String>,
@@ -240,9 +246,8 @@ impl Config {
             "" => format!("sqlite:{}", data.join("windlass.db").display()),
             url => url.to_string(),
         };
+        let store_is_in_data = found.text("store").is_empty();
         Ok(Config {
-            store_is_in_data: found.text("store").is_empty(),
-            store,
             durability: match found.text("durability") {
                 "relaxed" => Durability::Relaxed,
                 _ => Durability::Full,
@@ -280,6 +285,15 @@ impl Config {
             queuey: found.queuey(),
             sidejob: found.sidejob(),
             wasi: found.wasi(),
+            miniq: found.miniq(&store, &data),
+            handlers: found.handlers()?,
+            journal: journal::Settings {
+                home: handlers::journal_home(&store, &data, store_is_in_data),
+                bytes_max: found.whole("journal.bytes_max").unsigned_abs(),
+            },
+            journal_native: found.switch("journal.native"),
+            store_is_in_data,
+            store,
             data,
             warnings: written.warnings.clone(),
             values,

@@ -5,6 +5,7 @@ mod client;
 mod config;
 mod discovery;
 mod fault;
+mod handlers;
 mod output;
 mod serve;
 mod telemetry;

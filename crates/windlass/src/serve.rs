@@ -7,6 +7,7 @@ pub mod tokens;
 use crate::config::{Bind, Config, ConfigArgs};
 use crate::discovery::{self, Announcement};
 use crate::fault::{Fault, Outcome};
+use crate::handlers::LocalHandlers;
 use crate::output::{self, Colour, Style};
 use crate::telemetry;
 use clap::Args;
@@ -17,12 +18,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use windlass_dialects::bedrock::BedrockOptions;
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
+use windlass_dialects::miniq::running::Runners;
 use windlass_dialects::tls::Tls;
 use windlass_dialects::{HttpOptions, Tokens};
 use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
@@ -71,9 +73,11 @@ async fn serve(config: Config, ready_file: Option<PathBuf>) -> Outcome {
             .map_err(|error| Fault::failed(format!("writing the ready file {}: {error}", path.display())))?;
     }
     greet(&config, &server);
+    let quit = Arc::clone(&server.quit);
     let ended = tokio::select! {
         _ = interrupts.recv() => Ok(()),
         _ = terms.recv() => Ok(()),
+        () = quit.notified() => Ok(()),
         ended = server.ended() => Err(ended),
     };
     info!("stopping: answering what is in flight; a second signal ends at once");
@@ -103,6 +107,8 @@ pub struct Server {
     doors: JoinSet<io::Result<()>>,
     announcement: Option<Announcement>,
     runners: runners::Runners,
+    /// Told when somebody who may has asked for the end.
+    quit: Arc<Notify>,
     /// How long what runs may take to end.
     shutdown: Duration,
 }
@@ -132,6 +138,7 @@ impl Server {
             let told = told_to_stop(stopping.clone());
             doors.spawn(windlass_dialects::bedrock::serve(listener, engine.clone(), options, told));
         }
+        let quit = Arc::new(Notify::new());
         let options = HttpOptions {
             tokens,
             hosts: Hosts { check: config.http.is_loopback(), allowed: config.hosts.clone() },
@@ -143,6 +150,11 @@ impl Server {
             doors: listening.clone(),
             queuey: config.queuey.clone(),
             sidejob: config.sidejob.clone(),
+            miniq: config.miniq.clone(),
+            runners: handlers(config, &engine)?,
+            journal: config.journal.clone(),
+            journal_native: config.journal_native,
+            quit: Arc::clone(&quit),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),
         };
@@ -153,7 +165,7 @@ impl Server {
         }
         let announcement = announce(config, &listening, &engine)?;
         let runners = runners::start(config, &engine)?;
-        Ok(Server { listening, engine, stop, doors, announcement, runners, shutdown: config.shutdown })
+        Ok(Server { listening, engine, stop, doors, announcement, runners, quit, shutdown: config.shutdown })
     }
 
     /// Only if a listener gives up by itself, which none should.
@@ -174,6 +186,16 @@ impl Server {
         tokio::join!(doors, self.runners.stop(self.shutdown));
         self.engine.shutdown().await;
     }
+}
+
+/// What runs the handlers of miniq's clients.
+fn handlers(config: &Config, engine: &Engine) -> Outcome<Option<Arc<dyn Runners>>> {
+    if !config.handlers.run {
+        return Ok(None);
+    }
+    let handlers = LocalHandlers::new(config, engine)
+        .map_err(|error| Fault::failed(format!("preparing to run handlers: {error}")))?;
+    Ok(Some(Arc::new(handlers)))
 }
 
 /// A network that cannot be announced on is no reason not to serve, unless somebody asked for it.

@@ -5,6 +5,7 @@ use super::wire::{self, CancelAsk, ClaimAsk, ExtendAsk, ExtendEntry, PatchAsk, R
 use super::{commands, views};
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
+use crate::journal::{self, NewLine};
 use crate::listener::Sealed;
 use crate::query::Filter;
 use crate::route::Call;
@@ -15,7 +16,9 @@ use bytes::Bytes;
 use std::sync::Arc;
 use windlass_core::event::CancelRunning;
 use windlass_core::{Holder, Job, JobId, Tenant};
-use windlass_engine::{Action, Claim, Delivery, Extend, Extended, Pushed, Report, VerbError, Waited};
+use windlass_engine::{
+    Action, Claim, Delivery, EngineError, Extend, Extended, Push, Pushed, Report, VerbError, Waited,
+};
 
 pub type Answer = Result<Response, ApiError>;
 
@@ -106,6 +109,9 @@ pub async fn push(mut call: Call) -> Answer {
     let single = asked.single;
     let pushes = commands::pushes(&asked.jobs, single)?;
     drop(asked);
+    if call.server.journal_native && !pushes.is_empty() && pushes.iter().all(journal::pushes::can_wait) {
+        return journaled(&call, &tenant, &pushes, reply).await;
+    }
     let answers = call.server.engine.push(&tenant, pushes).await?;
     if let ([Pushed::Refused(refused)], true) = (answers.as_slice(), single) {
         return Err((*refused).into());
@@ -113,6 +119,41 @@ pub async fn push(mut call: Call) -> Answer {
     let mut out = Out::new(reply, 64 + answers.len() * 8);
     views::pushed(&mut out, &answers);
     Ok(answer(StatusCode::CREATED, out))
+}
+
+/// Kept in the journal, whether or not the store can be reached; the jobs have their numbers once they are there.
+async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push], reply: Encoding) -> Answer {
+    let (engine, journal) = (&call.server.engine, &call.server.journal);
+    let options = engine.options();
+    if pushes.len() > options.batch_max {
+        return Err(EngineError::TooMany { count: pushes.len(), max: options.batch_max }.into());
+    }
+    let sizes = pushes.iter().map(|push| push.payload.bytes.len());
+    if let Some(bytes) = sizes.max().filter(|bytes| *bytes > options.payload_bytes_max) {
+        return Err(EngineError::TooLarge { bytes, max: options.payload_bytes_max }.into());
+    }
+    let now = engine.now();
+    let ids = journal.make_ids(pushes.len(), now);
+    let payloads: Vec<Vec<u8>> =
+        pushes.iter().zip(&ids).map(|(push, id)| journal::pushes::kept(tenant, push, id, now)).collect();
+    let line = |(id, payload)| NewLine { id, kind: journal::pushes::KIND, payload };
+    let texts = ids.iter().map(String::as_str);
+    let lines: Vec<NewLine<'_>> = texts.zip(payloads.iter().map(Vec::as_slice)).map(line).collect();
+    let kept = async { journal.wsync(journal.write(&lines)?).await };
+    kept.await.map_err(|error| {
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string())
+    })?;
+    let alias = |push: &Push| push.extras.as_ref().and_then(|extras| extras.alias.clone());
+    let mut out = Out::new(reply, 64 + ids.len() * 24);
+    out.begin_map();
+    out.key("aliases");
+    out.begin_array();
+    for (push, id) in pushes.iter().zip(&ids) {
+        out.str(alias(push).as_deref().unwrap_or(id));
+    }
+    out.end_array();
+    out.end_map();
+    Ok(answer(StatusCode::ACCEPTED, out))
 }
 
 pub async fn claim(mut call: Call) -> Answer {

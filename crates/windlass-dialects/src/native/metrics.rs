@@ -84,6 +84,8 @@ fn server(page: &mut Page, server: &Server) {
         page.single(&format!("windlass_{name}_total"), "counter", help, counter.get() as f64);
     }
     page.single("windlass_waiting_claims", "gauge", "Claims that wait for jobs.", engine.waiters() as f64);
+    let bytes = server.journal.bytes() as f64;
+    page.single("windlass_journal_bytes", "gauge", "Size of the journal in front of the store.", bytes);
     page.single("windlass_leases_held", "gauge", "Running jobs claimed here.", engine.leases_held() as f64);
     page.times(
         "windlass_pickup_seconds",

@@ -39,7 +39,7 @@ const DELETE: &str = "DELETE";
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
     route((POST, "/api/v1/jobs", From(Worker)), call!(calls::push),
-        "Push one job or a batch; all are made in one step", &[], Some("Push"), &[(201, "Pushed"), (409, "Error"), (413, "Error")]),
+        "Push one job or a batch; all are made in one step", &[], Some("Push"), &[(201, "Pushed"), (202, "Kept"), (409, "Error"), (413, "Error")]),
     route((GET, "/api/v1/jobs", From(Viewer)), call!(calls::list),
         "List jobs, newest first", &["search", "state", "queue", "name", "tag", "q", "limit", "cursor", "tenant"], None, &[(200, "Page")]),
     route((GET, "/api/v1/jobs/count", From(Viewer)), call!(bulk::count),

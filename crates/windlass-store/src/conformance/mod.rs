@@ -171,6 +171,7 @@ where
             query::a_job_is_found_by_its_name_in_every_state,
             query::filters_pick_what_fits,
             query::counts_equal_rows,
+            query::waiting_names_are_those_with_a_job_to_give_out,
             query::settings_are_kept_by_key,
             query::children_are_found_by_their_parent,
             query::a_closed_store_says_so,

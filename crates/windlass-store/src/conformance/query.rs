@@ -167,6 +167,42 @@ pub(super) async fn counts_equal_rows(rig: &Rig) {
     assert_eq!(paused, ["empty", "y"], "a paused queue shows, with jobs or without");
 }
 
+pub(super) async fn waiting_names_are_those_with_a_job_to_give_out(rig: &Rig) {
+    let waiting = async |asked: &str, now: i64| {
+        let names = rig.store.waiting(&queue(asked), at(now)).await.expect("waiting");
+        let shown = |one: &crate::WaitingName| format!("{}/{} {}", one.tenant, one.name, one.ready);
+        names.iter().map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(waiting("x", 0).await, Vec::<String>::new());
+    for state in StateName::ALL {
+        rig.job_in(state, job(&format!("in-{}", state.as_str())).queue("x")).await;
+    }
+    let several = vec![
+        job("b").queue("x"),
+        job("a").queue("x").tenant("other"),
+        job("b").queue("x").priority(-1),
+        job("a").queue("y"),
+        job("late").run_at(70).queue("x"),
+        job("b").run_at(70).queue("x"),
+    ];
+    rig.insert(several).await;
+    let early = ["default/b 2", "default/in-ready 1", "default/in-terminating 1", "other/a 1"];
+    assert_eq!(waiting("x", 69).await, early);
+    let later =
+        ["default/b 3", "default/in-ready 1", "default/in-terminating 1", "default/late 1", "other/a 1"];
+    assert_eq!(waiting("x", 70).await, later);
+    assert_eq!(waiting("y", 0).await, ["default/a 1"]);
+    assert_eq!(waiting("z", 0).await, Vec::<String>::new());
+    rig.store.set_paused(&tenant("other"), &queue("x"), true).await.expect("set_paused");
+    assert_eq!(waiting("x", 70).await, later[..4]);
+    rig.claim(ask(), at(70)).await;
+    let after = rig.store.waiting(&queue("x"), at(70)).await.expect("waiting");
+    let jobs = all_jobs(&*rig.store).await;
+    let is_ready = |job: &&Arc<Job>| job.state().claimable_at().is_some() && *job.spec.queue == *"x";
+    let ready = jobs.iter().filter(is_ready).filter(|job| job.spec.tenant == Tenant::default()).count();
+    assert_eq!(after.iter().map(|one| one.ready).sum::<u64>(), ready as u64);
+}
+
 pub(super) async fn settings_are_kept_by_key(rig: &Rig) {
     let put = async |key: &str, value: Option<&[u8]>| {
         rig.store.put_setting(key, value.map(<[u8]>::to_vec)).await.expect("put_setting");

@@ -41,7 +41,7 @@ use crate::blobs::BlobStore;
 use crate::change::{ClaimAsk, Due, Step, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
-use crate::query::{Filter, Page, QueueCounts};
+use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{Listener, Result, Store};
 use async_trait::async_trait;
 use connection::Door;
@@ -159,6 +159,10 @@ impl Store for PostgresStore {
 
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         reads::counts(&self.shared, tenant, now).await
+    }
+
+    async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+        reads::waiting(&self.shared, queue, now).await
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {

@@ -6,12 +6,12 @@ use super::shared::Shared;
 use super::statements as sql;
 use crate::Result;
 use crate::change::Due;
-use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, SCAN_MAX};
+use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, SCAN_MAX, WaitingName};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio_postgres::Row;
-use windlass_core::{Job, JobId, NameMatch, Queue, StateName, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Timestamp};
 
 pub async fn load(shared: &Shared, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
     shared.open()?;
@@ -197,6 +197,46 @@ pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) ->
         counts.oldest_due = counts.oldest_due.into_iter().chain(oldest.map(Timestamp::from_millis)).min();
     }
     Ok(counted.queues.into_values().collect())
+}
+
+/// The names in this queue of which jobs could be given out now.
+pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+    shared.open()?;
+    let sums = shared.pool.read(sql::COUNTS, &[]).await?;
+    if sums.iter().any(|row| shared.lanes().words(row.get(0)).is_none()) {
+        shared.learn_lanes().await?;
+    }
+    let mut ready: BTreeMap<LaneId, i64> = BTreeMap::new();
+    {
+        let lanes = shared.lanes();
+        let paused: Vec<&Tenant> =
+            lanes.paused().filter(|(_, paused)| *paused == *queue).map(|(tenant, _)| tenant).collect();
+        for row in &sums {
+            let (lane, state, n): (LaneId, i16, i64) = (row.get(0), row.get(1), row.get(2));
+            let waits = [StateName::Ready as i16, StateName::Terminating as i16].contains(&state);
+            let Some(words) = lanes.words(lane).filter(|_| waits) else { continue };
+            if words.queue == *queue && !paused.contains(&&words.tenant) {
+                *ready.entry(lane).or_default() += n;
+            }
+        }
+    }
+    if ready.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked: Vec<LaneId> = ready.keys().copied().collect();
+    for row in shared.pool.read(sql::COUNTS_BY_TIME, &[&asked, &now.as_millis()]).await? {
+        let (lane, delayed): (LaneId, i64) = (row.get(0), row.get(2));
+        if let Some(ready) = ready.get_mut(&lane) {
+            *ready -= delayed;
+        }
+    }
+    let lanes = shared.lanes();
+    let mut names: BTreeMap<(Tenant, Name), u64> = BTreeMap::new();
+    for (lane, ready) in ready.into_iter().filter(|(_, ready)| *ready > 0) {
+        let Some(words) = lanes.words(lane) else { continue };
+        *names.entry((words.tenant.clone(), words.name.clone())).or_default() += ready.unsigned_abs();
+    }
+    Ok(names.into_iter().map(|((tenant, name), ready)| WaitingName { tenant, name, ready }).collect())
 }
 
 struct Counted<'a> {

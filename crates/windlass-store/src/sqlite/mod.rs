@@ -30,7 +30,7 @@ use crate::change::{ClaimAsk, Due, Step, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::open::{Durability, OpenOptions};
-use crate::query::{Filter, Page, QueueCounts};
+use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{Listener, Result, Store, row};
 use async_trait::async_trait;
 use files::CommitCounter;
@@ -364,6 +364,10 @@ impl Store for SqliteStore {
 
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         Ok(self.index()?.counts(tenant, now))
+    }
+
+    async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+        Ok(self.index()?.waiting(queue, now))
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Time to read a step.
 const PAUSE: Duration = Duration::from_millis(2500);
 
+/// Looks at a job of the tour: it takes a moment, also on a busy machine.
+const MINIQ_LOOKS: u32 = 200;
+
 /// A guided tour: a server on a temporary store, a few jobs, and what happens to them
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -87,6 +90,7 @@ impl Tour {
         self.bedrock()?;
         self.queuey()?;
         self.jq()?;
+        self.miniq()?;
         self.look_around()
     }
 
@@ -190,6 +194,26 @@ impl Tour {
         let id = self.curl("/jq/job", &job)?;
         self.tell("Nobody has registered, so it waits; in the list it stands beside the others:")?;
         self.windlass(&["job", id["job_id"].as_str().unwrap_or_default()])
+    }
+
+    fn miniq(&mut self) -> Outcome {
+        self.title(
+            "And as miniq: a client hands in code once, then posts lines, and the server runs them itself",
+        )?;
+        let code = "tr a-z A-Z > \"$WINDLASS_RESULT\"";
+        self.curl("/acme/handler/add/shout/add", &json!({"lang": "sh", "body": code}))?;
+        let added = self.curl("/acme/job/shout/add", &json!({"say": "hello"}))?;
+        let path = format!("/acme/job/shout/{}", added["ids"][0].as_str().unwrap_or_default());
+        let mut job = Value::Null;
+        for _ in 0..MINIQ_LOOKS {
+            job = Client::new(&self.url, None, None)?.get(&path)?;
+            if job["lock"] == "__done" {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        output::say(format!("   {}", self.style.paint(Colour::Cyan, &format!("$ curl {}{path}", self.url))))?;
+        self.tell(&output::harmless(&job.to_string()))
     }
 
     /// What one would type, and what really comes back.

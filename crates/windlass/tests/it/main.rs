@@ -12,6 +12,7 @@ mod documents;
 mod failures;
 mod import;
 mod jq;
+mod miniq;
 mod push;
 mod queuey;
 mod readme;

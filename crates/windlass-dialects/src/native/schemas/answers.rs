@@ -9,6 +9,20 @@ pub fn answers() -> Vec<(&'static str, Value)> {
         words("Where the job stands now.", &[&StateName::ALL.map(StateName::as_str)[..], &["gone"]].concat());
     vec![
         (
+            "Kept",
+            object(
+                "What was kept in the journal (`journal.native`); the jobs are made a moment later, or when the store is back.",
+                vec![(
+                    "aliases",
+                    Always,
+                    list(
+                        "By which each job can be looked up, in the order of the jobs sent.",
+                        json!({"type": "string"}),
+                    ),
+                )],
+            ),
+        ),
+        (
             "Pushed",
             object(
                 "What was made.",

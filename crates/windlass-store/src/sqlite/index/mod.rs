@@ -7,7 +7,7 @@ mod tests;
 
 use crate::change::{ClaimAsk, Held};
 use crate::keys::Key;
-use crate::query::{Filter, QueueCounts};
+use crate::query::{Filter, QueueCounts, WaitingName};
 use rustc_hash::{FxHashMap, FxHashSet};
 use shelf::{Shelf, ShelfId, Slot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -295,6 +295,37 @@ impl Index {
             }
         }
         queues.into_values().collect()
+    }
+
+    /// The names in this queue of which jobs could be given out now.
+    pub fn waiting(&self, queue: &Queue, now: Timestamp) -> Vec<WaitingName> {
+        let mut names: BTreeMap<(&Tenant, &Name), u64> = BTreeMap::new();
+        let set_back = now < self.now;
+        for (tenant, entry) in &self.tenants {
+            for shelf in entry.shelves_of(queue).into_iter().map(|number| &self.shelves[number as usize]) {
+                let early = match set_back {
+                    true => shelf.slots.iter().filter(|slot| slot.run_at > now).count(),
+                    false => 0,
+                };
+                let ready = (shelf.slots.len() - early) as u64;
+                if ready > 0 && shelf.is_open() {
+                    *names.entry((tenant, &shelf.name)).or_default() += ready;
+                }
+            }
+        }
+        // Jobs whose time has come since the index last moved on.
+        for (_, (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
+            let shelf = &self.shelves[*shelf as usize];
+            if shelf.queue == *queue && shelf.is_open() {
+                *names.entry((&shelf.tenant, &shelf.name)).or_default() += 1;
+            }
+        }
+        let named = |((tenant, name), ready): ((&Tenant, &Name), u64)| WaitingName {
+            tenant: tenant.clone(),
+            name: name.clone(),
+            ready,
+        };
+        names.into_iter().map(named).collect()
     }
 
     /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at

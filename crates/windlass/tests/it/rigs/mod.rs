@@ -19,7 +19,7 @@
 //! `WINDLASS_ROT` (damages), `WINDLASS_SEED`. A broken promise prints the seed and leaves the history beside the build.
 
 mod check;
-mod cluster;
+pub mod cluster;
 mod dice;
 mod disk;
 mod dump;

@@ -16,7 +16,7 @@ mod faults;
 mod kills;
 mod pooler;
 #[path = "../../../../../windlass-store/tests/it/postgres_server.rs"]
-mod postgres_server;
+pub mod postgres_server;
 mod promises;
 mod wire;
 

@@ -1,0 +1,193 @@
+//! Which lines are known, which of them are set aside for a reader, and up to where all are taken care of.
+
+use super::JournalError;
+use super::format::Line;
+use std::collections::{BTreeMap, VecDeque};
+use windlass_core::Timestamp;
+
+/// A reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Token(u64);
+
+/// Where a line is: its file, and in it the beginnings of its block and of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Place {
+    pub file: u64,
+    pub block: u64,
+    pub line: u64,
+}
+
+impl Place {
+    /// Where a block or a file begins, nothing of it being read.
+    pub fn at_block(self) -> Place {
+        Place { line: self.block, ..self }
+    }
+}
+
+#[derive(Debug)]
+pub struct Shelf {
+    /// Known and free, in order.
+    free: BTreeMap<Place, Line>,
+    reserved: BTreeMap<Token, Reservation>,
+    /// Everything before it is known, or was.
+    frontier: Place,
+    last_token: u64,
+}
+
+#[derive(Debug)]
+struct Reservation {
+    /// In order; kept until they are taken care of.
+    lines: VecDeque<(Place, Line)>,
+    was_read: bool,
+    until: Timestamp,
+}
+
+impl Shelf {
+    pub fn new(head: Place) -> Shelf {
+        Shelf { free: BTreeMap::new(), reserved: BTreeMap::new(), frontier: head, last_token: 0 }
+    }
+
+    pub fn frontier(&self) -> Place {
+        self.frontier
+    }
+
+    /// Lines that were found from the frontier on, and the new frontier.
+    pub fn found(&mut self, frontier: Place, lines: Vec<(Place, Line)>) {
+        debug_assert!(frontier > self.frontier, "reading goes on");
+        self.frontier = frontier;
+        self.free.extend(lines);
+    }
+
+    /// Lines that nobody has reserved.
+    pub fn waiting(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Nothing is known that is not taken care of.
+    pub fn is_empty(&self) -> bool {
+        self.free.is_empty() && self.reserved.is_empty()
+    }
+
+    pub fn reserve(&mut self, lines: usize, until: Timestamp) -> Option<Token> {
+        let mut taken = VecDeque::with_capacity(lines.min(self.free.len()));
+        while taken.len() < lines {
+            let Some(entry) = self.free.pop_first() else { break };
+            taken.push_back(entry);
+        }
+        if taken.is_empty() {
+            return None;
+        }
+        self.last_token += 1;
+        let token = Token(self.last_token);
+        self.reserved.insert(token, Reservation { lines: taken, was_read: false, until });
+        Some(token)
+    }
+
+    pub fn read(&mut self, token: Token) -> Result<Vec<Line>, JournalError> {
+        let reservation = self.reserved.get_mut(&token).ok_or(JournalError::Expired)?;
+        if std::mem::replace(&mut reservation.was_read, true) {
+            return Err(JournalError::AlreadyRead);
+        }
+        Ok(reservation.lines.iter().map(|(_, line)| line.clone()).collect())
+    }
+
+    pub fn done(&mut self, token: Token) -> Result<(), JournalError> {
+        self.reserved.remove(&token).map(drop).ok_or(JournalError::Expired)
+    }
+
+    pub fn cancel(&mut self, token: Token) -> Result<(), JournalError> {
+        let reservation = self.reserved.remove(&token).ok_or(JournalError::Expired)?;
+        self.free.extend(reservation.lines);
+        Ok(())
+    }
+
+    /// Lines whose reader was too late are free again.
+    pub fn take_back_late(&mut self, now: Timestamp) {
+        let late: Vec<Token> =
+            self.reserved.iter().filter(|(_, one)| one.until <= now).map(|(token, _)| *token).collect();
+        for token in late {
+            // It is there: nobody else has the table.
+            let _ = self.cancel(token);
+        }
+    }
+
+    /// The first line that is not taken care of, or where the next one will be.
+    pub fn head(&self) -> Place {
+        let free = self.free.first_key_value().map(|(place, _)| *place);
+        let reserved =
+            self.reserved.values().filter_map(|one| one.lines.front()).map(|(place, _)| *place).min();
+        free.into_iter().chain(reserved).chain([self.frontier]).min().unwrap_or(self.frontier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms)
+    }
+
+    fn place(line: u64) -> Place {
+        Place { file: 1, block: line, line }
+    }
+
+    fn shelf(lines: std::ops::Range<u64>) -> Shelf {
+        let mut shelf = Shelf::new(place(0));
+        let line = |n: u64| (place(n), Line { id: n.to_string(), kind: "a-b".into(), payload: "".into() });
+        shelf.found(place(lines.end), lines.map(line).collect());
+        shelf
+    }
+
+    fn ids(lines: &[Line]) -> Vec<&str> {
+        lines.iter().map(|line| line.id.as_str()).collect()
+    }
+
+    #[test]
+    fn two_reservations_hold_disjoint_lines_in_order() {
+        let mut shelf = shelf(0..5);
+        let (one, other) = (shelf.reserve(2, at(10)).unwrap(), shelf.reserve(9, at(10)).unwrap());
+        assert_eq!(ids(&shelf.read(one).unwrap()), ["0", "1"]);
+        assert_eq!(ids(&shelf.read(other).unwrap()), ["2", "3", "4"]);
+        assert_eq!(shelf.reserve(1, at(10)), None);
+    }
+
+    #[test]
+    fn reading_twice_and_reading_what_is_over_are_errors() {
+        let mut shelf = shelf(0..3);
+        let token = shelf.reserve(1, at(10)).unwrap();
+        assert!(shelf.read(token).is_ok());
+        assert_eq!(shelf.read(token), Err(JournalError::AlreadyRead));
+        shelf.done(token).unwrap();
+        assert_eq!(shelf.read(token), Err(JournalError::Expired));
+        assert_eq!(shelf.done(token), Err(JournalError::Expired));
+        let token = shelf.reserve(1, at(10)).unwrap();
+        shelf.take_back_late(at(9));
+        assert!(shelf.read(token).is_ok());
+        shelf.take_back_late(at(10));
+        assert_eq!(shelf.done(token), Err(JournalError::Expired));
+    }
+
+    #[test]
+    fn lines_that_were_read_and_not_synced_come_back_first() {
+        let mut shelf = shelf(0..4);
+        let late = shelf.reserve(2, at(10)).unwrap();
+        shelf.read(late).unwrap();
+        shelf.take_back_late(at(10));
+        let again = shelf.reserve(3, at(20)).unwrap();
+        assert_eq!(ids(&shelf.read(again).unwrap()), ["0", "1", "2"]);
+    }
+
+    #[test]
+    fn the_head_is_the_first_line_that_is_not_taken_care_of() {
+        let mut shelf = shelf(0..4);
+        let (first, second) = (shelf.reserve(1, at(10)).unwrap(), shelf.reserve(2, at(10)).unwrap());
+        shelf.done(second).unwrap();
+        assert_eq!(shelf.head(), place(0));
+        shelf.done(first).unwrap();
+        assert_eq!(shelf.head(), place(3));
+        let last = shelf.reserve(1, at(10)).unwrap();
+        shelf.done(last).unwrap();
+        assert_eq!((shelf.head(), shelf.is_empty()), (place(4), true));
+    }
+}

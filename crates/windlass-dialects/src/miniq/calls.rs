@@ -1,0 +1,287 @@
+//! The calls: read what is asked, keep it or look it up, write the answer.
+
+use super::commands::{self, QUEUE};
+use super::errors::{Problem, json_response};
+use super::{State, handlers, wire};
+use crate::journal::ids;
+use crate::query::Filter;
+use crate::route::Call;
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::{Job, JobId, Name, NameMatch, StateName, Tenant};
+use windlass_engine::Waited;
+
+pub type Answer = Result<Response, Problem>;
+
+/// A job that was just added may take so long until it is in the store.
+const ARRIVAL_TRIES: u32 = 40;
+const ARRIVAL_PAUSE: Duration = Duration::from_millis(50);
+/// How fresh an id has to be for that.
+const FRESH_MS: i64 = 60_000;
+/// Longest wait for a result in one call.
+const WAIT_S_MAX: u64 = 60;
+const PAGE_DEFAULT: usize = 100;
+
+// --- jobs ----------------------------------------------------------------------------------------------------------
+
+pub async fn add(call: Call) -> Answer {
+    let (client, jobtype) = (call.param(0).to_owned(), call.param(1).to_owned());
+    add_jobs(call, &client, &jobtype).await
+}
+
+/// The same with names in the query.
+pub async fn add_by_query(call: Call) -> Answer {
+    let (client, jobtype) = (query(&call, "client"), query(&call, "jobtype"));
+    add_jobs(call, &client.unwrap_or_default(), &jobtype.unwrap_or_default()).await
+}
+
+/// A path with nothing where the client or the type should be.
+pub async fn nameless(_: Call) -> Answer {
+    Err(wire::BadAsk::Jobtype(String::new()).into())
+}
+
+async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
+    let client = whose(&call, client)?;
+    let jobtype = wire::jobtype(jobtype)?;
+    let now = call.server.engine.now();
+    let run_at = wire::when(query(&call, "delay").as_deref(), query(&call, "dt").as_deref(), now)?;
+    let body = call.read_body().await?;
+    let payloads = wire::payloads(&body)?;
+    let max = call.server.engine.options().payload_bytes_max;
+    if let Some(large) = payloads.iter().find(|payload| payload.len() > max) {
+        let message = format!("a line is {} bytes long; at most {max} are allowed", large.len());
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+    }
+    let ids = state(&call).add(&client, &jobtype, &payloads, run_at).await?;
+    Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": ids.len(), "ids": ids})))
+}
+
+pub async fn get(call: Call) -> Answer {
+    let job = find(&call).await?;
+    Ok(json_response(StatusCode::OK, &Value::Object(commands::shown(&job, call.hides_payloads()))))
+}
+
+/// The bytes of the result, once the job has one.
+pub async fn result(call: Call) -> Answer {
+    let wait_s = match query(&call, "wait") {
+        None => 0,
+        Some(text) => text
+            .parse::<u64>()
+            .map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "`wait` must be a whole number of seconds"))?
+            .min(WAIT_S_MAX),
+    };
+    let mut job = find(&call).await?;
+    if wait_s > 0 && !job.state().is_settled() {
+        let client = job.spec.tenant.clone();
+        let waited = tokio::select! {
+            biased;
+            waited = call.server.engine.wait_settled(&client, job.id, wait_s * 1_000) => waited?,
+            () = call.server.stopping() => Waited::NotYet(Arc::clone(&job)),
+        };
+        job = match waited {
+            Waited::Settled(job) | Waited::NotYet(job) => job,
+            Waited::Unknown => return Err(no_such_job()),
+        };
+    }
+    if !job.state().is_settled() {
+        return Err(Problem::new(
+            StatusCode::ACCEPTED,
+            "the job has not ended; ask again, or with ?wait=SECONDS",
+        ));
+    }
+    if call.hides_payloads() {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "viewers may not see results on this server"));
+    }
+    let bytes = job.result().map(|result| Bytes::from_owner(Arc::clone(&result.bytes))).unwrap_or_default();
+    let mut response = Response::new(Body::from(bytes));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    if let Some((status, code, exitcode)) = commands::ending(&job) {
+        let exitcode = exitcode.unwrap_or(0).to_string();
+        for (name, value) in
+            [("x-status", status), ("x-code", code.as_str()), ("x-exitcode", exitcode.as_str())]
+        {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
+        }
+    }
+    Ok(response)
+}
+
+/// Ended jobs of one type, newest first.
+pub async fn archive(call: Call) -> Answer {
+    let (client, jobtype) = named(&call)?;
+    let number = |key: &str| {
+        let bad = || Problem::new(StatusCode::BAD_REQUEST, format!("`{key}` must be a whole number"));
+        query(&call, key).map(|text| text.parse::<u64>().map_err(|_| bad())).transpose()
+    };
+    let limit = number("limit")?.map_or(PAGE_DEFAULT, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let states = StateName::ALL.into_iter().filter(|state| state.is_settled()).collect();
+    let filter = Filter {
+        tenant: Some(client),
+        states,
+        queue: Some(commands::queue()),
+        names: NameMatch::Exact(jobtype.as_str().into()),
+        before: number("before")?.and_then(JobId::new),
+        limit,
+        ..Filter::default()
+    };
+    let page = call.server.engine.list(filter).await?;
+    let hides = call.hides_payloads();
+    let jobs: Vec<Map<String, Value>> = page.jobs.iter().map(|job| commands::shown(job, hides)).collect();
+    Ok(json_response(StatusCode::OK, &json!({"jobs": jobs, "next": page.next.map(JobId::get)})))
+}
+
+/// Types with jobs that could run now, and how many.
+pub async fn waiting(call: Call) -> Answer {
+    let client = whose(&call, call.param(0))?;
+    let waiting = call.server.engine.waiting(&commands::queue()).await?;
+    let own = waiting.into_iter().filter(|one| one.tenant == client);
+    let counts: Map<String, Value> = own.map(|one| (one.name.to_string(), one.ready.into())).collect();
+    Ok(json_response(StatusCode::OK, &Value::Object(counts)))
+}
+
+// --- handlers ------------------------------------------------------------------------------------------------------
+
+pub async fn add_handler(mut call: Call) -> Answer {
+    let (client, jobtype) = named(&call)?;
+    let method = query(&call, "method");
+    let body = call.read_body().await?;
+    let handler = wire::handler(&body, method.as_deref())?;
+    if let Some(next) = handler.next() {
+        wire::jobtype(next)?;
+    }
+    let state = state(&call);
+    let id = state.journal.make_ids(1, state.engine.now()).pop().unwrap_or_default();
+    // It is kept all the same: what is missing may come.
+    let trouble = state.runners.as_ref().and_then(|runners| runners.check(&handler).err());
+    handlers::add(&state.engine, &client, &jobtype, &id, &handler).await?;
+    state.again.notify_one();
+    let mut answer = json!({"ok": true, "version": id});
+    if let Some(trouble) = trouble {
+        answer["warning"] = trouble.into();
+    }
+    Ok(json_response(StatusCode::OK, &answer))
+}
+
+pub async fn get_handler(call: Call) -> Answer {
+    let (client, jobtype) = named(&call)?;
+    let newest = handlers::newest(&call.server.engine, &client, &jobtype).await?;
+    let version = newest.ok_or_else(|| no_handler(&client, &jobtype))?;
+    let mut value = serde_json::to_value(&version.handler).unwrap_or_default();
+    value["version"] = version.id.into();
+    let runners = state(&call).runners.as_ref();
+    if let Some(trouble) = runners.and_then(|runners| runners.check(&version.handler).err()) {
+        value["warning"] = trouble.into();
+    }
+    Ok(json_response(StatusCode::OK, &value))
+}
+
+pub async fn delete_handler(call: Call) -> Answer {
+    let (client, jobtype) = named(&call)?;
+    match handlers::delete(&call.server.engine, &client, &jobtype).await? {
+        0 => Err(no_handler(&client, &jobtype)),
+        count => Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": count}))),
+    }
+}
+
+pub async fn list_handlers(call: Call) -> Answer {
+    let client = whose(&call, call.param(0))?;
+    let types = handlers::types(&call.server.engine, &client).await?;
+    Ok(json_response(StatusCode::OK, &json!({"types": types})))
+}
+
+fn no_handler(client: &Tenant, jobtype: &Name) -> Problem {
+    Problem::not_found(format!("there is no handler for {}", wire::full_type(client, jobtype)))
+}
+
+// --- operations ----------------------------------------------------------------------------------------------------
+
+pub async fn start(call: Call) -> Answer {
+    by_hand(&call)?;
+    state(&call).set_started(true);
+    Ok(plain("Started.\n"))
+}
+
+pub async fn stop(call: Call) -> Answer {
+    by_hand(&call)?;
+    state(&call).set_started(false);
+    Ok(plain("Stopped.\n"))
+}
+
+pub async fn quit(call: Call) -> Answer {
+    by_hand(&call)?;
+    tracing::info!("asked to quit");
+    call.server.quit.notify_one();
+    Ok(plain("Quit.\n"))
+}
+
+/// These are GETs, so a link or an image on any web page could make a browser call them. Browsers say where a request comes
+/// from; everything else says nothing.
+fn by_hand(call: &Call) -> Result<(), Problem> {
+    match call.headers().get("sec-fetch-site").map(HeaderValue::as_bytes) {
+        None | Some(b"none" | b"same-origin") => Ok(()),
+        Some(_) => Err(Problem::new(StatusCode::FORBIDDEN, "requests from other web sites are not accepted")),
+    }
+}
+
+fn plain(text: &'static str) -> Response {
+    let mut response = Response::new(Body::from(text));
+    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+// --- what they share -----------------------------------------------------------------------------------------------
+
+fn state(call: &Call) -> &State {
+    &call.server.miniq
+}
+
+fn query(call: &Call, key: &str) -> Option<String> {
+    call.query().find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
+}
+
+/// The client a call is about: the caller's own, unless an admin calls.
+fn whose(call: &Call, client: &str) -> Result<Tenant, Problem> {
+    let client = wire::client(client)?;
+    Ok(call.caller.tenant_for(Some(&client))?)
+}
+
+fn named(call: &Call) -> Result<(Tenant, Name), Problem> {
+    Ok((whose(call, call.param(0))?, wire::jobtype(call.param(1))?))
+}
+
+fn no_such_job() -> Problem {
+    Problem::not_found("there is no such job")
+}
+
+/// The job that the path names. One that was just added may still be on its way into the store.
+async fn find(call: &Call) -> Result<Arc<Job>, Problem> {
+    let (client, jobtype) = named(call)?;
+    let (engine, id) = (&call.server.engine, call.param(2));
+    let is_fresh = ids::made_at_ms(id).is_some_and(|ms| engine.now().as_millis() - ms < FRESH_MS);
+    let tries = if is_fresh { ARRIVAL_TRIES } else { 1 };
+    for n in 0..tries {
+        if n > 0 {
+            tokio::time::sleep(ARRIVAL_PAUSE).await;
+        }
+        let number = match engine.find_alias(&client, id).await? {
+            Some(number) => Some(number),
+            None => id.parse().ok().and_then(JobId::new),
+        };
+        let Some(number) = number else { continue };
+        let job = engine.get(&client, vec![number]).await?.pop().flatten();
+        let is_it = |job: &Arc<Job>| {
+            job.spec.queue.as_str() == QUEUE && job.spec.name == jobtype && commands::job_id(job) == id
+        };
+        return job.filter(is_it).ok_or_else(no_such_job);
+    }
+    Err(no_such_job())
+}

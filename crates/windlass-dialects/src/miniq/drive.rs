@@ -1,0 +1,321 @@
+//! One batch from its claim to its end: locks are renewed while it runs, jobs that it asks for are journaled before it is
+//! said to be over, and its outcomes are settled in groups.
+
+use super::log::{self, Info, Lines};
+use super::running::{Batch, BatchJob, Ended, Report, Run, Runners, Status};
+use super::{State, commands, handlers, wire};
+use crate::journal::ids;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use windlass_core::{Holder, Job, Name, Tenant, Token};
+use windlass_engine::{Extend, How, LogEntry, Settle, VerbError};
+
+/// Outcomes are settled together if they come within this time.
+const GATHER: Duration = Duration::from_millis(10);
+/// Outcomes that are settled without waiting for more.
+const GATHERED_MAX: usize = 500;
+/// Waits between tries to tell the store of an outcome.
+const WAIT_FIRST: Duration = Duration::from_millis(50);
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Has claimed jobs run. The runners know of them when this returns, so that whoever asks next sees how much room is left.
+pub fn start(
+    state: &Arc<State>,
+    runners: &Arc<dyn Runners>,
+    client: Tenant,
+    jobtype: Name,
+    version: Option<handlers::Version>,
+    jobs: Vec<Arc<Job>>,
+) {
+    let count = jobs.len();
+    state.scheduler().jobs_started(&client, &jobtype, count);
+    let next = version.as_ref().and_then(|version| version.handler.next().map(str::to_owned));
+    let run = version.map(|version| runners.start(batch(&client, &jobtype, version, &jobs)));
+    let its = Arc::clone(state);
+    state.spawn(async move {
+        let mut drive = Drive::new(&its, client, jobtype, jobs);
+        drive.next = next;
+        drive.tell_started();
+        match run {
+            Some(run) => drive.run(run).await,
+            None => drive.no_handler().await,
+        }
+        its.scheduler().jobs_stopped(&drive.client, &drive.jobtype, count);
+        its.again.notify_one();
+    });
+}
+
+fn batch(client: &Tenant, jobtype: &Name, version: handlers::Version, jobs: &[Arc<Job>]) -> Batch {
+    let job = |job: &Arc<Job>| BatchJob {
+        id: commands::job_id(job),
+        attempt: job.progress.attempts,
+        payload: Bytes::from_owner(Arc::clone(&job.spec.payload.bytes)),
+    };
+    Batch {
+        client: client.to_string(),
+        jobtype: jobtype.to_string(),
+        version: version.id,
+        handler: Arc::new(version.handler),
+        jobs: jobs.iter().map(job).collect(),
+    }
+}
+
+struct Drive<'a> {
+    state: &'a State,
+    client: Tenant,
+    jobtype: Name,
+    full: String,
+    jobs: Vec<Arc<Job>>,
+    /// By place; `None`: it has ended, or is not ours any more.
+    held: Vec<Option<Token>>,
+    /// The type of the job that follows each one that ends well.
+    next: Option<String>,
+    gathered: Vec<(usize, Ended)>,
+}
+
+impl<'a> Drive<'a> {
+    fn new(state: &'a State, client: Tenant, jobtype: Name, jobs: Vec<Arc<Job>>) -> Drive<'a> {
+        let full = wire::full_type(&client, &jobtype);
+        let held = jobs.iter().map(|job| job.state().lease().map(|lease| lease.token)).collect();
+        Drive { state, client, jobtype, full, jobs, held, next: None, gathered: Vec::new() }
+    }
+
+    async fn run(&mut self, mut run: Box<dyn Run>) {
+        let renew_ms = (self.state.settings.lock_ms / 3).max(1);
+        let mut renew_at = self.state.engine.now().plus_ms(renew_ms);
+        let mut settle_at: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                ended = run.next() => match ended {
+                    Some(ended) => {
+                        self.gathered.push(ended);
+                        settle_at.get_or_insert_with(|| Instant::now() + GATHER);
+                    }
+                    None => break,
+                },
+                () = until(settle_at), if settle_at.is_some() => {
+                    self.settle().await;
+                    settle_at = None;
+                }
+                () = self.state.engine.sleep_until(renew_at) => {
+                    self.renew().await.into_iter().for_each(|place| run.stop(place));
+                    renew_at = self.state.engine.now().plus_ms(renew_ms);
+                }
+            }
+            if self.gathered.len() >= GATHERED_MAX {
+                self.settle().await;
+                settle_at = None;
+            }
+        }
+        // Whatever the runner did not tell of was not run.
+        for place in 0..self.jobs.len() {
+            let is_told = self.gathered.iter().any(|(told, _)| *told == place);
+            if self.held[place].is_some() && !is_told {
+                self.gathered.push((place, Ended::Unrun("the run ended without a word about it".to_owned())));
+            }
+        }
+        self.settle().await;
+    }
+
+    async fn no_handler(&mut self) {
+        let report = Report {
+            exitcode: 500,
+            code: "BAD_HANDLER".to_owned(),
+            message: Some(format!("there is no handler for {}; add one, and the job runs", self.full)),
+            ..Report::default()
+        };
+        self.gathered = (0..self.jobs.len()).map(|place| (place, Ended::Done(report.clone()))).collect();
+        self.settle().await;
+    }
+
+    /// Locks of jobs that have not ended are ours for another while. Those that are lost, or whose cancellation is asked for,
+    /// need not be run on: their places.
+    async fn renew(&mut self) -> Vec<usize> {
+        let places: Vec<usize> = (0..self.jobs.len()).filter(|place| self.held[*place].is_some()).collect();
+        let extend = |place: &usize| {
+            let token = self.held[*place]?;
+            let lease_ms = Some(self.state.settings.lock_ms);
+            Some(Extend { id: self.jobs[*place].id, by: Holder::Token(token), lease_ms })
+        };
+        let extends: Vec<Extend> = places.iter().filter_map(extend).collect();
+        let answers = match self.state.engine.extend(&self.client, extends).await {
+            Ok(answers) => answers,
+            Err(error) => {
+                tracing::warn!("locks of {} were not renewed: {error}", self.full);
+                return Vec::new();
+            }
+        };
+        let mut stopped = Vec::new();
+        for (place, answer) in places.into_iter().zip(answers) {
+            match answer {
+                Ok(extended) if extended.cancel_asked => stopped.push(place),
+                Ok(_) => {}
+                Err(VerbError::NotFound | VerbError::Refused(_)) => {
+                    self.held[place] = None;
+                    stopped.push(place);
+                }
+            }
+        }
+        stopped
+    }
+
+    async fn settle(&mut self) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        gathered.retain(|(place, _)| self.held.get(*place).is_some_and(Option::is_some));
+        if gathered.is_empty() {
+            return;
+        }
+        for (_, ended) in &mut gathered {
+            self.journal_new_jobs(ended).await;
+        }
+        let entry = |(place, ended): &(usize, Ended)| {
+            let by = Holder::Token(self.held[*place]?);
+            let how = match ended {
+                Ended::Done(report) => commands::how(report),
+                Ended::Unrun(_) => How::Return,
+            };
+            Some(Settle { id: self.jobs[*place].id, by, how })
+        };
+        let entries: Vec<Settle> = gathered.iter().filter_map(entry).collect();
+        self.keep_words(&gathered).await;
+        self.tell_store(entries).await;
+        self.tell_ended(&gathered);
+        for (place, _) in gathered {
+            self.held[place] = None;
+        }
+    }
+
+    /// What the runs said beside their results. If it cannot be kept, the results can.
+    async fn keep_words(&self, gathered: &[(usize, Ended)]) {
+        let entry = |(place, ended): &(usize, Ended)| match ended {
+            Ended::Done(report) if !report.log.is_empty() => Some(LogEntry {
+                id: self.jobs[*place].id,
+                by: Some(Holder::Token(self.held[*place]?)),
+                source: None,
+                lines: commands::log_lines(&report.log),
+            }),
+            _ => None,
+        };
+        let entries: Vec<LogEntry> = gathered.iter().filter_map(entry).collect();
+        if entries.is_empty() {
+            return;
+        }
+        if let Err(error) = self.state.engine.log(&self.client, entries).await {
+            tracing::warn!("what jobs of {} said is lost: {error}", self.full);
+        }
+    }
+
+    /// What it asked for is safe before it is over. If that cannot be done it counts as not having run well.
+    async fn journal_new_jobs(&self, ended: &mut Ended) {
+        let Ended::Done(report) = ended else { return };
+        let mut new = std::mem::take(&mut report.new_jobs);
+        let is_ok = Status::of(i32::from(report.exitcode)) == Status::Ok;
+        if let (Some(next), true) = (&self.next, is_ok) {
+            let result = report.result.strip_suffix(b"\n").unwrap_or(&report.result);
+            new.push((next.clone(), Bytes::copy_from_slice(result)));
+        }
+        let mut rest: &[(String, Bytes)] = &new;
+        while let Some((jobtype, _)) = rest.first() {
+            let same = rest.iter().take_while(|(other, _)| other == jobtype).count();
+            let (group, later) = rest.split_at(same);
+            rest = later;
+            let Ok(name) = wire::jobtype(jobtype) else {
+                tracing::warn!("a job of {} asked for jobs of no valid type: {jobtype:?}", self.full);
+                continue;
+            };
+            let payloads: Vec<&[u8]> = group.iter().map(|(_, payload)| &**payload).collect();
+            if let Err(error) = self.state.add(&self.client, &name, &payloads, None).await {
+                report.exitcode = 500;
+                report.code = "JOURNAL".to_owned();
+                report.message = Some(format!("jobs that it asked for could not be kept: {error}"));
+                return;
+            }
+        }
+    }
+
+    /// Again and again while the locks hold: afterwards the jobs are somebody else's.
+    async fn tell_store(&self, entries: Vec<Settle>) {
+        let give_up = self.state.engine.now().plus_ms(self.state.settings.lock_ms);
+        let mut wait = WAIT_FIRST;
+        loop {
+            match self.state.engine.settle(&self.client, entries.clone()).await {
+                Ok(answers) => {
+                    let lost = answers.iter().filter(|answer| answer.is_err()).count();
+                    if lost > 0 {
+                        tracing::warn!("{lost} jobs of {} had lost their locks when they ended", self.full);
+                    }
+                    return;
+                }
+                Err(error) if self.state.engine.now() < give_up && !*self.state.stop.borrow() => {
+                    tracing::warn!("the ends of {} jobs of {} wait: {error}", entries.len(), self.full);
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(WAIT_MAX);
+                }
+                Err(error) => {
+                    tracing::error!("jobs of {} have ended, and run again: {error}", self.full);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn tell_started(&self) {
+        if !self.state.log.is_on() {
+            return;
+        }
+        let now = self.state.engine.now();
+        let sysid = self.state.sysid();
+        let mut lines = Lines::new(now, &sysid);
+        for job in &self.jobs {
+            let info = Info {
+                id: &commands::job_id(job),
+                jobtype: &self.full,
+                bytes: Some(job.spec.payload.bytes.len()),
+                attempt: Some(job.progress.attempts),
+                wait_ms: Some(now.since_ms(job.progress.due_at)),
+                ..Info::default()
+            };
+            lines.push(log::STARTED, info);
+        }
+        self.state.log.write(lines);
+    }
+
+    fn tell_ended(&self, gathered: &[(usize, Ended)]) {
+        if !self.state.log.is_on() {
+            return;
+        }
+        let now = self.state.engine.now();
+        let sysid = self.state.sysid();
+        let mut lines = Lines::new(now, &sysid);
+        for (place, ended) in gathered {
+            let Ended::Done(report) = ended else { continue };
+            let job = &self.jobs[*place];
+            let id = commands::job_id(job);
+            let added = ids::made_at_ms(&id).unwrap_or_else(|| job.spec.created_at.as_millis());
+            let status = Status::of(i32::from(report.exitcode));
+            let info = Info {
+                id: &id,
+                jobtype: &self.full,
+                attempt: Some(job.progress.attempts),
+                status: Some(status.as_str()),
+                code: Some(&report.code),
+                exitcode: Some(report.exitcode),
+                run_ms: Some(report.run_ms),
+                total_ms: Some(now.as_millis() - added),
+                result_bytes: Some(report.result.len()),
+                done: Some(status.is_final()),
+                ..Info::default()
+            };
+            lines.push(log::ENDED, info);
+        }
+        self.state.log.write(lines);
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    if let Some(at) = at {
+        tokio::time::sleep_until(at).await;
+    }
+}

@@ -1,0 +1,248 @@
+//! One JSON line for each job that enters, starts and ends, in a file of its own that is rotated: enough to count
+//! everything afterwards. Written by a thread that nobody waits for; if the disk is slower than the jobs, lines are left
+//! out, and the log says how many.
+
+use super::times;
+use serde::Serialize;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use windlass_core::Timestamp;
+
+/// Pieces that wait for the disk at most; one piece is what one call or one batch has to say.
+const WAITING_MAX: usize = 4_096;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    pub path: PathBuf,
+    /// A file of this size is put aside and another begun.
+    pub bytes_max: u64,
+    /// Files that were put aside and are kept: `jobs.log.1` is the newest.
+    pub files_kept: usize,
+}
+
+/// What is told of a job. What does not apply is left out.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Info<'a> {
+    pub id: &'a str,
+    #[serde(rename = "type")]
+    pub jobtype: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// From when it could run to when it did.
+    #[serde(rename = "waitMs", skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exitcode: Option<u16>,
+    /// Time in its handler.
+    #[serde(rename = "runMs", skip_serializing_if = "Option::is_none")]
+    pub run_ms: Option<u64>,
+    /// From when it was added to its end.
+    #[serde(rename = "totalMs", skip_serializing_if = "Option::is_none")]
+    pub total_ms: Option<i64>,
+    #[serde(rename = "resultBytes", skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<usize>,
+    /// Whether that was its last run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct LogLine<'a> {
+    time: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    level: u8,
+    id: &'a str,
+    message: &'a str,
+    info: Info<'a>,
+}
+
+pub const ADDED: &str = "job added";
+pub const STARTED: &str = "job started";
+pub const ENDED: &str = "job ended";
+
+/// Lines to be written together.
+pub struct Lines<'a> {
+    bytes: Vec<u8>,
+    time: String,
+    sysid: &'a str,
+}
+
+impl<'a> Lines<'a> {
+    pub fn new(now: Timestamp, sysid: &'a str) -> Lines<'a> {
+        Lines { bytes: Vec::new(), time: times::iso(now), sysid }
+    }
+
+    pub fn push(&mut self, message: &str, info: Info<'_>) {
+        let line = LogLine { time: &self.time, kind: "INFO", level: 6, id: self.sysid, message, info };
+        // Into memory, and all of it are texts and numbers.
+        let _ = serde_json::to_writer(&mut self.bytes, &line);
+        self.bytes.push(b'\n');
+    }
+}
+
+/// Cheap when there is none.
+#[derive(Default)]
+pub struct JobLog {
+    send: Mutex<Option<SyncSender<Vec<u8>>>>,
+    left_out: AtomicU64,
+    is_on: bool,
+    thread: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+impl JobLog {
+    pub fn start(settings: Option<LogSettings>) -> io::Result<JobLog> {
+        let Some(settings) = settings else { return Ok(JobLog::default()) };
+        let (send, receive) = sync_channel(WAITING_MAX);
+        let thread = thread::Builder::new()
+            .name("job-log".to_owned())
+            .spawn(move || write_all(&settings, &receive))?;
+        Ok(JobLog {
+            send: Mutex::new(Some(send)),
+            left_out: AtomicU64::new(0),
+            is_on: true,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Whether it is worth making lines.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    pub fn write(&self, lines: Lines<'_>) {
+        let send = self.send.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(send) = &*send else { return };
+        let mut bytes = lines.bytes;
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        if left_out > 0 {
+            let note = format!(
+                "{{\"time\":\"{}\",\"type\":\"WARNING\",\"level\":4,\"id\":\"{}\",\"message\":\"{left_out} pieces of \
+                 the log were left out: the disk is too slow\"}}\n",
+                lines.time, lines.sysid
+            );
+            bytes.extend_from_slice(note.as_bytes());
+        }
+        if send.try_send(bytes).is_err() {
+            self.left_out.fetch_add(left_out + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// What was handed over is written.
+    pub async fn close(&self) {
+        drop(self.send.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+}
+
+fn write_all(settings: &LogSettings, receive: &Receiver<Vec<u8>>) {
+    let mut file: Option<(File, u64)> = None;
+    let mut complained = false;
+    while let Ok(bytes) = receive.recv() {
+        if let Err(error) = write(settings, &mut file, &bytes) {
+            file = None;
+            if !complained {
+                tracing::error!(%error, "the job log {} cannot be written", settings.path.display());
+                complained = true;
+            }
+        }
+    }
+}
+
+fn write(settings: &LogSettings, file: &mut Option<(File, u64)>, bytes: &[u8]) -> io::Result<()> {
+    if file.as_ref().is_some_and(|(_, size)| *size > 0 && size + bytes.len() as u64 > settings.bytes_max) {
+        *file = None;
+        rotate(&settings.path, settings.files_kept)?;
+    }
+    if file.is_none() {
+        if let Some(folder) = settings.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)?;
+        }
+        let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(&settings.path)?;
+        let size = opened.metadata()?.len();
+        *file = Some((opened, size));
+    }
+    if let Some((file, size)) = file {
+        file.write_all(bytes)?;
+        *size += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// `log.1` becomes `log.2` and so on; the oldest goes.
+fn rotate(path: &Path, kept: usize) -> io::Result<()> {
+    let numbered = |n: usize| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{n}"));
+        PathBuf::from(name)
+    };
+    if kept == 0 {
+        return fs::remove_file(path);
+    }
+    for n in (1..kept).rev() {
+        match fs::rename(numbered(n), numbered(n + 1)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    fs::rename(path, numbered(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_json_and_files_are_rotated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("logs/jobs.log");
+        let settings = LogSettings { path: path.clone(), bytes_max: 1_000, files_kept: 2 };
+        let log = JobLog::start(Some(settings)).unwrap();
+        for n in 0..40 {
+            let id = format!("id-{n:03}");
+            let mut lines = Lines::new(Timestamp::from_millis(n), "vm-0000");
+            lines.push(ENDED, Info { id: &id, jobtype: "a-\"b\"", exitcode: Some(200), ..Info::default() });
+            log.write(lines);
+        }
+        log.close().await;
+        let mut found = Vec::new();
+        for name in ["jobs.log.2", "jobs.log.1", "jobs.log"] {
+            let text = fs::read_to_string(folder.path().join("logs").join(name)).unwrap();
+            assert!(text.len() <= 1_000, "{name}");
+            for line in text.lines() {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert_eq!(
+                    (&line["type"], &line["level"], &line["id"]),
+                    (&"INFO".into(), &6.into(), &"vm-0000".into())
+                );
+                assert_eq!(line["info"]["type"], "a-\"b\"");
+                found.push(line["info"]["id"].as_str().unwrap().to_owned());
+            }
+        }
+        assert!(found.is_sorted() && found.last().unwrap() == "id-039", "{found:?}");
+        assert!(!folder.path().join("logs/jobs.log.3").exists());
+    }
+
+    #[tokio::test]
+    async fn without_a_place_nothing_is_written() {
+        let log = JobLog::start(None).unwrap();
+        assert!(!log.is_on());
+        log.write(Lines::new(Timestamp::from_millis(0), "vm-0000"));
+        log.close().await;
+    }
+}

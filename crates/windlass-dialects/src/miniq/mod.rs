@@ -1,0 +1,264 @@
+//! miniq: jobs of many clients, added as lines, journaled, run by handlers in contexts that are kept warm, archived. See
+//! README.md.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `routes.rs` | every call: method, path, role |
+//! | `wire.rs` | bytes to what is asked |
+//! | `commands.rs` | what is asked in the engine's words; a job as a row |
+//! | `calls.rs` | the calls |
+//! | `errors.rs` | the one shape of all errors |
+//! | `handlers.rs` | handlers and their versions |
+//! | `sysid.rs` | the name of this server on its store |
+//! | `schedule.rs` | whose turn it is: a plain table |
+//! | `master.rs`, `drive.rs` | takes jobs and has them run; one batch from its claim to its end |
+//! | `running.rs` | what runs handlers, as this dialect sees it |
+//! | `log.rs`, `times.rs` | a line for each thing that happens to a job; dates |
+
+mod calls;
+pub mod commands;
+mod drive;
+mod errors;
+pub mod handlers;
+pub mod log;
+mod master;
+pub mod routes;
+pub mod running;
+pub mod schedule;
+pub mod sysid;
+pub mod times;
+pub mod wire;
+
+use crate::Dialect;
+use crate::journal::ids;
+use crate::journal::{Journal, JournalError, NewLine};
+use crate::route::{Refusal, Route};
+use axum::response::Response;
+use log::{Info, JobLog, Lines, LogSettings};
+use running::Runners;
+use schedule::Scheduler;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, mpsc, watch};
+use windlass_core::{Name, Policy, Tenant, Timestamp};
+use windlass_engine::Engine;
+use wire::Kind;
+
+pub struct Miniq;
+
+impl Dialect for Miniq {
+    fn name(&self) -> &'static str {
+        "miniq"
+    }
+
+    fn routes(&self) -> &'static [Route] {
+        routes::ROUTES
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Response {
+        errors::Problem::from(refusal).response()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a job is locked for the server that runs it, unless that renews it.
+    pub lock_ms: i64,
+    pub retry_delay_ms: i64,
+    /// No try begins later than this after the job has come into the store.
+    pub give_up_after_ms: i64,
+    pub archive_keep_ms: i64,
+    pub log: Option<LogSettings>,
+    /// The name of this machine, of which sysids are made.
+    pub host: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            lock_ms: 300_000,
+            retry_delay_ms: 300_000,
+            give_up_after_ms: 6 * 3_600_000,
+            archive_keep_ms: 14 * 86_400_000,
+            log: None,
+            host: String::new(),
+        }
+    }
+}
+
+/// What the calls and the runs share.
+pub struct State {
+    engine: Engine,
+    journal: Journal,
+    settings: Settings,
+    policy: Arc<Policy>,
+    /// Somebody needs a name for this server. Ids are made with one from the beginning; it is reserved in the store as soon
+    /// as that can be done.
+    sysid_wanted: Notify,
+    asked_for_name: AtomicBool,
+    sysid_state: watch::Sender<SysidState>,
+    log: JobLog,
+    runners: Option<Arc<dyn Runners>>,
+    scheduler: Mutex<Scheduler>,
+    /// Whether jobs are started.
+    is_started: watch::Sender<bool>,
+    /// Something has changed that the master should look at.
+    again: Notify,
+    stop: watch::Sender<bool>,
+    /// Held by everything that is under way; closed when all of it is over.
+    under_way: Mutex<Option<mpsc::Sender<()>>>,
+    over: tokio::sync::Mutex<mpsc::Receiver<()>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SysidState {
+    Unreserved,
+    Reserved,
+    /// Every name that was tried was taken.
+    Refused(String),
+}
+
+impl State {
+    pub fn start(
+        engine: Engine,
+        journal: Journal,
+        settings: Settings,
+        runners: Option<Arc<dyn Runners>>,
+    ) -> io::Result<Arc<State>> {
+        let log = JobLog::start(settings.log.clone())?;
+        journal.rename(ids::new_sysid(&settings.host, engine.roll()).into());
+        let (under_way, over) = mpsc::channel(1);
+        let state = Arc::new(State {
+            policy: Arc::new(commands::policy(&settings)),
+            engine,
+            journal,
+            settings,
+            sysid_wanted: Notify::new(),
+            asked_for_name: AtomicBool::new(false),
+            sysid_state: watch::Sender::new(SysidState::Unreserved),
+            log,
+            runners: runners.clone(),
+            scheduler: Mutex::default(),
+            is_started: watch::Sender::new(true),
+            again: Notify::new(),
+            stop: watch::Sender::new(false),
+            under_way: Mutex::new(Some(under_way)),
+            over: tokio::sync::Mutex::new(over),
+        });
+        state.spawn(master::keep_sysid(Arc::clone(&state)));
+        if let Some(runners) = runners {
+            state.spawn(master::run(Arc::clone(&state), runners));
+        }
+        Ok(state)
+    }
+
+    /// Knows the lines of this dialect in the journal.
+    pub fn lines(&self) -> commands::Lines {
+        commands::Lines { policy: Arc::clone(&self.policy) }
+    }
+
+    /// Appends jobs to the journal; their ids, once they are safe.
+    async fn add(
+        &self,
+        client: &Tenant,
+        jobtype: &Name,
+        payloads: &[&[u8]],
+        run_at: Option<Timestamp>,
+    ) -> Result<Vec<String>, JournalError> {
+        self.named().await;
+        if let SysidState::Refused(why) = &*self.sysid_state.borrow() {
+            return Err(JournalError::Write(why.clone()));
+        }
+        let now = self.engine.now();
+        let sysid = self.sysid();
+        let ids = self.journal.make_ids(payloads.len(), now);
+        if ids.is_empty() {
+            return Ok(ids);
+        }
+        let plain = Kind { client: client.clone(), jobtype: jobtype.clone(), run_at, is_base64: false };
+        let packed = Kind { is_base64: true, ..plain.clone() }.text();
+        let plain = plain.text();
+        let texts: Vec<Option<Vec<u8>>> = payloads.iter().map(|payload| wire::journaled(payload)).collect();
+        let line = |((id, payload), text)| match text {
+            None => NewLine { id, kind: &plain, payload },
+            Some(text) => NewLine { id, kind: &packed, payload: text },
+        };
+        let lines = ids
+            .iter()
+            .map(String::as_str)
+            .zip(payloads.iter().copied())
+            .zip(texts.iter().map(Option::as_deref));
+        let lines: Vec<NewLine<'_>> = lines.map(line).collect();
+        let written = self.journal.write(&lines)?;
+        self.journal.wsync(written).await?;
+        if self.log.is_on() {
+            let full = wire::full_type(client, jobtype);
+            let mut lines = Lines::new(now, &sysid);
+            for (id, payload) in ids.iter().zip(payloads) {
+                let bytes = Some(payload.len());
+                lines.push(log::ADDED, Info { id, jobtype: &full, bytes, ..Info::default() });
+            }
+            self.log.write(lines);
+        }
+        Ok(ids)
+    }
+
+    /// The first who needs a name for this server waits a moment for it to be reserved. If the store cannot be reached the
+    /// name that nobody else has by all chance will do until it can.
+    async fn named(&self) {
+        if *self.sysid_state.borrow() != SysidState::Unreserved
+            || self.asked_for_name.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        let mut known = self.sysid_state.subscribe();
+        self.sysid_wanted.notify_one();
+        let _ = tokio::time::timeout(NAMING, known.wait_for(|known| *known != SysidState::Unreserved)).await;
+    }
+
+    /// The name of this server, as far as is known.
+    pub fn sysid(&self) -> Arc<str> {
+        self.journal.sysid()
+    }
+
+    /// Starts jobs, or stops starting them; what runs goes on.
+    fn set_started(&self, is_started: bool) {
+        self.is_started.send_replace(is_started);
+    }
+
+    fn scheduler(&self) -> MutexGuard<'_, Scheduler> {
+        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs beside everything; a stop waits for it.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(under_way) = under_way else { return };
+        tokio::spawn(async move {
+            work.await;
+            drop(under_way);
+        });
+    }
+
+    /// Starts nothing more; what runs may end within `grace`, then it is given back. The name is released.
+    pub async fn stop(&self, grace: Duration) {
+        self.stop.send_replace(true);
+        if let Some(runners) = &self.runners {
+            runners.stop(grace).await;
+        }
+        drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // What is left are commits on their way.
+        let over = async { while self.over.lock().await.recv().await.is_some() {} };
+        if tokio::time::timeout(FAREWELL, over).await.is_err() {
+            tracing::warn!("runs are given up while their ends are on their way to the store");
+        }
+        self.log.close().await;
+    }
+}
+
+/// How long the first add waits for the name of this server to be reserved.
+const NAMING: Duration = Duration::from_secs(1);
+/// For commits on their way after everything has ended.
+const FAREWELL: Duration = Duration::from_secs(5);

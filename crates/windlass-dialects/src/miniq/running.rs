@@ -1,0 +1,108 @@
+//! What runs handlers, as this dialect sees it. The server is given something that does; the dialect does not know how.
+
+use super::wire::HandlerText;
+use bytes::Bytes;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Runs handlers in contexts that it keeps.
+pub trait Runners: Send + Sync {
+    /// `Err`: in words for the handler's author, why it cannot be run here at present.
+    fn check(&self, handler: &HandlerText) -> Result<(), String>;
+    /// How many jobs to put into one batch.
+    fn batch_size(&self, handler: &HandlerText) -> usize;
+    /// Whether a batch would begin at once.
+    fn has_room(&self, client: &str, jobtype: &str, handler: &HandlerText) -> bool;
+    /// Ready when room may have appeared since the future was made.
+    fn room(&self) -> Soon<'static, ()>;
+    /// Client and type of what has an idle context that is warm.
+    fn warm(&self) -> Vec<(String, String)>;
+    fn start(&self, batch: Batch) -> Box<dyn Run>;
+    /// What runs may end within `grace`; then it ends unrun.
+    fn stop(&self, grace: Duration) -> Soon<'_, ()>;
+}
+
+/// Jobs of one client and one type, for one context.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    pub client: String,
+    pub jobtype: String,
+    /// Another one than before when the handler has changed.
+    pub version: String,
+    pub handler: Arc<HandlerText>,
+    pub jobs: Vec<BatchJob>,
+}
+
+#[derive(Clone, Debug)]
+pub struct BatchJob {
+    pub id: String,
+    pub attempt: u32,
+    /// Without the newline that the handler gets it with.
+    pub payload: Bytes,
+}
+
+/// A batch under way. Dropping it ends what it runs.
+pub trait Run: Send {
+    /// Each job once, as it ends, by its place in the batch; `None` after the last. May be dropped and asked again.
+    fn next(&mut self) -> Soon<'_, Option<(usize, Ended)>>;
+    /// The job is nobody's any more: it ends unrun.
+    fn stop(&self, place: usize);
+}
+
+#[derive(Clone, Debug)]
+pub enum Ended {
+    Done(Report),
+    /// It was not run to its end, for reasons that are not its own.
+    Unrun(String),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// 100 to 599.
+    pub exitcode: u16,
+    /// `OK`, `RETRY`, `FAILED`, `ERROR`, or something closer like `ECONNREFUSED`.
+    pub code: String,
+    pub message: Option<String>,
+    pub result: Bytes,
+    pub log: Bytes,
+    /// Types and payloads of jobs that it asked for.
+    pub new_jobs: Vec<(String, Bytes)>,
+    pub run_ms: u64,
+}
+
+/// What an exit code means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Retry,
+    Ok,
+    Failed,
+    Error,
+}
+
+impl Status {
+    pub fn of(exitcode: i32) -> Status {
+        match exitcode {
+            100..=199 | 300..=399 => Status::Retry,
+            200..=299 => Status::Ok,
+            400..=499 => Status::Failed,
+            _ => Status::Error,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Retry => "retry",
+            Status::Ok => "ok",
+            Status::Failed => "failed",
+            Status::Error => "error",
+        }
+    }
+
+    /// Whether the job is at its end.
+    pub fn is_final(self) -> bool {
+        matches!(self, Status::Ok | Status::Failed)
+    }
+}

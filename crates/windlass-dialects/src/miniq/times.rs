@@ -1,0 +1,53 @@
+//! Times as this dialect shows them.
+
+use windlass_core::Timestamp;
+
+/// An archived job's date lies this far in the future, so that no look for jobs that are due finds it.
+const ARCHIVE_YEARS: i16 = 1_000;
+
+/// In UTC, with milliseconds.
+pub fn iso(at: Timestamp) -> String {
+    civil(at).map_or_else(|| at.as_millis().to_string(), shown)
+}
+
+/// The same month, day and time a thousand years later. What was the 29th of February is the 1st of March where there is
+/// no such day.
+pub fn archived(at: Timestamp) -> String {
+    let later = civil(at).and_then(|time| {
+        let year = time.year().checked_add(ARCHIVE_YEARS)?;
+        let date = jiff::civil::Date::new(year, time.month(), time.day())
+            .or_else(|_| jiff::civil::Date::new(year, 3, 1))
+            .ok()?;
+        Some(date.to_datetime(time.time()))
+    });
+    later.map_or_else(|| at.as_millis().to_string(), shown)
+}
+
+fn civil(at: Timestamp) -> Option<jiff::civil::DateTime> {
+    let at = jiff::Timestamp::from_millisecond(at.as_millis()).ok()?;
+    Some(at.to_zoned(jiff::tz::TimeZone::UTC).datetime())
+}
+
+fn shown(time: jiff::civil::DateTime) -> String {
+    let (date, ms) = (time.date(), time.millisecond());
+    format!("{date}T{:02}:{:02}:{:02}.{ms:03}Z", time.hour(), time.minute(), time.second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        Timestamp::from_millis(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    }
+
+    #[test]
+    fn the_archive_is_a_thousand_calendar_years_away() {
+        let check = |time: &str, expected: &str| assert_eq!(archived(at(time)), expected);
+        check("2026-11-15T16:03:04.567Z", "3026-11-15T16:03:04.567Z");
+        check("2024-02-29T23:59:59.999Z", "3024-02-29T23:59:59.999Z");
+        check("2100-02-28T00:00:00Z", "3100-02-28T00:00:00.000Z");
+        check("2000-02-29T12:00:00Z", "3000-03-01T12:00:00.000Z");
+        assert_eq!(iso(at("2026-01-02T03:04:05.006Z")), "2026-01-02T03:04:05.006Z");
+    }
+}

@@ -1,0 +1,239 @@
+//! What is asked, from bytes: lines of jobs, names, handlers, and the type of a line in the journal.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use windlass_core::{Name, Tenant, Timestamp};
+
+/// Jobs in one add at most: an add is one answer with an id for each.
+pub const LINES_MAX: usize = 100_000;
+/// Bytes of a handler's texts at most. Programs are small; data belongs into blobs.
+pub const HANDLER_BYTES_MAX: usize = 1 << 20;
+/// A delay longer than a hundred years is a mistake.
+const DELAY_S_MAX: f64 = 100.0 * 366.0 * 86_400.0;
+
+/// Words that begin other paths of the server, or stand for something in this dialect.
+const RESERVED: &[&str] = &[
+    "add",
+    "api",
+    "blob",
+    "favicon.ico",
+    "healthz",
+    "job",
+    "jobs",
+    "jq",
+    "metrics",
+    "ping",
+    "queue",
+    "queue.sysid",
+    "quit",
+    "readyz",
+    "robots.txt",
+    "sidejob",
+    "start",
+    "stop",
+    "ui",
+    "windlass",
+    "windlass.push",
+];
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadAsk {
+    #[error("a client id is made of letters, digits, `_` and `.`, at most 64 of them: {0:?} is not")]
+    Client(String),
+    /// `a` + `b-c` and `a-b` + `c` would be the same type.
+    #[error("a client id may have no `-` in it: {0:?}")]
+    Dash(String),
+    #[error("{0:?} cannot be a client id: it means something else on this server")]
+    Reserved(String),
+    #[error(
+        "a job type is a text of at most 200 bytes without `|`, `/`, `,` and control characters: {0:?} is not"
+    )]
+    Jobtype(String),
+    #[error("lang and body required")]
+    LangAndBody,
+    #[error("the handler is not valid: {0}")]
+    Handler(String),
+    #[error("the handler is {0} bytes long; at most {HANDLER_BYTES_MAX} are allowed")]
+    LongHandler(usize),
+    #[error("{0} jobs in one call; at most {LINES_MAX} are allowed, send several")]
+    TooManyLines(usize),
+    #[error("`delay` is a number of seconds, `dt` a time like 2026-11-15T16:00:00Z; give one of them")]
+    When,
+    #[error("the type {0:?} of a line in the journal is not client-jobtype")]
+    Kind(String),
+    #[error("the payload of a line in the journal is not base64: {0}")]
+    Payload(String),
+}
+
+pub fn client(text: &str) -> Result<Tenant, BadAsk> {
+    if text.contains('-') {
+        return Err(BadAsk::Dash(text.to_owned()));
+    }
+    if RESERVED.contains(&text) {
+        return Err(BadAsk::Reserved(text.to_owned()));
+    }
+    Tenant::new(text).map_err(|_| BadAsk::Client(text.chars().take(100).collect()))
+}
+
+/// Shorter than a name may be: in the journal and in listings the client's id comes before it.
+const JOBTYPE_BYTES_MAX: usize = 200;
+
+pub fn jobtype(text: &str) -> Result<Name, BadAsk> {
+    let is_bad = |c: char| c.is_control() || matches!(c, '|' | '/' | ',');
+    let bad = || BadAsk::Jobtype(text.chars().take(100).collect());
+    if text.len() > JOBTYPE_BYTES_MAX || text.contains(is_bad) {
+        return Err(bad());
+    }
+    Name::new(text).map_err(|_| bad())
+}
+
+/// The payloads: a line each, without its newline. Empty lines and those that begin with `#` are none.
+pub fn payloads(body: &[u8]) -> Result<Vec<&[u8]>, BadAsk> {
+    let lines: Vec<&[u8]> =
+        body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#').collect();
+    if lines.len() > LINES_MAX { Err(BadAsk::TooManyLines(lines.len())) } else { Ok(lines) }
+}
+
+/// When the jobs may run first, if not at once.
+pub fn when(delay: Option<&str>, dt: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, BadAsk> {
+    match (delay, dt) {
+        (None, None) => Ok(None),
+        (Some(delay), None) => {
+            let seconds = delay.parse::<f64>().ok().filter(|s| (0.0..=DELAY_S_MAX).contains(s));
+            seconds.map(|s| Some(now.plus_ms((s * 1_000.0) as i64))).ok_or(BadAsk::When)
+        }
+        (None, Some(dt)) => {
+            let at = dt.parse::<jiff::Timestamp>().map_err(|_| BadAsk::When)?;
+            Ok(Some(Timestamp::from_millis(at.as_millisecond())))
+        }
+        (Some(_), Some(_)) => Err(BadAsk::When),
+    }
+}
+
+/// A handler as it is set, kept and shown. Keys that are not here are dropped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HandlerText {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eid: Option<String>,
+    pub lang: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before_each: Option<String>,
+    pub body: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_each: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<Value>,
+}
+
+/// A JSON object is a handler; any other text is its body, in the language that `method` names.
+pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk> {
+    if body.len() > HANDLER_BYTES_MAX {
+        return Err(BadAsk::LongHandler(body.len()));
+    }
+    let object = serde_json::from_slice::<Value>(body).ok().filter(Value::is_object);
+    let handler = match object {
+        Some(mut object) => {
+            if object.get("lang").is_none_or(Value::is_null)
+                && let Some(method) = method
+            {
+                object["lang"] = method.into();
+            }
+            if ["lang", "body"].iter().any(|key| object.get(*key).is_none_or(Value::is_null)) {
+                return Err(BadAsk::LangAndBody);
+            }
+            serde_json::from_value(object).map_err(|error| BadAsk::Handler(error.to_string()))?
+        }
+        None => {
+            let body = std::str::from_utf8(body).map_err(|_| BadAsk::Handler("it is not text".to_owned()))?;
+            let lang = method.unwrap_or_default().to_owned();
+            let none = || None;
+            HandlerText {
+                eid: none(),
+                lang,
+                before: none(),
+                before_each: none(),
+                body: body.to_owned(),
+                after_each: none(),
+                options: None,
+            }
+        }
+    };
+    if handler.lang.is_empty() || handler.body.is_empty() {
+        return Err(BadAsk::LangAndBody);
+    }
+    match &handler.options {
+        Some(options) if !options.is_object() => Err(BadAsk::Handler("options must be an object".to_owned())),
+        _ => Ok(handler),
+    }
+}
+
+impl HandlerText {
+    /// The type of the job that follows when one of this type has ended well.
+    pub fn next(&self) -> Option<&str> {
+        self.options.as_ref()?.get("next")?.as_str()
+    }
+}
+
+/// The type of a job as it is shown and journaled.
+pub fn full_type(client: &Tenant, jobtype: &Name) -> String {
+    format!("{client}-{jobtype}")
+}
+
+/// The type field of a line in the journal: `client-jobtype`, and behind commas when it may run and how its payload is
+/// written, if it could not be as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub client: Tenant,
+    pub jobtype: Name,
+    pub run_at: Option<Timestamp>,
+    pub is_base64: bool,
+}
+
+impl Kind {
+    pub fn text(&self) -> String {
+        let mut text = full_type(&self.client, &self.jobtype);
+        if let Some(run_at) = self.run_at {
+            text.push_str(&format!(",dt={}", run_at.as_millis()));
+        }
+        if self.is_base64 {
+            text.push_str(",base64");
+        }
+        text
+    }
+
+    pub fn parse(text: &str) -> Result<Kind, BadAsk> {
+        let bad = || BadAsk::Kind(text.chars().take(300).collect());
+        let mut parts = text.split(',');
+        let (client_text, jobtype_text) =
+            parts.next().and_then(|full| full.split_once('-')).ok_or_else(bad)?;
+        let (client, jobtype) = (client(client_text)?, jobtype(jobtype_text)?);
+        let mut kind = Kind { client, jobtype, run_at: None, is_base64: false };
+        for part in parts {
+            match part.split_once('=') {
+                Some(("dt", ms)) => {
+                    kind.run_at = Some(ms.parse().map(Timestamp::from_millis).map_err(|_| bad())?);
+                }
+                None if part == "base64" => kind.is_base64 = true,
+                _ => return Err(bad()),
+            }
+        }
+        Ok(kind)
+    }
+}
+
+/// How a payload is written in the journal: as it is, or in base64 if there is a newline in it.
+pub fn journaled(payload: &[u8]) -> Option<Vec<u8>> {
+    payload.contains(&b'\n').then(|| STANDARD.encode(payload).into_bytes())
+}
+
+pub fn unjournaled(payload: &[u8]) -> Result<Vec<u8>, BadAsk> {
+    STANDARD.decode(payload).map_err(|error| BadAsk::Payload(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

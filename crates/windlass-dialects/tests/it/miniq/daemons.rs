@@ -1,0 +1,129 @@
+//! Scenarios 10, 58 and 67 to 71: several servers on one store. What happens when one is killed is shown with the real
+//! program, in the tests of the command.
+
+use super::world::{Setup, World, settled};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::Timestamp;
+use windlass_dialects::miniq::sysid;
+use windlass_engine::{Engine, FixedDice, ManualClock, Options};
+use windlass_store::memory::MemoryStore;
+
+/// Two servers on one store, which share a clock.
+async fn two() -> (World, World) {
+    let store = Arc::new(MemoryStore::shared());
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_763_200_000_000)));
+    let setup = || Setup { store: store.clone(), clock: clock.clone(), ..Setup::default() };
+    (setup().start().await, setup().start().await)
+}
+
+/// What servers hear of each other on this store they hear by looking.
+async fn eventually_looking(world: &World, what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..3_000 {
+        if is_so() {
+            return;
+        }
+        world.later(1);
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("{what}: not within thirty seconds");
+}
+
+#[tokio::test]
+async fn what_is_added_to_one_server_is_run_by_another() {
+    let (one, other) = two().await;
+    one.server.get("/stop").await;
+    one.handler("acme", "t", "{}").await;
+    let id = one.add("acme", "t", "x\n").await.remove(0);
+    eventually_looking(&one, "the other runs it", || other.fake.payloads() == ["x"]).await;
+    one.until_code("acme", "t", &id, "ok").await;
+    assert!(one.fake.payloads().is_empty());
+}
+
+#[tokio::test]
+async fn two_servers_have_different_names_and_no_job_is_handed_out_twice() {
+    let (one, other) = two().await;
+    one.handler("acme", "t", "{}").await;
+    let payloads: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+    let first = one.add("acme", "t", &payloads[..500].join("\n")).await;
+    let second = other.add("acme", "t", &payloads[500..].join("\n")).await;
+    let name = |id: &str| id[8..15].to_owned();
+    assert_ne!(name(&first[0]), name(&second[0]));
+    let both = || [one.fake.payloads(), other.fake.payloads()].concat();
+    eventually_looking(&one, "all are run", || both().len() >= 1_000).await;
+    settled().await;
+    let run = both();
+    assert_eq!((run.len(), run.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000));
+}
+
+#[tokio::test]
+async fn the_name_of_a_server_is_a_row_that_never_runs() {
+    let world = World::with("acme", "t").await;
+    let id = world.add("acme", "t", "x\n").await.remove(0);
+    world.until_code("acme", "t", &id, "ok").await;
+    let name = id[8..15].to_owned();
+    let row = world.server.get(&format!("/api/v1/aliases/{name}?tenant={}", sysid::TENANT)).await.json();
+    assert_eq!((&row["state"], &row["lease"]["worker"]), (&"running".into(), &name.as_str().into()), "{row}");
+    // As long as the server lives it is renewed.
+    for _ in 0..40 {
+        world.later(sysid::RENEW_MS);
+        settled_briefly().await;
+    }
+    let path = format!("/api/v1/aliases/{name}?tenant={}", sysid::TENANT);
+    assert_eq!(world.server.get(&path).await.json()["state"], "running");
+    assert_eq!(world.fake.payloads(), ["x"]);
+    let mut server = world.server;
+    let engine = server.engine.clone();
+    server.stop();
+    server.serving.await.unwrap().unwrap();
+    assert_eq!(engine.find_alias(&sysid::tenant(), &name).await.unwrap(), None, "released at the end");
+}
+
+async fn settled_briefly() {
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+}
+
+#[tokio::test]
+async fn the_name_of_a_server_that_is_gone_is_free_after_its_time_and_is_no_waiting_job() {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(0)));
+    let store = Arc::new(MemoryStore::new());
+    let engine =
+        Engine::start(store, clock.clone(), Arc::new(FixedDice::new(1)), Options::default()).await.unwrap();
+    sysid::reserve(&engine, "host", "ht-0000").await.unwrap();
+    clock.advance(sysid::RESERVED_MS);
+    engine.catch_up().await.unwrap();
+    assert_eq!(engine.waiting(&sysid::queue()).await.unwrap(), vec![]);
+    assert_eq!(engine.find_alias(&sysid::tenant(), "ht-0000").await.unwrap(), None);
+    sysid::reserve(&engine, "host", "ht-0000").await.unwrap();
+}
+
+/// Dice that always fall the same.
+struct Loaded;
+
+impl windlass_engine::Dice for Loaded {
+    fn roll(&self) -> u64 {
+        7
+    }
+    fn chance(&self) -> f64 {
+        0.5
+    }
+}
+
+#[tokio::test]
+async fn twenty_names_that_are_taken_in_a_row_are_too_many() {
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(0)));
+    let store = Arc::new(MemoryStore::new());
+    let engine = Engine::start(store, clock.clone(), Arc::new(Loaded), Options::default()).await.unwrap();
+    let first = sysid::reserve(&engine, "host", "ht-0007").await.unwrap();
+    assert_eq!(&*first.sysid, "ht-0007");
+    let error = sysid::reserve(&engine, "host", "ht-0007").await.unwrap_err();
+    assert!(error.to_string().contains("too many tries"), "{error}");
+    // On a store of its own the same name is free.
+    let elsewhere = Engine::start(Arc::new(MemoryStore::new()), clock, Arc::new(Loaded), Options::default());
+    assert_eq!(
+        &*sysid::reserve(&elsewhere.await.unwrap(), "host", "ht-0007").await.unwrap().sysid,
+        "ht-0007"
+    );
+    first.release(&engine).await.unwrap();
+    assert!(sysid::reserve(&engine, "host", "ht-0007").await.is_ok());
+}

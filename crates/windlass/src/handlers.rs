@@ -1,0 +1,288 @@
+//! Handlers of miniq's clients, run by this server: the dialect on one side, the runners on the other.
+
+use crate::config::{self, Config};
+use async_trait::async_trait;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tempfile::TempDir;
+use windlass_core::Tenant;
+use windlass_dialects::miniq::running::{Batch, Ended, Report, Run, Runners, Soon};
+use windlass_dialects::miniq::wire::HandlerText;
+use windlass_dialects::outgoing::Allowed;
+use windlass_engine::Engine;
+use windlass_engine::blob::BlobAddr;
+use windlass_runners::handlers::{self, BlobError, Handler, Handlers, HelperProgram, Settings, World};
+
+/// Runners that are made when somebody has something to run: a server without handlers has no folder for them either.
+pub struct LocalHandlers {
+    settings: Settings,
+    world: Arc<ServerWorld>,
+    made: Mutex<Slot>,
+    /// Whether the folder is one that is made for the purpose and removed at the end.
+    is_temporary: bool,
+}
+
+enum Slot {
+    NotYet,
+    Made(Made),
+    Stopped,
+}
+
+struct Made {
+    handlers: Handlers,
+    _folder: Option<TempDir>,
+}
+
+impl LocalHandlers {
+    pub fn new(config: &Config, engine: &Engine) -> std::io::Result<LocalHandlers> {
+        let asked = &config.handlers;
+        let own = PathBuf::from("/proc/self/exe");
+        let path = if own.exists() { own } else { std::env::current_exe()? };
+        let helper = HelperProgram { path: path.clone(), args: vec!["run-handler".to_owned()] };
+        let plain = Settings::new(config.data.join("contexts"), helper);
+        // Only the embedded store keeps other servers out of the data folder, and contexts that are other users could not
+        // get through it.
+        let is_temporary = !config.store_is_in_data || plain.uid_base.is_some();
+        let settings = Settings {
+            contexts_max: asked.contexts,
+            contexts_per_type: asked.contexts_per_type,
+            http_batches_max: asked.http_batches,
+            time_limit: asked.time_limit,
+            memory_bytes_max: asked.memory_bytes_max,
+            network: match asked.network {
+                config::HandlerNetwork::Never => handlers::Network::Never,
+                config::HandlerNetwork::Asked => handlers::Network::WhenAsked,
+                config::HandlerNetwork::Always => handlers::Network::Always,
+            },
+            readable: asked.readable.clone(),
+            result_bytes_max: config.limits.payload_bytes.min(RESULT_BYTES_MAX),
+            wasi_guest: wasi_guest(path),
+            ..plain
+        };
+        let world = Arc::new(ServerWorld { engine: engine.clone(), addresses: asked.addresses.clone() });
+        Ok(LocalHandlers { settings, world, made: Mutex::new(Slot::NotYet), is_temporary })
+    }
+
+    fn handlers(&self) -> Result<Handlers, String> {
+        let mut slot = self.slot();
+        match &*slot {
+            Slot::Made(made) => return Ok(made.handlers.clone()),
+            Slot::Stopped => return Err("the server is stopping".to_owned()),
+            Slot::NotYet => {}
+        }
+        let world: Arc<dyn World> = self.world.clone();
+        let mut settings = self.settings.clone();
+        let folder = match self.is_temporary {
+            true => Some(temporary_folder().map_err(|error| format!("a folder for handlers: {error}"))?),
+            false => None,
+        };
+        if let Some(folder) = &folder {
+            settings.folder = folder.path().join("contexts");
+        }
+        let shown = settings.folder.display().to_string();
+        let handlers = Handlers::new(settings, world)
+            .map_err(|error| format!("the folder for handlers {shown}: {error}"))?;
+        *slot = Slot::Made(Made { handlers: handlers.clone(), _folder: folder });
+        Ok(handlers)
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Others may go through it, and see nothing of what is there.
+fn temporary_folder() -> std::io::Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("windlass-contexts-").tempdir()?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
+    Ok(folder)
+}
+
+/// What the original keeps.
+const RESULT_BYTES_MAX: usize = 16 << 20;
+
+#[cfg(feature = "wasi")]
+fn wasi_guest(path: PathBuf) -> Option<HelperProgram> {
+    Some(HelperProgram { path, args: vec!["run-wasi-guest".to_owned()] })
+}
+
+#[cfg(not(feature = "wasi"))]
+fn wasi_guest(_: PathBuf) -> Option<HelperProgram> {
+    None
+}
+
+fn handler(text: &HandlerText) -> Result<Handler, String> {
+    Handler::new(
+        &text.lang,
+        text.eid.clone(),
+        text.before.clone(),
+        text.before_each.clone(),
+        text.body.clone(),
+        text.after_each.clone(),
+        text.options.as_ref().unwrap_or(&serde_json::Value::Null),
+    )
+}
+
+/// Without the code, which is not looked at to say where it would run.
+fn outline(text: &HandlerText) -> Result<Handler, String> {
+    let options = text.options.as_ref().unwrap_or(&serde_json::Value::Null);
+    Handler::new(&text.lang, text.eid.clone(), None, None, "-".to_owned(), None, options)
+}
+
+impl Runners for LocalHandlers {
+    fn check(&self, text: &HandlerText) -> Result<(), String> {
+        self.handlers()?.check(&handler(text)?)
+    }
+
+    fn batch_size(&self, text: &HandlerText) -> usize {
+        match (self.handlers(), outline(text)) {
+            (Ok(handlers), Ok(handler)) => handlers.batch_size(&handler),
+            _ => BROKEN_BATCH,
+        }
+    }
+
+    fn has_room(&self, client: &str, jobtype: &str, text: &HandlerText) -> bool {
+        match (self.handlers(), outline(text)) {
+            (Ok(handlers), Ok(handler)) => handlers.has_room(client, jobtype, &handler),
+            // What is wrong is told to each job at once.
+            _ => true,
+        }
+    }
+
+    fn room(&self) -> Soon<'static, ()> {
+        match &*self.slot() {
+            Slot::Made(made) => Box::pin(made.handlers.room()),
+            Slot::NotYet | Slot::Stopped => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn warm(&self) -> Vec<(String, String)> {
+        match &*self.slot() {
+            Slot::Made(made) => made.handlers.warm(),
+            Slot::NotYet | Slot::Stopped => Vec::new(),
+        }
+    }
+
+    fn start(&self, batch: Batch) -> Box<dyn Run> {
+        let ready = self.handlers().and_then(|handlers| Ok((handlers, handler(&batch.handler)?)));
+        let (handlers, handler) = match ready {
+            Ok(ready) => ready,
+            Err(why) => {
+                let is_over = matches!(*self.slot(), Slot::Stopped);
+                return Box::new(Broken { left: batch.jobs.len(), why, is_over });
+            }
+        };
+        let job = |job: windlass_dialects::miniq::running::BatchJob| handlers::BatchJob {
+            id: job.id,
+            attempt: job.attempt,
+            payload: job.payload,
+        };
+        let batch = handlers::Batch {
+            client: batch.client,
+            jobtype: batch.jobtype,
+            version: batch.version,
+            handler: Arc::new(handler),
+            jobs: batch.jobs.into_iter().map(job).collect(),
+        };
+        Box::new(LocalRun(handlers.start(batch)))
+    }
+
+    fn stop(&self, grace: Duration) -> Soon<'_, ()> {
+        let slot = std::mem::replace(&mut *self.slot(), Slot::Stopped);
+        Box::pin(async move {
+            if let Slot::Made(made) = slot {
+                made.handlers.stop(grace).await;
+            }
+        })
+    }
+}
+
+struct LocalRun(handlers::Run);
+
+impl Run for LocalRun {
+    fn next(&mut self) -> Soon<'_, Option<(usize, Ended)>> {
+        Box::pin(async {
+            let (place, ended) = self.0.next().await?;
+            Some((place, told(ended)))
+        })
+    }
+
+    fn stop(&self, place: usize) {
+        self.0.stop(place);
+    }
+}
+
+fn told(ended: handlers::Ended) -> Ended {
+    match ended {
+        handlers::Ended::Unrun(why) => Ended::Unrun(why),
+        handlers::Ended::Done(outcome) => Ended::Done(Report {
+            exitcode: outcome.exitcode,
+            code: outcome.code,
+            message: outcome.message,
+            result: outcome.result,
+            log: outcome.log,
+            new_jobs: outcome.new_jobs.into_iter().map(|new| (new.jobtype, new.payload)).collect(),
+            run_ms: outcome.run_ms,
+        }),
+    }
+}
+
+/// Jobs of a handler that cannot be understood, put off at once.
+const BROKEN_BATCH: usize = 500;
+
+struct Broken {
+    left: usize,
+    why: String,
+    /// It is the server that is at its end, not the handler that is wrong.
+    is_over: bool,
+}
+
+impl Run for Broken {
+    fn next(&mut self) -> Soon<'_, Option<(usize, Ended)>> {
+        Box::pin(async {
+            self.left = self.left.checked_sub(1)?;
+            if self.is_over {
+                return Some((self.left, Ended::Unrun(self.why.clone())));
+            }
+            let report = Report {
+                exitcode: 500,
+                code: "BAD_HANDLER".to_owned(),
+                message: Some(self.why.clone()),
+                ..Report::default()
+            };
+            Some((self.left, Ended::Done(report)))
+        })
+    }
+
+    fn stop(&self, _: usize) {}
+}
+
+struct ServerWorld {
+    engine: Engine,
+    addresses: Arc<Allowed>,
+}
+
+#[async_trait]
+impl World for ServerWorld {
+    fn may_call(&self, address: IpAddr) -> bool {
+        self.addresses.allows(address)
+    }
+
+    async fn blob(&self, client: &str, address: &str) -> Result<Vec<u8>, BlobError> {
+        let missing = |why: String| BlobError::Missing(why);
+        let trouble = |error: windlass_engine::EngineError| BlobError::Trouble(error.to_string());
+        let client = Tenant::new(client).map_err(|error| missing(error.to_string()))?;
+        let wanted = BlobAddr::parse(address)
+            .ok_or_else(|| missing(format!("{address:?} is not the address of a blob")))?;
+        let found = self.engine.get_blob(&client, &wanted).await.map_err(trouble)?;
+        let mut blob = found.ok_or_else(|| missing(format!("there is no blob {address}")))?;
+        let mut bytes = Vec::with_capacity(usize::try_from(blob.info.bytes).unwrap_or(0));
+        while let Some(piece) = blob.next().await.map_err(trouble)? {
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+}

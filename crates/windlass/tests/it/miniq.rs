@@ -1,0 +1,102 @@
+//! The miniq dialect of the real server: kills, real handlers, several servers on one database.
+
+mod daemons;
+mod handlers;
+mod kills;
+
+use crate::server::{Server, eventually, request};
+use serde_json::Value;
+use std::net::SocketAddr;
+
+/// The ids of the jobs that were added.
+fn add(to: SocketAddr, client: &str, jobtype: &str, body: &str) -> Option<Vec<String>> {
+    let (status, answer) = request(to, "POST", &format!("/{client}/job/{jobtype}/add"), body).ok()?;
+    if status != 200 {
+        return None;
+    }
+    let answer: Value = serde_json::from_str(&answer).ok()?;
+    let ids = answer["ids"].as_array()?;
+    Some(ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect())
+}
+
+fn job(server: &Server, client: &str, jobtype: &str, id: &str) -> Value {
+    server.call("GET", &format!("/{client}/job/{jobtype}/{id}"), None).1
+}
+
+/// Until the job shows this code.
+#[track_caller]
+fn until_code(server: &Server, client: &str, jobtype: &str, id: &str, code: &str) -> Value {
+    let mut last = Value::Null;
+    for _ in 0..6_000 {
+        last = job(server, client, jobtype, id);
+        if last["code"] == code {
+            return last;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{id} has no code {code}: {last}\n{}", server.log());
+}
+
+#[track_caller]
+fn set_handler(server: &Server, client: &str, jobtype: &str, handler: Value) -> Value {
+    let (status, answer) =
+        server.call("POST", &format!("/{client}/handler/add/{jobtype}/add"), Some(handler));
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+/// Alias and payload of every job of the client, oldest first.
+fn all_jobs(server: &Server, client: &str) -> Vec<(String, String)> {
+    let (mut jobs, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/jobs?tenant={client}&queue=miniq&limit=1000{cursor}");
+        let (status, page) = server.call("GET", &path, None);
+        assert_eq!(status, 200, "{page}");
+        for job in page["jobs"].as_array().unwrap() {
+            let text = |key: &str| job[key].as_str().unwrap_or_default().to_owned();
+            jobs.push((text("alias"), text("payload")));
+        }
+        match page["next"].as_u64().or_else(|| page["next"].as_str()?.parse().ok()) {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    jobs.reverse();
+    jobs
+}
+
+#[test]
+fn quit_ends_the_server_and_report_reads_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    set_handler(&server, "acme", "up", serde_json::json!({"lang": "sh", "body": "read -r line; exit $line"}));
+    let ids = add(server.http, "acme", "up", "0\n0\n44\n").unwrap();
+    for (id, code) in ids.iter().zip(["ok", "ok", "failed"]) {
+        until_code(&server, "acme", "up", id, code);
+    }
+    assert_eq!(request(server.http, "GET", "/quit", "").unwrap(), (200, "Quit.\n".to_owned()));
+    assert!(server.wait().success(), "{}", server.log());
+    let report = server.run(&["report", "windlass-data/jobs.log", "--json"]).json();
+    let one = &report["types"][0];
+    assert_eq!(
+        (&one["type"], &one["added"], &one["ok"], &one["failed"]),
+        (&"acme-up".into(), &3.into(), &2.into(), &1.into())
+    );
+    let table = server.run(&["report", "windlass-data/jobs.log"]).ok();
+    assert!(table.contains("acme-up") && table.contains("PER SECOND"), "{table}");
+    assert_ne!(server.run(&["report", "nowhere.log"]).code, 0);
+}
+
+#[test]
+fn journaled_native_pushes_are_found_by_their_alias() {
+    let server = Server::start(&["--set", "journal.native=true"]);
+    let (status, answer) =
+        server.call("POST", "/api/v1/jobs", Some(serde_json::json!({"name": "a", "payload": 1})));
+    assert_eq!(status, 202, "{answer}");
+    let alias = answer["aliases"][0].as_str().unwrap();
+    let job = eventually("the job is in the store", || {
+        let (status, job) = server.call("GET", &format!("/api/v1/aliases/{alias}"), None);
+        (status == 200).then_some(job)
+    });
+    assert_eq!((&job["name"], &job["payload"]), (&"a".into(), &1.into()));
+}

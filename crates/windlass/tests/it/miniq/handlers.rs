@@ -1,0 +1,176 @@
+//! Scenarios 28 to 36, 44 to 53: real handlers, run by the real server.
+
+use super::{add, all_jobs, set_handler, until_code};
+use crate::server::{Server, eventually};
+use serde_json::json;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// An http handler that keeps every body it is sent and answers what it is told.
+struct Target {
+    address: SocketAddr,
+    bodies: Arc<Mutex<Vec<String>>>,
+}
+
+impl Target {
+    fn start(answer: impl Fn(&str, usize) -> (u16, String) + Send + Sync + 'static) -> Target {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target { address: listener.local_addr().unwrap(), bodies: Arc::default() };
+        let (bodies, answer) = (Arc::clone(&target.bodies), Arc::new(answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (bodies, answer) = (Arc::clone(&bodies), Arc::clone(&answer));
+                std::thread::spawn(move || serve(stream, &bodies, &*answer));
+            }
+        });
+        target
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/work", self.address)
+    }
+
+    fn bodies(&self) -> Vec<String> {
+        self.bodies.lock().unwrap().clone()
+    }
+}
+
+fn serve(stream: TcpStream, bodies: &Mutex<Vec<String>>, answer: &dyn Fn(&str, usize) -> (u16, String)) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut writer = stream;
+    loop {
+        let mut length = 0;
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            let lower = line.to_ascii_lowercase();
+            if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+            if line == "\r\n" {
+                break;
+            }
+        }
+        let mut body = vec![0; length];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let body = String::from_utf8(body).unwrap();
+        let count = {
+            let mut bodies = bodies.lock().unwrap();
+            bodies.push(body.clone());
+            bodies.len()
+        };
+        let (status, text) = answer(&body, count);
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", text.len());
+        if writer.write_all(format!("{head}{text}").as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+const SHORT: [&str; 4] = ["--set", "miniq.retry_delay_s=1", "--set", "miniq.lock_s=30"];
+
+#[test]
+fn an_http_handler_is_posted_each_payload_and_its_status_decides() {
+    let target = Target::start(|body, _| match body.trim_end() {
+        "ok" => (200, "the result".to_owned()),
+        "bad" => (404, String::new()),
+        _ => (301, String::new()),
+    });
+    let server = Server::start(&["--set", "miniq.retry_delay_s=600"]);
+    set_handler(&server, "acme", "web", json!({"lang": "http", "body": target.url()}));
+    let ids = add(server.http, "acme", "web", "ok\nbad\nmoved\n").unwrap();
+    let job = until_code(&server, "acme", "web", &ids[0], "ok");
+    assert_eq!(
+        (&job["exitcode"], &job["lock"], &job["result"]),
+        (&200.into(), &"__done".into(), &"the result".into())
+    );
+    assert_eq!(until_code(&server, "acme", "web", &ids[1], "failed")["exitcode"], 404);
+    assert_eq!(until_code(&server, "acme", "web", &ids[2], "retry")["exitcode"], 301);
+    let mut bodies = target.bodies();
+    bodies.sort_unstable();
+    assert_eq!(bodies, ["bad\n", "moved\n", "ok\n"]);
+}
+
+#[test]
+fn a_job_that_answers_500_twice_and_then_200_is_run_three_times() {
+    let target = Target::start(|_, count| (if count < 3 { 500 } else { 200 }, String::new()));
+    let server = Server::start(&SHORT);
+    set_handler(&server, "acme", "web", json!({"lang": "http", "body": target.url()}));
+    let id = add(server.http, "acme", "web", "x\n").unwrap().remove(0);
+    until_code(&server, "acme", "web", &id, "ok");
+    assert_eq!(target.bodies().len(), 3);
+}
+
+#[test]
+fn a_handler_that_cannot_be_reached_is_an_error_with_its_reason() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::start(&["--set", "miniq.retry_delay_s=600"]);
+    set_handler(&server, "acme", "web", json!({"lang": "http", "body": format!("http://{closed}/")}));
+    let id = add(server.http, "acme", "web", "x\n").unwrap().remove(0);
+    let job = until_code(&server, "acme", "web", &id, "ECONNREFUSED");
+    assert_eq!((&job["exitcode"], &job["status"]), (&500.into(), &"error".into()));
+}
+
+#[test]
+fn a_batch_is_one_post_and_its_answer_has_a_line_for_each_job() {
+    let target = Target::start(|body, _| {
+        let first = body.lines().next().unwrap_or_default();
+        (200, if first == "short" { "200\n# a word\n201\n" } else { "200\nwhat\n200\n" }.to_owned())
+    });
+    let server = Server::start(&["--set", "miniq.retry_delay_s=600"]);
+    let options = json!({"batch": true, "batchSize": 3});
+    set_handler(&server, "acme", "b", json!({"lang": "http", "body": target.url(), "options": options}));
+    server.call("GET", "/stop", None);
+    let ids = add(server.http, "acme", "b", "short\nb\nc\nlong\ne\nf\n").unwrap();
+    eventually("all six wait", || {
+        let (_, waiting) = server.call("GET", "/acme/job/waiting", None);
+        (waiting["b"] == 6).then_some(())
+    });
+    server.call("GET", "/start", None);
+    for (id, code) in
+        ids.iter().zip(["ok", "ok", "NO_RESPONSE", "ok", "INVALID_RESPONSE", "INVALID_RESPONSE"])
+    {
+        until_code(&server, "acme", "b", id, code);
+    }
+    let mut bodies = target.bodies();
+    bodies.sort_unstable();
+    assert_eq!(bodies, ["long\ne\nf\n", "short\nb\nc\n"]);
+}
+
+#[test]
+fn a_shell_handler_makes_jobs_gives_a_result_and_leaves_a_log() {
+    let server = Server::start(&SHORT);
+    let body = "read -r line; echo \"J: child|$line.1\"; echo \"#J: child|$line.2\"; echo 'j: child|no'; \
+                echo hello; echo \"done $line\" > \"$WINDLASS_RESULT\"";
+    set_handler(&server, "acme", "parent", json!({"lang": "sh", "body": body, "options": {"next": "after"}}));
+    let id = add(server.http, "acme", "parent", "x\n").unwrap().remove(0);
+    let job = until_code(&server, "acme", "parent", &id, "ok");
+    assert_eq!(job["result"], "done x\n");
+    let log = job["log"].as_str().unwrap();
+    assert!(log.contains("hello") && log.contains("j: child|no"), "{log}");
+    let shown = server.run(&["jobs"]).ok();
+    assert!(!shown.contains("panicked"));
+    let jobs = eventually("its jobs are there", || {
+        let jobs = all_jobs(&server, "acme");
+        (jobs.len() == 4).then_some(jobs)
+    });
+    let mut payloads: Vec<&str> = jobs.iter().map(|(_, payload)| payload.as_str()).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, ["done x", "x", "x.1", "x.2"]);
+}
+
+#[test]
+fn a_handler_in_a_language_that_is_not_there_says_so() {
+    let server = Server::start(&["--set", "miniq.retry_delay_s=600"]);
+    let answer = set_handler(&server, "acme", "odd", json!({"lang": "cobol", "body": "x"}));
+    assert!(answer["warning"].as_str().unwrap().contains("cobol"), "{answer}");
+    let id = add(server.http, "acme", "odd", "x\n").unwrap().remove(0);
+    let job = until_code(&server, "acme", "odd", &id, "BAD_HANDLER");
+    assert!(job["message"].as_str().unwrap().contains("cobol"), "{job}");
+}

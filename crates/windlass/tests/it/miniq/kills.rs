@@ -1,0 +1,65 @@
+//! Killed in the middle of adding, again and again: what was acknowledged is there, and once.
+
+use super::{add, all_jobs};
+use crate::server::{Server, eventually};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longer: `WINDLASS_KILLS`.
+const KILLS: usize = 12;
+const CLIENTS: usize = 3;
+
+#[test]
+fn what_was_acknowledged_survives_many_kills_and_makes_one_job_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let kills = std::env::var("WINDLASS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let mut kept: BTreeMap<String, String> = BTreeMap::new();
+    for round in 0..kills {
+        // Nobody runs them, so each is there in the end.
+        let mut server = Server::start_in(folder.path(), &["--set", "miniq.run=false"]);
+        let stop = Arc::new(AtomicBool::new(false));
+        let adder = |client: usize| {
+            let (http, stop) = (server.http, Arc::clone(&stop));
+            std::thread::spawn(move || {
+                let mut acknowledged = Vec::new();
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let payloads: Vec<String> =
+                        (0..20).map(|line| format!("{round}.{client}.{n}.{line}")).collect();
+                    match add(http, "acme", "t", &payloads.join("\n")) {
+                        Some(ids) => acknowledged.extend(ids.into_iter().zip(payloads)),
+                        None => break,
+                    }
+                }
+                acknowledged
+            })
+        };
+        let adders: Vec<_> = (0..CLIENTS).map(adder).collect();
+        // At ever other moments of what the server does.
+        std::thread::sleep(Duration::from_millis(40 + (round as u64 * 37) % 200));
+        server.kill();
+        stop.store(true, Ordering::Relaxed);
+        for adder in adders {
+            kept.extend(adder.join().unwrap());
+        }
+    }
+    assert!(kept.len() > 20, "something was acknowledged between the kills");
+    let mut server = Server::start_in(folder.path(), &["--set", "miniq.run=false"]);
+    eventually("everything is taken in", || {
+        let stored: BTreeMap<String, String> = all_jobs(&server, "acme").into_iter().collect();
+        kept.keys().all(|id| stored.contains_key(id)).then_some(())
+    });
+    let stored = all_jobs(&server, "acme");
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for (id, payload) in &stored {
+        assert_eq!(seen.insert(id, payload), None, "{id} is there twice");
+    }
+    for (id, payload) in &kept {
+        assert_eq!(seen.get(id.as_str()), Some(&payload.as_str()));
+    }
+    assert!(server.stop().success(), "{}", server.log());
+}
