@@ -274,7 +274,7 @@ impl Yard {
     /// Rests end, silent workers are let go.
     async fn keeping_time(self: Arc<Self>) {
         while !self.is_stopping() {
-            let next = self.table().next_change();
+            let next = self.table().plan();
             let waiting = async {
                 match next {
                     Some(at) => self.engine.sleep_until(at).await,
@@ -420,14 +420,19 @@ impl Yard {
         let Holder::Token(token) = by else { return };
         let timeout_ms = job.spec.policy.lease.length_ms.unwrap_or(i64::MAX);
         let until = self.engine.now().plus_ms(timeout_ms);
-        let accepted = self.table().accepted(job.id, token, until);
+        let (accepted, is_sooner) = {
+            let mut table = self.table();
+            (table.accepted(job.id, token, until), table.is_before_plan(until))
+        };
         match accepted {
             Accepted::Ended => {}
             Accepted::Runs => {
                 let entry = Accepting { id: job.id, token, worker, until };
                 self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
                 self.collect.notify_one();
-                self.sooner.notify_one();
+                if is_sooner {
+                    self.sooner.notify_one();
+                }
             }
             Accepted::WorkerGone => {
                 let why = commands::lost(&worker, &format!("worker {worker} was lost: it unregistered"));

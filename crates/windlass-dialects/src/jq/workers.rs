@@ -30,6 +30,8 @@ pub struct Workers<L> {
     held: HashMap<JobId, Held>,
     /// Those that said they would leave and have nothing more to do, until somebody asks.
     left: Vec<WorkerId>,
+    /// When somebody will look at what time has brought about.
+    planned: Option<Timestamp>,
 }
 
 struct Entry<L> {
@@ -107,6 +109,7 @@ impl<L> Default for Workers<L> {
             free_and_open: 0,
             held: HashMap::new(),
             left: Vec::new(),
+            planned: None,
         }
     }
 }
@@ -314,6 +317,18 @@ impl<L: Clone> Workers<L> {
         };
         let overdue = self.held.iter_mut().filter_map(overdue).collect();
         Passed { lost: gone.iter().filter_map(|id| self.remove(id)).collect(), overdue }
+    }
+
+    /// The same, and from now on the caller is expected to look then.
+    pub fn plan(&mut self) -> Option<Timestamp> {
+        self.planned = self.next_change();
+        self.planned
+    }
+
+    /// Whether a lease that ends then has to be looked at before the planned look. With thousands of workers it is worth
+    /// something not to search through all of them for every job.
+    pub fn is_before_plan(&self, until: Timestamp) -> bool {
+        self.planned.is_none_or(|planned| until.plus_ms(OVERDUE_MS) < planned)
     }
 
     /// When `pass` has something to do next.

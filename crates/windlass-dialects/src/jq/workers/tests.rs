@@ -190,3 +190,14 @@ fn a_job_that_comes_again_before_its_end_is_heard_of_takes_one_place() {
     assert!(table.ended(id(1), token(9)));
     assert_eq!(table.wanted().unwrap().slots, 3);
 }
+
+#[test]
+fn a_job_changes_the_plan_only_if_it_is_to_be_looked_at_sooner() {
+    let mut table = workers(&[("a", 4)]);
+    assert!(table.is_before_plan(at(30_000)), "nothing is planned");
+    table.pinged("a", at(0));
+    assert_eq!(table.plan(), Some(at(PING_MS_MAX)));
+    assert!(!table.is_before_plan(at(30_000)));
+    assert!(!table.is_before_plan(at(PING_MS_MAX)));
+    assert!(table.is_before_plan(at(1_000)));
+}
