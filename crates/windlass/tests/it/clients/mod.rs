@@ -2,4 +2,5 @@
 
 mod gate;
 mod python_jq;
+mod python_sidejob;
 mod rust_jq;

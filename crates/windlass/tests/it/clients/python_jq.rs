@@ -76,7 +76,8 @@ fn the_complete_worker_runs_retries_and_gives_up() {
 fn the_complete_worker_ends_what_it_has_when_it_is_told_to_stop() {
     let server = Server::start(&QUICK);
     let mut worker = worker(server.folder(), &format!("{}/jq", server.url()), &[]);
-    let id = enqueue(&server, "sleep", json!({"s": 1.5}));
+    // Long enough to still run when the signal is there.
+    let id = enqueue(&server, "sleep", json!({"s": 5}));
     until_taken(&server, &id);
     kill_process(Pid::from_child(&worker.0), Signal::TERM).unwrap();
     assert!(ended(&mut worker.0).success());

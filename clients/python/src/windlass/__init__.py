@@ -1,0 +1,1 @@
+"""Libraries for Windlass, a job server. `windlass.sidejob`: long-lived jobs with ports, state and children."""

@@ -1,0 +1,75 @@
+"""How a run ended, in the server's words. What threads and asyncio have in common."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import traceback
+from collections.abc import Mapping
+from typing import Protocol
+
+from . import _calls as calls
+from ._calls import Ask, Claimed, Json, Write
+from ._errors import NotFound, SideJobError, Stale, Suspend
+from ._registry import Registered
+
+log = logging.getLogger("windlass.sidejob")
+
+# How long a claim waits at the server. It ends early when there is something; a shorter one makes stopping quicker.
+CLAIM_WAIT_S = 2.0
+# Between tries while the server is away: from, to.
+PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
+# A run is refreshed this many times within its lease: two signs of life may get lost.
+BEATS_PER_LEASE = 3
+# How long a sign of life may take.
+BEAT_WITHIN_S = 5.0
+
+
+class Running(Protocol):
+    """A run that is going on, of either kind."""
+
+    _claimed: Claimed
+    _writes: list[Write]
+    _is_lost: bool
+
+
+def worker_name() -> str:
+    """Who works, for those who look."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def configs(classes: Mapping[str, Registered]) -> dict[str, Mapping[str, Json]]:
+    """What the server is told of the classes of a queue."""
+    return {name: registered.config for name, registered in classes.items()}
+
+
+def finish(run: Running, error: BaseException | None) -> Ask[str] | None:
+    """The call that ends the run; `None` if there is nothing left to end."""
+    claimed = run._claimed
+    if error is None:
+        return calls.finish(claimed.job, claimed.token, "completed", writes=run._writes)
+    if isinstance(error, Suspend):
+        return calls.finish(claimed.job, claimed.token, "suspended", writes=run._writes)
+    if isinstance(error, Stale):
+        log.warning("job %s: the run is not this worker's any more", claimed.job)
+        return None
+    log.error("job %s %s failed: %r", claimed.job, claimed.cls, error)
+    backtrace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    message = str(error) or type(error).__name__
+    return calls.finish(claimed.job, claimed.token, "failed", error=message, backtrace=backtrace)
+
+
+def give_back(claimed: Claimed) -> Ask[str]:
+    """Somebody else is to run it."""
+    return calls.finish(claimed.job, claimed.token, "queued")
+
+
+def unheard(claimed: Claimed, error: SideJobError) -> None:
+    """The server does not want to hear how the run ended."""
+    if isinstance(error, NotFound):
+        log.info("job %s was deleted while it ran", claimed.job)
+    elif isinstance(error, Stale):
+        log.warning("job %s ended too late: its lease was over", claimed.job)
+    else:
+        log.error("job %s: its end was not accepted: %s", claimed.job, error)

@@ -1,0 +1,183 @@
+"""How calls get to the server: over kept connections, from threads or from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import select
+import ssl
+import threading
+import weakref
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from ._calls import Ask
+from ._errors import SideJobError, Unreachable
+
+T = TypeVar("T")
+
+#: Where a server is that was started without further words.
+URL = "http://127.0.0.1:7373/sidejob"
+# Bytes of one line of an answer's head, and of the body: what no answer of the server comes near to.
+LINE_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Address:
+    """Where the server is, and who is calling."""
+
+    def __init__(self, url: str, token: str | None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"the server's address must look like {URL}, not {url!r}")
+        self.url = url
+        self.is_tls = parts.scheme == "https"
+        self.host = parts.hostname
+        self.port = parts.port or (443 if self.is_tls else 80)
+        self.path = parts.path.rstrip("/")
+        self.headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token is not None:
+            self.headers["Authorization"] = f"Bearer {token}"
+
+    def unreachable(self, error: BaseException) -> Unreachable:
+        return Unreachable(f"calling {self.url}: {error or type(error).__name__}")
+
+
+class Transport:
+    """For threads: each has a connection of its own."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self.address, self.timeout_s = address, timeout_s
+        self._local = threading.local()
+        self._all: weakref.WeakSet[http.client.HTTPConnection] = weakref.WeakSet()
+
+    def send(self, ask: Ask[T]) -> T:
+        status, body = self._exchange(ask.method, self.address.path + ask.path, ask.encoded(), ask.waits)
+        return ask.answer(status, body)
+
+    def _exchange(self, method: str, path: str, body: bytes | None, waits_s: float) -> tuple[int, bytes]:
+        connection = self._kept() or self._connect()
+        try:
+            connection.timeout = self.timeout_s + waits_s
+            if connection.sock is not None:
+                connection.sock.settimeout(connection.timeout)
+            connection.request(method, path, body, self.address.headers)
+            response = connection.getresponse()
+            answer = response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise self.address.unreachable(error) from error
+        self._local.connection = connection
+        return answer
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        """The connection of this thread, unless the server has closed it meanwhile: nothing is sent twice."""
+        connection: http.client.HTTPConnection | None = self._local.__dict__.pop("connection", None)
+        if connection is None or connection.sock is None:
+            return connection
+        # Nothing is to be read on an idle connection but its end.
+        if select.select([connection.sock], [], [], 0)[0]:
+            connection.close()
+        return connection
+
+    def _connect(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self.address.is_tls else http.client.HTTPConnection
+        connection = kind(self.address.host, self.address.port, timeout=self.timeout_s)
+        self._all.add(connection)
+        return connection
+
+    def close_own(self) -> None:
+        """The connection of this thread, when it ends."""
+        connection: http.client.HTTPConnection | None = self._local.__dict__.pop("connection", None)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """All connections. The next call makes a new one."""
+        for connection in list(self._all):
+            connection.close()
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class AsyncTransport:
+    """For asyncio: connections are kept and shared by the tasks of one loop."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self.address, self.timeout_s = address, timeout_s
+        self._idle: list[Streams] = []
+
+    async def send(self, ask: Ask[T]) -> T:
+        head = self._head(ask)
+        try:
+            status, body = await asyncio.wait_for(self._exchange(head), self.timeout_s + ask.waits)
+        except (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError) as error:
+            raise self.address.unreachable(error) from error
+        return ask.answer(status, body)
+
+    def _head(self, ask: Ask[T]) -> bytes:
+        address, body = self.address, ask.encoded() or b""
+        lines = [f"{ask.method} {address.path}{ask.path} HTTP/1.1", f"Host: {address.host}:{address.port}"]
+        lines += [f"{name}: {value}" for name, value in address.headers.items()]
+        lines += [f"Content-Length: {len(body)}", "", ""]
+        return "\r\n".join(lines).encode() + body
+
+    async def _exchange(self, request: bytes) -> tuple[int, bytes]:
+        reader, writer = self._kept() or await self._connect()
+        is_kept = False
+        try:
+            writer.write(request)
+            await writer.drain()
+            first = await reader.readline()
+            if not first:
+                raise EOFError("the connection was closed")
+            status, headers = int(first.split(b" ", 2)[1]), await self._headers(reader)
+            body = await self._body(reader, headers)
+            is_kept = headers.get("connection", "").lower() != "close"
+            return status, body
+        finally:
+            # Also when the task is cancelled: an answer that was not read must not be taken for the next one's.
+            if is_kept:
+                self._idle.append((reader, writer))
+            else:
+                writer.close()
+
+    def _kept(self) -> Streams | None:
+        """A connection that the server has not closed meanwhile: nothing is sent twice."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof() and not writer.is_closing():
+                return reader, writer
+            writer.close()
+        return None
+
+    async def _connect(self) -> Streams:
+        tls = ssl.create_default_context() if self.address.is_tls else None
+        return await asyncio.open_connection(self.address.host, self.address.port, ssl=tls, limit=LINE_BYTES_MAX)
+
+    async def _headers(self, reader: asyncio.StreamReader) -> dict[str, str]:
+        headers = {}
+        while line := (await reader.readline()).decode("latin-1").strip():
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        return headers
+
+    async def _body(self, reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            chunks = []
+            while size := int((await reader.readline()).split(b";")[0], 16):
+                chunks.append(await reader.readexactly(size))
+                await reader.readexactly(2)
+            await reader.readline()
+            return b"".join(chunks)
+        length = int(headers.get("content-length", "0"))
+        if length > BODY_BYTES_MAX:
+            raise SideJobError(502, f"an answer of {length} bytes is more than is read")
+        return await reader.readexactly(length)
+
+    async def close(self) -> None:
+        """All connections."""
+        while self._idle:
+            _, writer = self._idle.pop()
+            writer.close()

@@ -1,0 +1,189 @@
+"""Working on queues with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import Any
+
+from . import _calls as calls
+from . import _ending as ending
+from ._calls import Ask, Claimed
+from ._ending import log
+from ._errors import SideJobError, Unreachable
+from ._http import URL
+from ._registry import Registered, classes_of
+from ._serve import perform_async
+from .aio import AsyncClient, AsyncWorker
+from .sync import Client
+
+
+async def serve_async(
+    *queues: str,
+    url: str = URL,
+    token: str | None = None,
+    concurrency: int = 16,
+    grace: float = 30.0,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Works on these queues until the process is told to stop (SIGTERM, Ctrl-C) or `stop` is set.
+
+    Each queue gets `concurrency` tasks. All classes decorated for a queue are registered at the server, in place of those
+    that were; subclasses of `Worker` run in threads. Told to stop, it takes nothing more and gives what runs `grace`
+    seconds to end; the rest is cancelled and given back, and run by another worker.
+    """
+    if not queues or concurrency < 1:
+        raise ValueError("serve_async needs a queue to work on, and at least one task for it")
+    stop = stop or asyncio.Event()
+    server = AsyncServer(url, token, {queue: classes_of(queue) for queue in queues}, stop)
+    told = _stop_on_signals(stop)
+    try:
+        await server.register()
+        tasks = [asyncio.create_task(server.work(queue)) for queue in queues for _ in range(concurrency)]
+        await stop.wait()
+        await server.drain(tasks, grace)
+    finally:
+        stop.set()
+        for number in told:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        await server.close()
+    if server.trouble is not None:
+        raise server.trouble
+
+
+class AsyncServer:
+    """The tasks that work on some queues."""
+
+    def __init__(
+        self, url: str, token: str | None, queues: dict[str, dict[str, Registered]], stop: asyncio.Event
+    ) -> None:
+        self.queues, self.stop = queues, stop
+        self.client = AsyncClient(url, token=token)
+        self.beats = AsyncClient(url, token=token, timeout=ending.BEAT_WITHIN_S)
+        #: For classes that know nothing of asyncio.
+        self.threads = Client(url, token=token)
+        #: Why it cannot go on.
+        self.trouble: SideJobError | None = None
+        self.running = 0
+
+    async def close(self) -> None:
+        await self.client.close()
+        await self.beats.close()
+        self.threads.close()
+
+    async def register(self) -> None:
+        """Tells the server of the classes; waits for one that is not there yet."""
+        for queue, classes in self.queues.items():
+            await self._insist(calls.register(queue, ending.configs(classes)), until=None)
+
+    async def drain(self, tasks: list[asyncio.Task[None]], grace_s: float) -> None:
+        """Waits for what runs. What is not done in time is given back."""
+        if self.running:
+            log.info("ending what runs: %d", self.running)
+        _, left = await asyncio.wait(tasks, timeout=max(grace_s, ending.CLAIM_WAIT_S if not self.running else 0))
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def work(self, queue: str) -> None:
+        classes = self.queues[queue]
+        claim = calls.claim(queue, wait=ending.CLAIM_WAIT_S, worker=ending.worker_name(), classes=list(classes))
+        while not self.stop.is_set():
+            try:
+                claimed = await self.client._send(claim)
+            except Unreachable as error:
+                log.warning("%s; trying again", error)
+                # One that comes back may be another one, which knows nothing of our classes.
+                await asyncio.sleep(ending.PAUSE_S)
+                await self.register()
+                continue
+            except SideJobError as error:
+                self.trouble = self.trouble or error
+                self.stop.set()
+                return
+            if claimed is not None:
+                await self._run(classes[claimed.cls], claimed)
+
+    async def _run(self, registered: Registered, claimed: Claimed) -> None:
+        log.info("job %s %s: %s", claimed.job, claimed.cls, claimed.kind)
+        is_async = issubclass(registered.cls, AsyncWorker)
+        run = registered.cls(self.client if is_async else self.threads, claimed)
+        alive = asyncio.create_task(self._keep_alive(run))
+        self.running += 1
+        try:
+            if is_async:
+                error = await perform_async(self.client, run, claimed)
+            else:
+                error = await asyncio.to_thread(self._perform, run, claimed)
+            ask = ending.finish(run, error)
+            if ask is not None:
+                await self._tell(claimed, ask)
+        except asyncio.CancelledError:
+            log.warning("job %s is not done; another worker is to run it", claimed.job)
+            await self._tell(claimed, ending.give_back(claimed))
+            raise
+        finally:
+            self.running -= 1
+            alive.cancel()
+
+    def _perform(self, run: Any, claimed: Claimed) -> BaseException | None:
+        try:
+            with self.threads.log_context(job=claimed.job):
+                if claimed.kind == "shutdown":
+                    run.shutdown()
+                else:
+                    run.perform(*claimed.args)
+        except BaseException as raised:
+            return raised
+        return None
+
+    async def _tell(self, claimed: Claimed, ask: Ask[str]) -> None:
+        """Again and again while the server is away, for as long as it would still listen."""
+        try:
+            await self._insist(ask, until=time.monotonic() + claimed.lease_s)
+        except SideJobError as error:
+            ending.unheard(claimed, error)
+
+    async def _insist(self, ask: Ask[Any], until: float | None) -> None:
+        pause = ending.PAUSE_S
+        while True:
+            try:
+                await self.client._send(ask)
+                return
+            except Unreachable as error:
+                if until is None and self.stop.is_set():
+                    return
+                if until is not None and time.monotonic() + pause > until:
+                    raise
+                log.warning("%s; trying again", error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, ending.PAUSE_MAX_S)
+
+    async def _keep_alive(self, run: Any) -> None:
+        """Signs of life, until it is cancelled with the end of the run."""
+        claimed = run._claimed
+        while not run._is_lost:
+            await asyncio.sleep(claimed.lease_s / ending.BEATS_PER_LEASE)
+            try:
+                run._is_lost = not await self.beats._send(
+                    calls.refresh_lock(claimed.job, claimed.token, claimed.lease_s)
+                )
+            except Unreachable as error:
+                log.warning("job %s: no sign of life: %s", claimed.job, error)
+            except SideJobError:
+                run._is_lost = True
+        log.warning("job %s: the run is not this worker's any more", claimed.job)
+
+
+def _stop_on_signals(stop: asyncio.Event) -> list[signal.Signals]:
+    """Answers with those that are listened to."""
+    told = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        except (NotImplementedError, RuntimeError, ValueError):
+            # Not on this system, or not in this thread.
+            continue
+        told.append(number)
+    return told
