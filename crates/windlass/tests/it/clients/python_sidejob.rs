@@ -68,7 +68,8 @@ fn the_examples_of_the_readme_do_what_it_says() {
     let id = job["job"].as_u64().unwrap();
     server.call("POST", &format!("/sidejob/jobs/{id}/inports/in/write"), Some(json!({"data": "hello"})));
     eventually("it is echoed", || {
-        let (_, read) = server.call("POST", &format!("/sidejob/jobs/{id}/outports/out/read"), Some(json!({})));
+        let (_, read) =
+            server.call("POST", &format!("/sidejob/jobs/{id}/outports/out/read"), Some(json!({})));
         (read["data"] == "hello").then_some(())
     });
 }
@@ -88,7 +89,16 @@ fn the_package_holds_the_library_and_its_types() {
     let source = folder.path().join("source");
     succeeds(Command::new("cp").arg("-r").arg(library()).arg(&source));
     let mut build = python_with_library();
-    build.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir"]);
+    build.args([
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+    ]);
     succeeds(build.arg(folder.path()).arg(&source));
     let wheel = folder.path().join("windlass_client-0.1.0-py3-none-any.whl");
     let listed = succeeds(Command::new(python()).args(["-m", "zipfile", "--list"]).arg(wheel));
