@@ -192,7 +192,7 @@ impl State {
             .zip(texts.iter().map(Option::as_deref));
         let lines: Vec<NewLine<'_>> = lines.map(line).collect();
         let written = self.journal.write(&lines)?;
-        self.journal.wsync(written).await?;
+        // Once they are on disk they may run, and should not be seen to start before they have entered.
         if self.log.is_on() {
             let full = wire::full_type(client, jobtype);
             let mut lines = Lines::new(now, &sysid);
@@ -202,6 +202,7 @@ impl State {
             }
             self.log.write(lines);
         }
+        self.journal.wsync(written).await?;
         Ok(ids)
     }
 

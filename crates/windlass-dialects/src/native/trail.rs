@@ -16,6 +16,10 @@ const LINES_MAX: usize = LOG_LINES_MAX;
 
 pub async fn log(mut call: Call) -> Answer {
     let reply = reply_encoding(&call);
+    // First, so that whoever may not see the job learns nothing from what is said about the body.
+    let asked = params(&call, &["tenant"])?;
+    let (tenant, job) = find(&call, param(&asked, "tenant")).await?;
+    drop(asked);
     let (encoding, body) = body(&mut call).await?;
     let ask: LogAsk<'_> = codec::read_map(encoding, &body)?;
     if ask.lines.len() > LINES_MAX {
@@ -26,8 +30,6 @@ pub async fn log(mut call: Call) -> Answer {
     if let Some(source) = &ask.source {
         super::commands::within("source", source, wire::LABEL_BYTES_MAX).map_err(ApiError::bad_request)?;
     }
-    let params = params(&call, &["tenant"])?;
-    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
     let entry = LogEntry {
         id: job.id,
         by: Some(Holder::Token(ask.token)),

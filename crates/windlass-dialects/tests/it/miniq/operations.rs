@@ -73,8 +73,11 @@ async fn the_log_has_a_line_for_each_job_that_enters_starts_and_ends() {
     for (id, exitcode, code) in [(&ids[0], 200, ""), (&ids[1], 500, "ETIMEDOUT")] {
         let of_job: Vec<Value> =
             lines().into_iter().filter(|line| line["info"]["id"] == id.as_str()).collect();
-        let messages: Vec<&str> = of_job.iter().map(|line| line["message"].as_str().unwrap()).collect();
-        assert_eq!(messages, ["job added", "job started", "job ended"]);
+        let of_job = ["job added", "job started", "job ended"].map(|message| {
+            let found = of_job.iter().find(|line| line["message"] == message);
+            found.unwrap_or_else(|| panic!("no {message:?}: {of_job:?}")).clone()
+        });
+        assert!(of_job.is_sorted_by_key(|line| line["time"].as_str().unwrap().to_owned()), "{of_job:?}");
         assert!(of_job.iter().all(|line| line["info"]["type"] == "acme-t" && line["level"] == 6));
         let ended = &of_job[2]["info"];
         assert_eq!(
