@@ -69,7 +69,13 @@ pub fn after_write(scene: &mut Scene, id: JobId, side: Side) -> Result<Ran, Stop
     match side {
         Side::In => run(scene, id, now, false),
         Side::Out => match parent_of(scene, id)? {
-            Some(parent) => run(scene, parent, now, false),
+            Some(parent) => {
+                let ran = run(scene, parent, now, false)?;
+                // One that need not be run because a run waits for it already may be given that run before this is
+                // written, look, and find nothing. Then this is stale, and looked at anew.
+                scene.hold_still(parent)?;
+                Ok(ran)
+            }
             None => Ok(Ran::default()),
         },
     }

@@ -9,7 +9,7 @@ use super::registry::Queues;
 use super::wire::Context;
 use std::collections::HashMap;
 use std::sync::Arc;
-use windlass_core::event::{Failure, Finish, RetryWish};
+use windlass_core::event::{Failure, Finish, Patch, RetryWish};
 use windlass_core::ports::{PortError, Ports};
 use windlass_core::{Event, Job, JobId, Refused, Timestamp, apply};
 use windlass_engine::{Action, Deed, How};
@@ -119,6 +119,15 @@ impl Scene {
             _ => self.drafts.deeds.push((id, action)),
         }
         Ok(Ok(()))
+    }
+
+    /// What is written holds only if nothing happens to this job meanwhile. A job that is changed holds still anyway.
+    pub fn hold_still(&mut self, id: JobId) -> Result<(), Stop> {
+        if !self.drafts.jobs.contains_key(&id) {
+            // It changes in nothing but its version; no state refuses that.
+            let _ = self.act(id, Action::Update(Patch::default()))?;
+        }
+        Ok(())
     }
 
     pub fn ports(&self, id: JobId) -> Result<Ports, Stop> {

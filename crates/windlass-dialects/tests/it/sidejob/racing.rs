@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpStream;
 use windlass_dialects::HttpOptions;
+use windlass_dialects::sidejob::Settings;
 use windlass_engine::SystemClock;
 use windlass_store::memory::MemoryStore;
 
@@ -20,6 +21,16 @@ async fn call(connection: &mut Client<TcpStream>, path: &str, body: &Value) -> V
     let reply = connection.call("POST", &path, &headers, body.to_string().as_bytes()).await;
     assert_eq!(reply.status, 200, "{path}: {}", reply.text());
     reply.json()
+}
+
+/// With the fixture, and no limit on runs: that is not what this is about.
+async fn unlimited() -> TestServer {
+    let sidejob = Settings { runs_per_minute: u32::MAX, ..Settings::default() };
+    let options = HttpOptions { sidejob, ..HttpOptions::default() };
+    let server = TestServer::start_on(Arc::new(MemoryStore::new()), options, Arc::new(SystemClock)).await;
+    let reply = server.call("PUT", "/sidejob/workers/q", &super::fixture().to_string()).await;
+    assert_eq!(reply.status, 200);
+    server
 }
 
 /// Reads what there is, then completes, with nothing in between to keep a write from falling there.
@@ -37,15 +48,7 @@ async fn work(server: &TestServer, read: &AtomicU64) {
 // scenarios 45
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_is_left_unread_however_it_falls_together_with_the_end_of_a_run() {
-    let options = HttpOptions {
-        // The limit on runs is not what this is about.
-        sidejob: windlass_dialects::sidejob::Settings { runs_per_minute: u32::MAX, ..Default::default() },
-        ..HttpOptions::default()
-    };
-    let server =
-        Arc::new(TestServer::start_on(Arc::new(MemoryStore::new()), options, Arc::new(SystemClock)).await);
-    let reply = server.call("PUT", "/sidejob/workers/q", &super::fixture().to_string()).await;
-    assert_eq!(reply.status, 200);
+    let server = Arc::new(unlimited().await);
     for _ in 0..JOBS {
         assert_eq!(server.post("/sidejob/jobs", r#"{"queue":"q","class":"IO"}"#).await.status, 200);
     }
@@ -74,6 +77,47 @@ async fn no_write_is_left_unread_however_it_falls_together_with_the_end_of_a_run
         let view = server.get(&format!("/sidejob/jobs/{job}")).await.json();
         assert_eq!(view["inports"]["a"], json!({"size": 0}), "nothing unread");
     }
+}
+
+/// The same for outputs, which are the parent's to read.
+// scenarios 45, 110
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_output_is_left_unread_by_the_parent_however_it_falls_together_with_its_run() {
+    const OUTPUTS: u64 = 2_000;
+    let server = Arc::new(unlimited().await);
+    for body in [r#"{"queue":"q","class":"IO"}"#, r#"{"queue":"q","class":"IO","parent":1,"name":"c"}"#] {
+        assert_eq!(server.post("/sidejob/jobs", body).await.status, 200);
+    }
+    let read = Arc::new(AtomicU64::new(0));
+    let writers = (0..4).map(|_| {
+        let server = server.clone();
+        tokio::spawn(async move {
+            let mut connection = server.connect().await;
+            for number in 0..OUTPUTS / 4 {
+                call(&mut connection, "/jobs/2/outports/x/write", &json!({"data": number})).await;
+            }
+        })
+    });
+    let worker = {
+        let (server, read) = (server.clone(), read.clone());
+        tokio::spawn(async move {
+            let mut connection = server.connect().await;
+            while read.load(Ordering::SeqCst) < OUTPUTS {
+                let run = call(&mut connection, "/queues/q/claim", &json!({"wait": 0.2})).await;
+                let Some(job) = run["job"].as_u64() else { continue };
+                if job == 1 {
+                    let entries = call(&mut connection, "/jobs/2/outports/x/entries", &json!({})).await;
+                    read.fetch_add(entries["entries"].as_array().unwrap().len() as u64, Ordering::SeqCst);
+                }
+                call(&mut connection, &format!("/jobs/{job}/finish"), &json!({"token": run["token"]})).await;
+            }
+        })
+    };
+    let tasks: Vec<_> = writers.chain([worker]).collect();
+    for task in tasks {
+        tokio::time::timeout(std::time::Duration::from_secs(300), task).await.expect("all is read").unwrap();
+    }
+    assert_eq!(read.load(Ordering::SeqCst), OUTPUTS);
 }
 
 #[tokio::test]
