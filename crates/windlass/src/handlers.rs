@@ -45,7 +45,8 @@ impl LocalHandlers {
         let plain = Settings::new(config.data.join("contexts"), helper);
         // Only the embedded store keeps other servers out of the data folder, and contexts that are other users could not
         // get through it.
-        let is_temporary = !config.store_is_in_data || plain.uid_base.is_some();
+        let uid_base = plain.uid_base.map(|_| asked.uid_base).filter(|uid_base| *uid_base > 0);
+        let is_temporary = !config.store_is_in_data || uid_base.is_some();
         let settings = Settings {
             contexts_max: asked.contexts,
             contexts_per_type: asked.contexts_per_type,
@@ -58,6 +59,7 @@ impl LocalHandlers {
                 config::HandlerNetwork::Always => handlers::Network::Always,
             },
             readable: asked.readable.clone(),
+            uid_base,
             result_bytes_max: config.limits.payload_bytes.min(RESULT_BYTES_MAX),
             wasi_guest: wasi_guest(path),
             ..plain

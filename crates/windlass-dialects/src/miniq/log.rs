@@ -66,7 +66,8 @@ struct LogLine<'a> {
     level: u8,
     id: &'a str,
     message: &'a str,
-    info: Info<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    info: Option<Info<'a>>,
 }
 
 pub const ADDED: &str = "job added";
@@ -86,9 +87,19 @@ impl<'a> Lines<'a> {
     }
 
     pub fn push(&mut self, message: &str, info: Info<'_>) {
-        let line = LogLine { time: &self.time, kind: "INFO", level: 6, id: self.sysid, message, info };
+        let (time, info) = (self.time.clone(), Some(info));
+        self.add(&LogLine { time: &time, kind: "INFO", level: 6, id: self.sysid, message, info });
+    }
+
+    /// Something that is not about one job.
+    pub fn warn(&mut self, message: &str) {
+        let (time, id) = (self.time.clone(), self.sysid);
+        self.add(&LogLine { time: &time, kind: "WARNING", level: 4, id, message, info: None });
+    }
+
+    fn add(&mut self, line: &LogLine<'_>) {
         // Into memory, and all of it are texts and numbers.
-        let _ = serde_json::to_writer(&mut self.bytes, &line);
+        let _ = serde_json::to_writer(&mut self.bytes, line);
         self.bytes.push(b'\n');
     }
 }
@@ -125,17 +136,12 @@ impl JobLog {
     pub fn write(&self, lines: Lines<'_>) {
         let send = self.send.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(send) = &*send else { return };
-        let mut bytes = lines.bytes;
+        let mut lines = lines;
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out > 0 {
-            let note = format!(
-                "{{\"time\":\"{}\",\"type\":\"WARNING\",\"level\":4,\"id\":\"{}\",\"message\":\"{left_out} pieces of \
-                 the log were left out: the disk is too slow\"}}\n",
-                lines.time, lines.sysid
-            );
-            bytes.extend_from_slice(note.as_bytes());
+            lines.warn(&format!("{left_out} pieces of the log were left out: the disk is too slow"));
         }
-        if send.try_send(bytes).is_err() {
+        if send.try_send(lines.bytes).is_err() {
             self.left_out.fetch_add(left_out + 1, Ordering::Relaxed);
         }
     }

@@ -191,19 +191,29 @@ impl State {
             .zip(payloads.iter().copied())
             .zip(texts.iter().map(Option::as_deref));
         let lines: Vec<NewLine<'_>> = lines.map(line).collect();
-        let written = self.journal.write(&lines)?;
-        // Once they are on disk they may run, and should not be seen to start before they have entered.
-        if self.log.is_on() {
-            let full = wire::full_type(client, jobtype);
+        // Before anybody can have begun with them, so that the log has things in their order.
+        self.tell_added(&wire::full_type(client, jobtype), &ids, payloads, now);
+        let kept = async { self.journal.wsync(self.journal.write(&lines)?).await };
+        if let Err(error) = kept.await {
             let mut lines = Lines::new(now, &sysid);
-            for (id, payload) in ids.iter().zip(payloads) {
-                let bytes = Some(payload.len());
-                lines.push(log::ADDED, Info { id, jobtype: &full, bytes, ..Info::default() });
-            }
+            lines.warn(&format!("{} jobs from {} on were not kept: {error}", ids.len(), ids[0]));
             self.log.write(lines);
+            return Err(error);
         }
-        self.journal.wsync(written).await?;
         Ok(ids)
+    }
+
+    fn tell_added(&self, full: &str, ids: &[String], payloads: &[&[u8]], now: Timestamp) {
+        if !self.log.is_on() {
+            return;
+        }
+        let sysid = self.sysid();
+        let mut lines = Lines::new(now, &sysid);
+        for (id, payload) in ids.iter().zip(payloads) {
+            let bytes = Some(payload.len());
+            lines.push(log::ADDED, Info { id, jobtype: full, bytes, ..Info::default() });
+        }
+        self.log.write(lines);
     }
 
     /// The first who needs a name for this server waits a moment for it to be reserved. If the store cannot be reached the

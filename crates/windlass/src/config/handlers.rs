@@ -21,6 +21,8 @@ pub struct HandlerConfig {
     pub network: HandlerNetwork,
     pub addresses: Arc<Allowed>,
     pub readable: Vec<PathBuf>,
+    /// Zero: contexts are the server's own user.
+    pub uid_base: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +94,7 @@ impl Found<'_> {
             },
             addresses: self.addresses("miniq.handler_addresses")?,
             readable: self.list("miniq.readable").into_iter().map(PathBuf::from).collect(),
+            uid_base: u32::try_from(self.whole("miniq.uid_base")).unwrap_or(0),
         })
     }
 

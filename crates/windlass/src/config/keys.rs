@@ -232,6 +232,12 @@ pub const KEYS: &[Key] = &[
         "folders that handlers may read beside the system's programs and libraries",
     ),
     key(
+        "miniq.uid_base",
+        whole(0, 4_000_000_000),
+        "58000",
+        "a server that is root runs each context as a user of its own, from this number on; 0 runs them as itself",
+    ),
+    key(
         "miniq.log_file",
         Kind::Text,
         "",

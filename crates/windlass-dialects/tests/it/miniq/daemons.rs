@@ -64,23 +64,28 @@ async fn the_name_of_a_server_is_a_row_that_never_runs() {
     let name = id[8..15].to_owned();
     let row = world.server.get(&format!("/api/v1/aliases/{name}?tenant={}", sysid::TENANT)).await.json();
     assert_eq!((&row["state"], &row["lease"]["worker"]), (&"running".into(), &name.as_str().into()), "{row}");
-    // As long as the server lives it is renewed.
+    // As long as the server lives it is renewed, for longer than it was reserved at first.
+    let path = format!("/api/v1/aliases/{name}?tenant={}", sysid::TENANT);
+    let mut until = row["lease"]["until"].as_i64().unwrap();
     for _ in 0..40 {
         world.later(sysid::RENEW_MS);
-        settled_briefly().await;
+        let mut now = until;
+        for _ in 0..3_000 {
+            now = world.server.get(&path).await.json()["lease"]["until"].as_i64().unwrap();
+            if now > until {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(now > until, "it is not renewed");
+        until = now;
     }
-    let path = format!("/api/v1/aliases/{name}?tenant={}", sysid::TENANT);
-    assert_eq!(world.server.get(&path).await.json()["state"], "running");
     assert_eq!(world.fake.payloads(), ["x"]);
     let mut server = world.server;
     let engine = server.engine.clone();
     server.stop();
     server.serving.await.unwrap().unwrap();
     assert_eq!(engine.find_alias(&sysid::tenant(), &name).await.unwrap(), None, "released at the end");
-}
-
-async fn settled_briefly() {
-    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
 }
 
 #[tokio::test]

@@ -39,8 +39,7 @@ async fn a_retry_comes_when_the_delay_is_over_and_not_before() {
     world.fake.answers(one_after_another(&[500, 500, 200]));
     let id = world.add("acme", "t", "x\n").await.remove(0);
     for n in 1..3 {
-        world.until_started(n).await;
-        world.until_code("acme", "t", &id, "error").await;
+        world.until_put_off("acme", "t", &id, n).await;
         world.later(RETRY_MS - 1);
         settled().await;
         assert_eq!(world.fake.payloads().len(), n);
@@ -59,8 +58,8 @@ async fn a_job_that_fails_until_its_time_is_over_is_archived_as_timeout() {
     let id = world.add("acme", "t", "x\n").await.remove(0);
     let tries = (GIVE_UP_MS / RETRY_MS) as usize + 1;
     for n in 1..tries {
-        world.until_started(n).await;
-        world.until_code("acme", "t", &id, "ECONNREFUSED").await;
+        world.until_put_off("acme", "t", &id, n).await;
+        assert_eq!(world.job("acme", "t", &id).await["code"], "ECONNREFUSED");
         world.later(RETRY_MS);
     }
     let job = world.until_code("acme", "t", &id, "timeout").await;

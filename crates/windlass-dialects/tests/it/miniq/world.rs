@@ -280,6 +280,19 @@ impl World {
         panic!("{id} has no code {code}: {last}");
     }
 
+    /// Until so many runs of the job have ended and it waits for the next.
+    pub async fn until_put_off(&self, client: &str, jobtype: &str, id: &str, runs: usize) {
+        let mut last = Value::Null;
+        for _ in 0..3_000 {
+            last = self.job(client, jobtype, id).await;
+            if last["attempts"] == runs && last["lock"] == "" {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{id} was not run {runs} times: {last}");
+    }
+
     /// Until so many jobs have been started in all.
     pub async fn until_started(&self, jobs: usize) -> Vec<String> {
         eventually("jobs are started", || self.fake.payloads().len() >= jobs).await;
