@@ -5,6 +5,7 @@
 mod hostile;
 mod http;
 mod interpreters;
+mod pool;
 mod rig;
 mod sh;
 #[cfg(feature = "wasi")]

@@ -1,0 +1,105 @@
+//! How many contexts there are, for whom, and until when.
+
+use crate::rig::{PATIENCE, Rig, brief, briefs, handler, outcomes, sh};
+use std::time::{Duration, Instant};
+use windlass_runners::handlers::{Handler, HandlerOptions, Lang, Network};
+
+const OWN_PROCESS: &str = "echo $$ > \"$WINDLASS_RESULT\"";
+
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "it never comes: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn an_idle_context_is_ended_after_a_while() {
+    let rig = Rig::with(|settings| settings.idle = Duration::from_millis(300));
+    let first = rig.one(&sh(OWN_PROCESS), "x").await;
+    wait_until("no context", || rig.handlers.warm().is_empty()).await;
+    let process = format!("/proc/{}", String::from_utf8_lossy(&first.result).trim());
+    wait_until("no process", || !std::path::Path::new(&process).exists()).await;
+    wait_until("no folder", || {
+        std::fs::read_dir(rig.folder.path().join("contexts")).unwrap().next().is_none()
+    })
+    .await;
+    assert_eq!(rig.one(&sh("true"), "x").await.exitcode, 200);
+}
+
+#[tokio::test]
+async fn idle_contexts_make_room_for_others_and_there_are_never_more_than_allowed() {
+    let rig = Rig::with(|settings| settings.contexts_max = 1);
+    for client in ["a", "b", "a"] {
+        assert!(rig.handlers.has_room(client, "t", &sh("true")));
+        assert_eq!(outcomes(&mut rig.start(client, "t", &sh("true"), &["x"]), 1).await[0].exitcode, 200);
+        assert_eq!(rig.handlers.warm(), [(client.to_owned(), "t".to_owned())]);
+    }
+    // Four at once: one after the other.
+    let mut runs: Vec<_> =
+        (0..4).map(|n| rig.start(&format!("c{n}"), "t", &sh("sleep 0.1"), &["x"])).collect();
+    for run in &mut runs {
+        assert_eq!(outcomes(run, 1).await[0].exitcode, 200);
+    }
+}
+
+#[tokio::test]
+async fn one_type_has_its_share_of_contexts_and_waits_for_it() {
+    let rig = Rig::with(|settings| settings.contexts_per_type = 1);
+    let mut first = rig.start("a", "t", &sh(&format!("sleep 0.3; {OWN_PROCESS}")), &["x"]);
+    wait_until("it runs", || !rig.handlers.has_room("a", "t", &sh("true"))).await;
+    assert!(rig.handlers.has_room("b", "t", &sh("true")), "another client is not concerned");
+    let mut second = rig.start("a", "t", &sh(&format!("sleep 0.3; {OWN_PROCESS}")), &["x"]);
+    let first = outcomes(&mut first, 1).await;
+    assert_eq!(first[0].result, outcomes(&mut second, 1).await[0].result, "the same process");
+}
+
+#[tokio::test]
+async fn whoever_drops_a_batch_stops_it() {
+    let rig = Rig::new();
+    let marker = rig.folder.path().join("contexts/0/work/started");
+    let run = rig.start("a", "t", &sh("echo $$ > started; sleep 1000"), &["x", "y"]);
+    wait_until("it runs", || std::fs::read(&marker).is_ok_and(|text| text.ends_with(b"\n"))).await;
+    let process = format!("/proc/{}", std::fs::read_to_string(&marker).unwrap().trim());
+    assert!(std::path::Path::new(&process).exists());
+    drop(run);
+    wait_until("no process", || !std::path::Path::new(&process).exists()).await;
+    wait_until("room", || rig.handlers.has_room("a", "t", &sh("true"))).await;
+}
+
+#[tokio::test]
+async fn a_context_that_grows_is_replaced_before_it_breaks() {
+    let rig = Rig::with(|settings| settings.memory_bytes_max = 300 << 20);
+    let hoard = Handler {
+        before: Some("hoard = []".to_owned()),
+        ..handler(Lang::Python, "hoard.append(b'x' * 100_000_000)\nreturn str(len(hoard))")
+    };
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        seen.push(brief(&rig.one(&hoard, "x").await));
+    }
+    assert_eq!(seen, ["200 OK 1", "200 OK 2", "200 OK 1", "200 OK 2"]);
+}
+
+#[tokio::test]
+async fn a_network_is_there_for_those_who_ask_where_the_operator_allows_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let body = format!(
+        "import socket\nsocket.create_connection(('127.0.0.1', {port})).close()\n\
+         try: socket.socket(socket.AF_UNIX)\nexcept OSError: return 'internet only'\nreturn 'too much'"
+    );
+    let quiet = handler(Lang::Python, &body);
+    let options = HandlerOptions { network: true, ..HandlerOptions::default() };
+    let asking = Handler { options, ..quiet.clone() };
+    for (network, handler, expected) in [
+        (Network::Never, &asking, "500 EXCEPTION"),
+        (Network::WhenAsked, &quiet, "500 EXCEPTION"),
+        (Network::WhenAsked, &asking, "200 OK internet only"),
+        (Network::Always, &quiet, "200 OK internet only"),
+    ] {
+        let rig = Rig::with(|settings| settings.network = network);
+        assert_eq!(briefs(&rig.run(handler, &["x"]).await), [expected], "{network:?}");
+    }
+}
