@@ -7,6 +7,7 @@ use super::guard::{Setup, setup_message};
 use super::interpreter::{Launch, PATH};
 use super::outcome::Verdict;
 use super::output::Output;
+use super::pipe::Pipe;
 use super::settings::Settings;
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedWriteHalf, pipe};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -41,8 +42,6 @@ const REST_PAUSE: Duration = Duration::from_millis(5);
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// Pieces of output that are read before others have their turn.
 const READS_AT_ONCE: u32 = 8;
-/// What is read from a pipe at once.
-const PIPE_BYTES: usize = 64 * 1024;
 /// What is read at most when a job has ended: a process it left behind may go on printing for ever.
 const DRAIN_BYTES: usize = 4 << 20;
 
@@ -424,37 +423,4 @@ fn how_it_ended(words: &str) -> Verdict {
         _ => None,
     }
     .unwrap_or_else(|| Verdict::error("EXIT", "its process is gone"))
-}
-
-/// The reading end of what a context prints to.
-struct Pipe {
-    from: Option<pipe::Receiver>,
-    buffer: Vec<u8>,
-}
-
-impl Pipe {
-    fn new() -> io::Result<(Pipe, Stdio)> {
-        let (ours, theirs) = io::pipe()?;
-        let from = pipe::Receiver::from_owned_fd(OwnedFd::from(ours))?;
-        Ok((Pipe { from: Some(from), buffer: vec![0; PIPE_BYTES] }, Stdio::from(theirs)))
-    }
-
-    /// Never, once everyone has closed the other end.
-    async fn readable(&self) {
-        match &self.from {
-            Some(from) if from.readable().await.is_ok() => {}
-            _ => std::future::pending().await,
-        }
-    }
-
-    /// What is there now.
-    fn read_into(&mut self, mut take: impl FnMut(&[u8])) {
-        let Some(from) = &self.from else { return };
-        match from.try_read(&mut self.buffer) {
-            Ok(0) => self.from = None,
-            Ok(count) => take(&self.buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.from = None,
-        }
-    }
 }

@@ -1,15 +1,14 @@
 //! A batch in a process context: what is sent, what comes back, and what it means when something else comes.
 
-use super::context::{Context, Heard, NotStarted, Start};
+use super::context::{Context, Heard};
+use super::find::{NoContext, find_context};
 use super::frames::{Frame, ReplyStatus, What};
 use super::handler::Lang;
 use super::interpreter::Launch;
 use super::outcome::{Ended, NewJob, Outcome, Status, Verdict};
 use super::output::Output;
-use super::pool::{Found, Key, Name, Seat};
 use super::run::{Drive, Interrupt};
 use bytes::{BufMut, Bytes, BytesMut};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -41,72 +40,6 @@ pub async fn drive(drive: &mut Drive) {
                 }
                 context.kill().await;
             }
-        }
-    }
-}
-
-enum NoContext {
-    NotStarted(String),
-    Interrupted(Interrupt),
-}
-
-async fn find_context(drive: &mut Drive, launch: &Launch) -> Result<(Context, Seat), NoContext> {
-    let inner = drive.inner.clone();
-    let key = inner.key(&drive.batch.client, &drive.batch.jobtype, &drive.batch.handler);
-    loop {
-        let room = inner.room.notified();
-        tokio::pin!(room);
-        room.as_mut().enable();
-        let (seat, replaced) = match inner.pool.take(&inner, &key, &drive.batch.jobtype, &drive.batch.version)
-        {
-            Found::Warm(context, seat) => return Ok((context, seat)),
-            Found::Cold(seat, replaced) => (seat, replaced),
-            Found::Full => {
-                tokio::select! {
-                    () = room => continue,
-                    interrupt = drive.interrupted(None) => return Err(NoContext::Interrupted(interrupt)),
-                }
-            }
-        };
-        if let Some(mut replaced) = replaced {
-            replaced.kill().await;
-        }
-        let started = tokio::select! {
-            started = start_context(drive.inner.clone(), &key, &seat, launch) => started,
-            interrupt = drive.interrupted(None) => return Err(NoContext::Interrupted(interrupt)),
-        };
-        return started.map(|context| (context, seat)).map_err(|NotStarted(why)| NoContext::NotStarted(why));
-    }
-}
-
-async fn start_context(
-    inner: std::sync::Arc<super::Inner>,
-    key: &Key,
-    seat: &Seat,
-    launch: &Launch,
-) -> Result<Context, NotStarted> {
-    let slot = u32::try_from(seat.slot()).unwrap_or(u32::MAX);
-    let start = Start {
-        settings: &inner.settings,
-        launch,
-        number: inner.contexts_made.fetch_add(1, Ordering::Relaxed),
-        uid: inner.settings.uid_base.map(|base| base.saturating_add(slot)),
-        network: key.network,
-        client: &key.client,
-        census: inner.census.clone(),
-    };
-    let context = Context::start(start).await?;
-    if !inner.told_confinement.swap(true, Ordering::Relaxed) {
-        tracing::info!("handlers run in processes of their own ({})", context.holds);
-    }
-    Ok(context)
-}
-
-impl Key {
-    pub fn name_of(eid: Option<&str>, jobtype: &str) -> Name {
-        match eid {
-            Some(eid) => Name::Eid(eid.to_owned()),
-            None => Name::Jobtype(jobtype.to_owned()),
         }
     }
 }
@@ -418,6 +351,7 @@ impl Exchange<'_> {
         limit: Duration,
     ) -> PartEnd {
         let deadline = Instant::now() + limit;
+        let mut result = Bytes::new();
         loop {
             let heard = match running.is_some_and(|index| self.drive.is_stopped(index)) {
                 true => return PartEnd::Interrupted(Interrupt::Stopped),
@@ -429,6 +363,7 @@ impl Exchange<'_> {
             };
             match heard {
                 Heard::Frame(Frame::Output { stream: 1, bytes }) => output.stdout(&bytes),
+                Heard::Frame(Frame::Output { stream: 3, bytes }) => result = bytes,
                 Heard::Frame(Frame::Output { bytes, .. }) => output.stderr(&bytes),
                 // Words are the guard's, and it has said them.
                 Heard::Frame(Frame::Word { .. }) => {}
@@ -437,8 +372,12 @@ impl Exchange<'_> {
                         self.context.drain(output);
                     }
                     let verdict = verdict_of(status, &data);
-                    // What went wrong is no result.
-                    let data = if verdict.message.is_some() { Bytes::new() } else { data };
+                    let data = match (result.is_empty(), verdict.message.is_some()) {
+                        (false, _) => result,
+                        // What went wrong is no result.
+                        (true, true) => Bytes::new(),
+                        (true, false) => data,
+                    };
                     return PartEnd::Answered(verdict, data);
                 }
                 Heard::Frame(Frame::Reply { what: other, .. }) => {

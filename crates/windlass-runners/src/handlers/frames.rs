@@ -14,6 +14,7 @@
 //! | `# ready 0` | it listens |
 //! | `= WHAT STATUS LEN` result | the end of `b`efore, before`e`ach, a job (its number in the batch), the `B`ody of a whole batch, `a`fterEach |
 //! | `+ 1 LEN` or `+ 2 LEN` output | standard output or error of what runs now |
+//! | `+ 3 LEN` result | from the shell, which tells results and ends apart |
 //!
 //! STATUS is a number of three digits; `x` and an exit code; `!` when it ended with an exception, `?` when what it gave back is
 //! no status. The guard has its own words before and after: `# holds`, `# pid`, `# fault`, `# ended`.

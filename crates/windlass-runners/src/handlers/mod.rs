@@ -11,9 +11,9 @@
 //! |---|---|
 //! | `handler.rs`, `outcome.rs`, `settings.rs` | what is asked, what comes of it, what the operator decides |
 //! | `run.rs` | one batch from its start to its last outcome |
-//! | `pool.rs` | idle contexts, and how many there may be |
+//! | `pool.rs`, `find.rs` | idle contexts, how many there may be, and one for a batch |
 //! | `exchange.rs` | a batch in a context: the order of things, crashes, time limits |
-//! | `context.rs`, `frames.rs` | a context's process, and what is said on its socket |
+//! | `context.rs`, `frames.rs`, `pipe.rs` | a context's process, what is said on its socket, what it prints |
 //! | `http.rs`, `wasi.rs` | handlers that are no processes of ours |
 //! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
 //! | `shims/` | the interpreter's side, in its own language |
@@ -27,6 +27,7 @@ mod census;
 mod confine;
 mod context;
 mod exchange;
+mod find;
 mod frames;
 pub mod guard;
 mod handler;
@@ -34,6 +35,7 @@ mod http;
 mod interpreter;
 mod outcome;
 mod output;
+mod pipe;
 mod pool;
 mod run;
 mod settings;

@@ -22,6 +22,15 @@ pub enum Name {
     Jobtype(String),
 }
 
+impl Key {
+    pub fn name_of(eid: Option<&str>, jobtype: &str) -> Name {
+        match eid {
+            Some(eid) => Name::Eid(eid.to_owned()),
+            None => Name::Jobtype(jobtype.to_owned()),
+        }
+    }
+}
+
 struct Idle {
     key: Key,
     context: Context,

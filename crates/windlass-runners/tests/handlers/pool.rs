@@ -47,10 +47,13 @@ async fn idle_contexts_make_room_for_others_and_there_are_never_more_than_allowe
 #[tokio::test]
 async fn one_type_has_its_share_of_contexts_and_waits_for_it() {
     let rig = Rig::with(|settings| settings.contexts_per_type = 1);
-    let mut first = rig.start("a", "t", &sh(&format!("sleep 0.3; {OWN_PROCESS}")), &["x"]);
+    let waiting = sh(&format!("while [ ! -e go ]; do sleep 0.02; done; {OWN_PROCESS}"));
+    let mut first = rig.start("a", "t", &waiting, &["x"]);
     wait_until("it runs", || !rig.handlers.has_room("a", "t", &sh("true"))).await;
     assert!(rig.handlers.has_room("b", "t", &sh("true")), "another client is not concerned");
-    let mut second = rig.start("a", "t", &sh(&format!("sleep 0.3; {OWN_PROCESS}")), &["x"]);
+    let mut second = rig.start("a", "t", &waiting, &["x"]);
+    let go = rig.folder.path().join("contexts/0/work/go");
+    wait_until("its folder", || std::fs::write(&go, "").is_ok()).await;
     let first = outcomes(&mut first, 1).await;
     assert_eq!(first[0].result, outcomes(&mut second, 1).await[0].result, "the same process");
 }

@@ -22,7 +22,9 @@ windlass_say() {
         windlass_bytes=$(wc -c <result)
     fi
     if [ "$windlass_bytes" -gt 0 ] && [ "$windlass_bytes" -le "$WINDLASS_RESULT_MAX" ]; then
-        { printf '= %s x%s %d\n' "$1" "$2" "$windlass_bytes" && cat result; } >&9
+        # By a process of its own, which is gone before the end is told.
+        { printf '+ 3 %d\n' "$windlass_bytes" && cat result; } >&9
+        printf '= %s x%s 0\n' "$1" "$2" >&9
     elif [ "$windlass_bytes" -gt 0 ]; then
         printf 'the result is larger than %s bytes\n' "$WINDLASS_RESULT_MAX" >&2
         printf '= %s x50 0\n' "$1" >&9

@@ -1,0 +1,42 @@
+//! What a context prints, at the server's end.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use tokio::net::unix::pipe;
+
+/// What is read from a pipe at once.
+const PIPE_BYTES: usize = 64 * 1024;
+
+/// The reading end of what a context prints to.
+pub struct Pipe {
+    from: Option<pipe::Receiver>,
+    buffer: Vec<u8>,
+}
+
+impl Pipe {
+    pub fn new() -> io::Result<(Pipe, Stdio)> {
+        let (ours, theirs) = io::pipe()?;
+        let from = pipe::Receiver::from_owned_fd(OwnedFd::from(ours))?;
+        Ok((Pipe { from: Some(from), buffer: vec![0; PIPE_BYTES] }, Stdio::from(theirs)))
+    }
+
+    /// Never, once everyone has closed the other end.
+    pub async fn readable(&self) {
+        match &self.from {
+            Some(from) if from.readable().await.is_ok() => {}
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// What is there now.
+    pub fn read_into(&mut self, mut take: impl FnMut(&[u8])) {
+        let Some(from) = &self.from else { return };
+        match from.try_read(&mut self.buffer) {
+            Ok(0) => self.from = None,
+            Ok(count) => take(&self.buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.from = None,
+        }
+    }
+}
