@@ -1,5 +1,6 @@
 //! The library for Python: its own tests against a real server, the examples of its README, its types and its package.
 
+use super::gate::Gate;
 use crate::jq::{Killed, python};
 use crate::server::{Ran, Server, eventually};
 use serde_json::json;
@@ -72,6 +73,50 @@ fn the_examples_of_the_readme_do_what_it_says() {
             server.call("POST", &format!("/sidejob/jobs/{id}/outports/out/read"), Some(json!({})));
         (read["data"] == "hello").then_some(())
     });
+}
+
+/// How many times a job of the class `Slow` was begun, once it is completed.
+fn runs_of(server: &Server, id: u64) -> usize {
+    eventually("the job is completed", || {
+        let (_, job) = server.call("GET", &format!("/sidejob/jobs/{id}"), None);
+        (job["state"]["status"] == "completed").then_some(())
+    });
+    let (_, runs) =
+        server.call("POST", &format!("/sidejob/jobs/{id}/outports/runs/entries"), Some(json!({})));
+    runs["entries"].as_array().unwrap().len()
+}
+
+fn slow(server: &Server, seconds: f64) -> u64 {
+    let job = json!({"queue": "slow", "class": "Slow", "args": [seconds]});
+    eventually("the class is registered", || {
+        server.call("POST", "/sidejob/jobs", Some(job.clone())).1["job"].as_u64()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_outlives_its_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    let gate = Gate::open(server.http).await;
+    let mut worker = python_with_library();
+    worker.arg(library().join("tests/workers.py")).arg("slow").stderr(Stdio::null());
+    let _worker = Killed(worker.env("SIDEJOB", format!("http://{}/sidejob", gate.address)).spawn().unwrap());
+    let id = slow(&server, 1.0);
+    eventually("the job runs", || {
+        let (_, port) = server.call("GET", &format!("/sidejob/jobs/{id}/outports/runs"), None);
+        (port["size"] == 1).then_some(())
+    });
+    gate.close();
+    server.kill();
+    let server = Server::start_in(folder.path(), &[]);
+    gate.lead_to(server.http);
+    assert_eq!(runs_of(&server, id), 1, "its end is heard, and it is not run again");
+    // One that has never heard of its classes.
+    let other = Server::start(&[]);
+    gate.lead_to(other.http);
+    drop(server);
+    let id = slow(&other, 0.0);
+    assert_eq!(runs_of(&other, id), 1);
 }
 
 #[test]
