@@ -1,19 +1,23 @@
-import { call, get, post } from '../api.js';
-import { ask, chip, exact, fill, h, jobsLink, link, quoted, relative, span, stateWord, time, toast } from '../dom.js';
+import { call, get } from '../api.js';
+import { ask, chip, exact, fill, h, int, jobsLink, link, quoted, span, stateWord, time, toast } from '../dom.js';
 import { keepFresh } from '../live.js';
 import { partOf, payload } from '../payload.js';
-import { table } from '../table.js';
 
 const EVENTS_KEPT = 100;
+// What the server keeps of an event that was heard while the page was open.
+const KEPT_AS = {
+  pushed: ['pushed'], claimed: ['claimed'], completed: ['completed'], failed: ['failed', 'attempt_failed'], retrying: ['attempt_failed'], lapsed: ['attempt_failed'], cancelled: ['cancelled'],
+  cancel_asked: ['cancel_asked'], ready: ['run', 'retried'], updated: ['changed'], suspended: ['suspended'], waiting: ['waiting'], terminating: ['terminated'], terminated: ['terminated'],
+};
 const SETTLED = ['completed', 'failed', 'cancelled', 'terminated'];
 
 export default function jobPage(root, where, { may }) {
   const id = where.id;
   const events = [];
   let last = null;
-  const parts = { head: h('div', { class: 'head' }), notice: h('div'), facts: h('section', { class: 'card' }), body: h('div'), family: h('div'), events: h('section', { class: 'card' }) };
+  const parts = { head: h('div', { class: 'head' }), notice: h('div'), facts: h('section', { class: 'card' }), body: h('div'), family: h('div'), log: h('div'), events: h('section', { class: 'card' }) };
   const marks = {};
-  fill(root, parts.head, parts.notice, h('div', { class: 'side' }, h('div', {}, parts.facts, parts.body, parts.family), h('div', {}, parts.events)));
+  fill(root, parts.head, parts.notice, h('div', { class: 'side' }, h('div', {}, parts.facts, parts.body, parts.log, parts.family), h('div', {}, parts.events)));
 
   // Draws a part anew only if what it shows has changed, so that an open tree stays open.
   function part(name, shown, draw) {
@@ -31,16 +35,17 @@ export default function jobPage(root, where, { may }) {
       if (error.status === 404) return gone();
       throw error;
     }
-    const isNew = last === null;
-    const children = job.pending_children || isNew || marks.children ? (await get(`jobs/${job.id}/children`, {}, signal)).jobs : [];
-    marks.children = children.length > 0;
+    const hasFamily = last === null || job.parent || job.pending_children || marks.kin;
+    const kin = hasFamily ? await get(`jobs/${job.id}/family`, {}, signal) : null;
+    marks.kin = Boolean(kin && (kin.ancestors.length || kin.children.length));
     last = job;
     document.title = `${job.name} · job ${job.id} · Windlass`;
     part('head', [job.name, job.state, job.run_at, may('operator')], () => heading(job));
     part('notice', [job.waiting_for, job.lease, job.progress, job.run_at, job.hidden], () => notices(job));
     part('facts', job, () => facts(job));
-    part('body', ['payload', 'result', 'error', 'message', 'code', 'exit_code', 'errors', 'hidden', 'payload_base64', 'result_base64', 'next_runs'].map((key) => job[key] ?? null), () => bodies(job));
-    part('family', [job.parent, children.map((child) => [child.id, child.state, child.updated_at])], () => family(job, children));
+    part('body', ['payload', 'result', 'error', 'message', 'code', 'exit_code', 'errors', 'hidden', 'payload_base64', 'result_base64', 'next_runs', 'ports', 'custom_state'].map((key) => job[key] ?? null), () => bodies(job));
+    drawLog(job);
+    part('family', [job.parent, job.state, kin], () => (marks.kin ? family(job, kin) : []));
     drawEvents();
   }
 
@@ -131,7 +136,14 @@ export default function jobPage(root, where, { may }) {
     const said = [job.message, job.code ? `code ${job.code}` : null, job.exit_code !== undefined ? `exit code ${job.exit_code}` : null].filter(Boolean);
     if (said.length) list.push(h('section', { class: 'card' }, h('h2', {}, 'Last word'), h('pre', {}, said.join('\n'))));
     if (job.errors) {
-      list.push(h('section', { class: 'card' }, h('h2', {}, 'Attempts that went wrong'), [...job.errors].reverse().map((error) => h('div', { class: 'error-item' }, h('div', { class: 'soft' }, `attempt ${error.attempt}, `, time(error.at)), h('pre', {}, error.message)))));
+      list.push(h('section', { class: 'card' }, h('h2', {}, 'Attempts that went wrong'), [...job.errors].reverse().map((error) => h('div', { class: 'error-item' }, h('div', { class: 'soft' }, `attempt ${error.attempt}`, error.worker ? ` by ${error.worker}` : '', ', ', time(error.at), error.started_at ? `, after ${span(error.at - error.started_at)}` : ''), h('pre', {}, error.message)))));
+    }
+    if (job.custom_state && Object.keys(job.custom_state).length) {
+      list.push(h('section', { class: 'card', 'data-part': 'state' }, h('h2', {}, 'State'), payload({ value: job.custom_state, format: 'json' }, 'State')));
+    }
+    for (const [key, title] of [['inports', 'Input ports'], ['outports', 'Output ports']]) {
+      const ports = Object.entries(job.ports?.[key] ?? {});
+      if (ports.length) list.push(h('section', { class: 'card', 'data-part': key }, h('h2', {}, title), ports.map(([name, port]) => portOf(name, port))));
     }
     if (job.next_runs) {
       list.push(h('section', { class: 'card' }, h('h2', {}, 'Next runs'), h('ul', { class: 'timeline' }, job.next_runs.map((run) => h('li', {}, time(run), h('span', {}, exact(run).replace('.000', '')))))));
@@ -139,32 +151,49 @@ export default function jobPage(root, where, { may }) {
     return list;
   }
 
-  function family(job, children) {
-    if (!job.parent && children.length === 0) return [];
-    const rows = table({
-      label: 'Children', key: (child) => child.id, href: (child) => `#/job/${child.id}`,
-      columns: [
-        { title: 'Id', class: 'num id', cell: (child) => link(`job/${child.id}`, child.id) }, { title: 'State', cell: (child) => chip(stateWord(child)) },
-        { title: 'Name', class: 'name', cell: (child) => [child.name, child.child_name ? h('span', { class: 'soft' }, ` ${child.child_name}`) : null] }, { title: 'When', cell: (child) => time(child.finished_at ?? child.updated_at) },
-      ],
+  // What waits at a port, and what is read when nothing does.
+  function portOf(name, port) {
+    const values = port.values ?? [];
+    return h('details', { class: 'port', open: values.length > 0 && values.length <= 5 },
+      h('summary', {}, h('b', {}, name), ` ${port.size === 1 ? '1 value waits' : `${int(port.size)} values wait`}`, port.default === undefined ? null : h('span', { class: 'soft' }, `, default ${JSON.stringify(port.default)}`)),
+      h('ol', { class: 'mono' }, values.map((value) => h('li', {}, JSON.stringify(value))), port.size > values.length ? h('li', { class: 'soft' }, `${int(port.size - values.length)} more`) : null));
+  }
+
+  // Above: who it came from, the oldest first. Below: its children and theirs, as many as the server tells of.
+  function family(job, kin) {
+    const place = (other, isHere) => h('span', { class: 'kin' }, isHere ? h('b', {}, `${other.name} #${other.id}`) : link(`job/${other.id}`, `${other.name} #${other.id}`), ' ', chip(stateWord(other)),
+      other.child_name ? h('span', { class: 'soft' }, ` ${other.child_name}`) : null);
+    const more = (count) => (count ? h('li', { class: 'soft' }, `${int(count)} more`) : null);
+    const branch = (nodes, rest) => (nodes.length || rest ? h('ul', { class: 'kin-list' }, nodes.map((node) => h('li', {}, place(node), branch(node.children, node.more))), more(rest)) : null);
+    let tree = h('ul', { class: 'kin-list', id: 'family' }, h('li', {}, place(job, true), branch(kin.children, kin.more)));
+    for (const parent of [...kin.ancestors].reverse()) tree = h('ul', { class: 'kin-list', id: 'family' }, h('li', {}, place(parent), tree));
+    return h('section', { class: 'card' }, h('h2', {}, 'Family'), tree);
+  }
+
+  // Keeps to the end of the log while it grows, unless somebody has scrolled up to read.
+  function drawLog(job) {
+    const lines = job.log?.lines ?? [];
+    part('log', [lines.length, lines.at(-1)?.at, job.log?.dropped], () => {
+      if (!lines.length) return [];
+      const old = parts.log.querySelector('.log');
+      const stays = old && old.scrollTop + old.clientHeight < old.scrollHeight - 8;
+      const list = h('div', { class: 'log code', id: 'log', tabindex: '0', role: 'log', 'aria-label': 'Log output' },
+        job.log.dropped ? h('div', { class: 'soft' }, `${int(job.log.dropped)} earlier lines are gone`) : null,
+        lines.map((line, index) => [
+          index === 0 || lines[index - 1].attempt !== line.attempt ? h('div', { class: 'soft' }, line.attempt ? `attempt ${line.attempt}` : 'before the first attempt') : null,
+          h('div', { title: `${exact(line.at)}${line.source ? `, ${line.source}` : ''}` }, line.text || ' ')]));
+      const top = old?.scrollTop;
+      queueMicrotask(() => { list.scrollTop = stays ? top : list.scrollHeight; });
+      return h('section', { class: 'card' }, h('h2', {}, 'Log output'), list);
     });
-    rows.set(children);
-    return h('section', { class: 'card flush' }, h('h2', {}, 'Family'),
-      job.parent ? h('p', { class: 'none' }, 'child of ', link(`job/${job.parent}`, `job ${job.parent}`), job.child_name ? `, which calls it ${job.child_name}` : '') : null,
-      children.length ? rows.node : null);
   }
 
   function drawEvents() {
-    const job = last;
-    const known = [
-      [job.created_at, 'created'],
-      ...(job.errors ?? []).map((error) => [error.at, `attempt ${error.attempt} went wrong`]),
-      job.lease ? [job.lease.granted_at, `claimed by ${job.lease.worker ?? 'a worker'}`] : [job.started_at, 'last run began'],
-      [job.finished_at, job.state],
-      ...events.map((event) => [event.at, event.kind]),
-    ].filter(([at]) => at).sort((a, b) => b[0] - a[0]);
-    part('events', known, () => [h('h2', {}, 'Events'), h('ul', { class: 'timeline', id: 'events' }, known.slice(0, EVENTS_KEPT).map(([at, what]) => h('li', {}, time(at), h('span', {}, what.replaceAll('_', ' '))))),
-      h('p', { class: 'soft' }, 'The server keeps what a job is, not all that happened to it: single events show while this page is open.')]);
+    const words = { attempt_failed: 'went wrong', run: 'run now', cancel_asked: 'asked to stop' };
+    const kept = last.history.map((one) => [one.at, `${one.attempt ? `attempt ${one.attempt} ` : ''}${words[one.what] ?? one.what}${one.who ? ` by ${one.who}` : ''}`]);
+    const isKept = (event) => last.history.some((one) => KEPT_AS[event.kind]?.includes(one.what) && Math.abs(one.at - event.at) < 2000);
+    const known = [...kept, ...events.filter((event) => !isKept(event)).map((event) => [event.at, event.kind.replaceAll('_', ' ')])].sort((a, b) => b[0] - a[0]);
+    part('events', known, () => [h('h2', {}, 'History'), h('ul', { class: 'timeline', id: 'events' }, known.slice(0, EVENTS_KEPT).map(([at, what]) => h('li', {}, time(at), h('span', {}, what))))]);
   }
 
   const fresh = keepFresh({

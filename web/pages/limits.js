@@ -11,16 +11,26 @@ function about(matcher) {
   return known ? `${known[1]} ${value}` : JSON.stringify(matcher);
 }
 
+const speed = (limit) => `${limit.rate.per_second}/s${limit.rate.burst ? `, ${limit.rate.burst} at once` : ''}`;
+
+// A bound that holds for each value of something is no bound on all of them.
+function running(limit) {
+  if (limit.max_running === undefined || limit.max_running === null) return int(limit.running);
+  return limit.group_by?.length ? `${int(limit.running)}, ${limit.max_running} each` : `${int(limit.running)} of ${limit.max_running}`;
+}
+
 export default function limits(root, where, { me, may }) {
   const tenant = where.query.get('tenant') ?? '';
   const query = tenant ? { tenant } : {};
   const rows = table({
     label: 'Limits', key: (limit) => limit.id, empty: 'no limits: jobs start as fast as workers take them',
     columns: [
-      { title: 'Limit', class: 'name', cell: (limit) => limit.id },
-      { title: 'About jobs whose', class: 'name', cell: (limit) => about(limit.matcher) },
-      { title: 'Rate', class: 'num', cell: (limit) => (limit.rate ? `${limit.rate.per_second}/s${limit.rate.burst ? `, ${limit.rate.burst} at once` : ''}` : '–') },
-      { title: 'Running', class: 'num', cell: (limit) => `${int(limit.running)}${limit.max_running === undefined || limit.max_running === null ? '' : ` of ${limit.max_running}`}` },
+      { title: 'Limit', class: 'name', cell: (limit) => [limit.id, h('div', { class: 'narrow soft' }, about(limit.matcher), limit.rate ? `, ${speed(limit)}` : '')] },
+      { title: 'About jobs whose', class: 'name wide', cell: (limit) => about(limit.matcher) },
+      { title: 'Rate', class: 'num wide', cell: (limit) => (limit.rate ? speed(limit) : '–') },
+      { title: 'Running', class: 'num', cell: running },
+      { title: 'Waiting', class: 'num wide', cell: (limit) => int(limit.waiting ?? 0) },
+      { title: 'Held back', class: 'num', cell: (limit) => (limit.held ? h('b', {}, int(limit.held)) : h('span', { class: 'zero' }, '0')) },
       { title: 'Each', class: 'wide', cell: (limit) => (limit.group_by?.length ? limit.group_by.map((path) => path.join('.')).join(', ') : '–') },
       ...(may('operator') ? [{ title: '', class: 'right', cell: (limit) => h('div', { class: 'row-buttons' }, h('button', { class: 'small', onclick: () => edit(limit) }, 'Change'), h('button', { class: 'small danger', 'aria-label': `Remove ${limit.id}`, onclick: () => remove(limit) }, 'Remove')) }] : []),
     ],

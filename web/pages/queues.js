@@ -1,20 +1,17 @@
 import { get, post } from '../api.js';
-import { fill, h, int, span, toast } from '../dom.js';
+import { fill, h, int, rate, span, toast } from '../dom.js';
 import { keepFresh } from '../live.js';
 import { table } from '../table.js';
 import { queueColumns } from './overview.js';
 
-// How much a queue has grown or shrunk while we looked.
-const WINDOW_MS = 60_000;
-
 export default function queues(root, where, { me, may }) {
-  const seen = new Map();
   const rows = table({
     label: 'Queues', key: (queue) => `${queue.tenant}/${queue.queue}`, empty: 'no queues yet',
     columns: [
       ...queueColumns(me.role === 'admin'),
-      { title: 'change', class: 'num wide', cell: (queue) => (queue.change === null ? '–' : `${queue.change > 0 ? '+' : ''}${queue.change.toFixed(1)}/s`) },
-      { title: 'empty in', class: 'num wide', cell: (queue) => (queue.change !== null && queue.change < 0 && queue.ready > 0 ? span((queue.ready / -queue.change) * 1000) : '–') },
+      { title: 'in', class: 'num wide', cell: (queue) => (queue.pushed_per_s ? `${rate(queue.pushed_per_s)}/s` : '–') },
+      { title: 'out', class: 'num wide', cell: (queue) => (queue.claimed_per_s ? `${rate(queue.claimed_per_s)}/s` : '–') },
+      { title: 'empty in', class: 'num wide', cell: (queue) => emptyIn(queue) },
       ...(may('operator') ? [{ title: '', class: 'right', cell: (queue) => h('button', { class: 'small', 'aria-label': `${queue.paused ? 'Resume' : 'Pause'} ${queue.queue}`, onclick: (event) => turn(queue, event.currentTarget) }, queue.paused ? 'Resume' : 'Pause') }] : []),
     ],
   });
@@ -33,17 +30,14 @@ export default function queues(root, where, { me, may }) {
 
   async function load(signal) {
     const answer = await get('queues', {}, signal);
-    const now = Date.now();
-    for (const queue of answer.queues) {
-      const key = `${queue.tenant}/${queue.queue}`;
-      const past = (seen.get(key) ?? []).filter((look) => now - look.at < WINDOW_MS);
-      past.push({ at: now, ready: queue.ready });
-      seen.set(key, past);
-      const long = now - past[0].at;
-      queue.change = long < 3000 ? null : Math.round(((queue.ready - past[0].ready) / (long / 1000)) * 10) / 10;
-    }
     rows.set(answer.queues);
     summary.textContent = `${int(answer.queues.length)} in all`;
+  }
+  // As far as the last minute tells; a queue that grows or stands still has no end in sight.
+  function emptyIn(queue) {
+    if (queue.ready === 0) return '–';
+    if (queue.paused) return 'paused';
+    return queue.empty_in_ms === undefined ? 'not in sight' : span(queue.empty_in_ms);
   }
   const fresh = keepFresh({ load, every: 5000 });
   return fresh;

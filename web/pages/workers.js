@@ -1,28 +1,83 @@
-import { get } from '../api.js';
-import { fill, h, int, jobsLink, link, quoted, time } from '../dom.js';
+import { get, post } from '../api.js';
+import { ask, chip, fill, h, int, jobsLink, link, quoted, time, toast } from '../dom.js';
 import { keepFresh } from '../live.js';
 import { table } from '../table.js';
 
-export default function workers(root, where, { me }) {
+// One line per worker, from three lists: who holds jobs, who has registered to be given some, whose claims wait.
+function together(answer) {
+  const workers = new Map();
+  const of = (one) => {
+    const key = `${one.tenant}/${one.worker ?? ''}`;
+    if (!workers.has(key)) workers.set(key, { key, worker: one.worker, tenant: one.tenant, by: [], holds: 0, jobs: [], claims: 0 });
+    return workers.get(key);
+  };
+  for (const one of answer.registered) Object.assign(of(one), { registered: one, last_sign: one.last_sign, by: [one.dialect] });
+  for (const one of answer.workers) {
+    const worker = of(one);
+    if (!worker.by.includes(one.origin)) worker.by.push(one.origin);
+    worker.holds += one.holds;
+    worker.jobs.push(...one.jobs);
+    worker.since = Math.min(worker.since ?? Infinity, one.since);
+    worker.last_sign = Math.max(worker.last_sign ?? 0, one.last_sign);
+  }
+  for (const one of answer.waiting) of(one).claims = one.claims;
+  return [...workers.values()];
+}
+
+function condition(worker) {
+  if (worker.registered?.quiet) return h('span', { class: 'state paused' }, 'quiet');
+  if (worker.holds) return chip('running');
+  return h('span', { class: 'state' }, worker.claims ? 'waiting' : 'idle');
+}
+
+export default function workers(root, where, { me, may }) {
+  const whose = (worker) => (me.role === 'admin' ? { tenant: worker.tenant } : {});
   const rows = table({
-    label: 'Workers', key: (worker) => `${worker.tenant}/${worker.origin}/${worker.worker ?? ''}`, empty: 'no worker holds a job now',
+    label: 'Workers', key: (worker) => worker.key, empty: 'no worker holds a job, has registered, or waits under a name',
     columns: [
-      { title: 'Worker', class: 'name', cell: (worker) => (worker.worker ? jobsLink(`state:running worker:${quoted(worker.worker)}`, worker.worker) : h('span', { class: 'soft' }, 'without a name')) },
-      { title: 'Came by', class: 'wide', cell: (worker) => worker.origin },
+      { title: 'Worker', class: 'name who', cell: (worker) => [worker.worker ? jobsLink(`state:running worker:${quoted(worker.worker)}`, worker.worker) : h('span', { class: 'soft' }, 'without a name'), worker.registered?.address ? h('div', { class: 'soft' }, worker.registered.address) : null] },
+      { title: 'Does', cell: condition },
+      { title: 'By', class: 'wide', cell: (worker) => worker.by.join(', ') || '–' },
       ...(me.role === 'admin' ? [{ title: 'Tenant', class: 'wide', cell: (worker) => worker.tenant }] : []),
-      { title: 'Holds', class: 'num', cell: (worker) => int(worker.holds) },
+      { title: 'Holds', class: 'num', cell: (worker) => `${int(worker.holds)}${worker.registered ? ` of ${int(worker.registered.slots)}` : ''}` },
       { title: 'Since', class: 'nowrap wide', cell: (worker) => time(worker.since) },
-      { title: 'Last sign', class: 'nowrap', cell: (worker) => time(worker.last_sign) },
-      { title: 'Jobs', cell: (worker) => [worker.jobs.slice(0, 5).map((job, index) => [index ? ', ' : '', link(`job/${job.id}`, `${job.name} #${job.id}`)]), worker.holds > 5 ? ` and ${int(worker.holds - 5)} more` : ''] },
+      { title: 'Last sign', class: 'nowrap', cell: (worker) => (worker.claims ? 'now' : time(worker.last_sign || undefined)) },
+      { title: 'Jobs', class: 'wide', cell: (worker) => [worker.jobs.slice(0, 5).map((job, index) => [index ? ', ' : '', link(`job/${job.id}`, `${job.name} #${job.id}`)]), worker.holds > 5 ? ` and ${int(worker.holds - 5)} more` : ''] },
+      ...(may('operator') ? [{ title: '', class: 'right', cell: buttons }] : []),
     ],
   });
   const summary = h('span', { class: 'soft' });
-  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Workers'), summary), h('section', { class: 'card flush' }, rows.node));
+  fill(root, h('div', { class: 'head' }, h('h1', {}, 'Workers'), summary), h('section', { class: 'card flush' }, rows.node),
+    h('p', { class: 'soft' }, 'Workers that jobs are pushed to can be quieted and let go here. Those that ask for jobs by themselves are stopped where they run; pausing a queue keeps its jobs from all of them.'));
+
+  function buttons(worker) {
+    if (!worker.registered) return null;
+    const quiet = worker.registered.quiet;
+    return h('div', { class: 'row-buttons' },
+      h('button', { class: 'small', 'aria-label': `${quiet ? 'Wake' : 'Quiet'} ${worker.worker}`, onclick: () => turn(worker, quiet ? 'wake' : 'quiet') }, quiet ? 'Wake' : 'Quiet'),
+      h('button', { class: 'small danger', 'aria-label': `Let ${worker.worker} go`, onclick: () => dismiss(worker) }, 'Let go'));
+  }
+
+  async function turn(worker, what) {
+    try {
+      await post(`workers/${encodeURIComponent(worker.worker)}/${what}`, undefined, whose(worker));
+      toast(what === 'quiet' ? `${worker.worker} is given no more jobs; what it has goes on` : what === 'wake' ? `${worker.worker} is given jobs again` : `${worker.worker} is let go`);
+    } catch (error) { toast(error.message, true); }
+    fresh.look();
+  }
+
+  async function dismiss(worker) {
+    const text = `Let ${worker.worker} go? ${worker.holds ? `The ${int(worker.holds)} jobs it has count as failed.` : 'It has no jobs.'} It may register again.`;
+    if (await ask('Let worker go', h('p', {}, text), 'Let go', true)) turn(worker, 'dismiss');
+  }
+
   async function load(signal) {
     const answer = await get('workers', {}, signal);
-    rows.set(answer.workers);
-    const waiting = answer.waiting_claims === undefined ? '' : `; ${int(answer.waiting_claims)} more ask for jobs and wait`;
-    summary.textContent = `${answer.more ? 'at least ' : ''}${int(answer.workers.length)} hold jobs${waiting}`;
+    const all = together(answer);
+    rows.set(all);
+    const waiting = answer.waiting_claims === undefined ? '' : `; claims that wait: ${int(answer.waiting_claims)}`;
+    summary.textContent = `${answer.more ? 'at least ' : ''}${int(all.filter((worker) => worker.holds).length)} hold jobs, ${int(answer.registered.length)} registered${waiting}`;
   }
-  return keepFresh({ load, every: 5000 });
+  const fresh = keepFresh({ load, every: 5000 });
+  return fresh;
 }

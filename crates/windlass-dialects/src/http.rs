@@ -12,6 +12,7 @@ use crate::miniq::running::Runners;
 use crate::native::history::{self, History};
 use crate::native::rates::Rates;
 use crate::route::{Call, Refusal, Route, path_params};
+use crate::staff::Staff;
 use crate::tls::Tls;
 use crate::{ALL, Dialect};
 use crate::{jq, miniq, queuey, sidejob};
@@ -104,6 +105,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Every dialect that workers register with.
+    pub fn staffs(&self) -> [&dyn Staff; 1] {
+        [&self.jq]
+    }
+
     pub fn is_stopping(&self) -> bool {
         *self.phase.borrow() >= Phase::Draining
     }

@@ -36,6 +36,7 @@ pub mod outgoing;
 pub mod queuey;
 pub mod route;
 pub mod sidejob;
+pub mod staff;
 pub mod tls;
 
 pub(crate) use windlass_engine::query;

@@ -1,6 +1,7 @@
 //! Between the store, which says that jobs became ready, and the claims that wait for them.
 
 use crate::waiting::{Duty, LookAgain, Place, Waiting, Wanted};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::Notify;
@@ -18,12 +19,21 @@ pub(crate) struct Bell {
 
 impl Bell {
     /// `None` when too many wait already.
-    pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant, wanted: Wanted, max: usize) -> Option<Waiter> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        wanted: Wanted,
+        worker: Option<&Arc<str>>,
+        max: usize,
+    ) -> Option<Waiter> {
         let mut table = self.table();
         if table.len() >= max {
             return None;
         }
         let place = table.enter(tenant, &wanted);
+        if let Some(worker) = worker {
+            table.name(place, tenant, worker);
+        }
         self.count.store(table.len(), Ordering::SeqCst);
         drop(table);
         Some(Waiter {
@@ -65,6 +75,15 @@ impl Bell {
 
     pub(crate) fn waiters(&self) -> usize {
         self.count.load(Ordering::SeqCst)
+    }
+
+    /// Who waits and how many claims of theirs, of those that said their name.
+    pub(crate) fn waiting_workers(&self) -> BTreeMap<(Tenant, Arc<str>), usize> {
+        let mut workers = BTreeMap::new();
+        for name in self.table().names() {
+            *workers.entry(name.clone()).or_default() += 1;
+        }
+        workers
     }
 
     fn table(&self) -> MutexGuard<'_, Waiting> {

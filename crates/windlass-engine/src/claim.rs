@@ -79,7 +79,8 @@ impl Engine {
             priority: claim.priority,
             limit: claim.limit,
         };
-        let waiter = self.inner.bell.enter(&claim.tenant, wanted, self.inner.options.waiters_max);
+        let max = self.inner.options.waiters_max;
+        let waiter = self.inner.bell.enter(&claim.tenant, wanted, claim.worker.as_ref(), max);
         self.wait_in_line(waiter.ok_or(EngineError::TooManyWaiters)?, &claim).await
     }
 
@@ -148,6 +149,11 @@ impl Inner {
             self.timers.plan(until);
         }
         self.meters.claimed.add(jobs.len());
+        if let Some(first) = jobs.first() {
+            // A claim is one tenant's.
+            let queues = jobs.iter().map(|job| &job.spec.queue);
+            self.meters.queues.count(&first.spec.tenant, queues, |traffic, count| traffic.claimed += count);
+        }
         for job in jobs {
             let Some(lease) = job.state().lease() else { continue };
             let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));

@@ -20,6 +20,7 @@ use crate::scheduler;
 use crate::timers::Timers;
 use crate::unstoppable::Unstoppable;
 use crate::verbs::{Options, Waited};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -176,6 +177,21 @@ impl Engine {
         Ok(jobs.into_iter().flatten().filter(|job| job.spec.tenant == *tenant).collect())
     }
 
+    /// The first `limit` of its children, and how many it has in all.
+    pub async fn some_children(
+        &self,
+        tenant: &Tenant,
+        parent: JobId,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Job>>, usize), EngineError> {
+        self.inner.open()?;
+        let mut ids = self.inner.store.children(parent).await?;
+        let count = ids.len();
+        ids.truncate(limit);
+        let jobs = self.inner.store.load(ids).await?;
+        Ok((jobs.into_iter().flatten().filter(|job| job.spec.tenant == *tenant).collect(), count))
+    }
+
     /// Waits for the end of a job. What it was when it ended is given even if its keep policy drops it at once.
     pub async fn wait_settled(
         &self,
@@ -261,6 +277,11 @@ impl Engine {
     /// Claims that wait now.
     pub fn waiters(&self) -> usize {
         self.inner.bell.waiters()
+    }
+
+    /// Workers that wait for jobs now, of those that said their name, and how many claims of theirs wait.
+    pub fn waiting_workers(&self) -> BTreeMap<(Tenant, Arc<str>), usize> {
+        self.inner.bell.waiting_workers()
     }
 
     /// Running jobs that were claimed through this server.

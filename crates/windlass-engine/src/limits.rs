@@ -244,6 +244,8 @@ impl LimitTables {
         let view = |limit: &Limit| LimitView {
             limit: limit.clone(),
             running: table.running.get(&limit.id).copied().unwrap_or_default(),
+            waiting: 0,
+            held: 0,
         };
         table.limits.iter().map(view).collect()
     }
@@ -363,6 +365,9 @@ impl Engine {
                 view.running = running.get(&view.limit.id).copied().unwrap_or_default();
             }
         }
+        if !views.is_empty() {
+            self.inner.count_waiting(tenant, &mut views).await?;
+        }
         Ok(views)
     }
 }
@@ -381,6 +386,31 @@ impl Inner {
                 return Ok(());
             }
         }
+    }
+
+    /// Due jobs under each limit, and those it holds back. Of several limits that would, the first is named, as claims do.
+    async fn count_waiting(&self, tenant: &Tenant, views: &mut [LimitView]) -> Result<(), EngineError> {
+        let now = self.now();
+        let groups = self.store.under_limits(tenant, now).await?;
+        let mut counts: FxHashMap<Box<str>, (u64, u64)> = FxHashMap::default();
+        for groups in groups.chunks(RELIMIT_PAGE) {
+            // Between two pages others may have the table.
+            let mut tables = self.limits.tables();
+            let Some(table) = tables.get_mut(tenant) else { break };
+            for group in groups {
+                let held = group.held.clone().or_else(|| Some(table.limits.held(&group.keys, now)?.key));
+                for key in &group.keys {
+                    counts.entry(limit_of(key).into()).or_default().0 += group.due;
+                }
+                if let Some(key) = held {
+                    counts.entry(limit_of(&key).into()).or_default().1 += group.due;
+                }
+            }
+        }
+        for view in views {
+            (view.waiting, view.held) = counts.get(&view.limit.id).copied().unwrap_or_default();
+        }
+        Ok(())
     }
 
     async fn running_by_limit(&self, tenant: &Tenant) -> Result<FxHashMap<Box<str>, u64>, EngineError> {

@@ -129,6 +129,9 @@ impl Inner {
         }
         let new = pushed.iter().filter(|pushed| matches!(pushed, Pushed::New(_))).count();
         self.meters.pushed.add(new);
+        let came = pushed.iter().zip(&after.queues).filter(|(pushed, _)| matches!(pushed, Pushed::New(_)));
+        let queues = came.map(|(_, queue)| queue);
+        self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
         // The store has announced each address once; with several jobs there, several may look at once.
         for ((queue, name), count) in &after.ready {
             if *count > 1 {
@@ -154,6 +157,8 @@ struct Aftermath {
     ready: FxHashMap<(Queue, Name), usize>,
     /// Empty when nobody will ask for them.
     specs: Vec<Arc<JobSpec>>,
+    /// The queue of each job.
+    queues: Vec<Queue>,
 }
 
 impl Aftermath {
@@ -174,6 +179,7 @@ impl Aftermath {
             } else {
                 Vec::new()
             },
+            queues: batch.iter().map(|new| new.spec.queue.clone()).collect(),
         }
     }
 }

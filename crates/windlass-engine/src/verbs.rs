@@ -313,6 +313,10 @@ pub struct LimitView {
     pub limit: Limit,
     /// Jobs that hold it now.
     pub running: u64,
+    /// Jobs that are due and count against it, whether or not it lets them start.
+    pub waiting: u64,
+    /// How many of these it holds back: they would start now if it were not for this limit.
+    pub held: u64,
 }
 
 /// What keeps a job that is due from being handed out.

@@ -70,6 +70,8 @@ pub(crate) struct Waiting {
     tenants: FxHashMap<Tenant, FxHashMap<Wanted, Line>>,
     next_place: Place,
     count: usize,
+    /// Who waits, of those that said their name.
+    names: BTreeMap<Place, (Tenant, Arc<str>)>,
 }
 
 impl Waiting {
@@ -89,6 +91,15 @@ impl Waiting {
         };
         line.looking.insert(place, Duty::new());
         place
+    }
+
+    /// Who stands at this place.
+    pub(crate) fn name(&mut self, place: Place, tenant: &Tenant, worker: &Arc<str>) {
+        self.names.insert(place, (tenant.clone(), worker.clone()));
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &(Tenant, Arc<str>)> {
+        self.names.values()
     }
 
     /// The look found nothing. Goes to sleep and keeps the place, unless there is a duty: then it has to look again.
@@ -119,6 +130,7 @@ impl Waiting {
 
     /// Out of the line; answers with the duty that was left.
     pub(crate) fn leave(&mut self, tenant: &Tenant, wanted: &Wanted, place: Place) -> Duty {
+        self.names.remove(&place);
         let Some(lines) = self.tenants.get_mut(tenant) else { return Duty::new() };
         let Some(line) = lines.get_mut(wanted) else { return Duty::new() };
         let slept = line.asleep.remove(&place).is_some();

@@ -1,6 +1,7 @@
 //! What is asked of a store, and what it answers.
 
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::{Body, Job, JobId, JobSpec, NameMatch, Queue, Tenant, Timestamp};
 
@@ -145,6 +146,15 @@ pub struct Held {
     pub until: Option<Timestamp>,
 }
 
+/// Jobs that are due and count against the same limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnderLimits {
+    pub keys: Vec<Arc<str>>,
+    pub due: u64,
+    /// The key that held them back when they were last tried, where that is remembered.
+    pub held: Option<Arc<str>>,
+}
+
 #[derive(Clone)]
 pub struct ClaimAsk {
     pub tenant: Tenant,
@@ -171,6 +181,21 @@ impl ClaimAsk {
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (x ^ (x >> 31)) as u16
     }
+}
+
+/// Sums up groups with the same keys, and sorts them.
+pub(crate) fn summed(groups: impl IntoIterator<Item = UnderLimits>) -> Vec<UnderLimits> {
+    let mut by_keys: BTreeMap<Vec<Arc<str>>, UnderLimits> = BTreeMap::new();
+    for group in groups {
+        match by_keys.get_mut(&group.keys) {
+            Some(sum) => {
+                sum.due += group.due;
+                sum.held = sum.held.take().or(group.held);
+            }
+            None => drop(by_keys.insert(group.keys.clone(), group)),
+        }
+    }
+    by_keys.into_values().collect()
 }
 
 #[derive(Clone, Debug, Default)]

@@ -11,7 +11,8 @@
 
 use crate::meters::Meters;
 use crate::{
-    ClaimAsk, Due, Filter, Listener, Page, QueueCounts, Result, Step, Store, StoreError, Verdict, WaitingName,
+    ClaimAsk, Due, Filter, Listener, Page, QueueCounts, Result, Step, Store, StoreError, UnderLimits,
+    Verdict, WaitingName,
 };
 use async_trait::async_trait;
 use std::collections::VecDeque;
@@ -197,6 +198,10 @@ impl Store for FaultyStore {
 
     async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
         self.faults.play(Call::Read, self.inner.waiting(queue, now)).await
+    }
+
+    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+        self.faults.play(Call::Read, self.inner.under_limits(tenant, now)).await
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {

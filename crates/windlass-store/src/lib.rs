@@ -32,7 +32,7 @@ mod row;
 pub mod sqlite;
 
 pub use change::{
-    Change, ClaimAsk, Due, Gate, Held, InTheWay, Inserted, KeyRule, NewJob, Rival, Step, Verdict,
+    Change, ClaimAsk, Due, Gate, Held, InTheWay, Inserted, KeyRule, NewJob, Rival, Step, UnderLimits, Verdict,
 };
 pub use error::StoreError;
 pub use open::{Durability, OpenOptions, open};
@@ -149,6 +149,10 @@ pub trait Store: Send + Sync {
         let named = |((tenant, name), ready)| WaitingName { tenant, name, ready };
         Ok(names.into_iter().map(named).collect())
     }
+
+    /// The tenant's due jobs that count against limits, by the keys of these, sorted by them; from what is kept for claims,
+    /// not by a look at each.
+    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>>;
 
     /// No job of a paused queue is given out.
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()>;

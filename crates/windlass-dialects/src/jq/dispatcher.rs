@@ -108,6 +108,13 @@ impl Yard {
         Some(first)
     }
 
+    /// No more jobs for it, or jobs again. `false`: there is no such worker.
+    pub fn set_quiet(&self, id: &str, quiet: bool) -> bool {
+        let knows = self.table().set_quiet(id, quiet);
+        self.changed.notify_one();
+        knows
+    }
+
     /// Takes a worker out and fails what it had. Answers whether there was one.
     pub async fn dismiss(&self, id: &str, why: &str) -> bool {
         let lost = self.table().remove(id);

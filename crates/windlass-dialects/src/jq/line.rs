@@ -51,6 +51,10 @@ impl Target {
         })
     }
 
+    fn shown(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
     /// The addresses it stands for now that may be called.
     async fn addresses(&self, allowed: &Allowed) -> Result<Vec<SocketAddr>, String> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
@@ -95,6 +99,11 @@ impl Line {
         // A name from the configuration may be none for a header; then it is left out.
         let worker = HeaderValue::from_str(worker).ok();
         Line { worker, target, allowed, idle: Mutex::default(), connections }
+    }
+
+    /// For people to see.
+    pub fn address(&self) -> String {
+        self.target.shown()
     }
 
     /// Calls the worker. An error says why there was no answer; the job may have arrived all the same.

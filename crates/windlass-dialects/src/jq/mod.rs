@@ -27,6 +27,7 @@ use crate::Dialect;
 use crate::codec::Encoding;
 use crate::outgoing::Allowed;
 use crate::route::{Refusal, Route};
+use crate::staff::{Dismissing, Member, Staff};
 use axum::response::Response;
 use dispatcher::Yard;
 use line::{Line, Target};
@@ -255,5 +256,39 @@ impl Master {
 
     fn yards(&self) -> MutexGuard<'_, HashMap<Tenant, Arc<Yard>>> {
         self.yards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Staff for Master {
+    fn members(&self) -> Vec<Member> {
+        let mut members = Vec::new();
+        for (tenant, yard) in self.yards().iter() {
+            members.extend(yard.table().roster().map(|worker| Member {
+                dialect: ORIGIN,
+                tenant: tenant.clone(),
+                id: worker.id.clone(),
+                address: Some(worker.line.address()),
+                slots: worker.max_jobs,
+                running: worker.running,
+                is_quiet: worker.is_quiet,
+                last_sign: worker.pinged_at,
+                is_fixed: worker.is_fixed,
+            }));
+        }
+        members
+    }
+
+    fn set_quiet(&self, tenant: &Tenant, id: &str, quiet: bool) -> bool {
+        self.yard(tenant).is_some_and(|yard| yard.set_quiet(id, quiet))
+    }
+
+    fn dismiss<'a>(&'a self, tenant: &'a Tenant, id: &'a str, who: &'a str) -> Dismissing<'a> {
+        Box::pin(async move {
+            let Some(yard) = self.yard(tenant) else { return false };
+            if let Err(error) = self.engine.put_note(&note_key(tenant, id), None).await {
+                tracing::warn!(%error, worker = id, "a worker that was let go may be taken for one after a restart");
+            }
+            yard.dismiss(id, &format!("{who} let it go")).await
+        })
     }
 }

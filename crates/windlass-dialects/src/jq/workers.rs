@@ -46,12 +46,14 @@ struct Entry<L> {
     is_fixed: bool,
     /// Gets nothing more, and is gone when what it has has ended.
     is_leaving: bool,
+    /// Somebody asked that it be given no more jobs.
+    is_quiet: bool,
     line: L,
 }
 
 impl<L> Entry<L> {
     fn is_free(&self) -> bool {
-        self.running < self.max_jobs && self.rests_until.is_none() && !self.is_leaving
+        self.running < self.max_jobs && self.rests_until.is_none() && !self.is_leaving && !self.is_quiet
     }
 }
 
@@ -65,6 +67,17 @@ pub struct Held {
     pub until: Timestamp,
     /// The worker said that it has it.
     pub accepted: bool,
+}
+
+/// A worker as it stands in the table.
+pub struct Registered<'a, L> {
+    pub id: &'a WorkerId,
+    pub line: &'a L,
+    pub max_jobs: u32,
+    pub running: u32,
+    pub is_quiet: bool,
+    pub is_fixed: bool,
+    pub pinged_at: Option<Timestamp>,
 }
 
 /// What a claim may ask for.
@@ -129,6 +142,7 @@ impl<L: Clone> Workers<L> {
             pinged_at: None,
             is_fixed,
             is_leaving: false,
+            is_quiet: false,
             line,
         };
         self.numbers.insert(id, number);
@@ -163,6 +177,25 @@ impl<L: Clone> Workers<L> {
     /// Who has left since the last time.
     pub fn take_left(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.left)
+    }
+
+    /// No more jobs for it, or jobs again. `false`: there is no such worker.
+    pub fn set_quiet(&mut self, id: &str, quiet: bool) -> bool {
+        let Some(number) = self.numbers.get(id).copied() else { return false };
+        self.change(number, |entry| entry.is_quiet = quiet).is_some()
+    }
+
+    /// Everyone in the table, in the order in which they registered.
+    pub fn roster(&self) -> impl Iterator<Item = Registered<'_, L>> {
+        self.entries.values().map(|entry| Registered {
+            id: &entry.id,
+            line: &entry.line,
+            max_jobs: entry.max_jobs,
+            running: entry.running,
+            is_quiet: entry.is_quiet,
+            is_fixed: entry.is_fixed,
+            pinged_at: entry.pinged_at,
+        })
     }
 
     pub fn knows(&self, id: &str) -> bool {

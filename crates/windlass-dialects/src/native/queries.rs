@@ -11,7 +11,7 @@ use ::http::StatusCode;
 use serde_json::Value;
 use windlass_core::limits::Limit;
 use windlass_core::{Job, Queue, StateName, Tenant};
-use windlass_engine::Engine;
+use windlass_engine::{Engine, LimitView};
 
 /// A comma list of states. `delayed` is a word for the eye only: such jobs are ready but for their time.
 pub fn states(list: Option<&str>) -> Result<Vec<StateName>, ApiError> {
@@ -46,7 +46,11 @@ pub async fn queues(call: Call) -> Answer {
     out.begin_map();
     out.key("queues");
     out.begin_array();
-    counts.iter().for_each(|counts| views::queue(&mut out, counts, now));
+    let flows = call.server.rates.flows(engine.meters());
+    for counts in &counts {
+        let flow = flows.get(&(counts.tenant.clone(), counts.queue.clone())).copied();
+        views::queue(&mut out, counts, flow, now);
+    }
     out.end_array();
     out.end_map();
     Ok(answer(StatusCode::OK, out))
@@ -85,16 +89,18 @@ pub async fn limits(call: Call) -> Answer {
     out.begin_map();
     out.key("limits");
     out.begin_array();
-    limits.iter().for_each(|view| limit(&mut out, &view.limit, view.running));
+    limits.iter().for_each(|view| limit(&mut out, view));
     out.end_array();
     out.end_map();
     Ok(answer(StatusCode::OK, out))
 }
 
-fn limit(out: &mut Out, limit: &Limit, running: u64) {
-    let mut value = Value::from(limit.clone());
+fn limit(out: &mut Out, view: &LimitView) {
+    let mut value = Value::from(view.limit.clone());
     if let Some(fields) = value.as_object_mut() {
-        fields.insert("running".into(), running.into());
+        fields.insert("running".into(), view.running.into());
+        fields.insert("waiting".into(), view.waiting.into());
+        fields.insert("held".into(), view.held.into());
     }
     out.value(&value);
 }
@@ -107,9 +113,9 @@ pub async fn put_limit(mut call: Call) -> Answer {
     let asked = Limit::parse(call.param(0), &value).map_err(|e| ApiError::bad_request(e.to_string()))?;
     call.server.engine.set_limit(&tenant, asked.clone()).await?;
     let limits = call.server.engine.limits(&tenant).await?;
-    let running = limits.iter().find(|view| view.limit.id == asked.id).map_or(0, |view| view.running);
+    let now = limits.into_iter().find(|view| view.limit.id == asked.id);
     let mut out = Out::new(reply_encoding(&call), 256);
-    limit(&mut out, &asked, running);
+    limit(&mut out, &now.unwrap_or(LimitView { limit: asked, running: 0, waiting: 0, held: 0 }));
     Ok(answer(StatusCode::OK, out))
 }
 

@@ -3,11 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use windlass_core::Timestamp;
+use windlass_core::{Queue, Tenant, Timestamp};
 use windlass_engine::Meters;
+use windlass_engine::meters::Traffic;
 use windlass_engine::query::Histogram;
 
 const WINDOW: Duration = Duration::from_secs(60);
@@ -28,6 +29,26 @@ struct Reading {
     counts: Counts,
     pickup: Buckets,
     run: Buckets,
+    /// Only while it may still be asked for.
+    queues: Queues,
+}
+
+type Queues = Arc<HashMap<(Tenant, Queue), Traffic>>;
+
+/// What comes to a queue and what is taken from it, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Flow {
+    pub pushed_per_s: f64,
+    pub claimed_per_s: f64,
+}
+
+impl Flow {
+    /// When nothing is ready any more, if all goes on like this.
+    pub fn empties_in_ms(self, ready: u64) -> Option<i64> {
+        let shrinks_per_s = self.claimed_per_s - self.pushed_per_s;
+        // A hundredth is the finest that is shown.
+        (ready > 0 && shrinks_per_s >= 0.01).then(|| (ready as f64 / shrinks_per_s * 1_000.0) as i64)
+    }
 }
 
 /// (upper bound in microseconds, how many were at most that); the last bound stands for all beyond.
@@ -52,6 +73,7 @@ impl Rates {
             counts: counts(meters),
             pickup: buckets(&meters.pickup_us),
             run: buckets(&meters.run_us),
+            queues: Arc::new(meters.queues.all().into_iter().collect()),
         };
         self.keep(reading);
     }
@@ -60,6 +82,11 @@ impl Rates {
         let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
         if readings.len() == READINGS_MAX {
             readings.pop_front();
+        }
+        // Nobody asks what a queue was like before the window.
+        let mut old = readings.iter_mut().rev().skip_while(|old| reading.at.duration_since(old.at) <= WINDOW);
+        if let Some(old) = old.nth(1) {
+            old.queues = Queues::default();
         }
         readings.push_back(reading);
     }
@@ -76,6 +103,24 @@ impl Rates {
             let grown = counts[index].saturating_sub(oldest.counts[index]) as f64 / seconds;
             (grown * 100.0).round() / 100.0
         })
+    }
+
+    /// By queue, over the last minute.
+    pub fn flows(&self, meters: &Meters) -> HashMap<(Tenant, Queue), Flow> {
+        let now = Instant::now();
+        let Some(oldest) = self.a_window_ago(now) else { return HashMap::new() };
+        let seconds = now.duration_since(oldest.at).as_secs_f64().max(1.0);
+        let per_second =
+            |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds * 100.0).round() / 100.0;
+        let flow = |(key, now): ((Tenant, Queue), Traffic)| {
+            let before = oldest.queues.get(&key).copied().unwrap_or_default();
+            let flow = Flow {
+                pushed_per_s: per_second(now.pushed, before.pushed),
+                claimed_per_s: per_second(now.claimed, before.claimed),
+            };
+            (key, flow)
+        };
+        meters.queues.all().into_iter().map(flow).collect()
     }
 
     /// From due to picked up, and from picked up to reported, over the last minute. `None`: there was none.

@@ -1,7 +1,9 @@
 //! Every call of the native API. The router, the authorisation, the API's description and the tests of all three are
 //! made from this list.
 
-use super::{blobs, bulk, calls, events, history, import, metrics, openapi, probes, queries, trail, watch};
+use super::{
+    blobs, bulk, calls, events, family, history, import, metrics, openapi, probes, queries, trail, watch,
+};
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, Doc, Route};
@@ -64,6 +66,8 @@ pub static ROUTES: &[Route] = &[
         "How a job ended; waits for the end if asked", &["wait_ms", "tenant"], None, &[(200, "Result"), (202, "Result"), (404, "Error")]),
     route((GET, "/api/v1/jobs/{id}/children", From(Viewer)), call!(calls::children),
         "The children of a job", &["tenant"], None, &[(200, "Children"), (404, "Error")]),
+    route((GET, "/api/v1/jobs/{id}/family", From(Viewer)), call!(family::family),
+        "Who a job came from, and what came of it: parents, children and theirs, within bounds", &["tenant"], None, &[(200, "FamilyTree"), (404, "Error")]),
     route((POST, "/api/v1/jobs/{id}/cancel", From(Operator)), call!(calls::cancel),
         "Cancel a job; a running one is asked to stop", &["tenant"], Some("Cancel"), &[(200, "Job"), (404, "Error"), (409, "Error")]),
     route((POST, "/api/v1/jobs/{id}/retry", From(Operator)), call!(calls::retry),
@@ -95,7 +99,13 @@ pub static ROUTES: &[Route] = &[
     route((GET, "/api/v1/me", From(Viewer)), call!(watch::me),
         "Who is asking, and what they may", &[], None, &[(200, "Me")]),
     route((GET, "/api/v1/workers", From(Viewer)), call!(watch::workers),
-        "Who holds jobs now", &["tenant"], None, &[(200, "Workers")]),
+        "Who holds jobs now, who has registered to be given some, and who waits for some", &["tenant"], None, &[(200, "Workers")]),
+    route((POST, "/api/v1/workers/{worker}/quiet", From(Operator)), call!(watch::quiet_worker),
+        "Push no more jobs to a registered worker; what it has goes on", &["tenant"], None, &[(200, "WorkerIs"), (404, "Error")]),
+    route((POST, "/api/v1/workers/{worker}/wake", From(Operator)), call!(watch::wake_worker),
+        "Push jobs to a registered worker again", &["tenant"], None, &[(200, "WorkerIs"), (404, "Error")]),
+    route((POST, "/api/v1/workers/{worker}/dismiss", From(Operator)), call!(watch::dismiss_worker),
+        "Forget a registered worker; the jobs it has count as failed", &["tenant"], None, &[(200, "WorkerIs"), (404, "Error")]),
     route((GET, "/api/v1/schedules", From(Viewer)), call!(watch::schedules),
         "Repeating jobs and when they run next, newest first", &["limit", "cursor", "tenant"], None, &[(200, "Page")]),
     route((GET, "/api/v1/events", From(Viewer)), call!(events::events),

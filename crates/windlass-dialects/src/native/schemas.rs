@@ -162,6 +162,7 @@ pub fn parameter(path: &str, name: &str) -> (&'static str, Value) {
         ("/api/v1/limits/{id}", "id") => ("The limit's id.", json!({"type": "string"})),
         (_, "id") => ("The job's id.", json!({"type": "integer", "minimum": 1})),
         (_, "alias") => ("The job's alias.", json!({"type": "string"})),
+        (_, "worker") => ("The worker's id.", json!({"type": "string"})),
         (_, "queue") => ("The queue.", json!({"type": "string"})),
         (_, "state") => ("Only jobs in these states, separated by commas.", json!({"type": "string"})),
         (_, "name") => ("Only jobs whose name matches this GLOB.", json!({"type": "string"})),

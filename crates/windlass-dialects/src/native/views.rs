@@ -1,6 +1,7 @@
 //! How jobs, queues and answers look from outside.
 
 use super::errors::ApiError;
+use super::rates::Flow;
 use crate::codec::Out;
 use crate::query::QueueCounts;
 use windlass_core::family::Family;
@@ -414,7 +415,7 @@ pub fn result(out: &mut Out, job: &Job, hidden: bool) {
     out.end_map();
 }
 
-pub fn queue(out: &mut Out, counts: &QueueCounts, now: Timestamp) {
+pub fn queue(out: &mut Out, counts: &QueueCounts, flow: Option<Flow>, now: Timestamp) {
     out.begin_map();
     out.key("queue");
     out.str(&counts.queue);
@@ -428,6 +429,13 @@ pub fn queue(out: &mut Out, counts: &QueueCounts, now: Timestamp) {
         Some(due) => out.int(now.since_ms(due)),
         None => out.null(),
     }
+    let flow = flow.unwrap_or_default();
+    out.key("pushed_per_s");
+    out.float(flow.pushed_per_s);
+    out.key("claimed_per_s");
+    out.float(flow.claimed_per_s);
+    let ready = counts.of(StateName::Ready).saturating_sub(counts.delayed);
+    out.opt_int("empty_in_ms", flow.empties_in_ms(ready).filter(|_| !counts.paused));
     out.end_map();
 }
 

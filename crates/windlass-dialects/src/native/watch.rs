@@ -7,7 +7,9 @@ use super::wire::PAGE_MAX;
 use crate::codec::Out;
 use crate::query::Filter;
 use crate::route::Call;
+use crate::staff::Staff;
 use ::http::StatusCode;
+use axum::response::Response;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::repeat::Moments;
@@ -48,7 +50,7 @@ pub async fn me(call: Call) -> Answer {
     Ok(answer(StatusCode::OK, out))
 }
 
-/// Who holds jobs now. Workers that hold none are not known by name: a claim that waits is only counted.
+/// Who holds jobs now, who has registered to be given some, and who waits for some.
 pub async fn workers(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
@@ -64,12 +66,108 @@ pub async fn workers(call: Call) -> Answer {
     out.end_array();
     out.key("more");
     out.bool(more);
+    write_registered(&mut out, &call, tenant.as_ref());
+    write_waiting(&mut out, engine, tenant.as_ref());
     if tenant.is_none() {
         out.key("waiting_claims");
         out.uint(engine.waiters() as u64);
     }
     out.end_map();
     Ok(answer(StatusCode::OK, out))
+}
+
+/// Workers that a dialect pushes jobs to, with or without jobs.
+fn write_registered(out: &mut Out, call: &Call, tenant: Option<&Tenant>) {
+    out.key("registered");
+    out.begin_array();
+    let members = call.server.staffs().into_iter().flat_map(Staff::members);
+    for member in members.filter(|member| tenant.is_none_or(|tenant| *tenant == member.tenant)).take(PAGE_MAX)
+    {
+        out.begin_map();
+        for (key, text) in [("worker", &*member.id), ("tenant", &*member.tenant), ("dialect", member.dialect)]
+        {
+            out.key(key);
+            out.str(text);
+        }
+        out.opt_str("address", member.address.as_deref());
+        out.key("slots");
+        out.uint(member.slots.into());
+        out.key("running");
+        out.uint(member.running.into());
+        out.key("quiet");
+        out.bool(member.is_quiet);
+        out.key("fixed");
+        out.bool(member.is_fixed);
+        out.opt_int("last_sign", member.last_sign.map(Timestamp::as_millis));
+        out.end_map();
+    }
+    out.end_array();
+}
+
+/// Workers whose claims wait, by the name they gave.
+fn write_waiting(out: &mut Out, engine: &Engine, tenant: Option<&Tenant>) {
+    out.key("waiting");
+    out.begin_array();
+    for ((whose, worker), claims) in engine.waiting_workers().iter().take(PAGE_MAX) {
+        if tenant.is_some_and(|tenant| tenant != whose) {
+            continue;
+        }
+        out.begin_map();
+        out.key("worker");
+        out.str(worker);
+        out.key("tenant");
+        out.str(whose);
+        out.key("claims");
+        out.uint(*claims as u64);
+        out.end_map();
+    }
+    out.end_array();
+}
+
+pub async fn quiet_worker(call: Call) -> Answer {
+    set_quiet(call, true)
+}
+
+pub async fn wake_worker(call: Call) -> Answer {
+    set_quiet(call, false)
+}
+
+fn set_quiet(call: Call, quiet: bool) -> Answer {
+    let params = params(&call, &["tenant"])?;
+    let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
+    let worker = call.param(0);
+    if !call.server.staffs().into_iter().any(|staff| staff.set_quiet(&tenant, worker, quiet)) {
+        return Err(not_registered());
+    }
+    Ok(worker_is(&call, worker, if quiet { "quiet" } else { "active" }))
+}
+
+pub async fn dismiss_worker(call: Call) -> Answer {
+    let params = params(&call, &["tenant"])?;
+    let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
+    for staff in call.server.staffs() {
+        if staff.dismiss(&tenant, call.param(0), &call.caller.who).await {
+            return Ok(worker_is(&call, call.param(0), "gone"));
+        }
+    }
+    Err(not_registered())
+}
+
+fn not_registered() -> ApiError {
+    let message =
+        "no worker of this name has registered; one that asks for jobs by itself is stopped where it runs";
+    ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
+}
+
+fn worker_is(call: &Call, worker: &str, state: &str) -> Response {
+    let mut out = Out::new(reply_encoding(call), 64);
+    out.begin_map();
+    out.key("worker");
+    out.str(worker);
+    out.key("state");
+    out.str(state);
+    out.end_map();
+    answer(StatusCode::OK, out)
 }
 
 type Hand = (Tenant, Option<Arc<str>>, String);

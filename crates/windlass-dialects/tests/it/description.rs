@@ -133,6 +133,7 @@ async fn answers_fit_their_schemas() {
         ("GET", "/api/v1/jobs/1/result", "/api/v1/jobs/{id}/result", String::new(), 200),
         ("POST", "/api/v1/jobs/1/retry", "/api/v1/jobs/{id}/retry", String::new(), 200),
         ("GET", "/api/v1/jobs/1/children", "/api/v1/jobs/{id}/children", String::new(), 200),
+        ("GET", "/api/v1/jobs/1/family", "/api/v1/jobs/{id}/family", String::new(), 200),
         ("DELETE", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 200),
         ("DELETE", "/api/v1/jobs/1", "/api/v1/jobs/{id}", String::new(), 404),
         ("GET", "/api/v1/queues", "/api/v1/queues", String::new(), 200),

@@ -199,3 +199,74 @@ async fn the_history_survives_a_restart_of_the_server() {
     assert_eq!((hours.len(), hours.iter().map(|hour| hour[0]).sum::<u64>()), (24, 2));
     assert_eq!(server.engine.meters().pushed.get(), 2);
 }
+
+#[tokio::test]
+async fn a_family_is_shown_from_its_first_parent_down_to_the_last_child() {
+    let server = TestServer::open().await;
+    // A job gets children while it runs, and they run when it has ended.
+    let bear = async |id: u64, token: u64, children: Vec<Value>| {
+        let jobs: Vec<Value> = children.into_iter().map(|name| json!({"name": name, "parent": id})).collect();
+        let pushed = server.post("/api/v1/jobs", &json!({"jobs": jobs}).to_string()).await;
+        assert_eq!(pushed.status, 201, "{}", pushed.text());
+        let end = json!({"settle": [{"id": id, "token": token, "outcome": "finish"}]});
+        assert_eq!(server.post("/api/v1/settle", &end.to_string()).await.status, 200);
+    };
+    let take = async |name: &str| {
+        let claim = json!({"name": name}).to_string();
+        let job = server.post("/api/v1/claim", &claim).await.json()["jobs"][0].clone();
+        (job["id"].as_u64().unwrap(), job["token"].as_u64().unwrap())
+    };
+    let (root, token) = server.claimed(r#"{"name":"root"}"#).await;
+    bear(root, token, vec!["left".into(), "right".into()]).await;
+    let (left, token) = take("left").await;
+    bear(left, token, vec!["leaf".into()]).await;
+    let names = |list: &Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let root = server.get("/api/v1/jobs/1/family").await.json();
+    assert_eq!(
+        (names(&root["ancestors"]), names(&root["children"])),
+        (vec![], vec!["left".into(), "right".into()])
+    );
+    assert_eq!(names(&root["children"][0]["children"]), ["leaf"]);
+    let leaf = server.get("/api/v1/jobs/4/family").await.json();
+    assert_eq!(
+        (names(&leaf["ancestors"]), names(&leaf["children"])),
+        (vec!["root".into(), "left".into()], vec![])
+    );
+    let (right, token) = take("right").await;
+    bear(right, token, (0..60).map(|n| format!("n{n}").into()).collect()).await;
+    let right = server.get("/api/v1/jobs/3/family").await.json();
+    assert_eq!((right["children"].as_array().unwrap().len(), &right["more"]), (50, &json!(10)));
+    assert_eq!(server.get("/api/v1/jobs/999/family").await.status, 404);
+}
+
+#[tokio::test]
+async fn queues_tell_how_fast_they_fill_and_empty() {
+    let server = TestServer::open().await;
+    let jobs = json!({"jobs": vec![json!({"name": "a", "queue": "q"}); 60]});
+    server.post("/api/v1/jobs", &jobs.to_string()).await;
+    server.post("/api/v1/claim", r#"{"queue":"q","limit":20}"#).await;
+    let queue = server.get("/api/v1/queues").await.json()["queues"][0].clone();
+    let (pushed, claimed) =
+        (queue["pushed_per_s"].as_f64().unwrap(), queue["claimed_per_s"].as_f64().unwrap());
+    assert!(pushed > 0.0 && claimed > 0.0 && pushed > claimed, "{queue}");
+    assert_eq!(queue.get("empty_in_ms"), None, "it grows: {queue}");
+}
+
+#[tokio::test]
+async fn workers_that_wait_for_jobs_are_named() {
+    let server = TestServer::open().await;
+    let mut client = server.connect().await;
+    let headers = [("content-type", "application/json")];
+    client.send("POST", "/api/v1/claim", &headers, br#"{"wait_ms":60000,"worker":"w7"}"#).await;
+    let waiting = loop {
+        let answer = server.get("/api/v1/workers").await.json();
+        if answer["waiting"] != json!([]) {
+            break answer["waiting"].clone();
+        }
+    };
+    assert_eq!(waiting, json!([{"worker": "w7", "tenant": "default", "claims": 1}]));
+    let gone = server.post("/api/v1/workers/w7/dismiss", "{}").await;
+    assert_eq!((gone.status, gone.code().as_str()), (404, "not_found"));
+}

@@ -158,3 +158,34 @@ async fn undelivered_jobs_give_their_places_back() {
     }
     assert_eq!(world.engine.limits(&tenant()).await.unwrap()[0].running, 0);
 }
+
+#[tokio::test]
+async fn a_limit_tells_how_many_wait_under_it_and_how_many_it_holds_back() {
+    let world = World::new().await;
+    world
+        .engine
+        .set_limit(&tenant(), limit("two", json!({"matcher": {"name": "a"}, "max_running": 2})))
+        .await
+        .unwrap();
+    world
+        .engine
+        .set_limit(&tenant(), limit("slow", json!({"matcher": {"queue": "default"}, "max_running": 9})))
+        .await
+        .unwrap();
+    let figures = async || {
+        let views = world.engine.limits(&tenant()).await.unwrap();
+        views
+            .iter()
+            .map(|view| (view.limit.id.to_string(), view.running, view.waiting, view.held))
+            .collect::<Vec<_>>()
+    };
+    world.push_all(vec![job("a"), job("a"), job("a"), job("a"), job("b")]).await;
+    assert_eq!(figures().await, [("slow".into(), 0, 5, 0), ("two".into(), 0, 4, 0)]);
+    let held = world.claim(2).await;
+    // Nobody has asked since the limit was reached, and it is known all the same.
+    assert_eq!(figures().await, [("slow".into(), 2, 3, 0), ("two".into(), 2, 2, 2)]);
+    assert_eq!(names(&world.claim(5).await), ["b"]);
+    assert_eq!(figures().await, [("slow".into(), 3, 2, 0), ("two".into(), 2, 2, 2)]);
+    world.finish(&held[0]).await;
+    assert_eq!(figures().await, [("slow".into(), 2, 2, 0), ("two".into(), 1, 2, 0)]);
+}

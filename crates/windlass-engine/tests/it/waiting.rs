@@ -250,3 +250,20 @@ async fn yields(count: usize) {
         tokio::task::yield_now().await;
     }
 }
+
+#[tokio::test]
+async fn who_waits_is_known_by_name_until_they_leave() {
+    let world = World::new().await;
+    let claim = Claim { worker: Some("w1".into()), wait_ms: 60_000, ..any() };
+    let engine = world.engine.clone();
+    let waiting = tokio::spawn(async move { engine.claim(claim).await.unwrap().accept() });
+    while world.engine.waiters() == 0 {
+        rest().await;
+    }
+    let names =
+        || world.engine.waiting_workers().into_keys().map(|(_, name)| name.to_string()).collect::<Vec<_>>();
+    assert_eq!(names(), ["w1"]);
+    world.push(job("a")).await;
+    waiting.await.unwrap();
+    assert_eq!(names(), Vec::<String>::new());
+}

@@ -1,7 +1,7 @@
 //! Limits: the gate is asked in order, jobs it holds are passed over, and nothing it gave is lost.
 
 use super::fixtures::{Rig, ask, at, ids, job};
-use crate::{ClaimAsk, Gate, Held};
+use crate::{ClaimAsk, Gate, Held, UnderLimits};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::{Tenant, Timestamp};
@@ -137,4 +137,29 @@ pub(super) async fn jobs_held_until_a_time_are_tried_again_then(rig: &Rig) {
     rig.store.due(at(50), 10).await.expect("due");
     ears.hear("a", "the time it was held until has come").await;
     assert_eq!(ids(&rig.claim(through(&gate), at(50)).await), [1]);
+}
+
+pub(super) async fn due_jobs_are_counted_by_the_limits_they_are_under(rig: &Rig) {
+    for name in ["a", "b"] {
+        rig.push(job(name).limit("L")).await;
+    }
+    rig.push(job("a").limit("L").limit("M")).await;
+    rig.push(job("a").limit("L").run_at(50)).await;
+    rig.push(job("a")).await;
+    let counted = async |now| {
+        let groups = rig.store.under_limits(&Tenant::default(), now).await.expect("groups");
+        let one =
+            |group: UnderLimits| (group.keys.join("+"), group.due, group.held.map(|key| key.to_string()));
+        groups.into_iter().map(one).collect::<Vec<_>>()
+    };
+    assert_eq!(counted(at(0)).await, [("L".into(), 2, None), ("L+M".into(), 1, None)]);
+    assert_eq!(counted(at(50)).await, [("L".into(), 3, None), ("L+M".into(), 1, None)]);
+    let other = Tenant::new("other").expect("a name");
+    assert_eq!(rig.store.under_limits(&other, at(50)).await.expect("groups"), []);
+
+    let gate = Rooms::with("L", 1, None);
+    let claimed = rig.claim(ClaimAsk { gate: Some(gate), limit: 9, ..ask() }, at(50)).await;
+    assert_eq!(claimed.len(), 2, "one under the limit, and the one that is under none");
+    let (held, key) = (counted(at(50)).await, Some("L".to_owned()));
+    assert_eq!(held, [("L".into(), 2, key.clone()), ("L+M".into(), 1, key)]);
 }

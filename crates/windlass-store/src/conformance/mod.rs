@@ -129,6 +129,7 @@ where
             roundtrip::all_extras_come_back,
             roundtrip::bodies_come_back,
             roundtrip::odd_names_and_extreme_numbers_come_back,
+            gate::due_jobs_are_counted_by_the_limits_they_are_under,
         ]
     );
 }

@@ -16,12 +16,14 @@
 
 use crate::blobs::BlobStore;
 use crate::blobs::memory::MemoryBlobs;
+use crate::change::summed;
 use crate::copy::is_there;
 use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
 use crate::query::{Filter, PAGE_MAX, Page, QueueCounts};
 use crate::{
-    Change, ClaimAsk, Due, Held, Inserted, Listener, NewJob, Result, Step, Store, StoreError, Verdict,
+    Change, ClaimAsk, Due, Held, Inserted, Listener, NewJob, Result, Step, Store, StoreError, UnderLimits,
+    Verdict,
 };
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +134,10 @@ impl Store for MemoryStore {
 
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         self.with(|inner| inner.counts(tenant, now))
+    }
+
+    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+        self.with(|inner| inner.under_limits(tenant, now))
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
@@ -401,6 +407,21 @@ impl Inner {
             Some(value) => self.settings.insert(key, value),
             None => self.settings.remove(&key),
         };
+    }
+
+    fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Vec<UnderLimits> {
+        let is_due = |job: &&Arc<Job>| job.state().claimable_at().is_some_and(|run_at| run_at <= now);
+        let is_limited = |job: &&Arc<Job>| job.spec.tenant == *tenant && !job.spec.limit_keys().is_empty();
+        summed(self.jobs.values().filter(is_limited).filter(is_due).map(|job| UnderLimits {
+            keys: job.spec.limit_keys().to_vec(),
+            due: 1,
+            held: self.held_by(job.id, now),
+        }))
+    }
+
+    fn held_by(&self, id: JobId, now: Timestamp) -> Option<Arc<str>> {
+        let held = self.held.get(&id).filter(|held| held.until.is_none_or(|until| until > now));
+        held.map(|held| held.key.clone())
     }
 
     fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {

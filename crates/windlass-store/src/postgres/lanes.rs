@@ -38,6 +38,10 @@ impl Words {
         matches!(self.limit_keys.as_slice(), [only] if **only == *UNCHECKED)
     }
 
+    pub fn has_limits(&self) -> bool {
+        !self.limit_keys.is_empty() && !self.is_unchecked()
+    }
+
     pub fn of(spec: &JobSpec) -> Words {
         Words {
             tenant: spec.tenant.clone(),
@@ -245,6 +249,12 @@ impl Lanes {
             self.parked += usize::from(lane.parked.is_none());
             lane.parked = Some(held);
         }
+    }
+
+    /// The key of the limit that it is held back by, as far as this server knows.
+    pub fn held_by(&self, lane: LaneId, now: Timestamp) -> Option<Arc<str>> {
+        let parked = self.lanes.get(&lane)?.parked.as_ref();
+        parked.filter(|held| is_held(Some(held), now)).map(|held| Arc::clone(&held.key))
     }
 
     pub fn unpark(&mut self, which: impl Fn(&Held) -> bool) {

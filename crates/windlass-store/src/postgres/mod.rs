@@ -38,7 +38,7 @@ pub use migrate::Standing;
 pub use options::PostgresOptions;
 
 use crate::blobs::BlobStore;
-use crate::change::{ClaimAsk, Due, Step, Verdict};
+use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
@@ -163,6 +163,10 @@ impl Store for PostgresStore {
 
     async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
         reads::waiting(&self.shared, queue, now).await
+    }
+
+    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+        reads::under_limits(&self.shared, tenant, now).await
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {

@@ -5,7 +5,7 @@ use super::rows;
 use super::shared::Shared;
 use super::statements as sql;
 use crate::Result;
-use crate::change::Due;
+use crate::change::{Due, UnderLimits, summed};
 use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, SCAN_MAX, WaitingName};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -237,6 +237,36 @@ pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<V
         *names.entry((words.tenant.clone(), words.name.clone())).or_default() += ready.unsigned_abs();
     }
     Ok(names.into_iter().map(|((tenant, name), ready)| WaitingName { tenant, name, ready }).collect())
+}
+
+/// What waits in the lanes with limits, by the tallies, less what waits for its time.
+pub async fn under_limits(shared: &Shared, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+    shared.open()?;
+    let sums = shared.pool.read(sql::COUNTS, &[]).await?;
+    if sums.iter().any(|row| shared.lanes().words(row.get(0)).is_none()) {
+        shared.learn_lanes().await?;
+    }
+    let mut waiting: BTreeMap<LaneId, i64> = BTreeMap::new();
+    for row in &sums {
+        let (lane, state, n): (LaneId, i16, i64) = (row.get(0), row.get(1), row.get(2));
+        let is_ours =
+            shared.lanes().words(lane).is_some_and(|words| words.tenant == *tenant && words.has_limits());
+        if is_ours && [StateName::Ready as i16, StateName::Terminating as i16].contains(&state) {
+            *waiting.entry(lane).or_default() += n;
+        }
+    }
+    let ids: Vec<LaneId> = waiting.keys().copied().collect();
+    let by_time = shared.pool.read(sql::COUNTS_BY_TIME, &[&ids, &now.as_millis()]).await?;
+    for row in by_time {
+        let (lane, delayed): (LaneId, i64) = (row.get(0), row.get(2));
+        waiting.entry(lane).and_modify(|waits| *waits -= delayed);
+    }
+    let lanes = shared.lanes();
+    let group = |(lane, due): (LaneId, i64)| {
+        let due = u64::try_from(due).ok().filter(|due| *due > 0)?;
+        Some(UnderLimits { keys: lanes.words(lane)?.limit_keys.clone(), due, held: lanes.held_by(lane, now) })
+    };
+    Ok(summed(waiting.into_iter().filter_map(group)))
 }
 
 struct Counted<'a> {

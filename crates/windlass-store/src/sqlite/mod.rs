@@ -26,7 +26,7 @@ pub use care::{Report, backup_file, check};
 
 use crate::blobs::BlobStore;
 use crate::blobs::files::FileBlobs;
-use crate::change::{ClaimAsk, Due, Step, Verdict};
+use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::open::{Durability, OpenOptions};
@@ -368,6 +368,10 @@ impl Store for SqliteStore {
 
     async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
         Ok(self.index()?.waiting(queue, now))
+    }
+
+    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+        Ok(self.index()?.under_limits(tenant, now))
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {

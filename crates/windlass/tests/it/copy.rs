@@ -51,7 +51,7 @@ fn without_moving_parts(answer: &mut Value) {
     for queue in answer["queues"].as_array_mut().into_iter().flatten() {
         let fields = queue.as_object_mut().unwrap();
         fields.retain(|name, _| {
-            !name.starts_with("oldest") && !name.contains("rate") && !name.contains("per_")
+            !name.starts_with("oldest") && !name.starts_with("empty_in") && !name.contains("per_")
         });
     }
 }

@@ -2,7 +2,14 @@ use super::*;
 
 fn reading(at: Instant, pushed: u64) -> Reading {
     let time = Timestamp::from_millis(0);
-    Reading { at, time, counts: [pushed, 0, 0, 0], pickup: Vec::new(), run: Vec::new() }
+    Reading {
+        at,
+        time,
+        counts: [pushed, 0, 0, 0],
+        pickup: Vec::new(),
+        run: Vec::new(),
+        queues: Queues::default(),
+    }
 }
 
 #[test]
@@ -34,4 +41,26 @@ fn percentiles_lie_in_the_bucket_of_their_rank_and_count_only_what_is_new() {
     // Beyond the last bound: at least that.
     let beyond = vec![(1_000, 0), (2_000, 0), (u64::MAX, 4)];
     assert_eq!(percentiles(&vec![(0, 0); 3], &beyond), Some(Percentiles([2.0; 3])));
+}
+
+#[test]
+fn a_queue_that_shrinks_is_empty_some_day_and_one_that_does_not_is_not() {
+    let flow = |pushed_per_s, claimed_per_s| Flow { pushed_per_s, claimed_per_s };
+    assert_eq!(flow(1.0, 3.0).empties_in_ms(10), Some(5_000));
+    assert_eq!(flow(1.0, 3.0).empties_in_ms(0), None);
+    assert_eq!(flow(3.0, 3.0).empties_in_ms(10), None);
+    assert_eq!(flow(3.0, 1.0).empties_in_ms(10), None);
+}
+
+#[test]
+fn what_queues_were_like_is_forgotten_after_the_window() {
+    let rates = Rates::default();
+    let start = Instant::now();
+    let queues: Queues = Arc::new([((Tenant::default(), Queue::default()), Traffic::default())].into());
+    for step in 0..100 {
+        rates.keep(Reading { queues: queues.clone(), ..reading(start + EVERY * step, 0) });
+    }
+    let kept = rates.readings.lock().unwrap().iter().filter(|reading| !reading.queues.is_empty()).count();
+    let in_window = WINDOW.as_secs() / EVERY.as_secs();
+    assert!((in_window..=in_window + 3).contains(&(kept as u64)), "{kept}");
 }

@@ -91,6 +91,17 @@ pub fn answers() -> Vec<(&'static str, Value)> {
             ),
         ),
         ("ExtendedOne", extended()),
+        ("FamilyTree", object("A job's family.", family_tree())),
+        (
+            "WorkerIs",
+            object(
+                "What became of a worker.",
+                vec![
+                    ("worker", Always, text("Its id.")),
+                    ("state", Always, words("What it is now.", &["active", "quiet", "gone"])),
+                ],
+            ),
+        ),
         (
             "Page",
             object(
@@ -177,6 +188,8 @@ pub fn answers() -> Vec<(&'static str, Value)> {
                 vec![
                     ("workers", Always, list("By tenant and name.", reference("WorkerView"))),
                     ("more", Always, flag("There are more leases than were looked at.")),
+                    ("registered", Always, list("Workers that jobs are pushed to.", registered())),
+                    ("waiting", Always, list("Workers whose claims wait, by the name they gave.", waiting())),
                     ("waiting_claims", Maybe, count("Claims that wait for jobs, on the whole server.")),
                 ],
             ),
@@ -241,6 +254,8 @@ pub fn answers() -> Vec<(&'static str, Value)> {
         ("Limit", {
             let mut fields = limit_fields(Always);
             fields.push(("running", Always, count("Jobs under it that are running.")));
+            fields.push(("waiting", Always, count("Jobs under it that are due and wait.")));
+            fields.push(("held", Always, count("How many of these it holds back now.")));
             object("A limit.", fields)
         }),
         (
@@ -379,6 +394,17 @@ pub fn parts() -> Vec<(&'static str, Value)> {
         ("tenant", Always, text("Whose it is.")),
         ("paused", Always, flag("No job of it is handed out.")),
         ("oldest_ms", Always, or_null(count("How long the oldest job that could run has been waiting."))),
+        (
+            "pushed_per_s",
+            Always,
+            json!({"type": "number", "description": "Over the last minute, through this server."}),
+        ),
+        (
+            "claimed_per_s",
+            Always,
+            json!({"type": "number", "description": "Over the last minute, through this server."}),
+        ),
+        ("empty_in_ms", Maybe, count("When nothing is ready any more, if all goes on like this.")),
     ];
     queue.extend(state_counts());
     vec![
@@ -399,6 +425,11 @@ pub fn parts() -> Vec<(&'static str, Value)> {
         ),
         ("WorkerView", object("A worker, by the jobs it holds.", worker_fields())),
         ("Job", object("All about a job.", job_view_fields())),
+        ("Kin", object("One of a family.", kin_fields())),
+        (
+            "KinWithChildren",
+            object("One of a family, and what came of it.", [kin_fields(), descendants()].concat()),
+        ),
         (
             "Log",
             object(
@@ -528,6 +559,30 @@ fn extended() -> Value {
     ])
 }
 
+fn family_tree() -> Vec<Field> {
+    let mut fields = vec![("ancestors", Always, list("Its parents, the oldest first.", reference("Kin")))];
+    fields.extend(descendants());
+    fields
+}
+
+fn kin_fields() -> Vec<Field> {
+    vec![
+        ("id", Always, id("The job.")),
+        ("name", Always, text("Its kind.")),
+        ("state", Always, state()),
+        ("run_at", Always, time("When it is or was due.")),
+        ("finished_at", Maybe, time("When it ended.")),
+        ("child_name", Maybe, text("What its parent calls it.")),
+    ]
+}
+
+fn descendants() -> Vec<Field> {
+    vec![
+        ("children", Always, list("The first of them, with theirs.", reference("KinWithChildren"))),
+        ("more", Always, count("Children that are not told of.")),
+    ]
+}
+
 fn log_line_fields() -> Vec<Field> {
     vec![
         ("at", Always, time("When it came in.")),
@@ -535,6 +590,34 @@ fn log_line_fields() -> Vec<Field> {
         ("source", Maybe, text("Where it comes from, such as stderr.")),
         ("text", Always, text("The line.")),
     ]
+}
+
+fn registered() -> Value {
+    object(
+        "A worker that has registered, with or without jobs.",
+        vec![
+            ("worker", Always, text("Its id: what its jobs name as their holder.")),
+            ("tenant", Always, text("Whose jobs it works on.")),
+            ("dialect", Always, text("What it registered by.")),
+            ("address", Maybe, text("Where it is reached.")),
+            ("slots", Always, count("Jobs it takes at once.")),
+            ("running", Always, count("Jobs it has.")),
+            ("quiet", Always, flag("It is given no more jobs.")),
+            ("fixed", Always, flag("It stands in the configuration.")),
+            ("last_sign", Maybe, time("Its last word beside its jobs.")),
+        ],
+    )
+}
+
+fn waiting() -> Value {
+    object(
+        "A worker that waits for jobs.",
+        vec![
+            ("worker", Always, text("As it named itself.")),
+            ("tenant", Always, text("Whose jobs it works on.")),
+            ("claims", Always, count("How many claims of its wait.")),
+        ],
+    )
 }
 
 fn worker_fields() -> Vec<Field> {

@@ -381,3 +381,26 @@ async fn thousands_of_workers_share_the_work() {
     }
     worker.next_ids(100).await;
 }
+
+#[tokio::test]
+async fn a_worker_can_be_quieted_woken_and_let_go_from_outside() {
+    let world = World::new().await;
+    let mut worker = world.worker(2).await;
+    let name = worker.id.clone();
+    let registered = async || world.server.get("/api/v1/workers").await.json()["registered"].clone();
+    let act =
+        async |what: &str| world.server.post(&format!("/api/v1/workers/{name}/{what}"), "").await.status;
+    let expected = json!([{"worker": worker.id, "tenant": "default", "dialect": "jq", "address": worker.addr.to_string(),
+        "slots": 2, "running": 0, "quiet": false, "fixed": false}]);
+    assert_eq!(registered().await, expected);
+    assert_eq!(act("quiet").await, 200);
+    assert_eq!(registered().await[0]["quiet"], true);
+    let id = world.enqueue(json!({})).await;
+    worker.is_left_alone().await;
+    assert_eq!(act("wake").await, 200);
+    assert_eq!(worker.next_id().await, id);
+    world.until_written(&id, &worker.id).await;
+    assert_eq!(act("dismiss").await, 200);
+    assert_eq!((registered().await, act("dismiss").await), (json!([]), 404));
+    assert_ne!(world.status(&id).await, "running");
+}

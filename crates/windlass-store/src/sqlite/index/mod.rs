@@ -5,7 +5,7 @@ mod shelf;
 mod tenant;
 mod tests;
 
-use crate::change::{ClaimAsk, Held};
+use crate::change::{ClaimAsk, Held, UnderLimits, summed};
 use crate::keys::Key;
 use crate::query::{Filter, QueueCounts, WaitingName};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -326,6 +326,34 @@ impl Index {
             ready,
         };
         names.into_iter().map(named).collect()
+    }
+
+    /// Due jobs by the limits they count against: the sizes of the shelves that have some.
+    pub fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Vec<UnderLimits> {
+        let entry = self.tenants.get(tenant).into_iter();
+        let shelves = entry.flat_map(TenantIndex::queues_and_shelves).filter_map(|(_, shelf)| shelf);
+        let mut groups: Vec<UnderLimits> = Vec::new();
+        for shelf in shelves.map(|number| &self.shelves[number as usize]) {
+            // Overtaken: what became due since the moment asked about is on the shelf already.
+            let due = match now < self.now {
+                true => shelf.slots.iter().filter(|slot| slot.run_at <= now).count(),
+                false => shelf.slots.len(),
+            };
+            if due > 0 && !shelf.limit_keys.is_empty() {
+                let is_parked = shelf.parked_until.is_none_or(|until| until > now);
+                let held = shelf.parked_by.clone().filter(|_| is_parked);
+                groups.push(UnderLimits { keys: shelf.limit_keys.to_vec(), due: due as u64, held });
+            }
+        }
+        // Those whose time has come since the index last moved on.
+        for ((run_at, _), (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
+            let shelf = &self.shelves[*shelf as usize];
+            debug_assert!(*run_at > self.now, "due jobs are on their shelves");
+            if shelf.tenant == *tenant && !shelf.limit_keys.is_empty() {
+                groups.push(UnderLimits { keys: shelf.limit_keys.to_vec(), due: 1, held: None });
+            }
+        }
+        summed(groups)
     }
 
     /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at

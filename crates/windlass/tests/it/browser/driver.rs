@@ -2,6 +2,7 @@
 
 use crate::server::{PATIENCE, eventually};
 use base64::Engine as _;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -211,6 +212,34 @@ impl Browser {
     }
 }
 
+impl Browser {
+    /// A browser whose session never began, or would not end, outlives its driver. It is known by its profile, which is
+    /// nobody else's.
+    fn end_leftovers(&self) {
+        let profile = self._profile.path().as_os_str().as_encoded_bytes();
+        let is_ours = |process: &PathBuf| {
+            let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+            line.windows(profile.len()).any(|part| part == profile)
+        };
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
+            let processes =
+                std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+            let ours: Vec<PathBuf> = processes.filter(is_ours).collect();
+            if ours.is_empty() {
+                return;
+            }
+            for process in ours {
+                let id = process.file_name().and_then(|name| name.to_str()?.parse().ok());
+                if let Some(process) = id.and_then(Pid::from_raw) {
+                    let _ = kill_process(process, Signal::KILL);
+                }
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
 impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
@@ -219,6 +248,7 @@ impl Drop for Browser {
         }
         let _ = self.driver.kill();
         let _ = self.driver.wait();
+        self.end_leftovers();
     }
 }
 

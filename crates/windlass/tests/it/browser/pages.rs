@@ -154,6 +154,77 @@ fn the_page_of_a_job_follows_it_through_its_life() {
 }
 
 #[test]
+fn the_words_of_a_run_and_what_people_did_are_shown_with_the_job() {
+    let server = Server::start(&[]);
+    let id = push(&server, json!({"name": "talk", "retry": 1}));
+    let claimed = claim(&server, json!({"worker": "w-3"}));
+    let browser = Browser::open();
+    browser.go(&page(&server, &format!("job/{id}")));
+    browser.until_shows("#state", "running");
+    assert_eq!(browser.count("#log"), 0);
+    let say = |lines: Value| {
+        let body = json!({"token": claimed[0]["token"], "lines": lines, "source": "stderr"});
+        let (status, answer) = server.call("POST", &format!("/api/v1/jobs/{id}/log"), Some(body));
+        assert_eq!(status, 200, "{answer}");
+    };
+    say(json!(["reading", "<img src=x onerror=\"document.title='taken'\">"]));
+    browser.until_shows("#log", "<img src=x");
+    say(json!(["half way"]));
+    browser.until_shows("#log", "half way");
+    assert_eq!(browser.count("#log img"), 0);
+    settle(&server, &claimed, json!({"outcome": "fail", "error": "no paper"}));
+    browser.until_shows(".error-item", "attempt 1 by w-3");
+    browser.until_shows("#events", "attempt 1 went wrong by w-3");
+    browser.picture("log");
+    browser.click("[data-action=retry]");
+    browser.until_shows("#events", "retried by anyone");
+    browser.reload();
+    browser.until_shows("#events", "retried by anyone");
+    browser.until_shows("#log", "half way");
+}
+
+#[test]
+fn a_family_is_shown_above_and_below_a_job() {
+    let server = Server::start(&[]);
+    push(&server, json!({"name": "root"}));
+    let root = claim(&server, json!({}));
+    push(&server, json!({"name": "middle", "parent": 1}));
+    settle(&server, &root, json!({"outcome": "finish"}));
+    let middle = claim(&server, json!({}));
+    push(&server, json!({"jobs": [{"name": "left", "parent": 2}, {"name": "right", "parent": 2}]}));
+    settle(&server, &middle, json!({"outcome": "finish"}));
+    let browser = Browser::open();
+    browser.go(&page(&server, "job/2"));
+    browser.until_shows("#family", "root #1");
+    browser.until("document.querySelector('#family a[href=\"#/job/4\"]')");
+    assert_eq!(browser.text("#family b"), "middle #2");
+    browser.picture("family");
+    browser.click("#family a[href='#/job/1']");
+    browser.until_shows("h1", "root #1");
+    browser.until_shows("#family", "left #3");
+}
+
+#[test]
+fn workers_that_jobs_are_pushed_to_are_quieted_and_let_go() {
+    let server = Server::start(&[]);
+    let worker = json!({"name": "w", "max_jobs": 3, "url": "http://127.0.0.1:9"});
+    let (status, answer) = server.call("POST", "/jq/worker", Some(worker));
+    assert_eq!(status, 201, "{answer}");
+    let browser = Browser::open();
+    browser.go(&page(&server, "workers"));
+    browser.until_shows("main tbody", "127.0.0.1:9");
+    browser.until_shows("main tbody", "0 of 3");
+    browser.press("Quiet");
+    browser.until_shows("main tbody .state", "quiet");
+    browser.picture("workers");
+    browser.press("Wake");
+    browser.until_shows("main tbody .state", "idle");
+    browser.press("Let go");
+    browser.click("#ask-yes");
+    browser.until("document.querySelectorAll('main tbody tr').length === 0");
+}
+
+#[test]
 fn payloads_of_every_format_can_be_read() {
     let server = Server::start(&[]);
     let binary = push(&server, json!({"name": "b", "payload_base64": "AAH/SGk=", "format": "binary"}));
@@ -189,6 +260,13 @@ fn queues_are_paused_and_resumed_and_a_job_says_that_it_waits_for_that() {
     browser.click("button[aria-label='Resume mail out']");
     browser.until("document.querySelector('button[aria-label=\"Pause mail out\"]')");
     assert_eq!(claim(&server, json!({})).len(), 1);
+    // What comes and what goes.
+    for title in ["in", "out"] {
+        browser.until(&format!(
+            "document.querySelectorAll('main tbody td')[[...document.querySelectorAll('main th')]\
+             .findIndex((head) => head.textContent === {title:?})]?.textContent.endsWith('/s')"
+        ));
+    }
 }
 
 #[test]
@@ -205,6 +283,13 @@ fn limits_are_made_and_removed_and_hold_jobs_back() {
     push(&server, json!({"jobs": [{"name": "mail.a"}, {"name": "mail.b"}]}));
     assert_eq!(claim(&server, json!({"limit": 5})).len(), 1);
     browser.until_shows("main tbody", "1 of 1");
+    // Waiting under it, and held back by it.
+    for column in [5, 6] {
+        browser.until(&format!(
+            "document.querySelector('main tbody td:nth-child({column})')?.textContent === '1'"
+        ));
+    }
+    browser.picture("limits");
     browser.go(&page(&server, "job/2"));
     browser.until_shows("#why", "Held back by the limit one mail");
     browser.go(&page(&server, "limits"));
@@ -225,7 +310,7 @@ fn schedules_tell_their_next_ten_runs_and_workers_what_they_hold() {
     assert_eq!(browser.count("main tbody tr"), 1);
     assert_eq!(browser.count("main tbody details li"), 9);
     browser.go(&page(&server, "workers"));
-    browser.until_shows("main", "no worker holds a job now");
+    browser.until_shows("main", "no worker holds a job, has registered");
     claim(&server, json!({"worker": "w-9"}));
     browser.until_shows("main tbody", "plain #2");
     browser.until_shows("main tbody", "w-9");

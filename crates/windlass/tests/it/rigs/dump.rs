@@ -66,8 +66,9 @@ fn without_ages(queue: &Value) -> Value {
     let mut queue = queue.clone();
     let waiting = queue["ready"].as_u64().unwrap_or(0) + queue["delayed"].as_u64().unwrap_or(0);
     if let Some(fields) = queue.as_object_mut() {
-        fields.remove("oldest_ms");
-        fields.remove("delayed");
+        for moving in ["oldest_ms", "delayed", "pushed_per_s", "claimed_per_s", "empty_in_ms"] {
+            fields.remove(moving);
+        }
         fields.insert("ready".to_owned(), waiting.into());
     }
     queue
