@@ -45,7 +45,11 @@ impl LocalHandlers {
         let plain = Settings::new(config.data.join("contexts"), helper);
         // Only the embedded store keeps other servers out of the data folder, and contexts that are other users could not
         // get through it.
-        let uid_base = plain.uid_base.map(|_| asked.uid_base).filter(|uid_base| *uid_base > 0);
+        let uid_base = match asked.uid_base {
+            0 => None,
+            1 => plain.uid_base,
+            first => plain.uid_base.map(|_| first),
+        };
         let is_temporary = !config.store_is_in_data || uid_base.is_some();
         let settings = Settings {
             contexts_max: asked.contexts,

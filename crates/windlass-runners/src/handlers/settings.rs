@@ -108,15 +108,27 @@ impl Settings {
             network: Network::Never,
             readable: Vec::new(),
             interpreters: Interpreters::default(),
-            uid_base: is_root().then_some(UID_BASE),
+            uid_base: is_root().then(own_uids),
             helper,
             wasi_guest: None,
         }
     }
 }
 
-/// Numbers that Debian and others give to nobody by themselves: people begin at 1000, and nobody counts this far.
-const UID_BASE: u32 = 58_000;
+/// The first of some users that are nobody else's: other servers on this machine have others, because a limit on
+/// processes counts all that a user has. Far from the numbers that people and services get; where only those of a
+/// container are to be had, at the end of them.
+fn own_uids() -> u32 {
+    let pid = std::process::id();
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let lines =
+        map.lines().map(|line| line.split_ascii_whitespace().filter_map(|word| word.parse::<u64>().ok()));
+    let ends = lines.filter_map(|mut numbers| Some(numbers.next()? + numbers.nth(1)?));
+    match ends.max() {
+        Some(end) if end > u64::from(u32::MAX / 2) => 1_000_000_000 + (pid % 4_000_000) * 256,
+        _ => 58_000 + (pid % 100) * 64,
+    }
+}
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use windlass_runners::handlers::{
@@ -51,6 +52,10 @@ impl Rig {
         let mut settings = Settings::new(folder.path().join("contexts"), helper);
         // Tests wait for what happens, however busy the machine is.
         settings.time_limit = PATIENCE;
+        // Tests that run at the same time must not count each other's processes.
+        static RIGS: AtomicU32 = AtomicU32::new(0);
+        let others = RIGS.fetch_add(1, Ordering::Relaxed);
+        settings.uid_base = settings.uid_base.map(|base| base + others * 8);
         tune(&mut settings);
         Rig { handlers: Handlers::new(settings, world).unwrap(), folder }
     }

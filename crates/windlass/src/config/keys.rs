@@ -234,8 +234,9 @@ pub const KEYS: &[Key] = &[
     key(
         "miniq.uid_base",
         whole(0, 4_000_000_000),
-        "58000",
-        "a server that is root runs each context as a user of its own, from this number on; 0 runs them as itself",
+        "1",
+        "a server that is root runs each context as a user of its own: 1 picks numbers that are nobody's, a larger number is the \
+         first, 0 runs them as itself",
     ),
     key(
         "miniq.log_file",
