@@ -15,6 +15,9 @@ use windlass_engine::{Clock, Engine, FixedDice, ManualClock, Options, SystemCloc
 use windlass_store::Store;
 use windlass_store::memory::MemoryStore;
 
+/// Nothing here takes nearly as long; a machine that is busy with other things may.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 pub struct TestServer {
     pub addr: SocketAddr,
     pub engine: Engine,
@@ -220,8 +223,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
 
     async fn more(&mut self) -> Option<()> {
         let mut chunk = vec![0; 16 * 1024];
-        let read = tokio::time::timeout(Duration::from_secs(20), self.stream.read(&mut chunk)).await;
-        match read.expect("something within twenty seconds") {
+        let read = tokio::time::timeout(PATIENCE, self.stream.read(&mut chunk)).await;
+        match read.expect("something within two minutes") {
             Ok(0) | Err(_) => None,
             Ok(bytes) => {
                 self.buffer.extend_from_slice(&chunk[..bytes]);

@@ -91,6 +91,7 @@ impl Tour {
         self.queuey()?;
         self.jq()?;
         self.miniq()?;
+        self.sidejob()?;
         self.look_around()
     }
 
@@ -214,6 +215,27 @@ impl Tour {
         }
         output::say(format!("   {}", self.style.paint(Colour::Cyan, &format!("$ curl {}{path}", self.url))))?;
         self.tell(&output::harmless(&job.to_string()))
+    }
+
+    fn sidejob(&mut self) -> Outcome {
+        self.title("And as SideJob: a job that lives on, and is run when something arrives at its ports")?;
+        let classes = json!({"Add": {"inports": {"a": {}, "b": {"default": 10}}, "outports": {"sum": {}}}});
+        let path = "/sidejob/workers/math";
+        let line = format!("$ curl -X PUT {}{path} --json '{classes}'", self.url);
+        output::say(format!("   {}", self.style.paint(Colour::Cyan, &line)))?;
+        Client::new(&self.url, None, None)?.put_bytes(path, classes.to_string().as_bytes())?;
+        let job = self.curl("/sidejob/jobs", &json!({"queue": "math", "class": "Add"}))?["job"].clone();
+        let at = |what: &str| format!("/sidejob/jobs/{job}/{what}");
+        self.curl(&at("inports/a/write"), &json!({"data": 32}))?;
+        let token = self.curl("/sidejob/queues/math/claim", &json!({}))?["token"].clone();
+        self.tell(
+            "Its worker gets one value of each input; what it writes and the end of its run are one step.",
+        )?;
+        self.curl(&at("for_inputs"), &json!({"inports": ["a", "b"], "token": token}))?;
+        let writes = json!([{"outport": "sum", "data": 42}]);
+        self.curl(&at("finish"), &json!({"token": token, "writes": writes}))?;
+        self.curl(&at("outports/sum/entries"), &json!({}))?;
+        Ok(())
     }
 
     /// What one would type, and what really comes back.

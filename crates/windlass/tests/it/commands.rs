@@ -116,7 +116,13 @@ fn check_of_nothing_says_where_it_looked() {
 fn the_demo_runs_to_its_end() {
     let text = Ran::of(windlass().args(["demo", "--fast"])).ok();
     let native = ["hello, you!", "the network was away", "job 5 | alarm", "job 6 is cancelled"];
-    let dialects = ["200 OK {\"jobID\":8}", "\"status\":\"completed\"", "{\"job_id\":\"10\"}", "/ui/"];
+    let dialects = [
+        "200 OK {\"jobID\":8}",
+        "\"status\":\"completed\"",
+        "{\"job_id\":\"10\"}",
+        "{\"entries\":[42]}",
+        "/ui/",
+    ];
     for words in native.into_iter().chain(dialects).chain(["windlass serve"]) {
         assert!(text.contains(words), "{words} is missing in:\n{text}");
     }

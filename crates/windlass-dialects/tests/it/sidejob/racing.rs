@@ -23,9 +23,9 @@ async fn call(connection: &mut Client<TcpStream>, path: &str, body: &Value) -> V
     reply.json()
 }
 
-/// With the fixture, and no limit on runs: that is not what this is about.
+/// With the fixture, no limit on runs and a long lease: they are not what this is about.
 async fn unlimited() -> TestServer {
-    let sidejob = Settings { runs_per_minute: u32::MAX, ..Settings::default() };
+    let sidejob = Settings { runs_per_minute: u32::MAX, lease_ms: 3_600_000, ..Settings::default() };
     let options = HttpOptions { sidejob, ..HttpOptions::default() };
     let server = TestServer::start_on(Arc::new(MemoryStore::new()), options, Arc::new(SystemClock)).await;
     let reply = server.call("PUT", "/sidejob/workers/q", &super::fixture().to_string()).await;
