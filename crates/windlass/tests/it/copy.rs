@@ -46,13 +46,18 @@ fn everything(server: &Server) -> Vec<Value> {
     found
 }
 
-/// What is told relative to the time of the question.
+/// What is told relative to the time of the question: a job whose time has come meanwhile is ready and no longer delayed.
 fn without_moving_parts(answer: &mut Value) {
     for queue in answer["queues"].as_array_mut().into_iter().flatten() {
+        let waiting = queue["ready"].as_u64().unwrap_or(0) + queue["delayed"].as_u64().unwrap_or(0);
         let fields = queue.as_object_mut().unwrap();
-        fields.retain(|name, _| {
-            !name.starts_with("oldest") && !name.starts_with("empty_in") && !name.contains("per_")
-        });
+        let moves =
+            |name: &str| name.starts_with("oldest") || name.starts_with("empty_in") || name.contains("per_");
+        fields.retain(|name, _| !moves(name) && name != "delayed");
+        fields.insert("ready".to_owned(), waiting.into());
+    }
+    for limit in answer["limits"].as_array_mut().into_iter().flatten() {
+        limit.as_object_mut().unwrap().retain(|name, _| name != "waiting" && name != "held");
     }
 }
 
