@@ -142,6 +142,13 @@ impl Files {
         })
     }
 
+    /// Whether anything follows.
+    pub fn has_more(&self, from: Place) -> bool {
+        let state = self.state();
+        let here = state.files.get(&from.file).is_some_and(|entry| entry.bytes > from.block);
+        here || state.files.range(from.file + 1..).any(|(_, entry)| entry.bytes > 0)
+    }
+
     /// Up to `want` bytes from the block on; `None`: there is nothing more at present.
     pub fn read(&self, from: Place, want: usize) -> io::Result<Option<Piece>> {
         let state = self.state();

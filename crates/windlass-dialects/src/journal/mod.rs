@@ -203,6 +203,12 @@ impl Journal {
         self.inner.ids.make(&self.sysid(), now.as_millis(), count)
     }
 
+    /// Whether there are lines that nobody has taken care of yet.
+    pub fn has_lines(&self) -> bool {
+        let shelf = self.shelf();
+        !shelf.is_empty() || self.inner.files.has_more(shelf.frontier())
+    }
+
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.inner.files.bytes()

@@ -12,17 +12,19 @@ use axum::response::Response;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use windlass_core::{Job, JobId, Name, NameMatch, StateName, Tenant};
 use windlass_engine::Waited;
 
 pub type Answer = Result<Response, Problem>;
 
-/// A job that was just added may take so long until it is in the store.
-const ARRIVAL_TRIES: u32 = 40;
-const ARRIVAL_PAUSE: Duration = Duration::from_millis(50);
-/// How fresh an id has to be for that.
+/// How fresh an id has to be for its job to be waited for: one that was just added is still on its way into the store.
 const FRESH_MS: i64 = 60_000;
+/// As long as this server has lines that are not in the store, one of them may be it.
+const OUR_JOURNAL: Duration = Duration::from_secs(15);
+/// It may have been added to another server.
+const ANOTHERS_JOURNAL: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Longest wait for a result in one call.
 const WAIT_S_MAX: u64 = 60;
 const PAGE_DEFAULT: usize = 100;
@@ -267,21 +269,27 @@ async fn find(call: &Call) -> Result<Arc<Job>, Problem> {
     let (client, jobtype) = named(call)?;
     let (engine, id) = (&call.server.engine, call.param(2));
     let is_fresh = ids::made_at_ms(id).is_some_and(|ms| engine.now().as_millis() - ms < FRESH_MS);
-    let tries = if is_fresh { ARRIVAL_TRIES } else { 1 };
-    for n in 0..tries {
-        if n > 0 {
-            tokio::time::sleep(ARRIVAL_PAUSE).await;
-        }
+    let started = Instant::now();
+    loop {
         let number = match engine.find_alias(&client, id).await? {
             Some(number) => Some(number),
             None => id.parse().ok().and_then(JobId::new),
         };
-        let Some(number) = number else { continue };
-        let job = engine.get(&client, vec![number]).await?.pop().flatten();
-        let is_it = |job: &Arc<Job>| {
-            job.spec.queue.as_str() == QUEUE && job.spec.name == jobtype && commands::job_id(job) == id
+        if let Some(number) = number {
+            let job = engine.get(&client, vec![number]).await?.pop().flatten();
+            let is_it = |job: &Arc<Job>| {
+                job.spec.queue.as_str() == QUEUE && job.spec.name == jobtype && commands::job_id(job) == id
+            };
+            return job.filter(is_it).ok_or_else(no_such_job);
+        }
+        let patience = match (is_fresh, call.server.journal.has_lines()) {
+            (false, _) => Duration::ZERO,
+            (true, true) => OUR_JOURNAL,
+            (true, false) => ANOTHERS_JOURNAL,
         };
-        return job.filter(is_it).ok_or_else(no_such_job);
+        if started.elapsed() >= patience {
+            return Err(no_such_job());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
-    Err(no_such_job())
 }

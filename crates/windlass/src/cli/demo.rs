@@ -207,7 +207,8 @@ impl Tour {
         let path = format!("/acme/job/shout/{}", added["ids"][0].as_str().unwrap_or_default());
         let mut job = Value::Null;
         for _ in 0..MINIQ_LOOKS {
-            job = Client::new(&self.url, None, None)?.get(&path)?;
+            // Not found: it is still on its way into the store.
+            job = Client::new(&self.url, None, None)?.get(&path).unwrap_or_default();
             if job["lock"] == "__done" {
                 break;
             }
