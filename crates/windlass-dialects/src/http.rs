@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
 use windlass_engine::Engine;
 
 pub struct HttpOptions {
@@ -157,6 +158,7 @@ pub async fn serve(
         readers: vec![Arc::new(miniq.lines()), Arc::new(Pushes)],
     };
     let ingest = tokio::spawn(ingest.run(stopping_ingest));
+    let _behind = Behind { miniq: Arc::clone(&miniq), ingest: ingest.abort_handle() };
     let grace = limits.grace;
     let server = Arc::new(Server {
         engine,
@@ -201,6 +203,19 @@ pub async fn serve(
         tracing::debug!(%error, "the last minute of the history is lost");
     }
     Ok(())
+}
+
+/// What works behind the calls: gone with them, also when whoever serves is dropped halfway.
+struct Behind {
+    miniq: Arc<miniq::State>,
+    ingest: AbortHandle,
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.miniq.abandon();
+        self.ingest.abort();
+    }
 }
 
 /// All calls at one path.

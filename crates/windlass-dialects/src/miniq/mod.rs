@@ -253,6 +253,11 @@ impl State {
         });
     }
 
+    /// Starts nothing more, and nobody waits for what runs: the process is about to end, or as good as.
+    pub fn abandon(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Starts nothing more; what runs may end within `grace`, then it is given back. The name is released.
     pub async fn stop(&self, grace: Duration) {
         self.stop.send_replace(true);

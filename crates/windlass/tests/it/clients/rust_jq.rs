@@ -244,7 +244,13 @@ async fn a_worker_that_shuts_down_ends_what_it_has_and_gets_nothing_more() {
     });
     let next = enqueue(&client, "held", json!({})).await;
     assert!(!leaving.is_finished());
-    assert_eq!(client.job::<Value>(&next).await.unwrap().status, Status::Queued);
+    // It may have been offered and turned down in the moment before.
+    let queued = async {
+        while client.job::<Value>(&next).await.unwrap().status != Status::Queued {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, queued).await.expect("nobody has it");
     held.go.add_permits(1);
     let summary = leaving.await.unwrap();
     assert_eq!((summary.done, summary.failed, summary.dropped), (1, 0, 0));
