@@ -10,13 +10,14 @@ import queues from './pages/queues.js';
 import schedules from './pages/schedules.js';
 import limits from './pages/limits.js';
 import workers from './pages/workers.js';
+import handlers from './pages/handlers.js';
 import blobs from './pages/blobs.js';
 import push from './pages/push.js';
 import login from './pages/login.js';
 
 const PAGES = [
   ['', 'Overview', overview], ['jobs', 'Jobs', jobs], ['queues', 'Queues', queues], ['schedules', 'Schedules', schedules],
-  ['limits', 'Limits', limits], ['workers', 'Workers', workers], ['blobs', 'Blobs', blobs], ['push', 'New job', push],
+  ['limits', 'Limits', limits], ['workers', 'Workers', workers], ['handlers', 'Handlers', handlers], ['blobs', 'Blobs', blobs], ['push', 'New job', push],
 ];
 const ROLES = ['viewer', 'worker', 'operator', 'admin'];
 
@@ -49,7 +50,7 @@ function status(word) {
 }
 
 function help() {
-  const keys = [['/', 'search'], ['j k', 'next, previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['g then o j q s l w b n', 'overview, jobs, queues, schedules, limits, workers, blobs, new job'],
+  const keys = [['/', 'search'], ['j k', 'next, previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['g then o j q s l w h b n', 'overview, jobs, queues, schedules, limits, workers, handlers, blobs, new job'],
     ['p', 'pause or resume live updates'], ['r', 'look again'], ['?', 'this help']];
   const dialog = h('dialog', { 'aria-label': 'Keys', onclose: () => dialog.remove() }, h('h2', {}, 'Keys'),
     h('dl', { class: 'keys' }, keys.map(([key, what]) => [h('dt', {}, key.split(' ').map((part) => (part === 'then' ? ' then ' : h('kbd', {}, part)))), h('dd', {}, what)])),
@@ -66,7 +67,7 @@ function keyed(event) {
     if (event.key === 'Escape') target.blur();
     return;
   }
-  const went = { o: '', j: 'jobs', q: 'queues', s: 'schedules', l: 'limits', w: 'workers', b: 'blobs', n: 'push' }[event.key];
+  const went = { o: '', j: 'jobs', q: 'queues', s: 'schedules', l: 'limits', w: 'workers', h: 'handlers', b: 'blobs', n: 'push' }[event.key];
   if (Date.now() - gPressed < 1000 && went !== undefined) {
     gPressed = 0;
     location.hash = `#/${went}`;

@@ -4,6 +4,7 @@ mod cross_origin;
 
 use crate::auth::Tokens;
 use crate::guard::{self, Hosts};
+use crate::handbook::Handbook;
 use crate::journal::ingest::Ingest;
 use crate::journal::pushes::Pushes;
 use crate::journal::{self, Journal};
@@ -106,6 +107,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Every dialect that keeps handlers.
+    pub fn handbooks(&self) -> [&dyn Handbook; 1] {
+        [&*self.miniq]
+    }
+
     /// Every dialect that workers register with.
     pub fn staffs(&self) -> [&dyn Staff; 1] {
         [&self.jq]

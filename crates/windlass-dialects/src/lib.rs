@@ -26,6 +26,7 @@ pub mod bedrock;
 pub mod blobs;
 pub mod codec;
 pub mod guard;
+pub mod handbook;
 pub mod http;
 pub mod journal;
 pub mod jq;

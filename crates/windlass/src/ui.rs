@@ -36,6 +36,7 @@ static FILES: &[File] = files![
     "search.js",
     "table.js",
     "pages/blobs.js",
+    "pages/handlers.js",
     "pages/job.js",
     "pages/jobs.js",
     "pages/limits.js",

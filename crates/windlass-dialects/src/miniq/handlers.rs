@@ -79,3 +79,31 @@ pub async fn types(engine: &Engine, client: &Tenant) -> Result<Vec<String>, Engi
     types.dedup();
     Ok(types)
 }
+
+/// Everything that is kept, by client and type, the newest version first; at most `limit` types.
+pub async fn all(
+    engine: &Engine,
+    client: Option<&Tenant>,
+    limit: usize,
+) -> Result<Vec<(Tenant, String, Vec<Version>)>, EngineError> {
+    let prefix = client.map_or_else(|| NOTES.to_owned(), |client| format!("{NOTES}{client}/"));
+    let mut found: Vec<(Tenant, String, Vec<Version>)> = Vec::new();
+    for (key, value) in engine.notes(&prefix).await? {
+        let mut parts = key[NOTES.len()..].rsplitn(2, '/');
+        let (Some(id), Some(of)) = (parts.next(), parts.next()) else { continue };
+        let Some((client, jobtype)) = of.split_once('/') else { continue };
+        let (Ok(client), Ok(handler)) = (Tenant::new(client), serde_json::from_slice(&value)) else {
+            continue;
+        };
+        let version = Version { id: id.to_owned(), handler };
+        let is_full = found.len() == limit;
+        match found.last_mut() {
+            Some((whose, name, versions)) if *whose == client && name == jobtype => {
+                versions.insert(0, version);
+            }
+            _ if is_full => break,
+            _ => found.push((client, jobtype.to_owned(), vec![version])),
+        }
+    }
+    Ok(found)
+}

@@ -8,7 +8,7 @@
 //! | `commands.rs` | what is asked in the engine's words; a job as a row |
 //! | `calls.rs` | the calls |
 //! | `errors.rs` | the one shape of all errors |
-//! | `handlers.rs` | handlers and their versions |
+//! | `handlers.rs`, `handbook.rs` | handlers and their versions; the same for people to look at |
 //! | `sysid.rs` | the name of this server on its store |
 //! | `schedule.rs` | whose turn it is: a plain table |
 //! | `master.rs`, `drive.rs` | takes jobs and has them run; one batch from its claim to its end |
@@ -19,6 +19,7 @@ mod calls;
 pub mod commands;
 mod drive;
 mod errors;
+mod handbook;
 pub mod handlers;
 pub mod log;
 mod master;

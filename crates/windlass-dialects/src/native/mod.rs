@@ -5,7 +5,7 @@
 //! | `routes.rs` | every call: method, path, role, what it asks and answers |
 //! | `wire.rs` | bytes to what is asked |
 //! | `commands.rs` | what is asked, in the engine's words |
-//! | `blobs.rs`, `calls.rs`, `bulk.rs`, `queries.rs`, `watch.rs`, `probes.rs`, `events.rs`, `family.rs`, `import.rs`, `metrics.rs`, `trail.rs` | the calls |
+//! | `blobs.rs`, `calls.rs`, `bulk.rs`, `queries.rs`, `watch.rs`, `probes.rs`, `events.rs`, `family.rs`, `handlers.rs`, `import.rs`, `metrics.rs`, `trail.rs` | the calls |
 //! | `search.rs` | the words of a search |
 //! | `views.rs` | how jobs, queues and answers look |
 //! | `errors.rs` | the one shape of all errors |
@@ -19,6 +19,7 @@ pub mod commands;
 pub mod errors;
 mod events;
 mod family;
+mod handlers;
 pub mod history;
 mod import;
 mod metrics;

@@ -2,7 +2,8 @@
 //! made from this list.
 
 use super::{
-    blobs, bulk, calls, events, family, history, import, metrics, openapi, probes, queries, trail, watch,
+    blobs, bulk, calls, events, family, handlers, history, import, metrics, openapi, probes, queries, trail,
+    watch,
 };
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
@@ -106,6 +107,8 @@ pub static ROUTES: &[Route] = &[
         "Push jobs to a registered worker again", &["tenant"], None, &[(200, "WorkerIs"), (404, "Error")]),
     route((POST, "/api/v1/workers/{worker}/dismiss", From(Operator)), call!(watch::dismiss_worker),
         "Forget a registered worker; the jobs it has count as failed", &["tenant"], None, &[(200, "WorkerIs"), (404, "Error")]),
+    route((GET, "/api/v1/handlers", From(Viewer)), call!(handlers::handlers),
+        "Handlers that the server runs jobs by, with their versions, the newest first", &["tenant"], None, &[(200, "Handlers")]),
     route((GET, "/api/v1/schedules", From(Viewer)), call!(watch::schedules),
         "Repeating jobs and when they run next, newest first", &["limit", "cursor", "tenant"], None, &[(200, "Page")]),
     route((GET, "/api/v1/events", From(Viewer)), call!(events::events),

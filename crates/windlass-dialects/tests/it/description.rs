@@ -149,6 +149,7 @@ async fn answers_fit_their_schemas() {
         ("POST", "/api/v1/claim", "/api/v1/claim", r#"{"name":"w","worker":"w1"}"#.into(), 200),
         ("GET", "/api/v1/workers", "/api/v1/workers", String::new(), 200),
         ("GET", "/api/v1/schedules", "/api/v1/schedules", String::new(), 200),
+        ("GET", "/api/v1/handlers", "/api/v1/handlers", String::new(), 200),
         ("GET", "/api/v1/jobs/count?search=state:ready", "/api/v1/jobs/count", String::new(), 200),
         ("POST", "/api/v1/jobs/bulk", "/api/v1/jobs/bulk", r#"{"action":"delete","ids":[1,4,5]}"#.into(), 200),
         ("POST", "/api/v1/import", "/api/v1/import", r#"{"jobs":[{"alias":"i","name":"n","stands":"waiting","created_at":5,"due_at":6}]}"#.into(), 200),

@@ -4,9 +4,10 @@
 
 use crate::change::{ClaimAsk, Held};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
-use windlass_core::{JobSpec, Name, Queue, Tenant, Timestamp};
+use windlass_core::{JobSpec, Name, NameMatch, Queue, Tenant, Timestamp};
 
 pub type LaneId = i32;
 /// A place in a lane: (at, id).
@@ -83,6 +84,8 @@ pub struct Looks {
 pub struct Lanes {
     lanes: FxHashMap<LaneId, Lane>,
     by_words: FxHashMap<Arc<Words>, LaneId>,
+    /// So that a claim by name looks at its own among a hundred thousand.
+    by_name: FxHashMap<Tenant, BTreeMap<Name, Vec<LaneId>>>,
     paused: FxHashSet<(Tenant, Queue)>,
     parked: usize,
     /// The `now` of the latest `due`: jobs whose time came before that have been told of.
@@ -108,6 +111,8 @@ impl Lanes {
             return;
         }
         let words = Arc::new(words);
+        let names = self.by_name.entry(words.tenant.clone()).or_default();
+        names.entry(words.name.clone()).or_default().push(lane);
         self.by_words.insert(Arc::clone(&words), lane);
         self.lanes.insert(lane, Lane { words, floor: START, entries: 0, parked: None });
     }
@@ -182,7 +187,8 @@ impl Lanes {
 
     pub fn looks(&self, ask: &ClaimAsk, now: Timestamp) -> Looks {
         let mut lanes: Vec<Look> = Vec::new();
-        for (id, lane) in &self.lanes {
+        for id in self.named(&ask.tenant, &ask.names) {
+            let Some(lane) = self.lanes.get(&id) else { continue };
             let words = &*lane.words;
             if lane.floor.0 <= now.as_millis()
                 && is_asked_for(words, ask)
@@ -191,7 +197,7 @@ impl Lanes {
                 && !is_held(lane.parked.as_ref(), now)
             {
                 lanes.push(Look {
-                    lane: *id,
+                    lane: id,
                     priority: words.priority,
                     from: lane.floor,
                     entries: lane.entries,
@@ -205,6 +211,29 @@ impl Lanes {
         let bound = lanes.get(shown).map(|look| (look.priority, look.from));
         lanes.truncate(shown);
         Looks { lanes, bound }
+    }
+
+    /// Lanes of a tenant by name; a few more than are asked for, perhaps.
+    fn named<'a>(&'a self, tenant: &Tenant, asked: &'a NameMatch) -> Box<dyn Iterator<Item = LaneId> + 'a> {
+        let Some(names) = self.by_name.get(tenant) else { return Box::new(std::iter::empty()) };
+        let exactly = |name: &str| names.get(name).into_iter().flatten().copied();
+        match asked {
+            NameMatch::Exact(name) => Box::new(exactly(name)),
+            NameMatch::OneOf(wanted) => {
+                let different: BTreeSet<&str> = wanted.iter().map(|name| &**name).collect();
+                Box::new(different.into_iter().flat_map(exactly))
+            }
+            NameMatch::Glob(glob) => {
+                let prefix = glob.literal_prefix();
+                let from = names.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+                Box::new(
+                    from.take_while(move |(name, _)| name.starts_with(prefix))
+                        .flat_map(|(_, lanes)| lanes)
+                        .copied(),
+                )
+            }
+            NameMatch::Any | NameMatch::NoneOf(_) => Box::new(names.values().flatten().copied()),
+        }
     }
 
     /// Every job of the lane before `place` was given out or is someone else's.
@@ -302,4 +331,54 @@ pub fn is_asked_for(words: &Words, ask: &ClaimAsk) -> bool {
         && (ask.queues.is_empty() || ask.queues.contains(&words.queue))
         && ask.names.matches(&words.name)
         && ask.priority.is_none_or(|priority| priority == words.priority)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(names: NameMatch) -> ClaimAsk {
+        ClaimAsk {
+            tenant: Tenant::default(),
+            queues: Vec::new(),
+            names,
+            priority: None,
+            limit: 1,
+            worker: None,
+            lease_ms: None,
+            seed: 1,
+            gate: None,
+        }
+    }
+
+    #[test]
+    fn a_claim_looks_at_the_lanes_it_asks_for_and_at_each_once() {
+        let mut lanes = Lanes::default();
+        let names = ["mail", "mail.big", "mail.small", "main", "report", "mail"];
+        for (id, name) in (1..).zip(names) {
+            let name = Name::new(name).expect("a name");
+            let (tenant, queue) = (Tenant::default(), Queue::default());
+            lanes.learn(id, Words { tenant, queue, name, priority: 0, limit_keys: Vec::new() });
+        }
+        let other = Tenant::new("other").expect("a tenant");
+        let words = Words { tenant: other, ..(*lanes.words(1).expect("lane 1")).clone() };
+        lanes.learn(7, words);
+        let one_of = |names: &[&str]| NameMatch::OneOf(names.iter().map(|name| (*name).into()).collect());
+        for (asked, expected) in [
+            (NameMatch::Any, vec![1, 2, 3, 4, 5, 6]),
+            (NameMatch::glob("mail"), vec![1, 6]),
+            (NameMatch::glob("mail*"), vec![1, 2, 3, 6]),
+            (NameMatch::glob("mai[ln]"), vec![1, 4, 6]),
+            (NameMatch::glob("*l"), vec![1, 3, 6]),
+            (NameMatch::glob("zebra*"), vec![]),
+            (NameMatch::glob("absent"), vec![]),
+            (one_of(&["report", "mail", "report", "absent"]), vec![1, 5, 6]),
+            (NameMatch::NoneOf(vec!["mail".into()]), vec![2, 3, 4, 5]),
+        ] {
+            let looks = lanes.looks(&ask(asked.clone()), Timestamp::EPOCH);
+            let mut found: Vec<LaneId> = looks.lanes.iter().map(|look| look.lane).collect();
+            found.sort_unstable();
+            assert_eq!(found, expected, "{asked:?}");
+        }
+    }
 }

@@ -91,6 +91,7 @@ pub fn answers() -> Vec<(&'static str, Value)> {
             ),
         ),
         ("ExtendedOne", extended()),
+        ("Handlers", object("Handlers.", vec![("handlers", Always, list("By tenant and name.", handler()))])),
         ("FamilyTree", object("A job's family.", family_tree())),
         (
             "WorkerIs",
@@ -557,6 +558,27 @@ fn extended() -> Value {
         ("lease_until", Maybe, or_null(time("When the lease ends; null if it has no end."))),
         ("cancel", Maybe, flag("The job should be stopped: a finish still counts.")),
     ])
+}
+
+fn handler() -> Value {
+    let version = object(
+        "One of its versions.",
+        vec![
+            ("id", Always, text("Which one; later ones sort behind.")),
+            ("text", Maybe, any("As it was set; left out where payloads are hidden.")),
+        ],
+    );
+    object(
+        "What runs one kind of jobs.",
+        vec![
+            ("name", Always, text("The name of the jobs.")),
+            ("queue", Always, text("Where they wait.")),
+            ("tenant", Always, text("Whose it is.")),
+            ("dialect", Always, text("What it was set by.")),
+            ("trouble", Maybe, text("Why it would not run.")),
+            ("versions", Always, list("The one in force first.", version)),
+        ],
+    )
 }
 
 fn family_tree() -> Vec<Field> {

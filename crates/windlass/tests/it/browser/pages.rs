@@ -205,6 +205,53 @@ fn a_family_is_shown_above_and_below_a_job() {
 }
 
 #[test]
+fn a_long_lived_job_shows_its_ports_its_state_and_its_children() {
+    let server = Server::start(&[]);
+    let sidejob = |method: &str, path: &str, body: Value| {
+        let (status, answer) = server.call(method, &format!("/sidejob{path}"), Some(body));
+        assert_eq!(status, 200, "{path}: {answer}");
+    };
+    let ports = json!({"Sum": {"inports": {"a": {}, "b": {"default": 7}}, "outports": {"sum": {}}}});
+    sidejob("PUT", "/workers/math", ports);
+    sidejob("POST", "/jobs", json!({"queue": "math", "class": "Sum", "args": [1]}));
+    sidejob("POST", "/jobs", json!({"queue": "math", "class": "Sum", "parent": 1, "name": "helper"}));
+    sidejob("POST", "/jobs/1/inports/a/write", json!({"list": [{"z": 1, "a": 2}, "<b>bold</b>"]}));
+    sidejob("POST", "/jobs/1/state", json!({"colour": "blue"}));
+    let browser = Browser::open();
+    browser.go(&page(&server, "job/1"));
+    browser.until_shows("[data-part=inports]", "2 values wait");
+    browser.until_shows("[data-part=inports]", "{\"z\":1,\"a\":2}");
+    browser.until_shows("[data-part=inports]", "<b>bold</b>");
+    browser.until_shows("[data-part=inports]", "default 7");
+    browser.until_shows("[data-part=outports]", "sum");
+    browser.until_shows("main", "colour");
+    browser.until_shows("#family", "helper");
+    browser.picture("ports");
+    sidejob("POST", "/jobs/1/inports/a/read", json!({}));
+    browser.until_shows("[data-part=inports]", "1 value waits");
+}
+
+#[test]
+fn handlers_show_their_versions_and_can_be_tried() {
+    let server = Server::start(&[]);
+    for body in ["exit 1", "tr a-z A-Z"] {
+        let handler = json!({"lang": "sh", "body": body});
+        let (status, answer) = server.call("POST", "/acme/handler/add/shout/add", Some(handler));
+        assert_eq!(status, 200, "{answer}");
+    }
+    let browser = Browser::open();
+    browser.go(&page(&server, "handlers"));
+    browser.until_shows("[data-handler=shout]", "2 versions");
+    browser.until_shows("[data-handler=shout]", "tr a-z A-Z");
+    browser.picture("handlers");
+    browser.fill("[data-handler=shout] textarea", "quiet");
+    browser.press("Test run");
+    browser.until_shows("h1", "shout");
+    browser.until_shows("main", "test-run");
+    browser.until_shows("#state", "completed");
+}
+
+#[test]
 fn workers_that_jobs_are_pushed_to_are_quieted_and_let_go() {
     let server = Server::start(&[]);
     let worker = json!({"name": "w", "max_jobs": 3, "url": "http://127.0.0.1:9"});

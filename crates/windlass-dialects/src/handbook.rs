@@ -1,0 +1,35 @@
+//! Handlers that a dialect keeps for its kinds of jobs, for people to look at and to try.
+
+use serde_json::Value;
+use std::pin::Pin;
+use windlass_core::Tenant;
+use windlass_engine::EngineError;
+
+/// What runs one kind of jobs, in all versions that are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptHandler {
+    /// The dialect that keeps it.
+    pub dialect: &'static str,
+    pub tenant: Tenant,
+    /// The name of the jobs it is for, and the queue they wait in.
+    pub name: String,
+    pub queue: String,
+    /// Why it would not run, if that is known.
+    pub trouble: Option<String>,
+    /// The newest, which is in force, first.
+    pub versions: Vec<Version>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Version {
+    pub id: String,
+    /// As it was set.
+    pub text: Value,
+}
+
+pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<Vec<KeptHandler>, EngineError>> + Send + 'a>>;
+
+pub trait Handbook: Send + Sync {
+    /// Of one tenant or, for `None`, of all, at most `limit` kinds.
+    fn handlers<'a>(&'a self, tenant: Option<&'a Tenant>, limit: usize) -> Looking<'a>;
+}
