@@ -41,7 +41,7 @@ export default function handlers(root, where, { me, may }) {
 
   async function load(signal) {
     const found = (await get('handlers', {}, signal)).handlers;
-    summary.textContent = found.length ? `${int(found.length)} kinds of jobs` : '';
+    summary.textContent = found.length ? `${int(found.length)} ${found.length === 1 ? 'kind' : 'kinds'} of jobs` : '';
     const now = JSON.stringify(found);
     // What is being typed or read stays.
     if (now === shown) return;
