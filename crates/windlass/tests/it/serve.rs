@@ -55,10 +55,15 @@ fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(&["--set", "shutdown_s=600"]);
     // A request that never ends keeps the first stop waiting.
     let mut stream = TcpStream::connect(server.http).unwrap();
-    use std::io::Write;
+    use std::io::{Read, Write};
     stream
-        .write_all(b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        .write_all(b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
         .unwrap();
+    // So it is known to be under way.
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100");
+    stream.write_all(b"{").unwrap();
     server.signal(Signal::TERM);
     eventually("it is stopping", || server.log().contains("stopping").then_some(()));
     server.signal(Signal::TERM);
