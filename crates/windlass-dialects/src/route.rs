@@ -229,8 +229,9 @@ async fn read_body(mut body: Body, max: usize) -> Result<Bytes, BadBody> {
             continue;
         }
         let all = all.get_or_insert_with(|| {
-            // Not more in advance than what has come so far suggests: a length is only a promise.
-            let mut all = Vec::with_capacity((expected as usize).clamp(length * 2, 1 << 20));
+            // Not much more in advance than what has come so far suggests: a length is only a promise.
+            let promised = usize::try_from(expected).unwrap_or(usize::MAX).min(1 << 20);
+            let mut all = Vec::with_capacity(promised.max(length * 2));
             all.extend_from_slice(&first);
             all
         });
@@ -249,4 +250,29 @@ pub(crate) fn path_params(pattern: &str, path: &str) -> Option<Vec<String>> {
             percent_encoding::percent_decode_str(segment).decode_utf8().ok().map(Cow::into_owned)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(pieces: &[usize], max: usize) -> Result<Bytes, BadBody> {
+        let pieces: Vec<_> =
+            pieces.iter().map(|bytes| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; *bytes]))).collect();
+        read_body(Body::from_stream(futures_util::stream::iter(pieces)), max).await
+    }
+
+    #[tokio::test]
+    async fn a_body_may_come_in_pieces_of_any_size() {
+        for pieces in [&[] as &[usize], &[5], &[5, 7], &[700_000, 1], &[2 << 20, 2 << 20, 3], &[1; 100]] {
+            let body = read(pieces, 8 << 20).await.unwrap();
+            assert_eq!(body.len(), pieces.iter().sum::<usize>(), "{pieces:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_grows_too_large_is_refused() {
+        assert!(matches!(read(&[60, 41], 100).await, Err(BadBody::TooLarge { max: 100 })));
+        assert_eq!(read(&[60, 40], 100).await.unwrap().len(), 100);
+    }
 }
