@@ -18,8 +18,11 @@ mod miniq;
 mod msgpack;
 mod onlookers;
 mod operations;
+#[path = "../../../windlass-store/tests/it/postgres_server.rs"]
+mod postgres_server;
 mod queuey;
 mod sidejob;
+mod stores;
 mod support;
 mod tenants;
 mod trails;

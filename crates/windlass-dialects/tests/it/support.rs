@@ -1,9 +1,11 @@
 //! A server on a free port, and the smallest client that can speak to it.
 
+use crate::stores::Chosen;
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -13,7 +15,6 @@ use windlass_dialects::auth::{Role, TokenRecord, Tokens, generate_token};
 use windlass_dialects::{HttpOptions, serve};
 use windlass_engine::{Clock, Engine, FixedDice, ManualClock, Options, SystemClock};
 use windlass_store::Store;
-use windlass_store::memory::MemoryStore;
 
 /// Nothing here takes nearly as long; a machine that is busy with other things may.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -23,6 +24,8 @@ pub struct TestServer {
     pub engine: Engine,
     stop: Option<oneshot::Sender<()>>,
     pub serving: JoinHandle<std::io::Result<()>>,
+    /// Where its store is, if that is its own.
+    _folder: Option<TempDir>,
 }
 
 impl TestServer {
@@ -45,8 +48,9 @@ impl TestServer {
 
     pub async fn start_with(options: HttpOptions, clock: Arc<dyn Clock>, bounds: Options) -> TestServer {
         let dice = Arc::new(FixedDice::new(1));
-        let store = Arc::new(MemoryStore::new());
-        TestServer::of(Engine::start(store, clock, dice, bounds).await.unwrap(), options).await
+        let Chosen { store, folder } = Chosen::new().await;
+        let engine = Engine::start(store, clock, dice, bounds).await.unwrap();
+        TestServer { _folder: folder, ..TestServer::of(engine, options).await }
     }
 
     pub async fn start_on(store: Arc<dyn Store>, options: HttpOptions, clock: Arc<dyn Clock>) -> TestServer {
@@ -61,7 +65,7 @@ impl TestServer {
         let serving = tokio::spawn(serve(listener, engine.clone(), options, async {
             let _ = stopped.await;
         }));
-        TestServer { addr, engine, stop: Some(stop), serving }
+        TestServer { addr, engine, stop: Some(stop), serving, _folder: None }
     }
 
     pub fn stop(&mut self) {

@@ -1,12 +1,42 @@
 //! SideJob with the real command: the document's walkthrough by curl, kills in the middle of everything, restarts.
 
-use crate::server::{Ran, Server, request};
+use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
+use crate::server::{Ran, Server, eventually, request};
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where a server is started again after its end, and finds what it left.
+struct Home {
+    folder: TempDir,
+    store: Vec<String>,
+}
+
+impl Home {
+    fn embedded() -> Home {
+        Home { folder: tempfile::tempdir().unwrap(), store: Vec::new() }
+    }
+
+    fn on_postgresql() -> Home {
+        Home::at(&PostgresServer::shared().new_schema_url())
+    }
+
+    fn at(url: &str) -> Home {
+        Home { store: vec!["--store".to_owned(), url.to_owned()], ..Home::embedded() }
+    }
+
+    fn start(&self, settings: &[&str]) -> Server {
+        let store = self.store.iter().map(String::as_str);
+        Server::start_in(self.folder.path(), &settings.iter().copied().chain(store).collect::<Vec<_>>())
+    }
+}
 
 fn post(server: &Server, path: &str, body: Value) -> Value {
     let (status, answer) = server.call("POST", &format!("/sidejob{path}"), Some(body.clone()));
@@ -85,9 +115,17 @@ fn without_chance(value: Value) -> Value {
 // scenarios 63, 97
 #[test]
 fn everything_survives_a_kill() {
-    let folder = tempfile::tempdir().unwrap();
+    survive_a_kill(&Home::embedded());
+}
+
+#[test]
+fn everything_survives_a_kill_on_postgresql() {
+    survive_a_kill(&Home::on_postgresql());
+}
+
+fn survive_a_kill(home: &Home) {
     let settings = ["--set", "sidejob.lease_s=1"];
-    let mut server = Server::start_in(folder.path(), &settings);
+    let mut server = home.start(&settings);
     register(&server);
     let (io, default, later) = (create(&server, "IO"), create(&server, "Def"), create(&server, "IO"));
     post(&server, &format!("/jobs/{io}/state"), json!({"n": {"z": 1, "a": 12}}));
@@ -100,7 +138,7 @@ fn everything_survives_a_kill() {
     let logs = get(&server, "/logs");
     server.kill();
 
-    let server = Server::start_in(folder.path(), &settings);
+    let server = home.start(&settings);
     assert_eq!(get(&server, "/logs"), logs);
     let view = get(&server, &format!("/jobs/{io}"));
     assert_eq!(view["state"]["n"], json!({"z": 1, "a": 12}));
@@ -118,7 +156,7 @@ fn everything_survives_a_kill() {
 }
 
 /// Moves values to and fro between two ports until the server is killed under it.
-fn keep_connecting(address: std::net::SocketAddr) {
+fn keep_connecting(address: SocketAddr) {
     for round in 0.. {
         let (from, to) = if round % 2 == 0 { (1, 2) } else { (2, 1) };
         let body = json!({"to": {"job": to, "inport": "a"}}).to_string();
@@ -132,36 +170,114 @@ fn keep_connecting(address: std::net::SocketAddr) {
 // scenarios 120
 #[test]
 fn no_kill_loses_or_doubles_what_a_connection_moves() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut server = Server::start_in(folder.path(), &[]);
-    register(&server);
+    kill_while_connecting(&Home::embedded());
+}
+
+#[test]
+fn no_kill_loses_or_doubles_what_a_connection_moves_on_postgresql() {
+    kill_while_connecting(&Home::on_postgresql());
+}
+
+/// Two jobs, and two hundred values at the first.
+fn two_jobs(server: &Server) {
+    register(server);
     for _ in 0..2 {
-        create(&server, "IO");
+        create(server, "IO");
     }
     let values: Vec<u32> = (0..200).collect();
-    post(&server, "/jobs/1/inports/a/write", json!({"list": values}));
-    for round in 0..6 {
-        let address = server.http;
-        let movers: Vec<_> = (0..3).map(|_| thread::spawn(move || keep_connecting(address))).collect();
-        thread::sleep(Duration::from_millis(60 + 37 * round));
-        server.kill();
-        movers.into_iter().for_each(|mover| mover.join().unwrap());
-        server = Server::start_in(folder.path(), &[]);
-        let sizes =
-            [1, 2].map(|job| get(&server, &format!("/jobs/{job}/inports/a"))["size"].as_u64().unwrap());
-        assert_eq!(sizes.iter().sum::<u64>(), 200, "round {round}: {sizes:?}");
-    }
+    post(server, "/jobs/1/inports/a/write", json!({"list": values}));
+}
+
+fn sizes(server: &Server) -> [u64; 2] {
+    [1, 2].map(|job| get(server, &format!("/jobs/{job}/inports/a"))["size"].as_u64().unwrap())
+}
+
+/// Every value is at one of the two, once.
+fn assert_all_there(server: &Server) {
     let mut left: Vec<u64> = vec![];
     for job in [1, 2] {
-        let entries = post(&server, &format!("/jobs/{job}/inports/a/entries"), json!({}));
+        let entries = post(server, &format!("/jobs/{job}/inports/a/entries"), json!({}));
         left.extend(entries["entries"].as_array().unwrap().iter().map(|value| value.as_u64().unwrap()));
     }
     left.sort_unstable();
     assert_eq!(left, (0..200).collect::<Vec<u64>>());
 }
 
+fn kill_while_connecting(home: &Home) {
+    let mut server = home.start(&[]);
+    two_jobs(&server);
+    for round in 0..6 {
+        let address = server.http;
+        let movers: Vec<_> = (0..3).map(|_| thread::spawn(move || keep_connecting(address))).collect();
+        thread::sleep(Duration::from_millis(60 + 37 * round));
+        server.kill();
+        movers.into_iter().for_each(|mover| mover.join().unwrap());
+        server = home.start(&[]);
+        let sizes = sizes(&server);
+        assert_eq!(sizes.iter().sum::<u64>(), 200, "round {round}: {sizes:?}");
+    }
+    assert_all_there(&server);
+}
+
+/// Moves values to and fro until it is told to stop, whatever the answers; counts the good ones.
+fn connect_all_the_time(address: SocketAddr, moved: &AtomicU64, is_over: &AtomicBool) {
+    for round in 0.. {
+        if is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        let (from, to) = if round % 2 == 0 { (1, 2) } else { (2, 1) };
+        let body = json!({"to": {"job": to, "inport": "a"}}).to_string();
+        let path = format!("/sidejob/jobs/{from}/inports/a/connect");
+        let (status, answer) = request(address, "POST", &path, &body).expect("the server is there");
+        match status {
+            200 => drop(moved.fetch_add(1, Ordering::SeqCst)),
+            // Not done, or nobody knows.
+            500 | 503 => thread::sleep(Duration::from_millis(20)),
+            other => panic!("{other}: {answer}"),
+        }
+    }
+}
+
+// scenarios 120
+#[test]
+fn no_kill_of_postgresql_loses_or_doubles_what_a_connection_moves_at_two_servers() {
+    let database = PostgresServer::start(Disk::Safe, &[]);
+    let homes = [Home::at(&database.url()), Home::at(&database.url())];
+    let servers = homes.each_ref().map(|home| home.start(&[]));
+    two_jobs(&servers[0]);
+    let (moved, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let movers: Vec<_> = servers
+        .iter()
+        .cycle()
+        .take(4)
+        .map(|server| {
+            let (address, moved, is_over) = (server.http, moved.clone(), is_over.clone());
+            thread::spawn(move || connect_all_the_time(address, &moved, &is_over))
+        })
+        .collect();
+    for round in 0..4 {
+        let before = moved.load(Ordering::SeqCst);
+        eventually("values are moved", || (moved.load(Ordering::SeqCst) > before + 20).then_some(()));
+        match round % 2 {
+            0 => drop(database.sql(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
+            )),
+            _ => {
+                database.kill();
+                database.resume();
+            }
+        }
+    }
+    let before = moved.load(Ordering::SeqCst);
+    eventually("values are moved again", || (moved.load(Ordering::SeqCst) > before + 20).then_some(()));
+    is_over.store(true, Ordering::SeqCst);
+    movers.into_iter().for_each(|mover| mover.join().unwrap());
+    assert_all_there(&servers[1]);
+}
+
 /// Works on job 1 until the server is killed, or nothing is left: each pair of inputs becomes one output.
-fn keep_summing(address: std::net::SocketAddr) {
+fn keep_summing(address: SocketAddr) {
     let call = |path: &str, body: Value| -> Option<Value> {
         let (status, text) = request(address, "POST", &format!("/sidejob{path}"), &body.to_string()).ok()?;
         if status == 200 { serde_json::from_str(&text).ok() } else { None }
@@ -187,10 +303,18 @@ fn keep_summing(address: std::net::SocketAddr) {
 // scenarios 114
 #[test]
 fn no_kill_loses_or_doubles_what_for_inputs_hands_out() {
+    kill_during_for_inputs(&Home::embedded());
+}
+
+#[test]
+fn no_kill_loses_or_doubles_what_for_inputs_hands_out_on_postgresql() {
+    kill_during_for_inputs(&Home::on_postgresql());
+}
+
+fn kill_during_for_inputs(home: &Home) {
     const PAIRS: u64 = 400;
-    let folder = tempfile::tempdir().unwrap();
     let settings = ["--set", "sidejob.lease_s=1"];
-    let mut server = Server::start_in(folder.path(), &settings);
+    let mut server = home.start(&settings);
     register(&server);
     create(&server, "IO");
     let values: Vec<u64> = (0..PAIRS).collect();
@@ -206,7 +330,7 @@ fn no_kill_loses_or_doubles_what_for_inputs_hands_out() {
         if round < 5 {
             server.kill();
             worker.join().unwrap();
-            server = Server::start_in(folder.path(), &settings);
+            server = home.start(&settings);
         } else {
             worker.join().unwrap();
             if get(&server, "/jobs/1/outports/x")["size"].as_u64() >= Some(PAIRS) {
@@ -224,13 +348,21 @@ fn no_kill_loses_or_doubles_what_for_inputs_hands_out() {
 // scenarios 60
 #[test]
 fn a_finish_from_before_the_restart_counts_while_its_lease_lives_and_not_after() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut server = Server::start_in(folder.path(), &["--set", "sidejob.lease_s=30"]);
+    finish_across_a_restart(&Home::embedded());
+}
+
+#[test]
+fn a_finish_from_before_the_restart_counts_on_postgresql_too() {
+    finish_across_a_restart(&Home::on_postgresql());
+}
+
+fn finish_across_a_restart(home: &Home) {
+    let mut server = home.start(&["--set", "sidejob.lease_s=30"]);
     register(&server);
     create(&server, "IO");
     let run = claim(&server);
     server.kill();
-    let mut server = Server::start_in(folder.path(), &["--set", "sidejob.lease_s=1"]);
+    let mut server = home.start(&["--set", "sidejob.lease_s=1"]);
     let end = json!({"token": run["token"], "status": "completed"});
     assert_eq!(post(&server, "/jobs/1/finish", end.clone())["status"], "completed");
     post(&server, "/jobs/1/run", json!({}));

@@ -16,6 +16,7 @@ mod state;
 mod terminating;
 mod web;
 
+use crate::stores::{Kind, repeat_on};
 use crate::support::{Reply, TestServer};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -237,4 +238,14 @@ fn every_scenario_is_shown() {
     }
     let missing: Vec<u32> = (1..=147).filter(|number| !shown.contains(number)).collect();
     assert_eq!(missing, Vec::<u32>::new(), "scenarios that no test names");
+}
+
+#[test]
+fn all_of_this_holds_on_the_embedded_store() {
+    repeat_on(Kind::Sqlite, "sidejob::", "sidejob::all_of_this_holds_on");
+}
+
+#[test]
+fn all_of_this_holds_on_postgresql() {
+    repeat_on(Kind::Postgres, "sidejob::", "sidejob::all_of_this_holds_on");
 }

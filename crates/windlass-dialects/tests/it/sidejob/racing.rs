@@ -9,7 +9,6 @@ use tokio::net::TcpStream;
 use windlass_dialects::HttpOptions;
 use windlass_dialects::sidejob::Settings;
 use windlass_engine::SystemClock;
-use windlass_store::memory::MemoryStore;
 
 const WRITERS: u64 = 8;
 const WRITES: u64 = 10_000;
@@ -27,7 +26,7 @@ async fn call(connection: &mut Client<TcpStream>, path: &str, body: &Value) -> V
 async fn unlimited() -> TestServer {
     let sidejob = Settings { runs_per_minute: u32::MAX, lease_ms: 3_600_000, ..Settings::default() };
     let options = HttpOptions { sidejob, ..HttpOptions::default() };
-    let server = TestServer::start_on(Arc::new(MemoryStore::new()), options, Arc::new(SystemClock)).await;
+    let server = TestServer::start_at(options, Arc::new(SystemClock)).await;
     let reply = server.call("PUT", "/sidejob/workers/q", &super::fixture().to_string()).await;
     assert_eq!(reply.status, 200);
     server

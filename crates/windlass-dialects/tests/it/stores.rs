@@ -1,0 +1,78 @@
+//! Which store the servers of these tests stand on: the memory store, unless `WINDLASS_TEST_STORE` says `sqlite` or
+//! `postgres`. Tests that should hold on every store are run again by [`repeat_on`], in a process of its own per store.
+//!
+//! To repeat one by hand: `WINDLASS_TEST_STORE=postgres cargo test -p windlass-dialects --test it sidejob::ports`.
+
+use crate::postgres_server::PostgresServer;
+use std::process::Command;
+use std::sync::Arc;
+use tempfile::TempDir;
+use windlass_store::memory::MemoryStore;
+use windlass_store::{OpenOptions, Store, open};
+
+const CHOICE: &str = "WINDLASS_TEST_STORE";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Memory,
+    Sqlite,
+    Postgres,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Memory, Kind::Sqlite, Kind::Postgres];
+
+    /// What the environment asks for; a word that is not known is no reason to test something else.
+    pub fn chosen() -> Kind {
+        let Some(word) = std::env::var_os(CHOICE) else { return Kind::Memory };
+        let known = Kind::ALL.into_iter().find(|kind| word == kind.word());
+        known.unwrap_or_else(|| panic!("{CHOICE} is {word:?}: it can be memory, sqlite or postgres"))
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Memory => "memory",
+            Kind::Sqlite => "sqlite",
+            Kind::Postgres => "postgres",
+        }
+    }
+}
+
+/// A new store of the chosen kind; its folder goes when this does.
+pub struct Chosen {
+    pub store: Arc<dyn Store>,
+    pub folder: Option<TempDir>,
+}
+
+impl Chosen {
+    pub async fn new() -> Chosen {
+        match Kind::chosen() {
+            Kind::Memory => Chosen { store: Arc::new(MemoryStore::new()), folder: None },
+            Kind::Sqlite => {
+                let folder = tempfile::tempdir().unwrap();
+                let url = format!("sqlite:{}", folder.path().join("windlass.db").display());
+                Chosen { store: open(&url, OpenOptions::default()).await.unwrap(), folder: Some(folder) }
+            }
+            // One server for the whole process, a schema for each test.
+            Kind::Postgres => {
+                let url = PostgresServer::shared().new_schema_url();
+                Chosen { store: open(&url, OpenOptions::default()).await.unwrap(), folder: None }
+            }
+        }
+    }
+}
+
+/// Runs the tests of this program whose names begin with `prefix` on another store, all but those that begin with `but`.
+pub fn repeat_on(kind: Kind, prefix: &str, but: &str) {
+    let this = std::env::current_exe().unwrap();
+    let arguments = [prefix, "--skip", but];
+    let listed = Command::new(&this).args(arguments).arg("--list").output().unwrap();
+    let listed =
+        String::from_utf8_lossy(&listed.stdout).lines().filter(|line| line.ends_with(": test")).count();
+    assert_ne!(listed, 0, "no test begins with {prefix}");
+    let output = Command::new(this).args(arguments).env(CHOICE, kind.word()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "on {kind:?}, {}:\n{text}\n{errors}", output.status);
+    assert!(text.contains(&format!("test result: ok. {listed} passed;")), "all of {listed}:\n{text}");
+}
