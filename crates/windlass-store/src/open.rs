@@ -34,7 +34,10 @@ pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
             Ok(Arc::new(store))
         }
         Some(("postgres" | "postgresql", _)) => {
-            Ok(Arc::new(PostgresStore::open(url, &options.postgres).await?))
+            // Whoever takes losses into account here does so there, too.
+            let accept_unsafe = options.postgres.accept_unsafe || options.durability == Durability::Relaxed;
+            let options = PostgresOptions { accept_unsafe, ..options.postgres };
+            Ok(Arc::new(PostgresStore::open(url, &options).await?))
         }
         _ => Err(StoreError::Open(format!(
             "{url:?} is not a store; use sqlite:PATH (embedded), postgres://… (several servers on one database) or memory: \

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 use windlass_store::memory::MemoryStore;
-use windlass_store::{OpenOptions, Store, open};
+use windlass_store::{Durability, OpenOptions, Store, open};
 
 const CHOICE: &str = "WINDLASS_TEST_STORE";
 
@@ -56,7 +56,8 @@ impl Chosen {
             // One server for the whole process, a schema for each test.
             Kind::Postgres => {
                 let url = PostgresServer::shared().new_schema_url();
-                Chosen { store: open(&url, OpenOptions::default()).await.unwrap(), folder: None }
+                let options = OpenOptions { durability: Durability::Relaxed, ..OpenOptions::default() };
+                Chosen { store: open(&url, options).await.unwrap(), folder: None }
             }
         }
     }

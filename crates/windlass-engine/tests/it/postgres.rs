@@ -39,7 +39,7 @@ impl Clock for Wrong {
 }
 
 async fn server(url: &str, clock_error_ms: i64) -> Engine {
-    let options = PostgresOptions { clock_error_ms, ..PostgresOptions::default() };
+    let options = PostgresOptions { clock_error_ms, accept_unsafe: true, ..PostgresOptions::default() };
     let store = PostgresStore::open(url, &options).await.unwrap();
     let ahead_ms = store.clock_ahead_ms().unwrap();
     let clock = Arc::new(StoreClock::new(Arc::new(Wrong(clock_error_ms)), ahead_ms));

@@ -79,7 +79,7 @@ fn at_step(number: usize, migration: &Migration, error: &tokio_postgres::Error) 
     StoreError::Open(format!("migration {number} ({}): {why}; nothing was changed", migration.what))
 }
 
-async fn connect(address: &Address) -> Result<Client, StoreError> {
+pub async fn connect(address: &Address) -> Result<Client, StoreError> {
     let shown = &address.shown;
     let connecting = tokio::time::timeout(HELLO_MAX, address.config.connect(address.tls.clone())).await;
     let connected = connecting.map_err(|_| StoreError::Open(format!("{shown} does not answer")))?;
@@ -127,7 +127,7 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
     Ok(Standing { version, newest, missing })
 }
 
-fn open_error(error: tokio_postgres::Error) -> StoreError {
+pub fn open_error(error: tokio_postgres::Error) -> StoreError {
     use std::error::Error;
     let why = match error.as_db_error() {
         Some(said) => said.message().to_owned(),

@@ -13,6 +13,7 @@
 //! | `news` | what servers tell each other |
 //! | `limits` | limits that hold across servers |
 //! | `watch` | what others do on the same database, and its clock |
+//! | `safety` | whether what the database acknowledges is on its disk |
 //! | `connection`, `tls`, `options`, `shared` | what all of these stand on |
 
 mod blobs;
@@ -28,6 +29,7 @@ mod plan;
 mod reads;
 mod restore;
 mod rows;
+mod safety;
 mod shared;
 mod statements;
 mod tls;
@@ -68,6 +70,7 @@ impl PostgresStore {
     /// Brings the tables up to date, unless told not to, and connects.
     pub async fn open(url: &str, options: &PostgresOptions) -> Result<PostgresStore> {
         let address = Address::parse(url, options)?;
+        safety::check(&address, options.accept_unsafe).await?;
         if options.migrate {
             migrate::migrate(&address).await?;
         } else {

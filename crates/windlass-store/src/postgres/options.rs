@@ -24,6 +24,9 @@ pub struct PostgresOptions {
     pub poll_ms: u64,
     /// For tests: how far this machine's clock is taken to be ahead of what it shows.
     pub clock_error_ms: i64,
+    /// Also use a database that acknowledges before it is on disk (`fsync` or `synchronous_commit` off); otherwise that is an
+    /// error.
+    pub accept_unsafe: bool,
     /// Connections that write, beside those that read and listen.
     pub writers: usize,
 }
@@ -36,6 +39,7 @@ impl Default for PostgresOptions {
             listen: true,
             poll_ms: 1_000,
             clock_error_ms: 0,
+            accept_unsafe: false,
             writers: 2,
         }
     }

@@ -8,10 +8,18 @@ mod memory;
 mod postgres;
 mod postgres_examples;
 mod postgres_faults;
+mod postgres_safety;
 mod postgres_server;
 mod postgres_several;
 mod postgres_tls;
 mod sqlite;
+
+use windlass_store::postgres::PostgresOptions;
+
+/// For servers that are [`postgres_server::Disk::Fast`].
+fn not_safe() -> PostgresOptions {
+    PostgresOptions { accept_unsafe: true, ..PostgresOptions::default() }
+}
 
 /// `WINDLASS_SEED=123 cargo test` repeats a run; without it each run takes another seed.
 fn seed() -> u64 {

@@ -5,10 +5,10 @@ use crate::seed;
 use std::sync::Arc;
 use windlass_store::Store;
 use windlass_store::conformance::{exercise, exercise_copies, restart_equivalence};
-use windlass_store::postgres::{PostgresOptions, PostgresStore};
+use windlass_store::postgres::PostgresStore;
 
 async fn open(url: &str) -> Arc<dyn Store> {
-    Arc::new(PostgresStore::open(url, &PostgresOptions::default()).await.unwrap())
+    Arc::new(PostgresStore::open(url, &crate::not_safe()).await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

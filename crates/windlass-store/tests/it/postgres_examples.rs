@@ -5,7 +5,7 @@ use crate::postgres_several::{ask, now};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use windlass_store::Store;
-use windlass_store::postgres::{PostgresOptions, PostgresStore};
+use windlass_store::postgres::PostgresStore;
 
 const PAGE: &str = include_str!("../../../../docs/push-from-sql.md");
 
@@ -31,7 +31,7 @@ fn run(command: &mut Command, what: &str, missing: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_examples_push_in_their_own_transactions() {
     let url = PostgresServer::shared().new_database_url();
-    let store = PostgresStore::open(&url, &PostgresOptions::default()).await.unwrap();
+    let store = PostgresStore::open(&url, &crate::not_safe()).await.unwrap();
     psql(&url, example("sql"));
 
     let python = target().join("python-psycopg/bin/python");

@@ -16,7 +16,7 @@ use windlass_store::{Filter, Inserted, Step, Store, StoreError, Verdict};
 const BACK_MAX: Duration = Duration::from_secs(60);
 
 async fn open(server: &PostgresServer) -> Arc<dyn Store> {
-    let options = PostgresOptions { poll_ms: 200, ..PostgresOptions::default() };
+    let options = PostgresOptions { poll_ms: 200, ..crate::not_safe() };
     Arc::new(PostgresStore::open(&server.url(), &options).await.unwrap())
 }
 
@@ -158,7 +158,7 @@ async fn a_database_without_room_for_connections_is_unavailable_and_comes_back()
     // No superuser: it needs nothing but a schema of its own.
     server.sql("CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO plain");
     let url = server.new_schema_url().replace("postgres@", "plain@");
-    let options = PostgresOptions { poll_ms: 200, ..PostgresOptions::default() };
+    let options = PostgresOptions { poll_ms: 200, ..crate::not_safe() };
     let store = PostgresStore::open(&url, &options).await.unwrap();
     let push = async || store.commit(vec![Step::insert(vec![new_job("a")])], now()).await;
     push().await.unwrap();

@@ -20,7 +20,8 @@ const START_MAX: Duration = Duration::from_secs(60);
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// Waits for nothing: for tests that are about the rules, not about the disk.
+    /// Waits for nothing: for tests that are about the rules, not about the disk. A store has to be told that it may lose
+    /// what it acknowledged there (`accept_unsafe`, `--durability relaxed`).
     Fast,
     /// As it comes, and as it should be in production.
     Safe,

@@ -51,7 +51,7 @@ pub fn ask(limit: usize) -> ClaimAsk {
 }
 
 async fn open(url: &str, listen: bool, poll_ms: u64) -> Arc<dyn Store> {
-    let options = PostgresOptions { listen, poll_ms, ..PostgresOptions::default() };
+    let options = PostgresOptions { listen, poll_ms, ..crate::not_safe() };
     Arc::new(PostgresStore::open(url, &options).await.unwrap())
 }
 

@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use std::path::PathBuf;
 use tempfile::TempDir;
 use windlass_store::Store;
-use windlass_store::postgres::{PostgresOptions, PostgresStore};
+use windlass_store::postgres::PostgresStore;
 
 /// Someone who gives out certificates, and a file with its own.
 struct Authority {
@@ -52,7 +52,7 @@ fn url(server: &PostgresServer, host: &str, more: &str) -> String {
 }
 
 async fn open(url: &str) -> Result<PostgresStore, String> {
-    PostgresStore::open(url, &PostgresOptions::default()).await.map_err(|error| error.to_string())
+    PostgresStore::open(url, &crate::not_safe()).await.map_err(|error| error.to_string())
 }
 
 /// Whether the connections of this application are encrypted: `true`, `false`, or both.

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use windlass_core::Timestamp;
 use windlass_store::copy::{Copied, Stage, copy};
+use windlass_store::postgres::PostgresOptions;
 use windlass_store::{OpenOptions, Store};
 
 /// Copy a whole store into a new one, also of another kind
@@ -86,7 +87,9 @@ async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
 }
 
 async fn open(flag: &str, url: &str) -> Outcome<Arc<dyn Store>> {
-    let opened = windlass_store::open(url, OpenOptions::default()).await;
+    // A copy is compared at its end; whether a server should stand on such a database is asked when one starts.
+    let postgres = PostgresOptions { accept_unsafe: true, ..PostgresOptions::default() };
+    let opened = windlass_store::open(url, OpenOptions { postgres, ..OpenOptions::default() }).await;
     opened.map_err(|error| Fault::failed(format!("{flag}: {error}")))
 }
 

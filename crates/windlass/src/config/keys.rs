@@ -77,7 +77,7 @@ pub const KEYS: &[Key] = &[
         "durability",
         Kind::Choice(&["full", "relaxed"]),
         "full",
-        "relaxed answers before the data is on disk",
+        "relaxed answers before the data is on disk, and accepts a PostgreSQL that does",
     ),
     key("http", Kind::Address, "127.0.0.1:7373", "address of the HTTP API; port 0 picks a free one"),
     key("hosts", Kind::List, "", "host names, beside localhost, by which browsers may call an open server"),

@@ -1,5 +1,6 @@
 //! What a user sees when something is wrong: what it is, and what to do.
 
+use crate::rigs::cluster::postgres_server::PostgresServer;
 use crate::server::{Ran, Server, windlass};
 use std::net::TcpListener;
 
@@ -83,4 +84,17 @@ fn output_that_nobody_reads_is_no_error() {
         format!("set -o pipefail; {program} jobs --all --json --server {} | head -n 1", server.url());
     let ran = Ran::of(std::process::Command::new("bash").args(["-c", &script]));
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+}
+
+#[test]
+fn a_database_that_may_lose_what_it_acknowledges_is_refused_with_what_to_do() {
+    // Its fsync is off.
+    let url = PostgresServer::shared().new_schema_url();
+    let refused = Ran::of(windlass().args(["serve", "--store", &url, "--http", "127.0.0.1:0"]));
+    assert_eq!(refused.code, 1, "{refused:?}");
+    for words in ["fsync = off", "turn it on", "--durability relaxed"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    let server = Server::start(&["--store", &url, "--durability", "relaxed"]);
+    server.run(&["push", "mail"]).ok();
 }

@@ -41,11 +41,12 @@ fn need_faketime() {
 fn a_server_with_a_wrong_clock_ends_no_lease_early_and_delays_nothing() {
     need_faketime();
     let url = PostgresServer::shared().new_schema_url();
-    let cluster = Cluster::start_on(&url, 1, &[]);
+    let cluster = Cluster::start_on(&url, 1, &super::NOT_SAFE);
     let right = cluster.http(0);
     for offset in ["+3600s", "-3600s"] {
         let place = Place::new();
-        let started = place.start_command(windlass_with_clock(offset), &["--store", &url]);
+        let started =
+            place.start_command(windlass_with_clock(offset), &["--store", &url, "--durability", "relaxed"]);
         let mut wrong = started.unwrap_or_else(|refusal| panic!("{refusal:?}"));
         // Held by the one, looked at by the other.
         ask(right, "POST", "/api/v1/jobs", &json!({ "name": "held", "retry": 9 }));

@@ -25,6 +25,9 @@ use super::quiet::assert_no_panic;
 use postgres_server::PostgresServer;
 use std::net::SocketAddr;
 
+/// For databases that do not wait for their disks ([`postgres_server::Disk::Fast`]): a server refuses them otherwise.
+pub const NOT_SAFE: [&str; 2] = ["--durability", "relaxed"];
+
 /// Servers on one database. A server that was killed leaves a hole until it is started again.
 struct Cluster {
     url: String,
@@ -36,7 +39,7 @@ struct Cluster {
 impl Cluster {
     /// On a schema of its own in the database that all tests share.
     fn start(size: usize) -> Cluster {
-        Cluster::start_on(&PostgresServer::shared().new_schema_url(), size, &[])
+        Cluster::start_on(&PostgresServer::shared().new_schema_url(), size, &NOT_SAFE)
     }
 
     fn start_on(url: &str, size: usize, flags: &[&str]) -> Cluster {

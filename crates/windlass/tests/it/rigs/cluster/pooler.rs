@@ -73,7 +73,7 @@ fn everything_works_through_a_pooler_in_transaction_mode() {
     let pooler = Pooler::start(database.port());
     let url = database.new_database_url();
     let url = url.replace(&format!(":{}/", database.port()), &format!(":{}/", pooler.port));
-    let cluster = Cluster::start_on(&url, 2, &["--set", "store.listen=false"]);
+    let cluster = Cluster::start_on(&url, 2, &["--set", "store.listen=false", "--durability", "relaxed"]);
     let load = Load::new();
     load.set_addresses(cluster.addresses());
     let clients: Vec<_> = (0..4).map(|number| load.client(number, seed)).collect();

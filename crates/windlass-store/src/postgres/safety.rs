@@ -1,0 +1,66 @@
+//! Whether what the database acknowledges is on its disk.
+
+use super::migrate::{connect, open_error};
+use super::options::Address;
+use crate::error::StoreError;
+use tracing::warn;
+
+/// As our own sessions have it: a role or a database may have settings of its own.
+const SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')";
+
+/// Refuses a database that acknowledges what it may lose, unless that was accepted; then it is said.
+pub async fn check(address: &Address, accept_unsafe: bool) -> Result<(), StoreError> {
+    let row = connect(address).await?.query_one(SETTINGS, &[]).await.map_err(open_error)?;
+    if row.get::<_, &str>(2) == "off" {
+        warn!(
+            "PostgreSQL has full_page_writes = off: pages that a power cut leaves half written cannot be repaired"
+        );
+    }
+    match danger(row.get(0), row.get(1)) {
+        None => Ok(()),
+        Some(danger) if accept_unsafe => {
+            warn!("{danger}; accepted, because of --durability relaxed");
+            Ok(())
+        }
+        Some(danger) => Err(StoreError::Open(format!(
+            "{danger}; turn it on, or accept the loss by --durability relaxed; nothing was changed"
+        ))),
+    }
+}
+
+fn danger(fsync: &str, synchronous_commit: &str) -> Option<&'static str> {
+    match (fsync, synchronous_commit) {
+        ("off", _) => Some(
+            "PostgreSQL has fsync = off: when its machine fails, acknowledged jobs are lost and the database may be \
+             broken",
+        ),
+        (_, "off") => Some(
+            "PostgreSQL has synchronous_commit = off, for this role, this database or all: when it fails, the jobs \
+             acknowledged last are lost",
+        ),
+        // `local` and more: at least on the disk of the primary.
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_on_disk_when_it_is_acknowledged_is_a_danger() {
+        for (fsync, synchronous_commit, named) in [
+            ("on", "on", None),
+            ("on", "local", None),
+            ("on", "remote_write", None),
+            ("on", "remote_apply", None),
+            ("on", "off", Some("synchronous_commit = off")),
+            ("off", "on", Some("fsync = off")),
+            ("off", "off", Some("fsync = off")),
+        ] {
+            let said = danger(fsync, synchronous_commit);
+            assert_eq!(said.is_some(), named.is_some(), "{fsync} {synchronous_commit}");
+            assert!(said.unwrap_or_default().contains(named.unwrap_or_default()), "{said:?}");
+        }
+    }
+}
