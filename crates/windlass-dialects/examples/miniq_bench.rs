@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 use windlass_core::{Queue, Tenant};
 use windlass_dialects::journal::format::{self, NewLine};
 use windlass_dialects::journal::{Home, Settings};
-use windlass_dialects::miniq::running::{Batch, Ended, Report, Run, Runners, Soon};
+use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_dialects::{HttpOptions, serve};
 use windlass_engine::{Engine, Options, SystemClock, SystemDice};
@@ -60,7 +60,7 @@ async fn main() {
             );
         }
     }
-    for size in [10, 40, 500] {
+    for size in [1, 10, 40, 500] {
         let cost = scheduling(lines.min(50_000), size).await;
         println!("scheduling, batches of {size}: {cost:.1} us per job");
     }
@@ -187,8 +187,8 @@ impl Runners for Instantly {
     fn batch_size(&self, _: &HandlerText) -> usize {
         self.size
     }
-    fn has_room(&self, _: &str, _: &str, _: &HandlerText) -> bool {
-        true
+    fn book(&self, _: &str, _: &str, _: &HandlerText) -> Option<Box<dyn Booking>> {
+        Some(Box::new(AnyPlace { ended: Arc::clone(&self.ended) }))
     }
     fn room(&self) -> Soon<'static, ()> {
         Box::pin(std::future::pending())
@@ -196,11 +196,18 @@ impl Runners for Instantly {
     fn warm(&self) -> Vec<(String, String)> {
         Vec::new()
     }
-    fn start(&self, batch: Batch) -> Box<dyn Run> {
-        Box::new(Over { left: batch.jobs.len(), ended: Arc::clone(&self.ended) })
-    }
     fn stop(&self, _: Duration) -> Soon<'_, ()> {
         Box::pin(async {})
+    }
+}
+
+struct AnyPlace {
+    ended: Arc<AtomicUsize>,
+}
+
+impl Booking for AnyPlace {
+    fn start(self: Box<Self>, batch: Batch) -> Box<dyn Run> {
+        Box::new(Over { left: batch.jobs.len(), ended: self.ended })
     }
 }
 

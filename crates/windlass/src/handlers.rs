@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 use windlass_core::Tenant;
-use windlass_dialects::miniq::running::{Batch, Ended, Report, Run, Runners, Soon};
+use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_dialects::outgoing::Allowed;
 use windlass_engine::Engine;
@@ -150,12 +150,16 @@ impl Runners for LocalHandlers {
         }
     }
 
-    fn has_room(&self, client: &str, jobtype: &str, text: &HandlerText) -> bool {
-        match (self.handlers(), outline(text)) {
-            (Ok(handlers), Ok(handler)) => handlers.has_room(client, jobtype, &handler),
+    fn book(&self, client: &str, jobtype: &str, text: &HandlerText) -> Option<Box<dyn Booking>> {
+        let ready = self.handlers().and_then(|handlers| Ok((handlers, outline(text)?)));
+        Some(Box::new(match ready {
+            Ok((handlers, handler)) => LocalBooking::Place(handlers.book(client, jobtype, &handler)?),
             // What is wrong is told to each job at once.
-            _ => true,
-        }
+            Err(why) => {
+                let is_over = matches!(*self.slot(), Slot::Stopped);
+                LocalBooking::None { why, is_over }
+            }
+        }))
     }
 
     fn room(&self) -> Soon<'static, ()> {
@@ -172,14 +176,35 @@ impl Runners for LocalHandlers {
         }
     }
 
-    fn start(&self, batch: Batch) -> Box<dyn Run> {
-        let ready = self.handlers().and_then(|handlers| Ok((handlers, handler(&batch.handler)?)));
-        let (handlers, handler) = match ready {
-            Ok(ready) => ready,
-            Err(why) => {
-                let is_over = matches!(*self.slot(), Slot::Stopped);
-                return Box::new(Broken { left: batch.jobs.len(), why, is_over });
+    fn stop(&self, grace: Duration) -> Soon<'_, ()> {
+        let slot = std::mem::replace(&mut *self.slot(), Slot::Stopped);
+        Box::pin(async move {
+            if let Slot::Made(made) = slot {
+                made.handlers.stop(grace).await;
             }
+        })
+    }
+}
+
+enum LocalBooking {
+    Place(handlers::Booking),
+    None {
+        why: String,
+        /// It is the server that is at its end, not the handler that is wrong.
+        is_over: bool,
+    },
+}
+
+impl Booking for LocalBooking {
+    fn start(self: Box<Self>, batch: Batch) -> Box<dyn Run> {
+        let left = batch.jobs.len();
+        let booking = match *self {
+            LocalBooking::Place(booking) => booking,
+            LocalBooking::None { why, is_over } => return Box::new(Broken { left, why, is_over }),
+        };
+        let handler = match handler(&batch.handler) {
+            Ok(handler) => Arc::new(handler),
+            Err(why) => return Box::new(Broken { left, why, is_over: false }),
         };
         let job = |job: windlass_dialects::miniq::running::BatchJob| handlers::BatchJob {
             id: job.id,
@@ -190,19 +215,10 @@ impl Runners for LocalHandlers {
             client: batch.client,
             jobtype: batch.jobtype,
             version: batch.version,
-            handler: Arc::new(handler),
+            handler,
             jobs: batch.jobs.into_iter().map(job).collect(),
         };
-        Box::new(LocalRun(handlers.start(batch)))
-    }
-
-    fn stop(&self, grace: Duration) -> Soon<'_, ()> {
-        let slot = std::mem::replace(&mut *self.slot(), Slot::Stopped);
-        Box::pin(async move {
-            if let Slot::Made(made) = slot {
-                made.handlers.stop(grace).await;
-            }
-        })
+        Box::new(LocalRun(booking.start(batch)))
     }
 }
 
@@ -242,7 +258,7 @@ const BROKEN_BATCH: usize = 500;
 struct Broken {
     left: usize,
     why: String,
-    /// It is the server that is at its end, not the handler that is wrong.
+    /// See [`LocalBooking::None`].
     is_over: bool,
 }
 

@@ -1,5 +1,6 @@
 //! How the server starts and stops: configuration, store, engine, listeners, in this order; and back.
 
+mod naming;
 mod ready;
 mod runners;
 pub mod tokens;
@@ -129,6 +130,7 @@ impl Server {
         let store = open_store(config).await?;
         let tokens = tokens::read(&config.tokens, store.as_ref()).await?;
         let engine = start_engine(config, store).await?;
+        let miniq = naming::named(config.miniq.clone(), &engine).await?;
         let (stop, stopping) = watch::channel(false);
         let mut doors = JoinSet::new();
         let mut listening = Vec::new();
@@ -150,7 +152,7 @@ impl Server {
             doors: listening.clone(),
             queuey: config.queuey.clone(),
             sidejob: config.sidejob.clone(),
-            miniq: config.miniq.clone(),
+            miniq,
             runners: handlers(config, &engine)?,
             journal: config.journal.clone(),
             journal_native: config.journal_native,

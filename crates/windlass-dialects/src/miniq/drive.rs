@@ -2,7 +2,7 @@
 //! said to be over, and its outcomes are settled in groups.
 
 use super::log::{self, Info, Lines};
-use super::running::{Batch, BatchJob, Ended, Report, Run, Runners, Status};
+use super::running::{Batch, BatchJob, Booking, Ended, Report, Run, Status};
 use super::{State, commands, handlers, wire};
 use crate::journal::ids;
 use bytes::Bytes;
@@ -20,19 +20,18 @@ const GATHERED_MAX: usize = 500;
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Has claimed jobs run. The runners know of them when this returns, so that whoever asks next sees how much room is left.
+/// Has claimed jobs run by the handler, in the place that was booked for them; without one they are put off.
 pub fn start(
     state: &Arc<State>,
-    runners: &Arc<dyn Runners>,
     client: Tenant,
     jobtype: Name,
-    version: Option<handlers::Version>,
+    begun: Option<(handlers::Version, Box<dyn Booking>)>,
     jobs: Vec<Arc<Job>>,
 ) {
     let count = jobs.len();
     state.scheduler().jobs_started(&client, &jobtype, count);
-    let next = version.as_ref().and_then(|version| version.handler.next().map(str::to_owned));
-    let run = version.map(|version| runners.start(batch(&client, &jobtype, version, &jobs)));
+    let next = begun.as_ref().and_then(|(version, _)| version.handler.next().map(str::to_owned));
+    let run = begun.map(|(version, booking)| booking.start(batch(&client, &jobtype, version, &jobs)));
     let its = Arc::clone(state);
     state.spawn(async move {
         let mut drive = Drive::new(&its, client, jobtype, jobs);

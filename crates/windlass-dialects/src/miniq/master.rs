@@ -1,18 +1,18 @@
-//! Takes jobs and has them run: looks which types have jobs waiting, lets the scheduler choose, claims a batch and starts
-//! it. `run` waits, `step` works.
+//! Takes jobs and has them run: looks which types have jobs waiting, and starts what there is room for. `run` waits, `step`
+//! works, and one round of it is in `round.rs`.
 
+use super::round::{Round, Type};
 use super::running::Runners;
-use super::schedule::Candidate;
 use super::sysid::{self, NoSysid, Reserved};
-use super::{State, SysidState, commands, drive, handlers};
-use std::collections::HashMap;
+use super::{State, SysidState, commands, handlers};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::{Name, Tenant};
 use windlass_engine::EngineError;
 
-/// Jobs without a handler that are put off at once.
-const ORPHANS_MAX: usize = 500;
+/// Rounds before what turned out to be empty is tried again.
+const ROUNDS_MAX: usize = 16;
 /// Waits after trouble with the store.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -29,6 +29,7 @@ pub async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
         let is_started = *started.borrow_and_update();
         let looked = if is_started { step(&state, &runners, &mut known).await } else { Ok(Looked::Done) };
         let (wants_room, pause) = match looked {
+            Ok(Looked::More) => continue,
             Ok(looked) => {
                 wait = WAIT_FIRST;
                 (looked == Looked::NoRoom, None)
@@ -57,24 +58,46 @@ enum Looked {
     Done,
     /// Jobs wait for room.
     NoRoom,
-}
-
-/// A type with jobs waiting, as one look found it.
-struct Type {
-    client: Tenant,
-    jobtype: Name,
-    left: u64,
-    version: Option<handlers::Version>,
+    /// There may be more.
+    More,
 }
 
 /// Handlers as they were when they were last looked at: good enough to say where there is room.
 type Known = HashMap<(Tenant, Name), Option<handlers::Version>>;
 
+/// Starts what can be started, round by round. Each looks anew who waits, so that whoever comes with a single job is not
+/// behind all that others had before.
 async fn step(
     state: &Arc<State>,
     runners: &Arc<dyn Runners>,
     known: &mut Known,
 ) -> Result<Looked, EngineError> {
+    // Of some types the store can count jobs that it does not hand out.
+    let mut empty = HashSet::new();
+    for _ in 0..ROUNDS_MAX {
+        if *state.stop.borrow() || !*state.is_started.borrow() {
+            return Ok(Looked::Done);
+        }
+        let mut types = look(state, known).await?;
+        types.retain(|one| !empty.contains(&(one.client.clone(), one.jobtype.clone())));
+        if types.is_empty() {
+            return Ok(Looked::Done);
+        }
+        reserved(state).await;
+        let round = Round::plan(state, &**runners, &mut types);
+        let lacks_room = round.lacks_room;
+        if round.is_empty() {
+            return Ok(if lacks_room { Looked::NoRoom } else { Looked::Done });
+        }
+        let outcome = round.carry_out(state, &types, state.settings.lock_ms).await?;
+        empty.extend(outcome.empty);
+        known.extend(outcome.changed);
+    }
+    Ok(Looked::More)
+}
+
+/// The types that have jobs waiting.
+async fn look(state: &State, known: &mut Known) -> Result<Vec<Type>, EngineError> {
     let mut types = Vec::new();
     let mut still_known = Known::new();
     for waiting in state.engine.waiting(&commands::queue()).await? {
@@ -87,65 +110,7 @@ async fn step(
         types.push(Type { client: waiting.tenant, jobtype: waiting.name, left: waiting.ready, version });
     }
     *known = still_known;
-    if types.is_empty() {
-        return Ok(Looked::Done);
-    }
-    reserved(state).await;
-    while !*state.stop.borrow() && *state.is_started.borrow() {
-        let place = match choose(state, runners, &types) {
-            Choice::Nothing => return Ok(Looked::Done),
-            Choice::NoRoom => return Ok(Looked::NoRoom),
-            Choice::Type(place) => place,
-        };
-        let chosen = &mut types[place];
-        // The one that runs is the newest, whoever has set it.
-        let version = handlers::newest(&state.engine, &chosen.client, &chosen.jobtype).await?;
-        if version != chosen.version {
-            known.insert((chosen.client.clone(), chosen.jobtype.clone()), version.clone());
-            chosen.version = version;
-            continue;
-        }
-        let size = chosen.version.as_ref().map_or(ORPHANS_MAX, |one| runners.batch_size(&one.handler)).max(1);
-        let claim =
-            commands::claim(&chosen.client, &chosen.jobtype, size, &state.sysid(), state.settings.lock_ms);
-        let jobs = state.engine.claim(claim).await?.accept();
-        // Another server may have been quicker.
-        chosen.left = if jobs.len() < size { 0 } else { chosen.left.saturating_sub(size as u64) };
-        if !jobs.is_empty() {
-            let version = chosen.version.clone();
-            drive::start(state, runners, chosen.client.clone(), chosen.jobtype.clone(), version, jobs);
-        }
-    }
-    Ok(Looked::Done)
-}
-
-enum Choice {
-    Type(usize),
-    NoRoom,
-    Nothing,
-}
-
-fn choose(state: &State, runners: &Arc<dyn Runners>, types: &[Type]) -> Choice {
-    let warm = runners.warm();
-    let has_room = |one: &Type| {
-        one.version
-            .as_ref()
-            .is_none_or(|version| runners.has_room(&one.client, &one.jobtype, &version.handler))
-    };
-    let waiting: Vec<usize> = (0..types.len()).filter(|place| types[*place].left > 0).collect();
-    let places: Vec<usize> = waiting.iter().copied().filter(|place| has_room(&types[*place])).collect();
-    let candidate = |place: &usize| {
-        let one = &types[*place];
-        let is_warm = warm.iter().any(|(client, jobtype)| *client == *one.client && *jobtype == *one.jobtype);
-        Candidate { client: one.client.clone(), jobtype: one.jobtype.clone(), is_warm }
-    };
-    let candidates: Vec<Candidate> = places.iter().map(candidate).collect();
-    let chances = [state.engine.chance(), state.engine.chance(), state.engine.chance()];
-    match state.scheduler().select_jobtype_to_run(&candidates, chances) {
-        Some(place) => Choice::Type(places[place]),
-        None if waiting.is_empty() => Choice::Nothing,
-        None => Choice::NoRoom,
-    }
+    Ok(types)
 }
 
 /// Until this server has a name that is its own.
@@ -155,7 +120,7 @@ async fn reserved(state: &State) {
     let mut stop = state.stop.subscribe();
     tokio::select! {
         // The sender lives as long as we do.
-        _ = known.wait_for(|known| *known != SysidState::Unreserved) => {}
+        _ = known.wait_for(|known| *known == SysidState::Reserved) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
 }
@@ -173,9 +138,9 @@ pub async fn keep_sysid(state: Arc<State>) {
             Ok(reserved) => Some(reserved),
             Err(NoSysid::TooManyTries) => {
                 let why = NoSysid::TooManyTries.to_string();
-                tracing::error!("{why}: no jobs are taken by this server");
+                tracing::error!("{why}: no jobs are taken by this server until a name is free");
                 state.sysid_state.send_replace(SysidState::Refused(why));
-                return;
+                None
             }
             Err(NoSysid::Store(error)) => {
                 tracing::warn!("the name of this server is not reserved: {error}");
@@ -186,13 +151,14 @@ pub async fn keep_sysid(state: Arc<State>) {
                 continue;
             }
         };
-        let Some(held) = &reserved else { continue };
         let is_over = tokio::select! {
             () = state.engine.sleep_until(state.engine.now().plus_ms(sysid::RENEW_MS)) => false,
             _ = stop.wait_for(|stop| *stop) => true,
         };
         if is_over {
-            if let Err(error) = held.release(&state.engine).await {
+            if let Some(held) = &reserved
+                && let Err(error) = held.release(&state.engine).await
+            {
                 tracing::debug!(%error, "the name of this server is released when its time is over");
             }
             return;

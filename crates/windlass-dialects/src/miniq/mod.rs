@@ -11,7 +11,8 @@
 //! | `handlers.rs`, `handbook.rs` | handlers and their versions; the same for people to look at |
 //! | `sysid.rs` | the name of this server on its store |
 //! | `schedule.rs` | whose turn it is: a plain table |
-//! | `master.rs`, `drive.rs` | takes jobs and has them run; one batch from its claim to its end |
+//! | `master.rs`, `round.rs` | takes jobs and has them run; batches that are chosen and claimed together |
+//! | `drive.rs` | one batch from its claim to its end |
 //! | `running.rs` | what runs handlers, as this dialect sees it |
 //! | `log.rs`, `times.rs` | a line for each thing that happens to a job; dates |
 
@@ -23,6 +24,7 @@ mod handbook;
 pub mod handlers;
 pub mod log;
 mod master;
+mod round;
 pub mod routes;
 pub mod running;
 pub mod schedule;
@@ -74,6 +76,8 @@ pub struct Settings {
     pub log: Option<LogSettings>,
     /// The name of this machine, of which sysids are made.
     pub host: String,
+    /// A sysid that was free when the server started; without one, any.
+    pub sysid: Option<Arc<str>>,
 }
 
 impl Default for Settings {
@@ -85,6 +89,7 @@ impl Default for Settings {
             archive_keep_ms: 14 * 86_400_000,
             log: None,
             host: String::new(),
+            sysid: None,
         }
     }
 }
@@ -117,7 +122,7 @@ pub struct State {
 enum SysidState {
     Unreserved,
     Reserved,
-    /// Every name that was tried was taken.
+    /// Every name that was tried was taken. It is tried again.
     Refused(String),
 }
 
@@ -129,7 +134,8 @@ impl State {
         runners: Option<Arc<dyn Runners>>,
     ) -> io::Result<Arc<State>> {
         let log = JobLog::start(settings.log.clone())?;
-        journal.rename(ids::new_sysid(&settings.host, engine.roll()).into());
+        let any_name = || ids::new_sysid(&settings.host, engine.roll()).into();
+        journal.rename(settings.sysid.clone().unwrap_or_else(any_name));
         let (under_way, over) = mpsc::channel(1);
         let state = Arc::new(State {
             policy: Arc::new(commands::policy(&settings)),

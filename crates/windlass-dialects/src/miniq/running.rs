@@ -14,15 +14,20 @@ pub trait Runners: Send + Sync {
     fn check(&self, handler: &HandlerText) -> Result<(), String>;
     /// How many jobs to put into one batch.
     fn batch_size(&self, handler: &HandlerText) -> usize;
-    /// Whether a batch would begin at once.
-    fn has_room(&self, client: &str, jobtype: &str, handler: &HandlerText) -> bool;
-    /// Ready when room may have appeared since the future was made.
+    /// A place where a batch begins at once; `None`: there is no room.
+    fn book(&self, client: &str, jobtype: &str, handler: &HandlerText) -> Option<Box<dyn Booking>>;
+    /// Ready when room may have appeared since the future was made; bookings that were only given up need not count.
     fn room(&self) -> Soon<'static, ()>;
     /// Client and type of what has an idle context that is warm.
     fn warm(&self) -> Vec<(String, String)>;
-    fn start(&self, batch: Batch) -> Box<dyn Run>;
     /// What runs may end within `grace`; then it ends unrun.
     fn stop(&self, grace: Duration) -> Soon<'_, ()>;
+}
+
+/// A place for one batch. Dropped, it is free again.
+pub trait Booking: Send {
+    /// The batch is of the client and type, and has the handler, that the place was booked for.
+    fn start(self: Box<Self>, batch: Batch) -> Box<dyn Run>;
 }
 
 /// Jobs of one client and one type, for one context.

@@ -34,6 +34,17 @@ pub struct Reserved {
     token: Token,
 }
 
+/// A name that nobody has. It is not reserved by that: a server that is never asked for anything writes nothing.
+pub async fn find_free(engine: &Engine, host: &str) -> Result<Arc<str>, NoSysid> {
+    for _ in 0..TRIES_MAX {
+        let sysid = ids::new_sysid(host, engine.roll());
+        if engine.find_alias(&tenant(), &sysid).await?.is_none() {
+            return Ok(sysid.into());
+        }
+    }
+    Err(NoSysid::TooManyTries)
+}
+
 /// `first` is tried first: ids may have been made with it already.
 pub async fn reserve(engine: &Engine, host: &str, first: &str) -> Result<Reserved, NoSysid> {
     let mut sysid = first.to_owned();

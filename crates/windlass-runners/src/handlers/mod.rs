@@ -12,6 +12,7 @@
 //! | `handler.rs`, `outcome.rs`, `settings.rs` | what is asked, what comes of it, what the operator decides |
 //! | `run.rs` | one batch from its start to its last outcome |
 //! | `pool.rs`, `find.rs` | idle contexts, how many there may be, and one for a batch |
+//! | `booking.rs` | places that are kept for batches until they begin |
 //! | `exchange.rs` | a batch in a context: the order of things, crashes, time limits |
 //! | `context.rs`, `frames.rs`, `pipe.rs` | a context's process, what is said on its socket, what it prints |
 //! | `http.rs`, `wasi.rs` | handlers that are no processes of ours |
@@ -23,6 +24,7 @@
 //! A context belongs to one client, and to one eid or jobtype of it. What a handler does to its context it does to its own
 //! jobs.
 
+mod booking;
 mod census;
 mod confine;
 mod context;
@@ -42,12 +44,14 @@ mod settings;
 #[cfg(feature = "wasi")]
 mod wasi;
 
+pub use booking::Booking;
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
 pub use outcome::{Ended, NewJob, Outcome, Status};
 pub use run::{Batch, BatchJob, Run, Stopper};
 pub use settings::{HelperProgram, Interpreters, Network, Settings};
 
 use async_trait::async_trait;
+use booking::Hold;
 use census::Census;
 use interpreter::Launch;
 use outcome::Verdict;
@@ -100,10 +104,10 @@ pub struct Inner {
     world: Arc<dyn World>,
     pool: Pool,
     lines: http::Lines,
-    http_batches: Semaphore,
+    http_batches: Arc<Semaphore>,
     #[cfg(feature = "wasi")]
     guests: wasi::Guests,
-    wasi_batches: Semaphore,
+    wasi_batches: Arc<Semaphore>,
     /// Somebody has left a place.
     room: Notify,
     census: Arc<Census>,
@@ -126,10 +130,10 @@ impl Handlers {
         let inner = Inner {
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type),
             lines: http::Lines::default(),
-            http_batches: Semaphore::new(settings.http_batches_max),
+            http_batches: Arc::new(Semaphore::new(settings.http_batches_max)),
             #[cfg(feature = "wasi")]
             guests: wasi::Guests::default(),
-            wasi_batches: Semaphore::new(settings.wasi_batches_max),
+            wasi_batches: Arc::new(Semaphore::new(settings.wasi_batches_max)),
             settings,
             world,
             room: Notify::new(),
@@ -157,16 +161,7 @@ impl Handlers {
         handler.options.batch_size.unwrap_or_else(|| handler.lang.batch_size())
     }
 
-    /// Whether a batch would be run at once. Ask before locking jobs for it.
-    pub fn has_room(&self, client: &str, jobtype: &str, handler: &Handler) -> bool {
-        match handler.lang {
-            Lang::Http => self.inner.http_batches.available_permits() > 0,
-            Lang::Wasi => self.inner.wasi_batches.available_permits() > 0,
-            _ => self.inner.pool.has_room(&self.inner.key(client, jobtype, handler)),
-        }
-    }
-
-    /// Ready when there may be more room than before the call. Call it, then ask [`Handlers::has_room`], then await it.
+    /// Ready when there may be more room than before the call. Call it, then ask [`Handlers::book`], then await it.
     pub fn room(&self) -> impl Future<Output = ()> + Send + 'static {
         let inner = Arc::clone(&self.inner);
         let mut notified = Box::pin(async move { inner.room.notified().await });
@@ -185,12 +180,20 @@ impl Handlers {
         self.inner.pool.warm()
     }
 
-    /// Runs the batch in a task of its own; what is wrong with it is told job by job.
+    /// Runs the batch in a task of its own, as soon as there is room; what is wrong with it is told job by job.
     pub fn start(&self, batch: Batch) -> Run {
-        let (run, mut drive) = run::begin(Arc::clone(&self.inner), batch);
+        self.start_with(batch, None)
+    }
+
+    fn start_with(&self, batch: Batch, hold: Option<Hold>) -> Run {
+        let (run, mut drive) = run::begin(Arc::clone(&self.inner), batch, hold);
         let under_way = UnderWay::new(Arc::clone(&self.inner));
         tokio::spawn(async move {
             see_through(&mut drive).await;
+            if drive.hold.take().is_some() {
+                // It ended without having needed its place.
+                drive.inner.room.notify_waiters();
+            }
             drop(drive);
             drop(under_way);
         });
@@ -243,10 +246,13 @@ async fn see_through(drive: &mut Drive) {
 }
 
 /// Waits for its turn first. Its place is free again when this returns.
-async fn within_limit(drive: &mut Drive, limit: &Semaphore, run: impl AsyncFnOnce(&mut Drive)) {
-    let _seat = tokio::select! {
-        seat = limit.acquire() => seat,
-        interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
+async fn within_limit(drive: &mut Drive, limit: &Arc<Semaphore>, run: impl AsyncFnOnce(&mut Drive)) {
+    let _seat = match drive.hold.take() {
+        Some(booked) => Some(booked),
+        None => tokio::select! {
+            seat = limit.clone().acquire_owned() => seat.ok().map(Hold::seat),
+            interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
+        },
     };
     run(drive).await;
 }

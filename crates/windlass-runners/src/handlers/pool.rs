@@ -1,6 +1,7 @@
 //! Which contexts there are: idle ones by what they are for, and seats for those that run.
 
 use super::Inner;
+use super::booking::Hold;
 use super::context::Context;
 use super::handler::Lang;
 use std::collections::{BTreeSet, HashMap};
@@ -47,8 +48,18 @@ struct State {
     /// The longest idle first.
     idle: Vec<Idle>,
     busy: HashMap<Key, usize>,
+    /// Contexts that batches are about to take.
+    promised: HashMap<Key, usize>,
     free: BTreeSet<usize>,
     janitor: bool,
+}
+
+/// Room for one context of this kind, or an idle one. It binds those who ask for promises; a batch that has lost its
+/// context and needs another takes what there is.
+pub struct Promise {
+    inner: Arc<Inner>,
+    key: Key,
+    is_kept: bool,
 }
 
 /// A place for one context that runs; given back when it is dropped.
@@ -74,6 +85,7 @@ impl Pool {
         let state = State {
             idle: Vec::new(),
             busy: HashMap::new(),
+            promised: HashMap::new(),
             free: (0..contexts_max).collect(),
             janitor: false,
         };
@@ -84,15 +96,41 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn has_room(&self, key: &Key) -> bool {
-        let state = self.state();
-        let warm = state.idle.iter().any(|idle| idle.key == *key);
-        warm || (state.count(key) < self.per_key && (!state.free.is_empty() || !state.idle.is_empty()))
+    /// `None`: everything is in use or promised.
+    pub fn promise(&self, inner: &Arc<Inner>, key: Key) -> Option<Promise> {
+        let mut state = self.state();
+        let of = |counts: &HashMap<Key, usize>| counts.get(&key).copied().unwrap_or(0);
+        // An idle context makes way for another if it has to.
+        let is_place_left = state.free.len() + state.idle.len() > state.promised.values().sum();
+        if !is_place_left || of(&state.busy) + of(&state.promised) >= self.per_key {
+            return None;
+        }
+        *state.promised.entry(key.clone()).or_default() += 1;
+        Some(Promise { inner: Arc::clone(inner), key, is_kept: false })
     }
 
-    /// Of the idle contexts only one that knows no older version of this handler.
-    pub fn take(&self, inner: &Arc<Inner>, key: &Key, jobtype: &str, version: &str) -> Found {
+    /// Of the idle contexts only one that knows no older version of this handler. If something is found, `promised` is kept
+    /// by it.
+    pub fn take(
+        &self,
+        inner: &Arc<Inner>,
+        key: &Key,
+        jobtype: &str,
+        version: &str,
+        promised: &mut Option<Hold>,
+    ) -> Found {
         let mut state = self.state();
+        let found = self.find(&mut state, inner, key, jobtype, version);
+        // Within the same lock: nobody sees both the promise and what it has become.
+        if !matches!(found, Found::Full)
+            && let Some(Hold::Context(promise)) = promised.take()
+        {
+            promise.keep(&mut state);
+        }
+        found
+    }
+
+    fn find(&self, state: &mut State, inner: &Arc<Inner>, key: &Key, jobtype: &str, version: &str) -> Found {
         let fits = |idle: &Idle| {
             let known = idle.context.handlers.get(jobtype);
             idle.key == *key && known.is_none_or(|(known, _)| known == version)
@@ -154,7 +192,31 @@ impl Pool {
     }
 }
 
+impl Promise {
+    fn keep(mut self, state: &mut State) {
+        self.is_kept = true;
+        state.forget_promise(&self.key);
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.inner.pool.state().forget_promise(&self.key);
+        }
+    }
+}
+
 impl State {
+    fn forget_promise(&mut self, key: &Key) {
+        if let Some(count) = self.promised.get_mut(key) {
+            *count -= 1;
+            if *count == 0 {
+                self.promised.remove(key);
+            }
+        }
+    }
+
     fn count(&self, key: &Key) -> usize {
         let idle = self.idle.iter().filter(|idle| idle.key == *key).count();
         idle + self.busy.get(key).copied().unwrap_or(0)

@@ -1,5 +1,6 @@
 //! One batch under way: what its caller holds, and what runs it.
 
+use super::booking::Hold;
 use super::handler::Handler;
 use super::outcome::{Ended, Outcome, Status, Verdict};
 use super::output::{NO_RESPONSE, Output, OutputLimits};
@@ -87,18 +88,20 @@ impl Interrupt {
 pub struct Drive {
     pub inner: Arc<Inner>,
     pub batch: Batch,
+    /// Its place, until it is in use.
+    pub hold: Option<Hold>,
     teller: Teller,
     stops: mpsc::UnboundedReceiver<usize>,
     stopped: HashSet<usize>,
     stopping: watch::Receiver<Stopping>,
 }
 
-pub fn begin(inner: Arc<Inner>, batch: Batch) -> (Run, Drive) {
+pub fn begin(inner: Arc<Inner>, batch: Batch, hold: Option<Hold>) -> (Run, Drive) {
     let (tell, ended) = mpsc::unbounded_channel();
     let (stopper, stops) = mpsc::unbounded_channel();
     let teller = Teller { tell, told: vec![false; batch.jobs.len()] };
     let stopping = inner.stopping.subscribe();
-    let drive = Drive { inner, batch, teller, stops, stopped: HashSet::new(), stopping };
+    let drive = Drive { inner, batch, hold, teller, stops, stopped: HashSet::new(), stopping };
     (Run { ended, stopper: Stopper(stopper) }, drive)
 }
 

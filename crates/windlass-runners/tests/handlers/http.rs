@@ -175,17 +175,17 @@ async fn there_is_room_for_so_many_batches_and_then_again() {
     });
     let rig = Rig::with(|settings| settings.http_batches_max = 1);
     let handler = site.handler(HandlerOptions::default());
-    assert!(rig.handlers.has_room("acme", "a", &handler));
+    assert!(rig.has_room("acme", "a", &handler));
     let mut run = rig.start("acme", "a", &handler, &["x"]);
     while site.requests.lock().unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(!rig.handlers.has_room("acme", "a", &handler));
+    assert!(!rig.has_room("acme", "a", &handler));
     let room = rig.handlers.room();
     release.send(()).unwrap();
     assert_eq!(outcomes(&mut run, 1).await[0].exitcode, 200);
     tokio::time::timeout(crate::rig::PATIENCE, room).await.unwrap();
-    assert!(rig.handlers.has_room("acme", "a", &handler));
+    assert!(rig.has_room("acme", "a", &handler));
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ async fn an_idle_context_is_ended_after_a_while() {
 async fn idle_contexts_make_room_for_others_and_there_are_never_more_than_allowed() {
     let rig = Rig::with(|settings| settings.contexts_max = 1);
     for client in ["a", "b", "a"] {
-        assert!(rig.handlers.has_room(client, "t", &sh("true")));
+        assert!(rig.has_room(client, "t", &sh("true")));
         assert_eq!(outcomes(&mut rig.start(client, "t", &sh("true"), &["x"]), 1).await[0].exitcode, 200);
         assert_eq!(rig.handlers.warm(), [(client.to_owned(), "t".to_owned())]);
     }
@@ -49,8 +49,8 @@ async fn one_type_has_its_share_of_contexts_and_waits_for_it() {
     let rig = Rig::with(|settings| settings.contexts_per_type = 1);
     let waiting = sh(&format!("while [ ! -e go ]; do sleep 0.02; done; {OWN_PROCESS}"));
     let mut first = rig.start("a", "t", &waiting, &["x"]);
-    wait_until("it runs", || !rig.handlers.has_room("a", "t", &sh("true"))).await;
-    assert!(rig.handlers.has_room("b", "t", &sh("true")), "another client is not concerned");
+    wait_until("it runs", || !rig.has_room("a", "t", &sh("true"))).await;
+    assert!(rig.has_room("b", "t", &sh("true")), "another client is not concerned");
     let mut second = rig.start("a", "t", &waiting, &["x"]);
     let go = rig.folder.path().join("contexts/0/work/go");
     wait_until("its folder", || std::fs::write(&go, "").is_ok()).await;
@@ -68,7 +68,7 @@ async fn whoever_drops_a_batch_stops_it() {
     assert!(std::path::Path::new(&process).exists());
     drop(run);
     wait_until("no process", || !std::path::Path::new(&process).exists()).await;
-    wait_until("room", || rig.handlers.has_room("a", "t", &sh("true"))).await;
+    wait_until("room", || rig.has_room("a", "t", &sh("true"))).await;
 }
 
 #[tokio::test]

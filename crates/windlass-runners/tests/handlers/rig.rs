@@ -60,6 +60,10 @@ impl Rig {
         Rig { handlers: Handlers::new(settings, world).unwrap(), folder }
     }
 
+    pub fn has_room(&self, client: &str, jobtype: &str, handler: &Handler) -> bool {
+        self.handlers.book(client, jobtype, handler).is_some()
+    }
+
     pub fn start(&self, client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Run {
         let job = |(index, payload): (usize, &&str)| BatchJob {
             id: format!("id-{index}"),

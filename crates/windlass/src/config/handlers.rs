@@ -76,6 +76,7 @@ impl Found<'_> {
             archive_keep_ms: ms("miniq.archive_keep_s"),
             log,
             host: host.trim().to_owned(),
+            sysid: None,
         }
     }
 

@@ -11,7 +11,7 @@ use windlass_core::Timestamp;
 use windlass_dialects::HttpOptions;
 use windlass_dialects::journal;
 use windlass_dialects::miniq::Settings;
-use windlass_dialects::miniq::running::{Batch, Ended, Report, Run, Runners, Soon};
+use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_engine::ManualClock;
 use windlass_store::Store;
@@ -30,6 +30,7 @@ pub fn settings() -> Settings {
         archive_keep_ms: KEEP_MS,
         log: None,
         host: "tester".to_owned(),
+        sysid: None,
     }
 }
 
@@ -41,7 +42,8 @@ struct Desk {
     /// Every batch that was started: client, type, payloads.
     started: Vec<(String, String, Vec<String>)>,
     versions: Vec<String>,
-    running: usize,
+    /// Places that are booked, or in which a batch runs.
+    taken: usize,
     stopped: Vec<String>,
 }
 
@@ -124,8 +126,13 @@ impl Runners for FakeRunners {
         let asked = handler.options.as_ref().and_then(|options| options.get("batchSize")?.as_u64());
         asked.map_or(10, |size| size as usize)
     }
-    fn has_room(&self, _: &str, _: &str, _: &HandlerText) -> bool {
-        self.0.desk.lock().unwrap().running < self.0.rooms
+    fn book(&self, _: &str, _: &str, _: &HandlerText) -> Option<Box<dyn Booking>> {
+        let mut desk = self.0.desk.lock().unwrap();
+        if desk.taken == self.0.rooms {
+            return None;
+        }
+        desk.taken += 1;
+        Some(Box::new(Place { fake: Arc::clone(&self.0), is_used: false }))
     }
     fn room(&self) -> Soon<'static, ()> {
         let room = Arc::clone(&self.0.room);
@@ -134,8 +141,30 @@ impl Runners for FakeRunners {
     fn warm(&self) -> Vec<(String, String)> {
         Vec::new()
     }
-    fn start(&self, batch: Batch) -> Box<dyn Run> {
-        let fake = Arc::clone(&self.0);
+    fn stop(&self, _: Duration) -> Soon<'_, ()> {
+        self.0.let_end(1_000_000);
+        Box::pin(async {})
+    }
+}
+
+/// Kept for a batch until that has ended.
+struct Place {
+    fake: Arc<Fake>,
+    is_used: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_used {
+            self.fake.desk.lock().unwrap().taken -= 1;
+        }
+    }
+}
+
+impl Booking for Place {
+    fn start(mut self: Box<Self>, batch: Batch) -> Box<dyn Run> {
+        self.is_used = true;
+        let fake = Arc::clone(&self.fake);
         let (send, receive) = mpsc::unbounded_channel();
         let is_gated = *fake.is_gated.lock().unwrap();
         let script = fake.script.lock().unwrap();
@@ -147,7 +176,6 @@ impl Runners for FakeRunners {
         let mut desk = fake.desk.lock().unwrap();
         desk.started.push((batch.client.clone(), batch.jobtype.clone(), payloads.clone()));
         desk.versions.push(batch.handler.body.clone());
-        desk.running += 1;
         drop(desk);
         let its = Arc::clone(&fake);
         let stopping = Arc::new(Notify::new());
@@ -164,14 +192,10 @@ impl Runners for FakeRunners {
                 };
                 let _ = send.send((place, ended));
             }
-            its.desk.lock().unwrap().running -= 1;
+            its.desk.lock().unwrap().taken -= 1;
             its.room.notify_one();
         });
         Box::new(FakeRun { receive, fake, payloads, stopping })
-    }
-    fn stop(&self, _: Duration) -> Soon<'_, ()> {
-        self.0.let_end(1_000_000);
-        Box::pin(async {})
     }
 }
 

@@ -1,0 +1,203 @@
+//! One round: batches for as many free places as there are, chosen one by one, claimed together. Claims of one type are one
+//! question to the store, and questions for several types are asked at once, so that they share a commit.
+
+use super::running::{Booking, Runners};
+use super::schedule::Candidate;
+use super::{State, commands, drive, handlers};
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use windlass_core::{Job, Name, Tenant};
+use windlass_engine::EngineError;
+
+/// Jobs without a handler that are put off at once.
+const ORPHANS_MAX: usize = 500;
+/// Batches of one round. Enough for a commit to cost each of them little; those that come after them in line wait for no
+/// more than this.
+const BATCHES_MAX: usize = 64;
+/// Jobs of one round: with more the first would wait for the last for no gain.
+const JOBS_MAX: usize = 1_000;
+
+/// A type with jobs waiting, as one look found it.
+pub struct Type {
+    pub client: Tenant,
+    pub jobtype: Name,
+    /// Jobs that no batch is planned for.
+    pub left: u64,
+    pub version: Option<handlers::Version>,
+}
+
+impl Type {
+    fn address(&self) -> (Tenant, Name) {
+        (self.client.clone(), self.jobtype.clone())
+    }
+}
+
+/// What is to be started.
+#[derive(Default)]
+pub struct Round {
+    /// By the place of the type.
+    orders: BTreeMap<usize, Order>,
+    batches: usize,
+    jobs: usize,
+    /// Jobs wait for room.
+    pub lacks_room: bool,
+}
+
+/// Batches of one type.
+struct Order {
+    /// Jobs in one batch.
+    size: usize,
+    /// Jobs that the scheduler counts as started.
+    jobs: usize,
+    places: Vec<Option<Box<dyn Booking>>>,
+}
+
+/// What came of a round.
+#[derive(Default)]
+pub struct Outcome {
+    /// Types of which the store had nothing to give, whatever it had said before.
+    pub empty: Vec<(Tenant, Name)>,
+    /// Handlers that are others than was thought.
+    pub changed: Vec<((Tenant, Name), Option<handlers::Version>)>,
+}
+
+impl Round {
+    pub fn is_empty(&self) -> bool {
+        self.orders.is_empty()
+    }
+
+    /// Chooses batch by batch. What is planned counts as started at once, so that each choice knows of those before it.
+    pub fn plan(state: &State, runners: &dyn Runners, types: &mut [Type]) -> Round {
+        let warm = runners.warm();
+        let mut round = Round::default();
+        let mut places: Vec<usize> = (0..types.len()).filter(|place| types[*place].left > 0).collect();
+        let candidate = |place: &usize| {
+            let one = &types[*place];
+            let is_of_it =
+                |(client, jobtype): &(String, String)| *client == *one.client && *jobtype == *one.jobtype;
+            let is_warm = warm.iter().any(is_of_it);
+            Candidate { client: one.client.clone(), jobtype: one.jobtype.clone(), is_warm }
+        };
+        let mut candidates: Vec<Candidate> = places.iter().map(candidate).collect();
+        while round.batches < BATCHES_MAX && round.jobs < JOBS_MAX {
+            let chances = [state.engine.chance(), state.engine.chance(), state.engine.chance()];
+            let chosen = state.scheduler().select_jobtype_to_run(&candidates, chances);
+            let Some(chosen) = chosen else { break };
+            let is_planned = round.add(state, runners, places[chosen], types);
+            if !is_planned || types[places[chosen]].left == 0 {
+                places.remove(chosen);
+                candidates.remove(chosen);
+            }
+        }
+        round
+    }
+
+    /// One more batch of the type; `false`: there is no room for it.
+    fn add(&mut self, state: &State, runners: &dyn Runners, place: usize, types: &mut [Type]) -> bool {
+        let one = &mut types[place];
+        let (size, booking) = match &one.version {
+            None => (ORPHANS_MAX, None),
+            Some(version) => match runners.book(&one.client, &one.jobtype, &version.handler) {
+                None => {
+                    self.lacks_room = true;
+                    return false;
+                }
+                booking => (runners.batch_size(&version.handler).max(1), booking),
+            },
+        };
+        let jobs = usize::try_from(one.left).unwrap_or(size).min(size);
+        one.left -= jobs as u64;
+        state.scheduler().jobs_started(&one.client, &one.jobtype, jobs);
+        let order = self.orders.entry(place).or_insert(Order { size, jobs: 0, places: Vec::new() });
+        order.jobs += jobs;
+        order.places.push(booking);
+        self.batches += 1;
+        self.jobs += jobs;
+        true
+    }
+
+    /// Claims what was planned, and starts what it gets.
+    pub async fn carry_out(
+        mut self,
+        state: &Arc<State>,
+        types: &[Type],
+        lock_ms: i64,
+    ) -> Result<Outcome, EngineError> {
+        let mut outcome = Outcome::default();
+        let mut trouble = self.leave_out_changed(state, types, &mut outcome).await.err();
+        if trouble.is_some() {
+            self.orders.retain(|place, order| order.take_back(state, &types[*place]));
+        }
+        let sysid = state.sysid();
+        let claims = self.orders.iter().map(|(place, order)| {
+            let one = &types[*place];
+            let limit = order.size.saturating_mul(order.places.len());
+            state.engine.claim(commands::claim(&one.client, &one.jobtype, limit, &sysid, lock_ms))
+        });
+        let claimed = join_all(claims).await;
+        for ((place, mut order), claimed) in self.orders.into_iter().zip(claimed) {
+            let one = &types[place];
+            match claimed {
+                Ok(delivery) => {
+                    let jobs = delivery.accept();
+                    if jobs.is_empty() {
+                        outcome.empty.push(one.address());
+                    }
+                    order.start(state, one, jobs);
+                }
+                Err(error) => trouble = Some(error),
+            }
+            order.take_back(state, one);
+        }
+        trouble.map_or(Ok(outcome), Err)
+    }
+
+    /// The handler that runs is the newest, whoever has set it; what was planned for another is planned again.
+    async fn leave_out_changed(
+        &mut self,
+        state: &State,
+        types: &[Type],
+        outcome: &mut Outcome,
+    ) -> Result<(), EngineError> {
+        let newest = |place: &usize| {
+            let one = &types[*place];
+            handlers::newest(&state.engine, &one.client, &one.jobtype)
+        };
+        let places: Vec<usize> = self.orders.keys().copied().collect();
+        for (place, newest) in places.iter().zip(join_all(places.iter().map(newest)).await) {
+            let (one, newest) = (&types[*place], newest?);
+            if newest != one.version {
+                outcome.changed.push((one.address(), newest));
+                if let Some(mut order) = self.orders.remove(place) {
+                    order.take_back(state, one);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Order {
+    /// Starts these jobs in the places that were booked, the first first.
+    fn start(&mut self, state: &Arc<State>, one: &Type, mut jobs: Vec<Arc<Job>>) {
+        for booking in self.places.drain(..) {
+            if jobs.is_empty() {
+                return;
+            }
+            let later = jobs.split_off(self.size.min(jobs.len()));
+            let (client, jobtype) = (one.client.clone(), one.jobtype.clone());
+            let begun = one.version.clone().zip(booking);
+            drive::start(state, client, jobtype, begun, jobs);
+            jobs = later;
+        }
+        debug_assert!(jobs.is_empty(), "more jobs than were asked for");
+    }
+
+    /// The plan counts no more; what was started counts by itself. `false`: there is nothing left to do.
+    fn take_back(&mut self, state: &State, one: &Type) -> bool {
+        state.scheduler().jobs_stopped(&one.client, &one.jobtype, std::mem::take(&mut self.jobs));
+        self.places.clear();
+        false
+    }
+}
