@@ -99,7 +99,7 @@ fn check_jobs(
         connection.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0)).map_err(read_error)?;
     let sql = format!("SELECT {COLUMNS} FROM jobs ORDER BY id");
     let mut statement = connection.prepare(&sql).map_err(read_error)?;
-    let mut parts = Parts::new(connection)?;
+    let mut parts = Parts::new(connection);
     let mut rows = statement.query([]).map_err(read_error)?;
     let mut done = 0;
     loop {

@@ -2,7 +2,8 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `writer` | the one thread that writes: group commit, claims, what happens on errors |
+//! | `turns` | whose turn it is to write: the writer's thread, or a caller who is alone |
+//! | `writer` | group commit, claims, what happens on errors |
 //! | `requests` | what it is asked, and the answers that wait for their commit |
 //! | `index` | which job is next, who is due, counters: in memory, rebuilt at start |
 //! | `tables`, `rows`, `crate::row` | jobs to rows and back, with checksums |
@@ -19,7 +20,9 @@ mod readers;
 mod requests;
 mod rows;
 mod schema;
+mod statement;
 mod tables;
+mod turns;
 mod writer;
 
 pub use care::{Report, backup_file, check};
@@ -43,12 +46,13 @@ use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tables::{RowCounts, Tables};
 use tokio::sync::oneshot;
 use tracing::info;
+use turns::Turns;
 use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
+use writer::Pen;
 
 /// Older ones can lose commits when the log starts over.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
@@ -90,7 +94,7 @@ impl Shared {
 pub struct SqliteStore {
     shared: Arc<Shared>,
     readers: Arc<Readers>,
-    requests: Sender<Request>,
+    turns: Turns,
     closed: AtomicBool,
     blobs: FileBlobs,
     database: PathBuf,
@@ -137,19 +141,15 @@ impl SqliteStore {
             counter,
             commits: loaded.commits,
             next_id: loaded.next_id,
+            rows: loaded.rows,
             runtime: tokio::runtime::Handle::try_current().ok(),
         };
         let blobs = FileBlobs::open(&files::beside(database, files::BLOBS), options.durability)?;
-        let (requests, inbox) = channel();
-        let for_writer = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name("store-writer".to_owned())
-            .spawn(move || writer::run(opened, for_writer, inbox))
-            .map_err(|error| StoreError::Open(error.to_string()))?;
+        let turns = Turns::begin(Pen::new(opened, Arc::clone(&shared)))?;
         Ok(SqliteStore {
             shared,
             readers: Readers::new(database),
-            requests,
+            turns,
             closed: AtomicBool::new(false),
             database: database.to_owned(),
             blobs,
@@ -163,7 +163,7 @@ impl SqliteStore {
 
     async fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.requests.send(request(reply)).map_err(|_| StoreError::Closed)?;
+        self.turns.take(request(reply))?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
 }
@@ -228,7 +228,7 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
     }
     let sql = format!("SELECT {COLUMNS} FROM jobs ORDER BY id");
     let mut statement = connection.prepare(&sql).map_err(read_error)?;
-    let mut parts = Parts::new(connection)?;
+    let mut parts = Parts::new(connection);
     let mut rows = statement.query([]).map_err(read_error)?;
     let mut last = 0;
     while let Some(row) = rows.next().map_err(read_error)? {
@@ -255,7 +255,8 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
 
 /// Asked here, where trouble is an answer; the writer's thread could only end the process.
 fn refuse_other_tables(connection: &Connection) -> Result<()> {
-    let prepared = Tables::new(connection).map(drop).and_then(|()| Rows::new(connection).map(drop));
+    let mut tables = Tables::new(connection, RowCounts::default());
+    let prepared = tables.prepare_all().and_then(|()| Rows::new(connection).prepare_all());
     prepared.map_err(|error| {
         StoreError::Corrupt(format!("its tables are not as they should be: {error}; restore a backup"))
     })
@@ -424,6 +425,8 @@ impl Store for SqliteStore {
     async fn close(&self) -> Result<()> {
         self.closed.store(true, Ordering::Release);
         self.readers.close();
-        self.ask(|reply| Request::Close { reply }).await
+        let (reply, answer) = oneshot::channel();
+        self.turns.send(Request::Close { reply })?;
+        answer.await.map_err(|_| StoreError::Closed)?
     }
 }

@@ -66,7 +66,7 @@ pub fn read_only(database: &Path) -> Result<Connection, StoreError> {
 }
 
 pub fn load(connection: &Connection, ids: &[JobId]) -> Result<Vec<Option<Arc<Job>>>, StoreError> {
-    let mut rows = Rows::new(connection)?;
+    let mut rows = Rows::new(connection);
     ids.iter().map(|id| Ok(rows.load(*id)?.map(Arc::new))).collect()
 }
 
@@ -90,7 +90,7 @@ fn list_known(
     limit: usize,
     most: usize,
 ) -> Result<Page, StoreError> {
-    let mut rows = Rows::new(connection)?;
+    let mut rows = Rows::new(connection);
     let began = std::time::Instant::now();
     let mut page = Page::default();
     for (looked_at, id) in ids.iter().enumerate() {
@@ -119,7 +119,7 @@ fn list_by_rows(
 ) -> Result<Page, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM jobs WHERE id < ?1 ORDER BY id DESC");
     let mut statement = connection.prepare_cached(&sql).map_err(read_error)?;
-    let mut parts = Parts::new(connection)?;
+    let mut parts = Parts::new(connection);
     let mut rows = statement.query([before as i64]).map_err(read_error)?;
     let began = std::time::Instant::now();
     let mut page = Page::default();

@@ -8,6 +8,7 @@ use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
 pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
+/// `Tidy`: look after the log; nobody waits for that.
 pub enum Request {
     Commit { steps: Vec<Step>, now: Timestamp, reply: Reply<Vec<Verdict>> },
     Claim { ask: Box<ClaimAsk>, now: Timestamp, reply: Reply<Vec<Arc<Job>>> },
@@ -17,6 +18,7 @@ pub enum Request {
     NextId { reply: Reply<JobId> },
     Restore { jobs: Vec<Arc<Job>>, next: JobId, reply: Reply<()> },
     Close { reply: Reply<()> },
+    Tidy {},
 }
 
 impl Request {
@@ -27,6 +29,7 @@ impl Request {
             }
             Request::Claim { ask, .. } => ask.limit,
             Request::Restore { jobs, .. } => jobs.len(),
+            Request::Tidy {} => 0,
             _ => 1,
         }
     }
@@ -62,6 +65,7 @@ pub fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
             | Request::Close { reply } => {
                 drop(reply.send(Err(error.clone())));
             }
+            Request::Tidy {} => {}
         }
     }
 }

@@ -1,30 +1,51 @@
 //! Reading jobs back from their rows; used by the writer and by the readers alike.
 
+use super::statement::Statement;
 use crate::error::StoreError;
 use crate::row::{self, AskedColumns, Sharing};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row};
 use std::sync::Arc;
 use windlass_core::{Job, JobId};
 
-pub const COLUMNS: &str = "id, version, state, at, moves, tenant, queue, name, priority, created_at, format, payload, \
-                           asked, asked_crc";
+macro_rules! columns {
+    () => {
+        "id, version, state, at, moves, tenant, queue, name, priority, created_at, format, payload, asked, asked_crc"
+    };
+}
+
+pub const COLUMNS: &str = columns!();
 
 pub struct Rows<'c> {
-    one: CachedStatement<'c>,
+    one: Statement<'c>,
     parts: Parts<'c>,
 }
 
 /// What a row may have in other tables.
 pub struct Parts<'c> {
-    payload: CachedStatement<'c>,
-    body: CachedStatement<'c>,
+    payload: Statement<'c>,
+    body: Statement<'c>,
     sharing: Sharing,
 }
 
 impl<'c> Rows<'c> {
-    pub fn new(connection: &'c Connection) -> Result<Rows<'c>, StoreError> {
-        let one = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1"));
-        Ok(Rows { one: one.map_err(read_error)?, parts: Parts::new(connection)? })
+    pub fn new(connection: &'c Connection) -> Rows<'c> {
+        let one = concat!("SELECT ", columns!(), " FROM jobs WHERE id = ?1");
+        Rows { one: Statement::new(connection, one), parts: Parts::new(connection) }
+    }
+
+    /// Goes on where another has left off.
+    pub fn sharing(self, sharing: Sharing) -> Rows<'c> {
+        Rows { parts: Parts { sharing, ..self.parts }, ..self }
+    }
+
+    pub fn into_sharing(self) -> Sharing {
+        self.parts.sharing
+    }
+
+    /// Fails where a table is not as it should be.
+    pub fn prepare_all(&mut self) -> Result<(), StoreError> {
+        let all = [&mut self.one, &mut self.parts.payload, &mut self.parts.body];
+        all.into_iter().try_for_each(|statement| statement.prepare().map(drop)).map_err(read_error)
     }
 
     pub fn load(&mut self, id: JobId) -> Result<Option<Job>, StoreError> {
@@ -37,13 +58,13 @@ impl<'c> Rows<'c> {
 }
 
 impl<'c> Parts<'c> {
-    pub fn new(connection: &'c Connection) -> Result<Parts<'c>, StoreError> {
-        let prepare = |sql| connection.prepare_cached(sql).map_err(read_error);
-        Ok(Parts {
-            payload: prepare("SELECT bytes FROM payloads WHERE id = ?1")?,
-            body: prepare("SELECT bytes, crc FROM bodies WHERE id = ?1")?,
+    pub fn new(connection: &'c Connection) -> Parts<'c> {
+        let prepare = |sql| Statement::new(connection, sql);
+        Parts {
+            payload: prepare("SELECT bytes FROM payloads WHERE id = ?1"),
+            body: prepare("SELECT bytes, crc FROM bodies WHERE id = ?1"),
             sharing: Sharing::default(),
-        })
+        }
     }
 
     /// A job from a row with `COLUMNS`. Every checksum is looked at.

@@ -1,11 +1,18 @@
-//! Writing jobs: the few statements there are, prepared once for the writer's life.
+//! Writing jobs: the few statements there are.
 
 use super::rows::read_error;
+use super::statement::Statement;
 use crate::error::StoreError;
 use crate::row;
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::sync::Arc;
 use windlass_core::{Job, JobId};
+
+macro_rules! count_settings {
+    () => {
+        "(SELECT count(*) FROM settings) + (SELECT count(*) FROM paused)"
+    };
+}
 
 /// Rows there are, written with each commit: rows that vanish with a damaged page are missed at the next start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,73 +25,94 @@ pub struct RowCounts {
 impl RowCounts {
     /// As whoever wrote them counted, and as they are; in one look, because a server may be at work.
     pub fn written_and_found(connection: &Connection) -> rusqlite::Result<(RowCounts, RowCounts)> {
-        let sql = format!("SELECT jobs, settings, (SELECT count(*) FROM jobs), {COUNT_SETTINGS} FROM meta");
+        let sql =
+            concat!("SELECT jobs, settings, (SELECT count(*) FROM jobs), ", count_settings!(), " FROM meta");
         let counts = |row: &Row<'_>, first: usize| -> rusqlite::Result<RowCounts> {
             let count = |column| row.get::<_, i64>(column).map(|count| count as u64);
             Ok(RowCounts { jobs: count(first)?, settings: count(first + 1)? })
         };
-        connection.query_row(&sql, [], |row| Ok((counts(row, 0)?, counts(row, 2)?)))
+        connection.query_row(sql, [], |row| Ok((counts(row, 0)?, counts(row, 2)?)))
     }
 }
-
-const COUNT_SETTINGS: &str = "(SELECT count(*) FROM settings) + (SELECT count(*) FROM paused)";
 
 pub struct Tables<'c> {
     /// As of the transaction that is open.
     pub rows: RowCounts,
-    insert: CachedStatement<'c>,
+    insert: Statement<'c>,
     /// Rewrites what moves; the commonest write by far.
-    advance: CachedStatement<'c>,
-    rewrite: CachedStatement<'c>,
-    delete: CachedStatement<'c>,
-    version: CachedStatement<'c>,
-    put_payload: CachedStatement<'c>,
-    drop_payload: CachedStatement<'c>,
-    put_body: CachedStatement<'c>,
-    drop_body: CachedStatement<'c>,
-    put_setting: CachedStatement<'c>,
-    drop_setting: CachedStatement<'c>,
-    pause: CachedStatement<'c>,
-    resume: CachedStatement<'c>,
-    count_settings: CachedStatement<'c>,
-    count_commit: CachedStatement<'c>,
+    advance: Statement<'c>,
+    rewrite: Statement<'c>,
+    delete: Statement<'c>,
+    version: Statement<'c>,
+    put_payload: Statement<'c>,
+    drop_payload: Statement<'c>,
+    put_body: Statement<'c>,
+    drop_body: Statement<'c>,
+    put_setting: Statement<'c>,
+    drop_setting: Statement<'c>,
+    pause: Statement<'c>,
+    resume: Statement<'c>,
+    count_settings: Statement<'c>,
+    count_commit: Statement<'c>,
     /// Reused for every row.
     moves: Vec<u8>,
 }
 
 impl<'c> Tables<'c> {
-    pub fn new(connection: &'c Connection) -> Result<Tables<'c>, StoreError> {
-        let prepare = |sql: &str| connection.prepare_cached(sql).map_err(read_error);
-        Ok(Tables {
-            rows: RowCounts::written_and_found(connection).map_err(read_error)?.1,
+    pub fn new(connection: &'c Connection, rows: RowCounts) -> Tables<'c> {
+        let prepare = |sql| Statement::new(connection, sql);
+        Tables {
+            rows,
             insert: prepare(
                 "INSERT INTO jobs (id, version, state, at, moves, tenant, queue, name, priority, created_at, format, \
                  payload, asked, asked_crc) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-            )?,
+            ),
             advance: prepare(
                 "UPDATE jobs SET version = ?3, state = ?4, at = ?5, moves = ?6 WHERE id = ?1 AND version = ?2",
-            )?,
+            ),
             rewrite: prepare(
                 "UPDATE jobs SET version = ?3, state = ?4, at = ?5, moves = ?6, tenant = ?7, queue = ?8, name = ?9, \
                  priority = ?10, created_at = ?11, format = ?12, payload = ?13, asked = ?14, asked_crc = ?15 \
                  WHERE id = ?1 AND version = ?2",
-            )?,
-            delete: prepare("DELETE FROM jobs WHERE id = ?1 AND version = ?2")?,
-            version: prepare("SELECT version FROM jobs WHERE id = ?1")?,
-            put_payload: prepare("INSERT OR REPLACE INTO payloads (id, bytes) VALUES (?1, ?2)")?,
-            drop_payload: prepare("DELETE FROM payloads WHERE id = ?1")?,
-            put_body: prepare("INSERT OR REPLACE INTO bodies (id, bytes, crc) VALUES (?1, ?2, ?3)")?,
-            drop_body: prepare("DELETE FROM bodies WHERE id = ?1")?,
-            put_setting: prepare("INSERT OR REPLACE INTO settings (key, value, crc) VALUES (?1, ?2, ?3)")?,
-            drop_setting: prepare("DELETE FROM settings WHERE key = ?1")?,
-            pause: prepare("INSERT OR REPLACE INTO paused (tenant, queue, crc) VALUES (?1, ?2, ?3)")?,
-            resume: prepare("DELETE FROM paused WHERE tenant = ?1 AND queue = ?2")?,
-            count_settings: prepare(&format!("SELECT {COUNT_SETTINGS}"))?,
+            ),
+            delete: prepare("DELETE FROM jobs WHERE id = ?1 AND version = ?2"),
+            version: prepare("SELECT version FROM jobs WHERE id = ?1"),
+            put_payload: prepare("INSERT OR REPLACE INTO payloads (id, bytes) VALUES (?1, ?2)"),
+            drop_payload: prepare("DELETE FROM payloads WHERE id = ?1"),
+            put_body: prepare("INSERT OR REPLACE INTO bodies (id, bytes, crc) VALUES (?1, ?2, ?3)"),
+            drop_body: prepare("DELETE FROM bodies WHERE id = ?1"),
+            put_setting: prepare("INSERT OR REPLACE INTO settings (key, value, crc) VALUES (?1, ?2, ?3)"),
+            drop_setting: prepare("DELETE FROM settings WHERE key = ?1"),
+            pause: prepare("INSERT OR REPLACE INTO paused (tenant, queue, crc) VALUES (?1, ?2, ?3)"),
+            resume: prepare("DELETE FROM paused WHERE tenant = ?1 AND queue = ?2"),
+            count_settings: prepare(concat!("SELECT ", count_settings!())),
             count_commit: prepare(
                 "UPDATE meta SET commits = ?1, next_id = ?2, jobs = ?3, settings = ?4 WHERE one = 1",
-            )?,
+            ),
             moves: Vec::with_capacity(256),
-        })
+        }
+    }
+
+    /// Fails where a table is not as it should be.
+    pub fn prepare_all(&mut self) -> Result<(), StoreError> {
+        let all = [
+            &mut self.insert,
+            &mut self.advance,
+            &mut self.rewrite,
+            &mut self.delete,
+            &mut self.version,
+            &mut self.put_payload,
+            &mut self.drop_payload,
+            &mut self.put_body,
+            &mut self.drop_body,
+            &mut self.put_setting,
+            &mut self.drop_setting,
+            &mut self.pause,
+            &mut self.resume,
+            &mut self.count_settings,
+            &mut self.count_commit,
+        ];
+        all.into_iter().try_for_each(|statement| statement.prepare().map(drop)).map_err(read_error)
     }
 
     pub fn insert(&mut self, job: &Job) -> Result<(), StoreError> {

@@ -1,32 +1,28 @@
-//! The writer: one thread owns the write connection. Requests that arrive while a commit is on its way to the disk form
-//! the next commit; each is answered only after its commit is there.
+//! Writing: requests that arrive while a commit is on its way to the disk form the next commit; each is answered only
+//! after its commit is there. Whoever has the [`Pen`] writes.
 
 use super::cache::FreshJobs;
 use super::files::{self, CommitCounter, Lock};
 use super::requests::{Answer, Reply, Request, fail_with, refuse};
 use super::rows::Rows;
-use super::tables::Tables;
+use super::tables::{RowCounts, Tables};
 use super::{Shared, load_index};
 use crate::change::{ClaimAsk, Due, Inserted, NewJob, Step, Verdict};
 use crate::copy::is_there;
 use crate::error::StoreError;
 use crate::keys::{minds_keys, refusal};
+use crate::row::Sharing;
 use rusqlite::Connection;
 use rustc_hash::FxHashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tracing::{error, info, warn};
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, JobId, Queue, Tenant, Timestamp, apply, created};
 
-/// Requests in one commit at most: keeps the time to the first answer short when hundreds of clients write at once.
-const GROUP_MAX: usize = 256;
-/// Jobs written in one commit at most, for the same reason; a single larger request still goes in one.
-const GROUP_JOBS_MAX: usize = 10_000;
 /// Pages in the log before it is brought into the database: 16 MiB, copied in some tens of milliseconds.
 const LOG_PAGES_MAX: u32 = 4_096;
 /// The same where the log is not on disk yet, and bringing it in has to wait for that first: small enough that no claim
@@ -45,90 +41,122 @@ pub struct Opened {
     pub counter: CommitCounter,
     pub commits: u64,
     pub next_id: u64,
+    pub rows: RowCounts,
     /// Where those who wait for answers run, if the store was opened there.
     pub runtime: Option<Handle>,
 }
 
-/// The thread's whole life.
-pub fn run(opened: Opened, shared: Arc<Shared>, requests: Receiver<Request>) {
-    let Opened { connection, database, lock, counter, commits, next_id, runtime } = opened;
-    let tables = Tables::new(&connection);
-    let rows = Rows::new(&connection);
-    let (Ok(tables), Ok(rows)) = (tables, rows) else {
-        stop("preparing the store's statements failed");
-    };
-    let mut writer = Writer {
-        connection: &connection,
-        database,
-        counter,
-        shared,
-        tables,
-        rows,
-        fresh: FreshJobs::default(),
-        commits,
-        next_id,
-        runtime,
-        in_step: false,
-        room_checked: None,
-    };
-    let closing = writer.serve(&requests);
-    writer.checkpoint("TRUNCATE");
-    drop(writer);
-    let closed = connection.close().map_err(|(_, error)| StoreError::Unavailable(error.to_string()));
-    drop(lock);
-    if let Some(reply) = closing {
-        let _ = reply.send(closed);
-    }
+/// The write connection, and what is known from one commit to the next.
+pub struct Pen {
+    connection: Connection,
+    lock: Lock,
+    known: Known,
 }
 
-struct Writer<'c> {
-    connection: &'c Connection,
+struct Known {
     database: PathBuf,
     counter: CommitCounter,
     shared: Arc<Shared>,
-    tables: Tables<'c>,
-    rows: Rows<'c>,
     fresh: FreshJobs,
+    sharing: Sharing,
     /// Commits so far; stored with each, and in the counter file after each.
     commits: u64,
     next_id: u64,
+    rows: RowCounts,
     runtime: Option<Handle>,
-    /// A transaction is open: something was written in this group.
-    in_step: bool,
     /// The disk was full when last tried.
     room_checked: Option<Instant>,
 }
 
-impl Writer<'_> {
-    fn serve(&mut self, requests: &Receiver<Request>) -> Option<Reply<()>> {
-        let log_pages_max = if self.counter.is_relaxed() { LOG_PAGES_MAX_RELAXED } else { LOG_PAGES_MAX };
-        let mut group = Vec::new();
-        while let Ok(first) = requests.recv() {
-            let mut jobs = first.jobs();
-            group.push(first);
-            while group.len() < GROUP_MAX && jobs < GROUP_JOBS_MAX {
-                match requests.try_recv() {
-                    Ok(request) => {
-                        jobs += request.jobs();
-                        group.push(request);
-                    }
-                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-                }
-            }
-            if let Some(closing) = self.group(&mut group) {
-                return Some(closing);
-            }
-            if self.shared.log_pages.load(Ordering::Relaxed) > log_pages_max {
-                self.checkpoint("PASSIVE");
-            }
-        }
-        None
+impl Pen {
+    pub fn new(opened: Opened, shared: Arc<Shared>) -> Pen {
+        let Opened { connection, database, lock, counter, commits, next_id, rows, runtime } = opened;
+        let (fresh, sharing, room_checked) = Default::default();
+        let known = Known {
+            database,
+            counter,
+            shared,
+            fresh,
+            sharing,
+            commits,
+            next_id,
+            rows,
+            runtime,
+            room_checked,
+        };
+        Pen { connection, lock, known }
     }
 
     /// Carries out a group of requests in one commit and answers them.
+    pub fn write(&mut self, group: &mut Vec<Request>) -> Option<Reply<()>> {
+        let known = &mut self.known;
+        let mut writer = Writer {
+            connection: &self.connection,
+            tables: Tables::new(&self.connection, known.rows),
+            rows: Rows::new(&self.connection).sharing(std::mem::take(&mut known.sharing)),
+            known,
+            in_step: false,
+        };
+        let closing = writer.group(group);
+        let Writer { tables, rows, known, .. } = writer;
+        known.rows = tables.rows;
+        known.sharing = rows.into_sharing();
+        closing
+    }
+
+    pub fn log_is_long(&self) -> bool {
+        let max = if self.known.counter.is_relaxed() { LOG_PAGES_MAX_RELAXED } else { LOG_PAGES_MAX };
+        self.known.shared.log_pages.load(Ordering::Relaxed) > max
+    }
+
+    /// Brings the log into the database. Errors here mean the same as errors of a commit.
+    pub fn checkpoint(&mut self, how: &str) {
+        let began = Instant::now();
+        let sql = format!("PRAGMA wal_checkpoint({how})");
+        let result = self.connection.query_row(&sql, [], |row| row.get::<_, i64>(0));
+        match result {
+            Ok(_busy) => {
+                self.known.shared.log_pages.store(0, Ordering::Relaxed);
+                self.known.shared.meters.checkpoint_us.record_time(began.elapsed());
+            }
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
+                warn!(%error, "the disk is full; the log stays as it is");
+                self.known.shared.log_pages.store(0, Ordering::Relaxed);
+            }
+            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
+            Err(error) => {
+                stop(&format!("bringing the log into {} failed: {error}", self.known.database.display()));
+            }
+        }
+    }
+
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.checkpoint("TRUNCATE");
+        let Pen { connection, lock, .. } = self;
+        let closed = connection.close().map_err(|(_, error)| StoreError::Unavailable(error.to_string()));
+        drop(lock);
+        closed
+    }
+}
+
+/// The pen at work on one commit.
+struct Writer<'p> {
+    connection: &'p Connection,
+    known: &'p mut Known,
+    tables: Tables<'p>,
+    rows: Rows<'p>,
+    /// A transaction is open: something was written in this group.
+    in_step: bool,
+}
+
+impl Writer<'_> {
+    /// Carries out a group of requests in one commit and answers them.
     fn group(&mut self, group: &mut Vec<Request>) -> Option<Reply<()>> {
         if self.is_full() {
-            refuse(group.drain(..), &StoreError::Full(format!("no room for {}", self.database.display())));
+            refuse(
+                group.drain(..),
+                &StoreError::Full(format!("no room for {}", self.known.database.display())),
+            );
             return None;
         }
         let began = Instant::now();
@@ -140,6 +168,7 @@ impl Writer<'_> {
             match self.carry_out(request) {
                 Ok(Carried::Answer(answer)) => answers.push(answer),
                 Ok(Carried::Close(reply)) => closing = Some(reply),
+                Ok(Carried::Nothing) => {}
                 Err((reply, error)) => {
                     self.give_up(error, answers, reply);
                     refuse(
@@ -156,11 +185,11 @@ impl Writer<'_> {
                 self.give_up(error, answers, Box::new(|_| {}));
                 return closing;
             }
-            self.shared.meters.commit_size.record(size);
-            self.shared.meters.commit_us.record_time(began.elapsed());
+            self.known.shared.meters.commit_size.record(size);
+            self.known.shared.meters.commit_us.record_time(began.elapsed());
         }
         self.answer(answers);
-        self.shared.tell_news();
+        self.known.shared.tell_news();
         closing
     }
 
@@ -169,7 +198,7 @@ impl Writer<'_> {
     fn answer(&self, answers: Vec<Answer>) {
         let many = answers.len() > ANSWERS_FROM_HERE_MAX;
         let give_out = move || answers.into_iter().for_each(Answer::send);
-        match &self.runtime {
+        match &self.known.runtime {
             Some(runtime) if many => {
                 runtime.spawn(async move { give_out() });
             }
@@ -212,12 +241,13 @@ impl Writer<'_> {
                 Err(error) => Err(failed(error, fail_with(reply))),
             },
             Request::Close { reply } => Ok(Carried::Close(reply)),
+            Request::Tidy {} => Ok(Carried::Nothing),
         }
     }
 
     fn steps(&mut self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>, StoreError> {
         self.begin()?;
-        self.shared.index().advance(now);
+        self.known.shared.index().advance(now);
         steps.into_iter().map(|step| self.step(step)).collect()
     }
 
@@ -228,7 +258,7 @@ impl Writer<'_> {
             return Ok(Verdict::Stale);
         }
         if minds_keys {
-            let index = self.shared.index();
+            let index = self.known.shared.index();
             if let Some(refused) = refusal(&step, |key| index.claimants(key)) {
                 return Ok(refused);
             }
@@ -241,8 +271,8 @@ impl Writer<'_> {
             if !written {
                 return Ok(Verdict::Stale);
             }
-            self.fresh.forget(change.before.id);
-            let mut index = self.shared.index();
+            self.known.fresh.forget(change.before.id);
+            let mut index = self.known.shared.index();
             index.remove(&change.before);
             if let Some(after) = &change.after {
                 index.add(after);
@@ -273,7 +303,7 @@ impl Writer<'_> {
 
     fn next_id(&self) -> Result<JobId, StoreError> {
         let zero = || StoreError::Corrupt("the next id is zero; restore a backup".to_owned());
-        JobId::new(self.next_id).ok_or_else(zero)
+        JobId::new(self.known.next_id).ok_or_else(zero)
     }
 
     /// Writes the jobs as they are, or says which of the ids is there already. That is looked at before anything is
@@ -288,28 +318,28 @@ impl Writer<'_> {
         self.begin()?;
         for job in jobs {
             self.tables.insert(job)?;
-            self.shared.index().add(job);
-            self.next_id = self.next_id.max(job.id.get() + 1);
+            self.known.shared.index().add(job);
+            self.known.next_id = self.known.next_id.max(job.id.get() + 1);
         }
-        self.next_id = self.next_id.max(next.get());
+        self.known.next_id = self.known.next_id.max(next.get());
         Ok(None)
     }
 
     fn insert(&mut self, new: NewJob) -> Result<Inserted, StoreError> {
-        if let Some(holder) = self.shared.index().conflict(&new.spec) {
+        if let Some(holder) = self.known.shared.index().conflict(&new.spec) {
             return Ok(Inserted::Existing(holder));
         }
         let id = self.next_id()?;
-        self.next_id += 1;
+        self.known.next_id += 1;
         let job = Arc::new(created(id, new.spec, new.run_at, new.held_by_parent, new.body));
         self.tables.insert(&job)?;
-        self.shared.index().add(&job);
-        self.fresh.remember(job);
+        self.known.shared.index().add(&job);
+        self.known.fresh.remember(job);
         Ok(Inserted::New(id))
     }
 
     fn claim(&mut self, ask: &ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>, StoreError> {
-        let picked = self.shared.index().pick(ask, now);
+        let picked = self.known.shared.index().pick(ask, now);
         if picked.is_empty() {
             return Ok(Vec::new());
         }
@@ -331,7 +361,7 @@ impl Writer<'_> {
                     "job {id} was next but has another version on disk"
                 )));
             }
-            let mut index = self.shared.index();
+            let mut index = self.known.shared.index();
             index.remove(&before);
             index.add(&after);
             claimed.push(after);
@@ -341,7 +371,7 @@ impl Writer<'_> {
 
     fn due(&mut self, now: Timestamp, limit: usize) -> Result<Due, StoreError> {
         let (ids, next) = {
-            let mut index = self.shared.index();
+            let mut index = self.known.shared.index();
             index.advance(now);
             let overdue = index.overdue(now, limit);
             (overdue, index.next_deadline(now))
@@ -353,13 +383,13 @@ impl Writer<'_> {
     fn pause(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), StoreError> {
         self.begin()?;
         self.tables.set_paused(tenant, queue, paused)?;
-        self.shared.index().set_paused(tenant, queue, paused);
+        self.known.shared.index().set_paused(tenant, queue, paused);
         Ok(())
     }
 
     /// A job that the index knows: just pushed, or read back.
     fn job(&mut self, id: JobId) -> Result<Arc<Job>, StoreError> {
-        if let Some(job) = self.fresh.take(id) {
+        if let Some(job) = self.known.fresh.take(id) {
             return Ok(job);
         }
         let missing = || StoreError::Corrupt(format!("job {id} is gone from the database; restore a backup"));
@@ -379,31 +409,34 @@ impl Writer<'_> {
     }
 
     fn commit(&mut self) -> Result<(), StoreError> {
-        self.tables.count_commit(self.commits + 1, self.next_id)?;
+        self.tables.count_commit(self.known.commits + 1, self.known.next_id)?;
         let began = Instant::now();
         let committed = self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([]));
         committed.map_err(super::rows::read_error)?;
-        self.shared.meters.sync_us.record_time(began.elapsed());
+        self.known.shared.meters.sync_us.record_time(began.elapsed());
         self.in_step = false;
-        self.commits += 1;
-        self.counter.write(self.commits).map_err(|error| StoreError::Unavailable(error.to_string()))
+        self.known.commits += 1;
+        self.known
+            .counter
+            .write(self.known.commits)
+            .map_err(|error| StoreError::Unavailable(error.to_string()))
     }
 
     /// Nothing of the group happened. A full disk is waited for; anything else means that we no longer know what is on
     /// the disk, and only a restart, which reads it all anew, finds out.
     fn give_up(&mut self, error: StoreError, answers: Vec<Answer>, reply: Box<dyn FnOnce(StoreError)>) {
         let StoreError::Full(_) = &error else {
-            stop(&format!("writing to {} failed: {error}", self.database.display()));
+            stop(&format!("writing to {} failed: {error}", self.known.database.display()));
         };
-        warn!(%error, "the disk with {} is full; nothing is acknowledged until there is room", self.database.display());
+        warn!(%error, "the disk with {} is full; nothing is acknowledged until there is room", self.known.database.display());
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
             stop(&format!("taking back an unfinished write failed: {error}"));
         }
         self.in_step = false;
-        self.room_checked = Some(Instant::now());
-        self.shared.set_trouble(Some(error.clone()));
+        self.known.room_checked = Some(Instant::now());
+        self.known.shared.set_trouble(Some(error.clone()));
         self.forget_unwritten();
         reply(error.clone());
         for answer in answers {
@@ -413,12 +446,12 @@ impl Writer<'_> {
 
     /// The index ran ahead of the database: read it anew.
     fn forget_unwritten(&mut self) {
-        self.fresh = FreshJobs::default();
+        self.known.fresh = FreshJobs::default();
         match load_index(self.connection) {
             Ok(loaded) => {
                 self.tables.rows = loaded.rows;
-                self.next_id = loaded.next_id;
-                *self.shared.index() = loaded.index;
+                self.known.next_id = loaded.next_id;
+                *self.known.shared.index() = loaded.index;
             }
             Err(error) => {
                 stop(&format!("reading the jobs back failed: {error}"));
@@ -427,44 +460,23 @@ impl Writer<'_> {
     }
 
     fn is_full(&mut self) -> bool {
-        let Some(checked) = self.room_checked else { return false };
+        let Some(checked) = self.known.room_checked else { return false };
         if checked.elapsed() < ROOM_CHECK_EVERY {
             return true;
         }
-        if !files::has_room(&self.database) {
-            self.room_checked = Some(Instant::now());
+        if !files::has_room(&self.known.database) {
+            self.known.room_checked = Some(Instant::now());
             return true;
         }
-        info!("there is room for {} again", self.database.display());
-        self.room_checked = None;
-        self.shared.set_trouble(None);
+        info!("there is room for {} again", self.known.database.display());
+        self.known.room_checked = None;
+        self.known.shared.set_trouble(None);
         false
-    }
-
-    /// Brings the log into the database. Errors here mean the same as errors of a commit.
-    fn checkpoint(&mut self, how: &str) {
-        let began = Instant::now();
-        let sql = format!("PRAGMA wal_checkpoint({how})");
-        let result = self.connection.query_row(&sql, [], |row| row.get::<_, i64>(0));
-        match result {
-            Ok(_busy) => {
-                self.shared.log_pages.store(0, Ordering::Relaxed);
-                self.shared.meters.checkpoint_us.record_time(began.elapsed());
-            }
-            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
-                warn!(%error, "the disk is full; the log stays as it is");
-                self.shared.log_pages.store(0, Ordering::Relaxed);
-            }
-            Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {}
-            Err(error) => {
-                stop(&format!("bringing the log into {} failed: {error}", self.database.display()));
-            }
-        }
     }
 }
 
 /// What is on the disk is no longer known: end the process before anything wrong is acknowledged or overwritten.
-fn stop(why: &str) -> ! {
+pub fn stop(why: &str) -> ! {
     error!("{why}; stopping");
     if !tracing::enabled!(tracing::Level::ERROR) {
         eprintln!("{why}; stopping");
@@ -475,6 +487,7 @@ fn stop(why: &str) -> ! {
 enum Carried {
     Answer(Answer),
     Close(Reply<()>),
+    Nothing,
 }
 
 type Failed = (Box<dyn FnOnce(StoreError)>, StoreError);

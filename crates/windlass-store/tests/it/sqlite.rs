@@ -9,7 +9,7 @@ use windlass_core::{JobSpec, Name, Payload, Policy, Queue, Tenant, Timestamp};
 use windlass_store::conformance::random::Dump;
 use windlass_store::conformance::{exercise, exercise_copies, restart_equivalence};
 use windlass_store::sqlite::{self, SqliteStore};
-use windlass_store::{Durability, NewJob, OpenOptions, Step, Store, StoreError};
+use windlass_store::{Durability, NewJob, OpenOptions, Step, Store, StoreError, Verdict};
 
 const NOW: i64 = 1_800_000_000_000;
 
@@ -372,4 +372,65 @@ async fn picture(store: &dyn Store) -> String {
         })
         .collect();
     lines.join("\n") + "\n"
+}
+
+/// Whether the commit was done when its future was asked for the first time, and what came of it in the end.
+async fn commit_of(store: &dyn Store, jobs: usize) -> bool {
+    let step = Step::insert((0..jobs).map(new_job).collect());
+    let mut commit = std::pin::pin!(store.commit(vec![step], Timestamp::from_millis(NOW)));
+    let first = std::future::poll_fn(|cx| std::task::Poll::Ready(commit.as_mut().poll(cx))).await;
+    let (at_once, verdicts) = match first {
+        std::task::Poll::Ready(verdicts) => (true, verdicts),
+        std::task::Poll::Pending => (false, commit.await),
+    };
+    assert!(matches!(&verdicts.unwrap()[..], [Verdict::Done(made)] if made.len() == jobs));
+    at_once
+}
+
+#[tokio::test]
+async fn whoever_writes_alone_needs_no_other_thread() {
+    let folder = TempDir::new().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    // A slow moment of the machine sends some of them to the thread; it cannot be slow for ever.
+    let mut tries = 0;
+    while !commit_of(&*store, 1).await {
+        tries += 1;
+        assert!(tries < 10_000, "every commit went to the thread");
+    }
+    let jobs = dump(&*store).await;
+    store.close().await.unwrap();
+    assert!(matches!(store.next_id().await, Err(StoreError::Closed)));
+    jobs.expect_same(&dump(&*open(&database).unwrap()).await, "closed after a commit of the caller's own");
+}
+
+/// Callers that write themselves, the thread, and a log that has to be looked after meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn callers_and_the_thread_take_turns_and_nothing_is_lost() {
+    let folder = TempDir::new().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let store = Arc::clone(&store);
+        tasks.spawn(async move {
+            for round in 0..400 {
+                // Alone at first and at the end, in each other's way in between.
+                let jobs = if round % 50 == task * 10 { 100 } else { 1 };
+                commit_of(&*store, jobs).await;
+                if task > 0 && round % 100 == 99 {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                }
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    let before = dump(&*store).await;
+    let counts = store.counts(None, Timestamp::from_millis(NOW)).await.unwrap();
+    let total: u64 = counts.iter().flat_map(|queue| queue.by_state).sum();
+    assert_eq!(total, 4 * (400 + 8 * 99));
+    store.close().await.unwrap();
+    before.expect_same(&dump(&*open(&database).unwrap()).await, "after a restart");
 }

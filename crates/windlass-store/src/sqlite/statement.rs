@@ -1,0 +1,40 @@
+//! A statement that is prepared when it is first used: a commit needs few of all there are.
+
+use rusqlite::{CachedStatement, Connection, Params, Row, Rows};
+
+pub struct Statement<'c> {
+    connection: &'c Connection,
+    sql: &'static str,
+    ready: Option<CachedStatement<'c>>,
+}
+
+impl<'c> Statement<'c> {
+    pub fn new(connection: &'c Connection, sql: &'static str) -> Statement<'c> {
+        Statement { connection, sql, ready: None }
+    }
+
+    /// Fails where the tables are not what they should be.
+    pub fn prepare(&mut self) -> rusqlite::Result<&mut CachedStatement<'c>> {
+        let prepared = match self.ready.take() {
+            Some(prepared) => prepared,
+            None => self.connection.prepare_cached(self.sql)?,
+        };
+        Ok(self.ready.insert(prepared))
+    }
+
+    pub fn execute(&mut self, params: impl Params) -> rusqlite::Result<usize> {
+        self.prepare()?.execute(params)
+    }
+
+    pub fn query(&mut self, params: impl Params) -> rusqlite::Result<Rows<'_>> {
+        self.prepare()?.query(params)
+    }
+
+    pub fn query_row<T>(
+        &mut self,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.prepare()?.query_row(params, read)
+    }
+}
