@@ -9,9 +9,10 @@ mod stored;
 mod table;
 
 use super::*;
+use crate::event::{CancelRunning, Failure, Finish, Grant, Patch, Restart, RetryWish};
 use crate::family::{Family, FamilyRule};
-use crate::job::{AttemptError, KeepFor, Payload};
-use crate::lease::LeasePolicy;
+use crate::job::{AttemptError, KeepFor, Outcome, Payload};
+use crate::lease::{Afterwards, Holder, Lease, LeasePolicy, OnLapse, Rest, RunKind, Token};
 use crate::repeat::Repeat;
 use crate::retry::{Backoff, RetryPolicy};
 use crate::{Extras, Keep, Name, Policy, Queue, Tenant};

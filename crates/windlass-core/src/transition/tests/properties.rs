@@ -1,7 +1,6 @@
 //! What must hold whatever happens: random jobs, random events, a clock that only goes forward.
 
 use super::*;
-use crate::event::Restart;
 use crate::repeat::Span;
 use proptest::prelude::*;
 

@@ -1,0 +1,210 @@
+//! What is done to a job from outside its runs.
+
+use super::Transition;
+use super::pieces::*;
+use crate::Timestamp;
+use crate::event::{CancelRunning, Patch};
+use crate::job::Job;
+use crate::lease::{Afterwards, Lease, Rest, RunKind};
+use crate::refused::Refused;
+use crate::state::JobState;
+
+pub(super) fn cancelled(
+    job: &Job,
+    running: CancelRunning,
+    failed_too: bool,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    let mut next = touched(job, now);
+    match (&job.state, running) {
+        (JobState::Ready { .. } | JobState::Suspended, _) => {
+            settle(job, next, JobState::Cancelled { at: now })
+        }
+        (JobState::Waiting, _) if job.progress.pending_children > 0 => Err(Refused::HasChildren),
+        (JobState::Waiting, _) => settle(job, next, JobState::Cancelled { at: now }),
+        (JobState::Running(_), CancelRunning::Refuse) => Err(Refused::Running),
+        (JobState::Running(lease), _) if lease.kind == RunKind::Shutdown => Err(Refused::Terminating),
+        (JobState::Running(lease), CancelRunning::Now) => {
+            inputs_returned(&mut next);
+            match Run::of(lease).overruled_when_unfinished(&mut next, now) {
+                Some(state) => to(job, next, state),
+                None => settle(job, next, JobState::Cancelled { at: now }),
+            }
+        }
+        (JobState::Running(lease), CancelRunning::Ask) => {
+            let lease = Lease { cancel_asked: true, ..lease.clone() };
+            to(job, next, JobState::Running(lease))
+        }
+        (JobState::Failed { .. }, _) if failed_too => settle(job, next, JobState::Cancelled { at: now }),
+        (
+            JobState::Completed { .. }
+            | JobState::Failed { .. }
+            | JobState::Cancelled { .. }
+            | JobState::Terminated { .. },
+            _,
+        ) => Err(Refused::Settled(job.state.name())),
+        (JobState::Terminating { .. }, _) => Err(Refused::Terminating),
+    }
+}
+
+pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Result<Transition, Refused> {
+    let mut next = touched(job, now);
+    next.progress.due_at = at;
+    match &job.state {
+        JobState::Ready { run_at, lapsed } => {
+            // Asking for a run never puts off one that comes sooner; that is what an update is for.
+            let run_at = at.min(*run_at);
+            next.progress.due_at = run_at;
+            to(job, next, JobState::Ready { run_at, lapsed: *lapsed })
+        }
+        // It goes on, so how far it came stays to be seen.
+        JobState::Suspended => {
+            next.progress.attempts = 0;
+            to(job, next, JobState::ready(at))
+        }
+        JobState::Completed { .. } => {
+            start_over(&mut next, at);
+            to(job, next, JobState::ready(at))
+        }
+        JobState::Running(lease) => {
+            let afterwards = match (lease.afterwards, force) {
+                (Afterwards::Terminate, false) => return Err(Refused::Terminating),
+                (Afterwards::Rest(rest @ (Rest::Failed | Rest::Terminated)), false) => {
+                    return Err(Refused::Settled(rest.name()));
+                }
+                _ if lease.kind == RunKind::Shutdown && !force => return Err(Refused::Terminating),
+                // Of several that were asked for, the one that comes first.
+                (Afterwards::RunAgain { at: sooner }, _) => Afterwards::RunAgain { at: at.min(sooner) },
+                _ => Afterwards::RunAgain { at },
+            };
+            next.progress.due_at = job.progress.due_at;
+            to(job, next, JobState::Running(Lease { afterwards, ..lease.clone() }))
+        }
+        JobState::Waiting => Err(Refused::Waiting),
+        JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. }
+        | JobState::Terminated { .. }
+            if force =>
+        {
+            start_over(&mut next, at);
+            to(job, next, JobState::ready(at))
+        }
+        JobState::Terminating { .. } => Err(Refused::Terminating),
+        JobState::Failed { .. } | JobState::Cancelled { .. } | JobState::Terminated { .. } => {
+            Err(Refused::Settled(job.state.name()))
+        }
+    }
+}
+
+pub(super) fn requeued(
+    job: &Job,
+    at: Timestamp,
+    even_running: bool,
+    now: Timestamp,
+) -> Result<Transition, Refused> {
+    match &job.state {
+        JobState::Running(_) if !even_running => return Err(Refused::Running),
+        JobState::Waiting if job.progress.pending_children > 0 && !even_running => {
+            return Err(Refused::HasChildren);
+        }
+        JobState::Running(_)
+        | JobState::Waiting
+        | JobState::Ready { .. }
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. }
+        | JobState::Terminated { .. } => {}
+    }
+    let mut next = touched(job, now);
+    inputs_returned(&mut next);
+    start_over(&mut next, at);
+    next.progress.finished_at = None;
+    to(job, next, JobState::ready(at))
+}
+
+pub(super) fn terminated(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
+    let next = touched(job, now);
+    match &job.state {
+        JobState::Terminated { .. } => Err(Refused::Settled(job.state.name())),
+        // During a shutdown this takes back a forced run, and otherwise changes nothing.
+        JobState::Running(lease) => {
+            let lease = Lease { afterwards: Afterwards::Terminate, ..lease.clone() };
+            to(job, next, JobState::Running(lease))
+        }
+        JobState::Ready { .. }
+        | JobState::Waiting
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. } => to(job, next, JobState::Terminating { run_at: now }),
+    }
+}
+
+pub(super) fn put_to_rest(job: &Job, rest: Rest, now: Timestamp) -> Result<Transition, Refused> {
+    let mut next = touched(job, now);
+    match &job.state {
+        JobState::Waiting => Err(Refused::Waiting),
+        // Its last run is for that already, and for nothing else.
+        JobState::Running(lease) if lease.kind == RunKind::Shutdown && rest != Rest::Terminated => {
+            Err(Refused::Terminating)
+        }
+        JobState::Running(lease) => {
+            let lease = Lease { afterwards: Afterwards::Rest(rest), ..lease.clone() };
+            to(job, next, JobState::Running(lease))
+        }
+        state if state.name() == rest.name() => Err(Refused::Settled(rest.name())),
+        JobState::Ready { .. }
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. }
+        | JobState::Terminated { .. } => {
+            next.progress.finished_at = Some(now);
+            to(job, next, rest.state(now))
+        }
+    }
+}
+
+pub(super) fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transition, Refused> {
+    let mut next = touched(job, now);
+    let asked = patch.run_at;
+    patch_spec(&mut next, patch);
+    let state = match &job.state {
+        JobState::Ready { run_at, lapsed } => {
+            JobState::Ready { run_at: asked.unwrap_or(*run_at), lapsed: *lapsed }
+        }
+        JobState::Terminating { run_at } => JobState::Terminating { run_at: asked.unwrap_or(*run_at) },
+        // Held by a parent it no longer has: nobody else would ever start it.
+        JobState::Waiting if is_held_by_parent(job) && waiting_parent(&next) != waiting_parent(job) => {
+            JobState::ready(next.progress.due_at)
+        }
+        JobState::Running(_)
+        | JobState::Waiting
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminated { .. } => job.state.clone(),
+    };
+    to(job, next, state)
+}
+
+pub(super) fn deleted(job: &Job) -> Result<Transition, Refused> {
+    match &job.state {
+        JobState::Running(_) => Err(Refused::Running),
+        JobState::Waiting if job.progress.pending_children > 0 => Err(Refused::HasChildren),
+        JobState::Ready { .. }
+        | JobState::Waiting
+        | JobState::Suspended
+        | JobState::Completed { .. }
+        | JobState::Failed { .. }
+        | JobState::Cancelled { .. }
+        | JobState::Terminating { .. }
+        | JobState::Terminated { .. } => gone(job),
+    }
+}
