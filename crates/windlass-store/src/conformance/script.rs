@@ -7,6 +7,7 @@ use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Failure, Finish, Patch, RetryWish};
 use windlass_core::job::AttemptError;
 use windlass_core::lease::{LeasePolicy, OnLapse};
+use windlass_core::ports::{Ports, RawJson, Side};
 use windlass_core::repeat::Repeat;
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::unique::HeldUntil;
@@ -23,6 +24,7 @@ const TAGS: [&str; 3] = ["red", "blue", ""];
 const KEYS: [&str; 6] = ["k1", "k2", "k3", "k4", "k5", "k\u{0}6"];
 pub(super) const ALIASES: [&str; 8] = ["n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8"];
 pub(super) const LIMITS: [&str; 3] = ["l1", "l2", "l3"];
+const PORTS: [&str; 2] = ["a", "b"];
 
 pub(super) struct Script {
     pub(super) chance: Chance,
@@ -154,7 +156,7 @@ impl Script {
         let by = self.holder(job);
         let run_at = now.plus_ms(if self.chance.percent(50) { 0 } else { self.chance.between_ms(-10, 150) });
         let force = self.chance.percent(30);
-        match self.chance.below(28) {
+        match self.chance.below(36) {
             0..=4 => self.finish(by),
             5..=7 => self.failure(by, now),
             8..=9 => Event::Release { by, run_at, counts: self.chance.percent(50) },
@@ -188,8 +190,46 @@ impl Script {
                 source: self.chance.percent(50).then(|| "stderr".into()),
                 lines: (0..self.chance.below(4)).map(|_| "so far, so good".to_owned()).collect(),
             },
+            27..=34 => Event::SetPorts(Arc::new(self.ports(job))),
             _ => self.deadline_event(job),
         }
+    }
+
+    /// What a few calls on its ports make of them: mostly something is put in at one end or taken out at the other.
+    fn ports(&mut self, job: &Job) -> Ports {
+        let mut ports = job.ports().map(|ports| Ports::clone(ports)).unwrap_or_default();
+        if ports.iter(Side::In).next().is_none() {
+            let declared = PORTS.map(|port| (port.to_owned(), None));
+            ports.set_ports(Side::In, declared.clone().into()).expect("good names");
+            ports.set_ports(Side::Out, declared.into()).expect("good names");
+        }
+        for _ in 0..1 + self.chance.below(3) {
+            let at = (self.chance.pick(&[Side::In, Side::Out]), self.chance.pick(&PORTS));
+            let done = match self.chance.below(20) {
+                0..=9 => {
+                    let values = (0..self.chance.below(4)).map(|_| self.value()).collect();
+                    ports.write(at, values)
+                }
+                10..=14 => ports.read(at).map(drop),
+                15 => ports.entries(at).map(drop),
+                16 => ports.set_default(at, self.chance.percent(70).then(|| self.value())),
+                17 => ports.set_state([("seen".to_owned(), self.value())].into()),
+                18 => ports.connect_within(at, &[(Side::Out, PORTS[0])]).map(drop),
+                _ => ports.hand_out(&[PORTS[0]], self.chance.percent(50)).map(drop),
+            };
+            // What does not fit is not done.
+            let _ = done;
+        }
+        ports
+    }
+
+    fn value(&mut self) -> RawJson {
+        let text = match self.chance.below(12) {
+            0 => format!("\"{}\"", "long ".repeat(self.chance.index(400))),
+            1 => "null".to_owned(),
+            _ => self.chance.below(1_000).to_string(),
+        };
+        RawJson::new(&text).expect("it is JSON")
     }
 
     /// What is due to a job whose deadline has passed.

@@ -7,6 +7,7 @@
 //! | `requests` | what it is asked, and the answers that wait for their commit |
 //! | `index` | which job is next, who is due, counters: in memory, rebuilt at start |
 //! | `tables`, `rows`, `crate::row` | jobs to rows and back, with checksums |
+//! | `cache` | jobs that need not be read |
 //! | `readers` | lists and look-ups on connections of their own |
 //! | `files` | lock, rewriting the log after a crash, the commit counter |
 //! | `schema` | tables and migrations |
@@ -36,6 +37,7 @@ use crate::open::{Durability, OpenOptions};
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{Listener, Result, Store, row};
 use async_trait::async_trait;
+use cache::RecentJobs;
 use files::CommitCounter;
 use index::{Index, Named};
 use readers::Readers;
@@ -62,6 +64,7 @@ const CACHE_KIB: i64 = 32_768;
 /// What the writer, the readers and the callers share.
 pub struct Shared {
     index: Mutex<Index>,
+    recent: RecentJobs,
     listener: OnceLock<Arc<dyn Listener>>,
     meters: Arc<Meters>,
     /// Why nothing is acknowledged at present.
@@ -128,6 +131,7 @@ impl SqliteStore {
         files::sync_folder(database).map_err(|error| StoreError::Open(error.to_string()))?;
         let shared = Arc::new(Shared {
             index: Mutex::new(loaded.index),
+            recent: RecentJobs::default(),
             listener: OnceLock::new(),
             meters: Arc::default(),
             trouble: Mutex::default(),
@@ -326,7 +330,7 @@ impl Store for SqliteStore {
     }
 
     async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
-        self.readers.with(move |connection| readers::load(connection, &ids)).await
+        self.readers.load(&self.shared.recent, ids).await
     }
 
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {

@@ -1,6 +1,7 @@
 //! Connections for looking: they never hold up the writer, and see every commit that was acknowledged.
 
 use super::Shared;
+use super::cache::RecentJobs;
 use super::rows::{COLUMNS, Parts, Rows, read_error};
 use crate::error::StoreError;
 use crate::query::{Filter, PAGE_MAX, Page, SCAN_MAX};
@@ -45,6 +46,22 @@ impl Readers {
         task.await.map_err(|error| StoreError::Unavailable(format!("a read ended early: {error}")))?
     }
 
+    /// What is known of long-lived jobs is not read, and needs no other thread.
+    pub async fn load(
+        self: &Arc<Self>,
+        recent: &RecentJobs,
+        ids: Vec<JobId>,
+    ) -> Result<Vec<Option<Arc<Job>>>, StoreError> {
+        if self.permits.is_closed() {
+            return Err(StoreError::Closed);
+        }
+        let known: Vec<Option<Arc<Job>>> = ids.iter().map(|id| recent.get(*id)).collect();
+        if known.iter().all(Option::is_some) {
+            return Ok(known);
+        }
+        self.with(move |connection| load(connection, &ids, known)).await
+    }
+
     pub fn close(&self) {
         self.permits.close();
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -65,9 +82,18 @@ pub fn read_only(database: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-pub fn load(connection: &Connection, ids: &[JobId]) -> Result<Vec<Option<Arc<Job>>>, StoreError> {
+/// Reads those that are not known.
+fn load(
+    connection: &Connection,
+    ids: &[JobId],
+    known: Vec<Option<Arc<Job>>>,
+) -> Result<Vec<Option<Arc<Job>>>, StoreError> {
     let mut rows = Rows::new(connection);
-    ids.iter().map(|id| Ok(rows.load(*id)?.map(Arc::new))).collect()
+    let read = |(id, known): (&JobId, Option<Arc<Job>>)| match known {
+        Some(job) => Ok(Some(job)),
+        None => Ok(rows.load(*id)?.map(Arc::new)),
+    };
+    ids.iter().zip(known).map(read).collect()
 }
 
 /// A page of jobs: by the index where it knows the few that can fit, else by looking at rows from the newest down.

@@ -272,6 +272,7 @@ impl Writer<'_> {
                 return Ok(Verdict::Stale);
             }
             self.known.fresh.forget(change.before.id);
+            self.known.shared.recent.wrote(Some(&change.before), change.after.as_ref());
             let mut index = self.known.shared.index();
             index.remove(&change.before);
             if let Some(after) = &change.after {
@@ -333,6 +334,7 @@ impl Writer<'_> {
         self.known.next_id += 1;
         let job = Arc::new(created(id, new.spec, new.run_at, new.held_by_parent, new.body));
         self.tables.insert(&job)?;
+        self.known.shared.recent.wrote(None, Some(&job));
         self.known.shared.index().add(&job);
         self.known.fresh.remember(job);
         Ok(Inserted::New(id))
@@ -361,6 +363,7 @@ impl Writer<'_> {
                     "job {id} was next but has another version on disk"
                 )));
             }
+            self.known.shared.recent.wrote(Some(&before), Some(&after));
             let mut index = self.known.shared.index();
             index.remove(&before);
             index.add(&after);
@@ -389,7 +392,7 @@ impl Writer<'_> {
 
     /// A job that the index knows: just pushed, or read back.
     fn job(&mut self, id: JobId) -> Result<Arc<Job>, StoreError> {
-        if let Some(job) = self.known.fresh.take(id) {
+        if let Some(job) = self.known.fresh.take(id).or_else(|| self.known.shared.recent.get(id)) {
             return Ok(job);
         }
         let missing = || StoreError::Corrupt(format!("job {id} is gone from the database; restore a backup"));
@@ -415,6 +418,7 @@ impl Writer<'_> {
         committed.map_err(super::rows::read_error)?;
         self.known.shared.meters.sync_us.record_time(began.elapsed());
         self.in_step = false;
+        self.known.shared.recent.committed();
         self.known.commits += 1;
         self.known
             .counter
@@ -447,6 +451,7 @@ impl Writer<'_> {
     /// The index ran ahead of the database: read it anew.
     fn forget_unwritten(&mut self) {
         self.known.fresh = FreshJobs::default();
+        self.known.shared.recent.taken_back();
         match load_index(self.connection) {
             Ok(loaded) => {
                 self.tables.rows = loaded.rows;
