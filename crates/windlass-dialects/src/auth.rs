@@ -4,6 +4,7 @@
 //! which the server keeps only the SHA-256 (so much chance needs no slow hash). Every request is checked anew: a token
 //! that was revoked is refused on connections that are already open, too.
 
+use ::http::StatusCode;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
@@ -95,6 +96,15 @@ pub enum BadTenant {
     NotYours,
     #[error("{0}")]
     Name(String),
+}
+
+impl BadTenant {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            BadTenant::NotYours => StatusCode::FORBIDDEN,
+            BadTenant::Name(_) => StatusCode::BAD_REQUEST,
+        }
+    }
 }
 
 /// A token as the server knows it. Holds nothing that lets anyone in.

@@ -21,6 +21,7 @@
 //!
 //! Adding a dialect is a folder and a line in [`ALL`].
 
+mod answer;
 pub mod auth;
 pub mod bedrock;
 pub mod blobs;

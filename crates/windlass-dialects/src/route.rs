@@ -27,6 +27,17 @@ pub struct Route {
     pub doc: Doc,
 }
 
+impl Route {
+    /// One whose parameters and answers are described elsewhere.
+    pub const fn brief(
+        (method, path, access): (&'static str, &'static str, Access),
+        handle: fn(Call) -> Answering,
+        summary: &'static str,
+    ) -> Route {
+        Route { method, path, access, handle, doc: Doc { summary, query: &[], asks: None, answers: &[] } }
+    }
+}
+
 /// Who may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {

@@ -1,17 +1,15 @@
 //! One shape for all errors: `{"error": "a_word", "message": "a sentence"}`, and the fitting status.
 
 use super::wire::Bad;
+use crate::answer::answer;
 use crate::codec::{Encoding, Out};
 use crate::route::{BadBody, Refusal};
-use ::http::{HeaderValue, StatusCode, header};
+use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
 use windlass_core::Refused;
 use windlass_core::limits::BadLimit;
 use windlass_engine::{EngineError, VerbError};
-
-/// When to come again after trouble that passes by itself.
-const RETRY_AFTER_S: &str = "1";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JqError {
@@ -61,27 +59,12 @@ impl JqError {
         out.key("message");
         out.str(&self.message);
         out.end_map();
-        let mut response = respond(self.status, encoding, out.into_bytes());
-        let headers = response.headers_mut();
-        match self.status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
-            }
-            _ => {}
-        }
-        response
+        respond(self.status, encoding, out.into_bytes())
     }
 }
 
 pub fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(encoding.content_type());
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
+    answer(status, encoding.content_type(), body)
 }
 
 pub fn no_content() -> Response {

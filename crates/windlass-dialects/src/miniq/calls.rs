@@ -3,6 +3,7 @@
 use super::commands::{self, QUEUE};
 use super::errors::{Problem, json_response};
 use super::{State, handlers, wire};
+use crate::answer::{TEXT, answer};
 use crate::journal::ids;
 use crate::query::Filter;
 use crate::route::Call;
@@ -234,10 +235,7 @@ fn by_hand(call: &Call) -> Result<(), Problem> {
 }
 
 fn plain(text: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
-    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
+    answer(StatusCode::OK, TEXT, text)
 }
 
 // --- what they share -----------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 //! How a refusal is said: `{"code":404,"message":"…"}`, with the status of that number.
 
 use super::wire::BadAsk;
+use crate::answer::{JSON, answer};
 use crate::auth::BadTenant;
 use crate::journal::JournalError;
-use crate::route::{BadBody, Refusal};
-use ::http::{HeaderValue, StatusCode, header};
-use axum::body::Body;
+use crate::route::{BadBody, Refusal, status_of};
+use ::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
 use windlass_engine::EngineError;
@@ -26,29 +26,14 @@ impl Problem {
     }
 
     pub fn response(&self) -> Response {
-        let mut response =
-            json_response(self.status, &json!({"code": self.status.as_u16(), "message": self.message}));
-        let headers = response.headers_mut();
-        match self.status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
-        }
-        response
+        json_response(self.status, &json!({"code": self.status.as_u16(), "message": self.message}))
     }
 }
 
 pub fn json_response(status: StatusCode, value: &Value) -> Response {
     let mut text = value.to_string();
     text.push('\n');
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    answer(status, JSON, text)
 }
 
 impl From<&Refusal> for Problem {
@@ -77,24 +62,19 @@ impl From<BadAsk> for Problem {
 
 impl From<BadTenant> for Problem {
     fn from(bad: BadTenant) -> Problem {
+        let status = bad.status();
         match bad {
-            BadTenant::NotYours => Problem::new(
-                StatusCode::FORBIDDEN,
-                "only an admin may speak for another client than their own",
-            ),
-            BadTenant::Name(why) => Problem::new(StatusCode::BAD_REQUEST, why),
+            BadTenant::NotYours => {
+                Problem::new(status, "only an admin may speak for another client than their own")
+            }
+            BadTenant::Name(why) => Problem::new(status, why),
         }
     }
 }
 
 impl From<BadBody> for Problem {
     fn from(bad: BadBody) -> Problem {
-        let status = match bad {
-            BadBody::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            BadBody::Slow => StatusCode::REQUEST_TIMEOUT,
-            BadBody::CutOff => StatusCode::BAD_REQUEST,
-        };
-        Problem::new(status, bad.to_string())
+        Problem::new(bad.status(), bad.to_string())
     }
 }
 
@@ -119,16 +99,6 @@ impl From<JournalError> for Problem {
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
-        let status = match error.code() {
-            "store_full" => StatusCode::INSUFFICIENT_STORAGE,
-            "payload_too_large" | "batch_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "unsupported" => StatusCode::NOT_IMPLEMENTED,
-            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        if status.is_server_error() {
-            tracing::warn!(code = error.code(), "a call failed: {error}");
-        }
-        Problem::new(status, error.to_string())
+        Problem::new(status_of(&error), error.to_string())
     }
 }

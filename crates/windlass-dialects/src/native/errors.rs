@@ -1,17 +1,15 @@
 //! One shape for all errors: `{"error":{"code","message"}}`, and the fitting status.
 
 use super::wire;
+use crate::answer::answer;
 use crate::auth::BadTenant;
 use crate::codec::{Encoding, Malformed, Out};
 use crate::route::{BadBody, Refusal, status_of};
-use ::http::{HeaderValue, StatusCode, header};
+use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
 use windlass_core::{BadName, JobId, Refused};
 use windlass_engine::{EngineError, PushRefused, VerbError};
-
-/// When to come again after trouble that passes by itself.
-const RETRY_AFTER_S: &str = "1";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
@@ -48,18 +46,7 @@ impl ApiError {
         out.key("error");
         self.write(&mut out);
         out.end_map();
-        let mut response = respond(self.status, encoding, out.into_bytes());
-        let headers = response.headers_mut();
-        match self.status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
-            }
-            _ => {}
-        }
-        response
+        respond(self.status, encoding, out.into_bytes())
     }
 
     pub fn write(&self, out: &mut Out) {
@@ -77,11 +64,7 @@ impl ApiError {
 }
 
 pub fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static(encoding.content_type());
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
+    answer(status, encoding.content_type(), body)
 }
 
 impl From<Malformed> for ApiError {

@@ -1,7 +1,8 @@
 //! Bytes by their hash: in and out by pieces, none of them in memory whole.
 
 use super::calls::{Answer, tenant};
-use super::errors::{Problem, plain};
+use super::errors::Problem;
+use crate::answer::{TEXT, answer};
 use crate::route::Call;
 use ::http::{HeaderValue, Method, StatusCode, header};
 use axum::body::Body;
@@ -31,7 +32,7 @@ pub async fn put(mut call: Call) -> Answer {
             return Err(Problem::new(StatusCode::CONFLICT, message));
         }
     };
-    Ok(plain(status, info.digests.show(call.server.queuey.settings.addresses)))
+    Ok(answer(status, TEXT, info.digests.show(call.server.queuey.settings.addresses)))
 }
 
 pub async fn get(call: Call) -> Answer {

@@ -1,12 +1,13 @@
 //! The calls on jobs: read what is asked, ask the engine, write the answer.
 
 use super::commands::{self, QUEUE};
-use super::errors::{Problem, plain};
+use super::errors::Problem;
 use super::ids::Uuid;
 use super::wire::{self, BadAsk};
+use crate::answer::{JSON, TEXT, answer};
 use crate::listener::Sealed;
 use crate::route::Call;
-use ::http::{HeaderValue, StatusCode, header};
+use ::http::{StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -21,7 +22,7 @@ pub type Answer = Result<Response, Problem>;
 const LOOKS_MAX: usize = 100;
 
 pub async fn ping(_: Call) -> Answer {
-    Ok(plain(StatusCode::OK, "pong"))
+    Ok(answer(StatusCode::OK, TEXT, "pong"))
 }
 
 pub async fn create(mut call: Call) -> Answer {
@@ -204,7 +205,5 @@ fn json(value: impl serde::Serialize) -> Response {
 }
 
 fn json_response(body: Body) -> Response {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    answer(StatusCode::OK, JSON, body)
 }

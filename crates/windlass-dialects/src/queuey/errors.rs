@@ -1,10 +1,10 @@
 //! How a refusal is said: a status, and a line of text for people.
 
 use super::wire::BadAsk;
+use crate::answer::{TEXT, answer};
 use crate::auth::BadTenant;
 use crate::route::{BadBody, Refusal, status_of};
-use ::http::{HeaderValue, StatusCode, header};
-use axum::body::Body;
+use ::http::StatusCode;
 use axum::response::Response;
 use windlass_core::BadName;
 use windlass_engine::EngineError;
@@ -25,27 +25,8 @@ impl Problem {
     }
 
     pub fn response(&self) -> Response {
-        let mut response = plain(self.status, self.message.clone());
-        let headers = response.headers_mut();
-        match self.status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
-        }
-        response
+        answer(self.status, TEXT, self.message.clone())
     }
-}
-
-pub fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
-    let mut response = Response::new(text.into());
-    *response.status_mut() = status;
-    let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-    response
 }
 
 impl From<&Refusal> for Problem {
@@ -75,11 +56,7 @@ impl From<BadName> for Problem {
 
 impl From<BadTenant> for Problem {
     fn from(bad: BadTenant) -> Problem {
-        let status = match bad {
-            BadTenant::NotYours => StatusCode::FORBIDDEN,
-            BadTenant::Name(_) => StatusCode::BAD_REQUEST,
-        };
-        Problem::new(status, bad.to_string())
+        Problem::new(bad.status(), bad.to_string())
     }
 }
 

@@ -1,9 +1,10 @@
 //! How a refusal is said: `{"error": message}`, and the fitting status.
 
 use super::wire::BadAsk;
+use crate::answer::{JSON, answer};
 use crate::auth::BadTenant;
-use crate::route::{BadBody, Refusal};
-use ::http::{HeaderValue, StatusCode, header};
+use crate::route::{BadBody, Refusal, status_of};
+use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
 use windlass_core::ports::PortError;
@@ -90,26 +91,12 @@ impl Problem {
 
     pub fn response(&self) -> Response {
         let body = serde_json::json!({ "error": self.message });
-        let mut response = json(body.to_string());
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        match self.status {
-            StatusCode::UNAUTHORIZED => {
-                headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-            }
-            _ => {}
-        }
-        response
+        answer(self.status, JSON, body.to_string())
     }
 }
 
 pub fn json(body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    answer(StatusCode::OK, JSON, body)
 }
 
 impl From<&Refusal> for Problem {
@@ -139,37 +126,18 @@ impl From<BadName> for Problem {
 
 impl From<BadTenant> for Problem {
     fn from(bad: BadTenant) -> Problem {
-        let status = match bad {
-            BadTenant::NotYours => StatusCode::FORBIDDEN,
-            BadTenant::Name(_) => StatusCode::BAD_REQUEST,
-        };
-        Problem::new(status, bad.to_string())
+        Problem::new(bad.status(), bad.to_string())
     }
 }
 
 impl From<BadBody> for Problem {
     fn from(bad: BadBody) -> Problem {
-        let status = match bad {
-            BadBody::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            BadBody::Slow => StatusCode::REQUEST_TIMEOUT,
-            BadBody::CutOff => StatusCode::BAD_REQUEST,
-        };
-        Problem::new(status, bad.to_string())
+        Problem::new(bad.status(), bad.to_string())
     }
 }
 
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Problem {
-        let status = match error.code() {
-            "store_full" => StatusCode::INSUFFICIENT_STORAGE,
-            "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
-            "too_many_waiters" => StatusCode::TOO_MANY_REQUESTS,
-            _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        if status.is_server_error() {
-            tracing::warn!(%error, "a call of the SideJob dialect has no answer");
-        }
-        Problem::new(status, error.to_string())
+        Problem::new(status_of(&error), error.to_string())
     }
 }

@@ -1,0 +1,29 @@
+//! Answers over HTTP, as every dialect gives them.
+
+use ::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::response::Response;
+
+pub const JSON: &str = "application/json";
+pub const TEXT: &str = "text/plain; charset=utf-8";
+
+/// When to come again after trouble that passes by itself.
+const RETRY_AFTER_S: &str = "1";
+
+/// With what HTTP wants to be said beside the status.
+pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+        }
+        _ => {}
+    }
+    response
+}
