@@ -3,7 +3,7 @@
 
 use super::commits::{Tally, send_moved};
 use super::connection::{ANSWER_MAX, Connection, Params, Trouble, late};
-use super::lanes::{Look, Looks};
+use super::lanes::{LANES_PER_LOOK, LaneId, Look, Looks, NOWHERE, Place};
 use super::limits::{Buckets, Limits};
 use super::rows::{self, MovedRows};
 use super::shared::Shared;
@@ -12,6 +12,7 @@ use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, all_within, p
 use crate::change::{ClaimAsk, Held};
 use crate::error::StoreError;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -23,8 +24,10 @@ use windlass_core::{Event, Job, Queue, Tenant, Timestamp, apply};
 /// Claims answered by one transaction at most, and jobs given out by it.
 const GROUP_MAX: usize = 1_000;
 const GROUP_JOBS_MAX: usize = 5_000;
-/// Looks for one ask: each but the last found lanes to be held back by a limit, or taken by others.
+/// Looks for one ask: each but the last found lanes to be empty, held back by a limit, or taken by others.
 const LOOKS_MAX: usize = 1_000;
+/// A look that found nothing is followed by one at so many times more lanes: there may be many that are empty.
+const WIDER: usize = 8;
 /// Candidates beyond what is wanted: others may be taking the first ones at this moment. If they take them all, the next
 /// look goes so many times further.
 const SPARE_CANDIDATES: i64 = 50;
@@ -36,6 +39,8 @@ const TAKEN_BY_OTHERS_MAX: i64 = 100_000;
 const REFRESH_SHARE: u32 = 10;
 const REFRESH_QUICK: Duration = Duration::from_millis(20);
 const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// From more lanes than this on, asking for all that have jobs costs less than asking for each.
+const REFRESH_LANES_MAX: usize = 1_000;
 
 pub struct Request {
     pub ask: ClaimAsk,
@@ -159,13 +164,15 @@ impl Server {
         if began < self.refresh_after {
             return Ok(());
         }
-        let fits = |words: &super::lanes::Words| {
-            batches.iter().any(|batch| super::lanes::is_asked_for(words, &asks[batch.members[0]].0))
-        };
         self.shared.learn_lanes().await?;
-        let lanes = self.shared.lanes().fitting(fits);
+        let asked = batches.iter().map(|batch| &asks[batch.members[0]].0);
+        let lanes: BTreeSet<LaneId> = asked.flat_map(|ask| self.shared.lanes().asked_for(ask)).collect();
         let now = batches.iter().map(|batch| batch.now).max().unwrap_or_default();
-        self.shared.refresh_heads(Some(lanes), now).await?;
+        if lanes.len() > REFRESH_LANES_MAX {
+            self.shared.refresh_all_heads(now).await?;
+        } else {
+            self.shared.refresh_heads(lanes.into_iter().collect(), now).await?;
+        }
         let took = began.elapsed();
         if took > REFRESH_QUICK {
             self.refresh_after = Instant::now() + (took * (REFRESH_SHARE - 1)).min(REFRESH_PAUSE_MAX);
@@ -294,12 +301,12 @@ impl Round<'_> {
         let ask = &self.asks[batch.members[0]].0;
         let mut members = Members { asks: self.asks, rest: batch.members.clone(), given: 0 };
         let mut from: FxHashMap<i32, (i64, i64)> = FxHashMap::default();
-        let mut wanted = batch.wanted;
+        let (mut wanted, mut at_once) = (batch.wanted, LANES_PER_LOOK);
         for _ in 0..LOOKS_MAX {
             if wanted == 0 {
                 return Ok(());
             }
-            let mut looks = self.shared.lanes().looks(ask, batch.now);
+            let mut looks = self.shared.lanes().looks(ask, batch.now, at_once);
             looks.lanes.iter_mut().for_each(|look| {
                 look.from = look.from.max(from.get(&look.lane).copied().unwrap_or(look.from))
             });
@@ -326,22 +333,31 @@ impl Round<'_> {
                     return Ok(());
                 }
             } else if found.is_empty() {
-                // Nothing before the bound: the lanes looked at begin there.
-                let Some((_, place)) = looks.bound else { return Ok(()) };
-                self.raise(&looks, place, batch.now);
+                self.raise(connection, &looks, batch.now).await?;
+                at_once = at_once.saturating_mul(WIDER);
             }
         }
         Ok(())
     }
 
-    /// Lanes that turned out to have nothing before the bound, so that the next look goes further.
-    fn raise(&mut self, looks: &Looks, place: (i64, i64), now: Timestamp) {
-        let Some((priority, _)) = looks.bound else { return };
-        let beyond = (now.as_millis().saturating_add(1), 0);
+    /// Nothing up to the bound: the lanes looked at begin behind it, or even later, so that the next look goes further.
+    async fn raise(&mut self, connection: &Connection, looks: &Looks, now: Timestamp) -> Result<(), Trouble> {
+        let Some((priority, (at, id))) = looks.bound else { return Ok(()) };
+        let (behind, beyond) = ((at, id.saturating_add(1)), (now.as_millis().saturating_add(1), 0));
+        let ids: Vec<LaneId> = looks.lanes.iter().map(|look| look.lane).collect();
+        let heads = in_time(connection.query(sql::HEADS_OF, &[&ids])).await?;
         let mut lanes = self.shared.lanes();
+        let by_lane: FxHashMap<LaneId, Place> = heads
+            .iter()
+            .filter_map(|row| Some((row.get(0), (row.get::<_, Option<i64>>(1)?, row.get(2)))))
+            .collect();
         for look in &looks.lanes {
-            lanes.passed(look, if look.priority < priority { beyond } else { place });
+            // What is before that is someone else's.
+            let passed = if look.priority < priority { beyond } else { behind };
+            let head = by_lane.get(&look.lane).copied().unwrap_or(NOWHERE);
+            lanes.passed(look, head.max(passed));
         }
+        Ok(())
     }
 
     /// Asks the gate, applies the rules; gives how many were picked.

@@ -104,10 +104,10 @@ impl Connection {
     }
 
     pub async fn query(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
-        if self.door.prepares {
+        let statements = &self.door.statements;
+        if self.door.prepares && !statements.is_planned_anew(query) {
             return Ok(self.client.query(&self.prepared[query.place()], params).await?);
         }
-        let statements = &self.door.statements;
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
             params.iter().copied().zip(statements.types(query).iter().cloned()).collect();
         Ok(self.client.query_typed(statements.text(query), &typed).await?)

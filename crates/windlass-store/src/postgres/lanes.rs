@@ -2,6 +2,7 @@
 //! limit. Plain tables, no I/O. Nothing here is needed to be right: the database decides who gets a job. It spares looking
 //! where nothing is, and above all passing over rows that are gone but not yet cleaned up.
 
+use super::views::{Rank, ViewId, Views, due};
 use crate::change::{ClaimAsk, Held};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +17,9 @@ pub type Place = (i64, i64);
 /// Before every job.
 pub const START: Place = (i64::MIN, 0);
 /// Behind every job.
-const NOWHERE: Place = (i64::MAX, i64::MAX);
-/// Lanes looked at by one claim. Those with the best first jobs are among them; the rest is known to come later.
-const LANES_PER_CLAIM: usize = 64;
+pub const NOWHERE: Place = (i64::MAX, i64::MAX);
+/// Lanes looked at by one claim, at first. Those with the best first jobs are among them; the rest is known to come later.
+pub const LANES_PER_LOOK: usize = 64;
 
 /// The limit key of jobs that were pushed by SQL where there are limits: nobody has worked out yet which of them are about
 /// the job, and until then it is not given out.
@@ -61,6 +62,8 @@ struct Lane {
     /// Grows whenever a job enters: a look that began before must not raise the floor over it.
     entries: u64,
     parked: Option<Held>,
+    /// That show it.
+    views: Vec<ViewId>,
 }
 
 /// A lane to look at, and from where.
@@ -76,7 +79,7 @@ pub struct Look {
 #[derive(Debug, Default)]
 pub struct Looks {
     pub lanes: Vec<Look>,
-    /// Jobs from here on are not for this look: lanes that were left out may have better ones.
+    /// Jobs behind this are not for this look: lanes that were left out may have better ones.
     pub bound: Option<(i32, Place)>,
 }
 
@@ -86,6 +89,10 @@ pub struct Lanes {
     by_words: FxHashMap<Arc<Words>, LaneId>,
     /// So that a claim by name looks at its own among a hundred thousand.
     by_name: FxHashMap<Tenant, BTreeMap<Name, Vec<LaneId>>>,
+    views: Views,
+    unchecked: BTreeSet<LaneId>,
+    /// Lanes that were made by transactions before this one are known.
+    seen_before: u64,
     paused: FxHashSet<(Tenant, Queue)>,
     parked: usize,
     /// The `now` of the latest `due`: jobs whose time came before that have been told of.
@@ -102,8 +109,13 @@ impl Lanes {
         self.lanes.get(&lane).map(|lane| Arc::clone(&lane.words))
     }
 
-    pub fn ids(&self) -> Vec<LaneId> {
-        self.lanes.keys().copied().collect()
+    /// The number of a transaction: all lanes that were made by earlier ones are known.
+    pub fn seen_before(&self) -> u64 {
+        self.seen_before
+    }
+
+    pub fn see_before(&mut self, transaction: u64) {
+        self.seen_before = self.seen_before.max(transaction);
     }
 
     pub fn learn(&mut self, lane: LaneId, words: Words) {
@@ -114,7 +126,23 @@ impl Lanes {
         let names = self.by_name.entry(words.tenant.clone()).or_default();
         names.entry(words.name.clone()).or_default().push(lane);
         self.by_words.insert(Arc::clone(&words), lane);
-        self.lanes.insert(lane, Lane { words, floor: START, entries: 0, parked: None });
+        if words.is_unchecked() {
+            self.unchecked.insert(lane);
+        }
+        let views = self.views.enter(&words, (words.priority, START, lane));
+        self.lanes.insert(lane, Lane { words, floor: START, entries: 0, parked: None, views });
+    }
+
+    /// Lanes of jobs that nobody has looked at for limits.
+    pub fn unchecked(&self) -> Vec<LaneId> {
+        self.unchecked.iter().copied().collect()
+    }
+
+    fn set_floor(&mut self, id: LaneId, floor: Place) {
+        let Some(lane) = self.lanes.get_mut(&id).filter(|lane| lane.floor != floor) else { return };
+        let priority = lane.words.priority;
+        self.views.moved(&lane.views, (priority, lane.floor, id), (priority, floor, id));
+        lane.floor = floor;
     }
 
     /// Lanes by tenant, queue and name.
@@ -163,7 +191,8 @@ impl Lanes {
     pub fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp) {
         let Some(entry) = self.lanes.get_mut(&lane) else { return };
         entry.entries += 1;
-        entry.floor = entry.floor.min(place);
+        let floor = entry.floor.min(place);
+        self.set_floor(lane, floor);
         // What `due` has looked past already will not be told of by it, so it is told of here.
         let told_until = self.looked_at.max(Some(now)).unwrap_or(now);
         if place.0 <= told_until.as_millis() {
@@ -185,32 +214,88 @@ impl Lanes {
 
     // --- claims look -------------------------------------------------------------------------------------------------
 
-    pub fn looks(&self, ask: &ClaimAsk, now: Timestamp) -> Looks {
-        let mut lanes: Vec<Look> = Vec::new();
-        for id in self.named(&ask.tenant, &ask.names) {
-            let Some(lane) = self.lanes.get(&id) else { continue };
-            let words = &*lane.words;
-            if lane.floor.0 <= now.as_millis()
-                && is_asked_for(words, ask)
-                && !words.is_unchecked()
-                && !self.is_paused(words)
-                && !is_held(lane.parked.as_ref(), now)
-            {
-                lanes.push(Look {
-                    lane: id,
-                    priority: words.priority,
-                    from: lane.floor,
-                    entries: lane.entries,
-                });
+    /// Where this claim has to look, about so many lanes at once; none: there is nothing for it, as far as we know.
+    pub fn looks(&mut self, ask: &ClaimAsk, now: Timestamp, at_once: usize) -> Looks {
+        let mut looks = Looks::default();
+        let view = self.view(ask);
+        let own = self.lanes_by_name(ask, view);
+        for rank in self.ranks(view, &own, now) {
+            let (priority, from, id) = rank;
+            let Some(lane) = self.lanes.get(&id).filter(|lane| self.is_open(lane, now)) else { continue };
+            // Lanes whose beginning is not known yet are all looked at: nothing can be said about what comes before them.
+            if looks.lanes.len() >= at_once && from != START {
+                looks.bound = Some((priority, from));
+                break;
+            }
+            looks.lanes.push(Look { lane: id, priority, from, entries: lane.entries });
+        }
+        looks
+    }
+
+    /// Whether there may be a job that fits.
+    pub fn may_have(&mut self, ask: &ClaimAsk, now: Timestamp) -> bool {
+        let view = self.view(ask);
+        let own = self.lanes_by_name(ask, view);
+        self.ranks(view, &own, now)
+            .any(|(.., id)| self.lanes.get(&id).is_some_and(|lane| self.is_open(lane, now)))
+    }
+
+    /// All lanes that such a claim is about, with or without jobs.
+    pub fn asked_for(&mut self, ask: &ClaimAsk) -> Vec<LaneId> {
+        let view = self.view(ask);
+        let own = self.lanes_by_name(ask, view);
+        let shown = view.and_then(|view| self.views.lanes(view)).unwrap_or(&own);
+        shown.iter().map(|(.., lane)| *lane).collect()
+    }
+
+    fn is_open(&self, lane: &Lane, now: Timestamp) -> bool {
+        !lane.words.is_unchecked() && !self.is_paused(&lane.words) && !is_held(lane.parked.as_ref(), now)
+    }
+
+    fn ranks<'a>(
+        &'a self,
+        view: Option<ViewId>,
+        own: &'a BTreeSet<Rank>,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Rank> + 'a {
+        due(view.and_then(|view| self.views.lanes(view)).unwrap_or(own), now)
+    }
+
+    /// Names are looked up; everything else goes through a view, which is made when it is asked for.
+    fn view(&mut self, ask: &ClaimAsk) -> Option<ViewId> {
+        if matches!(ask.names, NameMatch::Exact(_) | NameMatch::OneOf(_)) {
+            return None;
+        }
+        if let Some(view) = self.views.find(ask) {
+            return Some(view);
+        }
+        let lanes = self.ranks_of(ask);
+        let shown: Vec<LaneId> = lanes.iter().map(|(.., lane)| *lane).collect();
+        let (view, gone) = self.views.make(ask, lanes);
+        if let Some((gone, lanes)) = gone {
+            for lane in lanes {
+                if let Some(lane) = self.lanes.get_mut(&lane) {
+                    lane.views.retain(|view| *view != gone);
+                }
             }
         }
-        lanes.sort_unstable_by_key(|look| (look.priority, look.from, look.lane));
-        // Lanes whose beginning is not known yet are all looked at: nothing can be said about what comes before them.
-        let unknown = lanes.iter().rposition(|look| look.from == START).map_or(0, |last| last + 1);
-        let shown = LANES_PER_CLAIM.max(unknown);
-        let bound = lanes.get(shown).map(|look| (look.priority, look.from));
-        lanes.truncate(shown);
-        Looks { lanes, bound }
+        for lane in shown {
+            if let Some(lane) = self.lanes.get_mut(&lane) {
+                lane.views.push(view);
+            }
+        }
+        Some(view)
+    }
+
+    /// For a claim without a view.
+    fn lanes_by_name(&self, ask: &ClaimAsk, view: Option<ViewId>) -> BTreeSet<Rank> {
+        if view.is_some() { BTreeSet::new() } else { self.ranks_of(ask) }
+    }
+
+    fn ranks_of(&self, ask: &ClaimAsk) -> BTreeSet<Rank> {
+        let named = self.named(&ask.tenant, &ask.names).filter_map(|id| Some((id, self.lanes.get(&id)?)));
+        let asked = named.filter(|(_, lane)| is_asked_for(&lane.words, ask));
+        asked.map(|(id, lane)| (lane.words.priority, lane.floor, id)).collect()
     }
 
     /// Lanes of a tenant by name; a few more than are asked for, perhaps.
@@ -238,37 +323,35 @@ impl Lanes {
 
     /// Every job of the lane before `place` was given out or is someone else's.
     pub fn passed(&mut self, look: &Look, place: Place) {
-        if let Some(lane) = self.lanes.get_mut(&look.lane)
-            && lane.entries == look.entries
-        {
-            lane.floor = lane.floor.max(place);
-        }
+        let Some(lane) = self.lanes.get(&look.lane).filter(|lane| lane.entries == look.entries) else {
+            return;
+        };
+        let floor = lane.floor.max(place);
+        self.set_floor(look.lane, floor);
     }
 
     /// What the database says is first; `None`: the lane is empty.
     pub fn head_is(&mut self, lane: LaneId, entries: u64, head: Option<Place>, now: Timestamp) {
         let told_until = self.looked_at.max(Some(now)).unwrap_or(now).as_millis();
-        let Some(entry) = self.lanes.get_mut(&lane) else { return };
+        let Some(entry) = self.lanes.get(&lane) else { return };
         let head = head.unwrap_or(NOWHERE);
         // Also of a lane that we have only just learned of.
         let is_news = (head < entry.floor || entry.floor == START) && head.0 <= told_until;
-        if entry.entries == entries {
-            entry.floor = head;
-        } else {
-            entry.floor = entry.floor.min(head);
-        }
+        let floor = if entry.entries == entries { head } else { entry.floor.min(head) };
+        self.set_floor(lane, floor);
         if is_news {
             self.tell(lane);
         }
     }
 
+    /// Of lanes in which there may be jobs: how often jobs have entered.
     pub fn entries(&self) -> FxHashMap<LaneId, u64> {
-        self.lanes.iter().map(|(id, lane)| (*id, lane.entries)).collect()
+        let may_have_jobs = self.lanes.iter().filter(|(_, lane)| lane.floor != NOWHERE);
+        may_have_jobs.map(|(id, lane)| (*id, lane.entries)).collect()
     }
 
-    /// Whether there may be a job that fits.
-    pub fn may_have(&self, ask: &ClaimAsk, now: Timestamp) -> bool {
-        !self.looks(ask, now).lanes.is_empty()
+    pub fn entries_of(&self, lanes: &[LaneId]) -> FxHashMap<LaneId, u64> {
+        lanes.iter().filter_map(|id| Some((*id, self.lanes.get(id)?.entries))).collect()
     }
 
     // --- limits ------------------------------------------------------------------------------------------------------
@@ -317,6 +400,9 @@ impl Lanes {
     }
 
     pub fn next_unparked(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.parked == 0 {
+            return None;
+        }
         let held = self.lanes.values().filter_map(|lane| lane.parked.as_ref()?.until);
         held.filter(|until| *until > now).min()
     }
@@ -334,51 +420,4 @@ pub fn is_asked_for(words: &Words, ask: &ClaimAsk) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ask(names: NameMatch) -> ClaimAsk {
-        ClaimAsk {
-            tenant: Tenant::default(),
-            queues: Vec::new(),
-            names,
-            priority: None,
-            limit: 1,
-            worker: None,
-            lease_ms: None,
-            seed: 1,
-            gate: None,
-        }
-    }
-
-    #[test]
-    fn a_claim_looks_at_the_lanes_it_asks_for_and_at_each_once() {
-        let mut lanes = Lanes::default();
-        let names = ["mail", "mail.big", "mail.small", "main", "report", "mail"];
-        for (id, name) in (1..).zip(names) {
-            let name = Name::new(name).expect("a name");
-            let (tenant, queue) = (Tenant::default(), Queue::default());
-            lanes.learn(id, Words { tenant, queue, name, priority: 0, limit_keys: Vec::new() });
-        }
-        let other = Tenant::new("other").expect("a tenant");
-        let words = Words { tenant: other, ..(*lanes.words(1).expect("lane 1")).clone() };
-        lanes.learn(7, words);
-        let one_of = |names: &[&str]| NameMatch::OneOf(names.iter().map(|name| (*name).into()).collect());
-        for (asked, expected) in [
-            (NameMatch::Any, vec![1, 2, 3, 4, 5, 6]),
-            (NameMatch::glob("mail"), vec![1, 6]),
-            (NameMatch::glob("mail*"), vec![1, 2, 3, 6]),
-            (NameMatch::glob("mai[ln]"), vec![1, 4, 6]),
-            (NameMatch::glob("*l"), vec![1, 3, 6]),
-            (NameMatch::glob("zebra*"), vec![]),
-            (NameMatch::glob("absent"), vec![]),
-            (one_of(&["report", "mail", "report", "absent"]), vec![1, 5, 6]),
-            (NameMatch::NoneOf(vec!["mail".into()]), vec![2, 3, 4, 5]),
-        ] {
-            let looks = lanes.looks(&ask(asked.clone()), Timestamp::EPOCH);
-            let mut found: Vec<LaneId> = looks.lanes.iter().map(|look| look.lane).collect();
-            found.sort_unstable();
-            assert_eq!(found, expected, "{asked:?}");
-        }
-    }
-}
+mod tests;

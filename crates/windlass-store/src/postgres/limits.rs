@@ -50,18 +50,18 @@ impl Limits {
         let mut locks: Vec<i64> = refs.iter().map(|bytes| rows::lock_number(bytes)).collect();
         locks.sort_unstable();
         locks.dedup();
-        let known = shared.lanes().ids();
-        let (locks, known, refs) = (&locks, &known, &refs);
+        let since = shared.lanes().seen_before().to_string();
+        let (locks, since, refs) = (&locks, &since, &refs);
         let sending: Sending<'_> = vec![
             Box::pin(async move { connection.query(sql::LOCK_KEYS, &[locks]).await }),
-            Box::pin(async move { connection.query(sql::LANES, &[known]).await }),
+            Box::pin(async move { connection.query(sql::LANES_SINCE, &[since]).await }),
             Box::pin(async move { connection.query(sql::BUCKETS, &[refs]).await }),
             // After the buckets: one that was full and is not there any more was full before this.
             Box::pin(async { connection.query(sql::CLOCK, &[]).await }),
         ];
         let mut answers = all(sending).await?.into_iter().skip(1);
         // Jobs may run in lanes that another server has just made.
-        shared.learn(&answers.next().unwrap_or_default()).map_err(Trouble::Refused)?;
+        shared.learn_since(&answers.next().unwrap_or_default()).map_err(Trouble::Refused)?;
         let buckets = answers.next().unwrap_or_default();
         let clock = answers.next().unwrap_or_default();
         if let Some(row) = clock.first() {

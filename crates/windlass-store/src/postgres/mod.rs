@@ -5,7 +5,7 @@
 //! | `migrations/`, `migrate` | tables and their versions |
 //! | `queries/`, `statements` | every statement there is |
 //! | `commits`, `plan` | groups of steps in one transaction; what they come to |
-//! | `claims`, `lanes` | which jobs are given out; where to look for them |
+//! | `claims`, `lanes`, `views` | which jobs are given out; where to look for them |
 //! | `transaction` | one writer's connection, and what became of a commit whose answer was lost |
 //! | `reads` | lists, look-ups, deadlines, counts, settings |
 //! | `restore`, `blobs` | jobs put in as they are; bytes by their hash |
@@ -34,6 +34,7 @@ mod shared;
 mod statements;
 mod tls;
 mod transaction;
+mod views;
 mod watch;
 
 pub use migrate::Standing;

@@ -185,9 +185,7 @@ async fn understand(shared: &Arc<Shared>, word: &str) {
     let lane_of = |one: &News| match one {
         News::Entered(lane, _) | News::Freed(lane) => *lane,
     };
-    if news.iter().any(|one| shared.lanes().words(lane_of(one)).is_none())
-        && let Err(error) = shared.learn_lanes().await
-    {
+    if let Err(error) = shared.learn_unknown(news.iter().map(lane_of)).await {
         debug!(%error, "learning of new lanes");
     }
     let now = watch::now(shared);

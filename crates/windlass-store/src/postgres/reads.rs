@@ -37,7 +37,7 @@ pub async fn find_alias(shared: &Shared, tenant: &Tenant, alias: &str) -> Result
 /// Jobs pushed by SQL whose limits have not been worked out.
 pub async fn unchecked(shared: &Shared, limit: usize) -> Result<Vec<JobId>> {
     shared.open()?;
-    let lanes = shared.lanes().fitting(super::lanes::Words::is_unchecked);
+    let lanes = shared.lanes().unchecked();
     if lanes.is_empty() {
         return Ok(Vec::new());
     }
@@ -57,7 +57,8 @@ pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
         since
     };
     let (now_ms, one_more) = (now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
-    let starts = shared.pool.read(sql::STARTS, &[&since, &now_ms]).await;
+    // A clock may go back.
+    let starts = shared.pool.read(sql::STARTS, &[&since.min(now_ms), &now_ms]).await;
     let starts = starts.inspect_err(|_| {
         // Whoever asks next has to be told of what this call should have told.
         if since == i64::MIN {
@@ -66,6 +67,7 @@ pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
             shared.lanes().look_at(Timestamp::from_millis(since))
         }
     })?;
+    shared.learn_unknown(starts.iter().map(|row| row.get(0))).await?;
     let mut next = None;
     {
         let mut lanes = shared.lanes();
@@ -160,9 +162,7 @@ async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>
 pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
-    if sums.iter().any(|row| shared.lanes().words(row.get(0)).is_none()) {
-        shared.learn_lanes().await?;
-    }
+    shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
     shared.lanes().all_paused(paused);
     let mut counted = Counted { queues: BTreeMap::new(), tenant };
@@ -203,9 +203,7 @@ pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) ->
 pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
-    if sums.iter().any(|row| shared.lanes().words(row.get(0)).is_none()) {
-        shared.learn_lanes().await?;
-    }
+    shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
     let mut ready: BTreeMap<LaneId, i64> = BTreeMap::new();
     {
         let lanes = shared.lanes();
@@ -243,9 +241,7 @@ pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<V
 pub async fn under_limits(shared: &Shared, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
-    if sums.iter().any(|row| shared.lanes().words(row.get(0)).is_none()) {
-        shared.learn_lanes().await?;
-    }
+    shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
     let mut waiting: BTreeMap<LaneId, i64> = BTreeMap::new();
     for row in &sums {
         let (lane, state, n): (LaneId, i16, i64) = (row.get(0), row.get(1), row.get(2));

@@ -28,6 +28,8 @@ pub struct Shared {
     pub outbox: Outbox,
     /// How far the clock of the database is ahead of ours, in ms.
     pub clock_ahead_ms: Arc<AtomicI64>,
+    /// Entries in the tallies after they were summed up last, as far as we did it.
+    pub tallies_left: AtomicI64,
     /// For tests; see [`super::PostgresOptions`].
     pub clock_error_ms: i64,
     lanes: Mutex<Lanes>,
@@ -44,6 +46,7 @@ impl Shared {
             server: server_name(),
             outbox: Outbox::default(),
             clock_ahead_ms: Arc::default(),
+            tallies_left: AtomicI64::default(),
             clock_error_ms,
             lanes: Mutex::default(),
         }
@@ -107,11 +110,37 @@ impl Shared {
         self.learn(&entered)
     }
 
-    /// Lanes that others have made.
+    /// Lanes that others have made since the last look; how many there are in all costs nothing.
     pub async fn learn_lanes(&self) -> Result<()> {
-        let known = self.lanes().ids();
-        let rows = self.pool.read(sql::LANES, &[&known]).await?;
+        let since = self.lanes().seen_before().to_string();
+        let rows = self.pool.read(sql::LANES_SINCE, &[&since]).await?;
+        self.learn_since(&rows)
+    }
+
+    /// Those of these that we do not know of, whenever they were made.
+    pub async fn learn_unknown(&self, lanes: impl Iterator<Item = LaneId>) -> Result<()> {
+        let unknown: BTreeSet<LaneId> = {
+            let known = self.lanes();
+            lanes.filter(|lane| known.words(*lane).is_none()).collect()
+        };
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let unknown: Vec<LaneId> = unknown.into_iter().collect();
+        let rows = self.pool.read(sql::LANES_BY_ID, &[&unknown]).await?;
         self.learn(&rows)
+    }
+
+    /// As [`Shared::learn`], with the transaction that the next look starts from; one row without a lane if there is none.
+    pub fn learn_since(&self, found: &[Row]) -> Result<()> {
+        if found.first().is_some_and(|row| row.get::<_, Option<LaneId>>(0).is_some()) {
+            self.learn(found)?;
+        }
+        let text = found.first().map(|row| row.get::<_, &str>(6));
+        let next = text.and_then(|text| text.parse().ok());
+        let next = next.ok_or_else(|| StoreError::Corrupt(format!("{text:?} is no transaction")))?;
+        self.lanes().see_before(next);
+        Ok(())
     }
 
     /// From `id, tenant, queue, name, priority, limit_keys`.
@@ -133,10 +162,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks which job is first in each lane that fits.
-    pub async fn refresh_heads(&self, only: Option<Vec<LaneId>>, now: Timestamp) -> Result<()> {
-        let entries = self.lanes().entries();
-        let heads = self.pool.read(sql::HEADS, &[&only]).await?;
+    /// Looks which job is first in these lanes.
+    pub async fn refresh_heads(&self, only: Vec<LaneId>, now: Timestamp) -> Result<()> {
+        let entries = self.lanes().entries_of(&only);
+        let heads = self.pool.read(sql::HEADS_OF, &[&only]).await?;
         let mut lanes = self.lanes();
         for row in &heads {
             let lane: LaneId = row.get(0);
@@ -147,12 +176,28 @@ impl Shared {
         Ok(())
     }
 
+    /// The same for all lanes; those without jobs cost the database nothing.
+    pub async fn refresh_all_heads(&self, now: Timestamp) -> Result<()> {
+        let mut entries = self.lanes().entries();
+        let heads = self.pool.read(sql::HEADS, &[]).await?;
+        // Also lanes that we missed, for whatever reason: here jobs wait.
+        self.learn_unknown(heads.iter().map(|row| row.get(0))).await?;
+        let mut lanes = self.lanes();
+        for row in &heads {
+            let lane: LaneId = row.get(0);
+            let entries = entries.remove(&lane).unwrap_or_default();
+            lanes.head_is(lane, entries, Some((row.get(1), row.get(2))), now);
+        }
+        for (lane, entries) in entries {
+            lanes.head_is(lane, entries, None, now);
+        }
+        Ok(())
+    }
+
     // --- rows --------------------------------------------------------------------------------------------------------
 
     pub async fn jobs(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
-        if found.iter().any(|row| self.lanes().words(row.get(2)).is_none()) {
-            self.learn_lanes().await?;
-        }
+        self.learn_unknown(found.iter().map(|row| row.get(2))).await?;
         self.jobs_of_known_lanes(found)
     }
 

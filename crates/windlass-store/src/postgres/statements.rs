@@ -11,15 +11,31 @@ pub struct Query {
 struct Described {
     sql: &'static str,
     types: &'static [Type],
+    /// A plan that was made while the table was small would be bad for long once it is not. It is for statements that come
+    /// about once a second and look at much.
+    planned_anew: bool,
+}
+
+macro_rules! is_planned_anew {
+    () => {
+        false
+    };
+    (planned_anew) => {
+        true
+    };
 }
 
 macro_rules! queries {
-    ($($name:ident $file:literal [$($type:ident),*];)*) => {
+    ($($name:ident $file:literal [$($type:ident),*] $($planned_anew:ident)?;)*) => {
         #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "only counts them")]
         enum Place { $($name),* }
         $(pub const $name: Query = Query { place: Place::$name as usize };)*
         const ALL: &[Described] = &[$(
-            Described { sql: include_str!(concat!("queries/", $file, ".sql")), types: &[$(Type::$type),*] }
+            Described {
+                sql: include_str!(concat!("queries/", $file, ".sql")),
+                types: &[$(Type::$type),*],
+                planned_anew: is_planned_anew!($($planned_anew)?),
+            }
         ),*];
     };
 }
@@ -59,14 +75,16 @@ queries! {
     GOODBYE "goodbye" [TEXT];
     CLAIM "claim" [INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8, INT4, INT8, INT8, INT8_ARRAY];
     CLAIM_ONE_LANE "claim_one_lane" [INT4, INT8, INT8, INT8, INT8, INT8_ARRAY];
-    HEADS "heads" [INT4_ARRAY];
-    LANES "lanes" [INT4_ARRAY];
+    HEADS "heads" [] planned_anew;
+    HEADS_OF "heads_of" [INT4_ARRAY];
+    LANES_SINCE "lanes_since" [TEXT];
+    LANES_BY_ID "lanes_by_id" [INT4_ARRAY];
     ENTER_LANES "enter_lanes" [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT4_ARRAY, BYTEA_ARRAY];
     PAUSED "paused" [];
     LOAD "load" [INT8_ARRAY];
     OVERDUE "overdue" [INT8, INT8];
     NEXT_MOMENT "next_moment" [INT8];
-    STARTS "starts" [INT8, INT8];
+    STARTS "starts" [INT8, INT8] planned_anew;
     CHILDREN "children" [INT8];
     FIND_ALIAS "find_alias" [BYTEA];
     COUNTS "counts" [];
@@ -115,6 +133,10 @@ impl Statements {
 
     pub fn types(&self, query: Query) -> &'static [Type] {
         ALL[query.place].types
+    }
+
+    pub fn is_planned_anew(&self, query: Query) -> bool {
+        ALL[query.place].planned_anew
     }
 
     pub fn all(&self) -> impl Iterator<Item = Query> {

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 use tracing::{debug, warn};
 use windlass_core::Timestamp;
 
-/// Entries in the tallies that are summed up; fewer cost a reader nothing worth mentioning.
-const TALLIES_MAX: i64 = 500;
+/// Entries in the tallies that are summed up; fewer cost a reader nothing worth mentioning. But there is no use in that before
+/// there are so many times more than were left by the last time: every lane with jobs needs some.
+const TALLIES_FEW: i64 = 500;
+const TALLIES_SHARE: i64 = 3;
 /// The looks of a poll take at most this part of the time, so that a database in trouble gets no more of it; but what others
 /// do there is never left unseen for longer than this, or than was asked for.
 const SHARE: u32 = 10;
@@ -53,12 +55,18 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     shared.learn_lanes().await?;
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
     shared.lanes().all_paused(paused);
-    shared.refresh_heads(None, now(shared)).await?;
+    shared.refresh_all_heads(now(shared)).await?;
     // What holds jobs back may have been freed without our hearing of it.
     shared.lanes().unpark(|held| held.until.is_none());
     shared.tell_news();
     shared.pool.write(sql::DROP_FULL_BUCKETS, &[]).await?;
-    shared.pool.write(sql::SUM_TALLIES, &[&TALLIES_MAX]).await.map(drop)
+    let most = shared.tallies_left.load(Ordering::Relaxed).saturating_mul(TALLIES_SHARE).max(TALLIES_FEW);
+    let summed = shared.pool.write(sql::SUM_TALLIES, &[&most]).await?;
+    let left: i64 = summed.first().map_or(0, |row| row.get(0));
+    if left > 0 {
+        shared.tallies_left.store(left, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// How far the other clock is ahead. It was read at some moment between question and answer: what we thought stays as long as

@@ -11,7 +11,7 @@ CROSS JOIN LATERAL (
 ) AS candidate
 JOIN {s}.jobs AS job ON job.id = candidate.id
 WHERE job.state IN (0, 7) AND job.at <= $5::bigint AND job.lane = lane.id
-  AND (lane.priority, candidate.at, candidate.id) < ($8::int, $9::bigint, $10::bigint)
+  AND (lane.priority, candidate.at, candidate.id) <= ($8::int, $9::bigint, $10::bigint)
   AND NOT job.id = ANY ($11::bigint[])
 ORDER BY lane.priority, candidate.at, candidate.id
 LIMIT $7::bigint

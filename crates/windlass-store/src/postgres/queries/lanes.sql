@@ -1,1 +1,0 @@
-SELECT id, tenant, queue, name, priority, limit_keys FROM {s}.lanes WHERE NOT id = ANY ($1::int[])

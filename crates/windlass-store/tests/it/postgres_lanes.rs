@@ -1,0 +1,166 @@
+//! How a store hears of lanes that others make, and what that costs.
+
+use crate::postgres_server::{PostgresServer, binaries, psql};
+use crate::postgres_several::{ask, now, push};
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use windlass_core::NameMatch;
+use windlass_store::postgres::{PostgresOptions, PostgresStore};
+use windlass_store::{ClaimAsk, Store};
+
+/// Far beyond what any of this takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store that hears nothing and looks only when it is asked.
+async fn open(url: &str) -> PostgresStore {
+    let options = PostgresOptions { listen: false, poll_ms: 3_600_000, ..crate::not_safe() };
+    PostgresStore::open(url, &options).await.unwrap()
+}
+
+fn schema_of(url: &str) -> &str {
+    url.split_once("schema=").unwrap().1
+}
+
+fn named(names: &str) -> ClaimAsk {
+    ClaimAsk { names: NameMatch::glob(names), ..ask(10) }
+}
+
+/// An application with a transaction that is not over.
+struct Application(Child);
+
+impl Application {
+    fn begin(url: &str, words: &str) -> Application {
+        let mut child = Command::new(binaries().join("psql"))
+            .args(["-X", "-q", "-d", url.split_once('?').unwrap().0])
+            .env("PGAPPNAME", schema_of(url))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        writeln!(child.stdin.as_mut().unwrap(), "BEGIN; {words};").unwrap();
+        let began = Instant::now();
+        let waits = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{}' AND state = 'idle in transaction'
+                AND backend_xid IS NOT NULL",
+            schema_of(url)
+        );
+        while psql(url, &waits) != "1" {
+            assert!(began.elapsed() < PATIENCE, "the application did not get so far");
+        }
+        Application(child)
+    }
+
+    fn commit(mut self) {
+        self.0.stdin.as_mut().unwrap().write_all(b"COMMIT;\n").unwrap();
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_is_found_however_late_its_transaction_ends() {
+    let url = PostgresServer::shared().new_schema_url();
+    let s = schema_of(&url);
+    let store = open(&url).await;
+    let late = tokio::task::block_in_place(|| Application::begin(&url, &format!("SELECT {s}.push('late')")));
+    for number in 0..5 {
+        psql(&url, &format!("SELECT {s}.push('early.{number}')"));
+        assert_eq!(store.claim(named(&format!("early.{number}")), now()).await.unwrap().len(), 1);
+        assert!(store.claim(named("late"), now()).await.unwrap().is_empty());
+    }
+    let ids = psql(&url, &format!("SELECT count(*), max(id) FROM {s}.lanes"));
+    assert_eq!(ids, "5|6", "the first number was given to the one that is not there yet");
+    tokio::task::block_in_place(|| late.commit());
+    assert_eq!(store.claim(named("late"), now()).await.unwrap().len(), 1);
+}
+
+/// Rows of lanes that were read so far, and how often jobs were looked for.
+fn reads(url: &str) -> (i64, i64) {
+    let s = schema_of(url);
+    let sum = |table: &str, what: &str| {
+        format!(
+            "(SELECT coalesce(sum({what}), 0) FROM pg_stat_user_tables WHERE schemaname = '{s}' AND relname = '{table}')"
+        )
+    };
+    let rows = sum("lanes", "seq_tup_read + idx_tup_fetch");
+    let text = psql(url, &format!("SELECT {rows}, {}", sum("jobs", "seq_scan + idx_scan")));
+    let (rows, scans) = text.split_once('|').unwrap();
+    (rows.parse().unwrap(), scans.parse().unwrap())
+}
+
+/// Counted by the database itself, which tells with a delay: claims go on until it has counted enough of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_finds_nothing_does_not_read_the_lanes_it_did_not_ask_for() {
+    const LANES: i64 = 5_000;
+    const CLAIMS: i64 = 100;
+    let url = PostgresServer::shared().new_schema_url();
+    let s = schema_of(&url);
+    drop(open(&url).await);
+    psql(
+        &url,
+        &format!(
+            "INSERT INTO {s}.lanes (tenant, queue, name, priority, limit_keys)
+             SELECT 'default', 'default', n || '.name', 0, '' FROM generate_series(1, {LANES}) AS n"
+        ),
+    );
+    let store = open(&url).await;
+    // Whatever there was to learn is learned, and told of.
+    let began = Instant::now();
+    let mut before = reads(&url);
+    while before.0 < LANES {
+        assert!(began.elapsed() < PATIENCE, "the lanes were never read: {before:?}");
+        assert!(store.claim(named("77.name"), now()).await.unwrap().is_empty());
+        before = reads(&url);
+    }
+    loop {
+        for names in ["77.name", "*7.name", "nobody"] {
+            assert!(store.claim(named(names), now()).await.unwrap().is_empty());
+        }
+        let after = reads(&url);
+        if after.1 - before.1 > CLAIMS {
+            let read = after.0 - before.0;
+            assert!(read < LANES, "{CLAIMS} claims that found nothing read {read} lanes");
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{before:?} {after:?}");
+    }
+    psql(&url, &format!("SELECT {s}.push('77.name')"));
+    assert_eq!(store.claim(named("*7.name"), now()).await.unwrap().len(), 1);
+}
+
+/// Lanes that were emptied one job at a time are still thought to have some; there are more of them than a claim looks at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_claim_gets_a_job_while_there_is_one_however_many_names_have_none_left() {
+    const NAMES: usize = 700;
+    let url = PostgresServer::shared().new_schema_url();
+    let store = open(&url).await;
+    let names: Vec<String> = (0..NAMES).map(|number| format!("name.{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    push(&store, &names).await.unwrap();
+    push(&store, &["last", "last"]).await.unwrap();
+    let mut claimed = Vec::new();
+    for _ in 0..NAMES + 2 {
+        let one = store.claim(ask(1), now()).await.unwrap();
+        assert_eq!(one.len(), 1, "after {} of {}", claimed.len(), NAMES + 2);
+        claimed.push(one[0].id);
+    }
+    assert!(claimed.is_sorted(), "in the order in which they came");
+    assert!(store.claim(ask(1), now()).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lanes_of_an_older_version_are_known_after_the_migration() {
+    let url = PostgresServer::shared().new_schema_url();
+    let s = schema_of(&url);
+    drop(open(&url).await);
+    psql(
+        &url,
+        &format!("DELETE FROM {s}.migrations WHERE version > 2; ALTER TABLE {s}.lanes DROP COLUMN made_in"),
+    );
+    psql(&url, &format!("SELECT {s}.push('old')"));
+    let store = open(&url).await;
+    assert_eq!(store.claim(named("o*"), now()).await.unwrap().len(), 1);
+    push(&store, &["old", "new"]).await.unwrap();
+    assert_eq!(open(&url).await.claim(ask(10), now()).await.unwrap().len(), 2);
+}
