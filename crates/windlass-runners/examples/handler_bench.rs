@@ -33,6 +33,10 @@ impl World for Nothing {
         false
     }
 
+    fn tls(&self) -> Result<Arc<rustls::ClientConfig>, String> {
+        Err("nobody is trusted here".to_owned())
+    }
+
     async fn blob(&self, _client: &str, _address: &str) -> Result<Vec<u8>, BlobError> {
         Err(BlobError::Missing("there are none".to_owned()))
     }

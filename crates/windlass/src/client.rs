@@ -1,7 +1,7 @@
 //! The command line's side of the native API. It has no private door: everything goes through `/api/v1`.
 
 mod http;
-mod tls;
+pub mod tls;
 
 pub use http::escaped;
 
@@ -126,7 +126,7 @@ impl Client {
         {
             return Err(Fault::usage("the token has characters a token cannot have"));
         }
-        let tls = address.is_https.then(|| tls::config(ca)).transpose().map_err(Fault::Failed)?;
+        let tls = address.is_https.then(|| tls::config(ca, "--ca")).transpose().map_err(Fault::Failed)?;
         let token = token.map(str::to_string);
         Ok(Client { address, tls, token, connection: None, interrupter: Interrupter::default() })
     }

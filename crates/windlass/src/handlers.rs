@@ -1,7 +1,9 @@
 //! Handlers of miniq's clients, run by this server: the dialect on one side, the runners on the other.
 
+use crate::client::tls;
 use crate::config::{self, Config};
 use async_trait::async_trait;
+use rustls::ClientConfig;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -68,7 +70,12 @@ impl LocalHandlers {
             wasi_guest: wasi_guest(path),
             ..plain
         };
-        let world = Arc::new(ServerWorld { engine: engine.clone(), addresses: asked.addresses.clone() });
+        let world = Arc::new(ServerWorld {
+            engine: engine.clone(),
+            addresses: asked.addresses.clone(),
+            ca: asked.ca.clone(),
+            tls: Mutex::default(),
+        });
         Ok(LocalHandlers { settings, world, made: Mutex::new(Slot::NotYet), is_temporary })
     }
 
@@ -285,12 +292,25 @@ impl Run for Broken {
 struct ServerWorld {
     engine: Engine,
     addresses: Arc<Allowed>,
+    ca: Option<PathBuf>,
+    /// Made when the first handler needs it.
+    tls: Mutex<Option<Arc<ClientConfig>>>,
 }
 
 #[async_trait]
 impl World for ServerWorld {
     fn may_call(&self, address: IpAddr) -> bool {
         self.addresses.allows(address)
+    }
+
+    fn tls(&self) -> Result<Arc<ClientConfig>, String> {
+        let mut made = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(config) = &*made {
+            return Ok(Arc::clone(config));
+        }
+        let config = tls::config(self.ca.as_deref(), "miniq.handler_ca")?;
+        *made = Some(Arc::clone(&config));
+        Ok(config)
     }
 
     async fn blob(&self, client: &str, address: &str) -> Result<Vec<u8>, BlobError> {

@@ -49,7 +49,7 @@ impl NewLine<'_> {
         };
         is_field(self.id)
             && is_field(self.kind)
-            && !self.id.starts_with(['#', ' '])
+            && !self.id.starts_with(|c: char| c == '#' || c.is_whitespace())
             && !self.payload.contains(&b'\n')
     }
 }

@@ -6,6 +6,7 @@ use super::running::{Batch, BatchJob, Booking, Ended, Report, Run, Status};
 use super::{State, commands, handlers, wire};
 use crate::journal::ids;
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -82,36 +83,41 @@ impl<'a> Drive<'a> {
     }
 
     async fn run(&mut self, mut run: Box<dyn Run>) {
+        let engine = &self.state.engine;
         let renew_ms = (self.state.settings.lock_ms / 3).max(1);
-        let mut renew_at = self.state.engine.now().plus_ms(renew_ms);
-        let mut settle_at: Option<Instant> = None;
+        let mut renewal = Box::pin(engine.sleep_until(engine.now().plus_ms(renew_ms)));
+        // Made once, and set when the first of a group ends: batches are many, and their jobs more.
+        let mut gathering = std::pin::pin!(tokio::time::sleep(GATHER));
+        let mut is_gathering = false;
         loop {
             tokio::select! {
                 ended = run.next() => match ended {
                     Some(ended) => {
                         self.gathered.push(ended);
-                        settle_at.get_or_insert_with(|| Instant::now() + GATHER);
+                        if !std::mem::replace(&mut is_gathering, true) {
+                            gathering.as_mut().reset(Instant::now() + GATHER);
+                        }
                     }
                     None => break,
                 },
-                () = until(settle_at), if settle_at.is_some() => {
+                () = &mut gathering, if is_gathering => {
                     self.settle().await;
-                    settle_at = None;
+                    is_gathering = false;
                 }
-                () = self.state.engine.sleep_until(renew_at) => {
+                () = &mut renewal => {
                     self.renew().await.into_iter().for_each(|place| run.stop(place));
-                    renew_at = self.state.engine.now().plus_ms(renew_ms);
+                    renewal = Box::pin(engine.sleep_until(engine.now().plus_ms(renew_ms)));
                 }
             }
             if self.gathered.len() >= GATHERED_MAX {
                 self.settle().await;
-                settle_at = None;
+                is_gathering = false;
             }
         }
         // Whatever the runner did not tell of was not run.
+        let told: HashSet<usize> = self.gathered.iter().map(|(place, _)| *place).collect();
         for place in 0..self.jobs.len() {
-            let is_told = self.gathered.iter().any(|(told, _)| *told == place);
-            if self.held[place].is_some() && !is_told {
+            if self.held[place].is_some() && !told.contains(&place) {
                 self.gathered.push((place, Ended::Unrun("the run ended without a word about it".to_owned())));
             }
         }
@@ -310,11 +316,5 @@ impl<'a> Drive<'a> {
             lines.push(log::ENDED, info);
         }
         self.state.log.write(lines);
-    }
-}
-
-async fn until(at: Option<Instant>) {
-    if let Some(at) = at {
-        tokio::time::sleep_until(at).await;
     }
 }

@@ -201,3 +201,6 @@ impl Order {
         false
     }
 }
+
+#[cfg(test)]
+mod tests;

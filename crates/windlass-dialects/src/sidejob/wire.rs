@@ -198,8 +198,9 @@ impl<'a> Ask<'a> {
     pub fn declared(&self, key: &str) -> Result<Option<Declared>> {
         let Some(ports) = self.object(key)? else { return Ok(None) };
         let mut declared = BTreeMap::new();
-        for (name, _) in ports.fields() {
-            let Some(options) = ports.object(name).ok().flatten() else {
+        // Each field once: looking them up by name would take a large body a long time.
+        for (name, written) in ports.fields() {
+            let Ok(options) = codec::read_map::<Ask<'a>>(Encoding::Json, written.as_bytes()) else {
                 return field(format!("the options of port {name} must be an object"));
             };
             declared.insert(name.to_owned(), options.value("default")?);

@@ -148,6 +148,7 @@ mod tests {
         let options = json!({"batch": true, "batchSize": 3, "timeout": 7, "recycle": 2, "next": "other"});
         let read = HandlerOptions::from_json(&options).unwrap();
         assert_eq!(read.batch_size, Some(3));
+        assert_eq!(Lang::Http.batch_size(), 10, "as in the original");
         assert_eq!((read.batch, read.network), (true, false));
         assert_eq!((read.timeout, read.recycle), (Some(Duration::from_secs(7)), Some(2)));
         assert_eq!(HandlerOptions::from_json(&Value::Null).unwrap(), HandlerOptions::default());

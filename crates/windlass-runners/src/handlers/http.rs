@@ -11,15 +11,18 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
 
 /// Connections to one handler's URL at once, as in the original.
 const CONNECTIONS_MAX: usize = 10;
@@ -29,6 +32,7 @@ const LINES_MAX: usize = 1_000;
 /// A handler's URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    pub is_https: bool,
     host: String,
     port: u16,
     authority: HeaderValue,
@@ -41,8 +45,9 @@ impl Target {
         let url = url.trim();
         let wrong = |what: &str| format!("the body of an http handler is a URL, and {url:?} {what}");
         let uri: Uri = url.parse().map_err(|_| wrong("is none"))?;
-        if uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(wrong("does not begin with http://"));
+        let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+        if !is_https && uri.scheme() != Some(&Scheme::HTTP) {
+            return Err(wrong("does not begin with http:// or https://"));
         }
         let authority = uri.authority().ok_or_else(|| wrong("has no host"))?;
         let host = authority.host();
@@ -50,8 +55,9 @@ impl Target {
             return Err(wrong("must have a host, and no user or password"));
         }
         Ok(Target {
+            is_https,
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            port: authority.port_u16().unwrap_or(if is_https { 443 } else { 80 }),
             authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong("has an odd host"))?,
             path: uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
         })
@@ -83,6 +89,9 @@ impl NoAnswer {
     }
 }
 
+/// Of trouble that has no name of its own.
+const UNNAMED: &str = "BATCH_ERROR";
+
 /// The names that people look up.
 fn code_of(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -93,7 +102,7 @@ fn code_of(error: &io::Error) -> &'static str {
         io::ErrorKind::HostUnreachable => "EHOSTUNREACH",
         io::ErrorKind::NetworkUnreachable => "ENETUNREACH",
         io::ErrorKind::BrokenPipe => "EPIPE",
-        _ => "BATCH_ERROR",
+        _ => UNNAMED,
     }
 }
 
@@ -191,15 +200,19 @@ impl Line {
         let stream = TcpStream::connect(usable.as_slice()).await;
         let stream = stream.map_err(|error| NoAnswer::io("connecting", &error))?;
         let _ = stream.set_nodelay(true);
-        let shaken = http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = shaken.map_err(|error| NoAnswer::hyper(&error))?;
-        // Ends when the other side closes it, or the sender is dropped with the line.
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to a handler ended");
+        if !self.target.is_https {
+            return speak(stream).await;
+        }
+        let config = world.tls().map_err(|why| NoAnswer::new("BAD_HANDLER", why))?;
+        let name = ServerName::try_from(host.clone())
+            .map_err(|_| NoAnswer::new("BAD_HANDLER", format!("{host} is no name that a certificate has")))?;
+        match TlsConnector::from(config).connect(name, stream).await {
+            Ok(stream) => speak(stream).await,
+            Err(error) => {
+                let code = Some(code_of(&error)).filter(|code| *code != UNNAMED).unwrap_or("ETLS");
+                Err(NoAnswer::new(code, format!("TLS with {host}: {error}")))
             }
-        });
-        Ok(sender)
+        }
     }
 
     fn take_idle(&self) -> Option<Sender> {
@@ -209,6 +222,19 @@ impl Line {
     fn idle(&self) -> MutexGuard<'_, Vec<Sender>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// HTTP over this connection.
+async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender, NoAnswer> {
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = shaken.map_err(|error| NoAnswer::hyper(&error))?;
+    // Ends when the other side closes it, or the sender is dropped with the line.
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to a handler ended");
+        }
+    });
+    Ok(sender)
 }
 
 pub async fn drive(drive: &mut Drive) {
@@ -353,10 +379,11 @@ mod tests {
         );
         let target = Target::parse(" http://[::1] ").unwrap();
         assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("::1", 80, "/"));
+        let target = Target::parse("https://hooks.example.org").unwrap();
+        assert_eq!((target.is_https, target.port), (true, 443));
         for (url, word) in [
             ("", "none"),
             ("/path", "http://"),
-            ("https://host/", "http://"),
             ("ftp://host/", "http://"),
             ("http://user:word@host/", "password"),
             ("not a url", "none"),

@@ -57,6 +57,7 @@ use interpreter::Launch;
 use outcome::Verdict;
 use pool::{Key, Pool};
 use run::Drive;
+use rustls::ClientConfig;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -70,6 +71,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 pub trait World: Send + Sync + 'static {
     /// Whether an http handler may be called at this address.
     fn may_call(&self, address: IpAddr) -> bool;
+
+    /// By whose certificates https handlers are believed; if not, why, in words for the handler's author.
+    fn tls(&self) -> Result<Arc<ClientConfig>, String>;
 
     /// The module of a wasi handler.
     async fn blob(&self, client: &str, address: &str) -> Result<Vec<u8>, BlobError>;
@@ -150,7 +154,10 @@ impl Handlers {
     /// tomorrow, so this is no reason to refuse it.
     pub fn check(&self, handler: &Handler) -> Result<(), String> {
         match handler.lang {
-            Lang::Http => http::Target::parse(&handler.body).map(drop),
+            Lang::Http => match http::Target::parse(&handler.body)?.is_https {
+                true => self.inner.world.tls().map(drop),
+                false => Ok(()),
+            },
             Lang::Wasi => self.inner.check_wasi(),
             _ => Launch::find(handler.lang, &self.inner.settings.interpreters).map(drop),
         }

@@ -4,6 +4,7 @@
 
 mod hostile;
 mod http;
+mod https;
 mod interpreters;
 mod pool;
 mod rig;

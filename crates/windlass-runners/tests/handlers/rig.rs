@@ -25,6 +25,10 @@ impl World for Nothing {
         address.is_loopback()
     }
 
+    fn tls(&self) -> Result<Arc<rustls::ClientConfig>, String> {
+        Err("nobody is trusted here".to_owned())
+    }
+
     async fn blob(&self, _client: &str, address: &str) -> Result<Vec<u8>, BlobError> {
         Err(BlobError::Missing(format!("there is no blob {address}")))
     }

@@ -1,5 +1,5 @@
 use crate::rig::{Rig, brief, briefs, ends, log, new_jobs, outcomes, sh};
-use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Interpreters, Lang};
+use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Interpreters, Lang, Outcome};
 
 #[tokio::test]
 async fn a_shell_handler_gets_its_line_and_its_exit_code_is_the_status() {
@@ -44,10 +44,10 @@ async fn lines_with_the_mark_are_new_jobs_and_the_rest_is_log() {
 async fn a_context_is_reused_and_its_parts_run_when_they_should() {
     let rig = Rig::new();
     let handler = Handler {
-        before: Some("echo before; started=$$".to_owned()),
+        before: Some("echo before; started=$$; befores=$((befores + 1))".to_owned()),
         before_each: Some("echo beforeEach; batch=$((batch + 1))".to_owned()),
         after_each: Some("echo afterEach; echo 'J: after|x'".to_owned()),
-        ..sh("echo \"$started $batch\" > \"$WINDLASS_RESULT\"; started=lost")
+        ..sh("echo \"$started.$befores $batch\" > \"$WINDLASS_RESULT\"; started=lost")
     };
     let first = rig.run(&handler, &["a", "b"]).await;
     assert_eq!(log(&first[0]), "beforeEach\n", "what a context says at its start belongs to no job");
@@ -55,7 +55,7 @@ async fn a_context_is_reused_and_its_parts_run_when_they_should() {
     assert_eq!(new_jobs(&first[1]), ["after=x"]);
     assert_eq!(rig.handlers.warm(), [("acme".to_owned(), "resize".to_owned())]);
     let second = rig.run(&handler, &["c"]).await;
-    let words = |outcome| {
+    let words = |outcome: &Outcome| {
         let text = brief(outcome);
         let (process, batch) = text.strip_prefix("200 OK ").unwrap().split_once(' ').unwrap();
         (process.to_owned(), batch.to_owned())
@@ -63,6 +63,11 @@ async fn a_context_is_reused_and_its_parts_run_when_they_should() {
     assert_eq!(words(&first[0]), words(&first[1]));
     assert_eq!(words(&first[0]).0, words(&second[0]).0, "the same process");
     assert_eq!((words(&first[0]).1.as_str(), words(&second[0]).1.as_str()), ("1", "2"));
+    for batch in 3..=5 {
+        let later = rig.run(&handler, &["d"]).await;
+        assert_eq!(words(&later[0]), (words(&first[0]).0, batch.to_string()));
+    }
+    assert!(words(&first[0]).0.ends_with(".1"), "before has run once, for five batches");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! TLS for the command line: trusts the certificates of the system, or those of a file.
+//! TLS for the command line, and for the handlers that the server calls: trusts the certificates of the system, or those of a file.
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -12,9 +12,11 @@ use std::sync::Arc;
 const SYSTEM_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-pub fn config(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
+/// `option`: how a file is named.
+pub fn config(ca: Option<&Path>, option: &str) -> Result<Arc<ClientConfig>, String> {
     let system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.exists());
-    let path = ca.or_else(system).ok_or("no trusted certificates on this system; name a file with --ca")?;
+    let missing = || format!("no trusted certificates on this system; name a file with {option}");
+    let path = ca.or_else(system).ok_or_else(missing)?;
     let trouble =
         |error: &dyn std::fmt::Display| format!("reading certificates from {}: {error}", path.display());
     let certificates = CertificateDer::pem_file_iter(path)

@@ -20,6 +20,8 @@ pub struct HandlerConfig {
     pub memory_bytes_max: u64,
     pub network: HandlerNetwork,
     pub addresses: Arc<Allowed>,
+    /// Certificates that https handlers are believed by, in place of the system's.
+    pub ca: Option<PathBuf>,
     pub readable: Vec<PathBuf>,
     /// Zero: contexts are the server's own user.
     pub uid_base: u32,
@@ -94,6 +96,7 @@ impl Found<'_> {
                 _ => HandlerNetwork::Never,
             },
             addresses: self.addresses("miniq.handler_addresses")?,
+            ca: Some(self.text("miniq.handler_ca")).filter(|path| !path.is_empty()).map(PathBuf::from),
             readable: self.list("miniq.readable").into_iter().map(PathBuf::from).collect(),
             uid_base: u32::try_from(self.whole("miniq.uid_base")).unwrap_or(0),
         })

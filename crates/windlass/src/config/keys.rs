@@ -226,6 +226,12 @@ pub const KEYS: &[Key] = &[
         "where http handlers may be: loopback, private, any, addresses, blocks; by default as jq.worker_addresses",
     ),
     key(
+        "miniq.handler_ca",
+        Kind::Text,
+        "",
+        "a file of certificates (PEM) by which https handlers are believed; by default the system's",
+    ),
+    key(
         "miniq.readable",
         Kind::List,
         "",

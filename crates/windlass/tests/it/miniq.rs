@@ -100,3 +100,24 @@ fn journaled_native_pushes_are_found_by_their_alias() {
     });
     assert_eq!((&job["name"], &job["payload"]), (&"a".into(), &1.into()));
 }
+
+#[test]
+fn lines_of_the_journal_that_are_no_jobs_are_reported_and_the_rest_is_taken_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("windlass-data/journal");
+    std::fs::create_dir_all(&journal).unwrap();
+    let lines = "i1|acme-t|one\nno bars\n|acme-t|no id\ni2||no type\ni3|nodash|no client\ni4|acme-t|four\n";
+    std::fs::write(journal.join("00000001.log"), lines).unwrap();
+    let server = Server::start_in(folder.path(), &["--set", "miniq.run=false"]);
+    let jobs = eventually("both jobs are there", || {
+        let jobs = all_jobs(&server, "acme");
+        (jobs.len() == 2).then_some(jobs)
+    });
+    assert_eq!(jobs, [("i1".to_owned(), "one".to_owned()), ("i4".to_owned(), "four".to_owned())]);
+    let log = eventually("all four are in the log", || {
+        let log = server.log();
+        let is_told = log.contains("3 damaged lines are left out") && log.contains("line i3 of the journal");
+        is_told.then_some(log)
+    });
+    assert!(!log.contains("panicked"), "{log}");
+}

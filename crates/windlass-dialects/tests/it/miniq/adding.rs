@@ -43,7 +43,10 @@ async fn empty_lines_and_comments_make_no_job() {
 
 #[tokio::test]
 async fn payloads_arrive_byte_for_byte() {
-    let world = World::with("acme", "resize").await;
+    let folder = tempfile::tempdir().unwrap();
+    let options = HttpOptions { journal: journal_in(folder.path()), ..HttpOptions::default() };
+    let world = Setup { options, ..Setup::default() }.start().await;
+    world.handler("acme", "resize", "{}").await;
     let long = "x".repeat(1 << 20);
     let payloads = [
         "a|b||c",
@@ -167,6 +170,32 @@ async fn clients_add_and_see_only_their_own() {
     assert_eq!(world.server.call_as(None, "POST", "/acme/job/resize/add", "x").await.status, 401);
     let viewer = keys.of("acme", Role::Viewer);
     assert_eq!(world.server.call_as(Some(viewer), "POST", "/acme/job/resize/add", "x").await.status, 403);
+}
+
+#[tokio::test]
+async fn nothing_of_one_client_is_in_anothers_answers_or_run_by_anothers_handler() {
+    let world = World::with("acme", "t").await;
+    let acme = world.add("acme", "t", "of acme\n").await.remove(0);
+    let bolt = world.add("bolt", "t", "of bolt\n").await.remove(0);
+    world.until_code("acme", "t", &acme, "ok").await;
+    let job = world.until_code("bolt", "t", &bolt, "BAD_HANDLER").await;
+    assert_eq!(job["type"], "bolt-t");
+    assert_eq!(world.fake.payloads(), ["of acme"], "acme's handler is for acme's jobs");
+    world.handler("bolt", "t", "{}").await;
+    world.later(RETRY_MS);
+    world.until_code("bolt", "t", &bolt, "ok").await;
+    for (client, own, others) in [("acme", &acme, &bolt), ("bolt", &bolt, &acme)] {
+        for path in ["job/t/archive", "job/waiting", "handler/get"] {
+            let answer = world.server.get(&format!("/{client}/{path}")).await.text();
+            assert!(!answer.contains(others.as_str()), "{client}/{path}: {answer}");
+        }
+        let archive = world.server.get(&format!("/{client}/job/t/archive")).await.json();
+        let ids: Vec<&str> =
+            archive["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, [own.as_str()]);
+        assert_eq!(world.server.get(&format!("/{client}/job/t/{others}")).await.status, 404);
+        assert_eq!(world.server.get(&format!("/{client}/job/t/{others}/result")).await.status, 404);
+    }
 }
 
 #[tokio::test]

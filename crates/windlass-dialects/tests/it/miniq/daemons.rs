@@ -1,7 +1,7 @@
-//! Scenarios 10, 58 and 67 to 71: several servers on one store. What happens when one is killed is shown with the real
+//! Scenarios 10, 39, 58 and 67 to 71: several servers on one store. What happens when one is killed is shown with the real
 //! program, in the tests of the command.
 
-use super::world::{Setup, World, settled};
+use super::world::{LOCK_MS, Setup, World, settled};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::Timestamp;
@@ -54,6 +54,38 @@ async fn two_servers_have_different_names_and_no_job_is_handed_out_twice() {
     settled().await;
     let run = both();
     assert_eq!((run.len(), run.iter().collect::<BTreeSet<_>>().len()), (1_000, 1_000));
+}
+
+#[tokio::test]
+async fn a_job_that_runs_for_three_locks_is_not_run_by_another_server() {
+    let (one, other) = two().await;
+    one.server.get("/stop").await;
+    other.server.get("/stop").await;
+    one.handler("acme", "t", "{}").await;
+    one.fake.hold();
+    let id = one.add("acme", "t", "x\n").await.remove(0);
+    one.job("acme", "t", &id).await;
+    one.server.get("/start").await;
+    assert_eq!(one.until_started(1).await, ["x"]);
+    other.server.get("/start").await;
+    let mut last = one.job("acme", "t", &id).await["dt"].as_str().unwrap().to_owned();
+    for _ in 0..9 {
+        one.later(LOCK_MS / 3 + 1);
+        let mut now = last.clone();
+        for _ in 0..3_000 {
+            now = other.job("acme", "t", &id).await["dt"].as_str().unwrap().to_owned();
+            if now > last {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert!(now > last, "the lock is not renewed: {now} after {last}");
+        last = now;
+    }
+    assert!(other.fake.payloads().is_empty(), "three locks long, and no second run");
+    one.fake.let_end(1);
+    one.until_code("acme", "t", &id, "ok").await;
+    assert!(other.fake.payloads().is_empty());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Scenarios 15 and 19 to 27: handlers.
 
-use super::world::{RETRY_MS, Setup, World, settled};
+use super::world::{GIVE_UP_MS, RETRY_MS, Setup, World, settled};
 use crate::support::Keys;
 use serde_json::json;
 use std::sync::Arc;
@@ -83,6 +83,34 @@ async fn jobs_without_a_handler_are_tried_again_and_run_when_there_is_one() {
     world.later(RETRY_MS);
     assert_eq!(world.until_started(1).await, ["a"]);
     world.until_code("acme", "resize", &id, "ok").await;
+}
+
+#[tokio::test]
+async fn jobs_that_never_get_a_handler_are_archived_when_their_time_is_over() {
+    let world = World::new().await;
+    let id = world.add("acme", "resize", "a\n").await.remove(0);
+    let tries = usize::try_from(GIVE_UP_MS / RETRY_MS).unwrap() + 1;
+    for n in 1..tries {
+        world.until_put_off("acme", "resize", &id, n).await;
+        world.later(RETRY_MS);
+    }
+    let job = world.until_code("acme", "resize", &id, "timeout").await;
+    assert_eq!((&job["lock"], &job["attempts"]), (&"__done".into(), &tries.into()));
+    assert!(world.fake.payloads().is_empty());
+}
+
+#[tokio::test]
+async fn versions_in_a_name_are_run_by_their_own_handlers() {
+    let world = World::new().await;
+    for (jobtype, body) in [("resize", "one"), ("resize.v2", "two")] {
+        let path = format!("/acme/handler/add/{jobtype}/add?method=sh");
+        assert_eq!(world.server.connect().await.call("POST", &path, &[], body.as_bytes()).await.status, 200);
+    }
+    for (jobtype, count) in [("resize", 1), ("resize.v2", 2)] {
+        world.add("acme", jobtype, "x\n").await;
+        world.until_started(count).await;
+    }
+    assert_eq!(world.fake.versions(), ["one", "two"]);
 }
 
 #[tokio::test]

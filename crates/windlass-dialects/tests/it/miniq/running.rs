@@ -80,6 +80,7 @@ async fn while_a_job_runs_its_lock_moves_on_and_nobody_else_has_it() {
     world.until_started(1).await;
     let first = world.job("acme", "t", &id).await;
     assert_eq!(first["lock"].as_str().unwrap(), id[8..15].to_owned(), "the sysid: {first}");
+    assert_eq!(first["dt"], "2025-11-15T09:46:50.000Z", "{LOCK_MS} ms after it was started");
     let mut last = first["dt"].as_str().unwrap().to_owned();
     for _ in 0..9 {
         world.later(LOCK_MS / 3 + 1);

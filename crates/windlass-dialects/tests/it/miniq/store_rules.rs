@@ -1,7 +1,7 @@
 //! Scenarios 54 to 66: date and lock. Claims, leases and guarded commits have their own suites in the store and the engine;
 //! here is what this dialect makes of them.
 
-use super::world::{KEEP_MS, LOCK_MS, RETRY_MS, World, report, settled};
+use super::world::{KEEP_MS, LOCK_MS, NOT_RUN, RETRY_MS, World, report, settled};
 use serde_json::json;
 
 #[tokio::test]
@@ -67,6 +67,29 @@ async fn waiting_types_are_those_with_a_job_that_could_run_now() {
     world.until_code("acme", "t", &ids[0], "BAD_HANDLER").await;
     world.until_code("acme", "t", &ids[1], "BAD_HANDLER").await;
     assert!(waiting("acme").await.get("t").is_none(), "put off is not waiting");
+    world.fake.hold();
+    world.handler("bolt", "u", "{}").await;
+    let running = world.add("bolt", "u", "d\n").await.remove(0);
+    world.until_started(1).await;
+    assert!(waiting("bolt").await.get("u").is_none(), "locked is not waiting");
+    world.fake.let_end(1);
+    world.until_code("bolt", "u", &running, "ok").await;
+    assert!(waiting("bolt").await.get("u").is_none(), "done is not waiting");
+}
+
+#[tokio::test]
+async fn a_job_that_was_locked_and_not_run_is_free_at_once_and_no_try_of_it_is_used_up() {
+    let world = World::with("acme", "t").await;
+    let times = std::sync::atomic::AtomicUsize::new(0);
+    world.fake.answers(move |_, _| {
+        let is_first = times.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+        report(if is_first { NOT_RUN } else { 200 })
+    });
+    let id = world.add("acme", "t", "x\n").await.remove(0);
+    // Without the clock having moved.
+    let job = world.until_code("acme", "t", &id, "ok").await;
+    assert_eq!(world.fake.payloads(), ["x", "x"]);
+    assert_eq!(job["attempts"], 1);
 }
 
 #[tokio::test]
@@ -97,8 +120,11 @@ async fn a_lock_that_has_ended_leaves_the_job_free_at_once() {
     world.later(LOCK_MS - 1);
     settled().await;
     assert!(world.fake.payloads().is_empty(), "another's lock holds until its end");
+    world.fake.hold();
     world.later(1);
     assert_eq!(world.until_started(1).await, ["x"]);
+    let held = world.job("acme", "t", &id).await;
+    assert_ne!(held["lock"], "other-0000");
     let (number, token) = (&claimed["jobs"][0]["id"], &claimed["jobs"][0]["token"]);
     let late =
         format!(r#"{{"tenant":"acme","settle":[{{"id":{number},"token":{token},"outcome":"finish"}}]}}"#);
@@ -107,4 +133,7 @@ async fn a_lock_that_has_ended_leaves_the_job_free_at_once() {
     let extend = format!(r#"{{"tenant":"acme","extend":[{{"id":{number},"token":{token}}}]}}"#);
     let answer = world.server.post("/api/v1/extend", &extend).await.text();
     assert!(answer.contains("error"), "nor does a renewal: {answer}");
+    assert_eq!(world.job("acme", "t", &id).await, held, "nothing has changed");
+    world.fake.let_end(1);
+    world.until_code("acme", "t", &id, "ok").await;
 }

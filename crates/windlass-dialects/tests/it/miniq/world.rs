@@ -34,6 +34,9 @@ pub fn settings() -> Settings {
     }
 }
 
+/// In place of an exit code: the job was not run, for reasons that are not its own.
+pub const NOT_RUN: u16 = 0;
+
 /// How jobs end: by the payload. What is not here ends with 200.
 type Script = Box<dyn Fn(&str, u32) -> Report + Send>;
 
@@ -187,6 +190,8 @@ impl Booking for Place {
                         permit = its.gate.acquire() => { permit.unwrap().forget(); Ended::Done(report) }
                         () = stop.notified() => Ended::Unrun("stopped".to_owned()),
                     }
+                } else if report.exitcode == NOT_RUN {
+                    Ended::Unrun("the script says so".to_owned())
                 } else {
                     Ended::Done(report)
                 };

@@ -120,27 +120,34 @@ fn a_handler_that_cannot_be_reached_is_an_error_with_its_reason() {
 #[test]
 fn a_batch_is_one_post_and_its_answer_has_a_line_for_each_job() {
     let target = Target::start(|body, _| {
-        let first = body.lines().next().unwrap_or_default();
-        (200, if first == "short" { "200\n# a word\n201\n" } else { "200\nwhat\n200\n" }.to_owned())
+        let text = match body.lines().next().unwrap_or_default() {
+            "each" => "200\n200\n500\n",
+            "short" => "200\n# a word\n201\n",
+            _ => "200\nwhat\n200\n",
+        };
+        (200, text.to_owned())
     });
     let server = Server::start(&["--set", "miniq.retry_delay_s=600"]);
     let options = json!({"batch": true, "batchSize": 3});
     set_handler(&server, "acme", "b", json!({"lang": "http", "body": target.url(), "options": options}));
     server.call("GET", "/stop", None);
-    let ids = add(server.http, "acme", "b", "short\nb\nc\nlong\ne\nf\n").unwrap();
-    eventually("all six wait", || {
+    let ids = add(server.http, "acme", "b", "short\nb\nc\nlong\ne\nf\neach\nh\ni\n").unwrap();
+    eventually("all nine wait", || {
         let (_, waiting) = server.call("GET", "/acme/job/waiting", None);
-        (waiting["b"] == 6).then_some(())
+        (waiting["b"] == 9).then_some(())
     });
     server.call("GET", "/start", None);
-    for (id, code) in
-        ids.iter().zip(["ok", "ok", "NO_RESPONSE", "ok", "INVALID_RESPONSE", "INVALID_RESPONSE"])
-    {
-        until_code(&server, "acme", "b", id, code);
+    let codes =
+        [["ok", "ok", "NO_RESPONSE"], ["ok", "INVALID_RESPONSE", "INVALID_RESPONSE"], ["ok", "ok", "error"]];
+    for (id, code) in ids.iter().zip(codes.concat()) {
+        let job = until_code(&server, "acme", "b", id, code);
+        let lock = if code == "ok" { "__done" } else { "" };
+        assert_eq!(job["lock"], lock, "those that are not over wait for their next try: {job}");
+        assert_eq!(job["exitcode"].as_u64() < Some(300), code == "ok", "{job}");
     }
     let mut bodies = target.bodies();
     bodies.sort_unstable();
-    assert_eq!(bodies, ["long\ne\nf\n", "short\nb\nc\n"]);
+    assert_eq!(bodies, ["each\nh\ni\n", "long\ne\nf\n", "short\nb\nc\n"]);
 }
 
 #[test]
@@ -173,4 +180,27 @@ fn a_handler_in_a_language_that_is_not_there_says_so() {
     let id = add(server.http, "acme", "odd", "x\n").unwrap().remove(0);
     let job = until_code(&server, "acme", "odd", &id, "BAD_HANDLER");
     assert!(job["message"].as_str().unwrap().contains("cobol"), "{job}");
+}
+
+/// A handler that is another server, with a certificate that only whoever is told to trusts.
+#[test]
+fn an_https_handler_is_called_by_those_who_trust_its_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    std::fs::write(&cert, certified.cert.pem()).unwrap();
+    std::fs::write(&key, certified.signing_key.serialize_pem()).unwrap();
+    let set = |key: &str, path: &std::path::Path| format!("{key}={}", path.display());
+    let other = Server::start(&["--set", &set("tls.cert", &cert), "--set", &set("tls.key", &key)]);
+    let url = format!("https://localhost:{}/acme/job/inbox/add", other.http.port());
+    let wait = ["--set", "miniq.retry_delay_s=600"];
+    let trusting = ["--set", &set("miniq.handler_ca", &cert)];
+    for (args, code) in [([wait, trusting].concat(), "ok"), (wait.to_vec(), "ETLS")] {
+        let server = Server::start(&args);
+        set_handler(&server, "acme", "send", json!({"lang": "http", "body": url}));
+        let id = add(server.http, "acme", "send", "x\n").unwrap().remove(0);
+        let job = until_code(&server, "acme", "send", &id, code);
+        let is_sent = job["result"].as_str().is_some_and(|answer| answer.contains("\"count\":1"));
+        assert_eq!(is_sent, code == "ok", "{job}");
+    }
 }

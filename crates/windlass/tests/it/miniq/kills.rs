@@ -1,11 +1,12 @@
 //! Killed in the middle of adding, again and again: what was acknowledged is there, and once.
 
 use super::{add, all_jobs, set_handler, until_code};
+use crate::rigs::process::{Place, need_strace};
 use crate::server::{Server, eventually};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer: `WINDLASS_KILLS`.
 const KILLS: usize = 12;
@@ -87,4 +88,24 @@ fn jobs_that_a_job_asked_for_survive_a_kill_right_after_its_end() {
             all_jobs(&server, "acme").into_iter().map(|(_, payload)| payload).collect();
         asked_for.iter().all(|payload| payloads.contains(payload)).then_some(())
     });
+}
+
+/// Seen from outside: syncing the journal's file takes long, or fails.
+#[test]
+fn an_add_is_answered_when_its_lines_are_on_disk_and_not_before() {
+    need_strace();
+    let server_where = |fault: &str| {
+        let place = Place::new();
+        let file = place.data().join("journal/00000001.log").to_string_lossy().into_owned();
+        let inject = format!("inject=fdatasync:{fault}");
+        let strace = ["-o", "/dev/null", "-P", &file, "-e", "trace=fdatasync", "-e", &inject];
+        let server = place.start_with(&strace).unwrap();
+        (place, server)
+    };
+    let (_place, slow) = server_where("delay_enter=2000000");
+    let began = Instant::now();
+    assert_eq!(add(slow.http, "acme", "t", "x\n").map(|ids| ids.len()), Some(1));
+    assert!(began.elapsed() >= Duration::from_secs(2), "it was answered before its sync had ended");
+    let (_place, broken) = server_where("error=EIO");
+    assert_eq!(add(broken.http, "acme", "t", "x\n"), None, "what may not be there is not acknowledged");
 }

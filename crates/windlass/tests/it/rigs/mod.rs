@@ -28,7 +28,7 @@ mod history;
 mod http;
 mod kill;
 mod load;
-mod process;
+pub mod process;
 mod quiet;
 mod rot;
 mod scenario;
