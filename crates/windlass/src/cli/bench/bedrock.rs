@@ -96,6 +96,13 @@ impl Worker {
         Ok(())
     }
 
+    /// What an answer costs that changes nothing.
+    pub async fn ping(&mut self) -> io::Result<()> {
+        self.out.extend_from_slice(b"Ping\r\n\r\n");
+        self.send_out().await?;
+        self.expect_ok(1).await
+    }
+
     fn ask_for(&mut self, limit: usize, wait_ms: u64) {
         for _ in 0..limit {
             // Writing into a Vec cannot fail.

@@ -6,7 +6,9 @@ use super::client::{Client, Shape, Target, now_ns};
 use super::report::{Latency, Row, Sample, Unit};
 use super::servers::{Kind, Server};
 use super::workloads::{self, Load};
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Jobs of one measurement when the user does not say.
@@ -28,6 +30,13 @@ const SHAPES: [(&str, usize, usize); 3] = [
     ("1 connection, pipelined", 1, PIPELINE),
     ("64 connections", MANY_CONNECTIONS, 1),
 ];
+/// Calls that the least costs are measured with.
+const FLOOR_CALLS: usize = 5_000;
+/// What one commit of one job writes, and how many of them the file has room for.
+const COMMIT_BYTES: usize = 8_192;
+const FILE_COMMITS: usize = 1_024;
+const PING: &str = "Ping, 1 connection";
+const DISK: &str = "no server: two pages to the disk";
 pub const VERBS: [&str; 3] = ["create", "get", "finish"];
 pub const PICK_UP: &str = "pick-up, 64 waiting workers";
 /// What is looked for: a job that is there by its name or by the start of it, and one that is not there.
@@ -44,9 +53,17 @@ pub fn label(kind: Kind) -> &'static str {
     }
 }
 
-/// One verb in each of the shapes.
+/// The cases of one verb, in each of the shapes.
 pub fn cases(verb: &str) -> impl Iterator<Item = String> {
-    SHAPES.into_iter().map(move |(what, ..)| format!("{verb}, {what}"))
+    shapes().map(move |shape| case(verb, shape))
+}
+
+pub fn shapes() -> impl Iterator<Item = &'static str> {
+    SHAPES.into_iter().map(|(what, ..)| what)
+}
+
+pub fn case(verb: &str, shape: &str) -> String {
+    format!("{verb}, {shape}")
 }
 
 /// All of it on servers of its own; `show` hears what is being measured.
@@ -58,13 +75,41 @@ pub async fn measure(
 ) -> io::Result<Vec<Row>> {
     let few = Server::start_with_bedrock(kind, folders[0])?;
     let many = Server::start_with_bedrock(kind, folders[1])?;
-    let mut rows = verbs(kind, &few.bedrock()?, settings, show).await?;
+    show("what a lone answer costs at least");
+    let mut rows = floor(kind, &few.bedrock()?, folders[0], settings).await?;
+    rows.extend(verbs(kind, &few.bedrock()?, settings, show).await?);
     show(PICK_UP);
     rows.push(pick_up(kind, &few.bedrock()?, settings).await?);
     show("looking for a job");
     rows.extend(looks(kind, &few.bedrock()?, &many.bedrock()?, settings).await?);
     few.stop()?;
     many.stop()?;
+    Ok(rows)
+}
+
+/// What a lone answer costs whatever the server does: the way there and back, and the disk for those that wait for it. The
+/// second is this program's own CPU.
+async fn floor(kind: Kind, target: &Bedrock, folder: &Path, settings: &Settings) -> io::Result<Vec<Row>> {
+    let load = settings.load(settings.jobs.unwrap_or(JOBS).min(FLOOR_CALLS), 1, 1);
+    let mut client = target.connect(&named("", settings)).await?;
+    let sample = workloads::repeat(target.pid, load, async || client.ping().await).await?;
+    let mut rows = vec![rate(kind, PING.to_owned(), sample, "1 x 1".to_owned())];
+    if kind == Kind::WindlassFull {
+        let path = folder.join("bench.pages");
+        let file = File::create(&path)?;
+        // Written once: a file that grows costs more.
+        file.write_all_at(&vec![0; FILE_COMMITS * COMMIT_BYTES], 0)?;
+        file.sync_all()?;
+        let page = [1; COMMIT_BYTES];
+        let mut place = (0..FILE_COMMITS).cycle();
+        let sample = workloads::repeat(Some(std::process::id()), load, async || {
+            let at = place.next().unwrap_or_default() * COMMIT_BYTES;
+            file.write_all_at(&page, at as u64)?;
+            file.sync_data()
+        });
+        rows.push(rate(kind, DISK.to_owned(), sample.await?, "1 x 1".to_owned()));
+        fs::remove_file(&path)?;
+    }
     Ok(rows)
 }
 
@@ -81,7 +126,7 @@ async fn verbs(
         let load = settings.load(settings.jobs.unwrap_or(JOBS), connections, batch);
         let samples = workloads::each_verb(target, &shape, load).await?;
         for (verb, sample) in VERBS.into_iter().zip(samples) {
-            rows.push(rate(kind, format!("{verb}, {what}"), sample, format!("{connections} x {batch}")));
+            rows.push(rate(kind, case(verb, what), sample, format!("{connections} x {batch}")));
         }
     }
     Ok(rows)

@@ -108,12 +108,17 @@ fn pick_up(rows: &Rows) -> Vec<Verdict> {
     ]
 }
 
-/// A tenth of what the original server takes per job over one connection, and workers that wait are not kept waiting.
+/// A tenth of what the original server takes over one connection, for each verb and for a job's three together, and workers
+/// that wait are not kept waiting.
 fn bedrock(rows: &Rows) -> Vec<Verdict> {
     const CPU_US_MAX: [f64; 3] = [30.0, 150.0, 40.0];
     const PICK_UP_MS_MAX: f64 = 20.0;
     let label = bedrock_cases::label(Kind::WindlassFull);
     let mut verdicts = Vec::new();
+    for label in [label, bedrock_cases::label(Kind::WindlassRelaxed)] {
+        let whole = |shape| whole_job(rows, label, shape, CPU_US_MAX.iter().sum());
+        verdicts.extend(bedrock_cases::shapes().filter_map(whole));
+    }
     for (verb, bound) in bedrock_cases::VERBS.into_iter().zip(CPU_US_MAX) {
         for case in bedrock_cases::cases(verb) {
             let Some(row) = rows.get(label, &case) else { continue };
@@ -130,6 +135,15 @@ fn bedrock(rows: &Rows) -> Vec<Verdict> {
         verdicts.push(Verdict::new(what, value, Bound::AtMost(PICK_UP_MS_MAX), &[row]));
     }
     verdicts
+}
+
+/// A job's create, get and finish.
+fn whole_job(rows: &Rows, server: &str, shape: &str, bound: f64) -> Option<Verdict> {
+    let row = |verb: &str| rows.get(server, &bedrock_cases::case(verb, shape));
+    let rows = bedrock_cases::VERBS.into_iter().map(row).collect::<Option<Vec<_>>>()?;
+    let us = rows.iter().map(|row| row.sample?.server_us).sum::<Option<f64>>()?;
+    let what = format!("B1 server CPU, a whole job, {shape}, {server}");
+    Some(Verdict::new(what, (us, " us"), Bound::AtMost(bound), &rows))
 }
 
 fn bounded(rows: &Rows, server: &str, case: &str, bound: Bound, unit: &'static str) -> Option<Verdict> {

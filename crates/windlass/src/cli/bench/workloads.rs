@@ -203,6 +203,22 @@ pub async fn each_verb<T: Target>(target: &T, shape: &Shape, load: Load) -> io::
     Ok(samples)
 }
 
+/// The same call again and again; `pid` is whose CPU counts.
+pub async fn repeat(
+    pid: Option<u32>,
+    load: Load,
+    mut call: impl AsyncFnMut() -> io::Result<()>,
+) -> io::Result<Sample> {
+    let run = Run::new(load);
+    let watch = Stopwatch::start(pid);
+    while run.take(1) > 0 {
+        let begun = now_ns();
+        call().await?;
+        run.add(1, now_ns() - begun);
+    }
+    Ok(watch.stop(&run))
+}
+
 /// Gives back the connection and the jobs it holds.
 async fn keep_doing<C: Client>(
     verb: Verb,
