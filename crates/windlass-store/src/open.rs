@@ -20,6 +20,8 @@ pub enum Durability {
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     pub durability: Durability,
+    /// Embedded: every commit by the store's own thread, also where a caller could write himself.
+    pub own_thread: bool,
     pub postgres: PostgresOptions,
 }
 

@@ -208,6 +208,7 @@ pub struct Config {
     /// No store was named: it is the embedded one in the data folder.
     pub store_is_in_data: bool,
     pub durability: Durability,
+    pub own_thread: bool,
     pub postgres: PostgresOptions,
     pub http: Bind,
     /// Names beside localhost that a browser may know the server by.
@@ -252,6 +253,7 @@ impl Config {
                 "relaxed" => Durability::Relaxed,
                 _ => Durability::Full,
             },
+            own_thread: found.switch("store.own_thread"),
             postgres: PostgresOptions {
                 schema: found.text("store.schema").to_string(),
                 migrate: found.switch("store.migrate"),

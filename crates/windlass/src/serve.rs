@@ -299,7 +299,11 @@ async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
             Fault::failed(format!("creating the data folder {}: {error}", config.data.display()))
         })?;
     }
-    let options = OpenOptions { durability: config.durability, postgres: config.postgres.clone() };
+    let options = OpenOptions {
+        durability: config.durability,
+        own_thread: config.own_thread,
+        postgres: config.postgres.clone(),
+    };
     let failed = |error: windlass_store::StoreError| Fault::failed(error.to_string());
     let store = windlass_store::open(&config.store, options).await.map_err(failed)?;
     match windlass_store::copy::unfinished(&*store).await.map_err(failed)? {

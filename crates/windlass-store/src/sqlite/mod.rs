@@ -149,7 +149,7 @@ impl SqliteStore {
             runtime: tokio::runtime::Handle::try_current().ok(),
         };
         let blobs = FileBlobs::open(&files::beside(database, files::BLOBS), options.durability)?;
-        let turns = Turns::begin(Pen::new(opened, Arc::clone(&shared)))?;
+        let turns = Turns::begin(Pen::new(opened, Arc::clone(&shared)), options.own_thread)?;
         Ok(SqliteStore {
             shared,
             readers: Readers::new(database),

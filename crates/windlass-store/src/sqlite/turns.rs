@@ -28,6 +28,8 @@ const QUICK: Duration = Duration::from_millis(1);
 pub struct Turns {
     desk: Arc<Desk>,
     inbox: Sender<Request>,
+    /// Nobody but the thread writes.
+    thread_only: bool,
 }
 
 /// Where the pen lies.
@@ -42,7 +44,7 @@ struct Desk {
 
 impl Turns {
     /// Starts the thread. It ends with the `Turns` or when it is told to close.
-    pub fn begin(pen: Pen) -> Result<Turns, StoreError> {
+    pub fn begin(pen: Pen, thread_only: bool) -> Result<Turns, StoreError> {
         let desk =
             Desk { pen: Mutex::new(Some(pen)), waiting: AtomicUsize::new(0), calm: AtomicUsize::new(0) };
         let desk = Arc::new(desk);
@@ -52,11 +54,14 @@ impl Turns {
             .name("store-writer".to_owned())
             .spawn(move || for_thread.serve(&requests))
             .map_err(|error| StoreError::Open(error.to_string()))?;
-        Ok(Turns { desk, inbox })
+        Ok(Turns { desk, inbox, thread_only })
     }
 
     /// Carries the request out before it returns, where nobody else wants to write; otherwise sees that it is.
     pub fn take(&self, request: Request) -> Result<(), StoreError> {
+        if self.thread_only {
+            return self.send(request);
+        }
         match self.desk.write_alone(request) {
             Alone::Written { log_is_long: false } => Ok(()),
             Alone::Written { log_is_long: true } => self.send(Request::Tidy {}),

@@ -72,6 +72,12 @@ pub const KEYS: &[Key] = &[
         "1000",
         "PostgreSQL: how often to look for what was not heard of",
     ),
+    key(
+        "store.own_thread",
+        Kind::Switch,
+        "false",
+        "embedded store: every commit by the store's own thread, also that of a client who is alone",
+    ),
     key("store.writers", whole(1, 64), "2", "PostgreSQL: connections that commit side by side"),
     key(
         "durability",

@@ -44,8 +44,15 @@ impl Place {
         self.start_with(&[]).unwrap_or_else(|refusal| panic!("the server did not start: {refusal:?}"))
     }
 
-    /// Under `strace` if it is given any arguments.
+    /// Under `strace` if it is given any arguments. It counts the calls of each thread by itself, so that all commits are
+    /// made by one.
     pub fn start_with(&self, strace: &[&str]) -> Result<Process, Refusal> {
+        let one_writes: &[&str] = if strace.is_empty() { &[] } else { &["--set", "store.own_thread=true"] };
+        self.start_command(command(strace), one_writes)
+    }
+
+    /// Under `strace`; whoever is alone writes.
+    pub fn start_where_all_write(&self, strace: &[&str]) -> Result<Process, Refusal> {
         self.start_command(command(strace), &[])
     }
 
