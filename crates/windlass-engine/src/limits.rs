@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::event::Patch;
 use windlass_core::limits::{Limit, Limits, Subject, Tokens};
 use windlass_core::{Event, Job, JobId, JobSpec, StateName, Tenant, Timestamp};
-use windlass_store::{Filter, Gate, Held, Store, StoreError};
+use windlass_store::{Filter, Gate, Held, LimitUse, Store, StoreError};
 
 /// Where limits are kept among the store's settings: `limit/{tenant}/{id}`.
 const PREFIX: &str = "limit/";
@@ -164,13 +164,17 @@ impl LimitTables {
         keys.iter().for_each(|key| store.reopen(key));
     }
 
-    fn held_by(&self, job: &Job, now: Timestamp) -> Option<HeldBy> {
-        let keys = job.spec.limit_keys();
-        if keys.is_empty() || job.state().claimable_at().is_none_or(|at| at > now) {
-            return None;
+    fn held_by(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Option<HeldBy> {
+        self.tables().get_mut(tenant).and_then(|table| held_by(&mut table.limits, keys, now))
+    }
+
+    /// The tenant's limits, charged with this; claims have their own, which they charge while they hold the keys.
+    fn charged_with(&self, tenant: &Tenant, used: Vec<LimitUse>, now: Timestamp) -> Limits {
+        let mut limits = self.tables().get(tenant).map(|table| table.limits.clone()).unwrap_or_default();
+        for LimitUse { key, running, bucket } in used {
+            limits.adopt(&key, running, bucket.as_deref().and_then(Tokens::from_bytes), now);
         }
-        let held = self.tables().get_mut(&job.spec.tenant)?.limits.held(keys, now)?;
-        Some(HeldBy { limit: limit_of(&held.key).into(), until: held.until })
+        limits
     }
 
     fn set(&self, tenant: &Tenant, limit: Limit, now: Timestamp) -> Result<(), EngineError> {
@@ -253,6 +257,11 @@ impl LimitTables {
     fn tables(&self) -> MutexGuard<'_, FxHashMap<Tenant, Table>> {
         self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn held_by(limits: &mut Limits, keys: &[Arc<str>], now: Timestamp) -> Option<HeldBy> {
+    let held = limits.held(keys, now)?;
+    Some(HeldBy { limit: limit_of(&held.key).into(), until: held.until })
 }
 
 async fn stored_limits(store: &dyn Store) -> Result<Vec<(Tenant, Limit)>, StoreError> {
@@ -350,8 +359,16 @@ impl Engine {
     }
 
     /// The limit that would not let this job start now; `None` also for one that is not due.
-    pub fn held_by(&self, job: &Job) -> Option<HeldBy> {
-        self.inner.limits.held_by(job, self.now())
+    pub async fn held_by(&self, job: &Job) -> Result<Option<HeldBy>, EngineError> {
+        let (tenant, keys, now) = (&job.spec.tenant, job.spec.limit_keys(), self.now());
+        if keys.is_empty() || job.state().claimable_at().is_none_or(|at| at > now) {
+            return Ok(None);
+        }
+        if !self.inner.store.is_shared() {
+            return Ok(self.inner.limits.held_by(tenant, keys, now));
+        }
+        let used = self.inner.store.limit_use(tenant, keys).await?;
+        Ok(held_by(&mut self.inner.limits.charged_with(tenant, used, now), keys, now))
     }
 
     /// By id.
@@ -393,12 +410,21 @@ impl Inner {
         let now = self.now();
         let groups = self.store.under_limits(tenant, now).await?;
         let mut counts: FxHashMap<Box<str>, (u64, u64)> = FxHashMap::default();
+        // With several servers none of them knows by itself.
+        let mut shared = None;
+        if self.store.is_shared() {
+            let keys: BTreeSet<&Arc<str>> = groups.iter().flat_map(|group| &group.keys).collect();
+            let keys: Vec<Arc<str>> = keys.into_iter().cloned().collect();
+            let used = self.store.limit_use(tenant, &keys).await?;
+            shared = Some(self.limits.charged_with(tenant, used, now));
+        }
         for groups in groups.chunks(RELIMIT_PAGE) {
             // Between two pages others may have the table.
             let mut tables = self.limits.tables();
             let Some(table) = tables.get_mut(tenant) else { break };
+            let limits = shared.as_mut().unwrap_or(&mut table.limits);
             for group in groups {
-                let held = group.held.clone().or_else(|| Some(table.limits.held(&group.keys, now)?.key));
+                let held = group.held.clone().or_else(|| Some(limits.held(&group.keys, now)?.key));
                 for key in &group.keys {
                     counts.entry(limit_of(key).into()).or_default().0 += group.due;
                 }

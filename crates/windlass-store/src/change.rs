@@ -155,6 +155,15 @@ pub struct UnderLimits {
     pub held: Option<Arc<str>>,
 }
 
+/// How much of a limit is in use under one of its keys, by all servers together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    pub key: Arc<str>,
+    pub running: u32,
+    /// What its rate has left, as [`Gate::bucket`] gave it; `None`: all.
+    pub bucket: Option<Vec<u8>>,
+}
+
 #[derive(Clone)]
 pub struct ClaimAsk {
     pub tenant: Tenant,

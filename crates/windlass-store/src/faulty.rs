@@ -11,8 +11,8 @@
 
 use crate::meters::Meters;
 use crate::{
-    ClaimAsk, Due, Filter, Listener, Page, QueueCounts, Result, Step, Store, StoreError, UnderLimits,
-    Verdict, WaitingName,
+    ClaimAsk, Due, Filter, LimitUse, Listener, Page, QueueCounts, Result, Step, Store, StoreError,
+    UnderLimits, Verdict, WaitingName,
 };
 use async_trait::async_trait;
 use std::collections::VecDeque;
@@ -202,6 +202,10 @@ impl Store for FaultyStore {
 
     async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
         self.faults.play(Call::Read, self.inner.under_limits(tenant, now)).await
+    }
+
+    async fn limit_use(&self, tenant: &Tenant, keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
+        self.faults.play(Call::Read, self.inner.limit_use(tenant, keys)).await
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {

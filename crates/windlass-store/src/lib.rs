@@ -32,7 +32,8 @@ mod row;
 pub mod sqlite;
 
 pub use change::{
-    Change, ClaimAsk, Due, Gate, Held, InTheWay, Inserted, KeyRule, NewJob, Rival, Step, UnderLimits, Verdict,
+    Change, ClaimAsk, Due, Gate, Held, InTheWay, Inserted, KeyRule, LimitUse, NewJob, Rival, Step,
+    UnderLimits, Verdict,
 };
 pub use error::StoreError;
 pub use open::{Durability, OpenOptions, open};
@@ -153,6 +154,12 @@ pub trait Store: Send + Sync {
     /// The tenant's due jobs that count against limits, by the keys of these, sorted by them; from what is kept for claims,
     /// not by a look at each.
     async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>>;
+
+    /// How much of the tenant's limits is in use under these keys, as claims would count it now. Only stores that are shared
+    /// know; with others the engine does.
+    async fn limit_use(&self, _tenant: &Tenant, _keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
+        Ok(Vec::new())
+    }
 
     /// No job of a paused queue is given out.
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()>;

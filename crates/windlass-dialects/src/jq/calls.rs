@@ -81,7 +81,7 @@ pub async fn get(call: Call) -> Answer {
     let id = asked_id(&call)?;
     let job = find(&call, id).await?;
     let job = if job.state().is_settled() { read_result(&call, job).await? } else { job };
-    show(&call, &job)
+    show(&call, &job).await
 }
 
 pub async fn polling(call: Call) -> Answer {
@@ -100,7 +100,7 @@ pub async fn polling(call: Call) -> Answer {
         () = call.server.stopping() => Waited::NotYet(job),
     };
     match waited {
-        Waited::Settled(job) => show(&call, &*read_result(&call, job).await?),
+        Waited::Settled(job) => show(&call, &*read_result(&call, job).await?).await,
         Waited::NotYet(_) => {
             let message = format!("the job has not ended within {timeout_s} s; ask again");
             Err(JqError::new(StatusCode::REQUEST_TIMEOUT, "not_ended", message))
@@ -140,11 +140,11 @@ async fn read_result(call: &Call, job: Arc<Job>) -> Result<Arc<Job>, JqError> {
     Ok(taken.unwrap_or(job))
 }
 
-fn show(call: &Call, job: &Job) -> Answer {
+async fn show(call: &Call, job: &Job) -> Answer {
     let status = views::status(job).ok_or_else(JqError::no_such_job)?;
     let yard = call.server.jq.yard(&call.caller.tenant);
     let worker = yard.and_then(|yard| yard.table().held(job.id)?.worker.clone());
-    let held_by = call.server.engine.held_by(job);
+    let held_by = call.server.engine.held_by(job).await?;
     let mut out = Out::new(reply_encoding(call), 512);
     let around = views::Around { worker: worker.as_deref(), held_by: held_by.as_ref() };
     views::job(&mut out, job, status, &around);

@@ -33,7 +33,7 @@ pub async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result
     }
     let counts = engine.counts(Some(tenant)).await?;
     around.queue_is_paused = counts.iter().any(|counts| counts.queue == job.spec.queue && counts.paused);
-    around.held_by = engine.held_by(job).map(|held| held.limit.into());
+    around.held_by = engine.held_by(job).await?.map(|held| held.limit.into());
     Ok(around)
 }
 

@@ -1,5 +1,6 @@
 //! Queues, limits, figures, probes.
 
+use crate::stores::{Kind, repeat_on};
 use crate::support::TestServer;
 use serde_json::json;
 
@@ -27,10 +28,16 @@ async fn a_limit_holds_and_can_be_lifted() {
     assert_eq!(claimed["jobs"].as_array().unwrap().len(), 1);
     let limits = server.get("/api/v1/limits").await.json();
     assert_eq!((&limits["limits"][0]["id"], &limits["limits"][0]["running"]), (&json!("one"), &json!(1)));
+    assert_eq!((&limits["limits"][0]["waiting"], &limits["limits"][0]["held"]), (&json!(1), &json!(1)));
     assert_eq!(server.get("/api/v1/jobs/2").await.json()["waiting_for"], "limit one");
     assert_eq!(server.call("DELETE", "/api/v1/limits/one", "").await.status, 200);
     let claimed = server.post("/api/v1/claim", r#"{"limit":10}"#).await.json();
     assert_eq!(claimed["jobs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_limit_is_told_of_on_postgresql_too() {
+    repeat_on(Kind::Postgres, "operations::a_limit_holds", "told_of");
 }
 
 #[tokio::test]

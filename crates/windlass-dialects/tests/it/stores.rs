@@ -63,14 +63,14 @@ impl Chosen {
     }
 }
 
-/// Runs the tests of this program whose names begin with `prefix` on another store, all but those that begin with `but`.
-pub fn repeat_on(kind: Kind, prefix: &str, but: &str) {
+/// Runs the tests of this program with `part` in their names on another store, all but those with `but` in them.
+pub fn repeat_on(kind: Kind, part: &str, but: &str) {
     let this = std::env::current_exe().unwrap();
-    let arguments = [prefix, "--skip", but];
+    let arguments = [part, "--skip", but];
     let listed = Command::new(&this).args(arguments).arg("--list").output().unwrap();
     let listed =
         String::from_utf8_lossy(&listed.stdout).lines().filter(|line| line.ends_with(": test")).count();
-    assert_ne!(listed, 0, "no test begins with {prefix}");
+    assert_ne!(listed, 0, "no test has {part} in its name");
     let output = Command::new(this).args(arguments).env(CHOICE, kind.word()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);

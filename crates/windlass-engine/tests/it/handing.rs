@@ -44,10 +44,13 @@ async fn a_returned_job_is_next_again_and_has_used_up_nothing() {
     for _ in 0..3 {
         let claimed = world.claim_one().await;
         assert_eq!((claimed.id, claimed.progress.attempts), (first, 1));
-        assert_eq!(world.engine.held_by(&world.job(second).await.unwrap()).unwrap().limit, "slow".into());
+        assert_eq!(
+            world.engine.held_by(&world.job(second).await.unwrap()).await.unwrap().unwrap().limit,
+            "slow".into()
+        );
         world.pass(5).await;
         world.settle(&claimed, How::Return).await.unwrap();
-        assert_eq!(world.engine.held_by(&world.job(second).await.unwrap()), None);
+        assert_eq!(world.engine.held_by(&world.job(second).await.unwrap()).await.unwrap(), None);
     }
     let claimed = world.claim_one().await;
     world.finish(&claimed).await;

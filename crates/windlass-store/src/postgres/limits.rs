@@ -5,15 +5,17 @@
 //! the next. The time at which a claim was asked for would not do: one that had to wait would pay for the same stretch again.
 
 use super::connection::{Connection, Trouble};
-use super::lanes::LaneId;
+use super::lanes::{LaneId, Words};
 use super::rows;
 use super::shared::Shared;
 use super::statements as sql;
 use super::transaction::{Sending, all};
-use crate::change::Gate;
+use crate::change::{Gate, LimitUse};
+use crate::error::StoreError;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio_postgres::Row;
 use windlass_core::{Tenant, Timestamp};
 
 /// Keys that this transaction has to itself.
@@ -109,6 +111,27 @@ pub struct Buckets {
     pub full: Vec<Vec<u8>>,
 }
 
+/// As a claim that comes now would find it; for whoever wants to know why a job waits.
+pub async fn in_use(
+    shared: &Shared,
+    tenant: &Tenant,
+    keys: &[Arc<str>],
+) -> Result<Vec<LimitUse>, StoreError> {
+    shared.open()?;
+    shared.learn_lanes().await?;
+    let lanes = lanes_under(shared, tenant, keys.iter());
+    let running = by_key(shared, &shared.pool.read(sql::LIMIT_USE, &[&lanes]).await?);
+    let refs: Vec<Vec<u8>> = keys.iter().map(|key| rows::limit_ref(tenant, key)).collect();
+    let buckets = shared.pool.read(sql::BUCKETS, &[&refs]).await?;
+    let buckets: FxHashMap<&[u8], &[u8]> = buckets.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let used = keys.iter().zip(&refs).map(|(key, reference)| LimitUse {
+        key: Arc::clone(key),
+        running: running.get(key).map_or(0, |running| u32::try_from(*running).unwrap_or(u32::MAX)),
+        bucket: buckets.get(reference.as_slice()).map(|bytes| bytes.to_vec()),
+    });
+    Ok(used.collect())
+}
+
 /// Jobs that run, by limit key.
 async fn running(
     shared: &Shared,
@@ -116,19 +139,30 @@ async fn running(
     tenant: &Tenant,
     keys: impl Iterator<Item = &Arc<str>>,
 ) -> Result<FxHashMap<Arc<str>, i64>, Trouble> {
-    let wanted: FxHashSet<Arc<str>> = keys.cloned().collect();
-    let lanes = shared
-        .lanes()
-        .fitting(|words| words.tenant == *tenant && words.limit_keys.iter().any(|key| wanted.contains(key)));
+    let lanes = lanes_under(shared, tenant, keys);
     let lanes = &lanes;
     let counted =
         all(vec![Box::pin(async move { connection.query(sql::LIMIT_USE, &[lanes]).await })]).await?;
+    Ok(counted.first().map(|rows| by_key(shared, rows)).unwrap_or_default())
+}
+
+fn lanes_under<'a>(
+    shared: &Shared,
+    tenant: &Tenant,
+    keys: impl Iterator<Item = &'a Arc<str>>,
+) -> Vec<LaneId> {
+    let wanted: FxHashSet<&Arc<str>> = keys.collect();
+    let is_under = |words: &Words| words.limit_keys.iter().any(|key| wanted.contains(key));
+    shared.lanes().fitting(|words| words.tenant == *tenant && is_under(words))
+}
+
+fn by_key(shared: &Shared, counted: &[Row]) -> FxHashMap<Arc<str>, i64> {
     let mut running: FxHashMap<Arc<str>, i64> = FxHashMap::default();
-    for row in counted.iter().flatten() {
+    for row in counted {
         let Some(words) = shared.lanes().words(row.get(0)) else { continue };
         for key in &words.limit_keys {
             *running.entry(Arc::clone(key)).or_default() += row.get::<_, i64>(1);
         }
     }
-    Ok(running)
+    running
 }

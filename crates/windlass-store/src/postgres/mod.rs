@@ -41,7 +41,7 @@ pub use migrate::Standing;
 pub use options::PostgresOptions;
 
 use crate::blobs::BlobStore;
-use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
+use crate::change::{ClaimAsk, Due, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
@@ -171,6 +171,10 @@ impl Store for PostgresStore {
 
     async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
         reads::under_limits(&self.shared, tenant, now).await
+    }
+
+    async fn limit_use(&self, tenant: &Tenant, keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
+        limits::in_use(&self.shared, tenant, keys).await
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
