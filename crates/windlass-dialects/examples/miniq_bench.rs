@@ -4,6 +4,7 @@
 //! ```sh
 //! cargo run --release -p windlass-dialects --example miniq_bench             # 100,000 lines, posts of 1,000, three rounds
 //! cargo run --release -p windlass-dialects --example miniq_bench 20000 1
+//! cargo run --release -p windlass-dialects --example miniq_bench 20000 0 10 10   # scheduling alone, batches of 10, twice
 //! ```
 //!
 //! * *acknowledged*: from the first post to the answer to the last one. Both are on disk by then.
@@ -60,7 +61,8 @@ async fn main() {
             );
         }
     }
-    for size in [1, 10, 40, 500] {
+    let asked: Vec<usize> = args.filter_map(|text| text.parse().ok()).collect();
+    for size in if asked.is_empty() { vec![1, 10, 40, 500] } else { asked } {
         let cost = scheduling(lines.min(50_000), size).await;
         println!("scheduling, batches of {size}: {cost:.1} us per job");
     }

@@ -15,7 +15,7 @@ const ORPHANS_MAX: usize = 500;
 /// Batches of one round. Enough for a commit to cost each of them little; those that come after them in line wait for no
 /// more than this.
 const BATCHES_MAX: usize = 64;
-/// Jobs of one round: with more the first would wait for the last for no gain.
+/// Jobs of one round. 500 were measured to cost the same; with many more the first would wait for the last for no gain.
 const JOBS_MAX: usize = 1_000;
 
 /// A type with jobs waiting, as one look found it.

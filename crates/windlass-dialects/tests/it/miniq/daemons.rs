@@ -1,7 +1,7 @@
 //! Scenarios 10, 39, 58 and 67 to 71: several servers on one store. What happens when one is killed is shown with the real
 //! program, in the tests of the command.
 
-use super::world::{LOCK_MS, Setup, World, settled};
+use super::world::{LOCK_MS, Setup, World, eventually, settled};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::Timestamp;
@@ -43,12 +43,25 @@ async fn what_is_added_to_one_server_is_run_by_another() {
 #[tokio::test]
 async fn two_servers_have_different_names_and_no_job_is_handed_out_twice() {
     let (one, other) = two().await;
+    for world in [&one, &other] {
+        world.server.get("/stop").await;
+        world.fake.hold();
+    }
     one.handler("acme", "t", "{}").await;
     let payloads: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
     let first = one.add("acme", "t", &payloads[..500].join("\n")).await;
     let second = other.add("acme", "t", &payloads[500..].join("\n")).await;
     let name = |id: &str| id[8..15].to_owned();
     assert_ne!(name(&first[0]), name(&second[0]));
+    one.job("acme", "t", &first[499]).await;
+    other.job("acme", "t", &second[499]).await;
+    // Both at once, and neither can have all: each has room for so many.
+    tokio::join!(one.server.get("/start"), other.server.get("/start"));
+    for world in [&one, &other] {
+        eventually("it takes part", || world.fake.batches().len() == 4).await;
+    }
+    one.fake.let_end(1_000);
+    other.fake.let_end(1_000);
     let both = || [one.fake.payloads(), other.fake.payloads()].concat();
     eventually_looking(&one, "all are run", || both().len() >= 1_000).await;
     settled().await;
