@@ -83,6 +83,23 @@ pub struct Looks {
     pub bound: Option<(i32, Place)>,
 }
 
+/// What a look for new lanes came to, and the next one starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Number of a transaction: lanes that were made by earlier ones are known.
+    pub before: String,
+    /// When that was, in µs by the database's clock, and in which of its histories: elsewhere numbers may mean others.
+    pub at_us: i64,
+    pub history: String,
+}
+
+impl Default for Seen {
+    /// Nothing.
+    fn default() -> Seen {
+        Seen { before: "0".to_owned(), at_us: i64::MIN, history: String::new() }
+    }
+}
+
 #[derive(Default)]
 pub struct Lanes {
     lanes: FxHashMap<LaneId, Lane>,
@@ -91,8 +108,7 @@ pub struct Lanes {
     by_name: FxHashMap<Tenant, BTreeMap<Name, Vec<LaneId>>>,
     views: Views,
     unchecked: BTreeSet<LaneId>,
-    /// Lanes that were made by transactions before this one are known.
-    seen_before: u64,
+    seen: Seen,
     paused: FxHashSet<(Tenant, Queue)>,
     parked: usize,
     /// The `now` of the latest `due`: jobs whose time came before that have been told of.
@@ -109,13 +125,15 @@ impl Lanes {
         self.lanes.get(&lane).map(|lane| Arc::clone(&lane.words))
     }
 
-    /// The number of a transaction: all lanes that were made by earlier ones are known.
-    pub fn seen_before(&self) -> u64 {
-        self.seen_before
+    pub fn seen(&self) -> Seen {
+        self.seen.clone()
     }
 
-    pub fn see_before(&mut self, transaction: u64) {
-        self.seen_before = self.seen_before.max(transaction);
+    /// Looks may overtake each other: the later one counts. Times of different histories cannot be compared.
+    pub fn see(&mut self, seen: Seen) {
+        if seen.at_us > self.seen.at_us || seen.history != self.seen.history {
+            self.seen = seen;
+        }
     }
 
     pub fn learn(&mut self, lane: LaneId, words: Words) {

@@ -5,7 +5,7 @@
 //! the next. The time at which a claim was asked for would not do: one that had to wait would pay for the same stretch again.
 
 use super::connection::{Connection, Trouble};
-use super::lanes::{LaneId, Words};
+use super::lanes::{LaneId, Seen, Words};
 use super::rows;
 use super::shared::Shared;
 use super::statements as sql;
@@ -52,11 +52,11 @@ impl Limits {
         let mut locks: Vec<i64> = refs.iter().map(|bytes| rows::lock_number(bytes)).collect();
         locks.sort_unstable();
         locks.dedup();
-        let since = shared.lanes().seen_before().to_string();
-        let (locks, since, refs) = (&locks, &since, &refs);
+        let Seen { before, at_us, history } = shared.lanes().seen();
+        let (locks, before, at_us, history, refs) = (&locks, &before, &at_us, &history, &refs);
         let sending: Sending<'_> = vec![
             Box::pin(async move { connection.query(sql::LOCK_KEYS, &[locks]).await }),
-            Box::pin(async move { connection.query(sql::LANES_SINCE, &[since]).await }),
+            Box::pin(async move { connection.query(sql::LANES_SINCE, &[before, at_us, history]).await }),
             Box::pin(async move { connection.query(sql::BUCKETS, &[refs]).await }),
             // After the buckets: one that was full and is not there any more was full before this.
             Box::pin(async { connection.query(sql::CLOCK, &[]).await }),

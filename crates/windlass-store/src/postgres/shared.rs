@@ -1,7 +1,7 @@
 //! What the writers, the readers and the callers share.
 
 use super::connection::{Door, Pool};
-use super::lanes::{LaneId, Lanes, Words};
+use super::lanes::{LaneId, Lanes, Seen, Words};
 use super::news::Outbox;
 use super::rows;
 use super::statements as sql;
@@ -112,8 +112,8 @@ impl Shared {
 
     /// Lanes that others have made since the last look; how many there are in all costs nothing.
     pub async fn learn_lanes(&self) -> Result<()> {
-        let since = self.lanes().seen_before().to_string();
-        let rows = self.pool.read(sql::LANES_SINCE, &[&since]).await?;
+        let Seen { before, at_us, history } = self.lanes().seen();
+        let rows = self.pool.read(sql::LANES_SINCE, &[&before, &at_us, &history]).await?;
         self.learn_since(&rows)
     }
 
@@ -131,15 +131,13 @@ impl Shared {
         self.learn(&rows)
     }
 
-    /// As [`Shared::learn`], with the transaction that the next look starts from; one row without a lane if there is none.
+    /// As [`Shared::learn`], with what the next look starts from; one row without a lane if there is none.
     pub fn learn_since(&self, found: &[Row]) -> Result<()> {
-        if found.first().is_some_and(|row| row.get::<_, Option<LaneId>>(0).is_some()) {
+        let Some(first) = found.first() else { return Ok(()) };
+        if first.get::<_, Option<LaneId>>(0).is_some() {
             self.learn(found)?;
         }
-        let text = found.first().map(|row| row.get::<_, &str>(6));
-        let next = text.and_then(|text| text.parse().ok());
-        let next = next.ok_or_else(|| StoreError::Corrupt(format!("{text:?} is no transaction")))?;
-        self.lanes().see_before(next);
+        self.lanes().see(Seen { before: first.get(6), at_us: first.get(7), history: first.get(8) });
         Ok(())
     }
 

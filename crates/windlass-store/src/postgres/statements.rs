@@ -77,7 +77,7 @@ queries! {
     CLAIM_ONE_LANE "claim_one_lane" [INT4, INT8, INT8, INT8, INT8, INT8_ARRAY];
     HEADS "heads" [] planned_anew;
     HEADS_OF "heads_of" [INT4_ARRAY];
-    LANES_SINCE "lanes_since" [TEXT];
+    LANES_SINCE "lanes_since" [TEXT, INT8, TEXT];
     LANES_BY_ID "lanes_by_id" [INT4_ARRAY];
     ENTER_LANES "enter_lanes" [TEXT_ARRAY, TEXT_ARRAY, TEXT_ARRAY, INT4_ARRAY, BYTEA_ARRAY];
     PAUSED "paused" [];

@@ -1,6 +1,6 @@
 //! How a store hears of lanes that others make, and what that costs.
 
-use crate::postgres_server::{PostgresServer, binaries, psql};
+use crate::postgres_server::{Disk, PostgresServer, binaries, psql};
 use crate::postgres_several::{ask, now, push};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -163,4 +163,37 @@ async fn lanes_of_an_older_version_are_known_after_the_migration() {
     assert_eq!(store.claim(named("o*"), now()).await.unwrap().len(), 1);
     push(&store, &["old", "new"]).await.unwrap();
     assert_eq!(open(&url).await.claim(ask(10), now()).await.unwrap().len(), 2);
+}
+
+/// A crash takes back the numbers of transactions that wrote nothing, and gives them out again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_is_found_though_a_crash_turned_back_the_count_of_transactions() {
+    const LOST: u64 = 300;
+    let server = PostgresServer::start(Disk::Fast, &[]);
+    let url = server.new_schema_url();
+    let s = schema_of(&url);
+    let store = open(&url).await;
+    psql(&url, &format!("SELECT {s}.push('before')"));
+    let number = "SELECT pg_current_xact_id()";
+    let begun = (0..LOST).map(|_| format!("BEGIN; {number}; ROLLBACK;")).collect::<String>();
+    psql(&url, &begun);
+    let before: u64 = psql(&url, &format!("BEGIN; {number}; ROLLBACK")).parse().unwrap();
+    assert_eq!(store.claim(named("before"), now()).await.unwrap().len(), 1);
+    assert!(store.claim(named("after"), now()).await.unwrap().is_empty());
+    tokio::task::block_in_place(|| {
+        server.kill();
+        server.resume();
+    });
+    let after: u64 = psql(&url, &format!("BEGIN; {number}; ROLLBACK")).parse().unwrap();
+    assert!(after < before, "{after} comes after {before}: this shows nothing");
+    psql(&url, &format!("SELECT {s}.push('after')"));
+    let began = Instant::now();
+    let found = loop {
+        match store.claim(named("after"), now()).await {
+            Ok(found) => break found,
+            // Connections that are gone are noticed one by one.
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    assert_eq!(found.len(), 1);
 }
