@@ -70,11 +70,12 @@ impl LocalHandlers {
             wasi_guest: wasi_guest(path),
             ..plain
         };
+        // A file that somebody names is looked at now: clients could do nothing about it, and should not hear of it.
+        let tls = asked.ca.as_deref().map(|ca| tls::config(Some(ca), HANDLER_CA)).transpose();
         let world = Arc::new(ServerWorld {
             engine: engine.clone(),
             addresses: asked.addresses.clone(),
-            ca: asked.ca.clone(),
-            tls: Mutex::default(),
+            tls: Mutex::new(tls.map_err(|why| std::io::Error::other(format!("{HANDLER_CA}: {why}")))?),
         });
         Ok(LocalHandlers { settings, world, made: Mutex::new(Slot::NotYet), is_temporary })
     }
@@ -114,6 +115,8 @@ fn temporary_folder() -> std::io::Result<TempDir> {
     Ok(folder)
 }
 
+/// The key that names whom to trust.
+const HANDLER_CA: &str = "miniq.handler_ca";
 /// What the original keeps.
 const RESULT_BYTES_MAX: usize = 16 << 20;
 
@@ -292,8 +295,7 @@ impl Run for Broken {
 struct ServerWorld {
     engine: Engine,
     addresses: Arc<Allowed>,
-    ca: Option<PathBuf>,
-    /// Made when the first handler needs it.
+    /// Trusts whom the system trusts, when the first handler needs it, if nobody is named.
     tls: Mutex<Option<Arc<ClientConfig>>>,
 }
 
@@ -308,7 +310,7 @@ impl World for ServerWorld {
         if let Some(config) = &*made {
             return Ok(Arc::clone(config));
         }
-        let config = tls::config(self.ca.as_deref(), "miniq.handler_ca")?;
+        let config = tls::config(None, HANDLER_CA)?;
         *made = Some(Arc::clone(&config));
         Ok(config)
     }

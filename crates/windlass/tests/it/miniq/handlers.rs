@@ -1,7 +1,7 @@
 //! Scenarios 28 to 36, 44 to 53: real handlers, run by the real server.
 
 use super::{add, all_jobs, set_handler, until_code};
-use crate::server::{Server, eventually};
+use crate::server::{Ran, Server, eventually, windlass};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -203,4 +203,21 @@ fn an_https_handler_is_called_by_those_who_trust_its_certificate() {
         let is_sent = job["result"].as_str().is_some_and(|answer| answer.contains("\"count\":1"));
         assert_eq!(is_sent, code == "ok", "{job}");
     }
+}
+
+#[test]
+fn a_server_that_is_told_to_trust_a_file_that_is_not_there_does_not_start() {
+    let ran = Ran::of(windlass().args([
+        "serve",
+        "--store",
+        "memory:",
+        "--http",
+        "127.0.0.1:0",
+        "--bedrock",
+        "off",
+        "--set",
+        "miniq.handler_ca=no-such-file.pem",
+    ]));
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("miniq.handler_ca") && ran.stderr.contains("no-such-file.pem"), "{ran:?}");
 }
