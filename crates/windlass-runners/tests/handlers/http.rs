@@ -1,6 +1,6 @@
 //! Handlers that are URLs, at a server that says what it is told to say.
 
-use crate::rig::{Rig, briefs, ends, handler, log, new_jobs, outcomes};
+use crate::rig::{Rig, batch, briefs, ends, handler, log, new_jobs, outcomes};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -175,8 +175,9 @@ async fn there_is_room_for_so_many_batches_and_then_again() {
     });
     let rig = Rig::with(|settings| settings.http_batches_max = 1);
     let handler = site.handler(HandlerOptions::default());
-    assert!(rig.has_room("acme", "a", &handler));
-    let mut run = rig.start("acme", "a", &handler, &["x"]);
+    let booking = rig.handlers.book("acme", "a", &handler).unwrap();
+    assert!(!rig.has_room("acme", "a", &handler), "the only place is booked");
+    let mut run = booking.start(batch("acme", "a", &handler, &["x"]));
     while site.requests.lock().unwrap().is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -1,6 +1,6 @@
 //! How many contexts there are, for whom, and until when.
 
-use crate::rig::{PATIENCE, Rig, brief, briefs, handler, outcomes, sh};
+use crate::rig::{PATIENCE, Rig, batch, brief, briefs, handler, outcomes, sh};
 use std::time::{Duration, Instant};
 use windlass_runners::handlers::{Handler, HandlerOptions, Lang, Network};
 
@@ -56,6 +56,50 @@ async fn one_type_has_its_share_of_contexts_and_waits_for_it() {
     wait_until("its folder", || std::fs::write(&go, "").is_ok()).await;
     let first = outcomes(&mut first, 1).await;
     assert_eq!(first[0].result, outcomes(&mut second, 1).await[0].result, "the same process");
+}
+
+#[tokio::test]
+async fn a_place_that_is_booked_is_nobody_elses_until_its_batch_has_ended_or_it_is_given_up() {
+    let rig = Rig::with(|settings| (settings.contexts_max, settings.contexts_per_type) = (2, 1));
+    let quick = sh("true");
+    let first = rig.handlers.book("a", "t", &quick).unwrap();
+    assert!(!rig.has_room("a", "t", &quick), "the type has its share");
+    let second = rig.handlers.book("b", "t", &quick).unwrap();
+    assert!(!rig.has_room("c", "t", &quick), "both places are booked");
+    drop(second);
+    assert!(rig.has_room("c", "t", &quick));
+    // With its context idle, it is there for whoever books next.
+    let mut run = first.start(batch("a", "t", &quick, &["x"]));
+    assert_eq!(outcomes(&mut run, 1).await[0].exitcode, 200);
+    wait_until("room", || rig.has_room("a", "t", &quick)).await;
+    let (warm, cold) = (rig.handlers.book("a", "t", &quick), rig.handlers.book("b", "t", &quick));
+    assert!(warm.is_some() && cold.is_some() && !rig.has_room("c", "t", &quick));
+    // Those who have not booked take what there is, and those who have come after them.
+    let mut unbooked = rig.start("c", "t", &quick, &["x"]);
+    assert_eq!(outcomes(&mut unbooked, 1).await[0].exitcode, 200);
+    let mut runs = [("a", warm), ("b", cold)].map(|(client, booking)| {
+        let booking = booking.unwrap();
+        booking.start(batch(client, "t", &quick, &["x"]))
+    });
+    for run in &mut runs {
+        assert_eq!(outcomes(run, 1).await[0].exitcode, 200);
+    }
+    wait_until("room", || rig.has_room("c", "t", &quick)).await;
+}
+
+#[tokio::test]
+async fn a_batch_that_cannot_be_run_gives_its_place_back_and_says_so() {
+    let rig = Rig::with(|settings| {
+        settings.contexts_max = 1;
+        settings.interpreters.php = "no-such-php".to_owned();
+    });
+    let missing = handler(Lang::Php, "return 1;");
+    let booking = rig.handlers.book("a", "t", &missing).unwrap();
+    let room = rig.handlers.room();
+    let mut run = booking.start(batch("a", "t", &missing, &["x"]));
+    assert_eq!(outcomes(&mut run, 1).await[0].code, "BAD_HANDLER");
+    tokio::time::timeout(PATIENCE, room).await.unwrap();
+    assert!(rig.has_room("b", "t", &sh("true")));
 }
 
 #[tokio::test]

@@ -69,19 +69,7 @@ impl Rig {
     }
 
     pub fn start(&self, client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Run {
-        let job = |(index, payload): (usize, &&str)| BatchJob {
-            id: format!("id-{index}"),
-            attempt: 1,
-            payload: Bytes::copy_from_slice(payload.as_bytes()),
-        };
-        let jobs = payloads.iter().enumerate().map(job).collect();
-        self.handlers.start(Batch {
-            client: client.to_owned(),
-            jobtype: jobtype.to_owned(),
-            version: format!("{handler:?}"),
-            handler: Arc::new(handler.clone()),
-            jobs,
-        })
+        self.handlers.start(batch(client, jobtype, handler, payloads))
     }
 
     /// All outcomes, in the order of the batch.
@@ -152,4 +140,20 @@ pub fn log(outcome: &Outcome) -> String {
 pub fn new_jobs(outcome: &Outcome) -> Vec<String> {
     let show = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
     outcome.new_jobs.iter().map(|job| format!("{}={}", job.jobtype, show(&job.payload))).collect()
+}
+
+pub fn batch(client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Batch {
+    let job = |(index, payload): (usize, &&str)| BatchJob {
+        id: format!("id-{index}"),
+        attempt: 1,
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+    };
+    let jobs = payloads.iter().enumerate().map(job).collect();
+    Batch {
+        client: client.to_owned(),
+        jobtype: jobtype.to_owned(),
+        version: format!("{handler:?}"),
+        handler: Arc::new(handler.clone()),
+        jobs,
+    }
 }

@@ -76,7 +76,8 @@ pub const KEYS: &[Key] = &[
         "store.own_thread",
         Kind::Switch,
         "false",
-        "embedded store: every commit by the store's own thread, also that of a client who is alone",
+        "embedded store: every commit by the store's own thread, also that of a client who is alone; for disks that stall now \
+         and then, so that no other request waits with it",
     ),
     key("store.writers", whole(1, 64), "2", "PostgreSQL: connections that commit side by side"),
     key(
