@@ -8,17 +8,19 @@ mod inputs;
 mod raw_json;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use inputs::{Handed, InHand};
 pub use raw_json::{RawJson, VALUE_BYTES_MAX, VALUE_DEPTH_MAX};
 
 use PortError::{BadName, Missing, NoDestination, TooLarge, TooManyItems, TooManyPorts};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
+use values::Values;
 
-/// Values waiting in one port. All ports of a job are stored as one record that every write renews, so
-/// they are for what flows, not for what is kept.
+/// Values waiting in one port. Stores keep all ports of a job as one record that every write renews, so
+/// they are for what flows, not for what is kept; in memory a new version shares what it has not changed.
 pub const PORT_ITEMS_MAX: usize = 10_000;
 /// Ports of a job on one side. Those made on demand come from data, and data can run wild.
 pub const PORTS_MAX: usize = 1_000;
@@ -65,7 +67,7 @@ pub struct Ports {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Port {
-    queue: VecDeque<RawJson>,
+    queue: Values,
     default: Option<RawJson>,
 }
 
@@ -181,7 +183,7 @@ impl Ports {
 
     /// All values, oldest first; the port is empty then. Never the default.
     pub fn entries(&mut self, at: At<'_>) -> Result<Vec<RawJson>, PortError> {
-        Ok(self.open(at)?.queue.drain(..).collect())
+        Ok(self.open(at)?.queue.take())
     }
 
     pub fn size(&mut self, at: At<'_>) -> Result<usize, PortError> {
@@ -227,7 +229,7 @@ impl Ports {
     /// Takes all values for [`Ports::receive`]; [`connect`] does both for two jobs.
     pub fn take_all(&mut self, from: At<'_>) -> Result<Moved, PortError> {
         let port = self.open(from)?;
-        Ok(Moved { items: port.queue.drain(..).collect(), default: port.default.clone() })
+        Ok(Moved { items: port.queue.take(), default: port.default.clone() })
     }
 
     /// Appends what was moved and takes over its default, if it has one. Whether anything is new here.
@@ -318,7 +320,7 @@ impl Ports {
         check_port_name(name)?;
         if !self.side(side).contains_key(name) {
             let on_demand = self.side(side).get(ON_DEMAND).ok_or_else(|| missing(side, name))?;
-            let port = Port { queue: VecDeque::new(), default: on_demand.default.clone() };
+            let port = Port { queue: Values::default(), default: on_demand.default.clone() };
             check_number_of_ports(side, self.side(side).len() + 1)?;
             self.check_room_for(name.len() + ITEM_BYTES + port.bytes())?;
             self.side_mut(side).insert(name.into(), port);
@@ -333,7 +335,6 @@ impl Ports {
         to.iter().map(|at| self.receive(*at, moved)).collect()
     }
 
-    /// Adding it up anew each time costs less than storing the record, which follows every change.
     fn check_room_for(&self, more_bytes: usize) -> Result<(), PortError> {
         let (bytes, max) = (self.bytes() + more_bytes, PORTS_BYTES_MAX);
         if bytes > max { Err(TooLarge { bytes, max }) } else { Ok(()) }
@@ -378,7 +379,7 @@ impl Port {
     }
 
     fn bytes(&self) -> usize {
-        self.queue.iter().chain(&self.default).map(RawJson::cost).sum()
+        self.queue.bytes() + self.default.as_ref().map_or(0, RawJson::cost)
     }
 }
 

@@ -392,7 +392,16 @@ impl Sharing {
 }
 
 pub fn write_body(body: &Body) -> Result<Vec<u8>, StoreError> {
-    rmp_serde::to_vec_named(body).map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
+    let mut bytes = Vec::new();
+    write_body_to(body, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes it into `out`, which is cleared first.
+pub fn write_body_to(body: &Body, out: &mut Vec<u8>) -> Result<(), StoreError> {
+    out.clear();
+    rmp_serde::encode::write_named(out, body)
+        .map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
 }
 
 pub fn read_body(id: JobId, bytes: &[u8], crc: Option<u32>) -> Result<Arc<Body>, StoreError> {

@@ -2,7 +2,7 @@
 
 use super::{ITEM_BYTES, PortError};
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,9 +13,15 @@ pub const VALUE_DEPTH_MAX: usize = 127;
 
 /// One JSON value as text: key order and integers of any length stay as they are. Two are equal if
 /// their texts are. Only blanks around the value are dropped.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "Arc<str>")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct RawJson(Arc<str>);
+
+impl Serialize for RawJson {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
 
 impl RawJson {
     pub fn new(text: &str) -> Result<RawJson, PortError> {
@@ -51,12 +57,6 @@ impl TryFrom<String> for RawJson {
     type Error = PortError;
     fn try_from(text: String) -> Result<RawJson, PortError> {
         RawJson::new(&text)
-    }
-}
-
-impl From<RawJson> for Arc<str> {
-    fn from(json: RawJson) -> Arc<str> {
-        json.0
     }
 }
 

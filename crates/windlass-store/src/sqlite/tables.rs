@@ -48,7 +48,8 @@ pub struct Tables<'c> {
     drop_payload: Statement<'c>,
     put_body: Statement<'c>,
     drop_body: Statement<'c>,
-    put_setting: Statement<'c>,
+    add_setting: Statement<'c>,
+    change_setting: Statement<'c>,
     drop_setting: Statement<'c>,
     pause: Statement<'c>,
     resume: Statement<'c>,
@@ -56,6 +57,7 @@ pub struct Tables<'c> {
     count_commit: Statement<'c>,
     /// Reused for every row.
     moves: Vec<u8>,
+    body: Vec<u8>,
 }
 
 impl<'c> Tables<'c> {
@@ -81,7 +83,8 @@ impl<'c> Tables<'c> {
             drop_payload: prepare("DELETE FROM payloads WHERE id = ?1"),
             put_body: prepare("INSERT OR REPLACE INTO bodies (id, bytes, crc) VALUES (?1, ?2, ?3)"),
             drop_body: prepare("DELETE FROM bodies WHERE id = ?1"),
-            put_setting: prepare("INSERT OR REPLACE INTO settings (key, value, crc) VALUES (?1, ?2, ?3)"),
+            add_setting: prepare("INSERT OR IGNORE INTO settings (key, value, crc) VALUES (?1, ?2, ?3)"),
+            change_setting: prepare("UPDATE settings SET value = ?2, crc = ?3 WHERE key = ?1"),
             drop_setting: prepare("DELETE FROM settings WHERE key = ?1"),
             pause: prepare("INSERT OR REPLACE INTO paused (tenant, queue, crc) VALUES (?1, ?2, ?3)"),
             resume: prepare("DELETE FROM paused WHERE tenant = ?1 AND queue = ?2"),
@@ -90,6 +93,7 @@ impl<'c> Tables<'c> {
                 "UPDATE meta SET commits = ?1, next_id = ?2, jobs = ?3, settings = ?4 WHERE one = 1",
             ),
             moves: Vec::with_capacity(256),
+            body: Vec::new(),
         }
     }
 
@@ -105,7 +109,8 @@ impl<'c> Tables<'c> {
             &mut self.drop_payload,
             &mut self.put_body,
             &mut self.drop_body,
-            &mut self.put_setting,
+            &mut self.add_setting,
+            &mut self.change_setting,
             &mut self.drop_setting,
             &mut self.pause,
             &mut self.resume,
@@ -203,12 +208,16 @@ impl<'c> Tables<'c> {
     }
 
     pub fn put_setting(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
-        // Whether one was replaced is not told, so it goes first: there may be too many to count them each time.
-        let dropped = self.drop_setting.execute([key]).map_err(read_error)? as u64;
-        self.rows.settings = self.rows.settings.saturating_sub(dropped);
-        if let Some(value) = value {
-            self.put_setting.execute(params![key, value, crc_of(key, value)]).map_err(read_error)?;
-            self.rows.settings += 1;
+        let Some(value) = value else {
+            let dropped = self.drop_setting.execute([key]).map_err(read_error)? as u64;
+            self.rows.settings = self.rows.settings.saturating_sub(dropped);
+            return Ok(());
+        };
+        let row = params![key, value, crc_of(key, value)];
+        // In this order the number of rows is known without counting; and most are new, notes of what happened.
+        match self.add_setting.execute(row).map_err(read_error)? {
+            0 => drop(self.change_setting.execute(row).map_err(read_error)?),
+            _ => self.rows.settings += 1,
         }
         Ok(())
     }
@@ -251,9 +260,9 @@ impl<'c> Tables<'c> {
         match (before.and_then(|before| before.body.as_ref()), &after.body) {
             (Some(old), Some(new)) if Arc::ptr_eq(old, new) => {}
             (_, Some(body)) => {
-                let bytes = row::write_body(body)?;
-                let crc = row::body_crc(after.id, &bytes);
-                self.put_body.execute(params![id, bytes, crc]).map_err(read_error)?;
+                row::write_body_to(body, &mut self.body)?;
+                let crc = row::body_crc(after.id, &self.body);
+                self.put_body.execute(params![id, self.body, crc]).map_err(read_error)?;
             }
             (Some(_), None) => {
                 self.drop_body.execute([id]).map_err(read_error)?;
