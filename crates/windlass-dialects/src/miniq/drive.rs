@@ -57,7 +57,7 @@ fn batch(client: &Tenant, jobtype: &Name, version: handlers::Version, jobs: &[Ar
         client: client.to_string(),
         jobtype: jobtype.to_string(),
         version: version.id,
-        handler: Arc::new(version.handler),
+        handler: version.handler,
         jobs: jobs.iter().map(job).collect(),
     }
 }

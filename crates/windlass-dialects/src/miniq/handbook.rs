@@ -19,7 +19,7 @@ impl State {
         let trouble =
             in_force.zip(self.runners.as_ref()).and_then(|(handler, runners)| runners.check(handler).err());
         let version = |version: handlers::Version| Version {
-            text: serde_json::to_value(&version.handler).unwrap_or_default(),
+            text: serde_json::to_value(&*version.handler).unwrap_or_default(),
             id: version.id,
         };
         KeptHandler {

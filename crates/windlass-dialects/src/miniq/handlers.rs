@@ -1,6 +1,7 @@
 //! Handlers: kept in the store, every version of them, the newest in force.
 
 use super::wire::HandlerText;
+use std::sync::Arc;
 use windlass_core::{Name, Tenant};
 use windlass_engine::{Engine, EngineError};
 
@@ -18,7 +19,8 @@ fn prefix(client: &Tenant, jobtype: &Name) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     pub id: String,
-    pub handler: HandlerText,
+    /// May be long, and is handed around with each batch.
+    pub handler: Arc<HandlerText>,
 }
 
 /// The newest version, by its id.
@@ -31,7 +33,10 @@ pub async fn newest(
     let mut versions = engine.notes(&prefix).await?;
     while let Some((key, value)) = versions.pop() {
         match serde_json::from_slice(&value) {
-            Ok(handler) => return Ok(Some(Version { id: key[prefix.len()..].to_owned(), handler })),
+            Ok(handler) => {
+                let id = key[prefix.len()..].to_owned();
+                return Ok(Some(Version { id, handler: Arc::new(handler) }));
+            }
             Err(error) => {
                 tracing::error!("the handler {key} cannot be read: {error}; the one before it is used")
             }
@@ -95,7 +100,7 @@ pub async fn all(
         let (Ok(client), Ok(handler)) = (Tenant::new(client), serde_json::from_slice(&value)) else {
             continue;
         };
-        let version = Version { id: id.to_owned(), handler };
+        let version = Version { id: id.to_owned(), handler: Arc::new(handler) };
         let is_full = found.len() == limit;
         match found.last_mut() {
             Some((whose, name, versions)) if *whose == client && name == jobtype => {

@@ -75,15 +75,15 @@ async fn step(
     // Of some types the store can count jobs that it does not hand out.
     let mut empty = HashSet::new();
     for _ in 0..ROUNDS_MAX {
-        if *state.stop.borrow() || !*state.is_started.borrow() {
-            return Ok(Looked::Done);
-        }
         let mut types = look(state, known).await?;
         types.retain(|one| !empty.contains(&(one.client.clone(), one.jobtype.clone())));
         if types.is_empty() {
             return Ok(Looked::Done);
         }
         reserved(state).await;
+        if *state.stop.borrow() || !*state.is_started.borrow() {
+            return Ok(Looked::Done);
+        }
         let round = Round::plan(state, &**runners, &mut types);
         let lacks_room = round.lacks_room;
         if round.is_empty() {
