@@ -4,7 +4,7 @@ use super::{add, all_jobs, job, set_handler, until_code};
 use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
 use crate::server::{Server, eventually};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -79,9 +79,15 @@ fn two_servers_share_jobs_and_run_each_once() {
         is_done(&jobs).then_some(jobs)
     });
     // Each payload once as a job, and once as what its run printed.
-    let mut payloads: Vec<&String> = jobs.iter().map(|(_, payload)| payload).collect();
-    payloads.sort_unstable();
-    assert!(payloads.chunk_by(|one, other| one == other).all(|chunk| chunk.len() == 2), "one was run twice");
+    let mut by_payload: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    jobs.iter().for_each(|(id, payload)| by_payload.entry(payload).or_default().push(id));
+    by_payload.retain(|_, ids| ids.len() != 2);
+    assert!(
+        by_payload.is_empty(),
+        "not run once: {by_payload:?}\n{}\n{}",
+        servers[0].log(),
+        servers[1].log()
+    );
 }
 
 #[test]
