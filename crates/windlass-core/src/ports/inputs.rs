@@ -32,11 +32,14 @@ impl InHand {
 }
 
 impl Ports {
-    /// One step of reading inputs together, as [`Ports::for_inputs`] says, remembering the defaults. What was handed out
-    /// before counts as used. `keep`: what is handed out now can be put back.
-    pub fn hand_out(&mut self, names: &[&str], keep: bool) -> Result<ForInputs, PortError> {
+    /// One step of reading inputs together, as [`Ports::for_inputs`] says, remembering the defaults. `to_run`: what it was
+    /// handed before counts as used, and what it is handed now can be put back. Handed to anyone else, a value is gone, and
+    /// what the run has in hand stays there.
+    pub fn hand_out(&mut self, names: &[&str], to_run: bool) -> Result<ForInputs, PortError> {
         let mut after = self.clone();
-        after.in_hand = None;
+        if to_run {
+            after.in_hand = None;
+        }
         for name in names {
             after.size((Side::In, name))?;
         }
@@ -65,7 +68,9 @@ impl Ports {
             }
             ForInputs::Nothing | ForInputs::Suspend => None,
         };
-        after.in_hand = in_hand.filter(|_| keep);
+        if to_run {
+            after.in_hand = in_hand;
+        }
         after.check_room_for(0)?;
         *self = after;
         Ok(step)

@@ -282,6 +282,21 @@ fn no_names_are_nothing_and_a_name_given_twice_is_read_twice() {
 }
 
 #[test]
+fn whoever_reads_beside_a_run_leaves_it_what_it_has_in_hand() {
+    let mut ports = job(&["a"], &[]);
+    ports.write((Side::In, "a"), all(&["1", "2", "3"])).unwrap();
+    assert_eq!(ports.hand_out(&["a"], true), Ok(ForInputs::Values(all(&["1"]))));
+    assert_eq!(ports.hand_out(&["a"], false), Ok(ForInputs::Values(all(&["2"]))));
+    ports.inputs_returned();
+    check_items(&ports, (Side::In, "a"), &["1", "3"]);
+    // Its own next step says that it is done with the one before.
+    ports.hand_out(&["a"], true).unwrap();
+    ports.hand_out(&["a"], true).unwrap();
+    ports.inputs_returned();
+    check_items(&ports, (Side::In, "a"), &["3"]);
+}
+
+#[test]
 fn state_merges_and_unset_removes_only_what_is_named() {
     let mut ports = Ports::default();
     let set =

@@ -5,7 +5,7 @@ use super::errors::{Problem, json};
 use super::registry;
 use super::views::BY;
 use super::wire::{Ask, When};
-use super::{Settings, State};
+use super::{ORIGIN, Settings, State};
 use crate::route::Call;
 use std::sync::Arc;
 use windlass_core::family::{Family, FamilyRule};
@@ -122,7 +122,7 @@ fn push(
     by: Option<String>,
     body: Option<Arc<Body>>,
 ) -> Result<Push, Problem> {
-    let mut extras = Extras { origin: Some("sidejob".into()), ..Extras::default() };
+    let mut extras = Extras { origin: Some(ORIGIN.into()), ..Extras::default() };
     if let Some(by) = by {
         extras.facts.insert(BY.into(), by.into());
     }

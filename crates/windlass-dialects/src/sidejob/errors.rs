@@ -47,6 +47,12 @@ impl Problem {
         Problem::refused(format!("Worker no longer registered for {class} in queue {queue}"))
     }
 
+    pub fn made_elsewhere(id: JobId, class: &str, queue: &str) -> Problem {
+        Problem::refused(format!(
+            "Job {id} was not made by SideJob, and no worker is registered for {class} in queue {queue}: it stays as it is"
+        ))
+    }
+
     pub fn adopts_itself(id: JobId) -> Problem {
         Problem::refused(format!("Job {id} cannot adopt itself as a child"))
     }

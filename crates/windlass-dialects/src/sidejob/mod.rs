@@ -33,11 +33,14 @@ use axum::response::Response;
 use std::sync::Arc;
 use windlass_core::Policy;
 
+/// Where jobs were made, as they say it.
+const ORIGIN: &str = "sidejob";
+
 pub struct SideJob;
 
 impl Dialect for SideJob {
     fn name(&self) -> &'static str {
-        "sidejob"
+        ORIGIN
     }
 
     fn routes(&self) -> &'static [Route] {

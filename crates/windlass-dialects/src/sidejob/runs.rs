@@ -1,5 +1,6 @@
 //! Who is run, and when; how a job stands, in this protocol's words.
 
+use super::ORIGIN;
 use super::errors::Problem;
 use super::scene::{Reply, Scene, Stop};
 use super::wire::RunWish;
@@ -89,6 +90,9 @@ fn parent_of(scene: &Scene, id: JobId) -> Result<Option<JobId>, Stop> {
 
 fn run(scene: &mut Scene, id: JobId, at: Timestamp, force: bool) -> Result<Ran, Stop> {
     let job = scene.job(id)?;
+    if let Some(trouble) = made_elsewhere(scene, &job) {
+        return Ok(Ran { job: None, trouble: Some(trouble) });
+    }
     let is_down = matches!(status(&job), "failed" | "terminating" | "terminated");
     if is_down && !force {
         return Ok(Ran::default());
@@ -114,6 +118,15 @@ fn will_run_anyway(job: &Job, now: Timestamp) -> bool {
     }
 }
 
+/// A job of another protocol, of a class that nobody has registered here, has its workers there: it is not for this one to
+/// move.
+fn made_elsewhere(scene: &Scene, job: &Job) -> Option<Problem> {
+    let origin = job.spec.extras.as_ref().and_then(|extras| extras.origin.as_deref());
+    let is_own = origin == Some(ORIGIN);
+    let problem = || Problem::made_elsewhere(job.id, &job.spec.name, &job.spec.queue);
+    (!is_own && scene.queues.class_of(job).is_none()).then(problem)
+}
+
 /// Nobody is left who could work on it.
 fn abandon(scene: &mut Scene, job: &Job) -> Result<Ran, Stop> {
     // One that is at rest there already stays there.
@@ -127,6 +140,9 @@ pub fn after_child(scene: &mut Scene, child: JobId) -> Result<(), Stop> {
     let Some(parent) = parent_of(scene, child)? else { return Ok(()) };
     let parent = scene.job(parent)?;
     let is_down = matches!(status(&parent), "failed" | "terminating" | "terminated");
+    if made_elsewhere(scene, &parent).is_some() {
+        return Ok(());
+    }
     if !is_down && !will_run_anyway(&parent, scene.now) && scene.queues.class_of(&parent).is_none() {
         abandon(scene, &parent)?;
     }
@@ -137,9 +153,9 @@ pub fn after_child(scene: &mut Scene, child: JobId) -> Result<(), Stop> {
 pub fn terminate(scene: &mut Scene, id: JobId) -> Result<Reply, Stop> {
     let job = scene.job(id)?;
     let waits = will_run_anyway(&job, scene.now) || matches!(job.state(), JobState::Terminating { .. });
-    let mut trouble = None;
+    let mut trouble = made_elsewhere(scene, &job);
     match scene.queues.class_of(&job) {
-        _ if status(&job) == "terminated" => {}
+        _ if status(&job) == "terminated" || trouble.is_some() => {}
         None if !waits => trouble = abandon(scene, &job)?.trouble,
         Some(class) if class.without_shutdown && job.state().lease().is_none() => {
             let _ = scene.act(id, Action::PutToRest(Rest::Terminated))?;
@@ -176,6 +192,9 @@ pub fn set_status(scene: &mut Scene, id: JobId, name: &str) -> Result<Reply, Sto
             return Err(Problem::refused(format!("Invalid status: {other}; it is one of {names}")).into());
         }
     };
+    if let Some(problem) = made_elsewhere(scene, &job) {
+        return Err(problem.into());
+    }
     let put = scene.act(id, Action::PutToRest(rest))?;
     put.map_err(|refused| Problem::refused(format!("Job {id}: {refused}")))?;
     standing(scene, id)

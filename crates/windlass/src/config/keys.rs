@@ -259,8 +259,6 @@ pub const KEYS: &[Key] = &[
     ),
     key("miniq.log_bytes_max", whole(1 << 10, 1 << 40), "67108864", "a log of this size is put aside"),
     key("miniq.log_files_kept", whole(0, 1_000), "4", "logs that were put aside and are kept"),
-    key("sidejob.lease_s", SECONDS, "60", "how long one run may take without a sign of life"),
-    key("sidejob.runs_per_minute", COUNT, "600", "a job that runs more often is stopped"),
 ];
 
 /// Other ways to write a key: TOML cannot hold `bedrock = "…"` beside `[bedrock] profile = "…"`.

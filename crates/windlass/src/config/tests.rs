@@ -35,6 +35,14 @@ fn every_default_fits_its_key() {
 }
 
 #[test]
+fn every_key_is_there_once() {
+    let mut names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+    names.sort_unstable();
+    let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
+
+#[test]
 fn flags_win_over_set_over_variables_over_the_file() {
     let file = "http = \"127.0.0.1:1\"\n";
     let variable = [("WINDLASS_HTTP", "127.0.0.1:2")];

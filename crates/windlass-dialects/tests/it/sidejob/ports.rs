@@ -251,3 +251,19 @@ async fn sizes_are_bounded_with_clear_words() {
     assert_eq!((status, message.contains("bytes long; at most 1048576")), (413, true), "{message}");
     assert_eq!(w.port(&format!("{job}/inports/a")).await, json!({"size": 0}));
 }
+
+#[tokio::test]
+async fn whoever_reads_inputs_beside_a_run_takes_nothing_out_of_its_hand() {
+    let w = World::new().await;
+    let job = w.create("IO").await;
+    let run = w.claimed().await;
+    for value in [1, 2, 3] {
+        w.write(&format!("{job}/inports/a"), json!(value)).await;
+    }
+    let path = format!("/jobs/{job}/for_inputs");
+    let handed = w.post(&path, json!({"inports": ["a"], "token": run.token})).await;
+    assert_eq!(handed["values"], json!([1]));
+    assert_eq!(w.post(&path, json!({"inports": ["a"]})).await["values"], json!([2]));
+    w.fail(&run, "no").await;
+    assert_eq!(w.entries(&format!("{job}/inports/a")).await, json!([1, 3]));
+}

@@ -175,3 +175,33 @@ async fn every_call_on_a_job_that_is_gone_says_so() {
         assert_eq!(w.refused("POST", &format!("/jobs/{job}/{path}"), body).await, gone, "{path}");
     }
 }
+
+#[tokio::test]
+async fn jobs_that_were_made_elsewhere_stay_as_they_are_unless_their_class_is_registered_here() {
+    let w = World::new().await;
+    let push = |name: &'static str| {
+        let body = json!({"name": name, "queue": "q"}).to_string();
+        let server = &w.server;
+        async move { server.call("POST", "/api/v1/jobs", &body).await.json()["id"].as_u64().unwrap() }
+    };
+    let state = |job: u64| {
+        let server = &w.server;
+        async move {
+            server.get(&format!("/api/v1/jobs/{job}")).await.json()["state"].as_str().unwrap().to_owned()
+        }
+    };
+    let job = push("mail").await;
+    let refused = format!(
+        "Job {job} was not made by SideJob, and no worker is registered for mail in queue q: it stays as it is"
+    );
+    for (path, body) in
+        [("run", json!({})), ("terminate", json!({})), ("status", json!({"status": "suspended"}))]
+    {
+        let answer = w.refused("POST", &format!("/jobs/{job}/{path}"), body).await;
+        assert_eq!(answer, (422, refused.clone()), "{path}");
+        assert_eq!(state(job).await, "ready", "{path}");
+    }
+    let known = push("W").await;
+    w.post(&format!("/jobs/{known}/terminate"), json!({})).await;
+    assert_eq!(w.status(known).await, "terminating");
+}
