@@ -109,22 +109,28 @@ pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
         let asked = of_table.filter(|state| filter.states.is_empty() || filter.states.contains(state));
         Some(asked.map(|state| state as i16).collect::<Vec<_>>()).filter(|states| !states.is_empty())
     };
-    let tables = [(sql::LIST_JOBS, states(false)), (sql::LIST_DONE, states(true))];
+    let (living, done) = (states(false), states(true));
     let text: Option<Vec<u8>> = filter.text.as_ref().map(|text| text.as_bytes().to_vec());
     let mut cursor = filter.before.map_or(i64::MAX, rows::number);
     let (mut jobs, mut scanned) = (Vec::new(), 0);
     loop {
         let wanted = (limit + 1).max(if filter.tag.is_some() { PAGE_MAX } else { 0 });
-        let mut found: Vec<Row> = Vec::new();
-        // Below this id one of the tables may have more than it showed.
-        let mut horizon = None;
-        for (query, states) in tables.iter().filter(|(_, states)| states.is_some()) {
-            let part = shared.pool.read(*query, &[&cursor, states, &lanes, &text, &(wanted as i64)]).await?;
-            if part.len() == wanted {
-                horizon = horizon.max(part.last().map(|row| row.get::<_, i64>(0)));
+        let most = wanted as i64;
+        // Both tables in one look: a job that ends between two would be in both, or in neither.
+        let mut found = match (&living, &done) {
+            (None, None) => Vec::new(),
+            (Some(_), None) => {
+                shared.pool.read(sql::LIST_JOBS, &[&cursor, &living, &lanes, &text, &most]).await?
             }
-            found.extend(part);
-        }
+            (None, Some(_)) => {
+                shared.pool.read(sql::LIST_DONE, &[&cursor, &done, &lanes, &text, &most]).await?
+            }
+            (Some(_), Some(_)) => {
+                shared.pool.read(sql::LIST_ALL, &[&cursor, &living, &lanes, &text, &most, &done]).await?
+            }
+        };
+        let is_both = living.is_some() && done.is_some();
+        let horizon = horizon_of(&found, wanted, |row| is_both && row.get(IS_DONE));
         scanned += found.len();
         found.retain(|row| horizon.is_none_or(|horizon| row.get::<_, i64>(0) >= horizon));
         found.sort_unstable_by_key(|row| std::cmp::Reverse(row.get::<_, i64>(0)));
@@ -141,6 +147,16 @@ pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
             Some(id) => cursor = id,
         }
     }
+}
+
+/// The column of a look at both tables that tells them apart.
+const IS_DONE: usize = 11;
+
+/// Below this id one of the tables may have more than it showed.
+fn horizon_of(found: &[Row], wanted: usize, is_done: impl Fn(&Row) -> bool) -> Option<i64> {
+    let (done, living): (Vec<&Row>, Vec<&Row>) = found.iter().partition(|row| is_done(row));
+    let full = [done, living].into_iter().filter(|rows| rows.len() == wanted);
+    full.filter_map(|rows| rows.last().map(|row| row.get::<_, i64>(0))).max()
 }
 
 /// `None`: any lane will do.

@@ -114,6 +114,7 @@ queries! {
                                  INT8_ARRAY];
     LIST_JOBS "list_jobs" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
     LIST_DONE "list_done" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8];
+    LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY];
 }
 
 /// The statements as they are sent: with the name of the schema in them.

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
+use windlass_core::event::Finish;
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
 use windlass_core::{
     Event, Holder, Job, JobSpec, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp, apply,
 };
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
-use windlass_store::{ClaimAsk, Gate, Held, Listener, NewJob, Step, Store, StoreError, Verdict};
+use windlass_store::{ClaimAsk, Filter, Gate, Held, Listener, NewJob, Step, Store, StoreError, Verdict};
 
 /// Far beyond any healthy delay.
 const HEARING_MAX: Duration = Duration::from_secs(20);
@@ -151,6 +152,32 @@ async fn stores_share_no_job_and_leave_none() {
     let different: BTreeSet<_> = all.iter().collect();
     assert_eq!(different.len(), all.len(), "a job was given out twice");
     assert_eq!(all.len(), 600, "all were given out");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_shows_every_job_once_while_they_end() {
+    let url = PostgresServer::shared().new_schema_url();
+    let store = open(&url, true, 200).await;
+    let all = 200;
+    push(&*store, &vec!["ending"; all]).await.unwrap();
+    let ending = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            while let Some(job) = store.claim(ask(1), now()).await.unwrap().pop() {
+                let by = Holder::Token(job.state().lease().unwrap().token);
+                let (outcome, payload, ignore_repeat) = Default::default();
+                let finish = Event::Finish(Finish { by, outcome, payload, ignore_repeat });
+                let after = apply(&job, finish, now()).unwrap().job;
+                store.commit(vec![Step::change(job, after)], now()).await.unwrap();
+            }
+        })
+    };
+    while !ending.is_finished() {
+        let page = store.list(Filter { limit: all, ..Filter::default() }).await.unwrap();
+        let ids: BTreeSet<_> = page.jobs.iter().map(|job| job.id).collect();
+        assert_eq!((ids.len(), page.jobs.len()), (all, all));
+    }
+    ending.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
