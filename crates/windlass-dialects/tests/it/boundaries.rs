@@ -46,7 +46,8 @@ fn no_dialect_knows_another() {
 
 #[test]
 fn no_dialect_reaches_a_store() {
-    for (path, text) in all() {
+    // Tests have to put something under the engine.
+    for (path, text) in all().into_iter().filter(|(path, _)| !path.ends_with("tests.rs")) {
         assert!(!text.contains("windlass_store"), "{} knows the store", path.display());
     }
 }

@@ -34,7 +34,7 @@ impl Launch {
         let program = find_program(name).ok_or_else(|| {
             format!(
                 "{name}, which runs {lang} handlers, is not installed on the server (looked in {PATH}); \
-                 install it, or name its path in the configuration"
+                 install it there"
             )
         })?;
         let args = flags.iter().copied().chain([shim]).map(str::to_owned).collect();
