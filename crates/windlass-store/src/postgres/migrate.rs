@@ -5,6 +5,7 @@ use super::statements::quote;
 use crate::error::StoreError;
 use std::time::Duration;
 use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
 use tracing::info;
 
 /// Older ones lack what the statements use.
@@ -47,7 +48,7 @@ pub async fn migrate(address: &Address) -> Result<Standing, StoreError> {
     let step = client.transaction().await.map_err(open_error)?;
     // Of this schema only: others in the same database may be migrated at the same time.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('windlass migrate ' || $1, 0))";
-    tokio::time::timeout(LOCK_MAX, step.execute(lock, &[&address.schema]))
+    tokio::time::timeout(LOCK_MAX, step.execute_typed(lock, &[(&address.schema, Type::TEXT)]))
         .await
         .map_err(|_| {
             StoreError::Open("another server is changing the tables and does not come to an end".to_owned())
@@ -92,11 +93,13 @@ pub async fn connect(address: &Address) -> Result<Client, StoreError> {
     Ok(client)
 }
 
+/// Without statements that have names: behind a pooler these would stay on a connection that others get next.
 async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError> {
     let number = "SELECT current_setting('server_version_num')::int, to_regclass($1) IS NOT NULL,
                          EXISTS (SELECT FROM pg_tables WHERE schemaname = $2)";
     let table = format!("{}.migrations", quote(schema));
-    let row = client.query_one(number, &[&table, &schema]).await.map_err(open_error)?;
+    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&table, Type::TEXT), (&schema, Type::TEXT)];
+    let row = client.query_typed_one(number, &params).await.map_err(open_error)?;
     let (server, is_ours, is_used): (i32, bool, bool) = (row.get(0), row.get(1), row.get(2));
     if server < POSTGRES_VERSION_MIN {
         return Err(StoreError::Open(format!(
@@ -111,7 +114,7 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
     }
     let version: i32 = match is_ours {
         true => client
-            .query_one(&format!("SELECT coalesce(max(version), 0) FROM {table}"), &[])
+            .query_typed_one(&format!("SELECT coalesce(max(version), 0) FROM {table}"), &[])
             .await
             .map_err(open_error)?
             .get(0),

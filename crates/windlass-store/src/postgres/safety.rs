@@ -10,7 +10,7 @@ const SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('synchr
 
 /// Refuses a database that acknowledges what it may lose, unless that was accepted; then it is said.
 pub async fn check(address: &Address, accept_unsafe: bool) -> Result<(), StoreError> {
-    let row = connect(address).await?.query_one(SETTINGS, &[]).await.map_err(open_error)?;
+    let row = connect(address).await?.query_typed_one(SETTINGS, &[]).await.map_err(open_error)?;
     if row.get::<_, &str>(2) == "off" {
         warn!(
             "PostgreSQL has full_page_writes = off: pages that a power cut leaves half written cannot be repaired"
