@@ -52,7 +52,7 @@ async fn one_type_has_its_share_of_contexts_and_waits_for_it() {
     wait_until("it runs", || !rig.has_room("a", "t", &sh("true"))).await;
     assert!(rig.has_room("b", "t", &sh("true")), "another client is not concerned");
     let mut second = rig.start("a", "t", &waiting, &["x"]);
-    let go = rig.folder.path().join("contexts/0/work/go");
+    let go = rig.first_context().join("go");
     wait_until("its folder", || std::fs::write(&go, "").is_ok()).await;
     let first = outcomes(&mut first, 1).await;
     assert_eq!(first[0].result, outcomes(&mut second, 1).await[0].result, "the same process");
@@ -105,7 +105,7 @@ async fn a_batch_that_cannot_be_run_gives_its_place_back_and_says_so() {
 #[tokio::test]
 async fn whoever_drops_a_batch_stops_it() {
     let rig = Rig::new();
-    let marker = rig.folder.path().join("contexts/0/work/started");
+    let marker = rig.first_context().join("started");
     let run = rig.start("a", "t", &sh("echo $$ > started; sleep 1000"), &["x", "y"]);
     wait_until("it runs", || std::fs::read(&marker).is_ok_and(|text| text.ends_with(b"\n"))).await;
     let process = format!("/proc/{}", std::fs::read_to_string(&marker).unwrap().trim());

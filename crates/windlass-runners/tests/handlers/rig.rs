@@ -44,6 +44,11 @@ impl Rig {
         Rig::with(|_| {})
     }
 
+    /// The folder in which the handlers of the first context run.
+    pub fn first_context(&self) -> PathBuf {
+        self.folder.path().join("contexts").join("0").join("work")
+    }
+
     pub fn with(tune: impl FnOnce(&mut Settings)) -> Rig {
         Rig::in_world(Arc::new(Nothing), tune)
     }

@@ -64,7 +64,11 @@ impl Turns {
         }
         match self.desk.write_alone(request) {
             Alone::Written { log_is_long: false } => Ok(()),
-            Alone::Written { log_is_long: true } => self.send(Request::Tidy {}),
+            Alone::Written { log_is_long: true } => {
+                // Closed meanwhile: then the log is brought in anyway, and what was written stays so.
+                let _ = self.send(Request::Tidy {});
+                Ok(())
+            }
             Alone::Not(request) => self.send(request),
         }
     }
