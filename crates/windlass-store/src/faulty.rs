@@ -58,6 +58,8 @@ pub struct Faults {
 struct Shared {
     /// Taken from the front by the first call each is meant for; `None` is meant for any.
     script: Mutex<VecDeque<(Option<Call>, Kind)>>,
+    /// Jobs that the next load of them does not find.
+    hidden: Mutex<Vec<JobId>>,
     /// Calls held since the last release.
     held: watch::Sender<usize>,
     /// Releases so far: a held call waits for one more than there were when it came.
@@ -67,7 +69,7 @@ struct Shared {
 impl Faults {
     fn new() -> Faults {
         let (held, releases) = (watch::Sender::new(0), watch::Sender::new(0));
-        let shared = Shared { script: Mutex::default(), held, releases };
+        let shared = Shared { script: Mutex::default(), hidden: Mutex::default(), held, releases };
         Faults { shared: Arc::new(shared) }
     }
 
@@ -81,14 +83,20 @@ impl Faults {
         self.script().extend(std::iter::repeat_n((Some(call), kind), count));
     }
 
+    /// The next load of this job does not find it, as if it were read from just before the commit that made it.
+    pub fn hide(&self, id: JobId) {
+        self.hidden().push(id);
+    }
+
     /// Faults that have not happened yet.
     pub fn pending(&self) -> usize {
-        self.script().len()
+        self.script().len() + self.hidden().len()
     }
 
     /// Nothing more goes wrong, and held calls go on.
     pub fn clear(&self) {
         self.script().clear();
+        self.hidden().clear();
         self.release();
     }
 
@@ -109,6 +117,17 @@ impl Faults {
         let mut script = self.script();
         let place = script.iter().position(|(meant, _)| meant.is_none_or(|meant| meant == call))?;
         script.remove(place).map(|(_, kind)| kind)
+    }
+
+    /// Whether a load of this job is not to find it; said once.
+    fn hides(&self, id: JobId) -> bool {
+        let mut hidden = self.hidden();
+        let place = hidden.iter().position(|other| *other == id);
+        place.map(|place| hidden.swap_remove(place)).is_some()
+    }
+
+    fn hidden(&self) -> std::sync::MutexGuard<'_, Vec<JobId>> {
+        self.shared.hidden.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn script(&self) -> std::sync::MutexGuard<'_, VecDeque<(Option<Call>, Kind)>> {
@@ -165,7 +184,9 @@ impl Store for FaultyStore {
     }
 
     async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
-        self.faults.play(Call::Read, self.inner.load(ids)).await
+        let jobs = self.faults.play(Call::Read, self.inner.load(ids.clone())).await?;
+        let found = |(id, job): (JobId, Option<Arc<Job>>)| job.filter(|_| !self.faults.hides(id));
+        Ok(ids.into_iter().zip(jobs).map(found).collect())
     }
 
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {

@@ -97,7 +97,8 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Ids only: the family of one parent, in the order of their ids.
+    /// Ids only: the family of one parent, in the order of their ids. May run ahead of `load` by the commit that is under
+    /// way.
     async fn children(&self, parent: JobId) -> Result<Vec<JobId>>;
 
     /// Jobs whose deadline has passed (a lease has ended, a keep time is over), at most `limit`, and when to ask next.

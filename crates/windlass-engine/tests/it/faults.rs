@@ -56,6 +56,29 @@ async fn a_child_that_was_not_made_was_never_counted() {
 }
 
 #[tokio::test]
+async fn a_child_that_was_not_there_yet_at_the_first_look_is_started_all_the_same() {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::shared()));
+    let clock = Arc::new(ManualClock::default());
+    let one = World::with(store.clone(), clock.clone(), Options::default()).await;
+    let other = World::with(store, clock, Options::default()).await;
+    let parent = one.push(job("parent")).await;
+    let running = one.claim_one().await;
+    let beat = Extend { id: parent, by: holder(&running), lease_ms: None };
+    one.engine.extend(&tenant(), vec![beat]).await.unwrap();
+    // The first server does not hear of this: its first try goes by what it remembers, and is in vain. The list of
+    // children may be newer than the jobs that can be read.
+    let child = other.push(child_of(parent, "child", PARENT_WAITS)).await;
+    faults.hide(child);
+    one.finish(&running).await;
+    assert_eq!(faults.pending(), 0, "the child was looked for");
+    one.shows(
+        &one.picture().await,
+        "1 waiting default/parent p0 a1 children 1
+         2 ready default/child p0 a0 at 0 parent 1",
+    );
+}
+
+#[tokio::test]
 async fn a_batch_that_was_made_in_part_does_not_say_that_nothing_happened() {
     for (call, passing) in [(Call::Commit, 1), (Call::Read, 0)] {
         let (world, faults) = faulty_world().await;

@@ -74,7 +74,11 @@ pub fn drain(load: &Arc<Load>, to: SocketAddr) {
         if stuck.is_empty() {
             return;
         }
-        assert!(last_grant.elapsed() < PATIENCE, "{} never end, such as {}", stuck.len(), stuck[0]);
+        if last_grant.elapsed() > PATIENCE {
+            let path = load.history.save("drain");
+            let lines: Vec<String> = stuck.iter().take(5).map(ToString::to_string).collect();
+            panic!("{} never end, see {}, such as\n{}", stuck.len(), path.display(), lines.join("\n"));
+        }
     }
 }
 
