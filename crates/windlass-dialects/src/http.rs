@@ -25,8 +25,8 @@ use axum::response::Response;
 use axum::routing::any;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -189,9 +189,12 @@ pub async fn serve(
     });
     let app = router(&server, ALL, extra);
     let listening = listener::run(listener, tls, app, limits, phase.clone());
+    let told = OnceLock::new();
     let stopping = async {
         shutdown.await;
+        let _ = told.set(Instant::now());
         phase.send_replace(Phase::Draining);
+        server.miniq.start_no_more();
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -200,7 +203,9 @@ pub async fn serve(
         () = history::keep_sampling(&server) => {}
     }
     server.jq.stop().await;
-    server.miniq.stop(grace).await;
+    // One time for connections and for what runs, not one after the other.
+    let used = told.get().map_or(Duration::ZERO, Instant::elapsed);
+    server.miniq.stop(grace.saturating_sub(used)).await;
     stop_ingest.send_replace(true);
     let _ = ingest.await;
     server.journal.close().await;

@@ -14,17 +14,20 @@ const DOUBT_TRIES: usize = 600;
 const DOUBT_PAUSE_MS: u64 = 1_000;
 
 impl Inner {
-    /// For every job that was written, family included. What is due later than the moment of the commit is planned, also
-    /// if that has come by now: the store has announced only what was due then.
+    /// For every job that was written, family included. Ends of leases and keep times are planned, also if they are over; and
+    /// of the jobs that become ready those that were not at the moment of the commit: the store has announced the others.
     pub(crate) fn after_commit(&self, changes: &[Change], committed_at: Timestamp) {
         let mut leases = self.leases();
         for change in changes {
             leases.changed(&change.before, change.after.as_ref());
         }
         drop(leases);
-        let moments = |job: &Arc<Job>| job.deadline().into_iter().chain(job.state().claimable_at());
+        let moments = |job: &Arc<Job>| {
+            let ready = job.state().claimable_at().filter(|moment| *moment > committed_at);
+            job.deadline().into_iter().chain(ready)
+        };
         let coming = changes.iter().filter_map(|change| change.after.as_ref()).flat_map(moments);
-        if let Some(next) = coming.filter(|moment| *moment > committed_at).min() {
+        if let Some(next) = coming.min() {
             self.timers.plan(next);
         }
         for change in changes {

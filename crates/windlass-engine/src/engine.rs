@@ -121,6 +121,11 @@ impl Engine {
         &self.inner.options
     }
 
+    /// Whether other servers may be at work on the same jobs. If not, whoever held one for a server is gone with it.
+    pub fn is_shared(&self) -> bool {
+        self.inner.store.is_shared()
+    }
+
     /// In `0.0..1.0`, from the engine's dice.
     pub fn chance(&self) -> f64 {
         self.inner.dice.chance()

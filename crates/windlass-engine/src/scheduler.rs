@@ -83,9 +83,11 @@ impl Engine {
     /// For callers that must not meet a job past its deadline: when this returns, whatever was due when it was called
     /// has been seen to. Costs next to nothing when nothing is.
     pub async fn catch_up(&self) -> Result<(), EngineError> {
-        // Someone may be at it.
-        drop(self.inner.stepping.lock().await);
-        match self.inner.timers.next_deadline() {
+        // Someone may be at it; and whoever takes a turn forgets the deadline first, so it is looked at between two turns.
+        let turn = self.inner.stepping.lock().await;
+        let next = self.inner.timers.next_deadline();
+        drop(turn);
+        match next {
             Some(at) if at <= self.now() => step(&self.inner).await.map(|_| ()),
             _ => Ok(()),
         }

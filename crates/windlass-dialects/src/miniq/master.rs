@@ -4,7 +4,7 @@
 use super::round::{Round, Type};
 use super::running::Runners;
 use super::sysid::{self, NoSysid, Reserved};
-use super::{State, SysidState, commands, handlers};
+use super::{Leaving, State, SysidState, commands, handlers};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,12 +125,12 @@ async fn reserved(state: &State) {
     }
 }
 
-/// Reserves the name when somebody needs it, renews it, and releases it at the end.
+/// Reserves the name when somebody needs it, renews it, and releases it when nothing goes by it any more.
 pub async fn keep_sysid(state: Arc<State>) {
-    let mut stop = state.stop.subscribe();
+    let mut leave = state.leave.subscribe();
     tokio::select! {
         () = state.sysid_wanted.notified() => {}
-        _ = stop.wait_for(|stop| *stop) => return,
+        _ = leave.wait_for(Option::is_some) => return,
     }
     let mut reserved: Option<Reserved> = None;
     loop {
@@ -146,22 +146,24 @@ pub async fn keep_sysid(state: Arc<State>) {
                 tracing::warn!("the name of this server is not reserved: {error}");
                 tokio::select! {
                     () = tokio::time::sleep(WAIT_MAX) => {}
-                    _ = stop.wait_for(|stop| *stop) => return,
+                    _ = leave.wait_for(Option::is_some) => return,
                 }
                 continue;
             }
         };
-        let is_over = tokio::select! {
-            () = state.engine.sleep_until(state.engine.now().plus_ms(sysid::RENEW_MS)) => false,
-            _ = stop.wait_for(|stop| *stop) => true,
+        let leaving = tokio::select! {
+            () = state.engine.sleep_until(state.engine.now().plus_ms(sysid::RENEW_MS)) => None,
+            leaving = leave.wait_for(Option::is_some) => leaving.map_or(Some(Leaving::Abandoned), |leaving| *leaving),
         };
-        if is_over {
-            if let Some(held) = &reserved
-                && let Err(error) = held.release(&state.engine).await
-            {
-                tracing::debug!(%error, "the name of this server is released when its time is over");
+        match (leaving, &reserved) {
+            (None, _) => {}
+            (Some(Leaving::Over), Some(held)) => {
+                if let Err(error) = held.release(&state.engine).await {
+                    tracing::debug!(%error, "the name of this server is free when its time is over");
+                }
+                return;
             }
-            return;
+            (Some(_), _) => return,
         }
     }
 }

@@ -45,6 +45,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
 use windlass_core::{Name, Policy, Tenant, Timestamp};
 use windlass_engine::Engine;
 use wire::Kind;
@@ -113,6 +114,11 @@ pub struct State {
     /// Something has changed that the master should look at.
     again: Notify,
     stop: watch::Sender<bool>,
+    /// What becomes of the name of this server.
+    leave: watch::Sender<Option<Leaving>>,
+    /// What works as long as the server does.
+    master: Mutex<Option<JoinHandle<()>>>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
     /// Held by everything that is under way; closed when all of it is over.
     under_way: Mutex<Option<mpsc::Sender<()>>>,
     over: tokio::sync::Mutex<mpsc::Receiver<()>>,
@@ -124,6 +130,15 @@ enum SysidState {
     Reserved,
     /// Every name that was tried was taken. It is tried again.
     Refused(String),
+}
+
+/// How this server's time under its name ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    /// No job is locked by it any more: the name is free.
+    Over,
+    /// It may still stand in locks.
+    Abandoned,
 }
 
 impl State {
@@ -151,12 +166,15 @@ impl State {
             is_started: watch::Sender::new(true),
             again: Notify::new(),
             stop: watch::Sender::new(false),
+            leave: watch::Sender::new(None),
+            master: Mutex::default(),
+            keeper: Mutex::default(),
             under_way: Mutex::new(Some(under_way)),
             over: tokio::sync::Mutex::new(over),
         });
-        state.spawn(master::keep_sysid(Arc::clone(&state)));
+        *locked(&state.keeper) = Some(tokio::spawn(master::keep_sysid(Arc::clone(&state))));
         if let Some(runners) = runners {
-            state.spawn(master::run(Arc::clone(&state), runners));
+            *locked(&state.master) = Some(tokio::spawn(master::run(Arc::clone(&state), runners)));
         }
         Ok(state)
     }
@@ -247,12 +265,12 @@ impl State {
     }
 
     fn scheduler(&self) -> MutexGuard<'_, Scheduler> {
-        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.scheduler)
     }
 
     /// Runs beside everything; a stop waits for it.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let under_way = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let under_way = locked(&self.under_way).clone();
         let Some(under_way) = under_way else { return };
         tokio::spawn(async move {
             work.await;
@@ -260,24 +278,50 @@ impl State {
         });
     }
 
+    /// Starts nothing more; what runs goes on until [`State::stop`].
+    pub fn start_no_more(&self) {
+        self.set_started(false);
+    }
+
     /// Starts nothing more, and nobody waits for what runs: the process is about to end, or as good as.
     pub fn abandon(&self) {
         self.stop.send_replace(true);
+        self.leave.send_if_modified(|leave| leave.is_none() && leave.replace(Leaving::Abandoned).is_none());
     }
 
-    /// Starts nothing more; what runs may end within `grace`, then it is given back. The name is released.
+    /// Starts nothing more; what runs may end within `grace`, then it is given back. When it has been, the name is released.
     pub async fn stop(&self, grace: Duration) {
         self.stop.send_replace(true);
-        if let Some(runners) = &self.runners {
-            runners.stop(grace).await;
-        }
-        drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // What the master is about to start it may still start, so that it is given back.
+        let master = locked(&self.master).take();
+        let (is_idle, ()) = tokio::join!(ended(master, grace + FAREWELL), async {
+            if let Some(runners) = &self.runners {
+                runners.stop(grace).await;
+            }
+        });
+        drop(locked(&self.under_way).take());
         // What is left are commits on their way.
         let over = async { while self.over.lock().await.recv().await.is_some() {} };
-        if tokio::time::timeout(FAREWELL, over).await.is_err() {
+        let is_over = is_idle && tokio::time::timeout(FAREWELL, over).await.is_ok();
+        if !is_over {
             tracing::warn!("runs are given up while their ends are on their way to the store");
         }
+        self.leave.send_replace(Some(if is_over { Leaving::Over } else { Leaving::Abandoned }));
+        let keeper = locked(&self.keeper).take();
+        ended(keeper, FAREWELL).await;
         self.log.close().await;
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the task ended in time.
+async fn ended(task: Option<JoinHandle<()>>, within: Duration) -> bool {
+    match task {
+        Some(task) => tokio::time::timeout(within, task).await.is_ok(),
+        None => true,
     }
 }
 

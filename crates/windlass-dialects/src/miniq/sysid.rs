@@ -1,13 +1,20 @@
 //! The name of this server among those on one store: a job that it holds as long as it lives, so that the store keeps the
 //! name for it and lets go of it when the server does not come back.
 
+use super::commands;
 use crate::journal::ids;
+use crate::query::Filter;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use windlass_core::job::{Keep, KeepFor};
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::retry::RetryPolicy;
-use windlass_core::{Extras, Holder, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Token};
-use windlass_engine::{Claim, Engine, EngineError, Extend, How, Push, Pushed, RunAt, Settle, VerbError};
+use windlass_core::{
+    Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant, Token,
+};
+use windlass_engine::{
+    Claim, Engine, EngineError, Extend, How, Push, Pushed, Renew, RunAt, Settle, VerbError,
+};
 
 /// Its rows belong to nobody who can call, and are in no queue that is run.
 pub const TENANT: &str = "queue.sysid";
@@ -17,6 +24,8 @@ pub const RESERVED_MS: i64 = 30 * 60_000;
 pub const RENEW_MS: i64 = 60_000;
 /// Names tried before giving up. With 24 bits of chance one is enough; so many in a row mean that something is wrong.
 const TRIES_MAX: usize = 20;
+/// Jobs looked at, and let go, at once.
+const PAGE: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NoSysid {
@@ -43,6 +52,72 @@ pub async fn find_free(engine: &Engine, host: &str) -> Result<Arc<str>, NoSysid>
         }
     }
     Err(NoSysid::TooManyTries)
+}
+
+/// On a store that nobody else can have open, servers that have reserved a name are gone, however they ended: locks on jobs
+/// that they ran end now, and so do their names. To be called before this server has one. How many jobs those were.
+pub async fn end_locks_of_the_gone(engine: &Engine) -> Result<usize, EngineError> {
+    if engine.is_shared() {
+        return Ok(0);
+    }
+    let names = running(engine, Some(tenant()), queue(), |_| true).await?;
+    if names.is_empty() {
+        return Ok(0);
+    }
+    let gone: HashSet<&str> = names.iter().filter_map(|row| row.spec.alias()).collect();
+    let is_theirs = |job: &Job| {
+        let lease = job.state().lease();
+        lease.and_then(|lease| lease.worker.as_deref()).is_some_and(|worker| gone.contains(worker))
+    };
+    let jobs = running(engine, None, commands::queue(), is_theirs).await?;
+    let count = jobs.len();
+    end_leases(engine, &jobs).await?;
+    // Last: whoever is interrupted finds the names the next time.
+    end_leases(engine, &names).await?;
+    engine.catch_up().await?;
+    Ok(count)
+}
+
+async fn running(
+    engine: &Engine,
+    tenant: Option<Tenant>,
+    queue: Queue,
+    is_wanted: impl Fn(&Job) -> bool,
+) -> Result<Vec<Arc<Job>>, EngineError> {
+    let (mut found, mut before) = (Vec::new(), None);
+    loop {
+        let filter = Filter {
+            tenant: tenant.clone(),
+            states: vec![StateName::Running],
+            queue: Some(queue.clone()),
+            before,
+            limit: PAGE,
+            ..Filter::default()
+        };
+        let page = engine.list(filter).await?;
+        found.extend(page.jobs.into_iter().filter(|job| is_wanted(job)));
+        before = page.next;
+        if before.is_none() {
+            return Ok(found);
+        }
+    }
+}
+
+/// What follows is what always follows when a lease ends.
+async fn end_leases(engine: &Engine, jobs: &[Arc<Job>]) -> Result<(), EngineError> {
+    let mut by_tenant: BTreeMap<&Tenant, Vec<Renew>> = BTreeMap::new();
+    for job in jobs {
+        let Some(lease) = job.state().lease() else { continue };
+        let ended = Renew { id: job.id, by: Holder::Token(lease.token), lease_ms: Some(0), worker: None };
+        by_tenant.entry(&job.spec.tenant).or_default().push(ended);
+    }
+    for (tenant, leases) in by_tenant {
+        for some in leases.chunks(PAGE) {
+            // A refusal: it has ended by itself.
+            engine.renew(tenant, some.to_vec()).await?;
+        }
+    }
+    Ok(())
 }
 
 /// `first` is tried first: ids may have been made with it already.

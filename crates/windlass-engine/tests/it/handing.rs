@@ -34,6 +34,16 @@ async fn a_renewed_lease_ends_when_it_says_even_if_that_is_sooner() {
 }
 
 #[tokio::test]
+async fn a_lease_that_is_renewed_for_no_time_is_over() {
+    let world = World::new().await;
+    let id = world.push(job("a")).await;
+    let claimed = world.claim_one().await;
+    renew(&world, &claimed, 0).await.unwrap();
+    world.engine.catch_up().await.unwrap();
+    assert_eq!(world.job(id).await.unwrap().state().name(), StateName::Ready);
+}
+
+#[tokio::test]
 async fn a_returned_job_is_next_again_and_has_used_up_nothing() {
     let world = World::new().await;
     let limit = json!({"matcher": {"all": []}, "rate": {"per_second": 0.001, "burst": 1}});

@@ -103,7 +103,12 @@ pub const KEYS: &[Key] = &[
         "error, warn, info, debug, trace, or a filter like windlass_engine=debug",
     ),
     key("insecure", Kind::Switch, "false", "allow a non-loopback address without tokens and TLS"),
-    key("shutdown_s", SECONDS, "10", "how long a stop waits for requests in flight"),
+    key(
+        "shutdown_s",
+        SECONDS,
+        "10",
+        "how long a stop waits for requests in flight and for handlers that run",
+    ),
     secret("auth.tokens", Kind::List, "", "who may call: lines made by `windlass token`"),
     key(
         "auth.viewer_payloads",

@@ -1,7 +1,7 @@
 //! A name for this server among those on its store, before anybody can reach it.
 
 use crate::fault::{Fault, Outcome};
-use tracing::warn;
+use tracing::{info, warn};
 use windlass_dialects::miniq::Settings;
 use windlass_dialects::miniq::sysid::{self, NoSysid};
 use windlass_engine::Engine;
@@ -9,6 +9,11 @@ use windlass_engine::Engine;
 /// Where no name is free the server does not start. A store that does not answer is no such case: what is added meanwhile is
 /// journaled, and the name is found when the store is back.
 pub async fn named(settings: Settings, engine: &Engine) -> Outcome<Settings> {
+    match sysid::end_locks_of_the_gone(engine).await {
+        Ok(0) => {}
+        Ok(jobs) => info!("jobs that this server was running when it was killed are run again: {jobs}"),
+        Err(error) => warn!("jobs of a server that was killed wait for the end of their locks: {error}"),
+    }
     match sysid::find_free(engine, &settings.host).await {
         Ok(sysid) => Ok(Settings { sysid: Some(sysid), ..settings }),
         Err(NoSysid::Store(error)) => {
@@ -44,7 +49,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_without_a_free_name_does_not_start_and_says_what_to_do() {
         let clock = Arc::new(ManualClock::default());
-        let store = Arc::new(MemoryStore::new());
+        let store = Arc::new(MemoryStore::shared());
         let engine = Engine::start(store, clock, Arc::new(Loaded), Options::default()).await.unwrap();
         let settings = Settings { host: "host".to_owned(), ..Settings::default() };
         let named = named(settings.clone(), &engine).await.unwrap();
@@ -60,7 +65,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_cannot_be_reached_keeps_no_server_from_starting() {
-        let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+        let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::shared()));
         let (clock, dice) = (Arc::new(ManualClock::default()), Arc::new(Loaded));
         let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
         faults.fail_next_call(Call::Read, 1, Kind::BeforeDoing);

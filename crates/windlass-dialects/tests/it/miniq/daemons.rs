@@ -1,12 +1,14 @@
 //! Scenarios 10, 39, 58 and 67 to 71: several servers on one store. What happens when one is killed is shown with the real
 //! program, in the tests of the command.
 
-use super::world::{LOCK_MS, Setup, World, eventually, settled};
+use super::world::{LOCK_MS, NOT_RUN, Setup, World, eventually, report, settled};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use windlass_core::Timestamp;
-use windlass_dialects::miniq::sysid;
+use windlass_core::{StateName, Timestamp};
+use windlass_dialects::miniq::{commands, sysid};
 use windlass_engine::{Engine, FixedDice, ManualClock, Options};
+use windlass_store::Filter;
+use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
 /// Two servers on one store, which share a clock.
@@ -131,6 +133,41 @@ async fn the_name_of_a_server_is_a_row_that_never_runs() {
     server.stop();
     server.serving.await.unwrap().unwrap();
     assert_eq!(engine.find_alias(&sysid::tenant(), &name).await.unwrap(), None, "released at the end");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_keeps_its_name_until_its_jobs_are_given_back() {
+    let store = Arc::new(MemoryStore::shared());
+    let (faulty, faults) = FaultyStore::new(store.clone());
+    let mut one = Setup { store: faulty, ..Setup::default() }.start().await;
+    one.handler("acme", "t", "{}").await;
+    one.fake.answers(|_, _| report(NOT_RUN));
+    // Locks a job in the store, and does not know it yet when it is told to stop.
+    faults.fail_next_call(Call::Claim, 2, Kind::Hold);
+    let adding = one.add("acme", "t", "x\n");
+    tokio::join!(adding, async {
+        // The first is that of its name.
+        faults.until_held(1).await;
+        faults.release();
+        faults.until_held(1).await;
+    });
+    one.server.stop();
+    let onlooker = Engine::start(store, one.clock.clone(), Arc::new(FixedDice::new(2)), Options::default());
+    let onlooker = onlooker.await.unwrap();
+    let rows = async |queue, state| {
+        let filter = Filter { queue: Some(queue), states: vec![state], ..Filter::default() };
+        onlooker.list(filter).await.unwrap().jobs.len()
+    };
+    settled().await;
+    assert_eq!(
+        rows(sysid::queue(), StateName::Running).await,
+        1,
+        "the name is kept while something is under way"
+    );
+    faults.release();
+    one.server.serving.await.unwrap().unwrap();
+    assert_eq!(rows(commands::queue(), StateName::Ready).await, 1, "what was claimed is given back");
+    assert_eq!(rows(sysid::queue(), StateName::Running).await, 0, "and the name is free");
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
-//! Scenarios 10, 12, 40, 58 and 67: two servers on one PostgreSQL.
+//! Scenarios 10, 12, 40, 58, 67 and 68: two servers on one PostgreSQL, and one after another on the same store.
 
 use super::{add, all_jobs, job, set_handler, until_code};
 use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
 use crate::server::{Server, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ fn a_job_of_a_killed_server_is_run_by_another_when_its_lock_has_ended_and_not_be
     let mut one = start(folders[0].path(), &url, &lock);
     let other = start(folders[1].path(), &url, &lock);
     other.call("GET", "/stop", None);
-    let target = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = target.local_addr().unwrap();
     set_handler(&one, "acme", "slow", json!({"lang": "http", "body": format!("http://{address}/")}));
     let id = add(one.http, "acme", "slow", "x\n").unwrap().remove(0);
@@ -46,12 +47,98 @@ fn a_job_of_a_killed_server_is_run_by_another_when_its_lock_has_ended_and_not_be
     until_code(&other, "acme", "slow", &id, "ok");
 }
 
-fn answer_ok(stream: &mut std::net::TcpStream) {
+fn answer_ok(stream: &mut TcpStream) {
     use std::io::{Read, Write};
     let mut head = [0; 4096];
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let _ = stream.read(&mut head).unwrap();
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+}
+
+/// A job whose first run hangs in its handler, and the place where the next one is heard of.
+fn hanging_job(server: &Server) -> (String, TcpListener, TcpStream) {
+    let target = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = target.local_addr().unwrap();
+    set_handler(server, "acme", "slow", json!({"lang": "http", "body": format!("http://{address}/")}));
+    let id = add(server.http, "acme", "slow", "x\n").unwrap().remove(0);
+    let (held, _) = target.accept().unwrap();
+    assert_eq!(job(server, "acme", "slow", &id)["lock"], id[8..15], "locked by the server that added it");
+    target.set_nonblocking(true).unwrap();
+    (id, target, held)
+}
+
+/// The job is run again, long before the five minutes of its lock are over, and ends well.
+fn runs_again(server: &Server, id: &str, target: &TcpListener) -> Value {
+    let mut second = eventually("the handler is called again", || Some(target.accept().ok()?.0));
+    second.set_nonblocking(false).unwrap();
+    answer_ok(&mut second);
+    until_code(server, "acme", "slow", id, "ok")
+}
+
+/// The names of servers that are reserved in the store.
+fn names(server: &Server) -> Vec<String> {
+    let (status, page) = server.call("GET", "/api/v1/jobs?tenant=queue.sysid", None);
+    assert_eq!(status, 200, "{page}");
+    let jobs = page["jobs"].as_array().unwrap();
+    jobs.iter().map(|job| job["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_server_that_is_stopped_gives_its_jobs_and_its_name_back_at_once() {
+    let url = PostgresServer::shared().new_schema_url();
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let mut one = start(folders[0].path(), &url, &["--set", "shutdown_s=1"]);
+    let other = start(folders[1].path(), &url, &[]);
+    other.call("GET", "/stop", None);
+    let (id, target, _held) = hanging_job(&one);
+    assert_eq!(names(&other), [&id[8..15]]);
+    assert!(one.stop().success(), "{}", one.log());
+    assert_eq!(names(&other), Vec::<String>::new());
+    let given_back = job(&other, "acme", "slow", &id);
+    assert_eq!((&given_back["lock"], &given_back["attempts"]), (&json!(""), &json!(0)), "as if never taken");
+    other.call("GET", "/start", None);
+    runs_again(&other, &id, &target);
+}
+
+#[test]
+fn on_the_embedded_store_a_restart_runs_at_once_what_was_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = Server::start_in(folder.path(), &["--set", "shutdown_s=1"]);
+    let (id, target, _held) = hanging_job(&first);
+    assert!(first.stop().success(), "{}", first.log());
+    let mut second = Server::start_in(folder.path(), &[]);
+    let (_held, _) = eventually("the handler is called after the stop", || target.accept().ok());
+    let locked = job(&second, "acme", "slow", &id);
+    assert_ne!(locked["lock"], id[8..15], "{locked}");
+    second.kill();
+    let third = Server::start_in(folder.path(), &[]);
+    let done = runs_again(&third, &id, &target);
+    assert_eq!(done["attempts"], 2, "a run that was cut off counts: {done}");
+    assert_eq!(names(&third).len(), 1, "the names of those before are free");
+    assert!(third.log().contains("when it was killed are run again: 1"), "{}", third.log());
+}
+
+/// Jobs that others have claimed are theirs: nobody knows of them that they are gone.
+#[test]
+fn a_restart_leaves_the_leases_of_workers_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = Server::start_in(folder.path(), &[]);
+    let (id, _target, _held) = hanging_job(&first);
+    // The worker shall have it.
+    first.call("GET", "/stop", None);
+    let (_, answer) =
+        first.call("POST", "/api/v1/jobs", Some(json!({"name": "t", "tenant": "acme", "queue": "miniq"})));
+    let theirs = answer["id"].as_u64().unwrap();
+    let claim =
+        json!({"tenant": "acme", "queues": ["miniq"], "name": "t", "worker": "w1", "lease_ms": 300_000});
+    assert_eq!(first.call("POST", "/api/v1/claim", Some(claim)).1["jobs"][0]["id"], theirs);
+    first.kill();
+    let second = Server::start_in(folder.path(), &["--set", "miniq.run=false"]);
+    let free = job(&second, "acme", "slow", &id);
+    assert_eq!(free["lock"], "", "{free}");
+    assert_eq!(names(&second), Vec::<String>::new());
+    let (_, held) = second.call("GET", &format!("/api/v1/jobs/{theirs}?tenant=acme"), None);
+    assert_eq!((&held["state"], &held["lease"]["worker"]), (&json!("running"), &json!("w1")), "{held}");
 }
 
 #[test]
