@@ -1,7 +1,8 @@
-//! Scenarios 10, 12, 40, 58, 67 and 68: two servers on one PostgreSQL, and one after another on the same store.
+//! Scenarios 10, 12, 40, 58, 67, 68 and 70: two servers on one PostgreSQL, and one after another on the same store.
 
 use super::{add, all_jobs, job, set_handler, until_code};
 use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
+use crate::rigs::process::{Place, need_strace};
 use crate::server::{Server, eventually};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,6 +174,39 @@ fn two_servers_share_jobs_and_run_each_once() {
         servers[0].log(),
         servers[1].log()
     );
+}
+
+/// Scenario 70. Where the system has no chance to give, each of these servers throws what all of them throw, and tries the names
+/// that those before it have reserved; killed, they leave them reserved.
+#[test]
+fn a_server_for_which_no_name_is_free_does_not_start() {
+    need_strace();
+    let url = PostgresServer::shared().new_schema_url();
+    // In pieces that fit everything that asks for chance.
+    let strace = ["-o", "/dev/null", "-e", "trace=getrandom", "-e", "inject=getrandom:retval=8"];
+    let start = |place: &Place| {
+        place.start_flags_with(
+            &strace,
+            &["--store", &url, "--durability", "relaxed", "--set", "miniq.run=false"],
+        )
+    };
+    let mut names = BTreeSet::new();
+    let refusal = loop {
+        let place = Place::new();
+        let mut server = match start(&place) {
+            Ok(server) => server,
+            Err(refusal) => break refusal,
+        };
+        let id = add(server.http, "acme", "t", "x\n").expect("the job is added").remove(0);
+        server.kill();
+        assert!(names.insert(id[8..15].to_owned()), "{id} has a name that is reserved");
+        // Twenty; or some more, should what is thrown depend on how threads were scheduled.
+        assert!(names.len() < 100, "{names:?}");
+    };
+    assert!(names.len() >= 20, "it gave up too early: {names:?}");
+    assert_eq!(refusal.status.code(), Some(1), "{}", refusal.log);
+    assert!(refusal.log.contains("getSysid: too many tries"), "{}", refusal.log);
+    assert!(refusal.log.contains("free after 30 minutes"), "it says what to do: {}", refusal.log);
 }
 
 #[test]

@@ -56,6 +56,11 @@ impl Place {
         self.start_command(command(strace), &[])
     }
 
+    /// Under `strace`, with further flags.
+    pub fn start_flags_with(&self, strace: &[&str], flags: &[&str]) -> Result<Process, Refusal> {
+        self.start_command(command(strace), flags)
+    }
+
     /// With further flags, such as another store.
     #[track_caller]
     pub fn start_flags(&self, flags: &[&str]) -> Process {
