@@ -193,14 +193,21 @@ fn one_interrupt_lets_the_running_job_end_and_takes_no_more() {
 fn a_second_interrupt_gives_the_running_job_back_without_counting_it() {
     let server = Server::start(&[]);
     server.run(&["push", "job"]).ok();
-    let mut worker = spawn(&server, &["work", "job", "--", "sleep", "600"]);
-    until_state(&server, 1, "running");
+    let said = server.folder().join("said");
+    let mut worker = server
+        .command(&["work", "job", "--", "sh", "-c", "touch started; exec sleep 600"])
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    eventually("the job runs", || server.folder().join("started").exists().then_some(()));
     kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
-    // Signals of one kind that arrive together are one: send the second until it is seen.
-    eventually("the worker ends", || {
-        let _ = kill_process(Pid::from_child(&worker), Signal::INT);
-        worker.try_wait().unwrap()
+    // One after the other: two that arrive together are one, and a third would wait for nothing.
+    eventually("the first is seen", || {
+        std::fs::read_to_string(&said).unwrap().contains("once more to give them back").then_some(())
     });
+    kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
+    assert!(ended(&mut worker).success());
     let job = server.job(1);
     assert_eq!((job["state"].as_str(), job["attempts"].as_i64()), (Some("ready"), Some(0)));
 }
