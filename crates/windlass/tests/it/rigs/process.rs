@@ -97,7 +97,7 @@ impl Place {
         match address {
             Ok(http) => Ok(Process { http, child, data: self.data.clone() }),
             Err(status) => {
-                end_group(&mut child);
+                end_group(&mut child, &self.data);
                 Err(Refusal { status, log: self.log() })
             }
         }
@@ -134,7 +134,7 @@ pub struct Process {
 impl Process {
     /// As a crash would; under `strace` both end.
     pub fn kill(&mut self) {
-        end_group(&mut self.child);
+        end_group(&mut self.child, &self.data);
     }
 
     /// As an operator would. The process itself, not the `strace` around it: its number is in the lock file.
@@ -150,7 +150,7 @@ impl Process {
 
     pub fn wait(&mut self) -> ExitStatus {
         let status = crate::server::ended(&mut self.child);
-        end_group(&mut self.child);
+        end_group(&mut self.child, &self.data);
         status
     }
 }
@@ -161,9 +161,25 @@ impl Drop for Process {
     }
 }
 
-fn end_group(child: &mut Child) {
-    let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+/// Under `strace` the server is not our child: it may outlive its tracer for a moment, and with it its lock.
+fn end_group(child: &mut Child, data: &Path) {
+    let group = Pid::from_child(child);
+    let _ = kill_process_group(group, Signal::KILL);
     let _ = child.wait();
+    if let Some(server) = server_pid(data) {
+        eventually("the killed server is gone", || (!lives_in(group, server)).then_some(()));
+    }
+}
+
+/// Whether the process is of this group and has not ended; nobody may have asked how it did.
+fn lives_in(group: Pid, process: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
+    // Behind its name, which may have brackets of its own: state, parent, group.
+    let stat = stat.unwrap_or_default();
+    let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let state = fields.next();
+    state.is_some_and(|state| state != "Z" && state != "X")
+        && fields.nth(1) == Some(&group.as_raw_nonzero().to_string())
 }
 
 fn server_pid(data: &Path) -> Option<Pid> {
