@@ -1,11 +1,15 @@
 //! The only place that reads the time.
 
 use async_trait::async_trait;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 use windlass_core::Timestamp;
+
+/// What ends when its time is over.
+pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 #[async_trait]
 pub trait Clock: Send + Sync {
@@ -14,9 +18,10 @@ pub trait Clock: Send + Sync {
     /// Until the clock shows `at` or later.
     async fn sleep_until(&self, at: Timestamp);
 
-    /// For so long, whatever is done to the clock meanwhile: a client waits in its own time, not in ours.
-    async fn sleep_ms(&self, ms: u64) {
-        self.sleep_until(self.now().plus_ms(i64::try_from(ms).unwrap_or(i64::MAX))).await;
+    /// For so long, whatever is done to the clock meanwhile: a client waits in its own time, not in ours. The time begins
+    /// with the call, not when somebody first waits for what it gives.
+    fn sleep_ms(&self, ms: u64) -> Sleep<'_> {
+        self.sleep_until(self.now().plus_ms(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 }
 
@@ -45,8 +50,8 @@ impl Clock for SystemClock {
         }
     }
 
-    async fn sleep_ms(&self, ms: u64) {
-        tokio::time::sleep(Duration::from_millis(ms)).await;
+    fn sleep_ms(&self, ms: u64) -> Sleep<'_> {
+        Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
     }
 }
 
@@ -80,8 +85,8 @@ impl Clock for StoreClock {
         }
     }
 
-    async fn sleep_ms(&self, ms: u64) {
-        self.ours.sleep_ms(ms).await;
+    fn sleep_ms(&self, ms: u64) -> Sleep<'_> {
+        self.ours.sleep_ms(ms)
     }
 }
 

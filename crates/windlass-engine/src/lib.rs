@@ -66,7 +66,7 @@ pub mod blob {
 }
 
 pub use claim::Delivery;
-pub use clock::{Clock, ManualClock, StoreClock, SystemClock};
+pub use clock::{Clock, ManualClock, Sleep, StoreClock, SystemClock};
 pub use dice::{Dice, FixedDice, SystemDice};
 pub use ends::LeaseEnd;
 pub use engine::Engine;

@@ -11,6 +11,7 @@ use super::params;
 use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
 use crate::auth::{Caller, Role};
 use crate::listener::Phase;
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,6 +35,11 @@ const TOGETHER_MAX: usize = 128;
 /// A client that has stopped sending may have gone, or only have nothing more to ask. If it is gone, its system says so
 /// in answer to the reply; a local or near one within this time.
 const FAREWELL: Duration = Duration::from_millis(250);
+
+/// A client whose request cannot be read is sent a reply and listened to until it ends, or for this long, or until it was
+/// silent for that long.
+const HEAR_OUT_MAX: Duration = Duration::from_secs(30);
+const HEAR_OUT_QUIET: Duration = Duration::from_secs(5);
 
 /// What a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -156,9 +162,29 @@ impl<L: Link> Session<L> {
                         Broken::HeadTooLarge => Reply::new("413 Request too large").write(&mut self.out),
                         Broken::TooManyHeaders => Reply::new("431 Too many headers").write(&mut self.out),
                     }
-                    return self.flush().await;
+                    self.flush().await?;
+                    return self.hear_out().await;
                 }
             }
+        }
+    }
+
+    /// Says that nothing more is answered, and takes what is still on its way: to close at once would reset the
+    /// connection, and the last reply could be lost with it.
+    async fn hear_out(&mut self) -> io::Result<()> {
+        self.link.shutdown().await?;
+        let mut heard = vec![0; READ_BYTES];
+        let listening = async {
+            while let Ok(read) = timeout(HEAR_OUT_QUIET, self.link.read(&mut heard)).await {
+                if read? == 0 {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        tokio::select! {
+            heard = timeout(HEAR_OUT_MAX, listening) => heard.unwrap_or(Ok(())),
+            _ = self.phase.wait_for(|phase| *phase >= Phase::Draining) => Ok(()),
         }
     }
 
@@ -175,12 +201,15 @@ impl<L: Link> Session<L> {
         if !self.goes_together(command, &run[0]) {
             return run;
         }
+        let mut company = Company::default();
+        company.admits(command, &run[0], &run[0]);
         while run.len() < TOGETHER_MAX {
             match self.parser.take() {
                 Ok(None) => break,
                 Ok(Some(next))
                     if Command::of(&next).is_some_and(|(other, ..)| other == command)
-                        && self.goes_together(command, &next) =>
+                        && self.goes_together(command, &next)
+                        && company.admits(command, &run[0], &next) =>
                 {
                     run.push(next);
                 }
@@ -411,6 +440,30 @@ impl<L: Link> Session<L> {
     async fn is_gone(&self) -> bool {
         let tcp = self.link.tcp();
         timeout(FAREWELL, tcp.ready(Interest::ERROR)).await.is_ok_and(|ready| ready.is_ok())
+    }
+}
+
+/// Requests that are carried out at the same time, of which none may hang on another.
+#[derive(Default)]
+struct Company {
+    /// Jobs that are reported on, as they were named.
+    reported: HashSet<Box<str>>,
+}
+
+impl Company {
+    /// Whether `next` may join the one that `first` began. Of two reports on one job the first counts, and jobs that fit
+    /// two questions go to the first: a store that answers several at once knows of no first among them.
+    fn admits(&mut self, command: Command, first: &Request, next: &Request) -> bool {
+        match command {
+            Command::FinishJob => next.get("jobid").is_none_or(|id| self.reported.insert(id.into())),
+            Command::GetJob => {
+                let is_same = |name: &str| first.get(name) == next.get(name);
+                let is_given = |name: &str| first.get(name).is_some() == next.get(name).is_some();
+                ["name", "jobpriority"].into_iter().all(is_same)
+                    && ["mockrequest", "getmockedjobs"].into_iter().all(is_given)
+            }
+            _ => true,
+        }
     }
 }
 

@@ -1,7 +1,9 @@
-//! SQL over the jobs of an engine on a memory store.
+//! SQL over the jobs of an engine; on every store, with the tests of [`crate::bedrock`].
 
+use crate::stores::Chosen;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use windlass_core::family::Family;
 use windlass_core::{
     Extras, Job, JobId, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp,
@@ -9,22 +11,23 @@ use windlass_core::{
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::bedrock::query::{Answer, Ask, Queries};
 use windlass_engine::{Claim, Engine, FixedDice, ManualClock, Options, Push, RunAt};
-use windlass_store::memory::MemoryStore;
 
 mod writes;
 
 struct World {
     engine: Engine,
     queries: Queries,
+    /// Where its store is, if that is its own.
+    _folder: Option<TempDir>,
 }
 
 impl World {
     async fn new() -> World {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_419_838_731_000)));
         let dice = Arc::new(FixedDice::new(1));
-        let engine =
-            Engine::start(Arc::new(MemoryStore::new()), clock, dice, Options::default()).await.unwrap();
-        World { engine, queries: Queries::default() }
+        let Chosen { store, folder } = Chosen::new().await;
+        let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+        World { engine, queries: Queries::default(), _folder: folder }
     }
 
     async fn push(&self, name: &str, data: &str) {

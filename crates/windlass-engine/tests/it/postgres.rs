@@ -33,8 +33,8 @@ impl Clock for Wrong {
         SystemClock.sleep_until(at.plus_ms(-self.0)).await;
     }
 
-    async fn sleep_ms(&self, ms: u64) {
-        SystemClock.sleep_ms(ms).await;
+    fn sleep_ms(&self, ms: u64) -> Sleep<'_> {
+        SystemClock.sleep_ms(ms)
     }
 }
 

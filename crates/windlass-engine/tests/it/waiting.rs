@@ -7,6 +7,8 @@ use std::task::Poll;
 use tokio::task::JoinHandle;
 use windlass_core::{Job, JobId, NameMatch};
 use windlass_engine::*;
+use windlass_store::faulty::{Call, FaultyStore, Kind};
+use windlass_store::memory::MemoryStore;
 
 type Waiting = JoinHandle<Vec<Arc<Job>>>;
 
@@ -75,6 +77,20 @@ async fn a_claim_that_waits_in_vain_comes_back_empty_in_time() {
     world.pass(1).await;
     assert!(worker.await.unwrap().is_empty());
     assert_eq!(world.engine.waiters(), 0);
+}
+
+#[tokio::test]
+async fn patience_begins_with_the_question_and_not_with_the_answer_of_a_slow_store() {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let world = World::on(store).await;
+    faults.fail_next_call(Call::Claim, 1, Kind::Hold);
+    let worker = waits(&world, any()).await;
+    faults.until_held(1).await;
+    world.pass(60_000).await;
+    faults.release();
+    rest().await;
+    assert!(worker.is_finished(), "its minute is over");
+    assert!(worker.await.unwrap().is_empty());
 }
 
 #[tokio::test]

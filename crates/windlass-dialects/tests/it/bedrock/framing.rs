@@ -80,6 +80,29 @@ async fn a_run_of_requests_has_the_outcome_of_one_after_the_other() {
     }
 }
 
+/// A store that answers several questions at once must not give the job that only one of them wants to another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_that_the_same_job_answers_are_answered_one_after_the_other() {
+    let server = Bedrock::seed().await;
+    let mut c = server.connect().await;
+    let first = c.create("a/first", &[]).await;
+    let second = c.create("a/second", &[("firstRun", "2024-01-31 11:00:00"), ("jobPriority", "0")]).await;
+    let third = c.create("a/third", &[("jobPriority", "250")]).await;
+    c.send("GetJob\nname: a/*\n\nGetJob\nname: a/third\n\nGetJob\nname: a/*\n\nGetJob\nname: a/second\n\n")
+        .await;
+    for id in [first, third, second] {
+        assert_eq!(c.reply().await.unwrap().ok().job_id(), id);
+    }
+    assert_eq!(c.reply().await.unwrap().status, "404 No job found");
+    let urgent = c.create("b", &[("jobPriority", "1000")]).await;
+    let plain = c.create("b", &[]).await;
+    c.send("GetJob\nname: b\n\nGetJob\nname: b\njobPriority: 500\n\nGetJob\nname: b\n\n").await;
+    for id in [urgent, plain] {
+        assert_eq!(c.reply().await.unwrap().ok().job_id(), id);
+    }
+    assert_eq!(c.reply().await.unwrap().status, "404 No job found");
+}
+
 #[tokio::test]
 async fn bodies_are_skipped_chunked_or_counted() {
     let server = Bedrock::seed().await;
@@ -115,8 +138,10 @@ async fn a_megabyte_of_data_fits_into_a_header_and_too_much_is_told() {
     let id = c.create("large", &[("data", &data)]).await;
     assert_eq!(c.query(id).await["data"]["a"].as_str().unwrap().len(), 1 << 20);
     let mut c = server.connect().await;
-    c.send(&format!("CreateJob\ndata: {}", "x".repeat(4 << 20))).await;
+    // More than the connection itself holds: whoever sends it must not be cut off before the answer.
+    c.send(&format!("CreateJob\ndata: {}", "x".repeat(24 << 20))).await;
     assert_eq!(c.reply().await.unwrap().status, "413 Request too large");
+    assert!(c.reply().await.is_none(), "then the connection ends");
     let mut c = server.connect().await;
     c.send(&format!("Ping\n{}\n", "a: b\n".repeat(1_001))).await;
     assert_eq!(c.reply().await.unwrap().status, "431 Too many headers");
