@@ -44,8 +44,12 @@ impl Default for Limits {
 /// Why a connection cannot go on: where the next request begins is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A length that is no number. The protocol closes the connection without a word.
+    /// A length that is no number, or one that nothing has.
     BadLength,
+    /// Two lengths for one body.
+    TwoLengths,
+    /// A chunk that does not begin with its length, or is longer than that.
+    BadChunk,
     HeadTooLarge,
     TooManyHeaders,
 }
@@ -278,7 +282,7 @@ impl Parser {
                     self.place = Place::ChunkLength { request };
                     Ok(Step::Go)
                 }
-                Some(_) => Err(Broken::BadLength),
+                Some(_) => Err(Broken::BadChunk),
                 None => {
                     self.place = Place::ChunkEnd { request };
                     Ok(Step::NeedMore)
@@ -332,7 +336,7 @@ impl Parser {
         };
         let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let digits = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'));
-        let left = digits.and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or(Broken::BadLength)?;
+        let left = digits.and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or(Broken::BadChunk)?;
         self.place = match left {
             0 => Place::Trailer { request },
             left => Place::Chunk { request, left },
@@ -349,7 +353,7 @@ impl Parser {
                 self.consume(end + 1);
                 Ok(Some(line))
             }
-            None if rest.len() >= CHUNK_LINE_BYTES_MAX => Err(Broken::BadLength),
+            None if rest.len() >= CHUNK_LINE_BYTES_MAX => Err(Broken::BadChunk),
             None => Ok(None),
         }
     }
@@ -482,12 +486,20 @@ fn code_point(after: &[u8]) -> Option<(char, usize)> {
     }
 }
 
+/// Of other headers the last one wins; two different lengths are two opinions on where the next request begins.
 fn content_length(request: &Request) -> Result<u64, Broken> {
-    match request.get("content-length") {
-        None => Ok(0),
-        Some(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
-            text.parse().map_err(|_| Broken::BadLength)
+    let mut lengths = request.headers.iter().filter(|header| header.name == "content-length");
+    let Some(first) = lengths.next() else { return Ok(0) };
+    let length = length_of(&first.value)?;
+    for other in lengths {
+        if length_of(&other.value)? != length {
+            return Err(Broken::TwoLengths);
         }
-        Some(_) => Err(Broken::BadLength),
     }
+    Ok(length)
+}
+
+fn length_of(text: &str) -> Result<u64, Broken> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number).ok_or(Broken::BadLength)
 }
