@@ -6,7 +6,6 @@ use crate::settle::Ask;
 use crate::verbs::Action;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-use windlass_core::event::Patch;
 use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
 
 /// Descendants that one recursive call reaches. A family larger than that is terminated in several calls.
@@ -26,7 +25,6 @@ impl Engine {
         let asked = ids.len();
         let action = match action {
             Action::Terminate { recursive: true } => return self.terminate_families(tenant, ids).await,
-            Action::Update(patch) => return self.update(tenant, ids, patch).await,
             other => other,
         };
         self.check_payloads(std::iter::once(action.payload()))?;
@@ -44,26 +42,6 @@ impl Engine {
     ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
         let answers = self.verb(tenant, asks).await?;
         Ok(answers.into_iter().take(asked).map(|answer| answer.map(|moved| moved.after)).collect())
-    }
-
-    async fn update(
-        &self,
-        tenant: &Tenant,
-        ids: Vec<JobId>,
-        patch: Patch,
-    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
-        self.check_payloads(std::iter::once(patch.payload.as_ref()))?;
-        let jobs = self.get(tenant, ids.clone()).await?;
-        let ask = |(id, job): (JobId, &Option<Arc<Job>>)| {
-            let patch = match job {
-                Some(job) => self.inner.completed_patch(job, patch.clone()),
-                None => patch.clone(),
-            };
-            Ask { id, event: Event::Update(Box::new(patch)) }
-        };
-        let asked = ids.len();
-        let asks = ids.into_iter().zip(&jobs).map(ask).collect();
-        self.afterwards(tenant, asks, asked).await
     }
 
     /// The jobs themselves first, then all below them, each once.

@@ -5,6 +5,7 @@ use crate::door::Visit;
 use crate::engine::Inner;
 use crate::feed::FeedKind;
 use crate::settle::Moved;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobState, Keep, KeepFor, Policy, StateName, Timestamp, apply};
 use windlass_store::Change;
@@ -18,9 +19,8 @@ impl Inner {
     /// of the jobs that become ready those that were not at the moment of the commit: the store has announced the others.
     pub(crate) fn after_commit(&self, changes: &[Change], committed_at: Timestamp) {
         let mut leases = self.leases();
-        for change in changes {
-            leases.changed(&change.before, change.after.as_ref());
-        }
+        let heard = |change: &Change| leases.changed(&change.before, change.after.as_ref());
+        let heard: SmallVec<[Option<Arc<Job>>; 1]> = changes.iter().map(heard).collect();
         drop(leases);
         let moments = |job: &Arc<Job>| {
             let ready = job.state().claimable_at().filter(|moment| *moment > committed_at);
@@ -30,8 +30,13 @@ impl Inner {
         if let Some(next) = coming.min() {
             self.timers.plan(next);
         }
-        for change in changes {
-            self.limits.moved(&*self.store, &change.before, change.after.as_deref());
+        let is_shared = self.store.is_shared();
+        for (change, heard) in changes.iter().zip(&heard) {
+            // What others do is counted by the store; alone, each run is charged and freed once, in whatever order we hear.
+            let before = if is_shared { Some(&change.before) } else { heard.as_ref() };
+            if let Some(before) = before {
+                self.limits.moved(&*self.store, before, change.after.as_deref());
+            }
         }
         self.ends.after_commit(changes);
     }
@@ -62,7 +67,7 @@ impl Inner {
 
     fn clear_up(&self, before: &Arc<Job>, found: Option<Arc<Job>>) {
         let token = |job: &Job| job.state().lease().map(|lease| lease.token);
-        if found.as_deref().and_then(token) != token(before) {
+        if found.as_deref().and_then(token) != token(before) && !self.leases().is_seen_to(before) {
             self.limits.moved(&*self.store, before, None);
             self.ends.moved(before, None);
         }

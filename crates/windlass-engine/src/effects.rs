@@ -15,7 +15,7 @@ pub(crate) const FORGET_PER_STEP_MAX: usize = 1_000;
 /// plan knows what.
 pub(crate) fn follow(plan: &mut Plan<'_>, before: &Arc<Job>, transition: Transition) -> Option<Moves> {
     let Transition { job, effects } = transition;
-    let after = job.map(Arc::new);
+    let after = plan.limited(before, job);
     let effects = without_children(before, effects);
     let mut moves = Moves::new();
     moves.push((before.id, after));
@@ -49,7 +49,7 @@ impl Cascade {
         let Some(job) = self.current(plan, id) else { return };
         // A refusal is fine: the parent is busy, has ended or is gone, and there is nothing to tell it.
         let Ok(transition) = apply(&job, event, plan.now) else { return };
-        let after = transition.job.map(Arc::new);
+        let after = plan.limited(&job, transition.job);
         let effects = without_children(&job, transition.effects);
         match self.at.get(&id) {
             Some(&index) => self.moves[index].1 = after,

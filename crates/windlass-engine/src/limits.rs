@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::event::Patch;
 use windlass_core::limits::{Limit, Limits, Subject, Tokens};
-use windlass_core::{Event, Job, JobId, JobSpec, StateName, Tenant, Timestamp};
+use windlass_core::{Event, Extras, Job, JobId, JobSpec, StateName, Tenant, Timestamp};
 use windlass_store::{Filter, Gate, Held, LimitUse, Store, StoreError};
 
 /// Where limits are kept among the store's settings: `limit/{tenant}/{id}`.
@@ -127,6 +127,55 @@ impl LimitTables {
         let args = if needs_args { decoded(&spec.payload) } else { serde_json::Value::Null };
         subject.args = &args;
         self.tables().get(&spec.tenant).map_or(Vec::new(), |table| table.limits.keys_for(&subject))
+    }
+
+    /// What is asked with what follows from it, for the job as it is.
+    pub(crate) fn completed(&self, job: &Job, event: Event) -> Event {
+        match event {
+            Event::Update(mut patch) => {
+                self.complete(job, &mut patch);
+                Event::Update(patch)
+            }
+            Event::Restart(mut restart) => {
+                self.complete(job, &mut restart.patch);
+                Event::Restart(restart)
+            }
+            other => other,
+        }
+    }
+
+    /// The keys of its limits change with what they look at, and the tie to the family is not the patch's to change.
+    fn complete(&self, job: &Job, patch: &mut Patch) {
+        let keys_now = job.spec.limit_keys();
+        if patch.extras.is_none() && keys_now.is_empty() && !self.has_any(&job.spec.tenant) {
+            return;
+        }
+        let mut spec = JobSpec::clone(&job.spec);
+        spec.payload = patch.payload.clone().unwrap_or(spec.payload);
+        spec.name = patch.name.clone().unwrap_or(spec.name);
+        spec.queue = patch.queue.clone().unwrap_or(spec.queue);
+        spec.priority = patch.priority.unwrap_or(spec.priority);
+        let keys = self.keys(&spec);
+        if patch.extras.is_none() && keys == keys_now {
+            return;
+        }
+        let mut extras = patch.extras.take().or_else(|| job.spec.extras.clone()).unwrap_or_default();
+        extras.family = job.spec.family().cloned();
+        extras.limit_keys = keys;
+        patch.extras = Some(extras);
+    }
+
+    /// Limits that were set while a job was settled are not written into it; one that is started over comes under them.
+    pub(crate) fn started_over(&self, before: &Job, after: &mut Job) {
+        if !before.state().is_settled() || after.state().is_settled() {
+            return;
+        }
+        let keys = self.keys(&after.spec);
+        if keys != after.spec.limit_keys() {
+            let spec = Arc::make_mut(&mut after.spec);
+            spec.extras.get_or_insert_default().limit_keys = keys;
+            spec.extras.take_if(|extras| **extras == Extras::default());
+        }
     }
 
     /// A job was written: what it does not hold any more is freed, what it holds besides is charged.
@@ -478,10 +527,22 @@ impl Inner {
         }
     }
 
-    /// For jobs that were made while limits changed.
+    /// For jobs that were made or changed while limits changed.
     pub(crate) async fn relimit_new(self: &Arc<Self>, ids: Vec<JobId>) -> Result<(), EngineError> {
         let jobs = self.store.load(ids).await?;
         self.relimit(jobs.into_iter().flatten().collect()).await
+    }
+
+    /// What was written by limits that are no longer those is worked out anew.
+    pub(crate) async fn relimit_since(
+        self: &Arc<Self>,
+        epoch: u64,
+        written: impl Iterator<Item = JobId>,
+    ) -> Result<(), EngineError> {
+        if self.limits.epoch() == epoch {
+            return Ok(());
+        }
+        self.relimit_new(written.collect()).await.map_err(EngineError::with_a_part_written)
     }
 
     async fn relimit(self: &Arc<Self>, jobs: Vec<Arc<Job>>) -> Result<(), EngineError> {
@@ -493,10 +554,8 @@ impl Inner {
                 reopened.extend(keys);
                 continue;
             }
-            let mut extras = job.spec.extras.clone().unwrap_or_default();
-            extras.limit_keys = keys;
-            let patch = Patch { extras: Some(extras), ..Patch::default() };
-            asks.push(Ask { id: job.id, event: Event::Update(Box::new(patch)) });
+            // Every update works out the keys anew, of the job as it is by then.
+            asks.push(Ask { id: job.id, event: Event::Update(Box::default()) });
         }
         // The bound itself may have been raised, so what it held is tried again.
         reopened.sort_unstable();
@@ -506,28 +565,5 @@ impl Inner {
         }
         reopened.iter().for_each(|key| self.store.reopen(key));
         Ok(())
-    }
-
-    /// A patch with what follows from it: the keys of its limits change with what they look at, and the tie to the
-    /// family is not the patch's to change.
-    pub(crate) fn completed_patch(&self, job: &Job, mut patch: Patch) -> Patch {
-        let touches_limits = patch.payload.is_some()
-            || patch.name.is_some()
-            || patch.queue.is_some()
-            || patch.priority.is_some();
-        let has_limits = touches_limits && self.limits.has_any(&job.spec.tenant);
-        if patch.extras.is_none() && !has_limits {
-            return patch;
-        }
-        let mut extras = patch.extras.take().or_else(|| job.spec.extras.clone()).unwrap_or_default();
-        extras.family = job.spec.family().cloned();
-        let mut spec = JobSpec::clone(&job.spec);
-        spec.payload = patch.payload.clone().unwrap_or(spec.payload);
-        spec.name = patch.name.clone().unwrap_or(spec.name);
-        spec.queue = patch.queue.clone().unwrap_or(spec.queue);
-        spec.priority = patch.priority.unwrap_or(spec.priority);
-        extras.limit_keys = self.limits.keys(&spec);
-        patch.extras = Some(extras);
-        patch
     }
 }

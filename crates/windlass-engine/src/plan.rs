@@ -6,6 +6,7 @@
 
 use crate::effects;
 use crate::error::VerbError;
+use crate::limits::LimitTables;
 use crate::settle::{Ask, Moved};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -117,6 +118,7 @@ pub(crate) struct Round {
 
 pub(crate) struct Plan<'a> {
     pub(crate) view: &'a mut View,
+    limits: &'a LimitTables,
     pub(crate) missing: Missing,
     pub(crate) drafts: Vec<Draft>,
     pub(crate) verdicts: Verdicts,
@@ -127,13 +129,14 @@ pub(crate) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub(crate) fn new(view: &'a mut View, now: Timestamp) -> Plan<'a> {
+    pub(crate) fn new(view: &'a mut View, limits: &'a LimitTables, now: Timestamp) -> Plan<'a> {
         for known in view.jobs.values_mut() {
             known.drafted = None;
             known.keys = KeyRule::Yield;
         }
         Plan {
             view,
+            limits,
             missing: Missing::default(),
             drafts: Vec::new(),
             verdicts: Vec::new(),
@@ -153,7 +156,8 @@ impl<'a> Plan<'a> {
         let Some(before) = known.current().filter(belongs).cloned() else {
             return self.answer(index, ask.id, Err(VerbError::NotFound));
         };
-        match apply_for(self.who.as_ref(), &before, ask.event.clone(), self.now) {
+        let event = self.limits.completed(&before, ask.event.clone());
+        match apply_for(self.who.as_ref(), &before, event, self.now) {
             Err(refused) => self.answer(index, ask.id, Err(refused.into())),
             Ok(transition) => {
                 let Some(moves) = effects::follow(self, &before, transition) else { return };
@@ -167,6 +171,14 @@ impl<'a> Plan<'a> {
                 self.drafts[draft].answers.push((index, Ok(Moved { before, after })));
             }
         }
+    }
+
+    /// The job that a transition leaves, under the limits that are in force.
+    pub(crate) fn limited(&self, before: &Job, after: Option<Job>) -> Option<Arc<Job>> {
+        after.map(|mut after| {
+            self.limits.started_over(before, &mut after);
+            Arc::new(after)
+        })
     }
 
     /// A refusal stands if what it was judged by does.

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::unique::OnConflict;
-use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
+use windlass_core::{Event, Extras, JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
 impl Engine {
@@ -42,10 +42,7 @@ impl Inner {
         // What follows takes commits of its own. From here on trouble must not say that nothing happened.
         let resolved = self.resolve_conflicts(pushed, &after.specs).await;
         let pushed = resolved.map_err(|error| if made_some { error.with_a_part_written() } else { error })?;
-        if self.limits.epoch() != epoch {
-            let ids = pushed.iter().filter_map(|pushed| pushed.id()).collect();
-            self.relimit_new(ids).await.map_err(EngineError::with_a_part_written)?;
-        }
+        self.relimit_since(epoch, pushed.iter().filter_map(|pushed| pushed.id())).await?;
         Ok(pushed)
     }
 
@@ -106,18 +103,16 @@ impl Inner {
         if updates.is_empty() {
             return Ok(pushed);
         }
-        let existing = self.store.load(updates.iter().map(|(id, _)| *id).collect()).await?;
-        let ask = |((id, spec), job): ((JobId, &Arc<JobSpec>), Option<Arc<Job>>)| {
+        let ask = |(id, spec): (JobId, &Arc<JobSpec>)| {
             let patch = Patch {
                 payload: Some(spec.payload.clone()),
                 priority: Some(spec.priority),
                 repeat: Some(spec.policy.repeat.clone()),
                 ..Patch::default()
             };
-            let patch = self.completed_patch(&*job?, patch);
-            Some(Ask { id, event: Event::Update(Box::new(patch)) })
+            Ask { id, event: Event::Update(Box::new(patch)) }
         };
-        let asks = updates.into_iter().zip(existing).filter_map(ask).collect();
+        let asks = updates.into_iter().map(ask).collect();
         // One that is gone by now was there when the push met it, and was updated too late to matter.
         self.change(None, asks, Vec::new()).await?;
         Ok(pushed)

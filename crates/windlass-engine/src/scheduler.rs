@@ -36,7 +36,6 @@ pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak
                 let Some(engine) = engine.upgrade() else { return };
                 if let Err(error) = step(&engine).await {
                     tracing::warn!(%error, "looking for what is due; trying again in a second");
-                    timers.plan(engine.now().plus_ms(AFTER_TROUBLE_MS));
                 }
             }
             Some(at) => tokio::select! {
@@ -48,13 +47,21 @@ pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak
     }
 }
 
-/// Handles what is due now.
-pub(crate) async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
+/// Handles what is due now. Not to be dropped halfway: until it ends, nobody knows when to look next.
+async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
     let visit = engine.enter()?;
     let _turn = visit.stepping.lock().await;
-    let now = visit.now();
     // Before asking, so that what others plan meanwhile is kept.
     visit.timers.forget();
+    let stepped = handle_due(&visit).await;
+    if stepped.is_err() {
+        visit.timers.plan(visit.now().plus_ms(AFTER_TROUBLE_MS));
+    }
+    stepped
+}
+
+async fn handle_due(visit: &Arc<Inner>) -> Result<Stepped, EngineError> {
+    let now = visit.now();
     let due = visit.store.due(now, DUE_PER_STEP).await?;
     let count = due.jobs.len();
     let ask = |job: &Arc<Job>| {
@@ -88,13 +95,14 @@ impl Engine {
         let next = self.inner.timers.next_deadline();
         drop(turn);
         match next {
-            Some(at) if at <= self.now() => step(&self.inner).await.map(|_| ()),
+            Some(at) if at <= self.now() => self.step().await.map(|_| ()),
             _ => Ok(()),
         }
     }
 
     /// What the scheduler does when it wakes up; for tests and simulation, which have no time to sleep.
     pub async fn step(&self) -> Result<Stepped, EngineError> {
-        step(&self.inner).await
+        let engine = self.inner.clone();
+        self.inner.unstoppable(async move { step(&engine).await }).await
     }
 }

@@ -43,7 +43,6 @@ impl Engine {
         entries: Vec<Settle>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
         self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
-        let entries = self.with_completed_patches(tenant, entries).await?;
         let now = self.now();
         let ask =
             |entry: Settle| Ask { id: entry.id, event: self.inner.end_of_run(entry.by, entry.how, now) };
@@ -53,31 +52,6 @@ impl Engine {
             run_at: moved.after.as_ref().and_then(|job| job.state().claimable_at()),
         };
         Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())
-    }
-
-    /// What a restart changes may change which limits the job is under.
-    async fn with_completed_patches(
-        &self,
-        tenant: &Tenant,
-        mut entries: Vec<Settle>,
-    ) -> Result<Vec<Settle>, EngineError> {
-        let restarts: Vec<(usize, JobId)> = entries
-            .iter()
-            .enumerate()
-            .filter_map(|(index, entry)| {
-                matches!(entry.how, How::Restart { .. }).then_some((index, entry.id))
-            })
-            .collect();
-        if restarts.is_empty() || !self.inner.limits.has_any(tenant) {
-            return Ok(entries);
-        }
-        let jobs = self.get(tenant, restarts.iter().map(|(_, id)| *id).collect()).await?;
-        for ((index, _), job) in restarts.into_iter().zip(jobs) {
-            if let (How::Restart { patch, .. }, Some(job)) = (&mut entries[index].how, job) {
-                **patch = self.inner.completed_patch(&job, std::mem::take(&mut **patch));
-            }
-        }
-        Ok(entries)
     }
 
     /// Heartbeats.
@@ -161,7 +135,13 @@ impl Engine {
         let visit = self.inner.enter()?;
         self.check_count(asks.len())?;
         let (tenant, who) = (tenant.clone(), self.who.clone());
-        let work = async move { visit.change_for(who, Some(&tenant), asks, Vec::new()).await };
+        let work = async move {
+            let epoch = visit.limits.epoch();
+            let answers = visit.change_for(who, Some(&tenant), asks, Vec::new()).await?;
+            let written = answers.iter().flatten().filter_map(|moved| moved.after.as_ref());
+            visit.relimit_since(epoch, written.map(|job| job.id)).await?;
+            Ok(answers)
+        };
         self.inner.unstoppable(work).await
     }
 }
@@ -345,7 +325,7 @@ impl<'a> Call<'a> {
     /// Works out the open asks, loading whatever turns out to be needed.
     async fn plan(&mut self) -> Result<Round, EngineError> {
         for _ in 0..LOADS_MAX {
-            let mut plan = Plan::new(&mut self.view, self.engine.now());
+            let mut plan = Plan::new(&mut self.view, &self.engine.limits, self.engine.now());
             plan.who = self.who.clone();
             for &index in &self.open {
                 plan.add(index, &self.asks[index], self.tenant);

@@ -30,10 +30,14 @@ pub enum Kind {
     BeforeDoing,
     /// It happens, but the caller cannot know: `Unknown`.
     AfterDoing,
+    /// Nothing happens, but the caller cannot know: `Unknown`.
+    Lost,
     /// It happens as asked, after this time.
     Delay(Duration),
     /// It happens as asked, once `Faults::release` says so.
     Hold,
+    /// It happens, but nobody hears of it before `Faults::release` says so.
+    HoldAnswer,
 }
 
 /// Which call a fault is meant for.
@@ -145,19 +149,32 @@ impl Faults {
                 doing.await?;
                 Err(StoreError::Unknown(format!("a fault after {call:?}, as the test asked")))
             }
+            Some(Kind::Lost) => {
+                Err(StoreError::Unknown(format!("a fault instead of {call:?}, as the test asked")))
+            }
             Some(Kind::Delay(time)) => {
                 tokio::time::sleep(time).await;
                 doing.await
             }
             Some(Kind::Hold) => {
-                let mut releases = self.shared.releases.subscribe();
-                let before = *releases.borrow();
-                self.shared.held.send_modify(|held| *held += 1);
-                // The sender lives as long as `self`, so waiting cannot fail.
-                let _ = releases.wait_for(|releases| *releases > before).await;
+                self.held().await;
                 doing.await
             }
+            Some(Kind::HoldAnswer) => {
+                let answer = doing.await;
+                self.held().await;
+                answer
+            }
         }
+    }
+
+    /// Until the next release.
+    async fn held(&self) {
+        let mut releases = self.shared.releases.subscribe();
+        let before = *releases.borrow();
+        self.shared.held.send_modify(|held| *held += 1);
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = releases.wait_for(|releases| *releases > before).await;
     }
 }
 

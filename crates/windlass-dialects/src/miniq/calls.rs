@@ -273,8 +273,12 @@ async fn find(call: &Call) -> Result<Arc<Job>, Problem> {
             Some(number) => Some(number),
             None => id.parse().ok().and_then(JobId::new),
         };
-        if let Some(number) = number {
-            let job = engine.get(&client, vec![number]).await?.pop().flatten();
+        let job = match number {
+            Some(number) => engine.get(&client, vec![number]).await?.pop().flatten(),
+            None => None,
+        };
+        // An id may be known a moment before its job can be read.
+        if job.is_some() {
             let is_it = |job: &Arc<Job>| {
                 job.spec.queue.as_str() == QUEUE && job.spec.name == jobtype && commands::job_id(job) == id
             };

@@ -4,7 +4,7 @@ use super::{Ask, Call, Inner};
 use crate::engine::{Engine, NOTES};
 use crate::error::{EngineError, VerbError};
 use crate::plan::{Draft, Round};
-use crate::verbs::{Action, Deed, Together};
+use crate::verbs::{Deed, Together};
 use windlass_core::{JobId, Refused, Tenant};
 use windlass_store::{Step, StoreError, Verdict};
 
@@ -30,15 +30,12 @@ impl Engine {
         let mut seen = Vec::with_capacity(deeds.len());
         let mut asks = Vec::with_capacity(deeds.len());
         for Deed { job, action } in deeds {
-            let action = match action {
-                Action::Update(patch) => Action::Update(self.inner.completed_patch(&job, patch)),
-                other => other,
-            };
             asks.push(Ask { id: job.id, event: self.inner.event_of(action, now) });
             seen.push(job);
         }
         let (tenant, who) = (tenant.clone(), self.who.clone());
         let work = async move {
+            let epoch = visit.limits.epoch();
             let mut call = Call { who, ..Call::new(&visit, Some(&tenant), asks, Vec::new()) };
             // What the caller saw goes before what we remember: it was decided by that.
             seen.into_iter().for_each(|job| call.view.loaded(job.id, Some(job)));
@@ -46,6 +43,9 @@ impl Engine {
             let forget_later = std::mem::take(&mut call.forget_later);
             if !forget_later.is_empty() {
                 Inner::delete_quietly(&visit, forget_later).await;
+            }
+            if matches!(outcome, Ok(Together::Done)) {
+                visit.relimit_since(epoch, call.asks.iter().map(|ask| ask.id)).await?;
             }
             outcome
         };

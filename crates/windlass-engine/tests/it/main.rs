@@ -13,6 +13,7 @@ mod limits;
 mod postgres;
 #[path = "../../../windlass-store/tests/it/postgres_server.rs"]
 mod postgres_server;
+mod races;
 mod several;
 mod time;
 mod together;

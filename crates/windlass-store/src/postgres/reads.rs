@@ -6,6 +6,7 @@ use super::shared::Shared;
 use super::statements as sql;
 use crate::Result;
 use crate::change::{Due, UnderLimits, summed};
+use crate::error::StoreError;
 use crate::query::{Filter, PAGE_MAX, Page, QueueCounts, SCAN_MAX, WaitingName};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -58,8 +59,12 @@ pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
     };
     let (now_ms, one_more) = (now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
     // A clock may go back.
-    let starts = shared.pool.read(sql::STARTS, &[&since.min(now_ms), &now_ms]).await;
-    let starts = starts.inspect_err(|_| {
+    let starts = async {
+        let starts = shared.pool.read(sql::STARTS, &[&since.min(now_ms), &now_ms]).await?;
+        shared.learn_unknown(starts.iter().map(|row| row.get(0))).await?;
+        Ok(starts)
+    };
+    let starts: Vec<Row> = starts.await.inspect_err(|_: &StoreError| {
         // Whoever asks next has to be told of what this call should have told.
         if since == i64::MIN {
             shared.lanes().forget_look()
@@ -67,7 +72,6 @@ pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
             shared.lanes().look_at(Timestamp::from_millis(since))
         }
     })?;
-    shared.learn_unknown(starts.iter().map(|row| row.get(0))).await?;
     let mut next = None;
     {
         let mut lanes = shared.lanes();

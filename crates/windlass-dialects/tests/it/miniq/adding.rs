@@ -3,10 +3,14 @@
 use super::world::{RETRY_MS, Setup, World, eventually, journal_in, settings, settled};
 use crate::support::Keys;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::Tenant;
 use windlass_dialects::HttpOptions;
 use windlass_dialects::auth::Role;
 use windlass_dialects::journal::ids;
 use windlass_dialects::miniq::Settings;
+use windlass_store::faulty::FaultyStore;
+use windlass_store::memory::MemoryStore;
 
 #[tokio::test]
 async fn each_line_is_a_job_with_an_id_of_its_own() {
@@ -26,6 +30,19 @@ async fn each_line_is_a_job_with_an_id_of_its_own() {
         );
         assert_eq!(job["dt"], "2025-11-15T09:46:40.000Z", "it may run from when it was added");
     }
+}
+
+#[tokio::test]
+async fn a_job_that_was_added_is_there_also_while_its_commit_is_under_way() {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let world = Setup { store, ..Setup::default() }.start().await;
+    world.server.get("/stop").await;
+    let id = world.add("acme", "resize", "a").await.remove(0);
+    world.job("acme", "resize", &id).await;
+    let number = world.server.engine.find_alias(&Tenant::new("acme").unwrap(), &id).await.unwrap();
+    faults.hide(number.unwrap());
+    assert_eq!(world.job("acme", "resize", &id).await["data"], "a");
+    assert_eq!(faults.pending(), 0, "it was looked for in vain at first");
 }
 
 #[tokio::test]

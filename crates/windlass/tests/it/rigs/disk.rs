@@ -226,6 +226,10 @@ fn on_a_full_disk_clients_are_told_nothing_is_lost_and_with_room_it_goes_on() {
     assert_eq!(readiness(server.http), 503);
     assert_kept(&load, &Dump::take(server.http), "full", seed);
     std::fs::remove_file(&ballast).unwrap();
+    // Nothing else is asked of it: whoever sends it work may wait for this.
+    eventually("there is room again, and it says that it is ready", || {
+        (readiness(server.http) == 200).then_some(())
+    });
     goes_on_by_itself(&load, "full");
     assert_eq!(readiness(server.http), 200);
     assert_kept(&load, &Dump::take(server.http), "full", seed);

@@ -1,0 +1,224 @@
+//! What is heard in another order than it happened, and what is known of a job that has moved on.
+
+use crate::world::*;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::limits::Limit;
+use windlass_core::{Extras, JobId, StateName};
+use windlass_engine::*;
+use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
+use windlass_store::memory::MemoryStore;
+
+async fn faulty_world() -> (World, Faults) {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let world = World::on(store).await;
+    rest().await;
+    (world, faults)
+}
+
+fn limit(id: &str, mut value: Value) -> Limit {
+    value.as_object_mut().unwrap().entry("matcher").or_insert(json!({"all": []}));
+    Limit::parse(id, &value).unwrap()
+}
+
+async fn running_under_limits(world: &World) -> u64 {
+    world.engine.limits(&tenant()).await.unwrap()[0].running
+}
+
+fn tagged(tag: &str) -> Action {
+    let extras = Extras { tags: vec![tag.into()], ..Extras::default() };
+    Action::Update(Patch { extras: Some(Box::new(extras)), ..Patch::default() })
+}
+
+async fn tags(world: &World, id: JobId) -> Vec<String> {
+    let job = world.job(id).await.expect("it is there");
+    let extras = job.spec.extras.as_deref();
+    extras.map(|extras| extras.tags.iter().map(ToString::to_string).collect()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn who_asks_what_is_due_and_goes_away_takes_nothing_along() {
+    let (world, faults) = faulty_world().await;
+    world.push(job("a")).await;
+    world.claim_one().await;
+    rest().await;
+    faults.fail_next_call(Call::Due, 1, Kind::Hold);
+    // Nobody else comes to look before we do: tests run on one thread.
+    world.clock.advance(30_000);
+    let asked = tokio::time::timeout(Duration::ZERO, world.engine.catch_up()).await;
+    assert!(asked.is_err(), "it was held up");
+    faults.until_held(1).await;
+    faults.release();
+    rest().await;
+    world.shows(&world.picture().await, "1 ready default/a p0 a1 at 30000");
+}
+
+#[tokio::test]
+async fn who_asks_what_is_due_and_hears_of_trouble_leaves_it_to_the_scheduler() {
+    let (world, faults) = faulty_world().await;
+    world.push(job("a")).await;
+    world.claim_one().await;
+    rest().await;
+    faults.fail_next_call(Call::Due, 1, Kind::BeforeDoing);
+    world.clock.advance(30_000);
+    assert!(world.engine.catch_up().await.is_err());
+    world.pass(1_000).await;
+    world.shows(&world.picture().await, "1 ready default/a p0 a1 at 31000");
+}
+
+#[tokio::test]
+async fn a_job_that_is_taken_back_before_its_claim_is_answered_is_not_held() {
+    let (world, faults) = faulty_world().await;
+    let id = world.push(job("a")).await;
+    faults.fail_next_call(Call::Claim, 1, Kind::HoldAnswer);
+    let engine = world.engine.clone();
+    let claiming = tokio::spawn(async move { engine.claim(any()).await.unwrap().accept() });
+    faults.until_held(1).await;
+    world.act(id, Action::Cancel { running: CancelRunning::Now, failed_too: false }).await.unwrap();
+    faults.release();
+    let claimed = claiming.await.unwrap();
+    assert_eq!(claimed.len(), 1, "that it is gone is told by the next report");
+    assert_eq!(world.engine.leases_held(), 0);
+    assert_eq!(world.engine.running(&tenant(), id), None);
+    let (tell, _told) = tokio::sync::mpsc::unbounded_channel();
+    assert!(!world.engine.watch_lease(&claimed[0], &tell), "nobody would tell of its end any more");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_answered_late_does_not_undo_what_was_asked_of_its_run() {
+    let (world, faults) = faulty_world().await;
+    let id = world.push(job("a")).await;
+    faults.fail_next_call(Call::Claim, 1, Kind::HoldAnswer);
+    let engine = world.engine.clone();
+    let claiming = tokio::spawn(async move { engine.claim(any()).await.unwrap().accept() });
+    faults.until_held(1).await;
+    world.act(id, Action::Cancel { running: CancelRunning::Ask, failed_too: false }).await.unwrap();
+    faults.release();
+    let claimed = claiming.await.unwrap();
+    // What is remembered may be nothing, but not something older.
+    let asked = |job: &Arc<windlass_core::Job>| job.state().lease().unwrap().cancel_asked;
+    assert!(world.engine.running(&tenant(), id).is_none_or(|job| asked(&job)));
+    let beat = Extend { id, by: holder(&claimed[0]), lease_ms: None };
+    let beaten = world.engine.extend(&tenant(), vec![beat]).await.unwrap().remove(0).unwrap();
+    assert!(beaten.cancel_asked);
+}
+
+#[tokio::test]
+async fn a_run_that_ends_while_it_comes_under_a_limit_does_not_count_for_ever() {
+    for others in [0, 1] {
+        let (world, faults) = faulty_world().await;
+        let id = world.push(job("a")).await;
+        let running = world.claim_one().await;
+        for _ in 0..others {
+            world.push(job("a")).await;
+            world.claim_one().await;
+        }
+        // The job is under the limit, but who set it has not heard of that when the run ends.
+        faults.fail_next_call(Call::Commit, 1, Kind::HoldAnswer);
+        let engine = world.engine.clone();
+        let setting = tokio::spawn(async move {
+            engine.set_limit(&tenant(), limit("two", json!({"max_running": 2}))).await.unwrap();
+        });
+        faults.until_held(1).await;
+        world.finish(&running).await;
+        faults.release();
+        setting.await.unwrap();
+        assert_eq!(world.job(id).await.unwrap().state().name(), StateName::Completed);
+        assert_eq!(running_under_limits(&world).await, others);
+        world.push_all((0..5).map(|_| job("a")).collect()).await;
+        assert_eq!(world.claim(5).await.len() as u64, 2 - others, "as many as the limit has room for");
+    }
+}
+
+#[tokio::test]
+async fn a_place_under_a_limit_becomes_free_once_however_often_the_end_is_told() {
+    let (world, faults) = faulty_world().await;
+    world.engine.set_limit(&tenant(), limit("one", json!({"max_running": 1}))).await.unwrap();
+    world.push_all(vec![job("a"), job("b"), job("c")]).await;
+    let running = world.claim_one().await;
+    // Nothing was written, which nobody knows; and the store does not say for a while.
+    faults.fail_next_call(Call::Commit, 1, Kind::Lost);
+    faults.fail_next_call(Call::Read, 1, Kind::BeforeDoing);
+    let settle = Settle { id: running.id, by: holder(&running), how: finish() };
+    let error = world.engine.settle(&tenant(), vec![settle]).await.unwrap_err();
+    assert_eq!(error.code(), "outcome_unknown");
+    rest().await;
+    assert_eq!(faults.pending(), 0, "the store was asked what became of it");
+    world.finish(&running).await;
+    assert_eq!(world.claim(5).await.len(), 1);
+    world.pass(1_000).await;
+    assert_eq!(running_under_limits(&world).await, 1);
+    assert!(world.claim(5).await.is_empty(), "one runs");
+}
+
+#[tokio::test]
+async fn a_new_limit_takes_back_nothing_that_others_have_just_written() {
+    let (world, faults) = faulty_world().await;
+    let id = world.push(job("a")).await;
+    faults.fail_next_call(Call::Commit, 1, Kind::Hold);
+    let engine = world.engine.clone();
+    let setting = tokio::spawn(async move {
+        engine.set_limit(&tenant(), limit("one", json!({"max_running": 1}))).await.unwrap();
+    });
+    faults.until_held(1).await;
+    world.act(id, tagged("urgent")).await.unwrap();
+    faults.release();
+    setting.await.unwrap();
+    assert_eq!(tags(&world, id).await, ["urgent"]);
+    assert_eq!(world.job(id).await.unwrap().spec.limit_keys().len(), 1);
+}
+
+#[tokio::test]
+async fn an_update_under_limits_takes_back_nothing_that_others_have_just_written() {
+    let (world, faults) = faulty_world().await;
+    let by_user = json!({"max_running": 1, "group_by": [["user"]]});
+    world.engine.set_limit(&tenant(), limit("per-user", by_user)).await.unwrap();
+    let id = world.push(job("a")).await;
+    faults.fail_next_call(Call::Commit, 1, Kind::Hold);
+    let engine = world.engine.clone();
+    let updating = tokio::spawn(async move {
+        let payload = Some(windlass_core::Payload::json(r#"{"user":"bob"}"#));
+        let update = Action::Update(Patch { payload, ..Patch::default() });
+        engine.act(&tenant(), vec![id], update).await.unwrap().remove(0).unwrap();
+    });
+    faults.until_held(1).await;
+    world.act(id, tagged("urgent")).await.unwrap();
+    faults.release();
+    updating.await.unwrap();
+    assert_eq!(tags(&world, id).await, ["urgent"]);
+    let keys = world.job(id).await.unwrap().spec.limit_keys().to_vec();
+    assert!(keys.len() == 1 && keys[0].contains("bob"), "{keys:?}");
+}
+
+#[tokio::test]
+async fn an_update_that_is_under_way_when_a_limit_is_set_comes_under_it() {
+    let (world, faults) = faulty_world().await;
+    let id = world.push(job("a")).await;
+    faults.fail_next_call(Call::Commit, 1, Kind::Hold);
+    let engine = world.engine.clone();
+    let updating = tokio::spawn(async move {
+        let update = Action::Update(Patch { queue: Some(queue("slow")), ..Patch::default() });
+        engine.act(&tenant(), vec![id], update).await.unwrap().remove(0).unwrap();
+    });
+    faults.until_held(1).await;
+    let slow = limit("slow", json!({"matcher": {"queue": "slow"}, "max_running": 1}));
+    world.engine.set_limit(&tenant(), slow).await.unwrap();
+    faults.release();
+    updating.await.unwrap();
+    assert_eq!(world.job(id).await.unwrap().spec.limit_keys().len(), 1);
+}
+
+#[tokio::test]
+async fn a_job_that_is_started_over_is_under_the_limits_of_today() {
+    let world = World::new().await;
+    let id = world.push(job("a")).await;
+    let running = world.claim_one().await;
+    world.finish(&running).await;
+    world.engine.set_limit(&tenant(), limit("one", json!({"max_running": 1}))).await.unwrap();
+    world.push(job("a")).await;
+    assert_eq!(world.claim(5).await.len(), 1);
+    world.act(id, Action::Requeue { at: RunAt::Now, even_running: false }).await.unwrap();
+    assert!(world.claim(5).await.is_empty(), "the other one runs");
+}
