@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::PathBuf;
 
 /// Figures from the log of jobs: throughput, times and failures per type
@@ -32,11 +32,20 @@ pub struct ReportArgs {
 pub fn run(args: ReportArgs) -> Outcome {
     let mut report = Report::default();
     for path in &args.files {
-        let failed = |error: io::Error| Fault::failed(format!("reading {}: {error}", path.display()));
-        if path.as_os_str() == "-" {
-            report.read(io::stdin().lock()).map_err(failed)?;
-        } else {
-            report.read(BufReader::new(File::open(path).map_err(failed)?)).map_err(failed)?;
+        let name = match path.as_os_str() == "-" {
+            true => "standard input".to_owned(),
+            false => path.display().to_string(),
+        };
+        let failed = |error: io::Error| Fault::failed(format!("reading {name}: {error}"));
+        let read = match path.as_os_str() == "-" {
+            true => report.read(io::stdin().lock()).map_err(failed)?,
+            false => report.read(BufReader::new(File::open(path).map_err(failed)?)).map_err(failed)?,
+        };
+        if read.ours == 0 && read.others > 0 {
+            return Err(Fault::failed(format!(
+                "{name} is no log of miniq's jobs: none of its lines is of one; the server writes it to jobs.log in its data \
+                 folder, or where miniq.log_file says"
+            )));
         }
     }
     if args.json {
@@ -94,17 +103,32 @@ struct Report {
     unread: u64,
 }
 
+/// Lines of one file: of the log, and others.
+#[derive(Clone, Copy, Default)]
+struct Read {
+    ours: u64,
+    others: u64,
+}
+
+/// Bytes of one line. Those of the log have a few hundred; a file without lines should not be held in memory as one.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
 impl Report {
-    fn read(&mut self, mut from: impl BufRead) -> io::Result<()> {
+    fn read(&mut self, mut from: impl BufRead) -> io::Result<Read> {
         let mut text = Vec::new();
+        let mut read = Read::default();
         loop {
             text.clear();
-            if from.read_until(b'\n', &mut text)? == 0 {
-                return Ok(());
+            if from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut text)? == 0 {
+                self.unread += read.others;
+                return Ok(read);
             }
             match serde_json::from_slice::<Line>(&text) {
-                Ok(line) => self.take(line),
-                Err(_) => self.unread += 1,
+                Ok(line) => {
+                    read.ours += 1;
+                    self.take(line);
+                }
+                Err(_) => read.others += 1,
             }
         }
     }

@@ -4,7 +4,7 @@ mod daemons;
 mod handlers;
 mod kills;
 
-use crate::server::{Server, eventually, request};
+use crate::server::{Ran, Server, eventually, request, windlass};
 use serde_json::Value;
 use std::net::SocketAddr;
 
@@ -85,6 +85,32 @@ fn quit_ends_the_server_and_report_reads_its_log() {
     let table = server.run(&["report", "windlass-data/jobs.log"]).ok();
     assert!(table.contains("acme-up") && table.contains("PER SECOND"), "{table}");
     assert_ne!(server.run(&["report", "nowhere.log"]).code, 0);
+}
+
+#[test]
+fn report_says_so_where_a_file_is_no_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_folder = |args: &[&str]| Ran::of(windlass().args(args).current_dir(folder.path()));
+    let line = r#"{"time":"2026-11-15T16:00:00.000Z","type":"INFO","message":"job added","info":{"id":"1","type":"acme-t"}}"#;
+    std::fs::write(folder.path().join("jobs.log"), format!("{line}\nhalf a li")).unwrap();
+    std::fs::write(folder.path().join("text.log"), "hello\nworld\n").unwrap();
+    std::fs::write(folder.path().join("binary"), vec![0xff; 3 << 20]).unwrap();
+    std::fs::write(folder.path().join("empty.log"), "").unwrap();
+    for (files, wrong) in [
+        (&["text.log"][..], "text.log"),
+        (&["binary"], "binary"),
+        (&["binary", "--json"], "binary"),
+        (&["jobs.log", "text.log"], "text.log"),
+    ] {
+        let ran = in_folder(&[&["report"], files].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{files:?}: {ran:?}");
+        assert!(ran.stderr.contains(&format!("{wrong} is no log of miniq's jobs")), "{files:?}: {ran:?}");
+    }
+    let table = in_folder(&["report", "jobs.log"]);
+    assert!(table.stderr.contains("1 lines are not of this log"), "{table:?}");
+    assert!(table.ok().contains("acme-t"));
+    let nothing = in_folder(&["report", "empty.log"]);
+    assert!(nothing.code == 0 && nothing.stderr.contains("no jobs are in this log"), "{nothing:?}");
 }
 
 #[test]
