@@ -28,6 +28,7 @@ impl Engine {
             other => other,
         };
         self.check_payloads(std::iter::once(action.payload()))?;
+        self.check_reports(std::iter::once(action.report_bytes()))?;
         let ask = |id| Ask { id, event: self.inner.event_of(action.clone(), now) };
         let asks = ids.into_iter().map(ask).collect();
         self.afterwards(tenant, asks, asked).await

@@ -345,6 +345,15 @@ impl Engine {
             None => Ok(()),
         }
     }
+
+    /// What runs report is bounded as payloads are.
+    pub(crate) fn check_reports(&self, sizes: impl Iterator<Item = usize>) -> Result<(), EngineError> {
+        let max = self.inner.options.payload_bytes_max;
+        match sizes.max().filter(|bytes| *bytes > max) {
+            Some(bytes) => Err(EngineError::ReportTooLarge { bytes, max }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Inner {

@@ -10,6 +10,8 @@ pub enum EngineError {
     Store(#[from] StoreError),
     #[error("the payload is {bytes} bytes long; at most {max} are allowed")]
     TooLarge { bytes: usize, max: usize },
+    #[error("the result or error is {bytes} bytes long; at most {max} are allowed")]
+    ReportTooLarge { bytes: usize, max: usize },
     #[error("the blob is larger than {max} bytes, which is the most this server takes (blobs.bytes_max)")]
     BlobTooLarge { max: u64 },
     #[error("{count} entries in one call; at most {max} are allowed, send several calls")]
@@ -31,7 +33,7 @@ impl EngineError {
             EngineError::Store(StoreError::Open(_)) => "store_not_open",
             EngineError::Store(StoreError::Closed) | EngineError::ShuttingDown => "shutting_down",
             EngineError::Store(StoreError::Unsupported(_)) => "unsupported",
-            EngineError::TooLarge { .. } => "payload_too_large",
+            EngineError::TooLarge { .. } | EngineError::ReportTooLarge { .. } => "payload_too_large",
             EngineError::BlobTooLarge { .. } => "blob_too_large",
             EngineError::TooMany { .. } => "batch_too_large",
             EngineError::TooManyWaiters => "too_many_waiters",
@@ -63,6 +65,7 @@ impl EngineError {
                 | StoreError::Unsupported(_),
             )
             | EngineError::TooLarge { .. }
+            | EngineError::ReportTooLarge { .. }
             | EngineError::BlobTooLarge { .. }
             | EngineError::TooMany { .. } => false,
         }
@@ -76,6 +79,12 @@ pub enum VerbError {
     NotFound,
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// The run goes on: its worker may report something smaller.
+    #[error(
+        "the result or error is {bytes} bytes long; at most {max} are allowed; the job is still yours: settle it with less, or \
+         put the data elsewhere and report where"
+    )]
+    ReportTooLarge { bytes: usize, max: usize },
 }
 
 impl VerbError {
@@ -83,6 +92,7 @@ impl VerbError {
         match self {
             VerbError::NotFound => "not_found",
             VerbError::Refused(refused) => refused.code(),
+            VerbError::ReportTooLarge { .. } => "payload_too_large",
         }
     }
 }

@@ -36,13 +36,38 @@ pub(crate) struct Moved {
 type Answers = Vec<Result<Moved, VerbError>>;
 
 impl Engine {
-    /// Ends runs: each entry is answered by itself.
+    /// Ends runs: each entry is answered by itself. One that reports too much is refused and its run goes on; it does not
+    /// hold up the others.
     pub async fn settle(
+        &self,
+        tenant: &Tenant,
+        mut entries: Vec<Settle>,
+    ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
+        self.check_count(entries.len())?;
+        self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
+        let max = self.inner.options.payload_bytes_max;
+        if entries.iter().all(|entry| entry.how.report_bytes() <= max) {
+            return self.settle_all(tenant, entries).await;
+        }
+        let sizes: Vec<usize> = entries.iter().map(|entry| entry.how.report_bytes()).collect();
+        entries.retain(|entry| entry.how.report_bytes() <= max);
+        let mut settled = match entries.is_empty() {
+            true => Vec::new(),
+            false => self.settle_all(tenant, entries).await?,
+        }
+        .into_iter();
+        let answer = |bytes: usize| match bytes > max {
+            true => Err(VerbError::ReportTooLarge { bytes, max }),
+            false => settled.next().unwrap_or(Err(VerbError::NotFound)),
+        };
+        Ok(sizes.into_iter().map(answer).collect())
+    }
+
+    async fn settle_all(
         &self,
         tenant: &Tenant,
         entries: Vec<Settle>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
-        self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
         let now = self.now();
         let ask =
             |entry: Settle| Ask { id: entry.id, event: self.inner.end_of_run(entry.by, entry.how, now) };

@@ -16,7 +16,7 @@ use windlass_core::{
 pub struct Options {
     /// Claims that wait at once. Each is a few hundred bytes and a connection that its client keeps open.
     pub waiters_max: usize,
-    /// Bytes of one payload. Larger things belong in a file or blob that the payload names.
+    /// Bytes of one payload, result or error. Larger things belong in a file or blob that it names.
     pub payload_bytes_max: usize,
     /// Entries of one call. A batch is built in memory and committed as one.
     pub batch_max: usize,
@@ -166,6 +166,17 @@ impl How {
             How::Release { .. } | How::Return | How::Suspend => None,
         }
     }
+
+    /// The larger of what the run reports as data: its result, its error.
+    pub(crate) fn report_bytes(&self) -> usize {
+        match self {
+            How::Finish { outcome, .. } | How::Fail { outcome, .. } => {
+                let both = [&outcome.result, &outcome.error];
+                both.into_iter().flatten().map(|report| report.bytes.len()).max().unwrap_or(0)
+            }
+            How::Release { .. } | How::Return | How::Restart { .. } | How::Suspend => 0,
+        }
+    }
 }
 
 /// When a failed job should run again.
@@ -277,6 +288,13 @@ impl Action {
             | Action::PutToRest(_)
             | Action::SetPorts(_)
             | Action::Delete => None,
+        }
+    }
+
+    pub(crate) fn report_bytes(&self) -> usize {
+        match self {
+            Action::Settle { how, .. } => how.report_bytes(),
+            _ => 0,
         }
     }
 }

@@ -86,7 +86,9 @@ impl From<EngineError> for Status {
         match error {
             EngineError::ShuttingDown => SHUTTING_DOWN,
             EngineError::TooManyWaiters => Status(Cow::Borrowed("503 Too many waiting workers")),
-            EngineError::TooLarge { .. } | EngineError::BlobTooLarge { .. } => MALFORMED_DATA,
+            EngineError::TooLarge { .. }
+            | EngineError::ReportTooLarge { .. }
+            | EngineError::BlobTooLarge { .. } => MALFORMED_DATA,
             EngineError::TooMany { max, .. } => {
                 Status(Cow::Owned(format!("402 Too many jobs; at most {max}")))
             }
@@ -103,5 +105,6 @@ pub fn overtaken(error: VerbError, refused: Status) -> Status {
     match error {
         VerbError::NotFound => NO_SUCH_JOB,
         VerbError::Refused(_) => refused,
+        VerbError::ReportTooLarge { .. } => MALFORMED_DATA,
     }
 }

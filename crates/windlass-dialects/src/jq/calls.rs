@@ -247,7 +247,10 @@ pub async fn done(mut call: Call) -> Answer {
     let settle = Settle { id, by: Holder::Token(token), how };
     match call.server.engine.settle(tenant, vec![settle]).await?.pop() {
         Some(Ok(_)) => Ok(no_content()),
-        Some(Err(_)) | None => late(&call, tenant, id, &worker).await,
+        Some(Err(error @ VerbError::ReportTooLarge { .. })) => Err(error.into()),
+        Some(Err(VerbError::NotFound | VerbError::Refused(_))) | None => {
+            late(&call, tenant, id, &worker).await
+        }
     }
 }
 

@@ -111,7 +111,9 @@ impl From<&Refusal> for JqError {
 impl From<EngineError> for JqError {
     fn from(error: EngineError) -> JqError {
         let status = match &error {
-            EngineError::TooLarge { .. } | EngineError::BlobTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            EngineError::TooLarge { .. }
+            | EngineError::ReportTooLarge { .. }
+            | EngineError::BlobTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             EngineError::TooMany { .. } => StatusCode::BAD_REQUEST,
             // Whether it was written or not: the caller has to ask again, later.
             EngineError::Store(_) | EngineError::TooManyWaiters | EngineError::ShuttingDown => {
@@ -129,6 +131,9 @@ impl From<VerbError> for JqError {
     fn from(error: VerbError) -> JqError {
         match error {
             VerbError::NotFound => JqError::no_such_job(),
+            VerbError::ReportTooLarge { .. } => {
+                JqError::new(StatusCode::PAYLOAD_TOO_LARGE, error.code(), error.to_string())
+            }
             VerbError::Refused(Refused::LeaseLost | Refused::NotRunning) => JqError::not_yours(),
             VerbError::Refused(
                 refused @ (Refused::LeaseLive

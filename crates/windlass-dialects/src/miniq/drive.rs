@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use windlass_core::{Holder, Job, Name, Tenant, Token};
-use windlass_engine::{Extend, How, LogEntry, Settle, VerbError};
+use windlass_engine::{Extend, How, LogEntry, Settle};
 
 /// Outcomes are settled together if they come within this time.
 const GATHER: Duration = Duration::from_millis(10);
@@ -20,6 +20,41 @@ const GATHERED_MAX: usize = 500;
 /// Waits between tries to tell the store of an outcome.
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Lines about jobs that were not made, in the log of the one that asked for them; for the rest there is a number.
+const LEFT_OUT_MAX: usize = 20;
+
+/// Jobs that were asked for and cannot be made, and why: in the log of the job that asked, where its author looks.
+#[derive(Default)]
+struct LeftOut {
+    lines: Vec<String>,
+    more: usize,
+}
+
+impl LeftOut {
+    fn add(&mut self, jobs: usize, why: &dyn std::fmt::Display) {
+        match self.lines.len() < LEFT_OUT_MAX {
+            true if jobs == 1 => self.lines.push(format!("windlass: a job was not made: {why}")),
+            true => self.lines.push(format!("windlass: {jobs} jobs were not made: {why}")),
+            false => self.more += jobs,
+        }
+    }
+
+    fn tell(mut self, log: &mut Bytes) {
+        if self.lines.is_empty() {
+            return;
+        }
+        if self.more > 0 {
+            self.lines.push(format!("windlass: and {} more", self.more));
+        }
+        let mut text = log.to_vec();
+        if !text.is_empty() && !text.ends_with(b"\n") {
+            text.push(b'\n');
+        }
+        text.extend_from_slice(self.lines.join("\n").as_bytes());
+        *log = Bytes::from(text);
+    }
+}
 
 /// Has claimed jobs run by the handler, in the place that was booked for them; without one they are put off.
 pub fn start(
@@ -157,7 +192,7 @@ impl<'a> Drive<'a> {
             match answer {
                 Ok(extended) if extended.cancel_asked => stopped.push(place),
                 Ok(_) => {}
-                Err(VerbError::NotFound | VerbError::Refused(_)) => {
+                Err(_) => {
                     self.held[place] = None;
                     stopped.push(place);
                 }
@@ -173,6 +208,7 @@ impl<'a> Drive<'a> {
             return;
         }
         for (_, ended) in &mut gathered {
+            self.refuse_too_much(ended);
             self.journal_new_jobs(ended).await;
         }
         let entry = |(place, ended): &(usize, Ended)| {
@@ -212,6 +248,20 @@ impl<'a> Drive<'a> {
         }
     }
 
+    /// A result that the store would not take: the job hears of it now, and does not keep its lock until that ends.
+    fn refuse_too_much(&self, ended: &mut Ended) {
+        let Ended::Done(report) = ended else { return };
+        let max = self.state.engine.options().payload_bytes_max;
+        if report.result.len() > max {
+            let bytes = report.result.len();
+            report.exitcode = 500;
+            report.code = "TOO_MUCH".to_owned();
+            report.message =
+                Some(format!("its result of {bytes} bytes is not kept; at most {max} are allowed"));
+            report.result = Bytes::new();
+        }
+    }
+
     /// What it asked for is safe before it is over. If that cannot be done it counts as not having run well.
     async fn journal_new_jobs(&self, ended: &mut Ended) {
         let Ended::Done(report) = ended else { return };
@@ -221,23 +271,46 @@ impl<'a> Drive<'a> {
             let result = report.result.strip_suffix(b"\n").unwrap_or(&report.result);
             new.push((next.clone(), Bytes::copy_from_slice(result)));
         }
+        let mut left_out = LeftOut::default();
         let mut rest: &[(String, Bytes)] = &new;
         while let Some((jobtype, _)) = rest.first() {
             let same = rest.iter().take_while(|(other, _)| other == jobtype).count();
             let (group, later) = rest.split_at(same);
             rest = later;
-            let Ok(name) = wire::jobtype(jobtype) else {
-                tracing::warn!("a job of {} asked for jobs of no valid type: {jobtype:?}", self.full);
-                continue;
+            let name = match wire::jobtype(jobtype) {
+                Ok(name) => name,
+                Err(error) => {
+                    tracing::warn!("a job of {} asked for jobs of no valid type: {jobtype:?}", self.full);
+                    left_out.add(group.len(), &error);
+                    continue;
+                }
             };
-            let payloads: Vec<&[u8]> = group.iter().map(|(_, payload)| &**payload).collect();
+            let payloads = self.small_enough(group, &mut left_out);
+            if payloads.is_empty() {
+                continue;
+            }
             if let Err(error) = self.state.add(&self.client, &name, &payloads, None).await {
                 report.exitcode = 500;
                 report.code = "JOURNAL".to_owned();
                 report.message = Some(format!("jobs that it asked for could not be kept: {error}"));
-                return;
+                break;
             }
         }
+        left_out.tell(&mut report.log);
+    }
+
+    fn small_enough<'b>(&self, group: &'b [(String, Bytes)], left_out: &mut LeftOut) -> Vec<&'b [u8]> {
+        let max = self.state.engine.options().payload_bytes_max;
+        let mut payloads: Vec<&[u8]> = group.iter().map(|(_, payload)| &**payload).collect();
+        payloads.retain(|payload| {
+            let fits = payload.len() <= max;
+            if !fits {
+                let bytes = payload.len();
+                left_out.add(1, &format_args!("a payload of {bytes} bytes; at most {max} are allowed"));
+            }
+            fits
+        });
+        payloads
     }
 
     /// Again and again while the locks hold: afterwards the jobs are somebody else's.

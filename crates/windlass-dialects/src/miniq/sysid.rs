@@ -12,9 +12,7 @@ use windlass_core::retry::RetryPolicy;
 use windlass_core::{
     Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant, Token,
 };
-use windlass_engine::{
-    Claim, Engine, EngineError, Extend, How, Push, Pushed, Renew, RunAt, Settle, VerbError,
-};
+use windlass_engine::{Claim, Engine, EngineError, Extend, How, Push, Pushed, Renew, RunAt, Settle};
 
 /// Its rows belong to nobody who can call, and are in no queue that is run.
 pub const TENANT: &str = "queue.sysid";
@@ -156,7 +154,7 @@ impl Reserved {
     pub async fn renew(&self, engine: &Engine) -> Result<bool, EngineError> {
         let extend = Extend { id: self.id, by: Holder::Token(self.token), lease_ms: Some(RESERVED_MS) };
         let answer = engine.extend(&tenant(), vec![extend]).await?.pop();
-        Ok(!matches!(answer, None | Some(Err(VerbError::NotFound | VerbError::Refused(_)))))
+        Ok(matches!(answer, Some(Ok(_))))
     }
 
     /// The name is free again.

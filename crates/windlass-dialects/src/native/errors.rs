@@ -129,10 +129,11 @@ impl From<VerbError> for ApiError {
                 | Refused::StillKept
                 | Refused::KeyTaken(_),
             ) => StatusCode::CONFLICT,
+            VerbError::ReportTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         };
         let id = match error {
             VerbError::Refused(Refused::KeyTaken(holder)) => Some(holder),
-            VerbError::Refused(_) | VerbError::NotFound => None,
+            VerbError::Refused(_) | VerbError::NotFound | VerbError::ReportTooLarge { .. } => None,
         };
         ApiError { id, ..ApiError::new(status, error.code(), error.to_string()) }
     }

@@ -88,7 +88,7 @@ pub async fn tickle(mut call: Call) -> Answer {
     match call.server.engine.extend(&tenant, vec![entry]).await?.pop() {
         Some(Ok(_)) => Ok(json(serde_json::Map::new())),
         Some(Err(VerbError::NotFound)) | None => Err(no_such_job()),
-        Some(Err(VerbError::Refused(_))) => Err(not_active(&job)),
+        Some(Err(_)) => Err(not_active(&job)),
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::{Holder, Job, JobId, Tenant, Token};
 use windlass_engine::{
-    Action, Deed, Engine, EngineError, Extend, FeedEvent, FeedKind, How, Settle, Together, VerbError,
+    Action, Deed, Engine, EngineError, Extend, FeedEvent, FeedKind, How, Settle, Together,
 };
 
 /// Looks before a completion gives up: each one lost means that something else happened to the job meanwhile.
@@ -90,7 +90,7 @@ impl Insider {
         Ok(match self.engine.extend(&self.tenant, vec![entry]).await?.pop() {
             Some(Ok(extended)) if extended.cancel_asked => StillHeld::AskedToStop,
             Some(Ok(_)) => StillHeld::Yes,
-            Some(Err(VerbError::NotFound | VerbError::Refused(_))) | None => StillHeld::No,
+            Some(Err(_)) | None => StillHeld::No,
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::support::TestServer;
 use windlass_dialects::HttpOptions;
 use windlass_dialects::listener::Limits;
+use windlass_engine::{Options, SystemClock};
 
 #[tokio::test]
 async fn every_error_has_the_same_shape() {
@@ -123,6 +124,33 @@ async fn a_batch_or_payload_that_is_too_large_is_refused_whole() {
     let reply = server.post("/api/v1/jobs", &format!(r#"{{"name":"a","payload":"{payload}"}}"#)).await;
     assert_eq!((reply.status, reply.code().as_str()), (413, "payload_too_large"));
     assert_eq!(server.get("/api/v1/jobs").await.json()["jobs"].as_array().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_is_refused_and_the_worker_may_report_a_smaller_one() {
+    let bounds = Options { payload_bytes_max: 100, ..Options::default() };
+    let server =
+        TestServer::start_with(HttpOptions::default(), std::sync::Arc::new(SystemClock), bounds).await;
+    let (id, token) = server.claimed(r#"{"name":"a"}"#).await;
+    let (other, others) = server.claimed(r#"{"name":"b"}"#).await;
+    let settle = async |outcome: &str, what: &str, bytes: usize| {
+        let text = "x".repeat(bytes);
+        let entry =
+            format!(r#"{{"id":{id},"token":{token},"outcome":"{outcome}","{what}":{{"x":"{text}"}}}}"#);
+        let second = format!(r#"{{"id":{other},"token":{others},"outcome":"finish"}}"#);
+        server.post("/api/v1/settle", &format!(r#"{{"settle":[{entry},{second}]}}"#)).await
+    };
+    let answer = settle("finish", "result", 100).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let answer = answer.json();
+    let error = &answer["settled"][0]["error"];
+    assert_eq!((&answer["settled"][0]["ok"], &error["code"]), (&false.into(), &"payload_too_large".into()));
+    assert!(error["message"].as_str().unwrap().contains("at most 100"), "{error}");
+    assert_eq!(answer["settled"][1]["ok"], true, "it is not held up: {answer}");
+    let answer = settle("fail", "error", 100).await.json();
+    assert_eq!(answer["settled"][0]["error"]["code"], "payload_too_large", "{answer}");
+    assert_eq!(server.get(&format!("/api/v1/jobs/{id}")).await.json()["state"], "running");
+    assert_eq!(settle("finish", "result", 10).await.json()["settled"][0]["ok"], true);
 }
 
 #[tokio::test]

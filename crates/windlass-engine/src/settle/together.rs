@@ -26,6 +26,7 @@ impl Engine {
         let visit = self.inner.enter()?;
         self.check_count(deeds.len())?;
         self.check_payloads(deeds.iter().map(|deed| deed.action.payload()))?;
+        self.check_reports(deeds.iter().map(|deed| deed.action.report_bytes()))?;
         let now = self.now();
         let mut seen = Vec::with_capacity(deeds.len());
         let mut asks = Vec::with_capacity(deeds.len());

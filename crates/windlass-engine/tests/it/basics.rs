@@ -1,6 +1,6 @@
 use crate::world::*;
 use windlass_core::event::{CancelRunning, Patch};
-use windlass_core::{Holder, JobId, Payload, Refused, StateName, Tenant, Token};
+use windlass_core::{Holder, JobId, Outcome, Payload, Refused, StateName, Tenant, Token};
 use windlass_engine::*;
 
 #[tokio::test]
@@ -160,6 +160,35 @@ async fn payloads_and_batches_are_bounded() {
     let error = world.engine.push(&tenant(), vec![job("a"), job("a"), job("a")]).await.unwrap_err();
     assert_eq!(error.code(), "batch_too_large");
     world.shows(&world.picture().await, "");
+}
+
+#[tokio::test]
+async fn a_report_that_is_too_large_is_refused_by_itself_and_the_run_goes_on() {
+    let store = std::sync::Arc::new(windlass_store::memory::MemoryStore::new());
+    let options = Options { payload_bytes_max: 8, ..Options::default() };
+    let world = World::with(store, std::sync::Arc::default(), options).await;
+    world.push_all(vec![job("first"), job("second"), job("third")]).await;
+    let jobs = world.claim(3).await;
+    let error = Outcome { error: Some(Payload::json("1234567890")), ..Outcome::default() };
+    let failing = How::Fail { outcome: error, retry: Wish::Never, payload: None };
+    let entries =
+        vec![(&*jobs[0], finish_with("123456789")), (&*jobs[1], finish()), (&*jobs[2], failing.clone())];
+    let answers = world.settle_all(entries).await;
+    assert_eq!(answers[0], Err(VerbError::ReportTooLarge { bytes: 9, max: 8 }));
+    assert_eq!(answers[0].unwrap_err().code(), "payload_too_large");
+    assert!(answers[1].is_ok(), "it is not held up: {:?}", answers[1]);
+    assert_eq!(answers[2], Err(VerbError::ReportTooLarge { bytes: 10, max: 8 }));
+    // Also where it is one of several things.
+    let by = holder(&jobs[2]);
+    let refused =
+        world.engine.act(&tenant(), vec![jobs[2].id], Action::Settle { by, how: failing.clone() }).await;
+    assert_eq!(refused.unwrap_err().code(), "payload_too_large");
+    let deed = Deed { job: jobs[2].clone(), action: Action::Settle { by, how: failing } };
+    let refused = world.engine.act_together(&tenant(), vec![deed]).await.unwrap_err();
+    assert!(matches!(refused, EngineError::ReportTooLarge { bytes: 10, max: 8 }), "{refused}");
+    // The leases live on.
+    world.settle(&jobs[0], finish_with("12345678")).await.unwrap();
+    world.settle(&jobs[2], finish()).await.unwrap();
 }
 
 #[tokio::test]

@@ -212,10 +212,23 @@ fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut clie
     let words = verdict.words();
     let words = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
         None | Some(Ok(())) => words,
-        Some(Err(reason)) => format!("{words}, but {reason}"),
+        Some(Err(NotTaken::TooLarge)) => without_result(&job, args, table, &mut client),
+        Some(Err(NotTaken::Otherwise(reason))) => format!("{words}, but {reason}"),
     };
     note(table.quiet, format!("job {} {} {}", job.id, output::harmless(&job.name), output::harmless(&words)));
     table.remove(run, finished);
+}
+
+/// The server takes no result of this size: then the job has failed, instead of being kept from everybody until its lease ends.
+fn without_result(job: &Job, args: &WorkArgs, table: &Table, client: &mut Client) -> String {
+    let message = "its result is larger than the server takes (limits.payload_bytes)".to_string();
+    let failed = Verdict::Fail { message, exit_code: Some(0), again: false };
+    let words = failed.words();
+    match failed.entry(job, args).map(|entry| offer(client, &entry, table)) {
+        None | Some(Ok(())) => words,
+        Some(Err(NotTaken::TooLarge)) => format!("{words}, but the server refused that too"),
+        Some(Err(NotTaken::Otherwise(reason))) => format!("{words}, but {reason}"),
+    }
 }
 
 /// What a run comes to.
@@ -302,24 +315,34 @@ impl Verdict {
     }
 }
 
+enum NotTaken {
+    TooLarge,
+    Otherwise(String),
+}
+
 /// Tells the server, again and again while it is away and nobody is in a hurry.
-fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), String> {
+fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), NotTaken> {
     let started = std::time::Instant::now();
     let mut away = AWAY_FIRST;
     loop {
         match client.post("/api/v1/settle", &BTreeMap::from([("settle", [entry])])) {
             Ok(answer) if answer["settled"][0]["ok"] == true => return Ok(()),
             Ok(answer) => {
-                return Err(format!(
-                    "the server refused: {}",
-                    output::plain(&answer["settled"][0]["error"]["message"])
-                ));
+                let error = &answer["settled"][0]["error"];
+                return Err(match error["code"] == "payload_too_large" {
+                    true => NotTaken::TooLarge,
+                    false => NotTaken::Otherwise(format!(
+                        "the server refused: {}",
+                        output::plain(&error["message"])
+                    )),
+                });
             }
             Err(error) if error.is_passing() && started.elapsed() < OFFER_FOR && !table.is_urgent() => {
                 std::thread::sleep(away);
                 away = (away * 2).min(AWAY_MOST);
             }
-            Err(error) => return Err(error.to_string()),
+            Err(ClientError::Refused { status: 413, .. }) => return Err(NotTaken::TooLarge),
+            Err(error) => return Err(NotTaken::Otherwise(error.to_string())),
         }
     }
 }

@@ -45,6 +45,18 @@ fn what_a_command_says_is_kept_with_its_job_over_a_restart() {
 }
 
 #[test]
+fn a_result_that_the_server_does_not_take_fails_the_job_and_says_why() {
+    let server = Server::start(&["--set", "limits.payload_bytes=100"]);
+    server.run(&["push", "wordy"]).ok();
+    let ran =
+        server.run(&["work", "wordy", "--once", "--", "sh", "-c", "head -c 101 /dev/zero | tr '\\0' x"]);
+    assert!(ran.stderr.contains("failed: its result is larger than the server takes"), "{ran:?}");
+    let job = server.job(1);
+    assert_eq!(job["state"], "failed", "{job}");
+    assert!(job["message"].as_str().unwrap().contains("limits.payload_bytes"), "{job}");
+}
+
+#[test]
 fn a_failed_job_can_be_retried_by_hand() {
     let server = Server::start(&[]);
     server.run(&["push", "job"]).ok();

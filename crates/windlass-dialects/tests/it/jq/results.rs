@@ -27,6 +27,18 @@ async fn a_result_is_read_once() {
     assert_eq!(world.status(&id).await, "done");
 }
 
+#[tokio::test]
+async fn a_result_that_is_too_large_is_refused_and_the_job_is_still_the_workers() {
+    let world = World::new().await;
+    let (id, worker) = running(&world, json!({"keep_result": true})).await;
+    let body = json!({"job_id": id, "type": "success", "result": "x".repeat((16 << 20) + 1)});
+    let answer = world.call_as(Some(&worker.id), "POST", "/done", &body).await;
+    assert_eq!((answer.status(), answer.error().as_str()), (413, "payload_too_large"));
+    assert_eq!(world.status(&id).await, "running");
+    world.succeed(&worker.id, &id, json!("elsewhere")).await;
+    assert_eq!(world.job(&id).await["result"], "elsewhere");
+}
+
 /// 35
 #[tokio::test]
 async fn a_result_is_any_value_and_keeps_its_bytes() {

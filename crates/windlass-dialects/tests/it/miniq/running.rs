@@ -151,6 +151,40 @@ async fn jobs_that_a_job_asks_for_are_jobs_of_the_same_client() {
 }
 
 #[tokio::test]
+async fn jobs_that_cannot_be_made_are_told_of_in_the_log_of_the_job_that_asked_for_them() {
+    let world = World::with("acme", "t").await;
+    world.fake.answers(|payload, _| {
+        let wrong: &[&str] = match payload {
+            "few" => &["bad/type", "bad/type", ",", "large"],
+            _ => &["a/", "b/", "c/", "d/", "e/", "f/", "g/", "h/", "i/", "j/", "k/", "l/"],
+        };
+        let new = |jobtype: &&str| match *jobtype {
+            "large" => (jobtype.to_string(), Bytes::from(vec![b'x'; (16 << 20) + 1])),
+            _ => (jobtype.to_string(), Bytes::from("x")),
+        };
+        let times = if payload == "few" { 1 } else { 2 };
+        let new_jobs = wrong.repeat(times).iter().map(new).collect();
+        Report { new_jobs, log: Bytes::from("its own words"), ..report(200) }
+    });
+    let ids = world.add("acme", "t", "few\nmany\n").await;
+    let few = world.until_code("acme", "t", &ids[0], "ok").await;
+    let lines: Vec<&str> = few["log"].as_str().unwrap().lines().collect();
+    assert_eq!((lines.len(), lines[0]), (4, "its own words"), "{lines:?}");
+    assert!(
+        lines[1].starts_with("windlass: 2 jobs were not made: a job type is")
+            && lines[1].contains("bad/type")
+    );
+    assert!(lines[2].starts_with("windlass: a job was not made: a job type is"), "{lines:?}");
+    assert!(lines[3].contains("a payload of 16777217 bytes; at most 16777216"), "{lines:?}");
+    let many = world.until_code("acme", "t", &ids[1], "ok").await;
+    let lines: Vec<&str> = many["log"].as_str().unwrap().lines().collect();
+    assert_eq!((lines.len(), lines[21]), (22, "windlass: and 4 more"), "{lines:?}");
+    // The same is what the web UI and the command read.
+    let native = world.server.get(&format!("/api/v1/aliases/{}?tenant=acme", ids[0])).await.json();
+    assert!(native["log"]["lines"][1]["text"].as_str().unwrap().contains("bad/type"), "{native}");
+}
+
+#[tokio::test]
 async fn a_result_is_kept_and_can_be_waited_for() {
     let world = World::with("acme", "t").await;
     world.fake.answers(|payload, _| Report {
@@ -180,6 +214,23 @@ async fn a_result_of_sixteen_megabytes_is_kept() {
     assert_eq!((reply.status, reply.body.len()), (200, 16 << 20));
     let job = world.job("acme", "t", &id).await;
     assert_eq!((&job["resultBytes"], job.get("result")), (&(16 << 20).into(), None));
+}
+
+#[tokio::test]
+async fn a_result_of_more_is_an_error_of_the_run_and_the_job_is_not_stuck() {
+    let world = World::with("acme", "t").await;
+    world.handler("acme", "t", "{\"next\":\"second\"}").await;
+    world.fake.answers(|payload, attempt| match (payload, attempt) {
+        ("x", 1) => Report { result: Bytes::from(vec![b'r'; (16 << 20) + 1]), ..report(200) },
+        _ => with_result("small"),
+    });
+    let ids = world.add("acme", "t", "x\ny\n").await;
+    let large = world.until_code("acme", "t", &ids[0], "TOO_MUCH").await;
+    assert_eq!((&large["lock"], &large["exitcode"]), (&"".into(), &500.into()), "{large}");
+    assert!(large["message"].as_str().unwrap().contains("16777217 bytes"), "{large}");
+    world.until_code("acme", "t", &ids[1], "ok").await;
+    world.later(RETRY_MS);
+    world.until_code("acme", "t", &ids[0], "ok").await;
 }
 
 #[tokio::test]

@@ -98,6 +98,22 @@ fn an_http_handler_is_posted_each_payload_and_its_status_decides() {
 }
 
 #[test]
+fn a_result_that_is_larger_than_payloads_may_be_is_an_error_of_the_run_whatever_ran_it() {
+    let target = Target::start(|body, _| (200, "x".repeat(body.trim_end().parse().unwrap())));
+    let limits = ["--set", "limits.payload_bytes=2000", "--set", "miniq.retry_delay_s=600"];
+    let server = Server::start(&limits);
+    set_handler(&server, "acme", "web", json!({"lang": "http", "body": target.url()}));
+    set_handler(&server, "acme", "code", json!({"lang": "python", "body": "return 'x' * int(payload)"}));
+    for jobtype in ["web", "code"] {
+        let ids = add(server.http, "acme", jobtype, "2000\n2001\n").unwrap();
+        assert_eq!(until_code(&server, "acme", jobtype, &ids[0], "ok")["resultBytes"], 2000);
+        let large = until_code(&server, "acme", jobtype, &ids[1], "TOO_MUCH");
+        assert_eq!((&large["lock"], &large["exitcode"]), (&"".into(), &500.into()), "{large}");
+        assert!(large["message"].as_str().unwrap().contains("2000 bytes"), "{large}");
+    }
+}
+
+#[test]
 fn a_job_that_answers_500_twice_and_then_200_is_run_three_times() {
     let target = Target::start(|_, count| (if count < 3 { 500 } else { 200 }, String::new()));
     let server = Server::start(&SHORT);
