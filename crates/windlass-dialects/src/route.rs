@@ -70,8 +70,8 @@ pub enum Refusal {
     #[error("this needs the role {needed}; your token has the role {has}")]
     Role { needed: Role, has: Role },
     #[error(
-        "the host name {host:?} is not one of this server's; use localhost, or add the name to the server's \
-         allowed hosts"
+        "the host name {host:?} is not one of this server's; use localhost, or add the name to `hosts` in the \
+         server's configuration"
     )]
     Host { host: String },
     #[error("requests from other web sites are not accepted")]

@@ -35,7 +35,7 @@ impl Known {
     }
 }
 
-/// What this round knows. Kept from round to round, but for what turned out to be stale.
+/// What this round knows.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     jobs: FxHashMap<JobId, Known>,

@@ -382,7 +382,6 @@ impl<'a> Call<'a> {
             let mut done = Vec::with_capacity(steps.len());
             let mut written = Vec::with_capacity(drafts.len());
             for ((draft, step), verdict) in drafts.into_iter().zip(steps).zip(verdicts) {
-                draft.jobs.iter().for_each(|id| self.view.forget(*id));
                 match verdict {
                     Verdict::Done(_) => {
                         done.extend(step.changes);
@@ -394,6 +393,8 @@ impl<'a> Call<'a> {
                 }
             }
             self.written(written, &done);
+            // A round that was lost was worked out from what is no longer so: not only the jobs it would have changed.
+            self.view = View::default();
         }
         self.open.retain(|index| self.answers[*index].is_none());
         Ok(())

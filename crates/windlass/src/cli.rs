@@ -19,6 +19,7 @@ mod push;
 mod queues;
 mod report;
 mod result;
+mod run_guard;
 mod run_handler;
 #[cfg(feature = "wasi")]
 mod run_wasi;
@@ -79,6 +80,7 @@ enum Command {
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     RunHandler(run_handler::RunHandlerArgs),
+    RunGuard(run_guard::RunGuardArgs),
     #[cfg(feature = "wasi")]
     RunWasiGuest(run_wasi_guest::RunWasiGuestArgs),
 }
@@ -109,6 +111,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Man(args)) => man::run(args),
         Some(Command::RunHandler(args)) => run_handler::run(args),
+        Some(Command::RunGuard(args)) => run_guard::run(args),
         #[cfg(feature = "wasi")]
         Some(Command::RunWasiGuest(args)) => run_wasi_guest::run(args),
     }

@@ -171,9 +171,22 @@ impl Table {
     }
 
     pub fn lines(&self, style: Style) -> Vec<String> {
-        let widths = self.widths(style.width);
+        self.lines_of_page(style, &mut Vec::new())
+    }
+
+    /// One page of a table that is too long to be held. `above`: how wide the columns of the page before were; empty for the
+    /// first, which alone has the headings. Columns only grow from page to page.
+    pub fn lines_of_page(&self, style: Style, above: &mut Vec<usize>) -> Vec<String> {
+        let widths = self.widths(style.width, above);
         let heads = self.heads.iter().map(|head| (head.to_string(), Colour::Bold)).collect::<Vec<_>>();
-        std::iter::once(&heads).chain(&self.rows).map(|row| self.line(row, &widths, style)).collect()
+        let heads = above.is_empty().then_some(&heads);
+        let lines = heads.into_iter().chain(&self.rows).map(|row| self.line(row, &widths, style)).collect();
+        *above = widths;
+        lines
+    }
+
+    pub fn print_page(&self, style: Style, above: &mut Vec<usize>) -> Outcome {
+        self.lines_of_page(style, above).into_iter().try_for_each(say)
     }
 
     pub fn print(&self, style: Style) -> Outcome {
@@ -183,10 +196,11 @@ impl Table {
         Ok(())
     }
 
-    fn widths(&self, room: usize) -> Vec<usize> {
+    fn widths(&self, room: usize, above: &[usize]) -> Vec<usize> {
         let widest = |column: usize| {
             let cells = self.rows.iter().map(|row| row[column].0.chars().count());
-            cells.max().unwrap_or(0).max(self.heads[column].chars().count())
+            let least = above.get(column).copied().unwrap_or_default();
+            cells.max().unwrap_or(0).max(self.heads[column].chars().count()).max(least)
         };
         let mut widths: Vec<usize> = (0..self.heads.len()).map(widest).collect();
         let fair = room / 3;
@@ -275,6 +289,20 @@ mod tests {
         assert_eq!(lines[0], "  ID  STATE      PAYLOAD");
         assert_eq!(lines[2], "1234  completed  short");
         assert!(lines[1].ends_with('…'));
+    }
+
+    #[test]
+    fn pages_of_a_table_have_one_heading_and_stand_under_it() {
+        let page = |id: &str, state: &str| {
+            let mut table = Table::new(&[">ID", "STATE", "PAYLOAD"]);
+            table.row(vec![cell(id), cell(state), cell("x")]);
+            table
+        };
+        let mut above = Vec::new();
+        let first = page("1234", "completed").lines_of_page(plain_style(60), &mut above);
+        assert_eq!(first, ["  ID  STATE      PAYLOAD", "1234  completed  x"]);
+        let second = page("7", "ready").lines_of_page(plain_style(60), &mut above);
+        assert_eq!(second, ["   7  ready      x"]);
     }
 
     #[test]

@@ -86,6 +86,8 @@ async fn an_open_server_answers_to_its_own_names_only() {
     {
         let reply = server.connect().await.call("GET", "/api/v1/queues", &[("host", host)], b"").await;
         assert_eq!(reply.status, status, "{host}");
+        let text = reply.text();
+        assert_eq!(text.contains("add the name to `hosts`"), status == 421, "{text}");
     }
     // With tokens a name proves nothing and is not needed.
     let keys = Keys::for_tenants(&["a"]);

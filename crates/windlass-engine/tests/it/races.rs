@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::family::FamilyRule;
 use windlass_core::limits::Limit;
 use windlass_core::{Extras, JobId, StateName};
 use windlass_engine::*;
@@ -221,4 +222,36 @@ async fn a_job_that_is_started_over_is_under_the_limits_of_today() {
     assert_eq!(world.claim(5).await.len(), 1);
     world.act(id, Action::Requeue { at: RunAt::Now, even_running: false }).await.unwrap();
     assert!(world.claim(5).await.is_empty(), "the other one runs");
+}
+
+#[tokio::test]
+async fn a_parent_that_came_back_while_its_child_finished_runs_after_it() {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::shared()));
+    let clock = Arc::new(ManualClock::default());
+    let one = World::with(store.clone(), clock.clone(), Options::default()).await;
+    let other = World::with(store, clock, Options::default()).await;
+    rest().await;
+    let parent = one.push(tries(job("parent"), 1)).await;
+    let run = one.claim_one().await;
+    one.settle(&run, fail("no luck")).await.unwrap();
+    let child = one.push(child_of(parent, "child", FamilyRule::ParentRunsAfter)).await;
+    let running = one.claim_one().await;
+    // The first try sees a parent that failed, which is not run again, and a child that has moved on by then.
+    faults.fail_next_call(Call::Commit, 1, Kind::Hold);
+    let engine = one.engine.clone();
+    let settle = Settle { id: child, by: holder(&running), how: finish() };
+    let finishing = tokio::spawn(async move { engine.settle(&tenant(), vec![settle]).await });
+    faults.until_held(1).await;
+    let beat = Extend { id: child, by: holder(&running), lease_ms: None };
+    other.engine.extend(&tenant(), vec![beat]).await.unwrap().remove(0).unwrap();
+    other.act(parent, Action::Requeue { at: RunAt::Now, even_running: false }).await.unwrap();
+    let again = other.claim_one().await;
+    other.finish(&again).await;
+    faults.release();
+    finishing.await.unwrap().unwrap().remove(0).unwrap();
+    one.shows(
+        &one.picture().await,
+        "1 ready default/parent p0 a0 at 0
+         2 completed default/child p0 a1 parent 1",
+    );
 }

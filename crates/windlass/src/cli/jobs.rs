@@ -68,13 +68,12 @@ pub fn run(args: JobsArgs) -> Outcome {
         let more = each_page(&mut client, &query, wanted, print_json)?;
         return hint(more, args.json);
     }
-    // A table needs all its rows before the first is shown, to know its widths; with --all each page is one table.
-    let mut shown = 0;
+    // A table needs all its rows before the first is shown, to know its widths; here it goes by those of each page.
+    let mut widths = Vec::new();
     let more = each_page(&mut client, &query, wanted, |jobs| {
-        shown += jobs.len();
-        view::job_table(jobs, words::now_ms()).print(Style::of_stdout())
+        view::job_table(jobs, words::now_ms()).print_page(Style::of_stdout(), &mut widths)
     })?;
-    if shown == 0 {
+    if widths.is_empty() {
         output::note("no jobs found");
     }
     hint(more, args.json)

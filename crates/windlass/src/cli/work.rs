@@ -3,6 +3,7 @@
 //! One thread claims, one keeps the leases alive ([`held`]), and each job has one that looks after its process
 //! ([`process`]). They meet in one table of what is held.
 
+mod guard;
 mod held;
 mod process;
 

@@ -32,6 +32,12 @@ fn all_pages_through_more_jobs_than_a_call_gives() {
     server.run(&["push", "row", &lines, "--lines"]).ok();
     assert_eq!(server.run(&["jobs", "--all", "--json"]).ok().lines().count(), 1500);
     assert_eq!(server.run(&["jobs", "-n", "1200", "--json"]).ok().lines().count(), 1200);
+    let table = server.run(&["jobs", "--all"]).ok();
+    assert_eq!(
+        (table.lines().count(), table.matches("STATE").count()),
+        (1501, 1),
+        "one heading for all pages"
+    );
 }
 
 #[test]

@@ -50,9 +50,17 @@ fn a_bedrock_file_is_shown_first_and_imported_once_when_told_to() {
     }
     assert_eq!(server.run(&["jobs", "--json"]).ok().matches("\"id\"").count(), 0);
 
-    let done = server.run(&["import", "bedrock", file, "--apply"]).ok();
-    assert!(done.contains("1205 jobs imported, 0 were there already, 0 refused"), "{done}");
-    let again = server.run(&["import", "bedrock", file, "--yes", "--json"]).json();
+    // What can be imported is, and that something stayed behind is a failure.
+    let done = server.run(&["import", "bedrock", file, "--apply"]);
+    assert_eq!(done.code, 1, "{done:?}");
+    assert!(done.stdout.contains("1205 jobs imported, 0 were there already, 0 refused"), "{done:?}");
+    let left = "1 of 1206 jobs were not imported (1: its data is not a JSON object)";
+    assert!(done.stderr.contains(left), "{done:?}");
+    let again = server.run(&["import", "bedrock", file, "--yes", "--json"]);
+    assert!(again.code == 1 && again.stderr.contains(left), "{again:?}");
+    let again: serde_json::Value = serde_json::from_str(&again.stdout).unwrap();
+    Connection::open(&path).unwrap().execute("DELETE FROM jobs WHERE name = 'poison'", ()).unwrap();
+    server.run(&["import", "bedrock", file, "--apply"]).ok();
     assert_eq!(
         (again["applied"]["new"].as_u64(), again["applied"]["existing"].as_u64()),
         (Some(0), Some(1205))

@@ -129,6 +129,27 @@ fn cancelling_a_running_job_ends_its_process_and_all_it_started() {
     }
 }
 
+#[test]
+fn a_worker_that_is_killed_takes_its_command_and_all_that_started_with_it() {
+    let server = Server::start(&[]);
+    server.run(&["push", "quick"]).ok();
+    server.run(&["push", "endless"]).ok();
+    let pids = server.folder().join("pids");
+    let script = format!(
+        "[ $WINDLASS_JOB_NAME = endless ] || exit 0; sleep 600 & echo $! $$ > {0}.new; mv {0}.new {0}; wait",
+        pids.display()
+    );
+    let mut worker = spawn(&server, &["work", "*", "--", "sh", "-c", &script]);
+    let text = eventually("the processes run", || std::fs::read_to_string(&pids).ok());
+    until_state(&server, 1, "completed");
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+    for pid in text.split_whitespace() {
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        eventually("the process is gone", || is_gone(pid).then_some(()));
+    }
+}
+
 /// A zombie whose new parent has not looked yet is gone, too.
 fn is_gone(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();

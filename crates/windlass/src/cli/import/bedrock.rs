@@ -23,7 +23,8 @@ const BYTES_PER_CALL: usize = 4 << 20;
 ///
 /// Shows what is in the file, what would become of it, and what cannot be imported and why; nothing is changed, and no
 /// server is needed. With --apply the jobs are sent to the server. Each gets a new jobID and the alias bedrock-<jobID>;
-/// imported again, it is left as it is, so an import that was interrupted is simply begun again.
+/// imported again, it is left as it is, so an import that was interrupted is simply begun again. If jobs stay behind, the
+/// others are imported all the same, and the exit code is 1.
 ///
 /// Stop Bedrock and its workers first. A job that a worker had (RUNNING, RUNQUEUED) is queued again, because its worker
 /// cannot report on it here; with --running fail it is imported as FAILED for somebody to look at.
@@ -103,7 +104,9 @@ pub fn run(args: BedrockArgs) -> Outcome {
         ));
     }
     outcome?;
-    import.tally.say(&args.file, Some(&import.sent), args.json)
+    import.tally.say(&args.file, Some(&import.sent), args.json)?;
+    // All that can come over has; whoever started this has to know that it was not everything.
+    import.tally.left_out(&import.sent).map_or(Ok(()), |why| Err(Fault::failed(why)))
 }
 
 /// What the server said.

@@ -11,6 +11,9 @@ use windlass_dialects::bedrock::import::{Fate, Outcome as Becomes};
 /// Ids shown with each reason: enough to look at one.
 const EXAMPLES_MAX: usize = 5;
 
+/// Reasons named in the last word, after which the command has failed: those before it tell all.
+const REASONS_MAX: usize = 5;
+
 /// Jobs that share something.
 #[derive(Debug, Default)]
 struct Group {
@@ -81,6 +84,24 @@ impl Tally {
                 ))
             }
         }
+    }
+
+    /// How many jobs were not imported and why, if there are any.
+    pub fn left_out(&self, sent: &Sent) -> Option<String> {
+        let mut reasons: BTreeMap<&str, u64> =
+            self.left.iter().map(|(why, group)| (why.as_str(), group.count)).collect();
+        let all = self.importable() + reasons.values().sum::<u64>();
+        for (_, why) in &sent.refused {
+            *reasons.entry(why).or_default() += 1;
+        }
+        let count: u64 = reasons.values().sum();
+        if count == 0 {
+            return None;
+        }
+        let named: Vec<String> =
+            reasons.iter().take(REASONS_MAX).map(|(why, count)| format!("{count}: {why}")).collect();
+        let more = if reasons.len() > REASONS_MAX { "; …" } else { "" };
+        Some(format!("{count} of {all} jobs were not imported ({}{more})", named.join("; ")))
     }
 
     fn json(&self, sent: Option<&Sent>) -> Value {

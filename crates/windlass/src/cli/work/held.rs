@@ -1,5 +1,6 @@
 //! The jobs this worker holds, and the thread that keeps their leases alive and carries out what the server asks.
 
+use super::guard::Guard;
 use crate::client::Client;
 use crate::fault::Fault;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -100,12 +101,13 @@ impl State {
 pub struct Table {
     state: Mutex<State>,
     changed: Condvar,
+    guard: Guard,
     pub quiet: bool,
 }
 
 impl Table {
     pub fn new(quiet: bool) -> Table {
-        Table { state: Mutex::default(), changed: Condvar::new(), quiet }
+        Table { state: Mutex::default(), changed: Condvar::new(), guard: Guard::default(), quiet }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -180,6 +182,7 @@ impl Table {
 
     /// The process is there: signals reach it from now on, and one that was due before reaches it at once.
     pub fn process_started(&self, run: Run, group: Pid) {
+        self.guard.began(group);
         self.change(|state| {
             if let Some(held) = state.runs.get_mut(&run) {
                 held.group = Some(group);
@@ -192,12 +195,14 @@ impl Table {
 
     /// The process has ended and is about to be reaped. What it left running ends with it.
     pub fn process_ended(&self, run: Run) {
-        self.change(|state| {
-            if let Some(held) = state.runs.get_mut(&run) {
-                held.signal(Signal::KILL);
-                held.group = None;
-            }
+        let group = self.change(|state| {
+            let held = state.runs.get_mut(&run)?;
+            held.signal(Signal::KILL);
+            held.group.take()
         });
+        if let Some(group) = group {
+            self.guard.ended(group);
+        }
     }
 
     pub fn why_stopped(&self, run: Run) -> Option<Stop> {
