@@ -40,8 +40,11 @@ fn whole(ask: &Ask<'_>) {
     if let Ok(wish) = ask.run_wish() {
         assert!(wish.when.is_none_or(|when| when.from(now()) >= now()), "nothing runs in the past");
     }
-    let _ = ask.port();
-    if let Ok(values) = ask.values() {
+    let _ = ask.port_alone();
+    if let Err(bad) = ask.only(&["data"], wire::OF_ANY_CALL) {
+        assert!(bad.to_string().len() < 1_000, "what is said of a long name is short");
+    }
+    if let Ok(Some(values)) = ask.values() {
         values.iter().for_each(is_json);
     }
     let _ = ask.context();
@@ -65,7 +68,7 @@ fn field(ask: &Ask<'_>, key: &str, written: &str) {
     if let Ok(Some(declared)) = ask.declared(key) {
         declared.values().flatten().for_each(is_json);
     }
-    let _ = ask.writes(key);
+    let _ = (ask.configured(key), ask.writes(key));
 }
 
 /// Values are handed on as they were written, so they must be something that others can read.

@@ -8,7 +8,7 @@ use super::ports::{self, At, Operation, Writing};
 use super::runs;
 use super::scene::{Op, Reply, Scene, Stop};
 use super::views::{self, OWN_KEYS};
-use super::wire::{self, Ask, Context, RunWish};
+use super::wire::{self, Ask, Context, OF_ANY_CALL, OF_JOB_CALLS, OF_RUN, RunWish};
 use crate::codec::{Encoding, Out};
 use crate::route::Call;
 use ::http::StatusCode;
@@ -31,8 +31,17 @@ pub struct Also {
 
 impl Also {
     pub fn of(ask: &Ask<'_>) -> Result<Also, Problem> {
-        let run = ask.object("run")?.map(|wish| wish.run_wish()).transpose()?;
-        Ok(Also { context: ask.context()?, run })
+        let wish = |wish: Ask<'_>| {
+            wish.only(OF_RUN, &[])?;
+            wish.run_wish()
+        };
+        Ok(Also { context: ask.context()?, run: ask.object("run")?.map(wish).transpose()? })
+    }
+
+    /// Of a call that has these members of its own, and no others.
+    pub fn beside(own: &[&str], ask: &Ask<'_>) -> Result<Also, Problem> {
+        ask.only(own, OF_JOB_CALLS)?;
+        Also::of(ask)
     }
 
     /// What happens in a run is logged as done by that job.
@@ -46,6 +55,15 @@ impl Also {
         let Some(wish) = self.run else { return Ok(reply) };
         let ran = runs::wished(scene, id, wish)?;
         Ok(reply.but(ran.trouble))
+    }
+
+    /// The same for a call that is done, and whose answer is this.
+    pub async fn run_at_last(mut self, call: &Call, tenant: &Tenant, id: JobId, text: String) -> Answer {
+        if self.run.is_none() {
+            return Ok(json(text));
+        }
+        let op: Op = Box::new(move |scene| self.then_run(scene, id, Reply::new(text.clone())));
+        carry_out(call, tenant, id, op).await
     }
 }
 
@@ -116,12 +134,14 @@ pub async fn run(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let mut also = Also::beside(OF_RUN, &ask)?;
     let wish = ask.run_wish()?;
     let op: Op = Box::new(move |scene| {
         scene.job(id)?;
         let ran = runs::wished(scene, id, wish)?;
         let who = ran.job.map_or_else(|| "null".to_owned(), |job| job.to_string());
-        Ok(Reply::new(format!("{{\"run\":{who}}}")).but(ran.trouble))
+        let reply = Reply::new(format!("{{\"run\":{who}}}")).but(ran.trouble);
+        also.then_run(scene, id, reply)
     });
     carry_out(&call, &tenant, id, op).await
 }
@@ -130,8 +150,8 @@ pub async fn terminate(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let mut also = Also::beside(&["recursive"], &ask)?;
     let is_recursive = ask.flag("recursive")?;
-    let mut also = Also::of(&ask)?;
     let op: Op = Box::new(move |scene| {
         let reply = runs::terminate(scene, id)?;
         also.then_run(scene, id, reply)
@@ -156,6 +176,7 @@ pub async fn terminate(mut call: Call) -> Answer {
 
 pub async fn set_status(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
+        ask.only(&["status"], OF_JOB_CALLS)?;
         let name = ask.text("status")?.ok_or_else(|| Problem::refused("Missing status"))?;
         Ok(Box::new(move |scene| runs::set_status(scene, id, &name)))
     })
@@ -177,7 +198,7 @@ pub async fn get_state(call: Call) -> Answer {
 pub async fn set_state(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         let mut values = BTreeMap::new();
-        for (key, _) in ask.fields().filter(|(key, _)| !matches!(*key, "run" | "log_context")) {
+        for (key, _) in ask.fields().filter(|(key, _)| !OF_JOB_CALLS.contains(key)) {
             if OWN_KEYS.contains(&key) {
                 let message = format!("Job {id}: {key} is kept by the server and cannot be set as state");
                 return Err(Problem::refused(message));
@@ -197,6 +218,7 @@ pub async fn set_state(call: Call) -> Answer {
 
 pub async fn unset(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
+        ask.only(&["keys"], OF_JOB_CALLS)?;
         let keys = ask.texts("keys")?.ok_or_else(|| Problem::refused("Missing keys"))?;
         Ok(Box::new(move |scene| {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -214,6 +236,7 @@ pub async fn unset(call: Call) -> Answer {
 
 pub async fn set_ports(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
+        ask.only(&["inports", "outports"], OF_JOB_CALLS)?;
         let (inports, outports) = (ask.declared("inports")?, ask.declared("outports")?);
         Ok(Box::new(move |scene| ports::set(scene, id, inports.clone(), outports.clone())))
     })
@@ -248,6 +271,13 @@ pub async fn port(call: Call) -> Answer {
 }
 
 fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Problem> {
+    let members: &[&str] = match what {
+        "write" => &["data", "list", "set_default"],
+        "default" => &["default"],
+        "connect" => &["to"],
+        _ => &[],
+    };
+    ask.only(members, OF_JOB_CALLS)?;
     Ok(match what {
         "read" => Box::new(move |scene| {
             let mut events = PortEvents::default();
@@ -262,7 +292,11 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
             Ok(reply)
         }),
         "write" => {
-            let values = ask.values()?;
+            // As the original's: what is not given is null.
+            let values = match ask.values()? {
+                Some(values) => values,
+                None => vec![RawJson::new("null").map_err(wire::BadAsk::from)?],
+            };
             let writing = if ask.flag("set_default")? { Writing::Default } else { Writing::Queue };
             Box::new(move |scene| {
                 let mut events = PortEvents::default();
@@ -276,7 +310,7 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
             Box::new(move |scene| ports::set_default(scene, &at, default.clone()))
         }
         "connect" => {
-            let to = ask.objects("to")?.iter().map(Ask::port).collect::<Result<Vec<_>, _>>()?;
+            let to = ask.objects("to")?.iter().map(Ask::port_alone).collect::<Result<Vec<_>, _>>()?;
             Box::new(move |scene| ports::connect(scene, &at, &to, &context))
         }
         other => {
@@ -291,6 +325,7 @@ pub async fn group(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    ask.only(&["operations"], OF_ANY_CALL)?;
     let context = ask.context()?;
     let operations: Vec<Operation> =
         ask.objects("operations")?.iter().map(operation).collect::<Result<_, _>>()?;
@@ -303,17 +338,14 @@ pub async fn group(mut call: Call) -> Answer {
 }
 
 fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
-    let place = ask.port()?;
+    let place = ask.port_with(&["read", "entries", "write", "list"])?;
     let job = place.job.ok_or_else(|| Problem::refused("an operation of a group needs a job"))?;
     let at = At::of(&place, job);
-    let values: Option<Vec<RawJson>> = match (ask.value("write")?, ask.list("list")?) {
-        (Some(value), _) => Some(vec![value]),
-        (None, list) => list,
-    };
-    match (ask.flag("read")?, ask.flag("entries")?, values) {
-        (true, false, None) => Ok(Operation::Read(at)),
-        (false, true, None) => Ok(Operation::Entries(at)),
-        (false, false, Some(values)) => Ok(Operation::Write(at, values)),
+    match (ask.flag("read")?, ask.flag("entries")?, ask.value("write")?, ask.list("list")?) {
+        (true, false, None, None) => Ok(Operation::Read(at)),
+        (false, true, None, None) => Ok(Operation::Entries(at)),
+        (false, false, Some(value), None) => Ok(Operation::Write(at, vec![value])),
+        (false, false, None, Some(values)) => Ok(Operation::Write(at, values)),
         _ => Err(Problem::refused("an operation is one of read, entries, write and list")),
     }
 }
@@ -354,7 +386,7 @@ pub async fn add_log(mut call: Call) -> Answer {
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let context = ask.context()?;
-    let own: Vec<(&str, &str)> = ask.fields().filter(|(key, _)| *key != "log_context").collect();
+    let own: Vec<(&str, &str)> = ask.fields().filter(|(key, _)| !OF_ANY_CALL.contains(key)).collect();
     let entry = log::entry(&context, call.server.engine.now(), &own);
     let (engine, log) = (&call.server.engine, &call.server.sidejob.log);
     log.append(engine, &tenant, &[entry]).await?;

@@ -4,7 +4,7 @@ use super::calls::{Answer, ask_of, tenant};
 use super::errors::{Problem, json};
 use super::registry;
 use super::views::BY;
-use super::wire::{Ask, When};
+use super::wire::{Ask, OF_ANY_CALL, When};
 use super::{ORIGIN, Settings, State};
 use crate::route::Call;
 use std::sync::Arc;
@@ -86,7 +86,11 @@ async fn is_run_of(call: &Call, tenant: &Tenant, id: JobId, token: &str) -> Resu
     Ok(job.and_then(|job| job.state().lease().map(|lease| lease.token)) == token && token.is_some())
 }
 
+const MEMBERS: &[&str] =
+    &["queue", "class", "args", "parent", "name", "by", "at", "wait", "inports", "outports", "token"];
+
 fn wanted(ask: &Ask<'_>) -> Result<Wanted, Problem> {
+    ask.only(MEMBERS, OF_ANY_CALL)?;
     let needed = |key: &str| -> Result<String, Problem> {
         ask.text(key)?.ok_or_else(|| Problem::refused(format!("Missing {key}")))
     };

@@ -114,7 +114,7 @@ impl From<&Refusal> for Problem {
 impl From<BadAsk> for Problem {
     fn from(bad: BadAsk) -> Problem {
         match &bad {
-            BadAsk::NotJson(_) => Problem::new(StatusCode::BAD_REQUEST, bad.to_string()),
+            BadAsk::NotJson(_) | BadAsk::Member(_) => Problem::new(StatusCode::BAD_REQUEST, bad.to_string()),
             BadAsk::Field(message) => Problem::refused(message.clone()),
             BadAsk::Port(PortError::ValueTooLong { .. }) => {
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, bad.to_string())

@@ -1,6 +1,6 @@
 //! Parents and children.
 
-use super::calls::{Answer, ask_of, job_id, tenant};
+use super::calls::{Also, Answer, ask_of, job_id, tenant};
 use super::create::tie;
 use super::errors::{Problem, json};
 use super::views;
@@ -51,6 +51,7 @@ pub async fn adopt(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let also = Also::beside(&["child", "name"], &ask)?;
     let engine = &call.server.engine;
     let child = ask.job("child")?.ok_or_else(|| Problem::refused("Missing child"))?;
     let name = ask.text("name")?.unwrap_or_default();
@@ -77,7 +78,7 @@ pub async fn adopt(mut call: Call) -> Answer {
         let unchanged = |job| Deed { job, action: Action::Update(Patch::default()) };
         deeds.extend(std::iter::once(parent).chain(ancestors).map(unchanged));
         match engine.act_together(&tenant, deeds).await? {
-            Together::Done => return Ok(json("null")),
+            Together::Done => return also.run_at_last(&call, &tenant, id, "null".to_owned()).await,
             Together::Stale => {}
             // Nothing but the key of its name can be in the way.
             Together::Refused(_) => return Err(Problem::name_not_unique(id, child, &name)),
@@ -110,6 +111,7 @@ pub async fn disown(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let also = Also::beside(&["name", "child"], &ask)?;
     let engine = &call.server.engine;
     let (name, child_id) = (ask.text("name")?, ask.job("child")?);
     for _ in 0..LOOKS_MAX {
@@ -131,7 +133,7 @@ pub async fn disown(mut call: Call) -> Answer {
         };
         let deeds = vec![Deed { action: retied(&child, None, None), job: child }];
         if let Together::Done = engine.act_together(&tenant, deeds).await? {
-            return Ok(json("null"));
+            return also.run_at_last(&call, &tenant, id, "null".to_owned()).await;
         }
     }
     Err(keeps_changing())

@@ -59,8 +59,8 @@ impl Queues {
 impl Class {
     fn read(config: &Ask<'_>) -> Result<Class, Problem> {
         let class = Class {
-            inports: config.declared("inports")?.unwrap_or_default(),
-            outports: config.declared("outports")?.unwrap_or_default(),
+            inports: config.configured("inports")?.unwrap_or_default(),
+            outports: config.configured("outports")?.unwrap_or_default(),
             without_shutdown: config.raw("shutdown") == Some("false"),
         };
         // Names are checked now, and not when the first job is made.

@@ -20,6 +20,9 @@ pub enum BadAsk {
     NotJson(String),
     #[error("{0}")]
     Field(String),
+    /// A member that nobody reads, or none where one has to be.
+    #[error("{0}")]
+    Member(String),
     #[error(transparent)]
     Port(#[from] PortError),
 }
@@ -29,6 +32,15 @@ type Result<T> = std::result::Result<T, BadAsk>;
 fn field<T>(message: impl Into<String>) -> Result<T> {
     Err(BadAsk::Field(message.into()))
 }
+
+/// What any call may carry besides its own members.
+pub const OF_ANY_CALL: &[&str] = &["log_context"];
+/// The same for calls on a job.
+pub const OF_JOB_CALLS: &[&str] = &["run", "log_context"];
+/// What a wish to be run is made of.
+pub const OF_RUN: &[&str] = &["force", "parent", "at", "wait"];
+/// What names a port.
+const OF_PORT: &[&str] = &["job", "inport", "outport"];
 
 /// An object, its values not looked at yet.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +98,17 @@ impl<'a> Ask<'a> {
             return Ok(Ask::default());
         }
         codec::read_map(Encoding::Json, bytes).map_err(|malformed| BadAsk::NotJson(malformed.to_string()))
+    }
+
+    /// Refuses members that are not among these: one that is misspelt must not pass for one that was left out.
+    pub fn only(&self, own: &[&str], besides: &[&str]) -> Result<()> {
+        let known = || own.iter().chain(besides);
+        let is_unknown = |(key, _): &&(Text<'a>, Raw<'a>)| !known().any(|name| *name == &**key);
+        let Some((unknown, _)) = self.fields.iter().find(is_unknown) else { return Ok(()) };
+        let unknown: String = unknown.chars().take(100).collect();
+        let known: Vec<&str> = known().copied().collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Err(BadAsk::Member(format!("unknown member {unknown}; known here: {known}")))
     }
 
     /// All fields, in order.
@@ -194,8 +217,20 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Ports as they are declared: names with their options, of which `default` is the only one that means something.
+    /// Ports as a job is given them: names with their options, of which `default` is the only one there is.
     pub fn declared(&self, key: &str) -> Result<Option<Declared>> {
+        self.ports(key, |name, options| match options.only(&["default"], &[]) {
+            Err(BadAsk::Member(message)) => Err(BadAsk::Member(format!("port {name}: {message}"))),
+            checked => checked,
+        })
+    }
+
+    /// The same for a class, whose configuration may say whatever its workers want to find there again.
+    pub fn configured(&self, key: &str) -> Result<Option<Declared>> {
+        self.ports(key, |_, _| Ok(()))
+    }
+
+    fn ports(&self, key: &str, check: impl Fn(&str, &Ask<'a>) -> Result<()>) -> Result<Option<Declared>> {
         let Some(ports) = self.object(key)? else { return Ok(None) };
         let mut declared = BTreeMap::new();
         // Each field once: looking them up by name would take a large body a long time.
@@ -203,6 +238,7 @@ impl<'a> Ask<'a> {
             let Ok(options) = codec::read_map::<Ask<'a>>(Encoding::Json, written.as_bytes()) else {
                 return field(format!("the options of port {name} must be an object"));
             };
+            check(name, &options)?;
             declared.insert(name.to_owned(), options.value("default")?);
         }
         Ok(Some(declared))
@@ -236,8 +272,19 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// A port of a job: `{"job": 1, "inport": "a"}`.
-    pub fn port(&self) -> Result<PortAt> {
+    /// A port of a job, and nothing else: `{"job": 1, "inport": "a"}`.
+    pub fn port_alone(&self) -> Result<PortAt> {
+        self.only(OF_PORT, &[])?;
+        self.port()
+    }
+
+    /// A port, among members of these names.
+    pub fn port_with(&self, others: &[&str]) -> Result<PortAt> {
+        self.only(others, OF_PORT)?;
+        self.port()
+    }
+
+    fn port(&self) -> Result<PortAt> {
         let (side, port) = match (self.text("inport")?, self.text("outport")?) {
             (Some(port), None) => (Side::In, port),
             (None, Some(port)) => (Side::Out, port),
@@ -246,16 +293,23 @@ impl<'a> Ask<'a> {
         Ok(PortAt { job: self.job("job")?, side, port })
     }
 
-    /// `data` is one value, null if there is none; `list` is several.
-    pub fn values(&self) -> Result<Vec<RawJson>> {
-        match self.list("list")? {
-            Some(values) => Ok(values),
-            None => Ok(vec![self.value("data")?.map_or_else(|| RawJson::new("null"), Ok)?]),
+    /// `data` is one value, `list` is several; `None`: neither was given.
+    pub fn values(&self) -> Result<Option<Vec<RawJson>>> {
+        match (self.value("data")?, self.list("list")?) {
+            (Some(_), Some(_)) => {
+                Err(BadAsk::Member("a write has data or list, and not both of them".to_owned()))
+            }
+            (Some(value), None) => Ok(Some(vec![value])),
+            (None, list) => Ok(list),
         }
     }
 
     pub fn writes(&self, key: &str) -> Result<Vec<Write>> {
-        let write = |ask: &Ask<'a>| Ok(Write { to: ask.port()?, values: ask.values()? });
+        let write = |ask: &Ask<'a>| {
+            let to = ask.port_with(&["data", "list"])?;
+            let nothing = || BadAsk::Member(format!("a write needs data or list: {}", to.port));
+            Ok(Write { values: ask.values()?.ok_or_else(nothing)?, to })
+        };
         self.objects(key)?.iter().map(write).collect()
     }
 

@@ -8,10 +8,11 @@ use super::ports::{check_run, end_iteration};
 use super::registry::Classes;
 use super::runs;
 use super::scene::{Op, Reply, Scene};
-use super::wire::{Ask, Write};
+use super::wire::{Ask, OF_ANY_CALL, Write};
 use super::{log, views};
 use crate::listener::Sealed;
 use crate::route::Call;
+use ::http::StatusCode;
 use axum::body::Body;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -36,6 +37,10 @@ pub async fn register(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let queue = Queue::new(call.param(0))?;
     let body = call.read_body().await?;
+    if body.trim_ascii().is_empty() {
+        let message = "Missing classes: the body has all classes of the queue, {} unregisters them";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, message));
+    }
     let classes = Classes::read(&body)?;
     call.server.sidejob.registry.register(&call.server.engine, &tenant, &queue, classes).await?;
     Ok(json("null"))
@@ -53,6 +58,7 @@ pub async fn claim(mut call: Call) -> Answer {
     let queue = Queue::new(call.param(0))?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    ask.only(&["wait", "worker", "lease", "classes"], OF_ANY_CALL)?;
     let lease_ms = positive(&ask, "lease")?;
     let wait_ms = ask.seconds("wait")?.unwrap_or(0).clamp(0, WAIT_MS_MAX);
     let names = match ask.texts("classes")? {
@@ -120,6 +126,7 @@ pub async fn finish(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let mut also = Also::beside(&["token", "status", "error", "backtrace", "writes"], &ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
     let end = match ask.text("status")?.as_deref() {
         Some("completed") | None => End::Completed,
@@ -137,7 +144,6 @@ pub async fn finish(mut call: Call) -> Answer {
     }
     let error = ask.text("error")?.unwrap_or_default();
     let backtrace = ask.text("backtrace")?;
-    let mut also = Also::of(&ask)?;
     also.in_run_of(id);
     let op: Op = Box::new(move |scene| {
         let (_, by) = check_run(scene, id, &token)?;
@@ -185,9 +191,9 @@ pub async fn for_inputs(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let mut also = Also::beside(&["inports", "token", "writes"], &ask)?;
     let names = ask.texts("inports")?.ok_or_else(|| Problem::refused("Missing inports"))?;
     let (token, writes) = (ask.token()?, ask.writes("writes")?);
-    let mut also = Also::of(&ask)?;
     if token.is_some() {
         also.in_run_of(id);
     }
@@ -250,8 +256,8 @@ pub async fn lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let also = Also::beside(&["ttl"], &ask)?;
     let ttl_ms = ttl(&ask)?;
-    let also = Also::of(&ask)?;
     let engine = &call.server.engine;
     let token = format!("{:016x}{:016x}", engine.roll(), engine.roll());
     for tries in 1..=LOCK_TRIES {
@@ -279,6 +285,7 @@ pub async fn refresh_lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let mut also = Also::beside(&["ttl", "token"], &ask)?;
     let ttl_ms = ttl(&ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
     let job = find(&call.server.engine, &tenant, id).await?;
@@ -286,9 +293,9 @@ pub async fn refresh_lock(mut call: Call) -> Answer {
         let by = Holder::Token(Token::from_number(number));
         let entry = Extend { id, by, lease_ms: Some(ttl_ms) };
         let extended = call.server.engine.extend(&tenant, vec![entry]).await?.pop();
-        return Ok(json(format!("{{\"refresh\":{}}}", matches!(extended, Some(Ok(_))))));
+        let text = format!("{{\"refresh\":{}}}", matches!(extended, Some(Ok(_))));
+        return also.run_at_last(&call, &tenant, id, text).await;
     }
-    let mut also = Also::of(&ask)?;
     let op: Op = Box::new(move |scene| {
         let is_held = lock_of(&*scene.job(id)?, scene.now) == Some(token.as_str());
         if is_held {
@@ -303,8 +310,8 @@ pub async fn unlock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
+    let mut also = Also::beside(&["token"], &ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
-    let mut also = Also::of(&ask)?;
     let op: Op = Box::new(move |scene| {
         let is_held = lock_of(&*scene.job(id)?, scene.now) == Some(token.as_str());
         if is_held {

@@ -66,23 +66,54 @@ fn ports_are_declared_with_their_defaults() {
 
 #[test]
 fn a_port_is_named_by_one_side() {
-    let port = ask(r#"{"job":3,"inport":"a"}"#).port().unwrap();
+    let port = ask(r#"{"job":3,"inport":"a"}"#).port_alone().unwrap();
     assert_eq!(port, PortAt { job: JobId::new(3), side: Side::In, port: "a".into() });
-    assert!(ask("{}").port().is_err());
-    assert!(ask(r#"{"inport":"a","outport":"b"}"#).port().is_err());
+    assert!(ask("{}").port_alone().is_err());
+    assert!(ask(r#"{"inport":"a","outport":"b"}"#).port_alone().is_err());
+    assert!(ask(r#"{"inport":"a","prot":"b"}"#).port_alone().is_err());
 }
 
 #[test]
 fn what_is_written_is_one_value_or_a_list() {
-    let values =
-        |text: &str| ask(text).values().unwrap().iter().map(|value| value.to_string()).collect::<Vec<_>>();
-    assert_eq!(values(r#"{"data":[1,2]}"#), ["[1,2]"]);
-    assert_eq!(values(r#"{"list":[1,[2]]}"#), ["1", "[2]"]);
-    assert_eq!(values("{}"), ["null"]);
+    let values = |text: &str| {
+        let values = ask(text).values().unwrap();
+        values.map(|values| values.iter().map(|value| value.to_string()).collect::<Vec<_>>())
+    };
+    let some = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    assert_eq!(values(r#"{"data":[1,2]}"#), some(&["[1,2]"]));
+    assert_eq!(values(r#"{"data":null}"#), some(&["null"]), "null is a value");
+    assert_eq!(values(r#"{"list":[1,[2]]}"#), some(&["1", "[2]"]));
+    assert_eq!(values(r#"{"data":1,"list":null}"#), some(&["1"]));
+    assert_eq!(values("{}"), None);
     assert!(ask(r#"{"list":5}"#).values().is_err());
-    let writes =
-        ask(r#"{"writes":[{"outport":"x","data":1},{"job":2,"inport":"y","list":[]}]}"#).writes("writes");
-    assert_eq!(writes.unwrap().len(), 2);
+    assert!(ask(r#"{"data":1,"list":[2]}"#).values().is_err());
+    let writes = |text: &str| ask(text).writes("writes").map(|writes| writes.len());
+    let good = r#"{"writes":[{"outport":"x","data":1},{"job":2,"inport":"y","list":[]}]}"#;
+    assert_eq!(writes(good), Ok(2));
+    for (bad, expected) in [
+        (r#"{"writes":[{"outport":"x"}]}"#, "a write needs data or list: x"),
+        (
+            r#"{"writes":{"outport":"x","dat":1}}"#,
+            "unknown member dat; known here: data, list, job, inport, outport",
+        ),
+    ] {
+        assert_eq!(writes(bad), Err(BadAsk::Member(expected.to_owned())));
+    }
+}
+
+#[test]
+fn members_that_nobody_reads_are_refused_with_those_that_are() {
+    let refused = |text: &str, own: &[&str]| ask(text).only(own, OF_JOB_CALLS).map_err(|bad| bad.to_string());
+    assert_eq!(refused(r#"{"data":1,"run":{},"log_context":{}}"#, &["data"]), Ok(()));
+    assert_eq!(refused("{}", &["data"]), Ok(()));
+    let message = "unknown member Data; known here: data, run, log_context";
+    assert_eq!(refused(r#"{"data":1,"Data":2}"#, &["data"]), Err(message.to_owned()));
+    let long = format!("{{\"{}\":1}}", "é".repeat(5_000));
+    assert!(refused(&long, &[]).unwrap_err().len() < 300, "however long it is");
+    let ports = r#"{"inports":{"a":{"defualt":1}}}"#;
+    let message = "port a: unknown member defualt; known here: default";
+    assert_eq!(ask(ports).declared("inports"), Err(BadAsk::Member(message.to_owned())));
+    assert_eq!(ask(ports).configured("inports").unwrap().unwrap()["a"], None, "classes say what they like");
 }
 
 #[test]

@@ -106,3 +106,17 @@ async fn a_configuration_that_makes_no_sense_is_refused() {
     }
     assert_eq!(w.get("/workers/q").await, fixture());
 }
+
+#[tokio::test]
+async fn classes_are_unregistered_by_saying_so_and_not_by_saying_nothing() {
+    let world = World::new().await;
+    for nothing in ["", " \n"] {
+        let reply = world.server.call("PUT", "/sidejob/workers/q", nothing).await;
+        assert_eq!(reply.status, 400);
+        let message = "Missing classes: the body has all classes of the queue, {} unregisters them";
+        assert_eq!(reply.json(), json!({"error": message}));
+    }
+    assert_eq!(world.get("/workers/q").await, fixture());
+    world.register("q", json!({})).await;
+    assert_eq!(world.get("/workers/q").await, json!({}));
+}

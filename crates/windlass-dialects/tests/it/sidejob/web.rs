@@ -118,3 +118,102 @@ async fn jobs_of_other_dialects_can_be_worked_on() {
     assert_eq!(w.server.get(&format!("/api/v1/jobs/{job}")).await.json()["state"], "completed");
     assert_eq!(w.view(job).await["inports"], Value::Object(Default::default()));
 }
+
+/// A misspelt member must not pass for one that was left out: `{"dat":1}` is no write of null.
+#[tokio::test]
+async fn members_that_a_call_does_not_know_are_refused_and_nothing_is_done() {
+    let world = World::new().await;
+    let job = world.create("IO").await;
+    let other = world.create("IO").await;
+    let run = world.claimed().await;
+    let (before, other_before) = (world.view(job).await, world.view(other).await);
+    let token = run.token.as_str();
+    let to = json!({"job": other, "inport": "a"});
+    let cases = [
+        ("/jobs", json!({"queue": "q", "class": "W", "arg": [1]}), "arg"),
+        ("/jobs", json!({"queue": "q", "class": "W", "run": {}}), "run"),
+        ("/jobs", json!({"queue": "q", "class": "W", "inports": {"p": {"defualt": 1}}}), "defualt"),
+        ("/queues/q/claim", json!({"class": ["W"]}), "class"),
+        ("/group", json!({"operation": []}), "operation"),
+        ("/group", json!({"operations": [{"job": job, "inport": "a", "read": true, "x": 1}]}), "x"),
+        ("J/run", json!({"forced": true}), "forced"),
+        ("J/run", json!({"run": {"forced": true}}), "forced"),
+        ("J/terminate", json!({"recursiv": true}), "recursiv"),
+        ("J/status", json!({"status": "failed", "error": "no"}), "error"),
+        ("J/unset", json!({"keys": [], "key": "a"}), "key"),
+        ("J/adopt", json!({"child": other, "name": "c", "child_name": "d"}), "child_name"),
+        ("J/disown", json!({"names": "c"}), "names"),
+        ("J/ports", json!({"inport": {}}), "inport"),
+        ("J/ports", json!({"inports": {"a": {"channels": []}}}), "channels"),
+        ("J/inports/a/read", json!({"data": 1}), "data"),
+        ("J/inports/a/entries", json!({"limit": 1}), "limit"),
+        ("J/inports/a/write", json!({"dat": 1}), "dat"),
+        ("J/inports/a/write", json!({"data": 1, "run": {"forced": true}}), "forced"),
+        ("J/inports/a/default", json!({"data": 1}), "data"),
+        ("J/inports/a/connect", json!({"ports": to}), "ports"),
+        ("J/inports/a/connect", json!({"to": [to, {"job": other, "inport": "b", "port": "c"}]}), "port"),
+        ("J/lock", json!({"ttl": 5, "retries": 1}), "retries"),
+        ("J/refresh_lock", json!({"ttl": 5, "token": token, "x": 1}), "x"),
+        ("J/unlock", json!({"token": "a", "ttl": 1}), "ttl"),
+        ("J/for_inputs", json!({"inports": ["a"], "token": token, "write": []}), "write"),
+        (
+            "J/for_inputs",
+            json!({"inports": ["a"], "token": token, "writes": {"outport": "x", "dat": 1}}),
+            "dat",
+        ),
+        ("J/finish", json!({"token": token, "staus": "failed"}), "staus"),
+    ];
+    for (path, body, unknown) in cases {
+        let path = path.replace("J/", &format!("/jobs/{job}/"));
+        let (status, message) = world.refused("POST", &path, body.clone()).await;
+        assert_eq!(status, 400, "{path} {body}");
+        assert!(
+            message.contains(&format!("unknown member {unknown}; known here: ")),
+            "{path} {body}: {message}"
+        );
+    }
+    assert_eq!((world.view(job).await, world.view(other).await), (before, other_before));
+    assert_eq!(world.take_logs().await, Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn a_write_has_one_kind_of_value_and_only_a_write_to_a_port_may_leave_it_out() {
+    let world = World::new().await;
+    let job = world.create("IO").await;
+    let run = world.claimed().await;
+    let port = format!("/jobs/{job}/inports/a/write");
+    let (status, message) = world.refused("POST", &port, json!({"data": 1, "list": [2]})).await;
+    assert_eq!((status, message.as_str()), (400, "a write has data or list, and not both of them"));
+    for call in ["for_inputs", "finish"] {
+        let body = json!({"token": run.token, "inports": ["a"], "writes": [{"outport": "x"}]});
+        let body =
+            if call == "finish" { json!({"token": run.token, "writes": body["writes"]}) } else { body };
+        let (status, message) = world.refused("POST", &format!("/jobs/{job}/{call}"), body).await;
+        assert_eq!((status, message.as_str()), (400, "a write needs data or list: x"));
+    }
+    let both = json!({"operations": [{"job": job, "inport": "a", "write": 1, "list": [2]}]});
+    let (_, message) = world.refused("POST", "/group", both).await;
+    assert_eq!(message, "an operation is one of read, entries, write and list");
+    assert_eq!(world.port(&format!("{job}/inports/a")).await, json!({"size": 0}), "none of it was written");
+    // As in the original.
+    world.post(&port, json!({})).await;
+    assert_eq!(world.read(&format!("{job}/inports/a")).await, json!({"data": null}));
+}
+
+#[tokio::test]
+async fn a_run_may_be_asked_for_with_every_call_on_a_job() {
+    let world = World::new().await;
+    let parent = world.idle("IO", "suspended").await;
+    let child = world.idle("IO", "completed").await;
+    let wish = json!({"force": true});
+    world.post(&format!("/jobs/{parent}/adopt"), json!({"child": child, "name": "c", "run": wish})).await;
+    assert_eq!(world.drain().await, [parent]);
+    world.post(&format!("/jobs/{parent}/disown"), json!({"child": child, "run": wish})).await;
+    assert_eq!(world.drain().await, [parent]);
+    world.post(&format!("/jobs/{child}/run"), json!({})).await;
+    let run = world.claimed().await;
+    let beat = json!({"ttl": 60, "token": run.token, "run": {}});
+    assert_eq!(world.post(&format!("/jobs/{child}/refresh_lock"), beat).await, json!({"refresh": true}));
+    world.finish(&run, "completed").await;
+    assert_eq!(world.drain().await, [child], "a run that is asked for during a run follows it");
+}
