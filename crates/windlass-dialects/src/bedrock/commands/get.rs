@@ -1,6 +1,6 @@
 //! GetJob and GetJobs: jobs are handed out, best first.
 
-use super::{Answered, Commands, Outcome};
+use super::{Answered, Commands, Outcome, STALE_MAX};
 use crate::bedrock::errors::{self, Status};
 use crate::bedrock::json::{Writer, guessed, quoted};
 use crate::bedrock::params::{self, Params};
@@ -9,7 +9,7 @@ use crate::bedrock::wire::{Reply, Request};
 use std::sync::{Arc, PoisonError};
 use windlass_core::event::Patch;
 use windlass_core::{Holder, Job, JobId, Outcome as Ending, Queue};
-use windlass_engine::{Action, Claim, Deed, Delivery, How, Wish};
+use windlass_engine::{Action, Claim, Deed, Delivery, How, Together, Wish};
 
 /// How long a worker that names no time waits for a job.
 const WAIT_MS_DEFAULT: u64 = 60_000;
@@ -102,21 +102,38 @@ impl Commands<'_> {
             return Ok(());
         }
         for job in fail {
-            let Some(lease) = job.state().lease() else { continue };
+            self.fail(job).await?;
+        }
+        delivery.jobs = keep;
+        Ok(())
+    }
+
+    /// Ends the run that nobody has begun, whatever others do to the job meanwhile: else it would be out for ever.
+    async fn fail(&self, mut job: Arc<Job>) -> Result<(), Status> {
+        let token = |job: &Job| job.state().lease().map(|lease| lease.token);
+        let Some(ours) = token(&job) else { return Ok(()) };
+        for _ in 0..STALE_MAX {
             let outcome = Ending { message: Some("not to be handed out".to_owned()), ..Ending::default() };
             let how = How::Fail { outcome, retry: Wish::Never, payload: None };
-            let by = Holder::Token(lease.token);
+            let by = Holder::Token(ours);
             // This hand-out was none.
             let attempts = Some(job.progress.attempts.saturating_sub(1));
             let uncounted = Action::Update(Patch { attempts, ..Patch::default() });
+            let id = job.id;
             let deeds = vec![
                 Deed { job: job.clone(), action: Action::Settle { by, how } },
                 Deed { job, action: uncounted },
             ];
-            self.shared.engine.act_together(self.tenant, deeds).await?;
+            match self.shared.engine.act_together(self.tenant, deeds).await? {
+                Together::Done | Together::Refused(_) => return Ok(()),
+                Together::Stale => {}
+            }
+            match self.find(id).await? {
+                Some(found) if token(&found) == Some(ours) => job = found,
+                Some(_) | None => return Ok(()),
+            }
         }
-        delivery.jobs = keep;
-        Ok(())
+        Err(errors::TIMEOUT_PROCESSING)
     }
 
     fn must_not_run(&self, job: &Job) -> bool {

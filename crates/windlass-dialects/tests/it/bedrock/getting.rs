@@ -1,8 +1,10 @@
 //! GetJob and GetJobs: who is given what, and what is told.
 
 use super::*;
-use windlass_core::{Name, Payload, Policy, Queue, Tenant};
-use windlass_engine::{Push, RunAt};
+use windlass_core::event::Patch;
+use windlass_core::{JobId, Name, Payload, Policy, Queue, Tenant};
+use windlass_engine::{Action, Push, RunAt};
+use windlass_store::faulty::{Call, FaultyStore, Kind as Fault};
 
 #[tokio::test]
 async fn the_checks_come_in_order() {
@@ -177,6 +179,26 @@ async fn jobs_that_crash_their_workers_fail_instead_of_being_handed_out() {
         c.create("worse", &[]).await;
         assert_eq!(c.get("worse").await["name"], "worse");
     }
+}
+
+#[tokio::test]
+async fn a_job_that_must_not_be_handed_out_fails_also_if_somebody_changes_it_meanwhile() {
+    let Chosen { store, folder: _folder } = Chosen::new().await;
+    let (store, faults) = FaultyStore::new(store);
+    let server = Bedrock::on(store, BedrockOptions::default()).await;
+    let mut c = server.connect().await;
+    let id = c.create("bad", &[]).await;
+    assert_eq!(c.status("CrashBedrockJob", &[("names", "bad")]).await, "200 OK");
+    faults.fail_next_call(Call::Commit, 1, Fault::Hold);
+    let mut worker = server.connect().await;
+    let asking = tokio::spawn(async move { worker.ask("GetJob", &[("name", "bad")]).await });
+    faults.until_held(1).await;
+    let sooner = Action::Update(Patch { priority: Some(-3), ..Patch::default() });
+    let job = JobId::new(id).unwrap();
+    server.engine.act(&Tenant::default(), vec![job], sooner).await.unwrap().remove(0).unwrap();
+    faults.release();
+    assert_eq!(asking.await.unwrap().ok().body, "{}");
+    assert_eq!(c.state(id).await, "FAILED");
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use windlass_core::Timestamp;
 use windlass_dialects::bedrock::{BedrockOptions, Profile, serve};
 use windlass_engine::{Engine, FixedDice, ManualClock, Options};
+use windlass_store::Store;
 
 /// 2024-01-31 12:00:00, a Wednesday.
 pub const START_MS: i64 = 1_706_702_400_000;
@@ -60,8 +61,12 @@ impl Bedrock {
     }
 
     pub async fn with(options: BedrockOptions) -> Bedrock {
-        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START_MS)));
         let Chosen { store, folder } = Chosen::new().await;
+        Bedrock { _folder: folder, ..Bedrock::on(store, options).await }
+    }
+
+    pub async fn on(store: Arc<dyn Store>, options: BedrockOptions) -> Bedrock {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START_MS)));
         let dice = Arc::new(FixedDice::new(1));
         let engine = Engine::start(store, clock.clone(), dice, Options::default()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -70,7 +75,7 @@ impl Bedrock {
         let serving = tokio::spawn(serve(listener, engine.clone(), options, async {
             let _ = stopped.await;
         }));
-        Bedrock { addr, engine, clock, stop: Some(stop), serving, _folder: folder }
+        Bedrock { addr, engine, clock, stop: Some(stop), serving, _folder: None }
     }
 
     pub async fn connect(&self) -> Conn {
