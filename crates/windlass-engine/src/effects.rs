@@ -105,7 +105,7 @@ impl Cascade {
                     if forgotten <= FORGET_PER_STEP_MAX {
                         self.work.push_back((id, Event::Delete));
                     } else {
-                        plan.forget_later.push(id);
+                        plan.forget_later.push((parent, id));
                     }
                 }
                 // Losing its parent also starts a child that was held by it.

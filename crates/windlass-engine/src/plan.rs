@@ -112,8 +112,8 @@ pub(crate) struct Round {
     pub(crate) drafts: Vec<Draft>,
     pub(crate) steps: Vec<Step>,
     pub(crate) verdicts: Verdicts,
-    /// Settled children beyond what one step forgets.
-    pub(crate) forget_later: Vec<JobId>,
+    /// Settled children beyond what one step forgets, each with the parent whose step is about them.
+    pub(crate) forget_later: Vec<(JobId, JobId)>,
 }
 
 pub(crate) struct Plan<'a> {
@@ -122,7 +122,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) missing: Missing,
     pub(crate) drafts: Vec<Draft>,
     pub(crate) verdicts: Verdicts,
-    pub(crate) forget_later: Vec<JobId>,
+    pub(crate) forget_later: Vec<(JobId, JobId)>,
     pub(crate) now: Timestamp,
     /// Whose doing this is, where that is to be remembered.
     pub(crate) who: Option<Arc<str>>,

@@ -376,9 +376,6 @@ impl<'a> Call<'a> {
                 Ok(verdicts) => verdicts,
                 Err(error) => return Err(self.trouble(error, steps)),
             };
-            if verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done(_))) {
-                self.forget_later.extend(forget_later);
-            }
             let mut done = Vec::with_capacity(steps.len());
             let mut written = Vec::with_capacity(drafts.len());
             for ((draft, step), verdict) in drafts.into_iter().zip(steps).zip(verdicts) {
@@ -391,6 +388,11 @@ impl<'a> Call<'a> {
                     // Nothing is inserted here, so nothing can be taken.
                     Verdict::Stale | Verdict::Taken(_) => self.engine.meters.stale.add(1),
                 }
+            }
+            if !forget_later.is_empty() {
+                let parents: FxHashSet<JobId> = done.iter().map(|change| change.before.id).collect();
+                let forgotten = forget_later.into_iter().filter(|(parent, _)| parents.contains(parent));
+                self.forget_later.extend(forgotten.map(|(_, child)| child));
             }
             self.written(written, &done);
             // A round that was lost was worked out from what is no longer so: not only the jobs it would have changed.

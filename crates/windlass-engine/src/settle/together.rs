@@ -88,11 +88,11 @@ impl Call<'_> {
         verdict: Option<Verdict>,
         drafts: Vec<Draft>,
         step: &Step,
-        forget_later: Vec<JobId>,
+        forget_later: Vec<(JobId, JobId)>,
     ) -> Result<Together, EngineError> {
         match verdict {
             Some(Verdict::Done(_)) => {
-                self.forget_later = forget_later;
+                self.forget_later = forget_later.into_iter().map(|(_, child)| child).collect();
                 self.written(drafts, &step.changes);
                 Ok(Together::Done)
             }

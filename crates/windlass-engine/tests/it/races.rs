@@ -255,3 +255,27 @@ async fn a_parent_that_came_back_while_its_child_finished_runs_after_it() {
          2 completed default/child p0 a1 parent 1",
     );
 }
+
+#[tokio::test]
+async fn many_settled_children_are_forgotten_also_if_another_end_of_the_batch_has_to_be_tried_again() {
+    const CHILDREN: usize = 1_003;
+    let store = Arc::new(MemoryStore::shared());
+    let clock = Arc::new(ManualClock::default());
+    let one = World::with(store.clone(), clock.clone(), Options::default()).await;
+    let other = World::with(store, clock, Options::default()).await;
+    let parent = one.push(job("parent")).await;
+    let running = one.claim_one().await;
+    one.push_all((0..CHILDREN).map(|_| child_of(parent, "child", PARENT_WAITS)).collect()).await;
+    one.finish(&running).await;
+    let children = one.claim(CHILDREN).await;
+    one.settle_all(children.iter().map(|child| (&**child, finish())).collect()).await;
+    let last_run = one.claim_one().await;
+    one.push(job("stranger")).await;
+    let stranger = one.claim_one().await;
+    // The first server does not hear of this, so its first try to end the stranger's run is in vain.
+    let beat = Extend { id: stranger.id, by: holder(&stranger), lease_ms: None };
+    other.engine.extend(&tenant(), vec![beat]).await.unwrap().remove(0).unwrap();
+    let ended = one.settle_all(vec![(&last_run, finish()), (&stranger, finish())]).await;
+    assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+    assert_eq!(one.store.children(parent).await.unwrap(), []);
+}
