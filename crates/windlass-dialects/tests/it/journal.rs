@@ -19,7 +19,7 @@ use windlass_store::memory::MemoryStore;
 #[tokio::test]
 async fn adding_works_while_the_store_is_away_and_the_jobs_reach_it_when_it_is_back() {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let world = Setup { store, ..Setup::default() }.start().await;
+    let world = Setup { store: Some(store), ..Setup::default() }.start().await;
     world.handler("acme", "t", "{}").await;
     faults.fail_next_call(Call::Commit, 1_000_000, Kind::BeforeDoing);
     let ids = world.add("acme", "t", "a\nb\n").await;
@@ -147,7 +147,7 @@ async fn a_native_push_can_be_kept_in_the_journal_and_looked_up_by_its_alias() {
 #[tokio::test]
 async fn what_is_in_the_journal_when_the_server_stops_is_in_the_store() {
     let store = Arc::new(MemoryStore::new());
-    let world = Setup { store: store.clone(), rooms: 0, ..Setup::default() }.start().await;
+    let world = Setup { store: Some(store.clone()), rooms: 0, ..Setup::default() }.start().await;
     world.handler("acme", "t", "{}").await;
     world.add("acme", "t", &"x\n".repeat(2_000)).await;
     let mut server = world.server;

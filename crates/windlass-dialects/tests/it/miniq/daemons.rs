@@ -15,7 +15,7 @@ use windlass_store::memory::MemoryStore;
 async fn two() -> (World, World) {
     let store = Arc::new(MemoryStore::shared());
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_763_200_000_000)));
-    let setup = || Setup { store: store.clone(), clock: clock.clone(), ..Setup::default() };
+    let setup = || Setup { store: Some(store.clone()), clock: clock.clone(), ..Setup::default() };
     (setup().start().await, setup().start().await)
 }
 
@@ -139,7 +139,7 @@ async fn the_name_of_a_server_is_a_row_that_never_runs() {
 async fn a_server_that_stops_keeps_its_name_until_its_jobs_are_given_back() {
     let store = Arc::new(MemoryStore::shared());
     let (faulty, faults) = FaultyStore::new(store.clone());
-    let mut one = Setup { store: faulty, ..Setup::default() }.start().await;
+    let mut one = Setup { store: Some(faulty), ..Setup::default() }.start().await;
     one.handler("acme", "t", "{}").await;
     one.fake.answers(|_, _| report(NOT_RUN));
     // Locks a job in the store, and does not know it yet when it is told to stop.

@@ -1,11 +1,10 @@
 //! Scenarios 15 and 19 to 27: handlers.
 
 use super::world::{GIVE_UP_MS, RETRY_MS, Setup, World, settled};
+use crate::stores::Chosen;
 use crate::support::Keys;
 use serde_json::json;
-use std::sync::Arc;
 use windlass_dialects::auth::Role;
-use windlass_store::memory::MemoryStore;
 
 #[tokio::test]
 async fn a_handler_is_kept_as_it_was_set() {
@@ -127,15 +126,15 @@ async fn versions_in_a_name_are_names_of_their_own() {
 
 #[tokio::test]
 async fn handlers_and_jobs_are_there_after_a_restart() {
-    let store = Arc::new(MemoryStore::new());
-    let first = Setup { store: store.clone(), rooms: 0, ..Setup::default() }.start().await;
+    let Chosen { store, folder: _folder } = Chosen::new().await;
+    let first = Setup { store: Some(store.clone()), rooms: 0, ..Setup::default() }.start().await;
     first.handler("acme", "resize", "{}").await;
     let id = first.add("acme", "resize", "a\n").await.remove(0);
     first.job("acme", "resize", &id).await;
     let mut server = first.server;
     server.stop();
     server.serving.await.unwrap().unwrap();
-    let second = Setup { store, ..Setup::default() }.start().await;
+    let second = Setup { store: Some(store), ..Setup::default() }.start().await;
     assert_eq!(second.until_started(1).await, ["a"]);
     assert_eq!(second.server.get("/acme/handler/get/resize").await.json()["body"], "cat");
 }

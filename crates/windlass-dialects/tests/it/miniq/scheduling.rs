@@ -1,7 +1,9 @@
 //! Scenarios 72 to 75: whose turn it is. The rules themselves have a table in `miniq/schedule.rs`.
 
 use super::world::{Setup, by_type, eventually, report};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use windlass_store::Store;
+use windlass_store::memory::MemoryStore;
 
 #[tokio::test]
 async fn a_client_with_many_jobs_does_not_hold_up_anothers_single_one() {
@@ -11,7 +13,9 @@ async fn a_client_with_many_jobs_does_not_hold_up_anothers_single_one() {
     world.fake.hold();
     world.add("big", "t", &"x\n".repeat(10_000)).await;
     eventually("big fills all the room", || world.fake.batches().len() == 2).await;
-    world.add("small", "t", "mine\n").await;
+    let id = world.add("small", "t", "mine\n").await.remove(0);
+    // In the store, not only in the journal.
+    assert_eq!(world.job("small", "t", &id).await["lock"], "");
     // Batch by batch, until it is small's turn.
     for _ in 0..6 {
         let before = world.fake.batches().len();
@@ -28,7 +32,9 @@ async fn a_client_with_many_jobs_does_not_hold_up_anothers_single_one() {
 /// However quickly places are free again: what is chosen next takes into account who has come meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_single_job_is_next_also_where_there_is_room_for_all() {
-    let world = Setup { rooms: 100_000, ..Setup::default() }.start().await;
+    // The quickest store there is: this is about who is chosen, five thousand times.
+    let store = Some(Arc::new(MemoryStore::new()) as Arc<dyn Store>);
+    let world = Setup { store, rooms: 100_000, ..Setup::default() }.start().await;
     world.handler("big", "t", "{\"batchSize\":1}").await;
     world.handler("small", "t", "{}").await;
     // The two hundredth job stops whoever starts jobs, until small has added its own.

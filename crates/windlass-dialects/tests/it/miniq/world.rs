@@ -1,11 +1,13 @@
 //! A server with runners that do what a test says.
 
+use crate::stores::Chosen;
 use crate::support::{Reply, TestServer};
 use bytes::Bytes;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc};
 use windlass_core::Timestamp;
 use windlass_dialects::HttpOptions;
@@ -15,7 +17,6 @@ use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runn
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_engine::ManualClock;
 use windlass_store::Store;
-use windlass_store::memory::MemoryStore;
 
 pub const LOCK_MS: i64 = 10_000;
 pub const RETRY_MS: i64 = 20_000;
@@ -225,10 +226,13 @@ pub struct World {
     pub server: TestServer,
     pub clock: Arc<ManualClock>,
     pub fake: Arc<Fake>,
+    /// Where its store is, if that is its own.
+    _folder: Option<TempDir>,
 }
 
 pub struct Setup {
-    pub store: Arc<dyn Store>,
+    /// Without one: a new one, of the kind that is chosen.
+    pub store: Option<Arc<dyn Store>>,
     pub clock: Arc<ManualClock>,
     pub settings: Settings,
     pub options: HttpOptions,
@@ -238,7 +242,7 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
-            store: Arc::new(MemoryStore::new()),
+            store: None,
             clock: Arc::new(ManualClock::at(Timestamp::from_millis(1_763_200_000_000))),
             settings: settings(),
             options: HttpOptions::default(),
@@ -255,8 +259,12 @@ impl Setup {
             runners: Some(Arc::new(FakeRunners(Arc::clone(&fake)))),
             ..self.options
         };
-        let server = TestServer::start_on(self.store, options, self.clock.clone()).await;
-        World { server, clock: self.clock, fake }
+        let Chosen { store, folder } = match self.store {
+            Some(store) => Chosen { store, folder: None },
+            None => Chosen::new().await,
+        };
+        let server = TestServer::start_on(store, options, self.clock.clone()).await;
+        World { server, clock: self.clock, fake, _folder: folder }
     }
 }
 
