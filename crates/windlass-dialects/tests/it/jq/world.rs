@@ -1,5 +1,6 @@
 //! A server, a pusher and fake workers.
 
+use crate::stores::Chosen;
 use crate::support::{Reply, TestServer};
 use axum::Router;
 use axum::body::Bytes;
@@ -8,7 +9,8 @@ use axum::routing::post;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -18,10 +20,9 @@ use windlass_dialects::codec::{Encoding, Out};
 use windlass_dialects::jq::Settings;
 use windlass_engine::{Clock, ManualClock, SystemClock};
 use windlass_store::Store;
-use windlass_store::memory::MemoryStore;
 
 /// Long enough for everything that is to happen, on a busy machine too.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long nothing has to happen to be taken for nothing.
 const QUIET: Duration = Duration::from_millis(80);
 
@@ -31,6 +32,8 @@ pub struct World {
     pub server: TestServer,
     pub clock: Arc<ManualClock>,
     pub store: Arc<dyn Store>,
+    /// Where the store is, if that is its own.
+    folder: Option<TempDir>,
 }
 
 impl World {
@@ -40,31 +43,32 @@ impl World {
     }
 
     pub async fn with(settings: Settings) -> World {
-        World::on(Arc::new(MemoryStore::new()), settings, Arc::default()).await
+        let Chosen { store, folder } = Chosen::new().await;
+        World { folder, ..World::on(store, settings, Arc::default()).await }
     }
 
     pub async fn on(store: Arc<dyn Store>, settings: Settings, clock: Arc<ManualClock>) -> World {
         let options = HttpOptions { jq: settings, ..HttpOptions::default() };
         let server = TestServer::start_on(store.clone(), options, clock.clone()).await;
-        World { server, clock, store }
+        World { server, clock, store, folder: None }
     }
 
     /// Time passes by itself.
     pub async fn real(settings: Settings) -> World {
         let options = HttpOptions { jq: settings, ..HttpOptions::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let Chosen { store, folder } = Chosen::new().await;
         let server = TestServer::start_on(store.clone(), options, clock).await;
-        World { server, clock: Arc::default(), store }
+        World { server, clock: Arc::default(), store, folder }
     }
 
     /// The process ends without a word; another one starts on the same store.
     pub async fn crash(self) -> World {
-        let World { server, clock, store } = self;
+        let World { server, clock, store, folder } = self;
         server.serving.abort();
         let _ = server.serving.await;
         drop(server.engine);
-        World::on(store, Settings::default(), clock).await
+        World { folder, ..World::on(store, Settings::default(), clock).await }
     }
 
     pub async fn call(&self, method: &str, path: &str, body: &Value) -> Answer {
@@ -106,25 +110,24 @@ impl World {
 
     /// Waits until the job is so.
     pub async fn until(&self, id: &str, status: &str) -> Value {
-        for _ in 0..2_000 {
+        let began = Instant::now();
+        loop {
             let job = self.job(id).await;
             if job["status"] == status {
                 return job;
             }
+            assert!(began.elapsed() < PATIENCE, "job {id} never became {status}: {job:?}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        panic!("job {id} never became {status}: {:?}", self.job(id).await);
     }
 
     /// Waits until it is written down who has the job.
     pub async fn until_written(&self, id: &str, worker: &str) {
-        for _ in 0..2_000 {
-            if self.server.get(&format!("/api/v1/jobs/{id}")).await.json()["lease"]["worker"] == worker {
-                return;
-            }
+        let began = Instant::now();
+        while self.server.get(&format!("/api/v1/jobs/{id}")).await.json()["lease"]["worker"] != worker {
+            assert!(began.elapsed() < PATIENCE, "nobody wrote down that {worker} has job {id}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        panic!("nobody wrote down that {worker} has job {id}");
     }
 
     pub async fn done(&self, worker: &str, body: Value) -> u16 {
@@ -262,7 +265,7 @@ impl FakeWorker {
 
     pub async fn next(&mut self) -> Given {
         let next = tokio::time::timeout(PATIENCE, self.given.recv()).await;
-        next.expect("a job within twenty seconds").expect("the worker listens")
+        next.expect("a job within a minute").expect("the worker listens")
     }
 
     pub async fn next_id(&mut self) -> String {
