@@ -2,6 +2,8 @@
 //! how long it may leave an answer unread.
 
 use crate::tls::Tls;
+use ::http::HeaderValue;
+use ::http::header::{CONNECTION, EXPECT};
 use axum::Router;
 use bytes::Bytes;
 use hyper::server::conn::http1;
@@ -18,6 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
+
+mod unread;
 
 /// What one client, and all together, may take.
 #[derive(Clone, Debug)]
@@ -178,10 +182,17 @@ async fn serve_connection<S>(
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer);
         in_request.store(true, Ordering::Relaxed);
-        let answering = app.clone().call(request);
+        let (parts, body) = request.into_parts();
+        let (body, rest) = unread::lend(body, parts.headers.contains_key(EXPECT));
+        let answering = app.clone().call(hyper::Request::from_parts(parts, body));
         let in_request = Arc::clone(&in_request);
         async move {
-            let answer = answering.await;
+            let mut answer = answering.await;
+            if let Ok(answer) = &mut answer
+                && !rest.read_out().await
+            {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             in_request.store(false, Ordering::Relaxed);
             answer
         }

@@ -92,6 +92,36 @@ async fn one_connection_too_many_is_told_so() {
 }
 
 #[tokio::test]
+async fn a_body_that_nobody_reads_does_not_end_the_connection() {
+    let server = TestServer::open().await;
+    let mut client = server.connect().await;
+    for (method, path, status) in
+        [("DELETE", "/api/v1/jobs/7", 404), ("POST", "/nothing", 404), ("PUT", "/api/v1/claim", 405)]
+    {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n");
+        client.stream.write_all(head.as_bytes()).await.unwrap();
+        // The body comes by itself, when the call may have been answered already.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        client.stream.write_all(b"{}").await.unwrap();
+        assert_eq!(client.reply(method).await.unwrap().status, status, "{method} {path}");
+        assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200, "after {method} {path}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_leaves_a_body_unread_says_that_it_is_the_last() {
+    let server = TestServer::open().await;
+    for head in ["content-length: 1000000", "content-length: 2\r\nexpect: 100-continue"] {
+        let mut client = server.connect().await;
+        let request = format!("POST /nothing HTTP/1.1\r\nhost: localhost\r\n{head}\r\n\r\n");
+        client.stream.write_all(request.as_bytes()).await.unwrap();
+        let reply = client.reply("POST").await.unwrap();
+        assert_eq!((reply.status, reply.header("connection")), (404, Some("close")), "{head}");
+        assert!(client.until(b"x").await.is_none(), "{head}");
+    }
+}
+
+#[tokio::test]
 async fn a_header_that_is_too_large_is_refused() {
     let server = limited(Limits { header_bytes_max: 16 * 1024, ..Limits::default() }).await;
     let mut client = server.connect().await;
