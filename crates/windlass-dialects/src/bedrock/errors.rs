@@ -1,6 +1,6 @@
 //! Status lines: everything this dialect says no with.
 
-use super::wire::{Broken, Reply};
+use super::wire::Reply;
 use std::borrow::Cow;
 use windlass_engine::{EngineError, VerbError};
 
@@ -37,9 +37,6 @@ statuses! {
     NUM_RESULTS_WITH_GET_JOB = "402 Cannot use numResults with GetJob; try GetJobs";
     NEGATIVE_DELAY = "402 Must specify a non-negative delay when retrying";
     MALFORMED_DELAY = "402 Malformed delay";
-    MALFORMED_LENGTH = "402 Malformed Content-Length";
-    TWO_LENGTHS = "402 Two different values of Content-Length";
-    MALFORMED_CHUNK = "402 Malformed chunk";
     NO_JOB_FOUND = "404 No job found";
     NO_SUCH_JOB = "404 No job with this jobID";
     NO_PARENT = "404 parentJobID does not exist";
@@ -53,9 +50,7 @@ statuses! {
     FAIL_NOT_OUT = "405 Can only fail RUNNING or RUNQUEUED jobs";
     DELETE_RUNNING = "405 Can't delete a RUNNING job";
     DELETE_PAUSED = "405 Can't delete a parent jobs with children running";
-    REQUEST_TOO_LARGE = "413 Request too large";
     UNRECOGNIZED = "430 Unrecognized command";
-    TOO_MANY_HEADERS = "431 Too many headers";
     MOCK_MISMATCH = "500 Mock Mismatch";
     SHUTTING_DOWN = "503 Shutting down";
     TIMEOUT = "555 Timeout";
@@ -66,17 +61,6 @@ statuses! {
 impl From<Status> for Reply {
     fn from(status: Status) -> Reply {
         Reply::new(status.0)
-    }
-}
-
-/// Said to a client before its connection is closed.
-pub fn of_broken(broken: Broken) -> Status {
-    match broken {
-        Broken::BadLength => MALFORMED_LENGTH,
-        Broken::TwoLengths => TWO_LENGTHS,
-        Broken::BadChunk => MALFORMED_CHUNK,
-        Broken::HeadTooLarge => REQUEST_TOO_LARGE,
-        Broken::TooManyHeaders => TOO_MANY_HEADERS,
     }
 }
 

@@ -156,9 +156,12 @@ impl<L: Link> Session<L> {
                     }
                 }
                 Err(broken) => {
-                    Reply::from(errors::of_broken(broken))
-                        .with_header("Connection", "close")
-                        .write(&mut self.out);
+                    match broken {
+                        // Without a word, as clients are used to.
+                        Broken::BadLength => {}
+                        Broken::HeadTooLarge => Reply::new("413 Request too large").write(&mut self.out),
+                        Broken::TooManyHeaders => Reply::new("431 Too many headers").write(&mut self.out),
+                    }
                     self.flush().await?;
                     return self.hear_out().await;
                 }

@@ -44,12 +44,8 @@ impl Default for Limits {
 /// Why a connection cannot go on: where the next request begins is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A length that is no number, or one that nothing has.
+    /// A length that is no number. The protocol closes the connection without a word.
     BadLength,
-    /// Two lengths for one body.
-    TwoLengths,
-    /// A chunk that does not begin with its length, or is longer than that.
-    BadChunk,
     HeadTooLarge,
     TooManyHeaders,
 }
@@ -282,7 +278,7 @@ impl Parser {
                     self.place = Place::ChunkLength { request };
                     Ok(Step::Go)
                 }
-                Some(_) => Err(Broken::BadChunk),
+                Some(_) => Err(Broken::BadLength),
                 None => {
                     self.place = Place::ChunkEnd { request };
                     Ok(Step::NeedMore)
@@ -336,7 +332,7 @@ impl Parser {
         };
         let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let digits = std::str::from_utf8(digits).ok().filter(|text| !text.starts_with('+'));
-        let left = digits.and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or(Broken::BadChunk)?;
+        let left = digits.and_then(|text| u64::from_str_radix(text, 16).ok()).ok_or(Broken::BadLength)?;
         self.place = match left {
             0 => Place::Trailer { request },
             left => Place::Chunk { request, left },
@@ -353,7 +349,7 @@ impl Parser {
                 self.consume(end + 1);
                 Ok(Some(line))
             }
-            None if rest.len() >= CHUNK_LINE_BYTES_MAX => Err(Broken::BadChunk),
+            None if rest.len() >= CHUNK_LINE_BYTES_MAX => Err(Broken::BadLength),
             None => Ok(None),
         }
     }
@@ -486,20 +482,12 @@ fn code_point(after: &[u8]) -> Option<(char, usize)> {
     }
 }
 
-/// Of other headers the last one wins; two different lengths are two opinions on where the next request begins.
 fn content_length(request: &Request) -> Result<u64, Broken> {
-    let mut lengths = request.headers.iter().filter(|header| header.name == "content-length");
-    let Some(first) = lengths.next() else { return Ok(0) };
-    let length = length_of(&first.value)?;
-    for other in lengths {
-        if length_of(&other.value)? != length {
-            return Err(Broken::TwoLengths);
+    match request.get("content-length") {
+        None => Ok(0),
+        Some(text) if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            text.parse().map_err(|_| Broken::BadLength)
         }
+        Some(_) => Err(Broken::BadLength),
     }
-    Ok(length)
-}
-
-fn length_of(text: &str) -> Result<u64, Broken> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| is_number).ok_or(Broken::BadLength)
 }
