@@ -1,8 +1,9 @@
 //! One connection: requests in, replies out, in order.
 //!
 //! Requests that come together are answered together: replies gather in a buffer that is written when no further request
-//! is at hand, and requests of one kind that do not depend on each other share a commit. Jobs that were handed out are the worker's once it has read their reply; a connection that breaks before
-//! gives them back. A worker that waits is watched: when it hangs up, it waits no more.
+//! is at hand, and requests of one kind that do not depend on each other share a commit. Jobs that were handed out are the
+//! worker's once it has read their reply; a connection that breaks before gives them back. A worker that waits is watched:
+//! when it hangs up, it waits no more.
 
 use super::commands::{Command, Commands, Outcome, Reach, Shared, caller, patience_ms};
 use super::errors;
@@ -11,16 +12,19 @@ use super::params;
 use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
 use crate::auth::{Caller, Role};
 use crate::listener::Phase;
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Interest};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
+use unread::{Unread, has_ended};
 use windlass_engine::Delivery;
+
+mod together;
+mod unread;
 
 /// How long a command may take if its client says nothing.
 const TIMEOUT_MS_DEFAULT: i64 = 110_000;
@@ -30,11 +34,6 @@ const OUT_BYTES_MAX: usize = 256 * 1024;
 const READ_AHEAD_MAX: usize = 1 << 20;
 /// What one look at the socket brings.
 const READ_BYTES: usize = 16 * 1024;
-/// Requests carried out at the same time for one connection: more make a commit no cheaper.
-const TOGETHER_MAX: usize = 128;
-/// A client that has stopped sending may have gone, or only have nothing more to ask. If it is gone, its system says so
-/// in answer to the reply; a local or near one within this time.
-const FAREWELL: Duration = Duration::from_millis(250);
 
 /// A client whose request cannot be read is sent a reply and listened to until it ends, or for this long, or until it was
 /// silent for that long.
@@ -193,46 +192,6 @@ impl<L: Link> Session<L> {
             Some(taken) => taken.map(Some),
             None => self.parser.take(),
         }
-    }
-
-    /// This request and those of its kind that came right behind it.
-    fn gather(&mut self, first: Request, command: Command) -> Vec<Request> {
-        let mut run = vec![first];
-        if !self.goes_together(command, &run[0]) {
-            return run;
-        }
-        let mut company = Company::default();
-        company.admits(command, &run[0], &run[0]);
-        while run.len() < TOGETHER_MAX {
-            match self.parser.take() {
-                Ok(None) => break,
-                Ok(Some(next))
-                    if Command::of(&next).is_some_and(|(other, ..)| other == command)
-                        && self.goes_together(command, &next)
-                        && company.admits(command, &run[0], &next) =>
-                {
-                    run.push(next);
-                }
-                other => {
-                    self.ahead = other.transpose();
-                    break;
-                }
-            }
-        }
-        run
-    }
-
-    /// Whether requests like this one can be carried out at the same time with the same outcome as one after the other: each
-    /// asks the store for one thing, which gets what it is asked in this order, or they are about jobs that are out.
-    fn goes_together(&self, command: Command, request: &Request) -> bool {
-        let is_plain = !is_connection(request, "close") && self.put_off(request).is_none();
-        is_plain
-            && match command {
-                Command::CreateJob => request.get("unique").is_none() && request.get("parentjobid").is_none(),
-                Command::GetJob => !patience_ms_asked(request, self.shared.profile.waits()),
-                Command::FinishJob => true,
-                _ => false,
-            }
     }
 
     /// More bytes; `false`: there will be none, or none are wanted any more.
@@ -423,48 +382,6 @@ impl<L: Link> Session<L> {
         self.unread.0.append(&mut self.undelivered);
         Ok(())
     }
-
-    /// Whether the client went without reading the jobs it was sent.
-    async fn left_unread(&self, served: &io::Result<()>) -> bool {
-        match served {
-            _ if self.unread.0.is_empty() => false,
-            Err(error) => {
-                matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
-            }
-            // Its end may have crossed with the reply.
-            Ok(()) => has_ended(self.link.tcp()) && self.is_gone().await,
-        }
-    }
-
-    /// Whether a client that has stopped sending does not listen either.
-    async fn is_gone(&self) -> bool {
-        let tcp = self.link.tcp();
-        timeout(FAREWELL, tcp.ready(Interest::ERROR)).await.is_ok_and(|ready| ready.is_ok())
-    }
-}
-
-/// Requests that are carried out at the same time, of which none may hang on another.
-#[derive(Default)]
-struct Company {
-    /// Jobs that are reported on, as they were named.
-    reported: HashSet<Box<str>>,
-}
-
-impl Company {
-    /// Whether `next` may join the one that `first` began. Of two reports on one job the first counts, and jobs that fit
-    /// two questions go to the first: a store that answers several at once knows of no first among them.
-    fn admits(&mut self, command: Command, first: &Request, next: &Request) -> bool {
-        match command {
-            Command::FinishJob => next.get("jobid").is_none_or(|id| self.reported.insert(id.into())),
-            Command::GetJob => {
-                let is_same = |name: &str| first.get(name) == next.get(name);
-                let is_given = |name: &str| first.get(name).is_some() == next.get(name).is_some();
-                ["name", "jobpriority"].into_iter().all(is_same)
-                    && ["mockrequest", "getmockedjobs"].into_iter().all(is_given)
-            }
-            _ => true,
-        }
-    }
 }
 
 /// One command, and how far into the server it went.
@@ -489,40 +406,6 @@ async fn carry_out(
         Outcome::from(late)
     });
     (outcome, reach)
-}
-
-/// Jobs whose replies are written, though nothing tells yet that the client has read them. A client that goes leaving bytes
-/// unread resets the connection, and its jobs are given back; with any other end, and with any further request, they are
-/// its own.
-#[derive(Default)]
-struct Unread(Vec<Delivery>);
-
-impl Unread {
-    fn accept(&mut self) {
-        for delivery in self.0.drain(..) {
-            delivery.accept();
-        }
-    }
-
-    fn give_back(&mut self) {
-        self.0.clear();
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.accept();
-    }
-}
-
-/// Whether the client's last byte has been read and its end has come, asked of the system itself: what the runtime knows
-/// may be a moment old.
-fn has_ended(tcp: &TcpStream) -> bool {
-    let mut byte = [std::mem::MaybeUninit::uninit()];
-    match socket2::SockRef::from(tcp).peek(&mut byte) {
-        Ok(bytes) => bytes == 0,
-        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
-    }
 }
 
 /// The name of the one node there is.
