@@ -75,23 +75,11 @@ impl LimitTables {
             table.limits.load(limit, now).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         }
         for (tenant, table) in &mut tenants {
-            let mut filter = Filter {
-                tenant: Some(tenant.clone()),
-                states: vec![StateName::Running],
-                limit: RELIMIT_PAGE,
-                ..Filter::default()
-            };
-            loop {
-                let page = store.list(filter.clone()).await?;
-                for job in page.jobs {
-                    table.limits.charge_running(job.spec.limit_keys());
-                    table.count(job.spec.limit_keys(), 1);
-                }
-                filter.before = page.next;
-                if filter.before.is_none() {
-                    break;
-                }
-            }
+            each_running(store, tenant, |job| {
+                table.limits.charge_running(job.spec.limit_keys());
+                table.count(job.spec.limit_keys(), 1);
+            })
+            .await?;
         }
         let count = AtomicUsize::new(tenants.len());
         let (tenants, epoch, is_shared) = (Mutex::new(tenants), AtomicU64::new(0), store.is_shared());
@@ -323,6 +311,27 @@ async fn stored_limits(store: &dyn Store) -> Result<Vec<(Tenant, Limit)>, StoreE
         Ok((tenant, limit))
     };
     settings.map(read).collect()
+}
+
+async fn each_running(
+    store: &dyn Store,
+    tenant: &Tenant,
+    mut with: impl FnMut(&Job),
+) -> Result<(), StoreError> {
+    let mut filter = Filter {
+        tenant: Some(tenant.clone()),
+        states: vec![StateName::Running],
+        limit: RELIMIT_PAGE,
+        ..Filter::default()
+    };
+    loop {
+        let page = store.list(filter.clone()).await?;
+        page.jobs.iter().for_each(|job| with(job));
+        filter.before = page.next;
+        if filter.before.is_none() {
+            return Ok(());
+        }
+    }
 }
 
 fn held_keys(job: Option<&Job>) -> &[Arc<str>] {

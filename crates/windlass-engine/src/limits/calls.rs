@@ -1,6 +1,6 @@
 //! Setting, removing and showing limits, and bringing the jobs that are there under them.
 
-use super::{PREFIX, RELIMIT_PAGE, held_by, limit_of};
+use super::{PREFIX, RELIMIT_PAGE, each_running, held_by, limit_of};
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use crate::settle::Ask;
@@ -127,22 +127,13 @@ impl Inner {
 
     async fn running_by_limit(&self, tenant: &Tenant) -> Result<FxHashMap<Box<str>, u64>, EngineError> {
         let mut running: FxHashMap<Box<str>, u64> = FxHashMap::default();
-        let mut filter = Filter {
-            tenant: Some(tenant.clone()),
-            states: vec![StateName::Running],
-            limit: RELIMIT_PAGE,
-            ..Filter::default()
-        };
-        loop {
-            let page = self.store.list(filter.clone()).await?;
-            for key in page.jobs.iter().flat_map(|job| job.spec.limit_keys()) {
+        each_running(&*self.store, tenant, |job| {
+            for key in job.spec.limit_keys() {
                 *running.entry(limit_of(key).into()).or_default() += 1;
             }
-            filter.before = page.next;
-            if filter.before.is_none() {
-                return Ok(running);
-            }
-        }
+        })
+        .await?;
+        Ok(running)
     }
 
     /// Works out the keys of every living job of the tenant anew, a page at a time.

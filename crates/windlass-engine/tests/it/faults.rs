@@ -6,15 +6,8 @@ use windlass_core::limits::Limit;
 use windlass_core::unique::{OnConflict, Unique};
 use windlass_core::{Refused, StateName};
 use windlass_engine::*;
-use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
+use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
-
-async fn faulty_world() -> (World, Faults) {
-    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let world = World::on(store).await;
-    rest().await;
-    (world, faults)
-}
 
 #[tokio::test]
 async fn a_push_that_failed_made_no_job_and_says_so() {

@@ -7,17 +7,10 @@ use std::time::Duration;
 use windlass_core::event::{CancelRunning, Patch};
 use windlass_core::family::FamilyRule;
 use windlass_core::limits::Limit;
-use windlass_core::{Extras, JobId, StateName};
+use windlass_core::{Extras, Job, JobId, StateName};
 use windlass_engine::*;
-use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
+use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
-
-async fn faulty_world() -> (World, Faults) {
-    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let world = World::on(store).await;
-    rest().await;
-    (world, faults)
-}
 
 fn limit(id: &str, mut value: Value) -> Limit {
     value.as_object_mut().unwrap().entry("matcher").or_insert(json!({"all": []}));
@@ -69,39 +62,37 @@ async fn who_asks_what_is_due_and_hears_of_trouble_leaves_it_to_the_scheduler() 
     world.shows(&world.picture().await, "1 ready default/a p0 a1 at 31000");
 }
 
-#[tokio::test]
-async fn a_job_that_is_taken_back_before_its_claim_is_answered_is_not_held() {
+/// A claim that is carried out, but heard of only after its job was cancelled in this way.
+async fn cancelled_before_its_claim_is_answered(running: CancelRunning) -> (World, Arc<Job>) {
     let (world, faults) = faulty_world().await;
     let id = world.push(job("a")).await;
     faults.fail_next_call(Call::Claim, 1, Kind::HoldAnswer);
     let engine = world.engine.clone();
     let claiming = tokio::spawn(async move { engine.claim(any()).await.unwrap().accept() });
     faults.until_held(1).await;
-    world.act(id, Action::Cancel { running: CancelRunning::Now, failed_too: false }).await.unwrap();
+    world.act(id, Action::Cancel { running, failed_too: false }).await.unwrap();
     faults.release();
-    let claimed = claiming.await.unwrap();
-    assert_eq!(claimed.len(), 1, "that it is gone is told by the next report");
+    let mut claimed = claiming.await.unwrap();
+    assert_eq!(claimed.len(), 1, "what has become of it is told by the next report");
+    (world, claimed.remove(0))
+}
+
+#[tokio::test]
+async fn a_job_that_is_taken_back_before_its_claim_is_answered_is_not_held() {
+    let (world, claimed) = cancelled_before_its_claim_is_answered(CancelRunning::Now).await;
     assert_eq!(world.engine.leases_held(), 0);
-    assert_eq!(world.engine.running(&tenant(), id), None);
+    assert_eq!(world.engine.running(&tenant(), claimed.id), None);
     let (tell, _told) = tokio::sync::mpsc::unbounded_channel();
-    assert!(!world.engine.watch_lease(&claimed[0], &tell), "nobody would tell of its end any more");
+    assert!(!world.engine.watch_lease(&claimed, &tell), "nobody would tell of its end any more");
 }
 
 #[tokio::test]
 async fn a_claim_that_is_answered_late_does_not_undo_what_was_asked_of_its_run() {
-    let (world, faults) = faulty_world().await;
-    let id = world.push(job("a")).await;
-    faults.fail_next_call(Call::Claim, 1, Kind::HoldAnswer);
-    let engine = world.engine.clone();
-    let claiming = tokio::spawn(async move { engine.claim(any()).await.unwrap().accept() });
-    faults.until_held(1).await;
-    world.act(id, Action::Cancel { running: CancelRunning::Ask, failed_too: false }).await.unwrap();
-    faults.release();
-    let claimed = claiming.await.unwrap();
+    let (world, claimed) = cancelled_before_its_claim_is_answered(CancelRunning::Ask).await;
     // What is remembered may be nothing, but not something older.
-    let asked = |job: &Arc<windlass_core::Job>| job.state().lease().unwrap().cancel_asked;
-    assert!(world.engine.running(&tenant(), id).is_none_or(|job| asked(&job)));
-    let beat = Extend { id, by: holder(&claimed[0]), lease_ms: None };
+    let asked = |job: &Arc<Job>| job.state().lease().unwrap().cancel_asked;
+    assert!(world.engine.running(&tenant(), claimed.id).is_none_or(|job| asked(&job)));
+    let beat = Extend { id: claimed.id, by: holder(&claimed), lease_ms: None };
     let beaten = world.engine.extend(&tenant(), vec![beat]).await.unwrap().remove(0).unwrap();
     assert!(beaten.cancel_asked);
 }

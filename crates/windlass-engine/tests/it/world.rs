@@ -8,6 +8,7 @@ use windlass_core::{
     Holder, Job, JobId, JobState, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant,
 };
 use windlass_engine::*;
+use windlass_store::faulty::{Faults, FaultyStore};
 use windlass_store::memory::MemoryStore;
 use windlass_store::{Filter, Store};
 
@@ -137,6 +138,14 @@ pub async fn picture(engine: &Engine) -> String {
         text.push('\n');
     }
     text
+}
+
+/// On a store that fails on command.
+pub async fn faulty_world() -> (World, Faults) {
+    let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
+    let world = World::on(store).await;
+    rest().await;
+    (world, faults)
 }
 
 /// Lets every task run until it waits for time or for someone else. Tests run on one thread, so yielding does it.
