@@ -1,7 +1,7 @@
 //! One connection, and a few of them to share. A connection that failed is thrown away; the next user makes another.
 
+use super::hosts::{Hosts, NoSession, Session};
 use super::statements::{Query, Statements};
-use super::tls::Tls;
 use crate::error::StoreError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,19 +9,23 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Row, Statement};
+use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 use tracing::{debug, warn};
 
 /// Longest time for one request to the database; large writes get more. Nothing else the store asks takes a tenth of it on a
 /// healthy one, and whoever asked should hear soon that it is not.
 pub const ANSWER_MAX: Duration = Duration::from_secs(4);
 
+/// What the database does with a session whose server was cut off or stopped: its transaction, and the rows that this
+/// locks, must not stay for the hours that TCP takes to notice.
+const WHEN_WE_ARE_GONE: &str = "SET idle_in_transaction_session_timeout = '15s'; SET tcp_keepalives_idle = 10; \
+                                SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3";
+
 pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// How to connect; shared by everyone who does.
 pub struct Door {
-    pub config: Config,
-    pub tls: Tls,
+    pub hosts: Hosts,
     pub statements: Arc<Statements>,
     /// Named statements, prepared once per connection; not through a pooler that changes connections under us.
     pub prepares: bool,
@@ -47,9 +51,7 @@ impl Door {
         self: &Arc<Self>,
         mut hear: impl FnMut(AsyncMessage) + Send + 'static,
     ) -> Result<Connection, Trouble> {
-        let connecting = self.config.connect(self.tls.clone());
-        let (client, mut traffic) =
-            tokio::time::timeout(ANSWER_MAX, connecting).await.map_err(|_| late())??;
+        let Session { client, mut traffic, host } = self.hosts.connect().await?;
         let moving = tokio::spawn(async move {
             while let Some(message) = std::future::poll_fn(|context| traffic.poll_message(context)).await {
                 match message {
@@ -63,6 +65,7 @@ impl Door {
         });
         let mut connection = Connection {
             client,
+            host,
             door: Arc::clone(self),
             prepared: Vec::new(),
             moving: moving.abort_handle(),
@@ -76,6 +79,8 @@ impl Door {
 
 pub struct Connection {
     client: Client,
+    /// Which of the hosts; see [`Hosts::is_current`].
+    host: usize,
     door: Arc<Door>,
     prepared: Vec<Statement>,
     moving: tokio::task::AbortHandle,
@@ -94,12 +99,14 @@ impl Connection {
     /// All sent at once: whoever waits for the connection waits for one answer, not for each in turn.
     async fn prepare_all(&mut self) -> Result<(), Trouble> {
         let statements = Arc::clone(&self.door.statements);
+        let tidying = self.client.batch_execute(WHEN_WE_ARE_GONE);
         let preparing = statements
             .all()
             .map(|query| self.client.prepare_typed(statements.text(query), statements.types(query)));
         let preparing = futures_util::future::try_join_all(preparing);
-        let prepared = tokio::time::timeout(ANSWER_MAX, preparing).await.map_err(|_| late())?;
-        self.prepared = prepared?;
+        let both = futures_util::future::try_join(tidying, preparing);
+        let prepared = tokio::time::timeout(ANSWER_MAX, both).await.map_err(|_| late())?;
+        self.prepared = prepared?.1;
         Ok(())
     }
 
@@ -113,13 +120,19 @@ impl Connection {
         Ok(self.client.query_typed(statements.text(query), &typed).await?)
     }
 
+    /// As [`Connection::say`], with an answer in time.
+    pub async fn say_in_time(&self, sql: &str) -> Result<(), Trouble> {
+        tokio::time::timeout(ANSWER_MAX, self.say(sql)).await.unwrap_or_else(|_| Err(late()))
+    }
+
     /// Words without parameters: BEGIN and the like.
     pub async fn say(&self, sql: &str) -> Result<(), Trouble> {
         Ok(self.client.batch_execute(sql).await?)
     }
 
+    /// Also when the primary is another host by now: this one may be silent, or may take writes that nobody will see.
     pub fn is_broken(&self) -> bool {
-        self.client.is_closed()
+        self.client.is_closed() || !self.door.hosts.is_current(self.host)
     }
 
     /// Ends the connection without a word: what is on its way is lost.
@@ -160,6 +173,16 @@ pub fn late() -> Trouble {
     Trouble::Silent(format!("PostgreSQL did not answer within {} s", ANSWER_MAX.as_secs()))
 }
 
+impl From<NoSession> for Trouble {
+    fn from(failure: NoSession) -> Trouble {
+        match failure {
+            NoSession::Error(error) => error.into(),
+            NoSession::Silent(why) => Trouble::Silent(why),
+            NoSession::Refused(why) => Trouble::Lost(format!("the connection to PostgreSQL is lost: {why}")),
+        }
+    }
+}
+
 impl From<tokio_postgres::Error> for Trouble {
     fn from(error: tokio_postgres::Error) -> Trouble {
         let Some(said) = error.as_db_error() else {
@@ -175,9 +198,11 @@ impl From<tokio_postgres::Error> for Trouble {
                 Trouble::Conflict(why)
             }
             _ if *code == SqlState::DISK_FULL => Trouble::Refused(StoreError::Full(why)),
-            // A pooler gave us a connection that never saw our statements, or a server that cannot be written to.
+            // A pooler gave us a connection that never saw our statements, or a server that cannot be written to; or this
+            // process stood still for so long that the database has given the session up.
             _ if *code == SqlState::INVALID_SQL_STATEMENT_NAME
-                || *code == SqlState::READ_ONLY_SQL_TRANSACTION =>
+                || *code == SqlState::READ_ONLY_SQL_TRANSACTION
+                || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT =>
             {
                 Trouble::Lost(why)
             }
@@ -228,10 +253,13 @@ impl Pool {
                 Ok(rows) => return Ok(rows),
                 Err(trouble) => {
                     borrowed.throw_away();
+                    if trouble.is_lost() {
+                        // The others are most likely no better.
+                        self.forget_idle();
+                    }
                     if is_second || !matches!(trouble, Trouble::Lost(_)) {
                         return Err(trouble.not_done());
                     }
-                    self.forget_idle();
                     is_second = true;
                 }
             }

@@ -12,7 +12,7 @@ use tracing::info;
 const POSTGRES_VERSION_MIN: i32 = 130_000;
 /// Longest wait for another server's migration.
 const LOCK_MAX: Duration = Duration::from_secs(300);
-/// Longest wait for a connection and its first answer.
+/// Longest wait for the answer to a question that takes the database no time.
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
 /// Steps from one version of the tables to the next, in order; never changed once released.
@@ -45,7 +45,7 @@ pub async fn look(address: &Address) -> Result<Standing, StoreError> {
 /// Brings the tables up to date, all steps or none; gives what there was before.
 pub async fn migrate(address: &Address) -> Result<Standing, StoreError> {
     let mut client = connect(address).await?;
-    let step = client.transaction().await.map_err(open_error)?;
+    let step = in_time(client.transaction()).await?;
     // Of this schema only: others in the same database may be migrated at the same time.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('windlass migrate ' || $1, 0))";
     tokio::time::timeout(LOCK_MAX, step.execute_typed(lock, &[(&address.schema, Type::TEXT)]))
@@ -83,14 +83,18 @@ fn at_step(number: usize, migration: &Migration, error: &tokio_postgres::Error) 
 
 pub async fn connect(address: &Address) -> Result<Client, StoreError> {
     let shown = &address.shown;
-    let connecting = tokio::time::timeout(HELLO_MAX, address.config.connect(address.tls.clone())).await;
-    let connected = connecting.map_err(|_| StoreError::Open(format!("{shown} does not answer")))?;
-    let (client, traffic) = connected.map_err(|error| {
-        let StoreError::Open(why) = open_error(error) else { return StoreError::Closed };
-        StoreError::Open(format!("{shown}: {why}"))
-    })?;
-    tokio::spawn(traffic);
-    Ok(client)
+    let session = address.hosts().connect().await;
+    let session = session.map_err(|why| StoreError::Open(format!("{shown}: PostgreSQL: {why}")))?;
+    tokio::spawn(session.traffic);
+    Ok(session.client)
+}
+
+/// The answer, or an error when the database falls silent.
+pub async fn in_time<T>(
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, StoreError> {
+    let late = || format!("PostgreSQL did not answer within {} s", HELLO_MAX.as_secs());
+    tokio::time::timeout(HELLO_MAX, asked).await.map_err(|_| StoreError::Open(late()))?.map_err(open_error)
 }
 
 /// Without statements that have names: behind a pooler these would stay on a connection that others get next.
@@ -99,7 +103,7 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
                          EXISTS (SELECT FROM pg_tables WHERE schemaname = $2)";
     let table = format!("{}.migrations", quote(schema));
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&table, Type::TEXT), (&schema, Type::TEXT)];
-    let row = client.query_typed_one(number, &params).await.map_err(open_error)?;
+    let row = in_time(client.query_typed_one(number, &params)).await?;
     let (server, is_ours, is_used): (i32, bool, bool) = (row.get(0), row.get(1), row.get(2));
     if server < POSTGRES_VERSION_MIN {
         return Err(StoreError::Open(format!(
@@ -113,11 +117,10 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
         )));
     }
     let version: i32 = match is_ours {
-        true => client
-            .query_typed_one(&format!("SELECT coalesce(max(version), 0) FROM {table}"), &[])
-            .await
-            .map_err(open_error)?
-            .get(0),
+        true => {
+            let newest = format!("SELECT coalesce(max(version), 0) FROM {table}");
+            in_time(client.query_typed_one(&newest, &[])).await?.get(0)
+        }
         false => 0,
     };
     let (version, newest) = (usize::try_from(version).unwrap_or(0), MIGRATIONS.len());

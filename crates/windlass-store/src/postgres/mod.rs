@@ -14,12 +14,14 @@
 //! | `limits` | limits that hold across servers |
 //! | `watch` | what others do on the same database, and its clock |
 //! | `safety` | whether what the database acknowledges is on its disk |
+//! | `hosts` | the primary among several hosts |
 //! | `connection`, `tls`, `options`, `shared` | what all of these stand on |
 
 mod blobs;
 mod claims;
 mod commits;
 mod connection;
+mod hosts;
 mod lanes;
 mod limits;
 mod migrate;
@@ -79,8 +81,7 @@ impl PostgresStore {
         }
         let door = Arc::new(Door {
             statements: Arc::new(Statements::new(&address.schema)),
-            config: address.config.clone(),
-            tls: address.tls.clone(),
+            hosts: address.hosts(),
             prepares: options.listen,
             closed: AtomicBool::new(false),
         });

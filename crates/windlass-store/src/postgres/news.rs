@@ -143,8 +143,8 @@ async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Resu
     let shown = |trouble: super::connection::Trouble| trouble.not_done().to_string();
     let connection = strong.door.connect_hearing(hear).await.map_err(shown)?;
     // Words may be lost with the machine: then so are those who would have heard them.
-    connection.say("SET synchronous_commit = off").await.map_err(shown)?;
-    connection.say(&format!("LISTEN {}", super::statements::quote(channel))).await.map_err(shown)?;
+    connection.say_in_time("SET synchronous_commit = off").await.map_err(shown)?;
+    connection.say_in_time(&format!("LISTEN {}", super::statements::quote(channel))).await.map_err(shown)?;
     // What was said before we listened has to be looked for.
     watch::look_around(&strong).await.map_err(|error| error.to_string())?;
     let mut strong = Some(strong);
@@ -166,8 +166,10 @@ async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Resu
                     said.map_err(|_| "PostgreSQL does not answer".to_owned())?.map_err(shown)?;
                 }
             }
-            // The store may have been closed meanwhile.
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            // The store may have been closed meanwhile, or another host may be the primary now.
+            () = tokio::time::sleep(Duration::from_secs(1)) => if connection.is_broken() {
+                return Err("the primary is another host".to_owned());
+            },
         }
     }
 }

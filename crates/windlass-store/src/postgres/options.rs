@@ -1,15 +1,18 @@
 //! Where the database is and how to behave there.
 
+use super::hosts::Hosts;
 use super::tls::{SslMode, Tls};
 use crate::error::StoreError;
 use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 
-/// How long a connection may take to come about.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// A peer that acknowledges nothing for so long is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// A connection on which nothing is said is tried with so many packets at this interval.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_TRIES: u32 = 3;
 
 /// What only this store can be told.
 #[derive(Clone, Debug)]
@@ -78,7 +81,8 @@ impl Address {
                 "the URL is not of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned(),
             )
         })?;
-        config.connect_timeout(CONNECT_MAX).tcp_user_timeout(SILENCE_MAX).keepalives_idle(SILENCE_MAX);
+        watch_the_peer(&mut config, &theirs);
+        refuse_standby(&config)?;
         if config.get_application_name().is_none() {
             config.application_name("windlass");
         }
@@ -99,6 +103,36 @@ impl Address {
         let shown = format!("database {database:?} at {} (schema {schema:?})", hosts.join(", "));
         Ok(Address { config, tls, schema, shown })
     }
+
+    pub fn hosts(&self) -> Hosts {
+        Hosts::new(&self.config, self.tls.clone())
+    }
+}
+
+/// What notices a database that is gone without a word; what the URL says goes before it.
+fn watch_the_peer(config: &mut Config, asked: &[&str]) {
+    let is_asked = |key: &str| asked.iter().any(|pair| key_of(pair) == key);
+    if !is_asked("tcp_user_timeout") {
+        config.tcp_user_timeout(SILENCE_MAX);
+    }
+    if !is_asked("keepalives_idle") {
+        config.keepalives_idle(KEEPALIVE_IDLE);
+    }
+    if !is_asked("keepalives_interval") {
+        config.keepalives_interval(KEEPALIVE_INTERVAL);
+    }
+    if !is_asked("keepalives_retries") {
+        config.keepalives_retries(KEEPALIVE_TRIES);
+    }
+}
+
+/// Every session is asked whether it takes writes; to ask for one that does not is a mistake.
+fn refuse_standby(config: &Config) -> Result<(), StoreError> {
+    if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
+        let what = "target_session_attrs=read-only asks for a standby, and every call writes; use read-write";
+        return Err(StoreError::Open(what.to_owned()));
+    }
+    Ok(())
 }
 
 /// Parameters of the URL that the driver does not hear of.
@@ -173,6 +207,21 @@ mod tests {
         assert_eq!(parsed("postgres://u@h/db").unwrap().0, "windlass");
         assert_eq!(parsed("postgres://u@h/db?connect_timeout=3&schema=other").unwrap().0, "other");
         assert!(parsed("postgres://u@h/db?schema=Bad%20one").unwrap_err().contains("cannot be a schema"));
+    }
+
+    #[test]
+    fn what_the_url_says_about_connections_goes_before_our_own() {
+        let config = |url: &str| Address::parse(url, &PostgresOptions::default()).unwrap().config;
+        let plain = config("postgres://u@h/db");
+        assert_eq!(plain.get_connect_timeout(), None);
+        assert_eq!(plain.get_tcp_user_timeout(), Some(&SILENCE_MAX));
+        let told = config("postgres://u@h/db?connect_timeout=7&keepalives_idle=60&tcp_user_timeout=3");
+        assert_eq!(told.get_connect_timeout(), Some(&Duration::from_secs(7)));
+        assert_eq!(told.get_keepalives_idle(), Duration::from_secs(60));
+        assert_eq!(told.get_keepalives_interval(), Some(KEEPALIVE_INTERVAL));
+        assert_eq!(told.get_tcp_user_timeout(), Some(&Duration::from_secs(3)));
+        let standby = parsed("postgres://u@h/db?target_session_attrs=read-only").unwrap_err();
+        assert!(standby.contains("use read-write"), "{standby}");
     }
 
     #[test]

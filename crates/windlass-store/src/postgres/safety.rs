@@ -1,6 +1,6 @@
 //! Whether what the database acknowledges is on its disk.
 
-use super::migrate::{connect, open_error};
+use super::migrate::{connect, in_time};
 use super::options::Address;
 use crate::error::StoreError;
 use tracing::warn;
@@ -10,7 +10,8 @@ const SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('synchr
 
 /// Refuses a database that acknowledges what it may lose, unless that was accepted; then it is said.
 pub async fn check(address: &Address, accept_unsafe: bool) -> Result<(), StoreError> {
-    let row = connect(address).await?.query_typed_one(SETTINGS, &[]).await.map_err(open_error)?;
+    let client = connect(address).await?;
+    let row = in_time(client.query_typed_one(SETTINGS, &[])).await?;
     if row.get::<_, &str>(2) == "off" {
         warn!(
             "PostgreSQL has full_page_writes = off: pages that a power cut leaves half written cannot be repaired"

@@ -8,6 +8,7 @@ mod memory;
 mod postgres;
 mod postgres_examples;
 mod postgres_faults;
+mod postgres_hosts;
 mod postgres_lanes;
 mod postgres_safety;
 mod postgres_server;

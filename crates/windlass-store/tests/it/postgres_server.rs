@@ -100,6 +100,37 @@ impl PostgresServer {
         PostgresServer::start_in(&bin, data)
     }
 
+    /// A server that follows this one and takes no writes until [`PostgresServer::promote`].
+    pub fn start_standby(&self) -> PostgresServer {
+        let bin = binaries();
+        let data = new_folder();
+        let output = as_unprivileged(bin.join("pg_basebackup").to_str().unwrap())
+            .args(["-U", "postgres", "-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-D"])
+            .arg(&data)
+            .output()
+            .expect("pg_basebackup should start");
+        assert!(output.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&output.stderr));
+        PostgresServer::start_in(&bin, data)
+    }
+
+    /// Acknowledges from now on only what its standby has on disk; nothing at all while that is away.
+    pub fn wait_for_standby(&self) {
+        self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+        self.sql("SELECT pg_reload_conf()");
+        self.until("the standby is synchronous", || {
+            self.sql("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") == "1"
+        });
+    }
+
+    /// A standby becomes a primary.
+    pub fn promote(&self) {
+        // It may have been copied from one that waited for a standby.
+        self.sql("ALTER SYSTEM RESET synchronous_standby_names");
+        self.sql("SELECT pg_reload_conf()");
+        assert_eq!(self.sql("SELECT pg_promote(true, 60)"), "t", "{}", self.log());
+    }
+
     fn start_in(bin: &Path, data: PathBuf) -> PostgresServer {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut keeper = as_unprivileged("sh");
@@ -186,18 +217,19 @@ impl PostgresServer {
         clippy::disallowed_methods,
         reason = "where the engine's tests take this in, they wait for a real server"
     )]
-    fn wait_until_ready(&self) {
+    fn until(&self, what: &str, is_so: impl Fn() -> bool) {
         let began = Instant::now();
-        loop {
-            // Taking the connection is not enough: a server that is coming up takes it and sends it away.
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok()
-                && try_psql(&self.url(), "SELECT 1").is_ok()
-            {
-                return;
-            }
-            assert!(began.elapsed() < START_MAX, "PostgreSQL did not come up:\n{}", self.log());
+        while !is_so() {
+            assert!(began.elapsed() < START_MAX, "not so yet: {what}\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn wait_until_ready(&self) {
+        // Taking the connection is not enough: a server that is coming up takes it and sends it away.
+        self.until("PostgreSQL answers", || {
+            TcpStream::connect(("127.0.0.1", self.port)).is_ok() && try_psql(&self.url(), "SELECT 1").is_ok()
+        });
     }
 }
 
@@ -250,11 +282,17 @@ fn as_unprivileged(program: &str) -> Command {
     command
 }
 
-fn make_cluster(bin: &Path, disk: Disk, settings: &[&str]) -> PathBuf {
+/// A path that nobody uses.
+fn new_folder() -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let data = std::env::temp_dir().join(format!("windlass-pg-{}-{number}", std::process::id()));
     let _ = std::fs::remove_dir_all(&data);
+    data
+}
+
+fn make_cluster(bin: &Path, disk: Disk, settings: &[&str]) -> PathBuf {
+    let data = new_folder();
     let output = as_unprivileged(bin.join("initdb").to_str().unwrap())
         .args(["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "-D"])
         .arg(&data)

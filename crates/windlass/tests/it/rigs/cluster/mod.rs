@@ -6,12 +6,14 @@
 //! | `promises` | families, repeats, limits, timers and wake-ups across servers |
 //! | `clocks` | a server whose clock is wrong |
 //! | `faults` | the database is restarted, frozen and cut off, and has no connection left |
+//! | `failover` | a primary that is frozen, cut off or without power, and a standby that takes over |
 //! | `pooler` | pgbouncer in transaction mode between the servers and the database |
 //! | `wire` | a network to the database that stalls and breaks |
 //!
 //! Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS` (servers), `WINDLASS_FAULTS` (rounds of each fault).
 
 mod clocks;
+mod failover;
 mod faults;
 mod kills;
 mod pooler;

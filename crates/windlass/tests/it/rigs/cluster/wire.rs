@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -12,9 +12,13 @@ const FLOWS: u8 = 0;
 const STALLED: u8 = 1;
 /// Connections are refused at once.
 const CUT: u8 = 2;
+/// Connections are taken, and nobody is behind them: a machine without power, or a network that drops everything.
+const DARK: u8 = 3;
 
 struct State {
     mode: AtomicU8,
+    /// The port at the other end.
+    target: AtomicU16,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -27,15 +31,25 @@ impl Wire {
     pub fn to(port: u16) -> Wire {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = listener.local_addr().unwrap().port();
-        let state = Arc::new(State { mode: AtomicU8::new(FLOWS), open: Mutex::default() });
+        let state = Arc::new(State {
+            mode: AtomicU8::new(FLOWS),
+            target: AtomicU16::new(port),
+            open: Mutex::default(),
+        });
         let shared = Arc::clone(&state);
         // Ends with the test process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                if shared.mode.load(Ordering::Acquire) == CUT {
-                    continue;
+                match shared.mode.load(Ordering::Acquire) {
+                    CUT => continue,
+                    DARK => {
+                        shared.open.lock().unwrap().push(client);
+                        continue;
+                    }
+                    _ => {}
                 }
-                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let target = shared.target.load(Ordering::Acquire);
+                let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else { continue };
                 join(&shared, &client, &server);
             }
         });
@@ -48,6 +62,17 @@ impl Wire {
 
     pub fn stall(&self) {
         self.state.mode.store(STALLED, Ordering::Release);
+    }
+
+    pub fn darken(&self) {
+        self.state.mode.store(DARK, Ordering::Release);
+    }
+
+    /// To another machine in the same place; what was open is cut.
+    pub fn lead_to(&self, port: u16) {
+        self.cut();
+        self.state.target.store(port, Ordering::Release);
+        self.mend();
     }
 
     pub fn cut(&self) {
@@ -74,7 +99,7 @@ fn join(state: &Arc<State>, client: &TcpStream, server: &TcpStream) {
 fn carry(state: &State, mut from: TcpStream, mut to: TcpStream) {
     let mut bytes = [0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        while state.mode.load(Ordering::Acquire) == STALLED {
+        while matches!(state.mode.load(Ordering::Acquire), STALLED | DARK) {
             thread::sleep(Duration::from_millis(5));
         }
         if state.mode.load(Ordering::Acquire) == CUT || to.write_all(&bytes[..count]).is_err() {
