@@ -42,6 +42,11 @@ impl Role {
         }
     }
 
+    /// Whether payloads, results and errors are shown to this role; `hidden` is `auth.viewer_payloads = hide`.
+    pub fn sees_payloads(self, hidden: bool) -> bool {
+        !hidden || self > Role::Viewer
+    }
+
     pub fn parse(text: &str) -> Option<Role> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }

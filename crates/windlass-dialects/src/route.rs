@@ -199,7 +199,7 @@ impl Call {
 
     /// Whether what jobs work on is none of this caller's business.
     pub fn hides_payloads(&self) -> bool {
-        self.server.hide_payloads && self.caller.role == Role::Viewer
+        !self.caller.role.sees_payloads(self.server.hide_payloads)
     }
 
     /// The n-th parameter in the path, decoded.

@@ -26,6 +26,8 @@ pub struct Task<'a> {
     pub command: &'a [String],
     /// Added to the environment.
     pub environment: Vec<(&'static str, String)>,
+    /// Names taken out of the environment: secrets of the program that runs the task.
+    pub removed: &'a [&'a str],
     pub input: Vec<u8>,
 }
 
@@ -99,7 +101,11 @@ pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> Ended {
 
 fn spawn(task: &Task<'_>) -> std::io::Result<Child> {
     let (program, args) = task.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-    Command::new(program)
+    let mut command = Command::new(program);
+    for name in task.removed {
+        command.env_remove(name);
+    }
+    command
         .args(args)
         .envs(task.environment.iter().map(|(name, value)| (*name, value)))
         .stdin(Stdio::piped())
@@ -212,7 +218,7 @@ mod tests {
         let command = ["sh", "-c", script].map(str::to_owned);
         let environment = vec![("WINDLASS_JOB_ID", "7".to_owned())];
         let watch = Arc::new(Notes::default());
-        let task = Task { command: &command, environment, input: input.as_bytes().to_vec() };
+        let task = Task { command: &command, environment, removed: &[], input: input.as_bytes().to_vec() };
         let ended = run(task, watch.clone());
         let mut notes = watch.0.lock().unwrap().clone();
         notes.sort();
@@ -232,7 +238,7 @@ mod tests {
         assert!(matches!(sh("exit 75", "").0, Ended::Code { code: EXIT_RETRY, .. }));
         assert!(matches!(sh("kill -9 $$", "").0, Ended::Signal { signal: 9, .. }));
         let nothing = ["no-such-program-here".to_owned()];
-        let task = Task { command: &nothing, environment: Vec::new(), input: Vec::new() };
+        let task = Task { command: &nothing, environment: Vec::new(), removed: &[], input: Vec::new() };
         let Ended::NotStarted(why) = run(task, Arc::new(Notes::default())) else { panic!("it started") };
         assert!(why.contains("no-such-program-here"), "{why}");
     }

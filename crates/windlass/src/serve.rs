@@ -3,6 +3,7 @@
 mod naming;
 mod ready;
 mod runners;
+mod secrecy;
 pub mod tokens;
 
 use crate::config::{Bind, Config, ConfigArgs};
@@ -57,6 +58,7 @@ pub struct ServeArgs {
 pub fn run(args: ServeArgs) -> Outcome {
     let config = args.config.read()?;
     telemetry::start(&config)?;
+    secrecy::protect_process();
     for warning in &config.warnings {
         warn!("{warning}");
     }
@@ -289,6 +291,7 @@ fn bedrock_options(config: &Config, tokens: &Arc<Tokens>, tls: Option<&Arc<Tls>>
         tokens: Arc::clone(tokens),
         tls: tls.filter(|_| !is_local).cloned(),
         limits: http_limits(config),
+        hide_payloads: config.hide_payloads,
         version: env!("CARGO_PKG_VERSION"),
     }
 }
@@ -298,6 +301,7 @@ async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
         create_private_folder(&config.data).map_err(|error| {
             Fault::failed(format!("creating the data folder {}: {error}", config.data.display()))
         })?;
+        secrecy::look_at_folder(&config.data);
     }
     let options = OpenOptions {
         durability: config.durability,

@@ -27,6 +27,8 @@ pub struct BedrockOptions {
     pub tokens: Arc<Tokens>,
     pub tls: Option<Arc<Tls>>,
     pub limits: Limits,
+    /// Viewers see jobs without their `data`.
+    pub hide_payloads: bool,
     pub version: &'static str,
 }
 
@@ -37,6 +39,7 @@ impl Default for BedrockOptions {
             tokens: Tokens::open(),
             tls: None,
             limits: Limits::default(),
+            hide_payloads: false,
             version: env!("CARGO_PKG_VERSION"),
         }
     }
@@ -55,6 +58,7 @@ pub async fn serve(
         engine,
         profile: options.profile,
         tokens: options.tokens,
+        hide_payloads: options.hide_payloads,
         version: options.version,
         queries: Queries::default(),
         crashed: Default::default(),

@@ -32,6 +32,9 @@ pub fn priority_here(priority: i32) -> i64 {
     PRIORITY_MIDDLE - i64::from(priority)
 }
 
+/// In place of `data` for callers who may not see payloads.
+pub const HIDDEN_DATA: &str = "{}";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Queued,

@@ -146,7 +146,11 @@ async fn show(call: &Call, job: &Job) -> Answer {
     let worker = yard.and_then(|yard| yard.table().held(job.id)?.worker.clone());
     let held_by = call.server.engine.held_by(job).await?;
     let mut out = Out::new(reply_encoding(call), 512);
-    let around = views::Around { worker: worker.as_deref(), held_by: held_by.as_ref() };
+    let around = views::Around {
+        worker: worker.as_deref(),
+        held_by: held_by.as_ref(),
+        hides_payloads: call.hides_payloads(),
+    };
     views::job(&mut out, job, status, &around);
     Ok(answer(StatusCode::OK, out))
 }

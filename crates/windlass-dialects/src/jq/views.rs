@@ -34,6 +34,8 @@ pub struct Around<'a> {
     /// The worker that has it now.
     pub worker: Option<&'a str>,
     pub held_by: Option<&'a HeldBy>,
+    /// The caller may not see results and errors.
+    pub hides_payloads: bool,
 }
 
 pub fn job(out: &mut Out, job: &Job, status: &str, around: &Around<'_>) {
@@ -59,19 +61,20 @@ pub fn job(out: &mut Out, job: &Job, status: &str, around: &Around<'_>) {
     out.uint(retry_count(job).into());
     what_was_asked(out, job);
     out.key("result");
-    match outcome.result.as_ref().filter(|_| status == "done") {
+    match outcome.result.as_ref().filter(|_| status == "done" && !around.hides_payloads) {
         Some(result) => out.content(result),
         None => out.null(),
     }
     // A run that ended well has nothing to say of the failures before it.
     let failure = Some(outcome).filter(|_| status != "done");
+    let told = failure.filter(|_| !around.hides_payloads);
     out.key("error");
-    match failure.and_then(|outcome| outcome.error.as_ref()) {
+    match told.and_then(|outcome| outcome.error.as_ref()) {
         Some(error) => out.content(error),
         None => out.null(),
     }
     out.key("message");
-    text_or_null(out, failure.and_then(|outcome| outcome.message.as_deref()));
+    text_or_null(out, told.and_then(|outcome| outcome.message.as_deref()));
     out.key("reason");
     text_or_null(out, failure.and_then(|outcome| outcome.code.as_deref()).map(reason));
     times(out, job, outcome);

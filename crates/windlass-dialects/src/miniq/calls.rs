@@ -177,7 +177,11 @@ pub async fn get_handler(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     let newest = handlers::newest(&call.server.engine, &client, &jobtype).await?;
     let version = newest.ok_or_else(|| no_handler(&client, &jobtype))?;
-    let mut value = serde_json::to_value(&*version.handler).unwrap_or_default();
+    // A handler's text tells of payloads, so it is hidden with them.
+    let mut value = match call.hides_payloads() {
+        true => json!({}),
+        false => serde_json::to_value(&*version.handler).unwrap_or_default(),
+    };
     value["version"] = version.id.into();
     let runners = state(&call).runners.as_ref();
     if let Some(trouble) = runners.and_then(|runners| runners.check(&version.handler).err()) {

@@ -36,6 +36,9 @@ pub async fn put(mut call: Call) -> Answer {
 }
 
 pub async fn get(call: Call) -> Answer {
+    if call.hides_payloads() {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "viewers may not see blobs on this server"));
+    }
     let tenant = tenant(&call)?;
     let text = address(&call).ok_or_else(|| bad_address("?"))?;
     let addr = BlobAddr::parse(&text).ok_or_else(|| bad_address(&text))?;

@@ -52,7 +52,8 @@ pub async fn get(call: Call) -> Answer {
     let id = job_id(&call)?;
     look(&call, &tenant).await?;
     let job = find(&call, &tenant, id).await?;
-    Ok(json(commands::shown(&job)))
+    let shown = commands::shown(&job);
+    Ok(json(if call.hides_payloads() { shown.without_addresses() } else { shown }))
 }
 
 pub async fn claim(mut call: Call) -> Answer {

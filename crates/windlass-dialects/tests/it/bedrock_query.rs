@@ -96,6 +96,7 @@ fn ask(sql: &str) -> Ask {
         flags: None,
         nowhere: false,
         may_write: true,
+        sees_payloads: true,
         profile: Profile::Seed,
         patience: Duration::from_secs(10),
     }

@@ -11,6 +11,7 @@ mod delivery;
 mod description;
 mod errors;
 mod events;
+mod hidden;
 mod jobs;
 mod journal;
 mod jq;

@@ -219,7 +219,10 @@ impl Context {
 
     /// A file it can read and not change, for the language that gets its code and payloads that way.
     pub fn write_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        std::fs::write(self.folder.join("in").join(name), bytes)
+        let path = self.folder.join("in").join(name);
+        std::fs::write(&path, bytes)?;
+        // Whatever the umask took: contexts may be other users.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))
     }
 
     /// A batch begins.

@@ -60,7 +60,7 @@ use run::Drive;
 use rustls::ClientConfig;
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
@@ -130,6 +130,8 @@ impl Handlers {
         }
         // Contexts may be other users: they must get through, and need not see who else is there.
         std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&settings.folder)?;
+        // Whatever the umask took.
+        std::fs::set_permissions(&settings.folder, std::fs::Permissions::from_mode(0o711))?;
         let settings = Settings { folder: settings.folder.canonicalize()?, ..settings };
         let inner = Inner {
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type),

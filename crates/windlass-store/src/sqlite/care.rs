@@ -167,6 +167,8 @@ pub fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result
 }
 
 fn copy_to(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
+    // For its owner only, whatever the umask: a copy holds every payload.
+    drop(files::open_private(to)?);
     let mut target = Connection::open(to).map_err(read_error)?;
     let moment = from.unchecked_transaction().map_err(read_error)?;
     from.query_row("SELECT commits FROM meta", [], |_| Ok(())).map_err(read_error)?;

@@ -8,8 +8,9 @@
 use crate::error::StoreError;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tracing::{info, warn};
 
 /// The folder for blobs, beside the database.
 pub const BLOBS: &str = ".blobs";
@@ -37,7 +38,7 @@ pub fn make_folder(database: &Path) -> Result<(), StoreError> {
 }
 
 /// A small file of ours, for its owner's eyes only.
-fn open_private(path: &Path) -> Result<File, StoreError> {
+pub fn open_private(path: &Path) -> Result<File, StoreError> {
     OpenOptions::new()
         .create(true)
         .read(true)
@@ -46,6 +47,25 @@ fn open_private(path: &Path) -> Result<File, StoreError> {
         .mode(0o600)
         .open(path)
         .map_err(|error| open_error("opening", path, &error))
+}
+
+/// Creates the database file for its owner only, before SQLite would with the mode of the umask; `-wal` and `-shm` get the
+/// mode of the database. Files that other users could read are closed to them.
+pub fn make_private(database: &Path) -> Result<(), StoreError> {
+    drop(open_private(database)?);
+    for path in [database.to_owned(), beside(database, "-wal"), beside(database, "-shm")] {
+        let Ok(found) = fs::metadata(&path) else { continue };
+        if found.permissions().mode() & 0o077 == 0 {
+            continue;
+        }
+        match fs::set_permissions(&path, fs::Permissions::from_mode(0o600)) {
+            Ok(()) => info!("{} was open to other users; its mode is 0600 now", path.display()),
+            Err(error) => {
+                warn!("{} is open to other users: {error}; set its mode to 0600", path.display())
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Held as long as the store is open.

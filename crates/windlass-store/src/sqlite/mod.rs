@@ -115,6 +115,7 @@ impl SqliteStore {
         files::make_folder(database)?;
         let lock = files::lock(database)?;
         files::refuse_lost_database(database)?;
+        files::make_private(database)?;
         let after_crash = files::rewrite_log(database)?;
         let mut connection = open_for_writing(database, options.durability)?;
         let relaxed = options.durability == Durability::Relaxed;

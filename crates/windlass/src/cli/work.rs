@@ -37,7 +37,7 @@ const OFFER_FOR: Duration = Duration::from_secs(300);
 /// WINDLASS_JOB_PRIORITY and WINDLASS_SERVER are in the environment. What the command prints is the result (JSON if it
 /// is JSON, else text), except lines `::progress PERCENT NOTE`, which report progress. Exit code 0 finishes the job, 75
 /// tries it again later, anything else fails it with the end of standard error as the reason. The last lines of standard
-/// error are kept with the job.
+/// error are kept with the job. WINDLASS_TOKEN is not handed on to the command.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

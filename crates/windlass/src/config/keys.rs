@@ -114,7 +114,7 @@ pub const KEYS: &[Key] = &[
         "auth.viewer_payloads",
         Kind::Choice(&["show", "hide"]),
         "show",
-        "hide: viewers see jobs without payloads, results and errors",
+        "hide: viewers see jobs without payloads, results and errors, and no blobs or handlers",
     ),
     key("tls.cert", Kind::Text, "", "certificate chain, PEM"),
     key("tls.key", Kind::Text, "", "private key, PEM"),

@@ -17,6 +17,7 @@ mod push;
 mod queuey;
 mod readme;
 mod rigs;
+mod secrecy;
 mod serve;
 mod server;
 mod sidejob;

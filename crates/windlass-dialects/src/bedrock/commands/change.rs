@@ -26,7 +26,7 @@ impl Commands<'_> {
         let row = Row::of(&job);
         let mut out = Writer::new();
         out.put("created", &guessed(&row.created))
-            .put("data", &row.data)
+            .put("data", if self.sees_payloads() { &row.data } else { row::HIDDEN_DATA })
             .put("jobID", &row.job_id.to_string())
             .put("lastRun", &guessed(row.last_run.as_deref().unwrap_or_default()))
             .put("name", &self.name_text(row.name))

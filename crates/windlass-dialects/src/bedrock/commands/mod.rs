@@ -112,6 +112,7 @@ pub struct Shared {
     pub engine: Engine,
     pub profile: Profile,
     pub tokens: Arc<Tokens>,
+    pub hide_payloads: bool,
     pub version: &'static str,
     pub queries: Queries,
     /// Names whose jobs fail instead of being handed out.
@@ -204,6 +205,10 @@ impl Commands<'_> {
             (_, "name") => errors::MALFORMED_NAME,
             (_, garbled) => Status(format!("402 Malformed {garbled}").into()),
         })
+    }
+
+    fn sees_payloads(&self) -> bool {
+        self.role.sees_payloads(self.shared.hide_payloads)
     }
 
     /// A job of the caller's.

@@ -78,6 +78,7 @@ impl Commands<'_> {
             flags: request.given("readdbflags").or_else(|| request.get("sqliteargs")).map(str::to_owned),
             nowhere: request.get("nowhere").is_some_and(|text| text.eq_ignore_ascii_case("true")),
             may_write: self.role >= Role::Admin,
+            sees_payloads: self.sees_payloads(),
             profile: self.shared.profile,
             patience: Duration::from_millis(patience.unsigned_abs()),
         };

@@ -24,6 +24,8 @@ pub struct Loader<'a> {
     /// Ids that are left to be looked up, if the statement names them.
     ids: Option<Vec<JobId>>,
     filter: Filter,
+    /// Callers who may not see payloads see an empty object instead.
+    pub hides_data: bool,
     is_done: bool,
     jobs: usize,
     bytes: usize,
@@ -46,7 +48,7 @@ impl<'a> Loader<'a> {
             limit: PAGE,
             ..defaults
         };
-        Loader { engine, tenant, ids, filter, is_done: false, jobs: 0, bytes: 0 }
+        Loader { engine, tenant, ids, filter, hides_data: false, is_done: false, jobs: 0, bytes: 0 }
     }
 
     /// The next few jobs; `None`: that was all. Blocks.
@@ -81,7 +83,11 @@ impl<'a> Loader<'a> {
     pub fn rows(&mut self, jobs: &[Arc<Job>], wants: &Wants) -> Result<Vec<Row>, Trouble> {
         let mut rows = Vec::with_capacity(jobs.len());
         for job in jobs {
-            let mut row = cells(&row::Row::of(job));
+            let mut seen = row::Row::of(job);
+            if self.hides_data {
+                seen.data = row::HIDDEN_DATA.into();
+            }
+            let mut row = cells(&seen);
             for (place, value) in row.iter_mut().enumerate() {
                 if !wants.columns.contains(&place) && COLUMNS[place] != "jobID" {
                     *value = Value::Integer(0);

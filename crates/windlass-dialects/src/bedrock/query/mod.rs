@@ -52,6 +52,8 @@ pub struct Ask {
     pub nowhere: bool,
     /// Whether the caller may change jobs this way.
     pub may_write: bool,
+    /// `false`: every job's `data` is an empty object.
+    pub sees_payloads: bool,
     pub profile: Profile,
     /// How long the client will wait.
     pub patience: Duration,
@@ -174,6 +176,7 @@ struct Search {
     tenant: Tenant,
     sql: String,
     may_write: bool,
+    sees_payloads: bool,
     watch: Watch,
 }
 
@@ -185,6 +188,7 @@ impl Search {
             tenant: ask.tenant.clone(),
             sql: sql.to_owned(),
             may_write: ask.may_write,
+            sees_payloads: ask.sees_payloads,
             watch: Watch { until, given_up: given_up.clone() },
         };
         // If nobody waits for us any more, neither goes the search on.
@@ -205,6 +209,7 @@ impl Search {
         let mut seen = HashMap::new();
         if wants.reads_jobs {
             let mut loader = Loader::new(&self.engine, &self.tenant, Candidates::of(&self.sql));
+            loader.hides_data = !self.sees_payloads;
             while let Some(page) = loader.next()? {
                 if self.watch.is_over() {
                     return Err(Trouble::TimedOut.into());

@@ -45,6 +45,16 @@ impl Job {
     }
 }
 
+/// Secrets of whoever starts workers and servers. A job's command has no use for them; one that pushes jobs itself is given a
+/// token of its own in another variable.
+const SECRETS: [&str; 5] = [
+    "WINDLASS_TOKEN",
+    "WINDLASS_STORE",
+    "WINDLASS_STORE_URL",
+    "WINDLASS_AUTH_TOKENS",
+    "WINDLASS_OUTGOING_SIGNING_KEY",
+];
+
 /// Runs the command for this job, to its end.
 pub fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Table>) -> Ended {
     let environment = vec![
@@ -57,7 +67,10 @@ pub fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Ta
     ];
     let prefix = (!table.quiet).then(|| format!("job {} | ", job.id));
     let watch = Arc::new(WatchedRun { run, table: Arc::clone(table), prefix });
-    windlass_runners::process::run(Task { command, environment, input: job.input() }, watch)
+    windlass_runners::process::run(
+        Task { command, environment, removed: &SECRETS, input: job.input() },
+        watch,
+    )
 }
 
 /// Tells the table of held jobs what its process is doing.

@@ -1,0 +1,65 @@
+//! Keeps what the server holds from other users of its machine: modes of files, core dumps, the memory of the process.
+
+use rustix::fs::Mode;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use tracing::warn;
+
+/// New files are for the server's user only, a crash writes no core file, and other processes of the same user can neither
+/// attach to this one nor read its memory and environment.
+pub fn protect_process() {
+    umask(Mode::RWXG | Mode::RWXO);
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    if let Err(error) = setrlimit(Resource::Core, none) {
+        warn!("core dumps cannot be turned off: {error}");
+    }
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        warn!("the memory of the server cannot be closed to other processes of its user: {error}");
+    }
+}
+
+/// Warns of a data folder that other users can look into.
+pub fn look_at_folder(path: &Path) {
+    let Ok(found) = std::fs::metadata(path) else { return };
+    if let Some(danger) = danger(found.permissions().mode()) {
+        let path = path.display();
+        warn!("other users {danger} the data folder {path}; close it with `chmod 700 {path}`");
+    }
+}
+
+/// What users who do not own a folder of this mode can do with it.
+fn danger(mode: u32) -> Option<&'static str> {
+    match (mode & 0o022, mode & 0o055) {
+        (0, 0) => None,
+        (0, _) => Some("can look into"),
+        _ => Some("can put files into"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{dumpable_behavior, getrlimit};
+
+    #[test]
+    fn a_folder_is_dangerous_if_others_can_enter_or_write_it() {
+        let check = |mode: u32, expected: Option<&str>| assert_eq!(danger(mode), expected, "{mode:o}");
+        check(0o40700, None);
+        check(0o40500, None);
+        check(0o40755, Some("can look into"));
+        check(0o40750, Some("can look into"));
+        check(0o40711, Some("can look into"));
+        check(0o40770, Some("can put files into"));
+        check(0o40777, Some("can put files into"));
+        check(0o40702, Some("can put files into"));
+    }
+
+    #[test]
+    fn the_process_leaves_no_core_and_is_closed_to_others_of_its_user() {
+        protect_process();
+        assert_eq!(getrlimit(Resource::Core).maximum, Some(0));
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        assert_eq!(umask(Mode::RWXG | Mode::RWXO), Mode::RWXG | Mode::RWXO);
+    }
+}
