@@ -115,7 +115,7 @@ impl ConfigArgs {
         for (name, text) in self.flags() {
             written.put_text(name, &text, Source::Flag(name.replace('_', "-")))?;
         }
-        Config::from_written(&written)
+        Ok(Config { file: self.config.clone(), ..Config::from_written(&written)? })
     }
 
     fn flags(&self) -> Vec<(&'static str, String)> {
@@ -203,6 +203,8 @@ pub enum Value {
 /// As meant.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// Where it was read from.
+    pub file: Option<PathBuf>,
     pub data: PathBuf,
     pub store: String,
     /// No store was named: it is the embedded one in the data folder.
@@ -249,6 +251,7 @@ impl Config {
         };
         let store_is_in_data = found.text("store").is_empty();
         Ok(Config {
+            file: None,
             durability: match found.text("durability") {
                 "relaxed" => Durability::Relaxed,
                 _ => Durability::Full,

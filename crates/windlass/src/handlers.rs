@@ -1,15 +1,16 @@
 //! Handlers of miniq's clients, run by this server: the dialect on one side, the runners on the other.
 
+mod folder;
+
 use crate::client::tls;
 use crate::config::{self, Config};
 use async_trait::async_trait;
+use folder::TemporaryFolder;
 use rustls::ClientConfig;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tempfile::TempDir;
 use windlass_core::Tenant;
 use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
 use windlass_dialects::miniq::wire::HandlerText;
@@ -35,7 +36,7 @@ enum Slot {
 
 struct Made {
     handlers: Handlers,
-    _folder: Option<TempDir>,
+    _folder: Option<TemporaryFolder>,
 }
 
 impl LocalHandlers {
@@ -65,6 +66,7 @@ impl LocalHandlers {
                 config::HandlerNetwork::Always => handlers::Network::Always,
             },
             readable: asked.readable.clone(),
+            hidden: own_files(config),
             uid_base,
             result_bytes_max: config.limits.payload_bytes.min(RESULT_BYTES_MAX),
             wasi_guest: wasi_guest(path),
@@ -87,20 +89,27 @@ impl LocalHandlers {
             Slot::Stopped => return Err("the server is stopping".to_owned()),
             Slot::NotYet => {}
         }
-        let world: Arc<dyn World> = self.world.clone();
+        let (handlers, folder) = self.make().map_err(|(what, error)| {
+            // Where it is is no business of those who hand in handlers.
+            tracing::error!(folder = %self.settings.folder.display(), %error, "{what}");
+            "the server cannot make a folder for handlers; its log says why".to_owned()
+        })?;
+        *slot = Slot::Made(Made { handlers: handlers.clone(), _folder: folder });
+        Ok(handlers)
+    }
+
+    fn make(&self) -> Result<(Handlers, Option<TemporaryFolder>), (&'static str, std::io::Error)> {
         let mut settings = self.settings.clone();
         let folder = match self.is_temporary {
-            true => Some(temporary_folder().map_err(|error| format!("a folder for handlers: {error}"))?),
+            true => Some(TemporaryFolder::new().map_err(|error| ("a temporary folder for handlers", error))?),
             false => None,
         };
         if let Some(folder) = &folder {
             settings.folder = folder.path().join("contexts");
         }
-        let shown = settings.folder.display().to_string();
-        let handlers = Handlers::new(settings, world)
-            .map_err(|error| format!("the folder for handlers {shown}: {error}"))?;
-        *slot = Slot::Made(Made { handlers: handlers.clone(), _folder: folder });
-        Ok(handlers)
+        let world: Arc<dyn World> = self.world.clone();
+        let handlers = Handlers::new(settings, world).map_err(|error| ("the folder for handlers", error))?;
+        Ok((handlers, folder))
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
@@ -108,11 +117,18 @@ impl LocalHandlers {
     }
 }
 
-/// Others may go through it, and see nothing of what is there.
-fn temporary_folder() -> std::io::Result<TempDir> {
-    let folder = tempfile::Builder::new().prefix("windlass-contexts-").tempdir()?;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
-    Ok(folder)
+/// What handlers must not read although it may be where programs are: a data folder below /opt, for one.
+fn own_files(config: &Config) -> Vec<PathBuf> {
+    let mut files = vec![config.data.clone()];
+    files.extend(config.file.clone());
+    files.extend(config.tls.as_ref().map(|tls| tls.key.clone()));
+    files.extend(config.miniq.log.as_ref().map(|log| log.path.clone()));
+    if let Some(path) = config.store.strip_prefix("sqlite:") {
+        files.extend(
+            ["", "-wal", "-shm", "-journal", ".lines"].map(|end| PathBuf::from(format!("{path}{end}"))),
+        );
+    }
+    files
 }
 
 /// The key that names whom to trust.

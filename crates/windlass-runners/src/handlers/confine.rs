@@ -3,6 +3,7 @@
 //!
 //! It is done by the guard process to itself, and everything it starts inherits it.
 
+use super::trees;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -22,13 +23,20 @@ pub struct Bounds {
     pub user_processes_max: u64,
     /// May be changed.
     pub work: PathBuf,
+    /// May be read: what the server has for it.
+    pub orders: PathBuf,
     /// May be read, beside the system's programs and libraries.
     pub readable: Vec<PathBuf>,
+    /// The server's own files, which are not read wherever they are.
+    pub hidden: Vec<PathBuf>,
     pub network: bool,
+    /// It becomes this user and the group of the same number.
+    pub uid: Option<u32>,
 }
 
-/// Returns what holds. For the calling thread and what is started later: call it while there is one thread.
-pub fn confine(bounds: &Bounds) -> Vec<String> {
+/// Returns what holds; if it cannot become the user it should, nothing may be run. For the calling thread and what is started
+/// later: call it while there is one thread.
+pub fn confine(bounds: &Bounds) -> Result<Vec<String>, String> {
     let mut holds = Vec::new();
     // The server and other people's programs come first; a handler gets what is left.
     let _ = rustix::process::nice(5);
@@ -36,8 +44,8 @@ pub fn confine(bounds: &Bounds) -> Vec<String> {
         holds.push("limits".to_owned());
     }
     #[cfg(target_os = "linux")]
-    linux::confine(bounds, &mut holds);
-    holds
+    linux::confine(bounds, &mut holds)?;
+    Ok(holds)
 }
 
 fn set(resource: Resource, value: u64) -> rustix::io::Result<()> {
@@ -98,42 +106,67 @@ pub const SYSTEM: &[&str] = &[
 
 const DEVICES: &[&str] = &["/dev/null", "/dev/full", "/dev/zero"];
 
-fn readable(bounds: &Bounds) -> impl Iterator<Item = &Path> {
-    SYSTEM.iter().map(Path::new).chain(bounds.readable.iter().map(PathBuf::as_path))
+fn readable(bounds: &Bounds) -> Vec<PathBuf> {
+    let hidden = trees::resolve(&bounds.hidden);
+    let trees = SYSTEM.iter().map(Path::new).chain(bounds.readable.iter().map(PathBuf::as_path));
+    let parts = trees.flat_map(|tree| trees::without(tree, &hidden));
+    parts.chain([bounds.orders.clone()]).collect()
 }
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use super::super::calls::{Fence, filter};
     use super::{Bounds, DEVICES, readable};
     use landlock::{
-        ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError,
-        RulesetStatus, Scope, path_beneath_rules,
+        ABI, Access, AccessFs, AccessNet, LandlockStatus, RestrictionStatus, Ruleset, RulesetAttr,
+        RulesetCreatedAttr, RulesetError, RulesetStatus, Scope, path_beneath_rules,
     };
-    use seccompiler::{
-        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-        SeccompRule,
-    };
-    use std::collections::BTreeMap;
+    use rustix::process::{Gid, Signal, Uid};
 
-    pub fn confine(bounds: &Bounds, holds: &mut Vec<String>) {
+    /// From this one on signals stay inside.
+    const SCOPED: ABI = ABI::V6;
+
+    pub fn confine(bounds: &Bounds, holds: &mut Vec<String>) -> Result<(), String> {
         // If the machine runs out of memory, this is what may go first.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
-        match restrict_files_and_network(bounds) {
-            Ok(RulesetStatus::FullyEnforced) => holds.push("landlock".to_owned()),
-            Ok(RulesetStatus::PartiallyEnforced) => holds.push("landlock in part".to_owned()),
-            Ok(RulesetStatus::NotEnforced) | Err(_) => {}
+        let landlock = restrict_files_and_network(bounds).ok();
+        match landlock.as_ref().map(|status| &status.ruleset) {
+            Some(RulesetStatus::FullyEnforced) => holds.push("landlock".to_owned()),
+            Some(RulesetStatus::PartiallyEnforced) => holds.push("landlock in part".to_owned()),
+            Some(RulesetStatus::NotEnforced) | None => {}
         }
-        let refused = refused_calls(bounds.network).and_then(|rules| apply(rules, libc::EPERM));
-        // With its flags in memory, where a filter cannot look: C libraries go on to the older call.
-        let hidden = apply(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS);
-        if refused.is_some() && hidden.is_some() {
+        if let Some(uid) = bounds.uid {
+            become_user(uid).map_err(|error| format!("cannot become the user {uid}: {error}"))?;
+            holds.push("a user of its own".to_owned());
+        }
+        // The guard does not end before its interpreter, unless somebody ends it.
+        let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
+        let own = bounds.uid.is_some();
+        let fence = Fence {
+            network: bounds.network,
+            owns_files: own,
+            keeps_signals: own || landlock.is_some_and(|status| is_scoped(&status)),
+        };
+        if filter(fence).is_some() {
             holds.push("seccomp".to_owned());
             holds.push(if bounds.network { "internet only" } else { "no network" }.to_owned());
         }
+        Ok(())
     }
 
-    fn restrict_files_and_network(bounds: &Bounds) -> Result<RulesetStatus, RulesetError> {
-        let abi = ABI::V6;
+    /// Of the one thread there is.
+    fn become_user(number: u32) -> rustix::io::Result<()> {
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_gid(Gid::from_raw(number))?;
+        rustix::thread::set_thread_uid(Uid::from_raw(number))
+    }
+
+    fn is_scoped(status: &RestrictionStatus) -> bool {
+        matches!(status.landlock, LandlockStatus::Available { effective_abi, .. } if effective_abi >= SCOPED)
+    }
+
+    fn restrict_files_and_network(bounds: &Bounds) -> Result<RestrictionStatus, RulesetError> {
+        let abi = SCOPED;
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(abi))?;
         if !bounds.network {
             rules = rules.handle_access(AccessNet::from_all(abi))?;
@@ -145,119 +178,6 @@ mod linux {
             .add_rules(path_beneath_rules(readable(bounds), AccessFs::from_read(abi)))?
             .add_rules(path_beneath_rules(DEVICES, device))?
             .add_rules(path_beneath_rules([&bounds.work], AccessFs::from_all(abi)))?;
-        Ok(rules.restrict_self()?.ruleset)
+        rules.restrict_self()
     }
-
-    type Rules = BTreeMap<i64, Vec<SeccompRule>>;
-
-    /// These fail as if there were no right to them; all others go through.
-    fn refused_calls(network: bool) -> Option<Rules> {
-        let mut rules: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
-        let spaces = NAMESPACES.iter().map(|flag| argument(0, SeccompCmpOp::MaskedEq(*flag), *flag));
-        rules.insert(libc::SYS_clone, spaces.map(rule_of).collect::<Option<_>>()?);
-        // Also sockets that are names in the file system: what listens on one trusts who can reach it.
-        let socket = match network {
-            false => Vec::new(),
-            true => {
-                let neither = [libc::AF_INET, libc::AF_INET6]
-                    .map(|family| argument(0, SeccompCmpOp::Ne, u64::try_from(family).unwrap_or(0)));
-                vec![SeccompRule::new(neither.into_iter().collect::<Option<_>>()?).ok()?]
-            }
-        };
-        rules.insert(libc::SYS_socket, socket);
-        #[cfg(target_arch = "x86_64")]
-        also_as_x32(&mut rules);
-        Some(rules)
-    }
-
-    /// The same calls by their other numbers, where the kernel knows them.
-    #[cfg(target_arch = "x86_64")]
-    fn also_as_x32(rules: &mut Rules) {
-        const X32: i64 = 0x4000_0000;
-        /// ptrace, process_vm_readv, process_vm_writev
-        const RENUMBERED: [i64; 3] = [521, 539, 540];
-        let others: Vec<_> = rules.iter().map(|(call, rules)| (call | X32, rules.clone())).collect();
-        rules.extend(others);
-        rules.extend(RENUMBERED.map(|call| (call | X32, Vec::new())));
-    }
-
-    fn argument(index: u8, compare: SeccompCmpOp, value: u64) -> Option<SeccompCondition> {
-        SeccompCondition::new(index, SeccompCmpArgLen::Dword, compare, value).ok()
-    }
-
-    fn rule_of(condition: Option<SeccompCondition>) -> Option<SeccompRule> {
-        SeccompRule::new(vec![condition?]).ok()
-    }
-
-    fn apply(rules: Rules, error: i32) -> Option<()> {
-        let arch = std::env::consts::ARCH.try_into().ok()?;
-        let refused = SeccompAction::Errno(u32::try_from(error).ok()?);
-        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).ok()?;
-        let program: BpfProgram = filter.try_into().ok()?;
-        seccompiler::apply_filter(&program).ok()
-    }
-
-    /// A new namespace is a new world with rights of its own in it.
-    const NAMESPACES: &[u64] = &[
-        libc::CLONE_NEWCGROUP as u64,
-        libc::CLONE_NEWIPC as u64,
-        libc::CLONE_NEWNET as u64,
-        libc::CLONE_NEWNS as u64,
-        libc::CLONE_NEWPID as u64,
-        libc::CLONE_NEWUSER as u64,
-        libc::CLONE_NEWUTS as u64,
-    ];
-
-    const REFUSED: &[i64] = &[
-        // Who leaves the process group is not stopped with it.
-        libc::SYS_setpgid,
-        libc::SYS_setsid,
-        // A second way to files and sockets, past this filter.
-        libc::SYS_io_uring_enter,
-        libc::SYS_io_uring_register,
-        libc::SYS_io_uring_setup,
-        // Other processes.
-        libc::SYS_kcmp,
-        libc::SYS_pidfd_getfd,
-        libc::SYS_process_madvise,
-        libc::SYS_process_vm_readv,
-        libc::SYS_process_vm_writev,
-        libc::SYS_ptrace,
-        // What outlives a context, for whoever gets its user next.
-        libc::SYS_mq_open,
-        libc::SYS_msgget,
-        libc::SYS_semget,
-        libc::SYS_shmget,
-        // The machine.
-        libc::SYS_acct,
-        libc::SYS_add_key,
-        libc::SYS_bpf,
-        libc::SYS_chroot,
-        libc::SYS_delete_module,
-        libc::SYS_finit_module,
-        libc::SYS_fsconfig,
-        libc::SYS_fsmount,
-        libc::SYS_fsopen,
-        libc::SYS_fspick,
-        libc::SYS_init_module,
-        libc::SYS_kexec_load,
-        libc::SYS_keyctl,
-        libc::SYS_mount,
-        libc::SYS_mount_setattr,
-        libc::SYS_move_mount,
-        libc::SYS_name_to_handle_at,
-        libc::SYS_open_by_handle_at,
-        libc::SYS_open_tree,
-        libc::SYS_perf_event_open,
-        libc::SYS_pivot_root,
-        libc::SYS_quotactl,
-        libc::SYS_reboot,
-        libc::SYS_request_key,
-        libc::SYS_setns,
-        libc::SYS_swapoff,
-        libc::SYS_swapon,
-        libc::SYS_umount2,
-        libc::SYS_unshare,
-        libc::SYS_userfaultfd,
-    ];
 }

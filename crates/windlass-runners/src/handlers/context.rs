@@ -8,11 +8,12 @@ use super::interpreter::{Launch, PATH};
 use super::outcome::Verdict;
 use super::output::Output;
 use super::pipe::Pipe;
+use super::remove::remove_folder;
 use super::settings::Settings;
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -166,20 +167,22 @@ impl Context {
                 census::tasks_of_user(user) + own_tasks + SHARED_USER_TASKS
             }
         };
-        let readable = settings.readable.iter().cloned().chain([self.folder.join("in")]);
+        let program = start.launch.program.canonicalize().ok();
         Setup {
             program: start.launch.program.to_string_lossy().into_owned(),
             args: start.launch.args.clone(),
             environment: variables.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             home: is_reachable(&work, start.uid).then(|| work.to_string_lossy().into_owned()),
-            uid: start.uid,
             bounds: Bounds {
                 memory_bytes_max: settings.memory_bytes_max,
                 file_bytes_max: settings.file_bytes_max,
                 user_processes_max,
                 work,
-                readable: readable.chain(start.launch.program.canonicalize().ok()).collect(),
+                orders: self.folder.join("in"),
+                readable: settings.readable.iter().cloned().chain(program).collect(),
+                hidden: settings.hidden.clone(),
                 network: start.network,
+                uid: start.uid,
             },
         }
     }
@@ -220,9 +223,10 @@ impl Context {
     /// A file it can read and not change, for the language that gets its code and payloads that way.
     pub fn write_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.folder.join("in").join(name);
-        std::fs::write(&path, bytes)?;
-        // Whatever the umask took: contexts may be other users.
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))
+        let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+        // Whatever the umask took: the folder is for the context's user alone.
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.write_all(bytes)
     }
 
     /// A batch begins.
@@ -376,8 +380,8 @@ impl Drop for Context {
         let folder = std::mem::take(&mut self.folder);
         // Large folders take their time.
         let remove = move || {
-            if let Err(error) = std::fs::remove_dir_all(&folder) {
-                tracing::debug!(%error, "the folder of a context is left behind");
+            if let Err(error) = remove_folder(&folder) {
+                tracing::warn!(folder = %folder.display(), %error, "the folder of a context is left behind");
             }
         };
         match tokio::runtime::Handle::try_current() {
@@ -390,7 +394,8 @@ impl Drop for Context {
 /// Whether another user gets to the folder by its name.
 fn is_reachable(folder: &Path, uid: Option<u32>) -> bool {
     let may_pass = |path: &Path| path.metadata().is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
-    uid.is_none() || folder.ancestors().skip(1).all(may_pass)
+    // Its parent is for this user.
+    uid.is_none() || folder.ancestors().skip(2).all(may_pass)
 }
 
 async fn write_orders(mut to: OwnedWriteHalf, mut queued: mpsc::UnboundedReceiver<Bytes>) {
@@ -401,20 +406,19 @@ async fn write_orders(mut to: OwnedWriteHalf, mut queued: mpsc::UnboundedReceive
     }
 }
 
+/// Payloads and code are for the server and the context; where it has a user of its own, by its group.
 fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
     let make = |path: &Path, mode: u32| {
-        std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+        std::fs::DirBuilder::new().mode(0o700).create(path)?;
+        chown(path, None, uid)?;
         // Whatever the umask took.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
     };
     let work = folder.join("work");
-    make(folder, 0o711)?;
-    make(&folder.join("in"), 0o755)?;
+    make(folder, 0o710)?;
+    make(&folder.join("in"), 0o750)?;
     make(&work, 0o700)?;
-    if let Some(uid) = uid {
-        chown(&work, Some(uid), Some(uid))?;
-    }
-    Ok(())
+    chown(&work, uid, uid)
 }
 
 /// `code 7`, `signal 9`

@@ -37,8 +37,6 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// Its own folder as others may call it; without one it has no name that the context's user could use.
     pub home: Option<String>,
-    /// The interpreter runs as this user and the group of the same number.
-    pub uid: Option<u32>,
     pub bounds: Bounds,
 }
 
@@ -92,10 +90,7 @@ fn become_interpreter() -> Result<(), String> {
         .envs(setup.environment.iter().map(|(name, value)| (name, value)))
         .env("HOME", &home)
         .env("TMPDIR", &home);
-    if let Some(uid) = setup.uid {
-        command.uid(uid).gid(uid);
-    }
-    let holds = confine(&setup.bounds);
+    let holds = confine(&setup.bounds)?;
     say("holds", &holds.join(", "));
     Err(format!("cannot start {}: {}", setup.program, command.exec()))
 }

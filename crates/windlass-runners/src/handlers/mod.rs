@@ -17,6 +17,8 @@
 //! | `context.rs`, `frames.rs`, `pipe.rs` | a context's process, what is said on its socket, what it prints |
 //! | `http.rs`, `wasi.rs` | handlers that are no processes of ours |
 //! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
+//! | `calls.rs`, `trees.rs` | system calls a context may make, files it may read |
+//! | `remove.rs` | what contexts leave behind |
 //! | `shims/` | the interpreter's side, in its own language |
 //! | `output.rs` | new jobs, statuses and log in what a job prints |
 //! | `census.rs` | memory and processes of a context, seen from outside |
@@ -25,6 +27,8 @@
 //! jobs.
 
 mod booking;
+#[cfg(target_os = "linux")]
+mod calls;
 mod census;
 mod confine;
 mod context;
@@ -39,8 +43,10 @@ mod outcome;
 mod output;
 mod pipe;
 mod pool;
+pub mod remove;
 mod run;
 mod settings;
+mod trees;
 #[cfg(feature = "wasi")]
 mod wasi;
 
@@ -48,6 +54,8 @@ pub use booking::Booking;
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
 pub use outcome::{Ended, NewJob, Outcome, Status};
 pub use run::{Batch, BatchJob, Run, Stopper};
+#[cfg(feature = "wasi")]
+pub(crate) use settings::own_uid;
 pub use settings::{HelperProgram, Interpreters, Network, Settings};
 
 use async_trait::async_trait;
@@ -122,17 +130,15 @@ pub struct Inner {
 }
 
 impl Handlers {
-    /// Empties the folder for contexts, so nobody else may use it.
+    /// Removes what is in the folder for contexts, so nobody else may use it.
     pub fn new(settings: Settings, world: Arc<dyn World>) -> io::Result<Handlers> {
-        match std::fs::remove_dir_all(&settings.folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        let old = remove::put_aside(&settings.folder)?;
         // Contexts may be other users: they must get through, and need not see who else is there.
         std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&settings.folder)?;
         // Whatever the umask took.
         std::fs::set_permissions(&settings.folder, std::fs::Permissions::from_mode(0o711))?;
         let settings = Settings { folder: settings.folder.canonicalize()?, ..settings };
+        remove::remove_later(old);
         let inner = Inner {
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type),
             lines: http::Lines::default(),

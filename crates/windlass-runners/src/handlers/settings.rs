@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Contexts have their folders in it. It belongs to the runners: it is emptied when they start.
+    /// Contexts have their folders in it. It belongs to the runners: what is there when they start is removed.
     pub folder: PathBuf,
     /// Processes at once. An idle one makes room for another type's.
     pub contexts_max: usize,
@@ -36,6 +36,8 @@ pub struct Settings {
     pub network: Network,
     /// What handlers may read beside the system's programs and libraries.
     pub readable: Vec<PathBuf>,
+    /// The server's own files: not to be read by handlers, also where they are among what they may read.
+    pub hidden: Vec<PathBuf>,
     pub interpreters: Interpreters,
     /// Where the server may change its user (it is root): contexts get users of their own, from this number on.
     pub uid_base: Option<u32>,
@@ -107,6 +109,7 @@ impl Settings {
             new_jobs_bytes_max: 64 << 20,
             network: Network::Never,
             readable: Vec::new(),
+            hidden: Vec::new(),
             interpreters: Interpreters::default(),
             uid_base: is_root().then(own_uids),
             helper,
@@ -119,6 +122,15 @@ impl Settings {
 /// processes counts all that a user has. Far from the numbers that people and services get; where only those of a
 /// container are to be had, at the end of them.
 fn own_uids() -> u32 {
+    first_uid() + 1
+}
+
+/// The one before them, of a process that is root and should not be.
+pub(crate) fn own_uid() -> Option<u32> {
+    is_root().then(first_uid)
+}
+
+fn first_uid() -> u32 {
     let pid = std::process::id();
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let lines =

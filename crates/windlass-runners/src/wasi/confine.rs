@@ -53,7 +53,7 @@ mod linux {
     use landlock::{
         ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
     };
-    use rustix::process::{DumpableBehavior, Signal};
+    use rustix::process::{DumpableBehavior, Gid, Signal, Uid};
     use seccompiler::{
         BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
         SeccompRule,
@@ -61,6 +61,12 @@ mod linux {
     use std::collections::BTreeMap;
 
     pub fn begin(holds: &mut Vec<String>) {
+        // First: the kernel forgets the rest for whoever changes its user.
+        if let Some(uid) = crate::handlers::own_uid()
+            && become_user(uid).is_ok()
+        {
+            holds.push("a user of its own".to_owned());
+        }
         // A runner that is gone without a word takes its guests with it.
         if rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok() {
             holds.push("dies with its runner".to_owned());
@@ -73,6 +79,13 @@ mod linux {
             Ok(RulesetStatus::PartiallyEnforced) => holds.push("landlock in part".to_owned()),
             Ok(RulesetStatus::NotEnforced) | Err(_) => {}
         }
+    }
+
+    /// Of the one thread there is.
+    fn become_user(number: u32) -> rustix::io::Result<()> {
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_gid(Gid::from_raw(number))?;
+        rustix::thread::set_thread_uid(Uid::from_raw(number))
     }
 
     pub fn finish(holds: &mut Vec<String>) {

@@ -151,10 +151,9 @@ async fn nothing_outlives_the_server() {
         "args": ["-c", "sleep 9874.25 & sleep 9874.25"],
         "environment": [["PATH", "/usr/bin:/bin"]],
         "home": null,
-        "uid": null,
         "bounds": {
             "memory_bytes_max": 1 << 30, "file_bytes_max": 1 << 20, "user_processes_max": 100_000,
-            "work": folder.path(), "readable": [], "network": false
+            "work": folder.path(), "orders": folder.path(), "readable": [], "hidden": [], "network": false, "uid": null
         }
     });
     let setup = setup.to_string();

@@ -9,5 +9,6 @@ mod interpreters;
 mod pool;
 mod rig;
 mod sh;
+mod walls;
 #[cfg(feature = "wasi")]
 mod wasi;

@@ -53,6 +53,11 @@ impl Rig {
         Rig::in_world(Arc::new(Nothing), tune)
     }
 
+    /// On what an earlier server left in the folder for contexts.
+    pub fn over(leave: impl FnOnce(&std::path::Path)) -> Rig {
+        Rig::with(|settings| leave(&settings.folder))
+    }
+
     pub fn in_world(world: Arc<dyn World>, tune: impl FnOnce(&mut Settings)) -> Rig {
         let folder = TempDir::new().unwrap();
         // Contexts may be other users.
@@ -89,7 +94,9 @@ impl Rig {
 }
 
 pub fn helper() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_windlass-run-handler"))
+    // A user who cannot reach the build folder has a copy: see `as_an_ordinary_user`.
+    let copy = std::env::var_os("WINDLASS_TEST_HELPER").map(PathBuf::from);
+    copy.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_windlass-run-handler")))
 }
 
 pub async fn ends(run: &mut Run, count: usize) -> Vec<Ended> {

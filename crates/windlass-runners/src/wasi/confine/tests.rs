@@ -13,7 +13,7 @@ fn a_confined_process_reaches_no_file_no_network_and_no_other_program() {
         .unwrap();
     let said = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success(), "{}\n{said}\n{}", out.status, String::from_utf8_lossy(&out.stderr));
-    for door in ["file", "folder", "new file", "socket", "program", "thread", "other's memory"] {
+    for door in ["file", "folder", "new file", "socket", "program", "thread", "other's memory", "root"] {
         assert!(said.contains(&format!("{door}: shut")), "{door}\n{said}");
     }
     assert!(said.contains("computing: goes on"), "{said}");
@@ -25,6 +25,7 @@ fn inside() {
     let parent = rustix::process::getppid().map(|pid| format!("/proc/{}/mem", pid.as_raw_nonzero()));
     let limits = Limits::default();
     let mut holds = begin(&limits);
+    let is_root = rustix::process::geteuid().is_root() || rustix::process::getegid().is_root();
     let mut machine = crate::wasi::machine::Machine::new(limits).unwrap();
     finish(&mut holds);
     println!("holds: {holds:?}");
@@ -39,6 +40,7 @@ fn inside() {
     shut("socket", std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
     shut("program", Command::new("/bin/true").spawn().is_ok());
     shut("thread", std::thread::Builder::new().spawn(|| ()).is_ok());
+    shut("root", is_root);
     shut("other's memory", parent.is_some_and(|path| std::fs::File::open(path).is_ok()));
     let module = crate::wasi::samples::compile(crate::wasi::samples::UPPER);
     let ended = machine.run("a", b"goes on".to_vec(), || Ok(module), || Ok(())).unwrap();

@@ -1,0 +1,161 @@
+//! System calls of a context: which ones it may make, and with which arguments.
+//!
+//! Two filters, of which the stricter answer counts. One knows the calls of ordinary programs and answers all others as a
+//! kernel does that has never heard of them (ENOSYS), so that C libraries fall back to an older call. The other refuses (EPERM)
+//! what a context has no right to although the call exists.
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+use std::collections::BTreeMap;
+
+mod list;
+
+/// What else holds a context, which decides what the filter has to refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fence {
+    /// IPv4 and IPv6 sockets.
+    pub network: bool,
+    /// Modes, owners and times of files may be changed: whatever the context can name is its own.
+    pub owns_files: bool,
+    /// Signals reach no process outside.
+    pub keeps_signals: bool,
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// For the calling thread and what is started later. `None`: there is no such filter on this system.
+pub fn filter(fence: Fence) -> Option<()> {
+    // Both are made before the first is in force.
+    let refused = program(refused(fence)?, SeccompAction::Allow, error(libc::EPERM)?)?;
+    let unknown = program(known(), error(libc::ENOSYS)?, SeccompAction::Allow)?;
+    seccompiler::apply_filter(&refused).ok()?;
+    seccompiler::apply_filter(&unknown).ok()
+}
+
+fn error(number: i32) -> Option<SeccompAction> {
+    Some(SeccompAction::Errno(u32::try_from(number).ok()?))
+}
+
+fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Option<BpfProgram> {
+    let arch = std::env::consts::ARCH.try_into().ok()?;
+    SeccompFilter::new(rules, otherwise, matched, arch).ok()?.try_into().ok()
+}
+
+/// Calls that exist for a context, if only to be refused. The numbers of x32 are not among them.
+fn known() -> Rules {
+    let groups = [list::ALLOWED, list::OLD, list::REFUSED, list::ATTRIBUTES, list::SOCKETS, list::ON_ITSELF];
+    groups.concat().into_iter().map(|call| (call, Vec::new())).collect()
+}
+
+/// Calls, some of them only with certain arguments.
+fn refused(fence: Fence) -> Option<Rules> {
+    let mut rules: Rules = list::REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+    let mut refuse = |call: i64, when: Vec<SeccompRule>| rules.insert(call, when);
+    refuse(libc::SYS_clone, any(list::NAMESPACES.iter().map(|flag| masked(0, *flag, *flag)))?);
+    // Their first argument is a process; zero is the caller.
+    for call in list::ON_ITSELF {
+        refuse(*call, vec![all([compare(0, SeccompCmpOp::Ne, 0)])?]);
+    }
+    refuse(libc::SYS_setpriority, vec![others_than(0, &[0])?, others_than(1, &[0])?]);
+    refuse(libc::SYS_ioprio_set, vec![others_than(0, &[1])?, others_than(1, &[0])?]);
+    for (call, index, values) in list::FORBIDDEN_ARGUMENTS {
+        refuse(*call, any(values.iter().map(|value| compare(*index, SeccompCmpOp::Eq, *value)))?);
+    }
+    refuse(libc::SYS_socketpair, odd_pairs()?);
+    if fence.network {
+        let families = [libc::AF_INET, libc::AF_INET6].map(|family| u64::try_from(family).unwrap_or(0));
+        refuse(libc::SYS_socket, vec![others_than(0, &families)?]);
+    } else {
+        list::SOCKETS.iter().filter(|call| **call != libc::SYS_socketpair).for_each(|call| {
+            refuse(*call, Vec::new());
+        });
+    }
+    if !fence.owns_files {
+        list::ATTRIBUTES.iter().for_each(|call| {
+            refuse(*call, Vec::new());
+        });
+        // Without a name it is about an open file, and only files that may be used can be opened.
+        refuse(libc::SYS_utimensat, vec![all([wide(1, SeccompCmpOp::Ne, 0)])?]);
+    }
+    if !fence.keeps_signals {
+        list::SIGNALS.iter().for_each(|call| {
+            refuse(*call, Vec::new());
+        });
+        // What `raise` and `abort` are made of.
+        let own = u64::from(std::process::id());
+        refuse(libc::SYS_tgkill, vec![others_than(0, &[own])?]);
+    }
+    Some(rules)
+}
+
+/// Pairs of sockets that are streams stay between the two ends; a datagram can be sent to any name.
+fn odd_pairs() -> Option<Vec<SeccompRule>> {
+    const KIND: u64 = 0xf;
+    let fine = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| u64::try_from(kind).unwrap_or(0));
+    let odd = (0..=KIND).filter(|kind| !fine.contains(kind));
+    let mut rules = any(odd.map(|kind| masked(1, KIND, kind)))?;
+    rules.push(others_than(0, &[u64::try_from(libc::AF_UNIX).ok()?])?);
+    Some(rules)
+}
+
+fn compare(index: u8, how: SeccompCmpOp, value: u64) -> Option<SeccompCondition> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Dword, how, value).ok()
+}
+
+fn wide(index: u8, how: SeccompCmpOp, value: u64) -> Option<SeccompCondition> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Qword, how, value).ok()
+}
+
+fn masked(index: u8, mask: u64, value: u64) -> Option<SeccompCondition> {
+    compare(index, SeccompCmpOp::MaskedEq(mask), value)
+}
+
+/// Holds where all conditions do.
+fn all(conditions: impl IntoIterator<Item = Option<SeccompCondition>>) -> Option<SeccompRule> {
+    SeccompRule::new(conditions.into_iter().collect::<Option<_>>()?).ok()
+}
+
+/// One rule for each condition.
+fn any(conditions: impl IntoIterator<Item = Option<SeccompCondition>>) -> Option<Vec<SeccompRule>> {
+    conditions.into_iter().map(|condition| all([condition])).collect()
+}
+
+/// Holds where the argument is none of these.
+fn others_than(index: u8, values: &[u64]) -> Option<SeccompRule> {
+    all(values.iter().map(|value| compare(index, SeccompCmpOp::Ne, *value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_is_in_one_group_and_both_programs_fit_the_kernel() {
+        let groups =
+            [list::ALLOWED, list::OLD, list::REFUSED, list::ATTRIBUTES, list::SOCKETS, list::ON_ITSELF];
+        let mut seen = std::collections::BTreeSet::new();
+        for call in groups.concat() {
+            assert!(seen.insert(call), "{call} is listed twice");
+        }
+        for bits in 0..8 {
+            let fence =
+                Fence { network: bits & 1 != 0, owns_files: bits & 2 != 0, keeps_signals: bits & 4 != 0 };
+            let refused = program(refused(fence).unwrap(), SeccompAction::Allow, error(libc::EPERM).unwrap());
+            let unknown = program(known(), error(libc::ENOSYS).unwrap(), SeccompAction::Allow);
+            assert!(refused.unwrap().len() < 4096 && unknown.unwrap().len() < 4096, "{fence:?}");
+        }
+    }
+
+    #[test]
+    fn every_call_that_is_refused_by_its_arguments_is_known() {
+        let fence = Fence { network: false, owns_files: false, keeps_signals: false };
+        let known = known();
+        for call in refused(fence).unwrap().keys() {
+            assert!(known.contains_key(call), "{call} would be unknown instead of refused");
+        }
+        for call in [libc::SYS_clone3, libc::SYS_memfd_create, libc::SYS_seccomp] {
+            assert!(!known.contains_key(&call), "{call}");
+        }
+    }
+}

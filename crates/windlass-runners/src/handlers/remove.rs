@@ -1,0 +1,235 @@
+//! Folders that handlers leave behind, removed whatever is in them.
+//!
+//! A handler can nest folders deeper than there are descriptors, and take away its own right to look into them. So nothing here
+//! descends: a folder that is not empty is moved to the top and has its turn there. Two descriptors are open at a time.
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Looks at the whole folder before it is given up: somebody may still be writing to it.
+const ROUNDS: u32 = 8;
+
+/// The folder with all that is in it; one that is not there is removed already. Takes its time: not for a thread others
+/// wait for.
+pub fn remove_folder(path: &Path) -> io::Result<()> {
+    let top = match open_folder(CWD, path) {
+        Ok(top) => top,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut last = Ok(());
+    for _ in 0..ROUNDS {
+        last = Emptying { top: top.as_fd(), moved: 0, due: names(&top)?.into() }.run();
+        match rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(()),
+            Err(error) => last = last.and(Err(error)),
+        }
+    }
+    Ok(last?)
+}
+
+/// Gives the folder and what was put aside before it other names, and returns these; afterwards the name is free. Nothing in
+/// it can keep that from working.
+pub fn put_aside(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let entries = match std::fs::read_dir(parent) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mark = format!("{}.old-", name.to_string_lossy());
+    let mut aside = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_name() == name {
+            let free = (0_u64..).map(|number| parent.join(format!("{mark}{number}")));
+            let to = free.into_iter().find(|path| path.symlink_metadata().is_err());
+            let to = to.ok_or(io::ErrorKind::AlreadyExists)?;
+            std::fs::rename(entry.path(), &to)?;
+            aside.push(to);
+        } else if entry.file_name().to_string_lossy().starts_with(&mark) {
+            aside.push(entry.path());
+        }
+    }
+    aside.sort();
+    aside.dedup();
+    Ok(aside)
+}
+
+/// Removes folders of a server that is gone, without keeping this one waiting.
+pub fn remove_later(folders: Vec<PathBuf>) {
+    let remove = move || {
+        for folder in folders {
+            if let Err(error) = remove_folder(&folder) {
+                let folder = folder.display();
+                tracing::warn!(%folder, %error, "a folder that handlers left behind cannot be removed");
+            }
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().spawn(remove) {
+        tracing::warn!(%error, "what handlers left behind is removed at the next start");
+    }
+}
+
+/// One look at the top folder.
+struct Emptying<'a> {
+    top: BorrowedFd<'a>,
+    moved: u64,
+    due: VecDeque<CString>,
+}
+
+impl Emptying<'_> {
+    /// Goes on after a failure, and returns the last one.
+    fn run(mut self) -> Result<(), Errno> {
+        let mut last = Ok(());
+        while let Some(name) = self.due.pop_front() {
+            if let Err(error) = self.remove(&name) {
+                last = Err(error);
+            }
+        }
+        last
+    }
+
+    fn remove(&mut self, name: &CString) -> Result<(), Errno> {
+        if unlink(self.top, name).is_ok() {
+            return Ok(());
+        }
+        let folder = open_folder(self.top, name)?;
+        for inner in names(&folder)? {
+            if unlink(folder.as_fd(), &inner).is_err() {
+                self.move_up(folder.as_fd(), &inner)?;
+            }
+        }
+        rustix::fs::unlinkat(self.top, name, AtFlags::REMOVEDIR)
+    }
+
+    fn move_up(&mut self, from: BorrowedFd<'_>, name: &CString) -> Result<(), Errno> {
+        loop {
+            self.moved += 1;
+            let to = CString::new(format!(".removed-{}", self.moved)).map_err(|_| Errno::INVAL)?;
+            match rustix::fs::renameat_with(from, name, self.top, &to, RenameFlags::NOREPLACE) {
+                Ok(()) => {
+                    self.due.push_back(to);
+                    return Ok(());
+                }
+                Err(Errno::EXIST) => {}
+                // A folder that is not writable cannot change its parent.
+                Err(Errno::ACCESS) => {
+                    allow(from, name)?;
+                    rustix::fs::renameat_with(from, name, self.top, &to, RenameFlags::NOREPLACE)?;
+                    self.due.push_back(to);
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A file, or an empty folder.
+fn unlink(folder: BorrowedFd<'_>, name: &CString) -> Result<(), Errno> {
+    match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(_) => rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR),
+    }
+}
+
+fn open_folder(within: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match rustix::fs::openat(&within, name, flags, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            allow(within.as_fd(), name)?;
+            rustix::fs::openat(&within, name, flags, Mode::empty())?
+        }
+        folder => folder?,
+    };
+    if rustix::fs::fstat(&folder)?.st_mode & 0o700 != 0o700 {
+        let _ = rustix::fs::fchmod(&folder, Mode::RWXU);
+    }
+    Ok(folder)
+}
+
+/// Only for folders: a link would lead elsewhere.
+fn allow(within: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> Result<(), Errno> {
+    let about = rustix::fs::statat(within, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if !rustix::fs::FileType::from_raw_mode(about.st_mode).is_dir() {
+        return Err(Errno::NOTDIR);
+    }
+    rustix::fs::chmodat(within, name, Mode::RWXU, AtFlags::empty())
+}
+
+fn names(folder: &OwnedFd) -> Result<Vec<CString>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.as_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Depth without descriptors: each level is made in the one before and then moved into the next.
+    fn nest(top: &Path, depth: usize) {
+        let (inner, outer) = (top.join("inner"), top.join("outer"));
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(inner.join("deepest"), "x").unwrap();
+        for _ in 1..depth {
+            std::fs::create_dir(&outer).unwrap();
+            std::fs::rename(&inner, outer.join("d")).unwrap();
+            std::fs::rename(&outer, &inner).unwrap();
+        }
+    }
+
+    #[test]
+    fn depth_modes_and_links_do_not_keep_a_folder() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (top, kept) = (folder.path().join("top"), folder.path().join("kept"));
+        std::fs::create_dir(&top).unwrap();
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("file"), "x").unwrap();
+        nest(&top, 12_000);
+        std::os::unix::fs::symlink(&kept, top.join("link")).unwrap();
+        let shut = top.join("shut/shut");
+        std::fs::create_dir_all(&shut).unwrap();
+        std::fs::write(shut.join("file"), "x").unwrap();
+        for path in [shut.as_path(), &top.join("shut"), &top] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o000)).unwrap();
+        }
+        remove_folder(&top).unwrap();
+        assert!(top.symlink_metadata().is_err());
+        assert!(kept.join("file").exists(), "what a link leads to is not touched");
+        remove_folder(&top).unwrap();
+    }
+
+    /// For whoever is root modes count for nothing, so this is tried by somebody else: see the tests of hostile handlers.
+    #[test]
+    fn a_folder_is_put_aside_whatever_its_mode_and_so_are_those_before_it() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let contexts = folder.path().join("contexts");
+        assert_eq!(put_aside(&contexts).unwrap(), Vec::<PathBuf>::new());
+        for round in 1..4 {
+            std::fs::create_dir_all(contexts.join("0/work")).unwrap();
+            std::fs::set_permissions(contexts.join("0/work"), std::fs::Permissions::from_mode(0o000))
+                .unwrap();
+            let aside = put_aside(&contexts).unwrap();
+            assert_eq!(aside.len(), round);
+            assert!(!contexts.exists());
+        }
+        for old in put_aside(&contexts).unwrap() {
+            remove_folder(&old).unwrap();
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,244 @@
+//! What a handler tries against the server and its neighbours, whoever the server is: every test here is also run by an
+//! ordinary user, see [`as_an_ordinary_user`].
+
+use crate::rig::{Rig, brief, handler, log, outcomes, sh};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use windlass_runners::handlers::{Handler, Lang};
+
+const SOMEBODY: u32 = 54_321;
+
+/// The tests of this file and those of `hostile.rs` once more, by somebody who is not root: that is how most servers run.
+#[test]
+fn as_an_ordinary_user() {
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::TempDir::new().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let bring = |path: &Path| {
+        let copy = folder.path().join(path.file_name().unwrap());
+        std::fs::copy(path, &copy).unwrap();
+        copy
+    };
+    let temporary = folder.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    std::os::unix::fs::chown(&temporary, Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+    let ran = Command::new(bring(&std::env::current_exe().unwrap()))
+        .args(["walls::", "hostile::", "--test-threads=2"])
+        .env("WINDLASS_TEST_HELPER", bring(&crate::rig::helper()))
+        .env("TMPDIR", &temporary)
+        .current_dir(&temporary)
+        .uid(SOMEBODY)
+        .gid(SOMEBODY)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(said.contains("walls::as_an_ordinary_user ... ok"), "{said}");
+}
+
+fn python(body: &str) -> Handler {
+    let before = "import ctypes, os, socket, errno\nlibc = ctypes.CDLL(None, use_errno=True)\n\
+                  def call(number, *args):\n    \
+                  ctypes.set_errno(0)\n    \
+                  got = libc.syscall(number, *args)\n    \
+                  return 'done' if got >= 0 else errno.errorcode[ctypes.get_errno()]\n\
+                  def tried(what, *args):\n    \
+                  try:\n        what(*args)\n        return 'done'\n    \
+                  except OSError as error:\n        return errno.errorcode[error.errno]\n";
+    Handler { before: Some(before.to_owned()), ..handler(Lang::Python, body) }
+}
+
+/// Everything that can be set for another process, tried on the server itself.
+#[tokio::test]
+async fn limits_priorities_and_processors_of_the_server_are_out_of_reach() {
+    let rig = Rig::new();
+    let server = std::process::id();
+    let limit = || std::fs::read_to_string("/proc/self/limits").unwrap();
+    let nice = || rustix::process::getpriority_process(None).unwrap();
+    let before = (limit(), nice());
+    let body = format!(
+        "zero = (ctypes.c_ulong * 2)(0, 0)\n\
+         cpus = (ctypes.c_ulong * 16)(1)\n\
+         prio = ctypes.c_int(0)\n\
+         out = []\n\
+         for pid in ({server}, os.getppid(), 1):\n    \
+             out += [tried(__import__('resource').prlimit, pid, 1, (0, 0)), \
+                     tried(os.sched_setaffinity, pid, [0]), \
+                     tried(os.setpriority, os.PRIO_PROCESS, pid, 19), \
+                     tried(os.setpriority, os.PRIO_PGRP, pid, 19), \
+                     tried(os.sched_setscheduler, pid, os.SCHED_IDLE, os.sched_param(0)), \
+                     tried(os.sched_setparam, pid, os.sched_param(0))]\n\
+         out += [tried(os.setpriority, os.PRIO_USER, os.getuid(), 19), tried(os.setpriority, os.PRIO_USER, 0, 19)]\n\
+         own = [tried(__import__('resource').prlimit, 0, 4, (0, 0)), tried(os.sched_setaffinity, 0, os.sched_getaffinity(0)), \
+                tried(os.setpriority, os.PRIO_PROCESS, 0, 19)]\n\
+         return (200, ' '.join(sorted(set(out))) + ' / ' + ' '.join(own))"
+    );
+    let told = rig.one(&python(&body), "x").await;
+    assert_eq!(brief(&told), "200 OK EPERM / done done done", "{}", log(&told));
+    assert_eq!((limit(), nice()), before);
+}
+
+#[tokio::test]
+async fn modes_owners_and_times_of_the_servers_files_are_out_of_reach() {
+    let rig = Rig::new();
+    let store = rig.folder.path().join("windlass.db");
+    std::fs::write(&store, "rows").unwrap();
+    std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut neighbour =
+        rig.start("other", "t", &sh("while [ ! -e go ]; do sleep 0.02; done; cat ../in/payload"), &["x"]);
+    let began = std::time::Instant::now();
+    while !rig.first_context().exists() && began.elapsed() < crate::rig::PATIENCE {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let about =
+        |path: &Path| path.metadata().map(|about| (about.mode(), about.mtime(), about.uid())).unwrap();
+    let before = (about(&store), about(rig.folder.path()), about(&rig.first_context()));
+    let paths = [&store, rig.folder.path(), &rig.first_context()]
+        .map(|path| format!("{:?}", path.display().to_string()));
+    let body = format!(
+        "out = []\n\
+         for path in [{}, '../../0/work', '../in', '..']:\n    \
+             out += [tried(os.chmod, path, 0o777), tried(os.utime, path, (1, 1)), tried(os.chown, path, -1, os.getgid()), \
+                     tried(os.setxattr, path, 'user.x', b'1'), tried(os.removexattr, path, 'user.x'), \
+                     call(452, -100, path.encode(), 0o777, 0)]\n\
+         return (200, ' '.join(sorted(set(out))))",
+        paths.join(", ")
+    );
+    let told = rig.one(&python(&body), "x").await;
+    assert!(!brief(&told).contains("done") && told.exitcode == 200, "{}\n{}", brief(&told), log(&told));
+    assert_eq!((about(&store), about(rig.folder.path()), about(&rig.first_context())), before);
+    std::fs::write(rig.first_context().join("go"), "").unwrap();
+    assert_eq!(outcomes(&mut neighbour, 1).await[0].exitcode, 200);
+}
+
+#[tokio::test]
+async fn memory_that_is_a_file_without_a_name_is_not_to_be_had() {
+    let rig = Rig::new();
+    let body = "return (200, tried(os.memfd_create, 'x') + ' ' + tried(os.open, '/dev/shm/x', os.O_CREAT | os.O_RDWR))";
+    let told = brief(&rig.one(&python(body), "x").await);
+    assert!(told.starts_with("200 OK ENOSYS E"), "{told}");
+}
+
+#[tokio::test]
+async fn pairs_of_sockets_stay_between_their_ends_and_there_are_no_others() {
+    let rig = Rig::new();
+    let listener = std::os::unix::net::UnixDatagram::bind(rig.folder.path().join("log.sock")).unwrap();
+    std::fs::set_permissions(rig.folder.path().join("log.sock"), std::fs::Permissions::from_mode(0o777))
+        .unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let body = format!(
+        "name = {:?}\n\
+         def send():\n    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n    a.sendto(b'x', name)\n\
+         def stream():\n    a, b = socket.socketpair()\n    a.send(b'x')\n    assert b.recv(1) == b'x'\n\
+         def pass_on():\n    a, b = socket.socketpair()\n    socket.send_fds(a, [b'x'], [0])\n\
+         others = [tried(socket.socket, family, kind) for family in range(0, 46) for kind in (1, 2, 3, 5)]\n\
+         return (200, ' '.join([tried(send), tried(stream), tried(pass_on)] + sorted(set(others))))",
+        rig.folder.path().join("log.sock").display().to_string()
+    );
+    let told = rig.one(&python(&body), "x").await;
+    assert_eq!(brief(&told), "200 OK EPERM done EPERM EPERM", "{}", log(&told));
+    assert!(listener.recv(&mut [0; 8]).is_err());
+}
+
+/// Every way to send a signal, also those that are no call of that name.
+#[tokio::test]
+async fn signals_to_the_server_are_refused_in_every_form() {
+    let rig = Rig::new();
+    let server = std::process::id();
+    let body = format!(
+        "import fcntl, signal\n\
+         def by_file():\n    a, b = socket.socketpair()\n    fcntl.fcntl(a, fcntl.F_SETOWN, {server})\n\
+         def by_number():\n    a, b = socket.socketpair()\n    fcntl.fcntl(a, 10, 9)\n\
+         out = [tried(os.kill, pid, sig) for pid in ({server}, -{server}, -1) for sig in (0, 9, 19)]\n\
+         out += [tried(by_file), tried(by_number), call(200, {server}, 9), call(234, {server}, {server}, 9)]\n\
+         return (200, str('done' in out))"
+    );
+    // The last of them may end the context itself: all processes it can reach are its own.
+    let told = rig.one(&python(&body.replace(", -1)", ")")), "x").await;
+    assert_eq!(brief(&told), "200 OK False", "{}", log(&told));
+}
+
+#[tokio::test]
+async fn the_servers_own_files_are_not_read_wherever_they_are() {
+    let shared = tempfile::TempDir::new().unwrap();
+    std::fs::set_permissions(shared.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let data = shared.path().join("app/data");
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::write(data.join("windlass.db-wal"), "a payload").unwrap();
+    std::fs::write(shared.path().join("app/key.pem"), "a key").unwrap();
+    std::fs::write(shared.path().join("app/lib.txt"), "a library").unwrap();
+    let rig = Rig::with(|settings| {
+        settings.readable = vec![shared.path().to_owned()];
+        settings.hidden = vec![data.clone(), shared.path().join("app/key.pem")];
+    });
+    let app = shared.path().join("app").display().to_string();
+    let check = async |file: &str, code: u16| {
+        let outcome = rig.one(&sh(&format!("cat {app}/{file} || exit 44")), "x").await;
+        assert_eq!(outcome.exitcode, code, "{file}: {}", log(&outcome));
+    };
+    check("lib.txt", 200).await;
+    check("data/windlass.db-wal", 404).await;
+    check("key.pem", 404).await;
+}
+
+/// What a handler leaves behind keeps neither its folder nor the next server.
+#[tokio::test]
+async fn folders_without_rights_and_without_end_are_removed() {
+    let rig = Rig::new();
+    let body = "os.mkdir('shut')\nos.mkdir('shut/in')\nopen('shut/in/file', 'w').close()\n\
+                os.mkdir('deep')\nhere = os.getcwd()\nos.chdir('deep')\n\
+                for n in range(4000):\n    os.mkdir('d')\n    os.chdir('d')\n\
+                os.chdir(here)\n\
+                old = os.umask(0o777)\nos.mkdir('none')\n\
+                for path in ('shut/in', 'shut', 'deep', '.'):\n    tried(os.chmod, path, 0)\n\
+                os._exit(40)";
+    let told = rig.one(&python(body), "x").await;
+    assert_eq!(told.exitcode, 400, "{}", log(&told));
+    let contexts = rig.folder.path().join("contexts");
+    let began = std::time::Instant::now();
+    while std::fs::read_dir(&contexts).unwrap().next().is_some() {
+        assert!(began.elapsed() < crate::rig::PATIENCE, "its folder is left behind");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(brief(&rig.one(&sh("true"), "x").await), "200 OK");
+}
+
+/// As a server does that was killed: it finds what it was running.
+#[tokio::test]
+async fn what_a_killed_server_left_does_not_keep_the_next_from_running_handlers() {
+    let rig = Rig::over(|contexts| {
+        let shut = contexts.join("7/work/x");
+        std::fs::create_dir_all(&shut).unwrap();
+        for path in [shut.as_path(), &contexts.join("7/work"), &contexts.join("7"), contexts] {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o000)).unwrap();
+        }
+    });
+    assert_eq!(brief(&rig.one(&sh("true"), "x").await), "200 OK");
+    let began = std::time::Instant::now();
+    while std::fs::read_dir(rig.folder.path()).unwrap().count() > 1 {
+        assert!(began.elapsed() < crate::rig::PATIENCE, "what was left stays");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn code_and_payloads_are_for_nobody_else() {
+    let rig = Rig::new();
+    let mut run =
+        rig.start("acme", "t", &sh("while [ ! -e go ]; do sleep 0.02; done; cat ../in/payload"), &["secret"]);
+    let work = rig.first_context();
+    let began = std::time::Instant::now();
+    let file = work.join("../in/payload");
+    while !file.exists() && began.elapsed() < crate::rig::PATIENCE {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let mode = |path: &str| work.join(path).metadata().unwrap().mode() & 0o7;
+    assert_eq!((mode(".."), mode("../in"), mode(".")), (0, 0, 0));
+    std::fs::write(work.join("go"), "").unwrap();
+    let told = outcomes(&mut run, 1).await;
+    assert!(log(&told[0]).contains("secret"), "{told:?}");
+}
