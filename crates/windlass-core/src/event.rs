@@ -85,6 +85,10 @@ pub enum Event {
     ChildAdded,
     /// A child that this job had to wait for is settled or gone.
     ChildSettled,
+    /// A child that this job had to wait for has failed, which alone does not make this job run.
+    ChildFailed,
+    /// A child that had failed is cancelled or gone.
+    ChildWrittenOff,
     /// The parent's run has ended: a waiting child may start.
     ParentPaused,
     Delete,

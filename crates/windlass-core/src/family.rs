@@ -9,7 +9,8 @@ use std::sync::Arc;
 pub enum FamilyRule {
     /// The children start when the parent's run ends; the parent runs once more when all of them are settled.
     ParentWaits {
-        /// Whether a failed child counts as settled; otherwise the parent goes on waiting for it.
+        /// Whether the failure of its last pending child makes the parent run. Otherwise it runs when another child is
+        /// settled and none is pending, or when the failed child is cancelled, deleted, or run again and settled.
         failure_settles: bool,
     },
     /// The parent is run after each run of the child; neither waits for the other.

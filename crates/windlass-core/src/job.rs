@@ -149,6 +149,9 @@ pub struct Policy {
     /// A repeating job whose attempts are used up waits for its next turn instead of ending.
     #[serde(skip_serializing_if = "is_default")]
     pub repeat_after_failure: bool,
+    /// A repeat rule counts from when the latest run was due, be that a retry. Otherwise all runs of one turn have its slot.
+    #[serde(skip_serializing_if = "is_default")]
+    pub retry_moves_slot: bool,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -122,6 +122,8 @@ pub enum OnLapse {
     /// Run again at once, within the bound on attempts.
     #[default]
     RunAgain,
+    /// The same, in the place in the line of a job that was due when the lease ended.
+    AtLeaseEnd,
     /// The same, in the place it had in the line: before those that came after it.
     BackInLine,
     /// The same as a failure reported by the worker: backoff and all.

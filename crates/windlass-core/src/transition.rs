@@ -31,8 +31,12 @@ pub struct Effects {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParentEffect {
-    /// The parent waits for one child less.
+    /// The parent waits for one child less, and runs once more if that was the last.
     Settled(JobId),
+    /// The parent waits for one child less, but a failure alone does not make it run.
+    Failed(JobId),
+    /// A failed child is cancelled or gone: the parent runs once more if it waits for no other.
+    WrittenOff(JobId),
     /// The parent waits for one child more: a settled child was started over.
     Reopened(JobId),
     /// The parent is run after each run of this child.
@@ -114,6 +118,8 @@ fn mark_kind(event: &Event) -> Option<MarkKind> {
         | Event::TakeOver(_)
         | Event::ChildAdded
         | Event::ChildSettled
+        | Event::ChildFailed
+        | Event::ChildWrittenOff
         | Event::ParentPaused
         | Event::Delete
         | Event::TakeResult
@@ -169,7 +175,10 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
             next.progress.pending_children = next.progress.pending_children.saturating_add(1);
             stay(next)
         }
-        Event::ChildSettled => child_settled(job, now),
+        Event::ChildSettled => resumed_after(job, one_child_less(job, now), now),
+        Event::ChildFailed => stay(one_child_less(job, now)),
+        // Written even where nothing changes: a failure of the last pending child must not pass unseen.
+        Event::ChildWrittenOff => resumed_after(job, touched(job, now), now),
         Event::ParentPaused => match &job.state {
             JobState::Waiting if !is_held_by_parent(job) && job.progress.pending_children > 0 => {
                 Err(Refused::HasChildren)
@@ -222,13 +231,18 @@ fn taken_over(job: &Job, standing: Standing, now: Timestamp) -> Result<Transitio
     to(job, next, state)
 }
 
-fn child_settled(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
+fn one_child_less(job: &Job, now: Timestamp) -> Job {
     let mut next = touched(job, now);
     next.progress.pending_children = next.progress.pending_children.saturating_sub(1);
-    match &job.state {
-        JobState::Waiting if job.progress.pending_children == 1 => {
+    next
+}
+
+/// A parent that waits for no child any more runs again. It keeps its place in the line: it is as old as its last run.
+fn resumed_after(job: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
+    match (&job.state, next.progress.started_at) {
+        (JobState::Waiting, Some(started_at)) if next.progress.pending_children == 0 => {
             next.progress.attempts = 0;
-            to(job, next, JobState::ready(now))
+            to(job, next, JobState::ready(started_at.min(now)))
         }
         _ => stay(next),
     }

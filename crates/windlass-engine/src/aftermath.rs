@@ -156,6 +156,8 @@ impl Inner {
             | Event::TakeOver(_)
             | Event::ChildAdded
             | Event::ChildSettled
+            | Event::ChildFailed
+            | Event::ChildWrittenOff
             | Event::ParentPaused
             | Event::Delete
             | Event::TakeResult
@@ -182,6 +184,8 @@ fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
         | Event::Renew { .. }
         | Event::ChildAdded
         | Event::ChildSettled
+        | Event::ChildFailed
+        | Event::ChildWrittenOff
         | Event::TakeResult
         | Event::Claim(_) => return None,
         Event::Report { .. } | Event::Log { .. } => FeedKind::Progress,

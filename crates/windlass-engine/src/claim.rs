@@ -156,8 +156,11 @@ impl Inner {
         }
         for job in jobs {
             let Some(lease) = job.state().lease() else { continue };
-            let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
-            self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));
+            // A parent that runs again is as old as its last run: how long it waited for this one is not known.
+            if job.progress.prior_start != Some(job.progress.due_at) {
+                let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
+                self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));
+            }
             self.feed.tell(FeedKind::Claimed, job, StateName::Running, lease.granted_at);
         }
     }

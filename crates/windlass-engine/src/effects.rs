@@ -75,6 +75,8 @@ impl Cascade {
     fn react(&mut self, plan: &mut Plan<'_>, before: &Arc<Job>, effects: Effects) {
         match effects.parent {
             Some(ParentEffect::Settled(parent)) => self.work.push_back((parent, Event::ChildSettled)),
+            Some(ParentEffect::Failed(parent)) => self.work.push_back((parent, Event::ChildFailed)),
+            Some(ParentEffect::WrittenOff(parent)) => self.work.push_back((parent, Event::ChildWrittenOff)),
             Some(ParentEffect::Reopened(parent)) => self.work.push_back((parent, Event::ChildAdded)),
             Some(ParentEffect::Run(parent)) => {
                 self.work.push_back((parent, Event::Run { at: plan.now, force: false }));

@@ -7,7 +7,7 @@
 //!
 //! | modifier | does |
 //! |---|---|
-//! | `+N SECONDS`, `-N SECONDS` | N of up to eight digits |
+//! | `+N SECONDS`, `-N SECONDS` | N of up to eight digits; a space may follow the sign |
 //! | `+N MINUTES`, `HOURS`, `DAYS`, `MONTHS`, `YEARS`, or with `-` | N of up to three digits |
 //! | `START OF HOUR`, `DAY`, `MONTH`, `YEAR` | back to its first second |
 //! | `WEEKDAY N` | forward to that day, 0 is Sunday; stays if it is that day |
@@ -141,7 +141,8 @@ impl Schedule {
         let base = apply(&[], base)?;
         let interval_ms = next.as_millis() - base.as_millis();
         let plain = self.modifiers.iter().all(|modifier| matches!(modifier, Modifier::Plus { .. }));
-        if next >= now || !plain || !(1..JUMP_BELOW_MS).contains(&interval_ms) {
+        // A slot in the present second is missed, too: times are compared as texts without fractions.
+        if next > apply(&[], now)? || !plain || !(1..JUMP_BELOW_MS).contains(&interval_ms) {
             return Some(next);
         }
         slot_after(base, now.since_ms(base) / interval_ms + 1, interval_ms)
@@ -235,12 +236,13 @@ fn modifier_of(part: &str) -> Option<Modifier> {
             _ => None,
         };
     }
-    let (number, unit) = part.split_once(' ')?;
+    let (sign, rest) =
+        if let Some(rest) = part.strip_prefix('-') { (-1, rest) } else { (1, part.strip_prefix('+')?) };
+    let (digits, unit) = rest.strip_prefix(' ').unwrap_or(rest).split_once(' ')?;
     let (unit, digits_max) = unit_of(unit)?;
-    let digits = number.strip_prefix(['+', '-'])?;
     let well_formed = (1..=digits_max).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
-    let amount = if well_formed { number.parse().ok()? } else { return None };
-    Some(Modifier::Plus { amount, unit })
+    let amount: i32 = if well_formed { digits.parse().ok()? } else { return None };
+    Some(Modifier::Plus { amount: sign * amount, unit })
 }
 
 /// A unit and how many digits may count it.

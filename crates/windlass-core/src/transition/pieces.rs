@@ -211,22 +211,46 @@ pub(super) fn gone(before: &Job) -> Result<Transition, Refused> {
 
 /// A parent hears of a child that it need no longer wait for, and of one that it has to wait for from now on.
 pub(super) fn parent_effect(before: &Job, after: Option<&Job>) -> Option<ParentEffect> {
-    match (waiting_parent(before), after.and_then(waiting_parent)) {
-        (Some(old), new) if new != Some(old) => Some(ParentEffect::Settled(old)),
-        (None, Some(new)) => Some(ParentEffect::Reopened(new)),
-        _ => None,
+    match (Tie::of(before), after.map_or(Tie::None, Tie::of)) {
+        (Tie::None, Tie::None | Tie::Failed(_)) => None,
+        (Tie::Pending(old), Tie::Pending(new)) | (Tie::Failed(old), Tie::Failed(new)) if old == new => None,
+        (Tie::Pending(old), Tie::Failed(new)) if old == new => Some(ParentEffect::Failed(old)),
+        (Tie::Pending(old), _) => Some(ParentEffect::Settled(old)),
+        (Tie::None | Tie::Failed(_), Tie::Pending(new)) => Some(ParentEffect::Reopened(new)),
+        (Tie::Failed(old), Tie::None | Tie::Failed(_)) => Some(ParentEffect::WrittenOff(old)),
     }
 }
 
-/// The parent that has to wait for this child, if there is one and the child is not settled.
+/// What a child is to a parent that waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tie {
+    /// It has no such parent, or is settled.
+    None,
+    Pending(JobId),
+    /// Failed, where a failure does not settle.
+    Failed(JobId),
+}
+
+impl Tie {
+    fn of(child: &Job) -> Tie {
+        let Some(family) = child.spec.family() else { return Tie::None };
+        match (family.rule, &child.state) {
+            (FamilyRule::ParentRunsAfter, _) => Tie::None,
+            (FamilyRule::ParentWaits { failure_settles: false }, JobState::Failed { .. }) => {
+                Tie::Failed(family.parent)
+            }
+            (FamilyRule::ParentWaits { .. }, state) if state.is_settled() => Tie::None,
+            (FamilyRule::ParentWaits { .. }, _) => Tie::Pending(family.parent),
+        }
+    }
+}
+
+/// The parent that has to wait for this child, if there is one and the child is pending.
 pub(super) fn waiting_parent(child: &Job) -> Option<JobId> {
-    let family = child.spec.family()?;
-    let settled = match (family.rule, &child.state) {
-        (FamilyRule::ParentRunsAfter, _) => return None,
-        (FamilyRule::ParentWaits { failure_settles }, JobState::Failed { .. }) => failure_settles,
-        (FamilyRule::ParentWaits { .. }, state) => state.is_settled(),
-    };
-    (!settled).then_some(family.parent)
+    match Tie::of(child) {
+        Tie::Pending(parent) => Some(parent),
+        Tie::None | Tie::Failed(_) => None,
+    }
 }
 
 /// Waiting for its parent's run to end, and not, after a run of its own, for its children.

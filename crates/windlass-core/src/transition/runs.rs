@@ -29,6 +29,9 @@ pub(super) fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transitio
     next.progress.prior_start = next.progress.started_at;
     next.progress.started_at = Some(now);
     next.progress.finished_at = None;
+    if next.spec.policy.retry_moves_slot {
+        next.progress.due_at = run_at;
+    }
     if !count_run(&mut next, kind, now) {
         kind = RunKind::Shutdown;
     }
@@ -252,6 +255,7 @@ pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Re
         OnLapse::GiveUp => None,
         OnLapse::Fail => after_backoff(&next, now, chance),
         OnLapse::RunAgain => within_bounds(&next, now),
+        OnLapse::AtLeaseEnd => within_bounds(&next, lease.until.unwrap_or(now).min(now)),
         OnLapse::BackInLine => within_bounds(&next, job.progress.due_at.min(now)),
     };
     match again {

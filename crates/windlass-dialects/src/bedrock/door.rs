@@ -62,6 +62,7 @@ pub async fn serve(
         version: options.version,
         queries: Queries::default(),
         crashed: Default::default(),
+        commits: Default::default(),
         answered: Default::default(),
     });
     let later = Later::new(Arc::clone(&shared), watching);

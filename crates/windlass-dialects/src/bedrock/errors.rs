@@ -44,6 +44,7 @@ statuses! {
     CANCEL_WITH_CHILDREN = "404 Invalid jobID - Cannot cancel a job with children";
     CANCEL_WITHOUT_PARENT = "404 Invalid jobID - Cannot cancel a job without a parent";
     PARENT_NOT_ACTIVE = "405 Can only create child job when parent is RUNNING, RUNQUEUED or PAUSED";
+    OTHERWISE_MOCKED = "405 Parent and child jobs must have matching mockRequest setting";
     GRANDCHILDREN = "405 Cannot create grandchildren";
     NOT_OUT = "405 Can only retry/finish RUNNING and RUNQUEUED jobs";
     PARENT_NOT_PAUSED = "405 Can only retry/finish child job when parent is PAUSED";

@@ -229,7 +229,7 @@ impl Source {
             parent: None,
             // One that has failed already keeps nobody waiting: there it did not either.
             failure_settles: stands == "failed" || profile == Profile::Seed,
-            policy: commands::policy(repeat, retry_after, is_child),
+            policy: commands::policy(profile, repeat, retry_after, is_child),
             origin: "bedrock",
             facts,
         })

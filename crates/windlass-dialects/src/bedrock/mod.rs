@@ -11,9 +11,11 @@
 //! | [`json`], [`times`] | texts that are changed or compared without being read |
 //! | [`commands`] | the commands in the engine's verbs |
 //! | [`query`] | SQL over the jobs |
+//! | [`commits`] | the count of commits |
 //! | [`session`], [`later`], [`door`] | one connection; commands nobody waits for; the port |
 
 pub mod commands;
+pub mod commits;
 pub mod door;
 pub mod errors;
 pub mod import;

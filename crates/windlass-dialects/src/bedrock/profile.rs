@@ -60,6 +60,11 @@ impl Profile {
         if self.is_seed() { entered.to_owned() } else { entered.to_ascii_uppercase() }
     }
 
+    /// A retry moves the slots of a SCHEDULED job, and the data says from where they are counted.
+    pub fn retry_moves_slot(self) -> bool {
+        !self.is_seed()
+    }
+
     /// A failed child is as good as a finished one to its parent, or the parent goes on waiting.
     pub fn family_rule(self) -> FamilyRule {
         FamilyRule::ParentWaits { failure_settles: self.is_seed() }

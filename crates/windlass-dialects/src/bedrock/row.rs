@@ -5,7 +5,7 @@
 //!
 //! Jobs of every dialect show as rows: one that other clients made has the columns it can have.
 
-use super::{json, times};
+use super::{json, params, times};
 use crate::codec::{Encoding, Out};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,6 +13,13 @@ use windlass_core::{Format, Job, JobState, Payload, StateName, Timestamp};
 
 /// The `nextRun` as it was written, as long as it is still about the same moment.
 pub const NEXT_RUN: &str = "bedrock.nextRun";
+
+/// The member of the data that counts hand-outs of jobs with `retryAfter`.
+pub const COUNT: &str = "retryAfterCount";
+/// The member of the data with the slot of a SCHEDULED job that is or was out, where a retry moves it.
+pub const SLOT: &str = "originalNextRun";
+/// The member of the data that marks a mocked job.
+pub const MOCK: &str = "mockRequest";
 
 /// The priority that a job has if nobody says otherwise: 500 here, 0 below.
 const PRIORITY_MIDDLE: i64 = 500;
@@ -119,7 +126,7 @@ impl<'a> Row<'a> {
     pub fn before_run(job: &'a Job) -> Row<'a> {
         Row {
             state: State::Queued,
-            next_run: moment_text(job, job.progress.due_at),
+            next_run: due_text(job),
             last_run: job.progress.prior_start.map(times::seconds),
             data: data(job, counted_hand_outs(job).saturating_sub(1)),
             ..Row::of(job)
@@ -136,12 +143,33 @@ pub fn is_mocked(job: &Job) -> bool {
     job.spec.queue.as_str() == MOCK_QUEUE
 }
 
+/// New data for a job: that of a mocked job says so, and no other does.
+pub fn data_for<'d>(data: &'d str, job: &Job) -> Cow<'d, str> {
+    match (is_mocked(job), data.contains(MOCK)) {
+        (true, _) if says_mocked(data) => Cow::Borrowed(data),
+        (true, _) => Cow::Owned(json::with(data, MOCK, "true")),
+        (false, true) => Cow::Owned(json::without(data, MOCK)),
+        (false, false) => Cow::Borrowed(data),
+    }
+}
+
+/// Whether data is that of a mocked job.
+pub fn says_mocked(data: &str) -> bool {
+    data.contains(MOCK) && matches!(json::get(&json::minified(data), MOCK), Some("true" | "1"))
+}
+
 fn next_run(job: &Job) -> Cow<'_, str> {
     match job.state() {
+        // A parent whose children have ended has the nextRun it had while it waited: its lastRun.
+        JobState::Ready { run_at, lapsed: None }
+            if job.progress.started_at == Some(*run_at) && job.progress.finished_at.is_some() =>
+        {
+            Cow::Owned(times::seconds(*run_at))
+        }
         JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => moment_text(job, *run_at),
         JobState::Running(lease) => match lease.until {
             Some(until) => Cow::Owned(times::shortest(until)),
-            None => moment_text(job, job.progress.due_at),
+            None => due_text(job),
         },
         // A parent that waits for its children shows when it last ran.
         JobState::Waiting if job.progress.started_at.is_some() => {
@@ -154,6 +182,16 @@ fn next_run(job: &Job) -> Cow<'_, str> {
         | JobState::Cancelled { .. }
         | JobState::Terminated { .. } => moment_text(job, job.progress.due_at),
     }
+}
+
+/// When the present run was due.
+fn due_text(job: &Job) -> Cow<'_, str> {
+    let due_at = job.progress.due_at;
+    // A parent that runs again after its children: its nextRun was its lastRun.
+    if job.progress.prior_start == Some(due_at) {
+        return Cow::Owned(times::seconds(due_at));
+    }
+    moment_text(job, due_at)
 }
 
 /// As somebody wrote it, or in our way. A job that nobody gave a time has that of its making, with milliseconds.
@@ -177,7 +215,7 @@ pub fn next_run_fact(text: &str, at: Timestamp, now: Timestamp) -> Option<Arc<st
 
 /// Hand-outs since the job was last finished or retried; they count for jobs with `retryAfter` only.
 pub fn counted_hand_outs(job: &Job) -> u32 {
-    let counts = job.spec.policy.lease_span.is_some() && !job.spec.name.starts_with("manual");
+    let counts = job.spec.policy.lease_span.is_some() && !is_manual(job);
     match job.state().name() {
         StateName::Completed | StateName::Waiting => 0,
         _ if counts => job.progress.attempts,
@@ -185,12 +223,51 @@ pub fn counted_hand_outs(job: &Job) -> u32 {
     }
 }
 
+/// The count in the data, as its client wrote it: hand-outs are counted on from there.
+fn written_count(data: &str) -> i64 {
+    if !data.contains(COUNT) {
+        return 0;
+    }
+    json::get(&json::minified(data), COUNT).map_or(0, |count| params::leading_number(&json::plain(count)))
+}
+
+/// Whether a job with `retryAfter` had all its hand-outs before the present one.
+pub fn is_worn_out(job: &Job, hand_outs_max: u32) -> bool {
+    let before = i64::from(counted_hand_outs(job).saturating_sub(1));
+    job.spec.policy.lease_span.is_some()
+        && written_count(&payload_text(&job.spec.payload)).saturating_add(before) >= i64::from(hand_outs_max)
+}
+
+/// The data as Bedrock would have it, with one count for all hand-outs, and one less than that; `None`: it has no count.
+pub fn data_with_one_less(job: &Job) -> Option<String> {
+    job.spec.policy.lease_span.as_ref()?;
+    let data = data(job, counted_hand_outs(job));
+    let count = if data.contains(COUNT) { written_count(&data) } else { 1 };
+    json::is_object(&data).then(|| json::with(&data, COUNT, &(count - 1).to_string()))
+}
+
+/// Whether the data tells the slot of this run.
+pub fn tells_slot(job: &Job) -> bool {
+    let policy = &job.spec.policy;
+    let is_scheduled = |text: &str| text.to_ascii_uppercase().contains("SCHEDULED");
+    policy.retry_moves_slot
+        && policy.lease_span.is_some()
+        && policy.repeat.as_ref().is_some_and(|repeat| is_scheduled(repeat.text()))
+        && !is_manual(job)
+}
+
 fn data(job: &Job, hand_outs: u32) -> Cow<'_, str> {
     let data = payload_text(&job.spec.payload);
     if hand_outs > 0 && json::is_object(&data) {
-        return Cow::Owned(json::with(&data, "retryAfterCount", &hand_outs.to_string()));
+        let count = written_count(&data).saturating_add(hand_outs.into());
+        return Cow::Owned(json::with(&data, COUNT, &count.to_string()));
     }
     data
+}
+
+/// Jobs for people are handed out as often as it takes.
+fn is_manual(job: &Job) -> bool {
+    job.spec.name.starts_with("manual")
 }
 
 /// The payload as JSON: byte for byte where it is, and `{}` where there is none.

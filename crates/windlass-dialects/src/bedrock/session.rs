@@ -429,15 +429,15 @@ fn timed_out(reach: Reach) -> Reply {
     .into()
 }
 
-/// The count of commits is the time in milliseconds: it never goes back, and needs nothing to be kept.
 fn dressed(reply: Reply, reach: Reach, shared: &Shared, took: Duration, total: Duration) -> Reply {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (took_us, total_us) = (micros(took), micros(total.max(took)));
     let mut reply = reply.with_header("nodeName", NODE);
+    let (wrote, now) = (reach == Reach::Write && reply.is_ok(), shared.engine.now());
     if reach != Reach::Server {
-        reply = reply.with_header("commitCount", shared.engine.now().as_millis().to_string());
+        let count = if wrote { shared.commits.count(now) } else { shared.commits.latest(now) };
+        reply = reply.with_header("commitCount", count.to_string());
     }
-    let wrote = reach == Reach::Write && reply.is_ok();
     if wrote {
         reply = reply.with_header("processTime", took_us.max(1).to_string());
     } else if took_us > 0 && reach != Reach::Server {

@@ -31,12 +31,15 @@ pub async fn create(mut call: Call) -> Answer {
     let ask = wire::create(&body)?;
     let engine = &call.server.engine;
     loop {
-        let id = Uuid::new(engine.now().as_millis(), [engine.roll(), engine.roll()]);
-        let push = commands::push(&ask, id, &call.server.queuey.policy)?;
+        let asked_at = engine.now();
+        let uuid = Uuid::new(asked_at.as_millis(), [engine.roll(), engine.roll()]);
+        let push = commands::push(&ask, uuid, &call.server.queuey.policy)?;
         match engine.push(&tenant, vec![push]).await?.pop() {
             Some(Pushed::New(id)) => {
-                let job = engine.get(&tenant, vec![id]).await?.pop().flatten().ok_or_else(no_such_job)?;
-                return Ok(json(commands::shown(&job)));
+                // A runner may have it already, or even have ended it; the answer is the job as it was made.
+                let job = engine.get(&tenant, vec![id]).await?.pop().flatten();
+                let made_at = job.map_or(asked_at, |job| job.spec.created_at);
+                return Ok(json(commands::shown_new(&ask, uuid, made_at)));
             }
             // So unlikely that it need not be fast: another job has this UUID.
             Some(Pushed::Existing(_)) => {}

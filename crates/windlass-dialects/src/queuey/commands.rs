@@ -12,7 +12,7 @@ use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::state::JobState;
 use windlass_core::{
     BadName, Extras, Job, JobId, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName,
-    Tenant,
+    Tenant, Timestamp,
 };
 use windlass_engine::{Claim, How, Push, RunAt, Wish};
 
@@ -163,6 +163,24 @@ struct Asked {
 #[serde(default)]
 struct Put {
     output_addr: Option<String>,
+}
+
+/// A job that was made just now, before anyone could claim it.
+pub fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
+    let id = id.to_string();
+    Shown {
+        job_id: id.clone(),
+        id,
+        binary_addr: Some(ask.binary_addr.clone()),
+        input_addr: ask.input_addr.clone(),
+        output_addr: None,
+        status: status(StateName::Ready),
+        run_attempts: 0,
+        runner_id: None,
+        created_at: made_at.as_millis(),
+        updated_at: made_at.as_millis(),
+        completed_at: None,
+    }
 }
 
 pub fn shown(job: &Job) -> Shown {

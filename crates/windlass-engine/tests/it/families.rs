@@ -81,13 +81,34 @@ async fn a_parent_waits_for_a_failed_child_where_failure_does_not_settle() {
     world.settle(&claimed, fail("no")).await.unwrap();
     world.shows(
         &world.picture().await,
-        "1 waiting default/parent p0 a1 children 1
+        "1 waiting default/parent p0 a1
          2 failed default/a p0 a1 parent 1",
     );
     world.act(child, Action::Run { at: RunAt::Now, force: true }).await.unwrap();
     let claimed = world.claim_one().await;
     world.finish(&claimed).await;
     assert_eq!(world.job(parent).await.unwrap().state().name(), StateName::Ready);
+}
+
+#[tokio::test]
+async fn of_two_children_that_end_at_once_no_failure_goes_unseen() {
+    for _ in 0..10 {
+        let world = World::new().await;
+        let parent = world.push(job("parent")).await;
+        let running = world.claim_one().await;
+        world.push_all(vec![child_of(parent, "a", STRICT), child_of(parent, "b", STRICT)]).await;
+        world.finish(&running).await;
+        let children = world.claim(5).await;
+        let never = How::Fail { outcome: Default::default(), retry: Wish::Never, payload: None };
+        let (failed, ()) = tokio::join!(world.settle(&children[0], never), world.finish(&children[1]));
+        failed.unwrap();
+        let after = world.job(parent).await.unwrap();
+        assert_eq!(after.progress.pending_children, 0);
+        // The failure came last, or the other did and the parent runs.
+        assert!([StateName::Waiting, StateName::Ready].contains(&after.state().name()));
+        world.act(children[0].id, Action::Delete).await.unwrap();
+        assert_eq!(world.job(parent).await.unwrap().state().name(), StateName::Ready);
+    }
 }
 
 #[tokio::test]

@@ -113,7 +113,8 @@ pub(super) async fn every_policy_comes_back(rig: &Rig) {
         let result = ResultPolicy { keep: keep.completed, once: keep.failed == KeepFor::Ever };
         policies.push(Policy { keep, result, ..Policy::default() });
     }
-    for (backoff, on_lapse) in backoffs.into_iter().zip([OnLapse::RunAgain, OnLapse::Fail, OnLapse::GiveUp]) {
+    for (backoff, on_lapse) in backoffs.into_iter().zip([OnLapse::AtLeaseEnd, OnLapse::Fail, OnLapse::GiveUp])
+    {
         let retry = RetryPolicy { max_attempts: Some(3), backoff, give_up_after_ms: Some(99) };
         let lease = LeasePolicy { length_ms: Some(1), on_lapse, lapse_attempts: -1, accept_late: true };
         policies.push(Policy { retry, lease, repeat_after_failure: true, ..Policy::default() });
@@ -122,7 +123,7 @@ pub(super) async fn every_policy_comes_back(rig: &Rig) {
     let held = LeasePolicy { length_ms: None, ..LeasePolicy::default() };
     policies.push(Policy { retry: endless, lease: held, ..Policy::default() });
     let lease_span = Some(Span::parse("+1 MONTH, START OF DAY").expect("a good span"));
-    policies.push(Policy { lease_span, ..Policy::default() });
+    policies.push(Policy { lease_span, retry_moves_slot: true, ..Policy::default() });
     policies.push(Policy { runs_per_minute: Some(600), ..Policy::default() });
     for text in repeats {
         let repeat = Some(Repeat::parse(text).expect("a good rule"));

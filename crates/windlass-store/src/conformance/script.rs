@@ -74,7 +74,13 @@ impl Script {
         let result_keep = chance.pick(&keeps);
         let lease = LeasePolicy {
             length_ms: chance.pick(&[None, Some(0), Some(15), Some(80), Some(400)]),
-            on_lapse: chance.pick(&[OnLapse::RunAgain, OnLapse::BackInLine, OnLapse::Fail, OnLapse::GiveUp]),
+            on_lapse: chance.pick(&[
+                OnLapse::RunAgain,
+                OnLapse::AtLeaseEnd,
+                OnLapse::BackInLine,
+                OnLapse::Fail,
+                OnLapse::GiveUp,
+            ]),
             lapse_attempts: chance.pick(&[-1, 0, 0, 1]),
             accept_late: chance.percent(30),
         };
@@ -177,6 +183,7 @@ impl Script {
             16 => Event::Terminate,
             17..=18 => Event::Update(Box::new(self.patch(run_at))),
             19 => Event::ChildAdded,
+            20 if force => Event::ChildFailed,
             20 => Event::ChildSettled,
             21 => Event::ParentPaused,
             22 => Event::Delete,

@@ -83,16 +83,19 @@ fn a_plain_interval_under_four_hours_jumps_over_missed_slots_when_asked_to() {
 }
 
 #[test]
-fn a_slot_that_is_due_just_now_is_not_jumped_over() {
+fn a_slot_that_is_due_just_now_is_jumped_over_too() {
     let due = Moments { scheduled: at("2024-05-15T10:00:00Z"), ..finished("2024-05-15T11:00:00Z") };
-    check("SCHEDULED, +1 HOUR", &due, SNAP, "2024-05-15T11:00:00Z");
-    let just_past = Moments { finished: at("2024-05-15T11:00:00.001Z"), ..due };
+    check("SCHEDULED, +1 HOUR", &due, SNAP, "2024-05-15T12:00:00Z");
+    let just_past = Moments { finished: at("2024-05-15T11:00:00.999Z"), ..due };
     check("SCHEDULED, +1 HOUR", &just_past, SNAP, "2024-05-15T12:00:00Z");
+    let almost = Moments { finished: at("2024-05-15T10:59:59.999Z"), ..due };
+    check("SCHEDULED, +1 HOUR", &almost, SNAP, "2024-05-15T11:00:00Z");
 }
 
 #[test]
 fn modifiers_move_dates_as_sqlite_does() {
     check_apply("2024-01-31T10:00:00Z", "+1 MONTH", Some("2024-03-02T10:00:00Z"));
+    check_apply("2024-01-31T10:00:00Z", "+ 1 MONTH, - 2 HOURS", Some("2024-03-02T08:00:00Z"));
     check_apply("2023-01-31T10:00:00Z", "+1 MONTH", Some("2023-03-03T10:00:00Z"));
     check_apply("2024-02-29T00:00:00Z", "+1 YEAR", Some("2025-03-01T00:00:00Z"));
     check_apply("2024-03-31T00:00:00Z", "-1 MONTH", Some("2024-03-02T00:00:00Z"));
@@ -135,7 +138,9 @@ fn what_the_grammar_does_not_know_is_refused() {
         "1 HOUR",
         "+1HOUR",
         "+1  HOUR",
-        "+ 1 HOUR",
+        "+  1 HOUR",
+        "+ +1 HOUR",
+        "+ 1000 HOURS",
         "+1 HOUR ",
         "+1000 HOURS",
         "+ HOURS",

@@ -57,11 +57,33 @@ fn a_child_that_is_not_kept_tells_its_parent_too() {
 fn where_failure_does_not_settle_the_parent_goes_on_waiting() {
     let running = claimed(&child(WAITS_FOR_SUCCESS), 0);
     let by = holder(&running);
-    assert_eq!(told(&running, fail(by, RetryWish::Never)), None);
+    assert_eq!(told(&running, fail(by, RetryWish::Never)), Some(ParentEffect::Failed(id(1))));
     let failed = after(&running, fail(by, RetryWish::Never), 10);
-    assert_eq!(told(&failed, requeue(20)), None);
-    assert_eq!(told(&failed, Event::Delete), settled());
-    assert_eq!(told(&failed, Event::Cancel { running: ASK, failed_too: true }), settled());
+    assert_eq!(told(&failed, update(|patch| patch.priority = Some(1))), None);
+    assert_eq!(told(&failed, requeue(20)), reopened());
+    let written_off = Some(ParentEffect::WrittenOff(id(1)));
+    assert_eq!(told(&failed, Event::Delete), written_off);
+    assert_eq!(told(&failed, Event::Cancel { running: ASK, failed_too: true }), written_off);
+    assert_eq!(told(&failed, update(|patch| patch.family = Some(None))), written_off);
+}
+
+#[test]
+fn a_failure_is_not_waited_for_but_does_not_make_the_parent_run() {
+    let parent = after(&parent(), Event::ChildAdded, 6);
+    let waiting = after(&parent, finish(holder(&parent)), 10);
+    let one_failed = after(&waiting, Event::ChildFailed, 20);
+    assert_eq!((state(&one_failed), one_failed.progress.pending_children), ("waiting", 1));
+    assert_eq!(
+        state(&after(&one_failed, Event::ChildSettled, 30)),
+        "ready",
+        "the other was the last pending one"
+    );
+    assert_eq!(state(&after(&one_failed, Event::ChildWrittenOff, 30)), "waiting", "the other is pending");
+    let both_failed = after(&one_failed, Event::ChildFailed, 30);
+    assert_eq!((state(&both_failed), both_failed.progress.pending_children), ("waiting", 0));
+    assert_eq!(state(&after(&both_failed, Event::ChildWrittenOff, 40)), "ready");
+    let reopened = after(&both_failed, Event::ChildAdded, 40);
+    assert_eq!(state(&after(&reopened, Event::ChildSettled, 50)), "ready");
 }
 
 #[test]
@@ -121,7 +143,7 @@ fn a_parent_waits_for_its_children_and_runs_once_more() {
     let one_left = after(&waiting, Event::ChildSettled, 20);
     assert_eq!(state(&one_left), "waiting");
     let again = after(&one_left, Event::ChildSettled, 30);
-    assert_eq!((run_at(&again), again.progress.attempts), (30, 0));
+    assert_eq!((run_at(&again), again.progress.attempts), (0, 0), "as old as its last run");
     let last = claimed(&again, 30);
     let end = outcome_of(&last, finish(holder(&last)), 40);
     assert_eq!(end.effects.children, Some(ChildrenEffect::ForgetSettled));

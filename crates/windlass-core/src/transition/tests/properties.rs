@@ -35,6 +35,7 @@ fn policies() -> impl Strategy<Value = Policy> {
         proptest::option::weighted(0.9, 0..2_000_i64),
         prop_oneof![
             Just(OnLapse::RunAgain),
+            Just(OnLapse::AtLeaseEnd),
             Just(OnLapse::BackInLine),
             Just(OnLapse::Fail),
             Just(OnLapse::GiveUp)
@@ -70,6 +71,7 @@ fn policies() -> impl Strategy<Value = Policy> {
             result: crate::ResultPolicy::default(),
             repeat: repeat.map(|text| Repeat::parse(text).unwrap()),
             repeat_after_failure,
+            retry_moves_slot: lease.4,
         },
     )
 }
@@ -122,6 +124,8 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
         19 => Event::Terminate,
         20 => update(|patch| patch.run_at = flag.then_some(later)),
         21 if flag => Event::ChildAdded,
+        21 if happening.chance < 0.3 => Event::ChildFailed,
+        21 if happening.chance < 0.5 => Event::ChildWrittenOff,
         21 => Event::ChildSettled,
         22 => Event::ParentPaused,
         23 => {
@@ -187,7 +191,7 @@ fn step_is_sound(before: &Job, event: &Event, after: &Job, now: Timestamp) {
     let (children, pending) = (before.progress.pending_children, after.progress.pending_children);
     match event {
         Event::ChildAdded => assert_eq!(pending, children + 1),
-        Event::ChildSettled => assert_eq!(pending, children.saturating_sub(1)),
+        Event::ChildSettled | Event::ChildFailed => assert_eq!(pending, children.saturating_sub(1)),
         _ => assert_eq!(pending, children),
     }
 }
@@ -195,9 +199,9 @@ fn step_is_sound(before: &Job, event: &Event, after: &Job, now: Timestamp) {
 /// The parent's count goes up and down with what the child says, and never below zero.
 fn count_for_parent(count: &mut i32, effects: &Effects) {
     match effects.parent {
-        Some(ParentEffect::Settled(_)) => *count -= 1,
+        Some(ParentEffect::Settled(_) | ParentEffect::Failed(_)) => *count -= 1,
         Some(ParentEffect::Reopened(_)) => *count += 1,
-        Some(ParentEffect::Run(_)) | None => {}
+        Some(ParentEffect::WrittenOff(_) | ParentEffect::Run(_)) | None => {}
     }
     assert!((0..=1).contains(count), "a parent counts one child {count} times");
 }

@@ -143,6 +143,8 @@ fn what_a_lapse_means_is_the_policys_choice() {
     });
     assert_eq!(run_at(&lapsed_after(&on_lapse(OnLapse::RunAgain, 0), 10)), 1_010);
     assert_eq!(run_at(&lapsed_after(&with_backoff, 10)), 1_710);
+    let running = claimed(&on_lapse(OnLapse::AtLeaseEnd, 0), 10);
+    assert_eq!(run_at(&after(&running, lapse(&running), 7_000)), 1_010, "when the lease ended");
     let in_line = lapsed_after(&on_lapse(OnLapse::BackInLine, 0), 10);
     assert_eq!((run_at(&in_line), in_line.progress.updated_at), (0, at(1_010)));
     assert_eq!(run_at(&lapsed_after(&in_line, 2_000)), 0);
@@ -360,6 +362,20 @@ fn a_repeating_job_waits_for_its_next_turn_with_fresh_attempts() {
     // Bedrock's rules know whole seconds.
     assert_eq!(turn("FINISHED, +1 HOUR", 1_000), ("ready", 3_601_000, 0));
     assert_eq!(turn("SCHEDULED, +1 HOUR", 1_000), ("ready", 3_600_000, 0));
+}
+
+#[test]
+fn a_retry_moves_the_slots_of_a_repeating_job_where_the_policy_says_so() {
+    let job = job_with(|policy| {
+        policy.repeat = every("SCHEDULED, +1 HOUR");
+        policy.lease.on_lapse = OnLapse::AtLeaseEnd;
+        policy.retry_moves_slot = true;
+    });
+    let lapsed = lapsed_after(&job, 0);
+    assert_eq!(lapsed.progress.due_at, at(0), "nobody has begun the retry");
+    let again = claimed(&lapsed, 1_500);
+    assert_eq!(again.progress.due_at, at(1_000));
+    assert_eq!(run_at(&after(&again, finish(holder(&again)), 2_000)), 3_601_000);
 }
 
 #[test]

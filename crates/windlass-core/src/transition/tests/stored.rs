@@ -43,6 +43,7 @@ fn full_policy(repeat: &str) -> Policy {
         repeat: every(repeat),
         runs_per_minute: Some(600),
         repeat_after_failure: true,
+        retry_moves_slot: true,
     }
 }
 

@@ -57,8 +57,10 @@ impl Commands<'_> {
         let id = id?;
         self.change_guarded(id, |job, now| {
             let mut patch = Patch {
-                payload: Some(Payload::json(&data_for(&data, job))),
+                payload: Some(Payload::json(&row::data_for(&data, job))),
                 priority: priority.map(row::priority_below),
+                // The count of hand-outs is the one in the new data.
+                attempts: job.spec.policy.lease_span.is_some().then_some(0),
                 ..Patch::default()
             };
             if let Some(repeat) = &repeat {
@@ -122,14 +124,22 @@ impl Commands<'_> {
         let ids = request.get("jobids").unwrap_or_default().split(',');
         let ids = ids.filter_map(|text| JobId::new(text.trim().parse().ok()?)).take(REQUEUE_MAX);
         let name = request.given("name").map(Name::new).transpose().map_err(|_| errors::MALFORMED_NAME)?;
-        let less = u32::from(Params::Headers(request).is_true("decrementfailures"));
+        let takes_back = Params::Headers(request).is_true("decrementfailures");
         for id in ids {
             let requeued = self
                 .change_guarded(id, |job, _| {
-                    let attempts = row::counted_hand_outs(job).saturating_sub(less);
-                    let mut patch = Patch { attempts: Some(attempts), ..Patch::default() };
+                    let less = if takes_back { row::data_with_one_less(job) } else { None };
+                    let attempts = if less.is_some() { 0 } else { row::counted_hand_outs(job) };
+                    // Its nextRun is the text of its created, which has no milliseconds.
+                    let created = times::seconds(job.spec.created_at);
+                    let at = RunAt::At(times::moment_of(&created));
+                    let mut patch = Patch {
+                        payload: less.as_deref().map(Payload::json),
+                        attempts: Some(attempts),
+                        facts: vec![(row::NEXT_RUN.into(), Some(created.into()))],
+                        ..Patch::default()
+                    };
                     rename(&mut patch, job, name.clone());
-                    let at = RunAt::At(job.spec.created_at);
                     Ok(vec![Action::Requeue { at, even_running: true }, Action::Update(patch)])
                 })
                 .await;
@@ -166,12 +176,6 @@ impl Commands<'_> {
         }
         Err(errors::TIMEOUT_PROCESSING)
     }
-}
-
-/// Only a mocked job may say that it is one.
-fn data_for(data: &str, job: &Job) -> String {
-    let is_stray = !row::is_mocked(job) && json::get(data, "mockRequest").is_some();
-    if is_stray { json::without(data, "mockRequest") } else { data.to_owned() }
 }
 
 /// When a job that is given this rule runs next.

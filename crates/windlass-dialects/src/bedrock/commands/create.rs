@@ -10,7 +10,7 @@ use crate::bedrock::wire::{Reply, Request};
 use crate::bedrock::{json, times};
 use std::sync::Arc;
 use windlass_core::family::Family;
-use windlass_core::lease::LeasePolicy;
+use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::repeat::{Repeat, Span};
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
@@ -45,10 +45,7 @@ pub struct Checked<'p> {
 
 impl Commands<'_> {
     pub(super) async fn create_job(&self, request: &Request) -> Answered {
-        let mut batch = Batch::default();
-        let params = Params::Headers(request);
-        self.add(&mut batch, &params, request.get("mockrequest").is_some()).await?;
-        let ids = self.make(batch).await?;
+        let ids = self.create(&[Params::Headers(request)], request.get("mockrequest").is_some()).await?;
         let id = ids.first().map_or(0, |id| id.get());
         Ok(Reply::ok().with_body(format!("{{\"jobID\":{id}}}")).into())
     }
@@ -64,23 +61,38 @@ impl Commands<'_> {
         if elements.iter().any(|element| !element.contains("name")) {
             return Err(errors::MISSING_NAME);
         }
-        let mut batch = Batch::default();
-        for element in elements {
-            let params = Params::of_object(element);
-            let is_mocked = request.get("mockrequest").is_some() || params.get("mockrequest").is_some();
-            self.add(&mut batch, &params, is_mocked).await?;
-        }
-        let ids: Vec<String> = self.make(batch).await?.iter().map(JobId::to_string).collect();
+        let all: Vec<Params<'_>> = elements.into_iter().map(Params::of_object).collect();
+        let ids = self.create(&all, request.get("mockrequest").is_some()).await?;
+        let ids: Vec<String> = ids.iter().map(JobId::to_string).collect();
         Ok(Reply::ok().with_body(format!("{{\"jobIDs\":[{}]}}", ids.join(","))).into())
     }
 
-    /// Checks one job, in the protocol's order, and enters it into the batch.
-    async fn add(&self, batch: &mut Batch, params: &Params<'_>, is_mocked: bool) -> Result<(), Status> {
-        let mut checked = Checked::first(params, self.shared.profile, is_mocked)?;
-        if let Some(id) = parent_id(params) {
-            checked.wanted.parent = Some(self.active_parent(id?).await?);
+    /// Checks the jobs, in the protocol's order, and makes them. A parent that is mocked, or is not, decides for the whole
+    /// request: it is mocked or not, and then has to suit all other parents in it.
+    async fn create(&self, all: &[Params<'_>], asks_mocked: bool) -> Result<Vec<JobId>, Status> {
+        let mut is_mocked = asks_mocked;
+        let mut checked = Vec::with_capacity(all.len());
+        for params in all {
+            let mut one = Checked::first(params, self.shared.profile)?;
+            if let Some(id) = parent_id(params) {
+                let parent = self.active_parent(id?).await?;
+                if row::is_mocked(&parent) != asks_mocked {
+                    is_mocked = !asks_mocked;
+                }
+                one.wanted.parent = Some(parent);
+            }
+            checked.push(one);
         }
-        checked.inherit();
+        let mut batch = Batch::default();
+        for one in checked {
+            self.add(&mut batch, one, is_mocked).await?;
+        }
+        self.make(batch).await
+    }
+
+    /// The checks that are left for one job, which is entered into the batch.
+    async fn add(&self, batch: &mut Batch, mut checked: Checked<'_>, is_mocked: bool) -> Result<(), Status> {
+        checked.mark(is_mocked);
         let existing = self.existing(batch, &checked.wanted).await?;
         if let Some(entry) =
             existing.as_ref().and_then(|existing| existing.unchanged(&checked.wanted, self.shared.profile))
@@ -88,7 +100,7 @@ impl Commands<'_> {
             batch.entries.push(entry);
             return Ok(());
         }
-        let wanted = checked.last()?;
+        let wanted = checked.last(is_mocked)?;
         match existing {
             Some(existing) => batch.change(existing, wanted, self.shared.profile),
             None => batch.entries.push(Entry::New(Box::new(self.push_of(wanted)))),
@@ -99,10 +111,11 @@ impl Commands<'_> {
     async fn active_parent(&self, id: JobId) -> Result<Arc<Job>, Status> {
         let parent = self.find(id).await?.ok_or(errors::NO_PARENT)?;
         match State::of(&parent) {
-            State::Running | State::Runqueued => Ok(parent),
-            // A child that waits for its own parent has not begun; children come from a run.
-            State::Paused if parent.progress.started_at.is_some() => Ok(parent),
-            _ => Err(errors::PARENT_NOT_ACTIVE),
+            // A child that waits for its own parent is PAUSED too: it is told later that it cannot have children.
+            State::Running | State::Runqueued | State::Paused => Ok(parent),
+            State::Queued | State::Finished | State::Failed | State::Cancelled => {
+                Err(errors::PARENT_NOT_ACTIVE)
+            }
         }
     }
 
@@ -126,7 +139,7 @@ impl Commands<'_> {
             on_conflict: OnConflict::Return,
             held_until: HeldUntil::Forgotten,
         });
-        let policy = policy(wanted.repeat, wanted.retry_after, family.is_some());
+        let policy = policy(self.shared.profile, wanted.repeat, wanted.retry_after, family.is_some());
         let extras = Extras {
             origin: Some("bedrock".into()),
             facts: fact.map(|text| (row::NEXT_RUN.into(), text)).into_iter().collect(),
@@ -154,14 +167,20 @@ fn unique_key(name: &Name, is_mocked: bool) -> String {
 
 /// Held until reported on, or with `retryAfter` until then; a report that comes late counts while nobody else has the
 /// job. It is tried as often as it takes, and gone when it is done, but for a child, which its parent has to see.
-pub fn policy(repeat: Option<Repeat>, retry_after: Option<Span>, is_child: bool) -> Policy {
+pub fn policy(profile: Profile, repeat: Option<Repeat>, retry_after: Option<Span>, is_child: bool) -> Policy {
     let kept = if is_child { KeepFor::Ever } else { KeepFor::Drop };
     Policy {
-        lease: LeasePolicy { length_ms: None, accept_late: true, ..LeasePolicy::default() },
+        lease: LeasePolicy {
+            length_ms: None,
+            on_lapse: OnLapse::AtLeaseEnd,
+            accept_late: true,
+            ..LeasePolicy::default()
+        },
         lease_span: retry_after,
         retry: RetryPolicy { max_attempts: None, backoff: Backoff::None, give_up_after_ms: None },
         keep: Keep { completed: kept, failed: KeepFor::Ever, cancelled: KeepFor::Ever },
         repeat,
+        retry_moves_slot: profile.retry_moves_slot(),
         ..Policy::default()
     }
 }
@@ -184,7 +203,7 @@ pub fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>
 }
 
 impl<'p> Checked<'p> {
-    fn first(params: &'p Params<'p>, profile: Profile, is_mocked: bool) -> Result<Checked<'p>, Status> {
+    fn first(params: &'p Params<'p>, profile: Profile) -> Result<Checked<'p>, Status> {
         let name = params.name()?;
         let priority = params.priority("jobpriority")?;
         let data = params.get("data").map(params::checked_data).transpose()?.map(str::to_owned);
@@ -211,31 +230,35 @@ impl<'p> Checked<'p> {
             parent: None,
             is_unique,
             overwrites: params.given("overwrite").is_none_or(|text| text == "true"),
-            is_mocked,
+            is_mocked: false,
         };
         Ok(Checked { params, profile, wanted })
     }
 
-    /// A child is mocked if its parent is. What is mocked says so in its data.
-    fn inherit(&mut self) {
+    /// What is mocked says so in its data; and what says so in its data is mocked.
+    fn mark(&mut self, is_mocked: bool) {
         let wanted = &mut self.wanted;
-        if let Some(parent) = &wanted.parent {
-            wanted.is_mocked = row::is_mocked(parent);
-        }
-        if wanted.is_mocked {
-            wanted.data = Some(mocked_data(wanted.data.as_deref().unwrap_or("{}")));
+        let data = wanted.data.as_deref().unwrap_or("{}");
+        wanted.is_mocked = is_mocked || row::says_mocked(data);
+        if is_mocked {
+            wanted.data = Some(mocked_data(data));
         }
     }
 
-    fn last(self) -> Result<Wanted, Status> {
+    fn last(self, is_mocked: bool) -> Result<Wanted, Status> {
         let Checked { params, profile, mut wanted } = self;
         let repeat = repeat_of(params, profile)?;
         wanted.repeat = repeat.filter(|_| !wanted.is_mocked);
         if wanted.priority.is_none() {
             wanted.priority = params.priority("priority")?;
         }
-        if wanted.parent.as_ref().is_some_and(|parent| parent.spec.family().is_some()) {
-            return Err(errors::GRANDCHILDREN);
+        if let Some(parent) = &wanted.parent {
+            if row::is_mocked(parent) != is_mocked {
+                return Err(errors::OTHERWISE_MOCKED);
+            }
+            if parent.spec.family().is_some() {
+                return Err(errors::GRANDCHILDREN);
+            }
         }
         Ok(wanted)
     }

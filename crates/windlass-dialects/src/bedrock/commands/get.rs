@@ -2,13 +2,13 @@
 
 use super::{Answered, Commands, Outcome, STALE_MAX};
 use crate::bedrock::errors::{self, Status};
-use crate::bedrock::json::{Writer, guessed, quoted};
+use crate::bedrock::json::{self, Writer, guessed, quoted};
 use crate::bedrock::params::{self, Params};
 use crate::bedrock::row::{self, Row, State};
 use crate::bedrock::wire::{Reply, Request};
 use std::sync::{Arc, PoisonError};
 use windlass_core::event::Patch;
-use windlass_core::{Holder, Job, JobId, Outcome as Ending, Queue};
+use windlass_core::{Holder, Job, JobId, Outcome as Ending, Payload, Queue};
 use windlass_engine::{Action, Claim, Deed, Delivery, How, Together, Wish};
 
 /// How long a worker that names no time waits for a job.
@@ -82,6 +82,8 @@ impl Commands<'_> {
             lease_ms: None,
             worker: request.given("requestid").map(Into::into),
         };
+        // A job whose worker's time is over is due now, noticed or not.
+        self.shared.engine.catch_up().await?;
         let mut delivery = self.shared.engine.claim(claim).await?;
         if delivery.jobs.is_empty() {
             return Err(errors::NO_JOB_FOUND);
@@ -90,6 +92,9 @@ impl Commands<'_> {
         let mut rows = Vec::with_capacity(delivery.jobs.len());
         for job in &delivery.jobs {
             rows.push(self.told(job).await?);
+        }
+        for job in delivery.jobs.iter().filter(|job| row::tells_slot(job)) {
+            self.write_slot(Arc::clone(job)).await?;
         }
         Ok((delivery, rows))
     }
@@ -136,10 +141,32 @@ impl Commands<'_> {
         Err(errors::TIMEOUT_PROCESSING)
     }
 
+    /// Writes the slot of this run into the job's data, whatever others do to the job meanwhile.
+    async fn write_slot(&self, mut job: Arc<Job>) -> Result<(), Status> {
+        let slot = quoted(&Row::before_run(&job).next_run);
+        let token = job.state().lease().map(|lease| lease.token);
+        for _ in 0..STALE_MAX {
+            let data = row::payload_text(&job.spec.payload);
+            if !json::is_object(&data) {
+                return Ok(());
+            }
+            let payload = Some(Payload::json(&json::with(&data, row::SLOT, &slot)));
+            let (id, action) = (job.id, Action::Update(Patch { payload, ..Patch::default() }));
+            match self.shared.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
+                Together::Done | Together::Refused(_) => return Ok(()),
+                Together::Stale => {}
+            }
+            match self.find(id).await? {
+                Some(found) if found.state().lease().map(|lease| lease.token) == token => job = found,
+                Some(_) | None => return Ok(()),
+            }
+        }
+        Err(errors::TIMEOUT_PROCESSING)
+    }
+
     fn must_not_run(&self, job: &Job) -> bool {
         let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
-        let is_worn_out =
-            self.shared.profile.hand_outs_max().is_some_and(|max| row::counted_hand_outs(job) > max);
+        let is_worn_out = self.shared.profile.hand_outs_max().is_some_and(|max| row::is_worn_out(job, max));
         is_worn_out || crashed.iter().any(|glob| glob.matches(&job.spec.name))
     }
 

@@ -18,6 +18,7 @@ mod unique;
 pub use create::policy;
 pub use get::patience_ms;
 
+use super::commits::Commits;
 use super::errors::{self, Status};
 use super::profile::Profile;
 use super::query::Queries;
@@ -117,6 +118,7 @@ pub struct Shared {
     pub queries: Queries,
     /// Names whose jobs fail instead of being handed out.
     pub crashed: RwLock<Vec<Glob>>,
+    pub commits: Commits,
     /// Commands that were answered.
     pub answered: AtomicU64,
 }

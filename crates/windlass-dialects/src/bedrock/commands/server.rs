@@ -54,7 +54,7 @@ impl Commands<'_> {
             .finish();
         let body = Writer::new()
             .put("commandCount", &self.shared.answered.load(Ordering::Relaxed).to_string())
-            .put("CommitCount", &self.shared.engine.now().as_millis().to_string())
+            .put("CommitCount", &self.shared.commits.latest(self.shared.engine.now()).to_string())
             .put("host", "\"windlass\"")
             .put("isDetached", "false")
             .put("isLeader", "true")

@@ -61,7 +61,8 @@ impl Commands<'_> {
         }
         let data = request.given("data").map(params::checked_data).transpose()?;
         let outcome = Ending { message: Some("reported by its worker".to_owned()), ..Ending::default() };
-        let how = How::Fail { outcome, retry: Wish::Never, payload: data.map(Payload::json) };
+        let payload = data.map(|data| Payload::json(&row::data_for(data, &job)));
+        let how = How::Fail { outcome, retry: Wish::Never, payload };
         let settle = Settle { id: job.id, by: Holder::Anyone, how };
         match self.shared.engine.settle(self.tenant, vec![settle]).await?.pop() {
             Some(Err(error)) => Err(overtaken(error, errors::FAIL_NOT_OUT)),
@@ -106,13 +107,14 @@ impl Commands<'_> {
 fn checked_data(request: &Request, job: &Job) -> Result<Option<String>, Status> {
     let Some(data) = request.given("data") else { return Ok(None) };
     let data = json::minified(params::checked_data(data)?);
-    let says_mocked = json::get(&data, "mockRequest").is_some_and(|mark| mark != "false" && mark != "null");
-    if says_mocked == row::is_mocked(job) { Ok(Some(data)) } else { Err(errors::MOCK_MISMATCH) }
+    // Whatever it says there: an ordinary job has no such member.
+    let has_mark = json::get(&data, row::MOCK).is_some();
+    if has_mark == row::is_mocked(job) { Ok(Some(data)) } else { Err(errors::MOCK_MISMATCH) }
 }
 
 /// The count of hand-outs starts anew with every end of a run.
 fn payload_without_count(data: Option<String>, job: &Job) -> Option<Payload> {
-    const COUNT: &str = "retryAfterCount";
+    use row::COUNT;
     match data {
         Some(data) if data.contains(COUNT) => Some(Payload::json(&json::without(&data, COUNT))),
         Some(data) => Some(Payload::json(&data)),

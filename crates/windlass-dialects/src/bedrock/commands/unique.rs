@@ -135,11 +135,9 @@ impl Commands<'_> {
             return Ok(None);
         };
         let Some(job) = self.find(id).await? else { return Ok(None) };
-        let other_parent = wanted
-            .parent
-            .as_ref()
-            .is_some_and(|parent| job.spec.family().map(|family| family.parent) != Some(parent.id));
-        if other_parent { Err(errors::OTHER_PARENT) } else { Ok(Some(Existing::Stored(job))) }
+        let wanted_parent = wanted.parent.as_ref().map(|parent| parent.id);
+        let has_other_parent = job.spec.family().is_some_and(|family| Some(family.parent) != wanted_parent);
+        if has_other_parent { Err(errors::OTHER_PARENT) } else { Ok(Some(Existing::Stored(job))) }
     }
 
     /// Changes first, then makes: the changes may be repeated by a client that never heard of our answer, the making may

@@ -6,7 +6,7 @@ use crate::bedrock::row::{self, Row, State};
 use crate::bedrock::{Profile, json, times};
 use rusqlite::types::Value;
 use windlass_core::event::{CancelRunning, Patch};
-use windlass_core::lease::LeasePolicy;
+use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::repeat::bedrock::Schedule;
 use windlass_core::repeat::{Repeat, Span};
 use windlass_core::{Holder, Job, JobState, KeepFor, Name, Outcome, Payload, Timestamp};
@@ -75,7 +75,11 @@ impl Update {
                 return Ok(());
             }
             "name" => self.patch.name = Some(Name::new(text()?).map_err(|e| e.to_string())?),
-            "data" => self.patch.payload = Some(data_of(job, text()?)?),
+            "data" => {
+                self.patch.payload = Some(data_of(text()?)?);
+                // The count of hand-outs is the one in the new data.
+                self.patch.attempts = job.spec.policy.lease_span.is_some().then_some(0);
+            }
             "priority" => self.patch.priority = Some(priority_of(value)?),
             "repeat" => self.patch.repeat = Some(repeat_of(text()?, profile)?),
             "retryAfter" => {
@@ -84,7 +88,12 @@ impl Update {
                     text => Some(Span::parse(text).map_err(|e| format!("retryAfter: {e}"))?),
                 };
                 // Its length is the span's to say, and a worker that is late may still report.
-                let lease = LeasePolicy { length_ms: None, accept_late: true, ..job.spec.policy.lease };
+                let lease = LeasePolicy {
+                    length_ms: None,
+                    on_lapse: OnLapse::AtLeaseEnd,
+                    accept_late: true,
+                    ..job.spec.policy.lease
+                };
                 self.patch.lease = Some((lease, span));
             }
             "nextRun" => {
@@ -173,14 +182,10 @@ fn state_of(word: &str) -> Result<State, String> {
     all.into_iter().find(|state| state.as_str() == word).ok_or_else(|| format!("there is no state {word}"))
 }
 
-fn data_of(job: &Job, text: &str) -> Result<Payload, String> {
-    if !json::is_object(text) {
-        return Err("data must be a JSON object".to_owned());
-    }
-    // The count is shown in the data, but not kept there.
-    match row::counted_hand_outs(job) {
-        0 => Ok(Payload::json(text)),
-        _ => Ok(Payload::json(&json::without(text, "retryAfterCount"))),
+fn data_of(text: &str) -> Result<Payload, String> {
+    match json::is_object(text) {
+        true => Ok(Payload::json(text)),
+        false => Err("data must be a JSON object".to_owned()),
     }
 }
 

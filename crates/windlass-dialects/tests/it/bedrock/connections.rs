@@ -60,9 +60,8 @@ async fn the_commit_count_never_goes_back_and_may_be_sent_back() {
         let count = last.to_string();
         let reply = c.ask("CreateJob", &[("name", "a"), ("commitCount", &count)]).await.ok();
         let now: u64 = reply.header("commitCount").unwrap().parse().unwrap();
-        assert!(now >= last);
+        assert!(now > last, "no two commits have the same");
         last = now;
-        server.clock.advance(3);
     }
     let future = (last * 2).to_string();
     assert_eq!(c.status("GetJob", &[("name", "a"), ("commitCount", &future)]).await, "200 OK");

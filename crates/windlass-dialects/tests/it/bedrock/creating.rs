@@ -257,6 +257,11 @@ async fn a_unique_child_must_be_the_same_parents() {
         c.status("CreateJob", &[("name", "c"), ("unique", "true"), ("parentJobID", &parents[1])]).await;
     let expected = "404 Trying to create a child that already exists, but it is tied to a different parent";
     assert_eq!(status, expected);
+    let without = c.status("CreateJob", &[("name", "c"), ("unique", "true")]).await;
+    assert_eq!(without, expected, "a child is no job without a parent");
+    let alone = c.create("alone", &[("unique", "true")]).await;
+    let same = c.create("alone", &[("unique", "true"), ("parentJobID", &parents[0])]).await;
+    assert_eq!(same, alone, "nor is one without a parent made a child");
 }
 
 #[tokio::test]

@@ -282,3 +282,70 @@ async fn a_runqueued_child_is_cancelled_under_its_worker_in_the_current_profile_
         assert_eq!(c.state(parent).await, "QUEUED");
     }
 }
+
+/// Its nextRun stays what it was while it waited, so that it comes before jobs that were made meanwhile.
+#[tokio::test]
+async fn a_parent_that_is_resumed_keeps_its_place_in_the_line() {
+    for profile in BOTH {
+        let Family { server, mut c, parent, children } = family(profile, 1, &[]).await;
+        server.advance_s(5);
+        c.finish(parent).await;
+        server.advance_s(5);
+        let later = c.create("parent", &[]).await;
+        c.get("child").await;
+        c.finish(children[0]).await;
+        assert_eq!((c.state(parent).await.as_str(), &*c.next_run(parent).await), ("QUEUED", START));
+        let first = c.get("parent").await;
+        assert_eq!((&first["jobID"], &first["nextRun"]), (&parent.into(), &START.into()));
+        assert_eq!(c.next_run(parent).await, START, "a run without retryAfter leaves it");
+        assert_eq!(c.get("parent").await["jobID"], later);
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_waits_for_its_parent_has_no_children_either() {
+    for profile in BOTH {
+        let Family { server: _server, mut c, children, .. } = family(profile, 1, &[]).await;
+        assert_eq!(c.state(children[0]).await, "PAUSED");
+        let grandchild = [("name", "g"), ("parentJobID", &*children[0].to_string())];
+        assert_eq!(c.status("CreateJob", &grandchild).await, "405 Cannot create grandchildren");
+    }
+}
+
+#[tokio::test]
+async fn a_failed_child_does_not_keep_its_parent_from_running_when_the_others_are_done() {
+    for profile in BOTH {
+        for ends in ["FinishJob", "CancelJob", "DeleteJob"] {
+            let Family { server: _server, mut c, parent, children } = family(profile, 2, &[]).await;
+            c.finish(parent).await;
+            c.get("child").await;
+            assert_eq!(c.to("FailJob", children[0], &[]).await, "200 OK");
+            assert_eq!(c.state(parent).await, "PAUSED", "the other is pending");
+            if ends == "FinishJob" {
+                c.get("child").await;
+            }
+            assert_eq!(c.to(ends, children[1], &[]).await, "200 OK");
+            assert_eq!(c.state(parent).await, "QUEUED", "{ends}");
+            c.get("parent").await;
+            c.finish(parent).await;
+            assert_eq!((c.state(parent).await.as_str(), &*c.state(children[0]).await), ("gone", "FAILED"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_failed_child_that_is_run_again_is_waited_for_again() {
+    let Family { server: _server, mut c, parent, children } = family(Profile::Current, 2, &[]).await;
+    c.finish(parent).await;
+    c.get("child").await;
+    c.get("child").await;
+    assert_eq!(c.to("FailJob", children[0], &[]).await, "200 OK");
+    assert_eq!(c.status("RequeueJobs", &[("jobIDs", &children[0].to_string())]).await, "200 OK");
+    c.finish(children[1]).await;
+    assert_eq!(c.state(parent).await, "PAUSED");
+    c.get("child").await;
+    assert_eq!(c.to("FailJob", children[0], &[]).await, "200 OK");
+    assert_eq!(c.state(parent).await, "PAUSED", "a failure alone resumes nobody");
+    assert_eq!(c.to("DeleteJob", children[0], &[]).await, "200 OK");
+    assert_eq!(c.state(parent).await, "QUEUED");
+}

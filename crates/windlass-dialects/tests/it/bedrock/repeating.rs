@@ -35,6 +35,8 @@ async fn rules_count_from_their_base() {
             ("FINISHED, +1 DAY, START OF DAY, +4 HOURS", "2024-02-01 04:00:00"),
             ("FINISHED, +1 DAY, WEEKDAY 1, START OF DAY, +6 HOURS", "2024-02-05 06:00:00"),
             ("FINISHED,+1 MONTH", "2024-03-02 12:05:00"),
+            ("FINISHED, + 1 HOUR", "2024-01-31 13:05:00"),
+            ("FINISHED, - 0 SECONDS", "2024-01-31 12:05:00"),
             ("FINISHED, START OF HOUR, +90 MINUTES,", "2024-01-31 13:30:00"),
             ("FINISHED, +12345678 SECONDS", "2024-06-22 09:26:18"),
         ] {

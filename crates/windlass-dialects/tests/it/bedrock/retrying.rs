@@ -151,3 +151,91 @@ async fn a_count_that_a_client_wrote_itself_does_no_harm() {
         c.finish(id).await;
     }
 }
+
+/// Also if nobody has noticed yet that the worker's time is over.
+#[tokio::test]
+async fn a_job_that_is_due_now_is_handed_out_at_once() {
+    for profile in BOTH {
+        let server = Bedrock::start(profile).await;
+        let mut c = server.connect().await;
+        let id = c.create("a", &[("retryAfter", "+0 SECONDS")]).await;
+        for _ in 0..10 {
+            assert_eq!(c.get("a").await["jobID"], id);
+        }
+        c.finish(id).await;
+        let id = c.create("a", &[("retryAfter", "+1 MINUTE")]).await;
+        for _ in 0..10 {
+            assert_eq!(c.get("a").await["jobID"], id);
+            server.advance_s(60);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_count_that_the_data_has_is_counted_on() {
+    for profile in BOTH {
+        let server = Bedrock::start(profile).await;
+        let mut c = server.connect().await;
+        let data = r#"{"retryAfterCount":7,"x":1}"#;
+        let id = c.create("a", &[("retryAfter", "+1 MINUTE"), ("data", data)]).await;
+        assert_eq!(c.get("a").await["data"]["retryAfterCount"], 7, "before this run");
+        assert_eq!(c.query(id).await["data"], serde_json::json!({"retryAfterCount": 8, "x": 1}));
+        server.advance_s(60);
+        assert_eq!(c.get("a").await["data"]["retryAfterCount"], 8);
+        assert_eq!(c.query(id).await["data"]["retryAfterCount"], 9);
+        assert_eq!(c.to("UpdateJob", id, &[("data", r#"{"retryAfterCount":9}"#)]).await, "200 OK");
+        assert_eq!(c.query(id).await["data"]["retryAfterCount"], 9, "what the client says");
+        server.advance_s(60);
+        assert_eq!(c.get("a").await["jobID"], id);
+        server.advance_s(60);
+        let last = c.ask("GetJob", &[("name", "a")]).await.ok();
+        if profile == Profile::Current {
+            assert_eq!((last.body.as_str(), &*c.state(id).await), ("{}", "FAILED"), "ten are all there are");
+        } else {
+            assert_eq!(c.query(id).await["data"]["retryAfterCount"], 11);
+        }
+        let ids = id.to_string();
+        c.status("RequeueJobs", &[("jobIDs", &ids), ("decrementFailures", "true")]).await;
+        let left = if profile == Profile::Current { 9 } else { 10 };
+        assert_eq!(c.query(id).await["data"]["retryAfterCount"], left);
+        c.get("a").await;
+        c.finish(id).await;
+    }
+}
+
+#[tokio::test]
+async fn an_update_without_a_count_starts_it_anew() {
+    let server = Bedrock::current().await;
+    let mut c = server.connect().await;
+    let id = c.create("a", &[("retryAfter", "+1 MINUTE")]).await;
+    c.get("a").await;
+    assert_eq!(c.to("UpdateJob", id, &[("data", r#"{"x":1}"#)]).await, "200 OK");
+    assert_eq!(c.query(id).await["data"], serde_json::json!({"x": 1}));
+    server.advance_s(60);
+    c.get("a").await;
+    assert_eq!(c.query(id).await["data"], serde_json::json!({"x": 1, "retryAfterCount": 1}));
+}
+
+/// The slots of a SCHEDULED job are counted from the nextRun of its latest hand-out, which its data tells and keeps.
+#[tokio::test]
+async fn a_retry_moves_the_slots_of_a_scheduled_job_and_its_data_says_from_where() {
+    let server = Bedrock::current().await;
+    let mut c = server.connect().await;
+    let first_run = "2024-01-31 11:59:30";
+    let headers = [("retryAfter", "+1 MINUTE"), ("repeat", "SCHEDULED, +5 HOURS"), ("firstRun", first_run)];
+    let id = c.create("a", &headers).await;
+    assert_eq!(c.get("a").await["data"], serde_json::json!({}), "before this run");
+    let told = serde_json::json!({"originalNextRun": first_run, "retryAfterCount": 1});
+    assert_eq!(c.query(id).await["data"], told);
+    server.clock.advance(61_500);
+    let again = c.get("a").await;
+    assert_eq!((&again["nextRun"], &again["data"]), (&"2024-01-31 12:01:00".into(), &told));
+    let told = serde_json::json!({"originalNextRun": "2024-01-31 12:01:00", "retryAfterCount": 2});
+    assert_eq!(c.query(id).await["data"], told);
+    c.finish(id).await;
+    assert_eq!(c.next_run(id).await, "2024-01-31 17:01:00", "five hours after the retry was due");
+    assert_eq!(c.query(id).await["data"], serde_json::json!({"originalNextRun": "2024-01-31 12:01:00"}));
+    let manual = c.create("manual/a", &headers).await;
+    c.get("manual/a").await;
+    assert_eq!(c.query(manual).await["data"], serde_json::json!({}));
+}

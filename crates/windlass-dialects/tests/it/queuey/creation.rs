@@ -1,6 +1,6 @@
 //! Scenarios 1 to 15: creating jobs and looking at them.
 
-use super::{BINARY, INPUT, Queue, START};
+use super::{BINARY, INPUT, Queue, R1, START, fields};
 use serde_json::{Value, json};
 
 const FIELDS: [&str; 11] = [
@@ -149,4 +149,27 @@ async fn ping_is_answered() {
     assert_eq!((reply.status, reply.text().as_str()), (200, "pong"));
     let reply = queue.server.post("/ping", "{}").await;
     assert_eq!((reply.status, reply.header("allow")), (405, Some("GET")));
+}
+
+/// A runner may be faster than the answer, which is about the job as it was made all the same.
+#[tokio::test]
+async fn the_answer_to_create_is_the_job_as_it_was_made() {
+    let queue = std::sync::Arc::new(Queue::open().await);
+    let polling = queue.clone();
+    let runner = tokio::spawn(async move {
+        let mut client = polling.server.connect().await;
+        let ask = json!({ "runner_id": R1 }).to_string();
+        let headers = [("content-type", "application/json")];
+        loop {
+            client.call("POST", "/jobs/claim", &headers, ask.as_bytes()).await;
+        }
+    });
+    for _ in 0..100 {
+        let body = json!({"binary_addr": BINARY, "input_addr": INPUT}).to_string();
+        let job = queue.server.post("/jobs/create", &body).await.json();
+        let shown = fields(&job, ["status", "run_attempts", "runner_id", "updated_at"]);
+        assert_eq!(shown, [json!("pending"), json!(0), Value::Null, json!(START)]);
+        assert_eq!((&job["binary_addr"], &job["input_addr"]), (&json!(BINARY), &json!(INPUT)));
+    }
+    runner.abort();
 }

@@ -7,6 +7,7 @@ mod claims;
 mod completion;
 mod creation;
 
+use crate::stores::{Kind, repeat_on};
 use crate::support::{Reply, TestServer};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -108,4 +109,14 @@ impl Queue {
 /// Some fields of a job, as a list.
 fn fields(job: &Value, names: [&str; 4]) -> [Value; 4] {
     names.map(|name| job[name].clone())
+}
+
+#[test]
+fn all_of_this_holds_on_the_embedded_store() {
+    repeat_on(Kind::Sqlite, "queuey::", "queuey::all_of_this_holds_on");
+}
+
+#[test]
+fn all_of_this_holds_on_postgresql() {
+    repeat_on(Kind::Postgres, "queuey::", "queuey::all_of_this_holds_on");
 }
