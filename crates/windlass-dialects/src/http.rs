@@ -2,7 +2,7 @@
 
 mod cross_origin;
 
-use crate::auth::Tokens;
+use crate::auth::{Caller, Tokens};
 use crate::guard::{self, Hosts};
 use crate::handbook::Handbook;
 use crate::journal::ingest::Ingest;
@@ -121,8 +121,16 @@ impl Server {
         *self.phase.borrow() >= Phase::Draining
     }
 
-    /// Until the server wants to stop: whatever waits for a client's sake should then answer.
-    pub async fn stopping(&self) {
+    /// Until the server wants to stop, or the caller would be refused: whatever waits for them should then answer.
+    pub async fn farewell(&self, caller: &Caller) {
+        tokio::select! {
+            () = self.stopping() => {}
+            () = self.tokens.refused(caller, &self.engine) => {}
+        }
+    }
+
+    /// Until the server wants to stop.
+    async fn stopping(&self) {
         // The sender is gone only when the server is.
         let _ = self.phase.clone().wait_for(|phase| *phase >= Phase::Draining).await;
     }

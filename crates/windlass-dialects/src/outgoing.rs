@@ -1,12 +1,19 @@
 //! Which addresses the server may call by itself. Whoever may register a worker names an address, and the server must not
 //! become their hand inside a network they cannot reach.
 
+use crate::auth::Tokens;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 
 /// What may be called. An address that fits none of the entries is not connected to, whatever name led to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed(Vec<Net>);
+#[derive(Clone, Debug)]
+pub struct Allowed {
+    nets: Vec<Net>,
+    /// Of the default: it holds while nobody needs a token. Callers with tokens may be strangers to each other and to the
+    /// machine, so nothing is called for them that is not listed.
+    while_open: Option<OnceLock<Arc<Tokens>>>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Net {
@@ -28,21 +35,44 @@ pub struct BadNet(String);
 impl Allowed {
     /// `loopback`, `private`, `any`, addresses and blocks.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Allowed, BadNet> {
-        entries.into_iter().map(Net::parse).collect::<Result<_, _>>().map(Allowed)
+        entries.into_iter().map(Net::parse).collect::<Result<_, _>>().map(Allowed::listed)
     }
 
-    /// Where nothing is configured: a server that only this machine can reach calls only this machine.
+    fn listed(nets: Vec<Net>) -> Allowed {
+        Allowed { nets, while_open: None }
+    }
+
+    /// For addresses that whoever runs the server has written down.
+    pub fn any() -> Allowed {
+        Allowed::listed(vec![Net::Any])
+    }
+
+    /// Where nothing is configured: a server that only this machine can reach calls only this machine, and one that knows
+    /// tokens calls nobody, see [`Allowed::follow`].
     pub fn default_for(server_is_loopback: bool) -> Allowed {
-        match server_is_loopback {
-            true => Allowed(vec![Net::Loopback]),
-            false => Allowed(vec![Net::Loopback, Net::Private]),
+        let nets = match server_is_loopback {
+            true => vec![Net::Loopback],
+            false => vec![Net::Loopback, Net::Private],
+        };
+        Allowed { nets, while_open: Some(OnceLock::new()) }
+    }
+
+    /// Ends the default as soon as a token is needed.
+    pub fn follow(&self, tokens: &Arc<Tokens>) {
+        if let Some(while_open) = &self.while_open {
+            let _ = while_open.set(Arc::clone(tokens));
         }
+    }
+
+    fn nets(&self) -> &[Net] {
+        let tokens = self.while_open.as_ref().and_then(OnceLock::get);
+        if tokens.is_some_and(|tokens| !tokens.is_open()) { &[] } else { &self.nets }
     }
 
     pub fn allows(&self, address: IpAddr) -> bool {
         // An IPv4 address in IPv6 clothes is judged as what it is.
         let address = address.to_canonical();
-        self.0.iter().any(|net| net.holds(address))
+        self.nets().iter().any(|net| net.holds(address))
     }
 
     /// Those of the addresses a name stands for that may be called.
@@ -100,7 +130,11 @@ fn bits(address: IpAddr) -> u128 {
 
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words = self.0.iter().map(|net| match net {
+        let nets = self.nets();
+        if nets.is_empty() {
+            return f.write_str("none");
+        }
+        let words = nets.iter().map(|net| match net {
             Net::Any => "any".to_owned(),
             Net::Loopback => "loopback".to_owned(),
             Net::Private => "private".to_owned(),
@@ -143,6 +177,28 @@ mod tests {
         check(&["::/0"], "2001:db8::1", true);
         check(&["2001:db8::/32"], "2001:db8:1::1", true);
         check(&[], "127.0.0.1", false);
+    }
+
+    #[test]
+    fn the_default_ends_with_the_first_token_and_what_is_listed_does_not() {
+        let addresses = ["127.0.0.1", "10.0.0.1", "8.8.8.8"].map(|text| text.parse::<IpAddr>().unwrap());
+        let check = |allowed: &Allowed, expected: [bool; 3]| {
+            assert_eq!(addresses.map(|address| allowed.allows(address)), expected, "{allowed}");
+        };
+        let (open, closed) = (Tokens::open(), Arc::new(Tokens::new([]).unwrap()));
+        for (is_loopback, expected) in [(true, [true, false, false]), (false, [true, true, false])] {
+            let allowed = Allowed::default_for(is_loopback);
+            allowed.follow(&open);
+            check(&allowed, expected);
+            let allowed = Allowed::default_for(is_loopback);
+            allowed.follow(&closed);
+            check(&allowed, [false; 3]);
+            assert_eq!(allowed.to_string(), "none");
+        }
+        let listed = Allowed::parse(["loopback"]).unwrap();
+        listed.follow(&closed);
+        check(&listed, [true, false, false]);
+        check(&Allowed::any(), [true; 3]);
     }
 
     #[test]

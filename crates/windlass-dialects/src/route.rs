@@ -202,6 +202,12 @@ impl Call {
         !self.caller.role.sees_payloads(self.server.hide_payloads)
     }
 
+    /// Until nothing should wait for the caller's sake any more: the server wants to stop, or the caller's token was revoked
+    /// or has expired.
+    pub async fn leave(&self) {
+        self.server.farewell(&self.caller).await;
+    }
+
     /// The n-th parameter in the path, decoded.
     pub fn param(&self, index: usize) -> &str {
         self.params.get(index).map_or("", String::as_str)

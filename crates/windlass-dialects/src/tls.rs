@@ -2,6 +2,7 @@
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,41 +20,60 @@ pub enum TlsError {
     NoCertificate { path: String },
     #[error("the certificate and the key do not work together: {0}")]
     Unusable(#[from] rustls::Error),
+    #[error("no client could be believed by {path}: {error}")]
+    ClientCa { path: String, error: String },
 }
 
 /// Certificate chain and key, as PEM files.
 pub struct Tls {
-    certificate: PathBuf,
-    key: PathBuf,
+    files: Files,
     current: Mutex<Current>,
 }
 
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// Who signs the certificates that clients must present; `None`: they need none.
+    client_ca: Option<PathBuf>,
+}
+
+type ChangedAt = [Option<SystemTime>; 3];
+
 struct Current {
     acceptor: TlsAcceptor,
-    changed_at: [Option<SystemTime>; 2],
+    changed_at: ChangedAt,
     looked_at: Instant,
 }
 
 impl std::fmt::Debug for Tls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Tls({})", self.certificate.display())
+        write!(f, "Tls({})", self.files.certificate.display())
     }
 }
 
 impl Tls {
     pub fn open(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Tls, TlsError> {
-        let (certificate, key) = (certificate.into(), key.into());
-        warn_if_others_can_read(&key);
-        let changed_at = [changed_at(&certificate), changed_at(&key)];
-        let acceptor = load(&certificate, &key)?;
+        Tls::mutual(certificate, key, None)
+    }
+
+    /// With `client_ca`, a client is served only if it presents a certificate signed by one in that file.
+    pub fn mutual(
+        certificate: impl Into<PathBuf>,
+        key: impl Into<PathBuf>,
+        client_ca: Option<PathBuf>,
+    ) -> Result<Tls, TlsError> {
+        let files = Files { certificate: certificate.into(), key: key.into(), client_ca };
+        warn_if_others_can_read(&files.key);
+        let changed_at = files.changed_at();
+        let acceptor = files.load()?;
         let current = Mutex::new(Current { acceptor, changed_at, looked_at: Instant::now() });
-        Ok(Tls { certificate, key, current })
+        Ok(Tls { files, current })
     }
 
     /// Reads the files again now; for a signal from outside.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let changed_at = [changed_at(&self.certificate), changed_at(&self.key)];
-        let acceptor = load(&self.certificate, &self.key)?;
+        let changed_at = self.files.changed_at();
+        let acceptor = self.files.load()?;
         let looked_at = Instant::now();
         *self.current() = Current { acceptor, changed_at, looked_at };
         Ok(())
@@ -69,9 +89,9 @@ impl Tls {
             }
             due.then_some(current.changed_at)
         };
-        if look.is_some_and(|known| known != [changed_at(&self.certificate), changed_at(&self.key)]) {
+        if look.is_some_and(|known| known != self.files.changed_at()) {
             match self.reload() {
-                Ok(()) => tracing::info!("certificate {} read again", self.certificate.display()),
+                Ok(()) => tracing::info!("certificate {} read again", self.files.certificate.display()),
                 Err(error) => {
                     tracing::warn!(%error, "the changed certificate cannot be used; keeping the old one")
                 }
@@ -85,25 +105,51 @@ impl Tls {
     }
 }
 
-fn load(certificate: &Path, key: &Path) -> Result<TlsAcceptor, TlsError> {
-    let trouble = |path: &Path, error: &dyn std::fmt::Display| TlsError::File {
-        path: path.display().to_string(),
-        error: error.to_string(),
-    };
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| trouble(certificate, &e))?;
-    if chain.is_empty() {
-        return Err(TlsError::NoCertificate { path: certificate.display().to_string() });
+impl Files {
+    fn changed_at(&self) -> ChangedAt {
+        let client_ca = self.client_ca.as_deref().and_then(changed_at);
+        [changed_at(&self.certificate), changed_at(&self.key), client_ca]
     }
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|e| trouble(key, &e))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+
+    fn load(&self) -> Result<TlsAcceptor, TlsError> {
+        let chain = certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable(&self.key, &error))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?;
+        let config = match &self.client_ca {
+            None => config.with_no_client_auth(),
+            Some(path) => {
+                let trouble = |error: &dyn std::fmt::Display| TlsError::ClientCa {
+                    path: path.display().to_string(),
+                    error: error.to_string(),
+                };
+                let mut roots = rustls::RootCertStore::empty();
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| trouble(&error))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                config.with_client_cert_verifier(verifier.map_err(|error| trouble(&error))?)
+            }
+        };
+        let mut config = config.with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> TlsError {
+    TlsError::File { path: path.display().to_string(), error: error.to_string() }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let chain = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| unreadable(path, &error))?;
+    match chain.is_empty() {
+        true => Err(TlsError::NoCertificate { path: path.display().to_string() }),
+        false => Ok(chain),
+    }
 }
 
 fn changed_at(path: &Path) -> Option<SystemTime> {

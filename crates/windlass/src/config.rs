@@ -158,6 +158,8 @@ pub enum LogForm {
 pub struct Tls {
     pub cert: PathBuf,
     pub key: PathBuf,
+    /// Signs the certificates that clients must present.
+    pub client_ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -421,12 +423,19 @@ impl Found<'_> {
     }
 
     fn tls(&self) -> Result<Option<Tls>, BadConfig> {
+        let client_ca = self.text("tls.client_ca");
         match (self.text("tls.cert"), self.text("tls.key")) {
+            ("", "") if !client_ca.is_empty() => {
+                Err(BadConfig("tls.client_ca needs tls.cert and tls.key".to_string()))
+            }
             ("", "") => Ok(None),
             ("", _) | (_, "") => {
                 Err(BadConfig("tls.cert and tls.key go together; set both or none".to_string()))
             }
-            (cert, key) => Ok(Some(Tls { cert: cert.into(), key: key.into() })),
+            (cert, key) => {
+                let client_ca = Some(client_ca).filter(|path| !path.is_empty()).map(PathBuf::from);
+                Ok(Some(Tls { cert: cert.into(), key: key.into(), client_ca }))
+            }
         }
     }
 }

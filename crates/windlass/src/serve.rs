@@ -23,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
+use windlass_dialects::auth::keeper;
 use windlass_dialects::bedrock::BedrockOptions;
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
@@ -108,6 +109,8 @@ pub struct Server {
     engine: Engine,
     stop: watch::Sender<bool>,
     doors: JoinSet<io::Result<()>>,
+    /// End with the server.
+    _tasks: JoinSet<()>,
     announcement: Option<Announcement>,
     runners: runners::Runners,
     /// Told when somebody who may has asked for the end.
@@ -118,10 +121,10 @@ pub struct Server {
 
 impl Server {
     pub async fn start(config: &Config) -> Outcome<Server> {
-        refuse_open_doors(config)?;
+        refuse_plain_doors(config)?;
         let tls = match &config.tls {
             Some(files) => {
-                let tls = Tls::open(&files.cert, &files.key)
+                let tls = Tls::mutual(&files.cert, &files.key, files.client_ca.clone())
                     .map_err(|error| Fault::failed(format!("TLS: {error}")))?;
                 Some(Arc::new(tls))
             }
@@ -130,8 +133,13 @@ impl Server {
         // Sockets first: a port that is taken should not cost the time to open a large store.
         let bound = bind_all(config).await?;
         let store = open_store(config).await?;
-        let tokens = tokens::read(&config.tokens, store.as_ref()).await?;
         let engine = start_engine(config, store).await?;
+        let tokens = tokens::read(&config.tokens, &engine).await?;
+        refuse_open_doors(config, &tokens)?;
+        config.jq.addresses.follow(&tokens);
+        config.handlers.addresses.follow(&tokens);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(keeper::follow(engine.clone(), Arc::clone(&tokens)));
         let miniq = naming::named(config.miniq.clone(), &engine).await?;
         let (stop, stopping) = watch::channel(false);
         let mut doors = JoinSet::new();
@@ -169,7 +177,8 @@ impl Server {
         }
         let announcement = announce(config, &listening, &engine)?;
         let runners = runners::start(config, &engine)?;
-        Ok(Server { listening, engine, stop, doors, announcement, runners, quit, shutdown: config.shutdown })
+        let shutdown = config.shutdown;
+        Ok(Server { listening, engine, stop, doors, _tasks: tasks, announcement, runners, quit, shutdown })
     }
 
     /// Only if a listener gives up by itself, which none should.
@@ -227,22 +236,37 @@ async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// RELIABILITY: nobody else can reach a server that does not know who is calling, unless the operator says so.
-fn refuse_open_doors(config: &Config) -> Outcome {
+/// Doors that others can reach, unless the operator has said that anybody may come in.
+fn open_doors(config: &Config) -> Option<&Bind> {
     let mut doors = std::iter::once(&config.http).chain(&config.bedrock);
-    let Some(open) = doors.find(|bind| !bind.is_loopback()) else { return Ok(()) };
-    let missing = match (config.tokens.is_empty(), config.tls.is_none()) {
-        _ if config.insecure => return Ok(()),
-        (false, false) => return Ok(()),
-        (true, true) => "tokens and TLS",
-        (true, false) => "tokens",
-        (false, true) => "TLS",
-    };
-    Err(Fault::usage(format!(
-        "{} can be reached by others, so it needs {missing}: set auth.tokens (see `windlass token`) and tls.cert with \
+    doors.find(|bind| !bind.is_loopback() && !config.insecure)
+}
+
+/// Nobody else can reach a server whose bytes anybody on the way can read.
+fn refuse_plain_doors(config: &Config) -> Outcome {
+    match open_doors(config) {
+        Some(door) if config.tls.is_none() && config.tokens.is_empty() => {
+            Err(missing(door, "tokens and TLS"))
+        }
+        Some(door) if config.tls.is_none() => Err(missing(door, "TLS")),
+        _ => Ok(()),
+    }
+}
+
+/// Nobody else can reach a server that does not know who is calling. The store may hold tokens, so it is open by now.
+fn refuse_open_doors(config: &Config, tokens: &Tokens) -> Outcome {
+    match open_doors(config) {
+        Some(door) if tokens.is_open() => Err(missing(door, "tokens")),
+        _ => Ok(()),
+    }
+}
+
+fn missing(door: &Bind, what: &str) -> Fault {
+    Fault::usage(format!(
+        "{} can be reached by others, so it needs {what}: set auth.tokens (see `windlass token`) and tls.cert with \
          tls.key, or allow everyone with --insecure",
-        open.text
-    )))
+        door.text
+    ))
 }
 
 struct Bound {

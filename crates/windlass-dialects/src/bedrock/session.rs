@@ -326,6 +326,9 @@ impl<L: Link> Session<L> {
                 _ = self.phase.wait_for(|phase| *phase >= Phase::Draining) => {
                     return Ok(Some(Reply::from(errors::NO_JOB_FOUND).into()));
                 }
+                () = shared.tokens.refused(caller, &shared.engine) => {
+                    return Ok(Some(Reply::from(errors::TOKEN_NEEDED).into()));
+                }
             }
         }
     }

@@ -97,7 +97,7 @@ pub async fn polling(call: Call) -> Answer {
     let waited = tokio::select! {
         biased;
         waited = call.server.engine.wait_settled(&call.caller.tenant, id, timeout_s * 1_000) => waited?,
-        () = call.server.stopping() => Waited::NotYet(job),
+        () = call.leave() => Waited::NotYet(job),
     };
     match waited {
         Waited::Settled(job) => show(&call, &*read_result(&call, job).await?).await,

@@ -61,7 +61,10 @@ impl Target {
         let found: Vec<SocketAddr> = found.map_err(|e| format!("looking up {}: {e}", self.host))?.collect();
         let usable = allowed.of(found.iter().copied());
         match usable.is_empty() {
-            true => Err(format!("{} is not among the addresses this server may call ({allowed})", self.host)),
+            true => Err(format!(
+                "{} is not among the addresses this server may call ({allowed}); list it in jq.worker_addresses",
+                self.host
+            )),
             false => Ok(usable),
         }
     }

@@ -84,7 +84,7 @@ pub async fn result(call: Call) -> Answer {
         let waited = tokio::select! {
             biased;
             waited = call.server.engine.wait_settled(&client, job.id, wait_s * 1_000) => waited?,
-            () = call.server.stopping() => Waited::NotYet(Arc::clone(&job)),
+            () = call.leave() => Waited::NotYet(Arc::clone(&job)),
         };
         job = match waited {
             Waited::Settled(job) | Waited::NotYet(job) => job,

@@ -213,7 +213,7 @@ async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delivery>, ApiErr
     tokio::select! {
         biased;
         delivery = call.server.engine.claim(claim) => Ok(Some(delivery?)),
-        () = call.server.stopping() => Ok(None),
+        () = call.leave() => Ok(None),
     }
 }
 
@@ -424,7 +424,7 @@ pub async fn result(call: Call) -> Answer {
     let waited = tokio::select! {
         biased;
         waited = call.server.engine.wait_settled(&tenant, job.id, wait_ms) => waited?,
-        () = call.server.stopping() => Waited::NotYet(job),
+        () = call.leave() => Waited::NotYet(job),
     };
     let (status, job) = match waited {
         Waited::Settled(job) => (StatusCode::OK, job),

@@ -1,6 +1,7 @@
 //! What happens to jobs, as it happens: server-sent events.
 
 use super::calls::{Answer, number_param, param, params};
+use crate::auth::Caller;
 use crate::codec::{Encoding, Out};
 use crate::http::Server;
 use crate::route::Call;
@@ -31,8 +32,9 @@ const PIECE_EVENTS_MAX: usize = 256;
 const SUMMARY_MS: (u64, u64) = (100, 60_000);
 const GREETING: &[u8] = b"retry: 1000\n: listening\n\n";
 
-/// What a listener wants to hear of.
+/// Who listens, and what they want to hear of.
 struct Wanted {
+    caller: Caller,
     tenant: Option<Tenant>,
     job: Option<JobId>,
 }
@@ -42,6 +44,12 @@ impl Wanted {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
             && self.job.is_none_or(|job| job == event.id)
     }
+
+    /// How many events a listener is told it missed. They are those of all tenants, so a listener of one is only told that
+    /// there were some.
+    fn missed(&self, count: u64) -> u64 {
+        if self.tenant.is_none() { count } else { count.min(1) }
+    }
 }
 
 /// There is no history: `Last-Event-ID` is accepted and the stream starts with what happens next. A client that came
@@ -49,6 +57,7 @@ impl Wanted {
 pub async fn events(call: Call) -> Answer {
     let params = params(&call, &["tenant", "job", "summary_ms"])?;
     let wanted = Wanted {
+        caller: call.caller.clone(),
         tenant: call.caller.tenants_for(param(&params, "tenant"))?,
         job: number_param(&params, "job")?.and_then(JobId::new),
     };
@@ -75,18 +84,19 @@ async fn forward(
 ) {
     // Tells the client that it is listening, and how soon to come back if the connection ends.
     let mut piece = Bytes::from_static(GREETING);
+    let mut sent = 0;
     loop {
         if !piece.is_empty() && sender.send(piece).await.is_err() {
             return;
         }
         piece = tokio::select! {
-            event = feed.recv() => match next_piece(event, &mut feed, &wanted) {
+            event = feed.recv() => match next_piece(event, &mut feed, &wanted, &mut sent) {
                 Some(piece) => piece,
                 None => return,
             },
             () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b": alive\n\n"),
             () = sender.closed() => return,
-            () = server.stopping() => return,
+            () = server.farewell(&wanted.caller) => return,
         };
     }
 }
@@ -112,7 +122,7 @@ async fn summarise(
                 continue;
             }
             () = sender.closed() => return,
-            () = server.stopping() => return,
+            () = server.farewell(&wanted.caller) => return,
         };
         let mut tally = Tally::default();
         let mut next = Some(first);
@@ -120,7 +130,7 @@ async fn summarise(
             match event {
                 Ok(event) if wanted.fits(&event) => tally.add(event.kind),
                 Ok(_) => {}
-                Err(RecvError::Lagged(missed)) => tally.missed += missed,
+                Err(RecvError::Lagged(missed)) => tally.missed += wanted.missed(missed),
                 Err(RecvError::Closed) => return,
             }
             next = already_there(&mut feed);
@@ -129,7 +139,7 @@ async fn summarise(
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = sender.closed() => return,
-            () = server.stopping() => return,
+            () = server.farewell(&wanted.caller) => return,
         }
     }
 }
@@ -137,7 +147,7 @@ async fn summarise(
 #[derive(Default)]
 struct Tally {
     counts: BTreeMap<&'static str, u64>,
-    /// Happened, but too fast to be told apart; may be other tenants'.
+    /// Happened, but too fast to be told apart; may be other tenants', see [`Wanted::missed`].
     missed: u64,
 }
 
@@ -172,15 +182,20 @@ fn next_piece(
     first: Result<Arc<FeedEvent>, RecvError>,
     feed: &mut broadcast::Receiver<Arc<FeedEvent>>,
     wanted: &Wanted,
+    sent: &mut u64,
 ) -> Option<Bytes> {
     let mut text = Vec::new();
     let mut next = Some(first);
     let mut events = 0;
     while let Some(event) = next {
         match event {
-            Ok(event) if wanted.fits(&event) => write_event(&mut text, &event),
+            Ok(event) if wanted.fits(&event) => {
+                *sent += 1;
+                write_event(&mut text, &event, *sent);
+            }
             Ok(_) => {}
             Err(RecvError::Lagged(missed)) => {
+                let missed = wanted.missed(missed);
                 text.extend_from_slice(
                     format!("event: lagged\ndata: {{\"missed\":{missed}}}\n\n").as_bytes(),
                 );
@@ -205,7 +220,8 @@ fn already_there(
     }
 }
 
-fn write_event(text: &mut Vec<u8>, event: &FeedEvent) {
+/// `number` counts the events of this stream: a number that counts those of all tenants would tell how busy they are.
+fn write_event(text: &mut Vec<u8>, event: &FeedEvent, number: u64) {
     let mut out = Out::new(Encoding::Json, 128);
     out.begin_map();
     out.key("id");
@@ -222,7 +238,7 @@ fn write_event(text: &mut Vec<u8>, event: &FeedEvent) {
     out.key("at");
     out.int(event.at.as_millis());
     out.end_map();
-    text.extend_from_slice(format!("event: {}\nid: {}\ndata: ", event.kind.as_str(), event.seq).as_bytes());
+    text.extend_from_slice(format!("event: {}\nid: {}\ndata: ", event.kind.as_str(), number).as_bytes());
     // JSON escapes line ends, so the data is one line whatever a job is called.
     text.extend_from_slice(&out.into_bytes());
     text.extend_from_slice(b"\n\n");

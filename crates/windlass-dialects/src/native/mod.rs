@@ -30,6 +30,7 @@ pub mod rates;
 pub mod routes;
 mod schemas;
 mod search;
+mod tokens;
 mod trail;
 pub mod views;
 mod watch;

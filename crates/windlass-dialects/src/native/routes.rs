@@ -2,8 +2,8 @@
 //! made from this list.
 
 use super::{
-    blobs, bulk, calls, events, family, handlers, history, import, metrics, openapi, probes, queries, trail,
-    watch,
+    blobs, bulk, calls, events, family, handlers, history, import, metrics, openapi, probes, queries, tokens,
+    trail, watch,
 };
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
@@ -113,6 +113,14 @@ pub static ROUTES: &[Route] = &[
         "Repeating jobs and when they run next, newest first", &["limit", "cursor", "tenant"], None, &[(200, "Page")]),
     route((GET, "/api/v1/events", From(Viewer)), call!(events::events),
         "What happens to jobs, as it happens", &["job", "summary_ms", "tenant"], None, &[(200, "Events")]),
+    route((GET, "/api/v1/tokens", From(Admin)), call!(tokens::list),
+        "Tokens in force, without what lets anyone in", &[], None, &[(200, "Tokens")]),
+    route((POST, "/api/v1/tokens", From(Admin)), call!(tokens::create),
+        "Make a token; it is shown in this answer and never again", &[], Some("TokenAsk"), &[(201, "NewToken"), (400, "Error")]),
+    route((POST, "/api/v1/tokens/{prefix}/rotate", From(Admin)), call!(tokens::rotate),
+        "Make another token for the holder of this one, which ends after a grace", &[], Some("RotateAsk"), &[(201, "NewToken"), (404, "Error"), (409, "Error")]),
+    route((DELETE, "/api/v1/tokens/{prefix}", From(Admin)), call!(tokens::revoke),
+        "Refuse a token from now on, also on open connections", &[], None, &[(200, "TokenGone"), (404, "Error"), (409, "Error")]),
     route((POST, "/api/v1/import", From(Admin)), call!(import::import),
         "Take over jobs that were made elsewhere, as they stand there", &[], Some("Import"), &[(200, "Pushed"), (400, "Error")]),
     route((GET, "/metrics", From(Viewer)), call!(metrics::metrics),

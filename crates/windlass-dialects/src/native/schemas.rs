@@ -19,8 +19,11 @@ pub fn all() -> Value {
 
 /// Only these calls mean something without a body.
 pub fn body_is_required(schema: &str) -> bool {
-    !matches!(schema, "Cancel" | "Run" | "Claim" | "BlobGc")
+    !matches!(schema, "Cancel" | "Run" | "Claim" | "BlobGc" | "TokenAsk" | "RotateAsk")
 }
+
+/// Words for roles.
+const ROLES: [&str; 4] = ["viewer", "worker", "operator", "admin"];
 
 /// A field: its name, whether it is always there, its shape.
 type Field = (&'static str, Need, Value);
@@ -162,6 +165,9 @@ pub fn parameter(path: &str, name: &str) -> (&'static str, Value) {
         ("/api/v1/limits/{id}", "id") => ("The limit's id.", json!({"type": "string"})),
         (_, "id") => ("The job's id.", json!({"type": "integer", "minimum": 1})),
         (_, "alias") => ("The job's alias.", json!({"type": "string"})),
+        (_, "prefix") => {
+            ("The token's public part: the eight characters after `wl_`.", json!({"type": "string"}))
+        }
         (_, "worker") => ("The worker's id.", json!({"type": "string"})),
         (_, "queue") => ("The queue.", json!({"type": "string"})),
         (_, "state") => ("Only jobs in these states, separated by commas.", json!({"type": "string"})),
@@ -235,6 +241,12 @@ pub fn examples(schema: &str) -> Value {
         "Run" => json!({"now": example("now", json!({}))}),
         "BlobGc" => {
             json!({"look": example("what has been unused for a week", json!({"older_than_s": 604_800}))})
+        }
+        "TokenAsk" => json!({"worker": example("for a worker, for three months", json!({
+            "role": "worker", "tenant": "shop", "note": "the mail service", "expires_in_ms": 7_776_000_000_u64,
+        }))}),
+        "RotateAsk" => {
+            json!({"day": example("the old one goes on for a day", json!({"grace_ms": 86_400_000}))})
         }
         "LimitAsk" => json!({"per_user": example("two at once per user", json!({
             "matcher": {"name_glob": "mail*"}, "max_running": 2, "group_by": [["user", "id"]],

@@ -499,6 +499,27 @@ impl Default for BlobGcAsk {
     }
 }
 
+/// `POST /api/v1/tokens`; the body may be left out.
+#[derive(Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenAsk<'a> {
+    #[serde(borrow)]
+    pub role: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub tenant: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub note: Option<Text<'a>>,
+    pub expires_at: Option<i64>,
+    pub expires_in_ms: Option<u64>,
+}
+
+/// `POST /api/v1/tokens/{prefix}/rotate`; the body may be left out.
+#[derive(Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RotateAsk {
+    pub grace_ms: Option<u64>,
+}
+
 /// `POST /api/v1/jobs/{id}/cancel`; the body may be left out.
 #[derive(Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -80,7 +80,11 @@ pub async fn claim(mut call: Call) -> Answer {
             lease_ms,
             worker: worker.clone(),
         };
-        let delivery = engine.claim(claim).await?;
+        let delivery = tokio::select! {
+            biased;
+            delivery = engine.claim(claim) => delivery?,
+            () = call.leave() => return Ok(json("{}")),
+        };
         let Some(job) = delivery.jobs.first().cloned() else { return Ok(json("{}")) };
         if lock_of(&job, engine.now()).is_some() {
             put_off(&call, &tenant, &job).await?;

@@ -228,3 +228,64 @@ fn missing_or_mismatched_files_are_told_apart() {
     std::fs::write(&cert, kept).unwrap();
     assert!(Tls::open(&cert, &key).is_err(), "a key of another certificate");
 }
+
+/// Signs certificates of clients.
+fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pem = params.self_signed(&key).unwrap().pem();
+    (rcgen::Issuer::new(params, key), pem)
+}
+
+/// Whether a client with a certificate of this authority, or with none, is answered.
+async fn is_answered(
+    server: &TestServer,
+    trusted: &rustls::pki_types::CertificateDer<'static>,
+    signed_by: Option<&rcgen::Issuer<'static, rcgen::KeyPair>>,
+) -> bool {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match signed_by {
+        None => config.with_no_client_auth(),
+        Some(issuer) => {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(vec!["a client".to_owned()]).unwrap();
+            let certificate = params.signed_by(&key, issuer).unwrap().der().clone();
+            let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+            config.with_client_auth_cert(vec![certificate], key).unwrap()
+        }
+    };
+    let stream = TcpStream::connect(server.addr).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await else {
+        return false;
+    };
+    // With TLS 1.3 a client hears of its refusal only when it reads.
+    if stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.is_err() {
+        return false;
+    }
+    Client::new(stream).reply("GET").await.is_some_and(|reply| reply.status == 200)
+}
+
+#[tokio::test]
+async fn with_a_client_ca_only_clients_with_its_certificates_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let trusted = certificate_in(folder.path());
+    let ((ours, pem), (others, _)) = (authority(), authority());
+    let ca = folder.path().join("clients.pem");
+    std::fs::write(&ca, pem).unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let tls = Arc::new(Tls::mutual(&cert, &key, Some(ca.clone())).unwrap());
+    let server = TestServer::start(HttpOptions { tls: Some(tls), ..HttpOptions::default() }).await;
+    assert!(is_answered(&server, &trusted, Some(&ours)).await);
+    assert!(!is_answered(&server, &trusted, None).await);
+    assert!(!is_answered(&server, &trusted, Some(&others)).await);
+    std::fs::write(&ca, "nonsense").unwrap();
+    assert!(Tls::mutual(&cert, &key, Some(ca)).unwrap_err().to_string().contains("clients.pem"));
+}

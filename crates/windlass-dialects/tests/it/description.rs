@@ -185,7 +185,11 @@ async fn examples_fit_their_schemas_and_are_understood() {
                 *wait_ms = json!(0);
             }
             let path = route.path.replace("{id}", "1");
-            let reply = server.call(route.method, &path, &body.to_string()).await;
+            // The first token would close the server that the other examples are tried on.
+            let another =
+                if path.starts_with("/api/v1/tokens") { Some(TestServer::open().await) } else { None };
+            let reply =
+                another.as_ref().unwrap_or(&server).call(route.method, &path, &body.to_string()).await;
             assert!(matches!(reply.status, 200 | 201 | 404 | 409), "{what}: {}", reply.text());
         }
     }

@@ -105,3 +105,30 @@ async fn a_listener_may_want_one_job_or_a_summary() {
     }
     assert_eq!(cancelled, 2);
 }
+
+#[tokio::test]
+async fn a_listener_cannot_tell_how_busy_other_tenants_are() {
+    let keys = Keys::for_tenants(&["a", "b"]);
+    let server = TestServer::start(keys.options()).await;
+    let mut a = listen(&server, Some(keys.of("a", Role::Viewer))).await;
+    let push = async |tenant: &str, jobs: usize| {
+        let jobs = vec![r#"{"name":"x"}"#; jobs].join(",");
+        let body = format!(r#"{{"jobs":[{jobs}]}}"#);
+        let reply = server.call_as(Some(keys.of(tenant, Role::Worker)), "POST", "/api/v1/jobs", &body).await;
+        assert_eq!(reply.status, 201);
+    };
+    push("b", 100).await;
+    push("a", 1).await;
+    push("b", 100).await;
+    push("a", 1).await;
+    for number in [1, 2] {
+        let event = next(&mut a).await;
+        assert!(event.starts_with(&format!("pushed\nid: {number}\n")), "{event}");
+    }
+    // More than the feed keeps at once: some were missed, and how many others' they were is not told.
+    push("b", 9_000).await;
+    push("a", 1).await;
+    let told = next(&mut a).await;
+    let is_quiet = told.starts_with("lagged\ndata: {\"missed\":1}") || told.starts_with("pushed\nid: 3\n");
+    assert!(is_quiet, "{told}");
+}

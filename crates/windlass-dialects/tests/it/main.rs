@@ -26,4 +26,5 @@ mod sidejob;
 mod stores;
 mod support;
 mod tenants;
+mod tokens;
 mod trails;

@@ -194,7 +194,9 @@ impl Line {
         // Every address a name leads to is judged, now and not when the handler was made.
         let usable: Vec<SocketAddr> = found.filter(|address| world.may_call(address.ip())).collect();
         if usable.is_empty() {
-            let why = format!("{host} is not among the addresses this server may call");
+            let why = format!(
+                "{host} is not among the addresses this server may call; list it in miniq.handler_addresses"
+            );
             return Err(NoAnswer::new("BAD_HANDLER", why));
         }
         let stream = TcpStream::connect(usable.as_slice()).await;

@@ -1,22 +1,41 @@
-//! `windlass token`: makes a token and the line of configuration that lets it in.
+//! `windlass token`: makes tokens; lists, rotates and revokes those of a running server.
 
+use crate::client::{ServerArgs, escaped};
 use crate::fault::{Fault, Outcome};
-use crate::output;
+use crate::output::{self, Colour, Style, Table};
 use crate::serve::tokens;
-use clap::Args;
-use serde_json::json;
-use windlass_core::Tenant;
+use crate::words;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use windlass_core::{Tenant, Timestamp};
 use windlass_dialects::auth::{self, Role, TokenRecord};
 
-/// Make a token and the line of configuration that lets it in
+/// Make tokens; list, rotate and revoke those of a server
 ///
-/// The token is shown once; the server keeps only its hash.
+/// A token is shown once; the server keeps only its hash. Without a subcommand no server is asked: the line that is
+/// printed goes into its configuration. With one, the server at --server is, and needs no restart.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
 Examples:
   windlass token
-  windlass token --role operator --tenant shop --note 'the shop team'")]
+  windlass token --role operator --tenant shop --note 'the shop team'
+  windlass token create --role worker --tenant shop --expires 90d
+  windlass token list
+  windlass token rotate 1a2b3c4d --grace 1d
+  windlass token revoke 1a2b3c4d")]
 pub struct TokenArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    new: NewArgs,
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct NewArgs {
     /// viewer, worker, operator or admin: each may do what the ones before it may
     #[arg(long, default_value = "worker")]
     role: String,
@@ -26,26 +45,101 @@ pub struct TokenArgs {
     /// Who has it, for people
     #[arg(long, default_value = "")]
     note: String,
-    /// Print as JSON
+    /// Refused after this time, like 12h or 90d [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = words::parse_duration_ms)]
+    expires: Option<i64>,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Make a token that a running server accepts at once
+    Create {
+        #[command(flatten)]
+        new: NewArgs,
+        #[command(flatten)]
+        to: ToServer,
+    },
+    /// Show the tokens that a running server accepts
+    List {
+        #[command(flatten)]
+        to: ToServer,
+    },
+    /// Make another token for the holder of one, which ends after a grace
+    Rotate {
+        /// The eight characters after wl_
+        prefix: String,
+        /// How long the old one goes on
+        #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = words::parse_duration_ms)]
+        grace: i64,
+        #[command(flatten)]
+        to: ToServer,
+    },
+    /// Refuse a token from now on, also on open connections
+    Revoke {
+        /// The eight characters after wl_
+        prefix: String,
+        #[command(flatten)]
+        to: ToServer,
+    },
+}
+
+#[derive(Args, Debug)]
+struct ToServer {
+    /// Print the server's answer as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 pub fn run(args: TokenArgs) -> Outcome {
-    let role = Role::parse(&args.role).ok_or_else(|| {
-        Fault::usage(format!("{:?} is not a role; use viewer, worker, operator or admin", args.role))
+    match args.action {
+        None => make(&args.new, args.json),
+        Some(Action::Create { new, to }) => create(&new, &to),
+        Some(Action::List { to }) => list(&to),
+        Some(Action::Rotate { prefix, grace, to }) => {
+            let path = format!("/api/v1/tokens/{}/rotate", escaped(public_part(&prefix)));
+            let answer = to.server.client()?.post(&path, &json!({ "grace_ms": grace }))?;
+            show_new(&answer, to.json)?;
+            if !to.json {
+                output::note(format!("{prefix} is refused after {}", words::show_duration(grace)));
+            }
+            Ok(())
+        }
+        Some(Action::Revoke { prefix, to }) => {
+            let path = format!("/api/v1/tokens/{}", escaped(public_part(&prefix)));
+            let answer = to.server.client()?.call("DELETE", &path, None, 0)?.value()?;
+            match to.json {
+                true => output::say_json(&answer),
+                false => output::say(format!("{prefix} is refused from now on")),
+            }
+        }
+    }
+}
+
+/// `wl_1a2b3c4d` is `1a2b3c4d`; so is the whole token, of which nothing else is sent.
+fn public_part(text: &str) -> &str {
+    let text = text.strip_prefix("wl_").unwrap_or(text);
+    text.split('_').next().unwrap_or(text)
+}
+
+/// Without a server: the token, and the line that lets it in.
+fn make(new: &NewArgs, json: bool) -> Outcome {
+    let role = Role::parse(&new.role).ok_or_else(|| {
+        Fault::usage(format!("{:?} is not a role; use viewer, worker, operator or admin", new.role))
     })?;
-    let tenant = Tenant::new(&args.tenant).map_err(|error| Fault::usage(error.to_string()))?;
-    if args.note.contains(['"', '\\', ',']) || args.note.chars().any(char::is_control) {
+    let tenant = Tenant::new(&new.tenant).map_err(|error| Fault::usage(error.to_string()))?;
+    if new.note.contains(['"', '\\', ',']) || new.note.chars().any(char::is_control) {
         return Err(Fault::usage("the note may have no quotes, backslashes, commas or line breaks"));
     }
+    let expires_at = new.expires.map(|ms| Timestamp::from_millis(words::now_ms().saturating_add(ms)));
     let token =
         auth::generate_token().map_err(|error| Fault::failed(format!("no random numbers: {error}")))?;
-    let mut record =
-        TokenRecord::of(&token, tenant, role, None).map_err(|error| Fault::failed(error.to_string()))?;
-    record.note = args.note;
+    let mut record = TokenRecord::of(&token, tenant, role, expires_at)
+        .map_err(|error| Fault::failed(error.to_string()))?;
+    record.note = new.note.clone();
     let line = tokens::written(&record);
-    if args.json {
+    if json {
         return output::say_json(&json!({ "token": token, "config": line }));
     }
     output::say(&token)?;
@@ -56,4 +150,53 @@ pub fn run(args: TokenArgs) -> Outcome {
     output::note("");
     output::note("Then call with --token or WINDLASS_TOKEN, or the header `Authorization: Bearer TOKEN`.");
     Ok(())
+}
+
+fn create(new: &NewArgs, to: &ToServer) -> Outcome {
+    let mut ask = json!({ "role": new.role, "tenant": new.tenant, "note": new.note });
+    if let Some(ms) = new.expires {
+        ask["expires_in_ms"] = ms.into();
+    }
+    let answer = to.server.client()?.post("/api/v1/tokens", &ask)?;
+    show_new(&answer, to.json)
+}
+
+fn show_new(answer: &Value, json: bool) -> Outcome {
+    if json {
+        return output::say_json(answer);
+    }
+    output::say(output::plain(&answer["token"]))?;
+    output::note("Keep it: it is shown only now.");
+    Ok(())
+}
+
+fn list(to: &ToServer) -> Outcome {
+    let answer = to.server.client()?.get("/api/v1/tokens")?;
+    if to.json {
+        return output::say_json(&answer);
+    }
+    let tokens = answer["tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if tokens.is_empty() {
+        output::note(
+            "no tokens: everybody who can reach the server is its admin; make one with: windlass token create",
+        );
+        return Ok(());
+    }
+    let now = words::now_ms();
+    let when = |value: &Value, without: &str| {
+        value.as_i64().map_or_else(|| without.to_owned(), |ms| words::show_relative(ms, now))
+    };
+    let mut table = Table::new(&["TOKEN", "ROLE", "TENANT", "EXPIRES", "LAST USED", "KEPT IN", "NOTE"]);
+    for token in tokens {
+        table.row(vec![
+            (output::plain(&token["prefix"]), Colour::Bold),
+            (output::plain(&token["role"]), Colour::Plain),
+            (output::plain(&token["tenant"]), Colour::Plain),
+            (when(&token["expires_at"], "never"), Colour::Plain),
+            (when(&token["last_used_at"], "never"), Colour::Plain),
+            (output::plain(&token["source"]), Colour::Dim),
+            (output::plain(&token["note"]), Colour::Plain),
+        ]);
+    }
+    table.print(Style::of_stdout())
 }

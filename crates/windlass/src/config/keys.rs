@@ -118,6 +118,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("tls.cert", Kind::Text, "", "certificate chain, PEM"),
     key("tls.key", Kind::Text, "", "private key, PEM"),
+    key(
+        "tls.client_ca",
+        Kind::Text,
+        "",
+        "certificates, PEM: clients must present one that is signed by one of these, beside their token",
+    ),
     key("limits.payload_bytes", whole(1, 1 << 30), "16777216", "largest payload or result of one job"),
     key("limits.body_bytes", whole(1024, 1 << 32), "67108864", "largest request body"),
     key("limits.batch", whole(1, 10_000), "10000", "most jobs in one call"),
@@ -141,7 +147,7 @@ pub const KEYS: &[Key] = &[
         Kind::List,
         "",
         "where JQ workers may be: loopback, private, any, addresses, blocks; by default loopback, and private on a \
-         server others can reach",
+         server others can reach; with tokens nowhere",
     ),
     key("jq.workers", Kind::List, "", "JQ workers that need not register, each as NAME URL MAX_JOBS"),
     key(

@@ -1,16 +1,26 @@
-//! Tokens as they are written in the configuration: `ROLE TENANT PREFIX:SHA256 [NOTE]`, or the token itself in place of
-//! its hash (for a secret that comes by the environment).
+//! Tokens as they are written in the configuration: `ROLE TENANT PREFIX:SHA256 [expires=TIME] [NOTE]`, or the token itself in
+//! place of its hash (for a secret that comes by the environment).
 
 use crate::fault::{Fault, Outcome};
 use std::sync::Arc;
-use windlass_core::Tenant;
-use windlass_dialects::auth::SETTING_PREFIX;
+use windlass_core::{Tenant, Timestamp};
+use windlass_dialects::auth::keeper;
 use windlass_dialects::{Role, TokenRecord, Tokens};
-use windlass_store::Store;
+use windlass_engine::Engine;
+
+const EXPIRES: &str = "expires=";
 
 pub fn written(record: &TokenRecord) -> String {
     let TokenRecord { role, tenant, prefix, hash, note, .. } = record;
-    format!("{role} {} {prefix}:{hash} {note}", tenant.as_str()).trim_end().to_string()
+    let expires = match record.expires_at {
+        Some(at) => format!(" {EXPIRES}{}", shown(at)),
+        None => String::new(),
+    };
+    format!("{role} {} {prefix}:{hash}{expires} {note}", tenant.as_str()).trim_end().to_string()
+}
+
+fn shown(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.as_millis()).unwrap_or_default().to_string()
 }
 
 /// Errors say which entry, never what is in it.
@@ -19,37 +29,47 @@ fn parse(entry: &str) -> Result<TokenRecord, String> {
     let mut words = entry.splitn(4, ' ');
     let mut word = || words.next().filter(|word| !word.is_empty()).ok_or(form);
     let (role, tenant, secret) = (word()?, word()?, word()?);
-    let note = words.next().unwrap_or_default().to_string();
+    let (expires_at, note) = end_and_note(words.next().unwrap_or_default())?;
     let role = Role::parse(role).ok_or("the role is none of viewer, worker, operator, admin")?;
     let tenant = Tenant::new(tenant).map_err(|error| error.to_string())?;
     match secret.split_once(':') {
         Some((prefix, hash)) => {
             let (prefix, hash) = (prefix.to_string(), hash.to_string());
-            Ok(TokenRecord { prefix, hash, tenant, role, expires_at: None, note })
+            Ok(TokenRecord { prefix, hash, tenant, role, created_at: None, expires_at, note })
         }
         None => {
-            let record = TokenRecord::of(secret, tenant, role, None).map_err(|error| error.to_string())?;
+            let record =
+                TokenRecord::of(secret, tenant, role, expires_at).map_err(|error| error.to_string())?;
             Ok(TokenRecord { note, ..record })
         }
     }
 }
 
+/// What stands behind the hash.
+fn end_and_note(rest: &str) -> Result<(Option<Timestamp>, String), String> {
+    let Some(rest) = rest.strip_prefix(EXPIRES) else { return Ok((None, rest.to_string())) };
+    let (time, note) = rest.split_once(' ').unwrap_or((rest, ""));
+    let time: jiff::Timestamp =
+        time.parse().map_err(|_| format!("write the time after {EXPIRES} like 2030-01-31T09:00:00Z"))?;
+    Ok((Some(Timestamp::from_millis(time.as_millisecond())), note.to_string()))
+}
+
 /// Those of the configuration, and those kept in the store. None at all: the server is open.
-pub async fn read(entries: &[String], store: &dyn Store) -> Outcome<Arc<Tokens>> {
+pub async fn read(entries: &[String], engine: &Engine) -> Outcome<Arc<Tokens>> {
     let mut records = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
         let record =
             parse(entry).map_err(|why| Fault::usage(format!("auth.tokens, entry {}: {why}", index + 1)))?;
         records.push(record);
     }
-    let stored = store.settings(SETTING_PREFIX).await.map_err(|error| Fault::failed(error.to_string()))?;
-    for (_, value) in stored {
-        records.push(TokenRecord::from_setting(&value).map_err(|error| Fault::failed(error.to_string()))?);
-    }
-    if records.is_empty() {
-        return Ok(Tokens::open());
-    }
-    Tokens::new(records).map(Arc::new).map_err(|error| Fault::usage(format!("auth.tokens: {error}")))
+    let tokens = match records.is_empty() {
+        true => Tokens::open(),
+        false => {
+            Arc::new(Tokens::new(records).map_err(|error| Fault::usage(format!("auth.tokens: {error}")))?)
+        }
+    };
+    keeper::load(engine, &tokens).await.map_err(|error| Fault::failed(error.to_string()))?;
+    Ok(tokens)
 }
 
 #[cfg(test)]
@@ -63,11 +83,23 @@ mod tests {
         record.note = "the shop team".to_string();
         assert_eq!(parse(&written(&record)).unwrap(), record);
         assert_eq!(parse(&format!("operator shop {token} the shop team")).unwrap(), record);
+        record.expires_at = Some(Timestamp::from_millis(1_900_000_000_000));
+        assert_eq!(parse(&written(&record)).unwrap(), record);
+        assert_eq!(
+            parse(&format!("operator shop {token} expires=2030-03-17T17:46:40Z the shop team")).unwrap(),
+            record
+        );
     }
 
     #[test]
     fn a_bad_entry_is_refused_without_repeating_it() {
-        for entry in ["hush", "worker default", "boss default a:b", "worker default hush"] {
+        for entry in [
+            "hush",
+            "worker default",
+            "boss default a:b",
+            "worker default hush",
+            "worker default a:b expires=hush",
+        ] {
             let why = parse(entry).unwrap_err();
             assert!(!why.contains("hush"), "{why}");
         }

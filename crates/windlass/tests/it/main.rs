@@ -22,5 +22,6 @@ mod serve;
 mod server;
 mod sidejob;
 #[cfg(feature = "wasi")]
+mod supply;
 mod wasi;
 mod work;

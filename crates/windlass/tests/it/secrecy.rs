@@ -1,6 +1,6 @@
 //! What the server keeps is for its own user, and what it knows stays with it.
 
-use crate::server::{Ran, Server, windlass};
+use crate::server::{Ran, Server, eventually, request_with, windlass};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -74,4 +74,81 @@ fn the_command_of_a_worker_does_not_get_its_token() {
     let result = run(&["job", "1", "--json"]).json()["result"].to_string();
     assert!(result.contains("WINDLASS_JOB_ID=1"), "{result}");
     assert!(!result.contains("WINDLASS_TOKEN") && !result.contains(token), "{result}");
+}
+
+/// A server with tokens, and one of them.
+fn closed(role: &str, args: &[&str]) -> (Server, String) {
+    let made = Ran::of(windlass().args(["token", "--role", role, "--json"])).json();
+    let line = format!("auth.tokens={}", made["config"].as_str().unwrap());
+    let server = Server::start(&[&["--set", &line], args].concat());
+    (server, made["token"].as_str().unwrap().to_owned())
+}
+
+fn call(server: &Server, token: &str, method: &str, path: &str, body: serde_json::Value) -> (u16, String) {
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    request_with(server.http, method, path, &bearer, &body.to_string()).unwrap()
+}
+
+#[test]
+fn a_server_with_tokens_calls_no_address_that_is_not_listed() {
+    let canary = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    canary.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/", canary.local_addr().unwrap());
+    let worker = json!({"name": "w", "url": url, "max_jobs": 1});
+    let (server, token) = closed("operator", &[]);
+    let (status, text) = call(&server, &token, "POST", "/jq/worker", worker.clone());
+    assert_eq!(status, 400, "{text}");
+    assert!(text.contains("(none)") && text.contains("jq.worker_addresses"), "{text}");
+    let handler = json!({"lang": "http", "body": url});
+    assert_eq!(call(&server, &token, "POST", "/default/handler/add/t/add", handler).0, 200);
+    let (_, added) = call(&server, &token, "POST", "/default/job/t/add", json!("x"));
+    let added: serde_json::Value = serde_json::from_str(&added).unwrap();
+    let path = format!("/default/job/t/{}", added["ids"][0].as_str().unwrap());
+    eventually("the handler is refused", || {
+        let text = call(&server, &token, "GET", &path, json!(null)).1;
+        (text.contains("BAD_HANDLER") && text.contains("miniq.handler_addresses")).then_some(())
+    });
+    assert!(canary.accept().is_err(), "nobody has called");
+    let (server, token) = closed("operator", &["--set", "jq.worker_addresses=loopback"]);
+    assert_eq!(call(&server, &token, "POST", "/jq/worker", worker).0, 201);
+}
+
+#[test]
+fn tokens_are_made_listed_rotated_and_revoked_without_a_restart() {
+    let (server, admin) = closed("admin", &[]);
+    let run = |args: &[&str]| Ran::of(server.command(args).env("WINDLASS_TOKEN", &admin));
+    let made =
+        run(&["token", "create", "--role", "viewer", "--note", "the shop", "--expires", "1d", "--json"])
+            .json();
+    let (token, prefix) = (made["token"].as_str().unwrap(), made["prefix"].as_str().unwrap());
+    let queues = |token: &str| Ran::of(server.command(&["queues"]).env("WINDLASS_TOKEN", token)).code;
+    assert_eq!(queues(token), 0);
+    let list = run(&["token", "list"]).ok();
+    let line = list.lines().find(|line| line.contains(prefix)).unwrap();
+    assert!(line.contains("viewer") && line.contains("the shop") && line.contains("in 23h"), "{list}");
+    assert!(!list.contains(&token[12..]), "{list}");
+    let new = run(&["token", "rotate", prefix, "--grace", "0s", "--json"]).json();
+    let new = new["token"].as_str().unwrap();
+    assert_eq!((queues(token), queues(new)), (1, 0));
+    run(&["token", "revoke", &new[..11]]).ok();
+    assert_eq!(queues(new), 1);
+    let log = server.log();
+    for what in ["created", "rotated", "revoked"] {
+        assert!(log.contains(&format!("{prefix} {what}")) || what == "revoked", "{log}");
+        assert!(log.contains(what), "{log}");
+    }
+    assert!(!log.contains(&token[12..]) && !log.contains(&new[12..]), "no log has a token in it");
+}
+
+#[test]
+fn a_token_of_the_store_outlives_a_restart_and_lets_the_server_be_reached_by_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    let made = server.run(&["token", "create", "--role", "admin", "--json"]).json();
+    let token = made["token"].as_str().unwrap().to_owned();
+    assert_eq!(server.run(&["queues"]).code, 1, "the first token closes the server");
+    server.stop();
+    let server = Server::start_in(folder.path(), &[]);
+    assert_eq!(server.run(&["queues"]).code, 1);
+    assert_eq!(Ran::of(server.command(&["queues"]).env("WINDLASS_TOKEN", &token)).code, 0);
 }

@@ -235,6 +235,22 @@ pub fn answers() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "Tokens",
+            object("Tokens.", vec![("tokens", Always, list("All that are in force.", reference("Token")))]),
+        ),
+        (
+            "NewToken",
+            object("A token that was made.", {
+                let secret = ("token", Always, text("What its holder sends. Shown only here."));
+                std::iter::once(secret).chain(token_fields()).collect()
+            }),
+        ),
+        ("Token", object("A token in force.", token_fields())),
+        (
+            "TokenGone",
+            object("A token that was revoked.", vec![("revoked", Always, text("Its public part."))]),
+        ),
+        (
             "UnnamedBlobs",
             object(
                 "Blobs that no job names.",
@@ -755,4 +771,17 @@ fn job_view_fields() -> Vec<Field> {
     fields.extend(payload_fields("payload", "payload_base64", "format"));
     fields.extend(outcome_fields());
     fields
+}
+
+fn token_fields() -> Vec<Field> {
+    vec![
+        ("prefix", Always, text("Its public part, by which it is named.")),
+        ("tenant", Always, text("Whose jobs it is about.")),
+        ("role", Always, words("What its holder may do.", &ROLES)),
+        ("note", Always, text("Who has it, for people.")),
+        ("source", Always, words("Where it is kept.", &["configuration", "store"])),
+        ("created_at", Maybe, int("When it was made, in milliseconds since 1970.")),
+        ("expires_at", Maybe, int("When it ends.")),
+        ("last_used_at", Maybe, int("When it was last used, to the minute.")),
+    ]
 }

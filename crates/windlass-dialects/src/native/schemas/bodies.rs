@@ -291,6 +291,26 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
                 ],
             ),
         ),
+        (
+            "TokenAsk",
+            object(
+                "A token to be made.",
+                vec![
+                    ("role", Maybe, words("What its holder may do; worker if left out.", &ROLES)),
+                    ("tenant", Maybe, text("Whose jobs it is about; `default` if left out.")),
+                    ("note", Maybe, text("Who has it, for people; shown in lists and in the log.")),
+                    ("expires_at", Maybe, int("When it ends, in milliseconds since 1970.")),
+                    ("expires_in_ms", Maybe, count("After how many milliseconds it ends.")),
+                ],
+            ),
+        ),
+        (
+            "RotateAsk",
+            object(
+                "How to rotate a token.",
+                vec![("grace_ms", Maybe, count("How long the old one goes on; an hour if left out."))],
+            ),
+        ),
         ("LimitAsk", object("A limit: a rate, a number at once, or both.", limit_fields(Maybe))),
     ]
 }

@@ -1,0 +1,229 @@
+//! Tokens kept in the store: made, rotated and revoked while the server runs, and known to every server on the same store.
+//!
+//! | note of the store | holds |
+//! |---|---|
+//! | `token/<prefix>` | a [`TokenRecord`] as JSON |
+//! | `token-revoked/<prefix>` | when a token of the configuration was revoked: it would come back with the next start |
+//! | `token-use/<prefix>` | when it was last used, to the minute |
+
+use super::tokens::{BadToken, Listed, Source, TokenRecord, Tokens, generate_token};
+use super::{Caller, Role};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::{Tenant, Timestamp};
+use windlass_engine::{Engine, EngineError};
+
+const KEPT: &str = "token/";
+const REVOKED: &str = "token-revoked/";
+const USED: &str = "token-use/";
+
+/// How long a token that was revoked at another server may be accepted here.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How exactly the last use of a token is kept.
+const USE_EVERY_MS: i64 = 60_000;
+/// Tokens in the store. Each is read every second by every server on it.
+const TOKENS_MAX: usize = 10_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("there is no token {0}; `windlass token list` shows all")]
+    NotFound(String),
+    #[error("{0} is the last admin token; make another before")]
+    LastAdmin(String),
+    #[error("token {0} stands in the server's configuration; rotate it there")]
+    Configured(String),
+    #[error("there are {TOKENS_MAX} tokens already; revoke some")]
+    TooMany,
+    #[error("no random numbers: {0}")]
+    NoChance(getrandom::Error),
+    #[error(transparent)]
+    Bad(#[from] BadToken),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// What a new token is for.
+#[derive(Clone, Debug)]
+pub struct NewToken {
+    pub tenant: Tenant,
+    pub role: Role,
+    pub note: String,
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Reads the tokens of the store. Called once at the start, before anybody can call.
+pub async fn load(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
+    let _keeping = tokens.keeping.lock().await;
+    read(engine, tokens).await
+}
+
+async fn read(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
+    let mut records = Vec::new();
+    for (_, value) in engine.notes(KEPT).await? {
+        let record: TokenRecord =
+            serde_json::from_slice(&value).map_err(|error| BadToken::Stored(error.to_string()))?;
+        records.push(record);
+    }
+    let revoked = engine.notes(REVOKED).await?;
+    let revoked: HashSet<String> =
+        revoked.into_iter().filter_map(|(key, _)| key.strip_prefix(REVOKED).map(str::to_owned)).collect();
+    Ok(tokens.replace_stored(records, &revoked)?)
+}
+
+/// Hears of what other servers on the store do to tokens, and keeps when tokens were used. Never ends.
+pub async fn follow(engine: Engine, tokens: Arc<Tokens>) {
+    let mut written = HashMap::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if engine.is_shared()
+            && let Err(error) = load(&engine, &tokens).await
+        {
+            tracing::warn!(%error, "looking for tokens that other servers have made or revoked; trying again");
+        }
+        if let Err(error) = keep_uses(&engine, &tokens, &mut written).await {
+            tracing::debug!(%error, "when tokens were used is not kept now; trying again");
+        }
+    }
+}
+
+/// Writes down uses that are a minute newer than what is written.
+async fn keep_uses(
+    engine: &Engine,
+    tokens: &Tokens,
+    written: &mut HashMap<String, Timestamp>,
+) -> Result<(), EngineError> {
+    for Listed { record: TokenRecord { prefix, .. }, last_used_at, .. } in tokens.list() {
+        let Some(used) = last_used_at else { continue };
+        let is_known =
+            written.get(&prefix).is_some_and(|at| used.as_millis() - at.as_millis() < USE_EVERY_MS);
+        if !is_known {
+            engine.put_note(&format!("{USED}{prefix}"), Some(used.as_millis().to_string().into())).await?;
+            written.insert(prefix, used);
+        }
+    }
+    Ok(())
+}
+
+/// All tokens, with their last use at any server.
+pub async fn list(engine: &Engine, tokens: &Tokens) -> Result<Vec<Listed>, TokenError> {
+    let kept: HashMap<String, Timestamp> = engine
+        .notes(USED)
+        .await?
+        .into_iter()
+        .filter_map(|(key, value)| {
+            let ms = std::str::from_utf8(&value).ok()?.parse().ok()?;
+            Some((key.strip_prefix(USED)?.to_owned(), Timestamp::from_millis(ms)))
+        })
+        .collect();
+    let mut all = tokens.list();
+    for listed in &mut all {
+        listed.last_used_at = listed.last_used_at.max(kept.get(&listed.record.prefix).copied());
+    }
+    Ok(all)
+}
+
+/// Makes a token. Only the answer has it; the store keeps its hash.
+pub async fn create(
+    engine: &Engine,
+    tokens: &Tokens,
+    by: &Caller,
+    new: NewToken,
+) -> Result<(String, TokenRecord), TokenError> {
+    let _keeping = tokens.keeping.lock().await;
+    if tokens.list().len() >= TOKENS_MAX {
+        return Err(TokenError::TooMany);
+    }
+    let (token, record) = keep_new(engine, tokens, new).await?;
+    told("created", &record, by);
+    Ok((token, record))
+}
+
+async fn keep_new(
+    engine: &Engine,
+    tokens: &Tokens,
+    new: NewToken,
+) -> Result<(String, TokenRecord), TokenError> {
+    let token = loop {
+        let token = generate_token().map_err(TokenError::NoChance)?;
+        // Of four billion public parts another token may have this one.
+        if tokens.get(&token[3..11]).is_none() {
+            break token;
+        }
+    };
+    let record = TokenRecord {
+        created_at: Some(engine.now()),
+        note: new.note,
+        ..TokenRecord::of(&token, new.tenant, new.role, new.expires_at)?
+    };
+    keep(engine, &record).await?;
+    tokens.insert(record.clone(), Source::Store)?;
+    Ok((token, record))
+}
+
+async fn keep(engine: &Engine, record: &TokenRecord) -> Result<(), TokenError> {
+    let value = serde_json::to_vec(record).map_err(|error| BadToken::Stored(error.to_string()))?;
+    Ok(engine.put_note(&format!("{KEPT}{}", record.prefix), Some(value)).await?)
+}
+
+/// Makes another token for the same holder; the old one goes on for `grace_ms`, or until its own end.
+pub async fn rotate(
+    engine: &Engine,
+    tokens: &Tokens,
+    by: &Caller,
+    prefix: &str,
+    grace_ms: i64,
+) -> Result<(String, TokenRecord), TokenError> {
+    let _keeping = tokens.keeping.lock().await;
+    let old = tokens.get(prefix).ok_or_else(|| TokenError::NotFound(prefix.to_owned()))?;
+    if old.source == Source::Configuration {
+        return Err(TokenError::Configured(prefix.to_owned()));
+    }
+    let old = old.record;
+    // A holder for a time stays one for as long a time.
+    let lifetime_ms = old.created_at.zip(old.expires_at).map(|(from, to)| to.as_millis() - from.as_millis());
+    let now = engine.now();
+    let new = NewToken {
+        tenant: old.tenant.clone(),
+        role: old.role,
+        note: old.note.clone(),
+        expires_at: lifetime_ms.map(|ms| now.plus_ms(ms)),
+    };
+    let (token, record) = keep_new(engine, tokens, new).await?;
+    let end = now.plus_ms(grace_ms.max(0));
+    let old = TokenRecord { expires_at: Some(old.expires_at.map_or(end, |at| at.min(end))), ..old };
+    keep(engine, &old).await?;
+    tokens.insert(old.clone(), Source::Store)?;
+    told("rotated", &old, by);
+    Ok((token, record))
+}
+
+/// Refused from now on, at this server at once, at others on the store within seconds.
+pub async fn revoke(engine: &Engine, tokens: &Tokens, by: &Caller, prefix: &str) -> Result<(), TokenError> {
+    let _keeping = tokens.keeping.lock().await;
+    let found = tokens.get(prefix).ok_or_else(|| TokenError::NotFound(prefix.to_owned()))?;
+    let now = engine.now();
+    let is_admin =
+        |record: &TokenRecord| record.role == Role::Admin && record.expires_at.is_none_or(|at| now < at);
+    let others = tokens.list().into_iter().filter(|other| other.record.prefix != prefix);
+    if is_admin(&found.record) && !others.into_iter().any(|other| is_admin(&other.record)) {
+        return Err(TokenError::LastAdmin(prefix.to_owned()));
+    }
+    match found.source {
+        Source::Store => engine.put_note(&format!("{KEPT}{prefix}"), None).await?,
+        Source::Configuration => {
+            let at = now.as_millis().to_string();
+            engine.put_note(&format!("{REVOKED}{prefix}"), Some(at.into())).await?;
+        }
+    }
+    tokens.revoke(prefix);
+    engine.put_note(&format!("{USED}{prefix}"), None).await?;
+    told("revoked", &found.record, by);
+    Ok(())
+}
+
+/// A line in the log for every change: who may call is worth knowing later.
+fn told(what: &str, record: &TokenRecord, by: &Caller) {
+    let TokenRecord { prefix, tenant, role, note, .. } = record;
+    tracing::info!(token = %prefix, %tenant, %role, name = %note, by = %by.who, "token {prefix} {what}");
+}

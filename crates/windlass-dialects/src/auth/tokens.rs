@@ -1,0 +1,316 @@
+//! Tokens in force.
+//!
+//! A token reads `wl_<8 hex>_<64 hex>`. The first part is public and finds the record; the second is 256 random bits, of
+//! which the server keeps only the SHA-256 (so much chance needs no slow hash). Every request is checked anew: a token
+//! that was revoked is refused on connections that are already open, too, and what waits for its holder ends.
+
+use super::{Caller, Role};
+use sha2::{Digest, Sha256};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use subtle::ConstantTimeEq;
+use tokio::sync::watch;
+use windlass_core::{Tenant, Timestamp};
+use windlass_engine::Engine;
+
+/// A token as the server knows it. Holds nothing that lets anyone in.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct TokenRecord {
+    /// The public part.
+    pub prefix: String,
+    /// SHA-256 of the whole token, in hex.
+    pub hash: String,
+    pub tenant: Tenant,
+    pub role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadToken {
+    #[error("a token looks like wl_<8 hex digits>_<64 hex digits>")]
+    Shape,
+    #[error("the hash of token {prefix} is not 64 hex digits")]
+    Hash { prefix: String },
+    #[error("two tokens have the public part {prefix}")]
+    Twice { prefix: String },
+    #[error("a stored token cannot be read: {0}")]
+    Stored(String),
+}
+
+impl TokenRecord {
+    /// What to keep of a token that was made or configured in the clear.
+    pub fn of(
+        token: &str,
+        tenant: Tenant,
+        role: Role,
+        expires_at: Option<Timestamp>,
+    ) -> Result<Self, BadToken> {
+        let prefix = public_part(token).ok_or(BadToken::Shape)?.to_owned();
+        let hash = hex(&digest(token));
+        Ok(TokenRecord { prefix, hash, tenant, role, created_at: None, expires_at, note: String::new() })
+    }
+}
+
+/// A new token: show it once, keep `TokenRecord::of` it.
+pub fn generate_token() -> Result<String, getrandom::Error> {
+    let mut random = [0_u8; 36];
+    getrandom::fill(&mut random)?;
+    Ok(format!("wl_{}_{}", hex(&random[..4]), hex(&random[4..])))
+}
+
+/// Where a token is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Configuration,
+    Store,
+}
+
+impl Source {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Source::Configuration => "configuration",
+            Source::Store => "store",
+        }
+    }
+}
+
+/// A token in force, as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub record: TokenRecord,
+    pub source: Source,
+    /// At this server, since it started.
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// The tokens in force. Shared: changes hold for the next request.
+#[derive(Default)]
+pub struct Tokens {
+    /// Set with the first token and never cleared: revoking the last one must not open the server.
+    needed: AtomicBool,
+    by_prefix: RwLock<HashMap<String, Arc<Known>>>,
+    /// Counts changes, for those who wait for a token's end.
+    changes: watch::Sender<u64>,
+    /// Held while the store and this table change together.
+    pub(super) keeping: tokio::sync::Mutex<()>,
+}
+
+struct Known {
+    record: TokenRecord,
+    hash: [u8; 32],
+    caller: Caller,
+    source: Source,
+    /// Milliseconds; `i64::MIN` is never.
+    last_used: AtomicI64,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tokens", self.table().len())
+    }
+}
+
+impl Tokens {
+    /// No tokens: the server is open, and everyone is admin of the tenant `default`.
+    pub fn open() -> Arc<Tokens> {
+        Arc::default()
+    }
+
+    /// A token is needed, though there may be none yet.
+    pub fn new(records: impl IntoIterator<Item = TokenRecord>) -> Result<Tokens, BadToken> {
+        let tokens = Tokens { needed: AtomicBool::new(true), ..Tokens::default() };
+        for record in records {
+            let prefix = record.prefix.clone();
+            if !tokens.insert(record, Source::Configuration)? {
+                return Err(BadToken::Twice { prefix });
+            }
+        }
+        Ok(tokens)
+    }
+
+    /// `false`: there was one with this public part already, which is now replaced.
+    pub fn insert(&self, record: TokenRecord, source: Source) -> Result<bool, BadToken> {
+        let known = Known::of(record, source)?;
+        let is_new = {
+            let mut table = self.table_mut();
+            self.needed.store(true, Ordering::Release);
+            table.insert(known.record.prefix.clone(), Arc::new(known)).is_none()
+        };
+        self.tell();
+        Ok(is_new)
+    }
+
+    /// `false`: there was none.
+    pub fn revoke(&self, prefix: &str) -> bool {
+        let was_there = self.table_mut().remove(prefix).is_some();
+        self.tell();
+        was_there
+    }
+
+    /// Makes the tokens of the store those in `records`, and takes back those of the configuration that were revoked.
+    pub(super) fn replace_stored(
+        &self,
+        records: Vec<TokenRecord>,
+        revoked: &HashSet<String>,
+    ) -> Result<(), BadToken> {
+        let known: Vec<Known> =
+            records.into_iter().map(|record| Known::of(record, Source::Store)).collect::<Result<_, _>>()?;
+        let has_changed = {
+            let mut table = self.table_mut();
+            let before: HashMap<String, Arc<Known>> = std::mem::take(&mut *table);
+            let mut has_changed = false;
+            for known in known {
+                self.needed.store(true, Ordering::Release);
+                let kept = before.get(&known.record.prefix).filter(|before| before.record == known.record);
+                has_changed |= kept.is_none();
+                let kept = kept.cloned().unwrap_or_else(|| Arc::new(known));
+                table.insert(kept.record.prefix.clone(), kept);
+            }
+            for (prefix, known) in before {
+                let is_configured = known.source == Source::Configuration && !revoked.contains(&prefix);
+                if is_configured && !table.contains_key(&prefix) {
+                    table.insert(prefix, known);
+                } else {
+                    has_changed |= !table.contains_key(&prefix);
+                }
+            }
+            has_changed
+        };
+        if has_changed {
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// All of them, by public part.
+    pub fn list(&self) -> Vec<Listed> {
+        let mut all: Vec<Listed> = self.table().values().map(|known| known.listed()).collect();
+        all.sort_by(|a, b| a.record.prefix.cmp(&b.record.prefix));
+        all
+    }
+
+    pub fn get(&self, prefix: &str) -> Option<Listed> {
+        self.table().get(prefix).map(|known| known.listed())
+    }
+
+    /// Nobody needs a token.
+    pub fn is_open(&self) -> bool {
+        !self.needed.load(Ordering::Acquire)
+    }
+
+    /// Who holds this token. Unknown, wrong and expired tokens take the same path, so that neither the answer nor its
+    /// time tells which it was.
+    pub fn check(&self, token: &str, now: Timestamp) -> Option<Caller> {
+        let prefix = public_part(token).unwrap_or_default();
+        let known = self.table().get(prefix).cloned();
+        let hash = known.as_ref().map_or([0; 32], |known| known.hash);
+        let right = bool::from(digest(token).ct_eq(&hash));
+        let live = known.as_ref().is_none_or(|known| known.is_live(now));
+        let known = known.filter(|_| right & live)?;
+        known.last_used.fetch_max(now.as_millis(), Ordering::Relaxed);
+        Some(known.caller.clone())
+    }
+
+    /// Until the caller would be refused: their token was revoked or has expired, or a token is needed now and they have
+    /// none.
+    pub async fn refused(&self, caller: &Caller, engine: &Engine) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let known = caller.token.as_ref().and_then(|prefix| self.table().get(&**prefix).cloned());
+            let expires_at = match (&caller.token, known) {
+                (None, _) if self.is_open() => None,
+                (Some(_), Some(known)) if known.is_live(engine.now()) => known.record.expires_at,
+                _ => return,
+            };
+            let expired = async {
+                match expires_at {
+                    Some(at) => engine.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = expired => {}
+            }
+        }
+    }
+
+    fn tell(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, HashMap<String, Arc<Known>>> {
+        self.by_prefix.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn table_mut(&self) -> RwLockWriteGuard<'_, HashMap<String, Arc<Known>>> {
+        self.by_prefix.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn of(record: TokenRecord, source: Source) -> Result<Known, BadToken> {
+        let hash = unhex(&record.hash).ok_or_else(|| BadToken::Hash { prefix: record.prefix.clone() })?;
+        let who = match record.note.as_str() {
+            "" => format!("wl_{}", record.prefix),
+            note => note.to_owned(),
+        };
+        let caller = Caller {
+            tenant: record.tenant.clone(),
+            role: record.role,
+            who: who.into(),
+            token: Some(record.prefix.as_str().into()),
+        };
+        Ok(Known { record, hash, caller, source, last_used: AtomicI64::new(i64::MIN) })
+    }
+
+    fn is_live(&self, now: Timestamp) -> bool {
+        self.record.expires_at.is_none_or(|at| now < at)
+    }
+
+    fn listed(&self) -> Listed {
+        let last_used = Some(self.last_used.load(Ordering::Relaxed)).filter(|ms| *ms != i64::MIN);
+        Listed {
+            record: self.record.clone(),
+            source: self.source,
+            last_used_at: last_used.map(Timestamp::from_millis),
+        }
+    }
+}
+
+pub(super) fn public_part(token: &str) -> Option<&str> {
+    let (prefix, secret) = token.strip_prefix("wl_")?.split_once('_')?;
+    let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    (prefix.len() == 8 && secret.len() == 64 && is_hex(prefix) && is_hex(secret)).then_some(prefix)
+}
+
+fn digest(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        use fmt::Write;
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
