@@ -177,6 +177,10 @@ pub struct Extras {
     /// Limits this job counts against: set by the engine when the job is made or the limits change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limit_keys: Vec<Arc<str>>,
+    /// Its first run is at a date that somebody named, not so long after the push: it moves with the calendar when the
+    /// machine's clock is set.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dated: bool,
     /// Words of the dialect it came by that no rule needs, such as a date as it was typed; only that dialect reads them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<Arc<str>, Arc<str>>,
@@ -215,6 +219,10 @@ impl JobSpec {
 
     pub fn limit_keys(&self) -> &[Arc<str>] {
         self.extras.as_ref().map_or(&[], |extras| &extras.limit_keys)
+    }
+
+    pub fn is_dated(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.dated)
     }
 
     pub fn fact(&self, key: &str) -> Option<&str> {
@@ -401,6 +409,21 @@ impl Job {
             JobState::Running(lease) => lease.until,
             _ => [self.expires_at(), self.result_expires_at()].into_iter().flatten().min(),
         }
+    }
+
+    /// The date it waits for, on the timeline, if that was named by a person or a calendar rule. Other times to wait for
+    /// are distances: delays, backoff, intervals.
+    pub fn appointment(&self) -> Option<Timestamp> {
+        let at = match &self.state {
+            JobState::Ready { run_at, .. } => *run_at,
+            JobState::Waiting => self.progress.due_at,
+            _ => return None,
+        };
+        let is_first_try = self.progress.attempts == 0 && at == self.progress.due_at;
+        // A date that was named is for the first run; later ones are a rule's, or so long after something.
+        let is_named = self.spec.is_dated() && self.progress.started_at.is_none();
+        let names_dates = is_named || self.spec.policy.repeat.as_ref().is_some_and(Repeat::names_dates);
+        (is_first_try && names_dates).then_some(at)
     }
 
     /// Whether its unique key still keeps others out.

@@ -136,6 +136,9 @@ impl Inner {
             gate: self.limits.gate(&claim.tenant),
         };
         let jobs = self.store.claim(ask, now).await.map_err(|error| self.unsure(error))?;
+        if !jobs.is_empty() {
+            self.calendar.note_claim();
+        }
         let delivery = Delivery { jobs, engine: Some(self.clone()) };
         self.handed_out(&delivery.jobs);
         Ok(delivery)

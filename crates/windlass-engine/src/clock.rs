@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::watch;
 use windlass_core::Timestamp;
 
@@ -13,7 +13,18 @@ pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 #[async_trait]
 pub trait Clock: Send + Sync {
+    /// A timeline that goes on evenly: leases, delays and backoff are counted on it.
     fn now(&self) -> Timestamp;
+
+    /// What the clock on the wall shows, which somebody may set: dates are by it.
+    fn wall(&self) -> Timestamp {
+        self.now()
+    }
+
+    /// From here on dates are shown and read so far ahead of the timeline.
+    fn show_ahead(&self, ms: i64) {
+        let _ = ms;
+    }
 
     /// Until the clock shows `at` or later.
     async fn sleep_until(&self, at: Timestamp);
@@ -25,8 +36,8 @@ pub trait Clock: Send + Sync {
     }
 }
 
-/// How long to sleep before looking at the clock again. Someone may set it, or the machine may have been
-/// suspended, and then what became due is noticed at most this late.
+/// How long to sleep before looking at the clock again. The machine may have been suspended, and then what became due is
+/// noticed at most this late.
 const LOOK_AGAIN_MS: i64 = 15_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -36,8 +47,15 @@ pub struct SystemClock;
 #[expect(clippy::disallowed_methods, reason = "this is where time is read")]
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+        windlass_store::steady::now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        windlass_store::steady::wall()
+    }
+
+    fn show_ahead(&self, ms: i64) {
+        windlass_core::time::set_calendar_ahead_ms(ms);
     }
 
     async fn sleep_until(&self, at: Timestamp) {
@@ -55,8 +73,9 @@ impl Clock for SystemClock {
     }
 }
 
-/// The time as a store has it, which several servers share: ours, put right by how far the other is ahead. Leases and
-/// timers then mean the same everywhere, however wrong the clocks of the servers are.
+/// The time as a store has it: ours, put right by how far the other is ahead. Of a store that several servers share, leases
+/// and timers then mean the same everywhere, however wrong the clocks of the servers are; of one that was closed, they go
+/// on where they were.
 pub struct StoreClock {
     ours: Arc<dyn Clock>,
     ahead_ms: Arc<AtomicI64>,
@@ -73,6 +92,14 @@ impl StoreClock {
 impl Clock for StoreClock {
     fn now(&self) -> Timestamp {
         self.ours.now().plus_ms(self.ahead_ms.load(Ordering::Relaxed))
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.ours.wall()
+    }
+
+    fn show_ahead(&self, ms: i64) {
+        self.ours.show_ahead(ms);
     }
 
     async fn sleep_until(&self, at: Timestamp) {
@@ -94,11 +121,12 @@ impl Clock for StoreClock {
 #[derive(Debug)]
 pub struct ManualClock {
     now: watch::Sender<Timestamp>,
+    wall_ahead_ms: AtomicI64,
 }
 
 impl ManualClock {
     pub fn at(start: Timestamp) -> ManualClock {
-        ManualClock { now: watch::Sender::new(start) }
+        ManualClock { now: watch::Sender::new(start), wall_ahead_ms: AtomicI64::new(0) }
     }
 
     /// Wakes every sleeper whose time has come.
@@ -106,9 +134,14 @@ impl ManualClock {
         self.now.send_modify(|now| *now = now.plus_ms(ms));
     }
 
-    /// Also backwards, as an administrator may.
+    /// The timeline itself, also backwards, as no clock should.
     pub fn set(&self, at: Timestamp) {
         self.now.send_replace(at);
+    }
+
+    /// The clock on the wall is set forward or back, as an administrator may.
+    pub fn step_wall(&self, ms: i64) {
+        self.wall_ahead_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
@@ -123,6 +156,10 @@ impl Default for ManualClock {
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
         *self.now.borrow()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.now().plus_ms(self.wall_ahead_ms.load(Ordering::Relaxed))
     }
 
     async fn sleep_until(&self, at: Timestamp) {

@@ -20,6 +20,7 @@ use crate::scheduler;
 use crate::timers::Timers;
 use crate::unstoppable::Unstoppable;
 use crate::verbs::{Options, Waited};
+use crate::wall::{self, Calendar};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
@@ -61,8 +62,9 @@ pub(crate) struct Inner {
     /// Held while what is due is handled.
     pub(crate) stepping: tokio::sync::Mutex<()>,
     leases: Mutex<Leases>,
-    /// The latest moment that was seen: a clock that is set back must not make time run twice.
+    /// The latest moment that was seen: time must not run twice, whatever a clock says.
     latest: AtomicI64,
+    pub(crate) calendar: Calendar,
 }
 
 impl Engine {
@@ -73,6 +75,7 @@ impl Engine {
         options: Options,
     ) -> Result<Engine, EngineError> {
         let timers = Arc::new(Timers::new());
+        let (clock, calendar) = Calendar::open(&*store, clock).await?;
         let limits = LimitTables::load(&*store, timers.clone(), clock.now()).await?;
         let inner = Arc::new(Inner {
             clock,
@@ -91,12 +94,14 @@ impl Engine {
             stepping: tokio::sync::Mutex::default(),
             leases: Mutex::default(),
             latest: AtomicI64::new(i64::MIN),
+            calendar,
             store,
         });
         inner.store.listen(inner.bell.clone());
         if inner.store.is_shared() {
             tokio::spawn(follow::run(inner.clock.clone(), Arc::downgrade(&inner)));
         }
+        tokio::spawn(wall::watch(inner.clock.clone(), Arc::downgrade(&inner)));
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
         Ok(Engine { inner, who: None })
     }
@@ -325,6 +330,7 @@ impl Engine {
             () = inner.door.emptied() => {}
             () = inner.clock.sleep_ms(FAREWELL_MS) => tracing::warn!("closing the store while calls are on their way"),
         }
+        inner.note_time().await;
         if let Err(error) = inner.store.close().await {
             tracing::error!(%error, "closing the store");
         }
@@ -377,7 +383,14 @@ impl Inner {
         Ok(visit)
     }
 
-    pub(crate) async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>, StoreError> {
+    pub(crate) async fn commit(
+        &self,
+        mut steps: Vec<Step>,
+        now: Timestamp,
+    ) -> Result<Vec<Verdict>, StoreError> {
+        if let Some(step) = steps.first_mut() {
+            step.settings.extend(self.calendar.note_time(now));
+        }
         self.store.commit(steps, now).await.map_err(|error| self.unsure(error))
     }
 

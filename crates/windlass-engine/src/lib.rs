@@ -52,6 +52,7 @@ mod timers;
 mod unstoppable;
 pub mod verbs;
 mod waiting;
+mod wall;
 
 /// What a look at the jobs is made of. Data only, for those who may not see a store.
 pub mod query {

@@ -4,7 +4,7 @@ use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, PushRefused};
 use crate::feed::FeedKind;
 use crate::settle::Ask;
-use crate::verbs::{Push, Pushed};
+use crate::verbs::{Push, Pushed, RunAt};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use windlass_core::event::Patch;
@@ -50,6 +50,7 @@ impl Inner {
         let has_limits = self.limits.has_any(tenant);
         let build = |push: Push| {
             let run_at = push.first_run(now);
+            let is_dated = matches!(push.run_at, RunAt::At(at) if at > now);
             let mut spec = JobSpec {
                 tenant: tenant.clone(),
                 queue: push.queue,
@@ -64,6 +65,9 @@ impl Inner {
             // Also over what the caller may have written there: these are ours to set.
             if !keys.is_empty() || !spec.limit_keys().is_empty() {
                 spec.extras.get_or_insert_default().limit_keys = keys;
+            }
+            if is_dated || spec.is_dated() {
+                spec.extras.get_or_insert_default().dated = is_dated;
             }
             spec.extras.take_if(|extras| **extras == Extras::default());
             NewJob { spec: Arc::new(spec), run_at, body: push.body, held_by_parent: false }

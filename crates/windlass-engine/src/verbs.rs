@@ -68,9 +68,12 @@ pub struct Import {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAt {
     Now,
+    /// At a date that somebody named.
     At(Timestamp),
     /// So many milliseconds from now.
     After(i64),
+    /// The end of a delay that began earlier.
+    Delayed(Timestamp),
     /// When the job's repeat rule says; at once if it has none.
     FirstTurn,
 }
@@ -79,7 +82,7 @@ impl RunAt {
     pub fn from(self, now: Timestamp) -> Timestamp {
         match self {
             RunAt::Now | RunAt::FirstTurn => now,
-            RunAt::At(at) => at,
+            RunAt::At(at) | RunAt::Delayed(at) => at,
             RunAt::After(ms) => now.plus_ms(ms.max(0)),
         }
     }

@@ -30,6 +30,7 @@ pub mod postgres;
 pub mod query;
 mod row;
 pub mod sqlite;
+pub mod steady;
 
 pub use change::{
     Change, ClaimAsk, Due, Gate, Held, InTheWay, Inserted, KeyRule, LimitUse, NewJob, Rival, Step,

@@ -136,6 +136,11 @@ impl Schedule {
         }
     }
 
+    /// Whether its runs are dates, not distances: `START OF DAY`, `WEEKDAY 1`.
+    pub fn names_dates(&self) -> bool {
+        self.modifiers.iter().any(|modifier| !matches!(modifier, Modifier::Plus { .. }))
+    }
+
     fn jump_over_missed(&self, base: Timestamp, next: Timestamp, now: Timestamp) -> Option<Timestamp> {
         // Slots have whole seconds, so the base must lose its fraction before the interval is taken.
         let base = apply(&[], base)?;

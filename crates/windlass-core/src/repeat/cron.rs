@@ -102,12 +102,12 @@ impl Cron {
     pub fn next(&self, at: &Moments) -> Option<Timestamp> {
         let after = at.scheduled.max(at.finished);
         // Ticks are whole seconds, so strictly after the second that `after` is in is strictly after it.
-        let after = jiff::Timestamp::from_second(after.as_millis().div_euclid(1_000)).ok()?;
+        let after = jiff::Timestamp::from_second(after.calendar_ms().div_euclid(1_000)).ok()?;
         let tick = match self.hours.is_full(&HOUR) {
             true => self.next_in_real_time(after),
             false => self.next_on_the_wall(after),
         };
-        Some(Timestamp::from_millis(tick?.as_millisecond()))
+        Some(Timestamp::from_calendar_ms(tick?.as_millisecond()))
     }
 
     /// Each stretch between two clock changes has one offset and is searched on its own.

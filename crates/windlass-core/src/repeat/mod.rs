@@ -93,6 +93,15 @@ impl Repeat {
         }
     }
 
+    /// Whether its runs are dates by the calendar; otherwise they are so far apart, whatever the calendar says.
+    pub fn names_dates(&self) -> bool {
+        match &self.rule {
+            Rule::Bedrock(schedule) => schedule.names_dates(),
+            Rule::Cron(_) => true,
+            Rule::Every(_) => false,
+        }
+    }
+
     /// When a job that was given no time runs first. A rule that names moments waits for the first of them; one that
     /// counts from the last run begins at once.
     pub fn first(&self, now: Timestamp) -> Timestamp {

@@ -33,14 +33,14 @@ pub struct SqliteDate {
 
 impl SqliteDate {
     pub fn from_timestamp(at: Timestamp) -> SqliteDate {
-        SqliteDate { seconds: at.as_millis().div_euclid(1_000) }
+        SqliteDate { seconds: at.calendar_ms().div_euclid(1_000) }
     }
 
     /// `None` outside the years 1 to 9999.
     pub fn to_timestamp(self) -> Option<Timestamp> {
         (FIRST_TIMESTAMP_SECOND..=LAST_SECOND)
             .contains(&self.seconds)
-            .then(|| Timestamp::from_millis(self.seconds * 1_000))
+            .then(|| Timestamp::from_calendar_ms(self.seconds * 1_000))
     }
 
     pub fn plus_seconds(self, seconds: i64) -> SqliteDate {

@@ -370,6 +370,7 @@ pub(super) fn lease_end(job: &Job, asked_ms: Option<i64>, now: Timestamp) -> Opt
 /// Everything of a patch but what it means for the state.
 pub(super) fn patch_spec(next: &mut Job, patch: Patch) {
     let spec = Arc::make_mut(&mut next.spec);
+    let was_dated = spec.is_dated();
     if let Some(payload) = patch.payload {
         spec.payload = payload;
     }
@@ -398,6 +399,10 @@ pub(super) fn patch_spec(next: &mut Job, patch: Patch) {
             Some(text) => facts.insert(key, text),
             None => facts.remove(&key),
         };
+    }
+    let is_dated = patch.run_at.map_or(was_dated, |at| at > next.progress.updated_at);
+    if is_dated != spec.is_dated() {
+        spec.extras.get_or_insert_default().dated = is_dated;
     }
     spec.extras.take_if(|extras| **extras == Extras::default());
     next.progress.due_at = patch.run_at.unwrap_or(next.progress.due_at);

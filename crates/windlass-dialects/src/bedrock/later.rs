@@ -80,5 +80,5 @@ async fn carry_out(
 /// When a command is to be carried out, if its client says so: microseconds since 1970.
 pub fn execute_at(request: &Request) -> Option<Timestamp> {
     let micros = params::leading_number(request.given("commandexecutetime")?);
-    Some(Timestamp::from_millis(micros.div_euclid(1_000)))
+    Some(Timestamp::from_calendar_ms(micros.div_euclid(1_000)))
 }

@@ -19,13 +19,13 @@ pub fn seconds(at: Timestamp) -> String {
 pub fn milliseconds(at: Timestamp) -> String {
     let mut text = String::with_capacity(23);
     write_seconds(&mut text, at);
-    let _ = write!(text, ".{:03}", at.as_millis().rem_euclid(1_000));
+    let _ = write!(text, ".{:03}", at.calendar_ms().rem_euclid(1_000));
     text
 }
 
 /// With milliseconds if there are any.
 pub fn shortest(at: Timestamp) -> String {
-    if at.as_millis().rem_euclid(1_000) == 0 { seconds(at) } else { milliseconds(at) }
+    if at.calendar_ms().rem_euclid(1_000) == 0 { seconds(at) } else { milliseconds(at) }
 }
 
 /// The first moment whose text is not before `text`; the end of time if there is none.
@@ -58,15 +58,15 @@ fn canonical(text: &str) -> Option<Timestamp> {
     let day = days_from_civil(number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let seconds_of_day = number(11, 13)? * 3_600 + number(14, 16)? * 60 + number(17, 19)?;
     let ms = if text.len() == 23 { number(20, 23)? } else { 0 };
-    let at = Timestamp::from_millis(day * DAY_MS + seconds_of_day * 1_000 + ms);
+    let at = Timestamp::from_calendar_ms(day * DAY_MS + seconds_of_day * 1_000 + ms);
     // What is no date, like the 31st of April, comes out as another one.
     let same = if text.len() == 19 { seconds(at) == text } else { milliseconds(at) == text };
     same.then_some(at)
 }
 
 fn write_seconds(text: &mut String, at: Timestamp) {
-    let (year, month, day) = civil_from_days(at.as_millis().div_euclid(DAY_MS));
-    let second = at.as_millis().rem_euclid(DAY_MS) / 1_000;
+    let (year, month, day) = civil_from_days(at.calendar_ms().div_euclid(DAY_MS));
+    let second = at.calendar_ms().rem_euclid(DAY_MS) / 1_000;
     let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
     let _ = write!(text, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}");
 }

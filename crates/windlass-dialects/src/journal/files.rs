@@ -1,9 +1,10 @@
 //! The files of one journal: `00000001.log`, `00000002.log`, … and `head`, which says up to where all is taken care of.
 //!
-//! A file that was found at the start is never appended to: its end may be torn. The head is written without waiting for
-//! the disk, and read with suspicion: one that is too old, damaged or gone only makes lines come again.
+//! A file that was found at the start is never appended to: its end may be torn. Files behind the head that come back after
+//! a power cut are removed with the next ones.
 
 use super::Home;
+use super::head::{self, HeadFile};
 use super::shelf::Place;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,8 @@ pub struct Files {
     home: Home,
     bytes_max: u64,
     state: Mutex<State>,
+    /// Held while the head is written, so that it is written in order.
+    head_file: Mutex<Option<HeadFile>>,
 }
 
 #[derive(Default)]
@@ -71,7 +74,7 @@ impl Files {
                 break;
             }
         }
-        Ok(Files { home, bytes_max, state: Mutex::new(state) })
+        Ok(Files { home, bytes_max, state: Mutex::new(state), head_file: Mutex::default() })
     }
 
     pub fn head(&self) -> Place {
@@ -98,7 +101,11 @@ impl Files {
     pub fn append(&self, bytes: &[u8]) -> Result<(), AppendError> {
         let (number, target, at) = self.present_file().map_err(AppendError::Write)?;
         if let Some(file) = target {
-            file.write_all_at(bytes, at).map_err(AppendError::Write)?;
+            if let Err(error) = file.write_all_at(bytes, at) {
+                // A part of it may be there, and would be found by the next start.
+                let cut = file.set_len(at).and_then(|()| file.sync_data());
+                return Err(if cut.is_ok() { AppendError::Write(error) } else { AppendError::Sync(error) });
+            }
             file.sync_data().map_err(AppendError::Sync)?;
         }
         let mut state = self.state();
@@ -192,7 +199,7 @@ impl Files {
         let damaged: Vec<u64> = done.iter().copied().filter(|number| state.damaged.remove(number)).collect();
         drop(state);
         let Some(folder) = folder else { return Ok(()) };
-        write_head(&folder, head)?;
+        self.write_head(&folder, head)?;
         for number in done {
             let path = folder.join(name(number));
             if damaged.contains(&number) {
@@ -202,6 +209,15 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    fn write_head(&self, folder: &Path, head: Place) -> io::Result<()> {
+        let mut head_file = self.head_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match head_file.take() {
+            Some(file) => head_file.insert(file),
+            None => head_file.insert(HeadFile::open(folder)?),
+        };
+        file.write(head)
     }
 
     /// Damage was found in this file: it is kept, under another name, when it is done with.
@@ -256,8 +272,9 @@ impl Files {
 }
 
 pub enum AppendError {
+    /// Nothing of it is there.
     Write(io::Error),
-    /// What was written before may be gone, too.
+    /// It may or may not be there. What was written before may be gone, too.
     Sync(io::Error),
 }
 
@@ -273,7 +290,7 @@ impl State {
             self.files.insert(number, Entry { medium: Medium::Disk(Arc::new(file)), bytes, is_closed: true });
         }
         let first = self.files.first_key_value().map_or(1, |(number, _)| *number);
-        self.head = match read_head(folder) {
+        self.head = match head::find(folder) {
             Some(head) if head.file >= first => head,
             _ => Place { file: first, block: 0, line: 0 },
         };
@@ -321,24 +338,6 @@ fn make_folder(first: &Path) -> io::Result<(PathBuf, File)> {
         }
     }
     Err(io::Error::other(format!("{} and the folders beside it are all in use", first.display())))
-}
-
-fn write_head(folder: &Path, head: Place) -> io::Result<()> {
-    let text = format!("{} {} {}", head.file, head.block, head.line);
-    let crc = crc32fast::hash(text.as_bytes());
-    let new = folder.join("head.new");
-    fs::write(&new, format!("{text} {crc:08x}\n"))?;
-    fs::rename(new, folder.join("head"))
-}
-
-fn read_head(folder: &Path) -> Option<Place> {
-    let text = fs::read_to_string(folder.join("head")).ok()?;
-    let (numbers, crc) = text.trim_end().rsplit_once(' ')?;
-    if u32::from_str_radix(crc, 16).ok()? != crc32fast::hash(numbers.as_bytes()) {
-        return None;
-    }
-    let mut numbers = numbers.split(' ').map(|number| number.parse::<u64>().ok());
-    Some(Place { file: numbers.next()??, block: numbers.next()??, line: numbers.next()?? })
 }
 
 fn read_at_most(file: &File, bytes: &mut [u8], from: u64) -> io::Result<usize> {

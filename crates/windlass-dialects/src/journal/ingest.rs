@@ -68,7 +68,7 @@ impl Ingest {
         let lines = self.journal.read(token, now)?;
         let count = lines.len();
         match self.put_in(lines).await {
-            Ok(()) => self.let_go(token),
+            Ok(()) => self.let_go(token).await,
             Err(error) => {
                 // They come again; if they were taken back already they do, too.
                 let _ = self.journal.cancel(token);
@@ -78,8 +78,11 @@ impl Ingest {
         Ok(count)
     }
 
-    fn let_go(&self, token: Token) {
-        if let Err(error) = self.journal.rsync(token, self.engine.now()) {
+    async fn let_go(&self, token: Token) {
+        let (journal, now) = (self.journal.clone(), self.engine.now());
+        // It waits for the disk.
+        let told = tokio::task::spawn_blocking(move || journal.rsync(token, now)).await;
+        if let Ok(Err(error)) = told {
             // They will be put in again, find their aliases taken, and be let go then.
             tracing::warn!(%error, "lines of the journal stay though the store has them");
         }

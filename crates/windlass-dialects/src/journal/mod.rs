@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `format.rs` | how lines lie in a file: pure |
 //! | `files.rs` | the files of one journal, or memory in their place |
+//! | `head.rs` | up to where the lines are taken care of |
 //! | `writer.rs` | the thread that appends and syncs |
 //! | `shelf.rs` | which lines are reserved, which come next: a plain table |
 //! | `ids.rs`, `radix64.rs` | ids that sort by time |
@@ -23,6 +24,7 @@
 
 mod files;
 pub mod format;
+mod head;
 pub mod ids;
 pub mod ingest;
 pub mod pushes;
@@ -76,8 +78,12 @@ impl Default for Settings {
 pub enum JournalError {
     #[error("the journal is full ({0} bytes); it empties as soon as the store takes jobs again")]
     Full(u64),
-    #[error("writing the journal: {0}; the jobs may or may not have been kept")]
+    #[error("writing the journal: {0}; nothing was kept")]
     Write(String),
+    #[error(
+        "the disk did not take the journal: {0}; the jobs may or may not have been kept, the next start of the server tells"
+    )]
+    Unknown(String),
     /// After a failed fsync nobody knows what is on the disk; only a restart finds out.
     #[error("the journal takes no more lines since the disk failed: {0}; restart the server")]
     Broken(String),

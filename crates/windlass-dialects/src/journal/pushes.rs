@@ -27,6 +27,9 @@ struct Kept {
     priority: i32,
     /// `None`: at its first turn.
     run_at: Option<Timestamp>,
+    /// `run_at` came of a delay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_delay: bool,
     policy: Policy,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     extras: Option<Box<Extras>>,
@@ -49,6 +52,7 @@ pub fn kept(tenant: &Tenant, push: &Push, id: &str, now: Timestamp) -> Vec<u8> {
         base64: text.is_none().then(|| STANDARD.encode(&push.payload.bytes)),
         priority: push.priority,
         run_at: (push.run_at != RunAt::FirstTurn).then(|| push.run_at.from(now)),
+        is_delay: matches!(push.run_at, RunAt::After(_) | RunAt::Delayed(_)),
         policy: (*push.policy).clone(),
         extras: Some(extras),
         body: push.body.as_deref().cloned(),
@@ -82,7 +86,11 @@ fn push_of(line: &Line) -> Result<(Tenant, Push), String> {
         name: kept.name,
         payload: Payload::new(kept.format, bytes),
         priority: kept.priority,
-        run_at: kept.run_at.map_or(RunAt::FirstTurn, RunAt::At),
+        run_at: match kept.run_at {
+            None => RunAt::FirstTurn,
+            Some(at) if kept.is_delay => RunAt::Delayed(at),
+            Some(at) => RunAt::At(at),
+        },
         policy: Arc::new(kept.policy),
         extras: kept.extras,
         body: kept.body.map(Arc::new),
@@ -121,7 +129,9 @@ mod tests {
     #[test]
     fn a_push_comes_back_from_its_line() {
         let again = check(&push());
-        assert_eq!(again.run_at, RunAt::At(Timestamp::from_millis(1_500)), "delays count from the push");
+        assert_eq!(again.run_at, RunAt::Delayed(Timestamp::from_millis(1_500)), "delays count from the push");
+        let date = RunAt::At(Timestamp::from_millis(9_000));
+        assert_eq!(check(&Push { run_at: date, ..push() }).run_at, date);
         assert_eq!(again.extras.unwrap().alias.as_deref(), Some("Q7TzzMq-vm-aHav-000"));
         check(&Push { payload: Payload::new(Format::Binary, vec![0, 255, 10, 13]), ..push() });
         let extras = Extras { alias: Some("mine".into()), tags: vec!["t".into()], ..Extras::default() };

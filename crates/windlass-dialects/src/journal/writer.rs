@@ -158,14 +158,13 @@ fn append(desk: &Desk, files: &Files, bytes: &[u8]) -> Result<(), JournalError> 
         Ok(()) => Ok(()),
         Err(AppendError::Write(error)) => {
             tracing::error!(%error, "writing the journal");
-            // Half a block may be there; nothing may follow it.
             files.close_present();
             Err(JournalError::Write(error.to_string()))
         }
         Err(AppendError::Sync(error)) => {
             tracing::error!(%error, "the disk did not take the journal; no more lines are taken until a restart");
             desk.work().broken = Some(error.to_string());
-            Err(JournalError::Broken(error.to_string()))
+            Err(JournalError::Unknown(error.to_string()))
         }
     }
 }

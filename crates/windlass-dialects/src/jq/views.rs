@@ -117,7 +117,7 @@ fn times(out: &mut Out, job: &Job, outcome: &Outcome) {
 }
 
 fn moment(out: &mut Out, at: Option<Timestamp>) {
-    match at.and_then(|at| jiff::Timestamp::from_millisecond(at.as_millis()).ok()) {
+    match at.and_then(|at| jiff::Timestamp::from_millisecond(at.calendar_ms()).ok()) {
         Some(at) => out.str(&at.to_string()),
         None => out.null(),
     }

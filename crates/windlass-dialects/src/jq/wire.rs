@@ -235,7 +235,7 @@ fn message(text: Option<Text<'_>>) -> Result<String, Bad> {
 fn moment(text: &str) -> Result<Timestamp, Bad> {
     let parsed: Result<jiff::Timestamp, _> = text.parse();
     match parsed {
-        Ok(at) => Ok(Timestamp::from_millis(at.as_millisecond())),
+        Ok(at) => Ok(Timestamp::from_calendar_ms(at.as_millisecond())),
         Err(_) => Err(field(
             "`finished_at` must be a time like 2024-03-24T17:39:18Z or 2024-03-24T17:39:18.5+09:00",
         )),

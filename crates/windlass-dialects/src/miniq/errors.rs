@@ -83,6 +83,8 @@ impl From<JournalError> for Problem {
         let status = match error {
             JournalError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
             JournalError::Unwritable => StatusCode::BAD_REQUEST,
+            // As for jobs of which the store does not know what became.
+            JournalError::Unknown(_) => StatusCode::INTERNAL_SERVER_ERROR,
             JournalError::Write(_)
             | JournalError::Broken(_)
             | JournalError::Read(_)

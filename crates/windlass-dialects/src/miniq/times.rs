@@ -7,7 +7,7 @@ const ARCHIVE_YEARS: i16 = 1_000;
 
 /// In UTC, with milliseconds.
 pub fn iso(at: Timestamp) -> String {
-    civil(at).map_or_else(|| at.as_millis().to_string(), shown)
+    civil(at).map_or_else(|| at.calendar_ms().to_string(), shown)
 }
 
 /// The same month, day and time a thousand years later. What was the 29th of February is the 1st of March where there is
@@ -20,11 +20,11 @@ pub fn archived(at: Timestamp) -> String {
             .ok()?;
         Some(date.to_datetime(time.time()))
     });
-    later.map_or_else(|| at.as_millis().to_string(), shown)
+    later.map_or_else(|| at.calendar_ms().to_string(), shown)
 }
 
 fn civil(at: Timestamp) -> Option<jiff::civil::DateTime> {
-    let at = jiff::Timestamp::from_millisecond(at.as_millis()).ok()?;
+    let at = jiff::Timestamp::from_millisecond(at.calendar_ms()).ok()?;
     Some(at.to_zoned(jiff::tz::TimeZone::UTC).datetime())
 }
 

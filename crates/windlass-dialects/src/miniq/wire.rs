@@ -106,7 +106,7 @@ pub fn when(delay: Option<&str>, dt: Option<&str>, now: Timestamp) -> Result<Opt
         }
         (None, Some(dt)) => {
             let at = dt.parse::<jiff::Timestamp>().map_err(|_| BadAsk::When)?;
-            Ok(Some(Timestamp::from_millis(at.as_millisecond())))
+            Ok(Some(Timestamp::from_calendar_ms(at.as_millisecond())))
         }
         (Some(_), Some(_)) => Err(BadAsk::When),
     }

@@ -61,7 +61,7 @@ fn some_of(out: &mut Out, key: &'static str, blobs: &[ListedBlob], limit: usize)
         out.key("bytes");
         out.uint(info.bytes);
         out.key("stored_at");
-        out.int(info.stored_at.as_millis());
+        out.int(info.stored_at.calendar_ms());
         out.end_map();
     }
     out.end_array();

@@ -5,7 +5,7 @@ use super::wire::{self, CancelAsk, ClaimAsk, ExtendAsk, ExtendEntry, PatchAsk, R
 use super::{commands, views};
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
-use crate::journal::{self, NewLine};
+use crate::journal::{self, JournalError, NewLine};
 use crate::listener::Sealed;
 use crate::query::Filter;
 use crate::route::Call;
@@ -140,8 +140,11 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push], reply: Encodin
     let texts = ids.iter().map(String::as_str);
     let lines: Vec<NewLine<'_>> = texts.zip(payloads.iter().map(Vec::as_slice)).map(line).collect();
     let kept = async { journal.wsync(journal.write(&lines)?).await };
-    kept.await.map_err(|error| {
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string())
+    kept.await.map_err(|error| match error {
+        JournalError::Unknown(_) => {
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "outcome_unknown", error.to_string())
+        }
+        _ => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()),
     })?;
     let alias = |push: &Push| push.extras.as_ref().and_then(|extras| extras.alias.clone());
     let mut out = Out::new(reply, 64 + ids.len() * 24);

@@ -236,7 +236,7 @@ fn write_event(text: &mut Vec<u8>, event: &FeedEvent, number: u64) {
         out.str(value);
     }
     out.key("at");
-    out.int(event.at.as_millis());
+    out.int(event.at.calendar_ms());
     out.end_map();
     text.extend_from_slice(format!("event: {}\nid: {}\ndata: ", event.kind.as_str(), number).as_bytes());
     // JSON escapes line ends, so the data is one line whatever a job is called.

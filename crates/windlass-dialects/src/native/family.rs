@@ -104,7 +104,7 @@ fn fields(out: &mut Out, job: &Job) {
     out.key("state");
     out.str(job.state().name().as_str());
     out.key("run_at");
-    out.int(job.state().claimable_at().unwrap_or(job.progress.due_at).as_millis());
+    out.int(job.state().claimable_at().unwrap_or(job.progress.due_at).calendar_ms());
     out.opt_int("finished_at", job.progress.finished_at.map(Timestamp::as_millis));
     out.opt_str("child_name", job.spec.family().and_then(|family| family.child_name.as_deref()));
 }

@@ -36,7 +36,7 @@ impl History {
     pub fn read(&self, engine: &Engine) {
         let now = counts(engine.meters());
         let before = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), now);
-        self.add(engine.now().as_millis().div_euclid(HOUR_MS), difference(now, before));
+        self.add(engine.now().calendar_ms().div_euclid(HOUR_MS), difference(now, before));
     }
 
     fn add(&self, hour: i64, grown: Counts) {
@@ -150,7 +150,7 @@ pub async fn history(call: Call) -> Answer {
     let mut out = Out::new(reply_encoding(&call), 64 + steps.len() * 16);
     out.begin_map();
     out.key("from");
-    out.int(from.as_millis());
+    out.int(from.calendar_ms());
     out.key("step_ms");
     out.int(step_ms);
     for (index, name) in NAMES.iter().enumerate() {
@@ -165,9 +165,9 @@ pub async fn history(call: Call) -> Answer {
 
 /// From the first hour of which anything is known, but no longer ago than the bound.
 fn last_hours(hours: &BTreeMap<i64, Counts>, now: Timestamp) -> (Timestamp, i64, Vec<Counts>) {
-    let last = now.as_millis().div_euclid(HOUR_MS);
+    let last = now.calendar_ms().div_euclid(HOUR_MS);
     let oldest = last - HOURS_MAX + 1;
     let first = hours.range(oldest..=last).next().map_or(last, |(hour, _)| *hour);
     let steps = (first..=last).map(|hour| hours.get(&hour).copied().unwrap_or_default()).collect();
-    (Timestamp::from_millis(first * HOUR_MS), HOUR_MS, steps)
+    (Timestamp::from_calendar_ms(first * HOUR_MS), HOUR_MS, steps)
 }

@@ -30,6 +30,9 @@ pub async fn readyz(call: Call) -> Answer {
         let message = "the server is shutting down; send requests to another";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message));
     }
+    if let Err(error) = call.server.journal.health() {
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()));
+    }
     match call.server.engine.health().await {
         Ok(()) => Ok(plain(StatusCode::OK, "OK\n")),
         // Whatever the trouble: do not send requests here.

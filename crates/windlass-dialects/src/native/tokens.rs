@@ -25,7 +25,7 @@ pub async fn list(call: Call) -> Answer {
     for Listed { record, source, last_used_at } in &all {
         out.begin_map();
         fields(&mut out, record, *source);
-        out.opt_int("last_used_at", last_used_at.map(Timestamp::as_millis));
+        out.opt_int("last_used_at", last_used_at.map(Timestamp::calendar_ms));
         out.end_map();
     }
     out.end_array();
@@ -49,7 +49,7 @@ pub async fn create(mut call: Call) -> Answer {
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_request("`expires_at` or `expires_in_ms`, not both"));
         }
-        (Some(at), None) => Some(Timestamp::from_millis(at)),
+        (Some(at), None) => Some(Timestamp::from_calendar_ms(at)),
         (None, Some(ms)) => Some(now.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX))),
         (None, None) => None,
     };
@@ -112,8 +112,8 @@ fn fields(out: &mut Out, record: &TokenRecord, source: Source) {
         out.key(key);
         out.str(text);
     }
-    out.opt_int("created_at", record.created_at.map(Timestamp::as_millis));
-    out.opt_int("expires_at", record.expires_at.map(Timestamp::as_millis));
+    out.opt_int("created_at", record.created_at.map(Timestamp::calendar_ms));
+    out.opt_int("expires_at", record.expires_at.map(Timestamp::calendar_ms));
 }
 
 impl From<TokenError> for ApiError {

@@ -66,7 +66,7 @@ fn write_log(out: &mut Out, log: &Log) {
     for line in &log.lines {
         out.begin_map();
         out.key("at");
-        out.int(line.at.as_millis());
+        out.int(line.at.calendar_ms());
         out.key("attempt");
         out.uint(line.attempt.into());
         out.opt_str("source", line.source.as_deref());
@@ -96,7 +96,7 @@ impl<'a> Happening<'a> {
     fn write(&self, out: &mut Out, hidden: bool) {
         out.begin_map();
         out.key("at");
-        out.int(self.at.as_millis());
+        out.int(self.at.calendar_ms());
         out.key("what");
         out.str(self.what);
         out.opt_str("who", self.who);

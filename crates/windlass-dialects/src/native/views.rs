@@ -77,7 +77,7 @@ pub fn claimed(out: &mut Out, job: &Job) {
         out.uint(lease.token.number());
         out.key("lease_until");
         match lease.until {
-            Some(until) => out.int(until.as_millis()),
+            Some(until) => out.int(until.calendar_ms()),
             None => out.null(),
         }
     }
@@ -91,9 +91,9 @@ pub fn claimed(out: &mut Out, job: &Job) {
     out.key("priority");
     out.int(spec.priority.into());
     out.key("created_at");
-    out.int(spec.created_at.as_millis());
+    out.int(spec.created_at.calendar_ms());
     out.key("run_at");
-    out.int(job.progress.due_at.as_millis());
+    out.int(job.progress.due_at.calendar_ms());
     tags(out, job);
     progress(out, job);
     out.end_map();
@@ -136,7 +136,7 @@ pub fn extended(out: &mut Out, id: JobId, answer: &Result<Extended, VerbError>) 
     if let Ok(extended) = answer {
         out.key("lease_until");
         match extended.until {
-            Some(until) => out.int(until.as_millis()),
+            Some(until) => out.int(until.calendar_ms()),
             None => out.null(),
         }
         out.key("cancel");
@@ -274,7 +274,7 @@ fn attempts_and_times(out: &mut Out, job: &Job) {
         [("created_at", job.spec.created_at), ("run_at", run_at), ("updated_at", progress.updated_at)]
     {
         out.key(key);
-        out.int(at.as_millis());
+        out.int(at.calendar_ms());
     }
     out.opt_int("started_at", progress.started_at.map(Timestamp::as_millis));
     out.opt_int("finished_at", progress.finished_at.map(Timestamp::as_millis));
@@ -287,7 +287,7 @@ fn lease(out: &mut Out, job: &Job) {
     out.begin_map();
     out.opt_str("worker", lease.worker.as_deref());
     out.key("granted_at");
-    out.int(lease.granted_at.as_millis());
+    out.int(lease.granted_at.calendar_ms());
     out.opt_int("until", lease.until.map(Timestamp::as_millis));
     out.key("cancel_asked");
     out.bool(lease.cancel_asked);
@@ -305,7 +305,7 @@ fn errors(out: &mut Out, errors: &[AttemptError]) {
         out.key("attempt");
         out.uint(error.attempt.into());
         out.key("at");
-        out.int(error.at.as_millis());
+        out.int(error.at.calendar_ms());
         out.key("message");
         out.str(&error.message);
         out.opt_int("started_at", error.started_at.map(Timestamp::as_millis));

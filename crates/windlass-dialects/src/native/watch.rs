@@ -222,9 +222,9 @@ impl Held {
         out.key("holds");
         out.uint(self.count);
         out.key("since");
-        out.int(self.since.as_millis());
+        out.int(self.since.calendar_ms());
         out.key("last_sign");
-        out.int(self.last_sign.as_millis());
+        out.int(self.last_sign.calendar_ms());
         out.key("jobs");
         out.begin_array();
         for job in &self.jobs {
@@ -280,6 +280,6 @@ pub(super) fn next_runs(out: &mut Out, job: &Job, now: Timestamp) {
     runs.extend(repeat.upcoming(&moments, RUNS_FORETOLD - runs.len()));
     out.key("next_runs");
     out.begin_array();
-    runs.into_iter().for_each(|run| out.int(run.as_millis()));
+    runs.into_iter().for_each(|run| out.int(run.calendar_ms()));
     out.end_array();
 }

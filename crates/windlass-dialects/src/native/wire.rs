@@ -124,7 +124,7 @@ pub struct When(pub Timestamp);
 impl When {
     pub fn parse(text: &str) -> Option<When> {
         let moment: jiff::Timestamp = text.parse().ok()?;
-        Some(When(Timestamp::from_millis(moment.as_millisecond())))
+        Some(When(Timestamp::from_calendar_ms(moment.as_millisecond())))
     }
 }
 
@@ -137,10 +137,10 @@ impl<'de> Deserialize<'de> for When {
                 f.write_str("a time: milliseconds since 1970, or text such as 2026-01-31T12:00:00Z")
             }
             fn visit_i64<E: de::Error>(self, ms: i64) -> Result<When, E> {
-                Ok(When(Timestamp::from_millis(ms)))
+                Ok(When(Timestamp::from_calendar_ms(ms)))
             }
             fn visit_u64<E: de::Error>(self, ms: u64) -> Result<When, E> {
-                Ok(When(Timestamp::from_millis(i64::try_from(ms).unwrap_or(i64::MAX))))
+                Ok(When(Timestamp::from_calendar_ms(i64::try_from(ms).unwrap_or(i64::MAX))))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<When, E> {
                 When::parse(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))

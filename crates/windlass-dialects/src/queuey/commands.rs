@@ -211,13 +211,13 @@ pub fn shown(job: &Job) -> Shown {
         status,
         run_attempts,
         runner_id: worker.map(|worker| worker.to_string()),
-        created_at: job.spec.created_at.as_millis(),
-        updated_at,
+        created_at: job.spec.created_at.calendar_ms(),
+        updated_at: windlass_core::Timestamp::from_millis(updated_at).calendar_ms(),
         completed_at: job
             .progress
             .finished_at
             .filter(|_| has_ended && !is_abandoned)
-            .map(|at| at.as_millis()),
+            .map(|at| at.calendar_ms()),
     }
 }
 

@@ -262,13 +262,13 @@ impl<'a> Ask<'a> {
             Some(text) if text.starts_with('"') => {
                 let text = self.text(key)?.unwrap_or_default();
                 match text.parse::<jiff::Timestamp>() {
-                    Ok(moment) => Ok(Some(Timestamp::from_millis(moment.as_millisecond()))),
+                    Ok(moment) => Ok(Some(Timestamp::from_calendar_ms(moment.as_millisecond()))),
                     Err(_) => field(format!(
                         "{key} must be seconds since 1970, or a time like 2026-11-15T06:49:11Z"
                     )),
                 }
             }
-            _ => Ok(self.seconds(key)?.map(Timestamp::from_millis)),
+            _ => Ok(self.seconds(key)?.map(Timestamp::from_calendar_ms)),
         }
     }
 

@@ -191,6 +191,77 @@ async fn a_clock_that_is_set_back_does_not_take_time_back() {
     world.finish(&claimed).await;
 }
 
+const HOUR_MS: i64 = 3_600_000;
+
+/// A delay, a lease, a backoff and a date, with the clock set in between.
+#[tokio::test]
+async fn setting_the_clock_moves_dates_and_nothing_else() {
+    for step_ms in [-HOUR_MS, HOUR_MS, -24 * HOUR_MS] {
+        let world = World::new().await;
+        world.push(with_policy(job("leased"), |policy| policy.lease.length_ms = Some(3_000))).await;
+        world.claim_one().await;
+        world.push(Push { run_at: RunAt::After(2_000), ..job("delayed") }).await;
+        let date = world.engine.now().plus_ms(48 * HOUR_MS);
+        let dated = world.push(Push { run_at: RunAt::At(date), ..job("dated") }).await;
+        world.clock.step_wall(step_ms);
+        world.pass(600).await;
+        assert_eq!(names(&world.claim(9).await), [""; 0], "{step_ms}");
+        world.pass(1_400).await;
+        assert_eq!(names(&world.claim(9).await), ["delayed"], "{step_ms}");
+        world.pass(1_000).await;
+        assert_eq!(names(&world.claim(9).await), ["leased"], "{step_ms}");
+        let waits_for = world.job(dated).await.unwrap().state().claimable_at().unwrap();
+        assert_eq!(waits_for, date.plus_ms(-step_ms), "{step_ms}");
+        // Set right again: as if nothing had happened.
+        world.clock.step_wall(-step_ms);
+        world.pass(600).await;
+        assert_eq!(world.job(dated).await.unwrap().state().claimable_at(), Some(date), "{step_ms}");
+    }
+}
+
+#[tokio::test]
+async fn a_date_that_a_step_jumped_over_has_come() {
+    let world = World::new().await;
+    world.push(Push { run_at: RunAt::At(world.engine.now().plus_ms(HOUR_MS / 2)), ..job("dated") }).await;
+    world.push(Push { run_at: RunAt::After(HOUR_MS / 2), ..job("delayed") }).await;
+    world.clock.step_wall(HOUR_MS);
+    world.pass(600).await;
+    assert_eq!(names(&world.claim(9).await), ["dated"]);
+}
+
+/// The clock was an hour ahead, or is an hour behind: what was written then must not wait for it to catch up.
+#[tokio::test]
+async fn a_store_that_is_opened_with_the_clock_behind_goes_on_where_it_was() {
+    let world = World::new().await;
+    world.push(with_policy(job("leased"), |policy| policy.lease.length_ms = Some(3_000))).await;
+    world.claim_one().await;
+    world.push(Push { run_at: RunAt::After(2_000), ..job("delayed") }).await;
+    let date = world.engine.now().plus_ms(HOUR_MS);
+    let dated = world.push(Push { run_at: RunAt::At(date), ..job("dated") }).await;
+    let (store, written_at) = (world.store.clone(), world.engine.now());
+    drop(world);
+    let clock = Arc::new(ManualClock::at(written_at.plus_ms(-HOUR_MS)));
+    let world = World::with(store, clock, Options::default()).await;
+    rest().await;
+    assert!(world.engine.now() >= written_at, "the timeline went back");
+    world.pass(2_000).await;
+    assert_eq!(names(&world.claim(9).await), ["delayed"]);
+    world.pass(1_000).await;
+    assert_eq!(names(&world.claim(9).await), ["leased"]);
+    let waits_for = world.job(dated).await.unwrap().state().claimable_at().unwrap();
+    let behind_ms = world.engine.now().since_ms(world.clock.wall());
+    assert!(behind_ms >= HOUR_MS, "{behind_ms}");
+    assert_eq!(
+        waits_for,
+        date.plus_ms(behind_ms),
+        "by the clock that shows an hour less, it is an hour later"
+    );
+    // The next one finds nothing new.
+    let world = world.crash().await;
+    world.pass(600).await;
+    assert_eq!(world.job(dated).await.unwrap().state().claimable_at(), Some(waits_for));
+}
+
 #[tokio::test]
 async fn what_was_due_while_nobody_was_there_is_handled_at_the_start() {
     let world = World::new().await;

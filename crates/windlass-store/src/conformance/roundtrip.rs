@@ -159,6 +159,7 @@ pub(super) async fn all_extras_come_back(rig: &Rig) {
             unique: Some(Unique { key: text.clone(), on_conflict, held_until }),
             family: Some(Family { parent: id(1), child_name, rule }),
             limit_keys: vec![text.clone()],
+            dated: number == 1,
             facts: [("typed".into(), text), ("empty".into(), "".into())].into(),
         });
     }

@@ -5,7 +5,7 @@ use super::statements as sql;
 use crate::Result;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 use windlass_core::Timestamp;
 
@@ -78,11 +78,9 @@ fn ahead_ms(known: i64, there_ms: i64, asked: Timestamp, answered: Timestamp) ->
     known.clamp(least, most.max(least))
 }
 
-/// As this machine has it.
+/// As this machine has it, whoever sets its clock.
 fn ours(shared: &Shared) -> Timestamp {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
-        .plus_ms(shared.clock_error_ms)
+    crate::steady::now().plus_ms(shared.clock_error_ms)
 }
 
 /// As the database's clock has it.

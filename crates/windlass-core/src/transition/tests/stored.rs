@@ -63,6 +63,7 @@ fn full_extras() -> Extras {
             rule: FamilyRule::ParentWaits { failure_settles: true },
         }),
         limit_keys: vec!["mail:7".into()],
+        dated: true,
         facts: [("typed".into(), "tomorrow".into())].into(),
     }
 }

@@ -13,12 +13,15 @@
 //! | `rot` | flipped bits, cut, zeroed and missing files |
 //! | `twice` | calls that take two commits |
 //! | `cluster` | several servers on one PostgreSQL: killed, and with the database restarted, cut off, frozen |
+//! | `clock` | the machine's clock is set |
+//! | `journal` | the journal on a disk that fails |
 //! | `frozen` | workers that wake up after their lease |
 //!
 //! In `cargo test` they are short. Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS`, `WINDLASS_SWEEP=all`,
 //! `WINDLASS_ROT` (damages), `WINDLASS_SEED`. A broken promise prints the seed and leaves the history beside the build.
 
 mod check;
+mod clock;
 pub mod cluster;
 mod dice;
 mod disk;
@@ -26,6 +29,7 @@ mod dump;
 mod frozen;
 mod history;
 mod http;
+mod journal;
 mod kill;
 mod load;
 pub mod process;

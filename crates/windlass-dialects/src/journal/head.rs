@@ -1,0 +1,133 @@
+//! `head`: up to where the lines of a journal are taken care of.
+//!
+//! Two lines `FILE BLOCK LINE CRC`, each in a sector of its own, written in turn and synced: whatever a power cut does to the one,
+//! the other is whole. A head that is too old, damaged or gone makes lines come again, and those whose jobs are finished and
+//! forgotten would run again. To change the format, read the old one too: the first line of a file is where the only line
+//! of older journals was.
+
+use super::shelf::Place;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// What disks write whole.
+const SLOT_BYTES: usize = 512;
+/// Longer than four numbers.
+const LINE_BYTES_MAX: usize = 128;
+
+#[derive(Debug)]
+pub struct HeadFile {
+    file: File,
+    /// What the newest line says, and which of the two it is.
+    newest: Option<(Place, usize)>,
+}
+
+impl HeadFile {
+    /// Makes the file if there is none.
+    pub fn open(folder: &Path) -> io::Result<HeadFile> {
+        let path = folder.join("head");
+        let is_new = !path.exists();
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+        if is_new {
+            File::open(folder)?.sync_all()?;
+        }
+        let newest = read(&file)?;
+        Ok(HeadFile { file, newest })
+    }
+
+    /// On disk when this returns. Never goes back.
+    pub fn write(&mut self, head: Place) -> io::Result<()> {
+        if self.newest.is_some_and(|(newest, _)| newest >= head) {
+            return Ok(());
+        }
+        let slot = self.newest.map_or(0, |(_, slot)| 1 - slot);
+        let text = format!("{} {} {}", head.file, head.block, head.line);
+        let line = format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()));
+        self.file.write_all_at(line.as_bytes(), (slot * SLOT_BYTES) as u64)?;
+        self.file.sync_data()?;
+        self.newest = Some((head, slot));
+        Ok(())
+    }
+}
+
+/// What a folder's head says, if anything.
+pub fn find(folder: &Path) -> Option<Place> {
+    let file = File::open(folder.join("head")).ok()?;
+    read(&file).ok()?.map(|(head, _)| head)
+}
+
+fn read(file: &File) -> io::Result<Option<(Place, usize)>> {
+    let mut newest = None;
+    for slot in 0..2 {
+        let mut bytes = [0; LINE_BYTES_MAX];
+        let got = file.read_at(&mut bytes, (slot * SLOT_BYTES) as u64)?;
+        newest = newest.max(place_of(&bytes[..got]).map(|place| (place, slot)));
+    }
+    Ok(newest)
+}
+
+fn place_of(bytes: &[u8]) -> Option<Place> {
+    let line = bytes.split(|byte| *byte == b'\n').next()?;
+    let (numbers, crc) = std::str::from_utf8(line).ok()?.rsplit_once(' ')?;
+    if u32::from_str_radix(crc, 16).ok()? != crc32fast::hash(numbers.as_bytes()) {
+        return None;
+    }
+    let mut numbers = numbers.split(' ').map(|number| number.parse::<u64>().ok());
+    Some(Place { file: numbers.next()??, block: numbers.next()??, line: numbers.next()?? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn place(line: u64) -> Place {
+        Place { file: 1, block: line, line }
+    }
+
+    #[test]
+    fn one_of_two_lines_is_whole_whatever_happens_to_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("head");
+        assert_eq!(find(folder.path()), None);
+        let mut head = HeadFile::open(folder.path()).unwrap();
+        for line in [5, 10, 15] {
+            head.write(place(line)).unwrap();
+            assert_eq!(find(folder.path()), Some(place(line)));
+        }
+        head.write(place(7)).unwrap();
+        assert_eq!(find(folder.path()), Some(place(15)), "it never goes back");
+        // Each write may have been torn: what it wrote over is the older of the two.
+        let whole = fs::read(&path).unwrap();
+        for (slot, left) in [(0, 10), (1, 15)] {
+            let mut torn = whole.clone();
+            torn[slot * SLOT_BYTES..slot * SLOT_BYTES + 3].fill(0);
+            fs::write(&path, torn).unwrap();
+            assert_eq!(find(folder.path()), Some(place(left)));
+        }
+        // The next write leaves the whole one alone.
+        let mut head = HeadFile::open(folder.path()).unwrap();
+        head.write(place(20)).unwrap();
+        let mut torn = fs::read(&path).unwrap();
+        torn[SLOT_BYTES..SLOT_BYTES + 3].fill(0);
+        fs::write(&path, torn).unwrap();
+        assert_eq!(find(folder.path()), Some(place(15)));
+    }
+
+    #[test]
+    fn the_head_of_an_older_journal_is_read_and_kept_until_there_is_a_newer() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "3 40 44";
+        let old = format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()));
+        fs::write(folder.path().join("head"), &old).unwrap();
+        let old = Place { file: 3, block: 40, line: 44 };
+        assert_eq!(find(folder.path()), Some(old));
+        let new = Place { file: 4, block: 0, line: 0 };
+        HeadFile::open(folder.path()).unwrap().write(new).unwrap();
+        assert_eq!(find(folder.path()), Some(new));
+        let bytes = fs::read(folder.path().join("head")).unwrap();
+        assert!(bytes.starts_with(text.as_bytes()), "the old line was written over");
+    }
+}

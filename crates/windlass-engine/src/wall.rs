@@ -1,0 +1,278 @@
+//! The clock on the wall against the engine's own timeline: where the one was set, and what that means for jobs that wait for a
+//! date. See `docs/adr` on time.
+
+use crate::clock::{Clock, StoreClock};
+use crate::engine::Inner;
+use crate::error::EngineError;
+use crate::settle::Ask;
+use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use windlass_core::event::Patch;
+use windlass_core::{Event, Job, StateName, Timestamp};
+use windlass_store::query::PAGE_MAX;
+use windlass_store::{Filter, Store};
+
+/// Where it is kept among the store's settings.
+pub(crate) const CLOCK: &str = "clock";
+/// How often the two are compared.
+const LOOK_EVERY_MS: u64 = 500;
+/// Differences below this are the reading of two clocks one after the other, not a step.
+const STEP_MIN_MS: i64 = 250;
+/// A reading that took longer than this is repeated: the thread was stopped in between.
+const READING_MAX_MS: i64 = 50;
+/// How much of the timeline may be lived through twice after a crash with the clock set back.
+const NOTE_EVERY_MS: i64 = 1_000;
+/// Steps that are remembered while their jobs are moved.
+const STEPS_MAX: usize = 64;
+
+/// What a store remembers of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// How far the clock on the wall is ahead of the timeline.
+    pub ahead_ms: i64,
+    /// The timeline has come this far, or a little further.
+    pub seen_ms: i64,
+    /// Steps after which not every job that waits for a date has been moved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<WallStep>,
+}
+
+/// The clock on the wall was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WallStep {
+    /// When that was noticed, on the timeline. Jobs that were written later were written with it in mind.
+    pub at_ms: i64,
+    /// Forward, or back if negative.
+    pub by_ms: i64,
+}
+
+impl Kept {
+    /// Where the timeline goes on, with the clock on the wall showing `wall_ms`: behind what was seen of it, so that what
+    /// was written then is older than what is noticed now.
+    fn resume_ms(&self, wall_ms: i64) -> i64 {
+        let now_ms = wall_ms.saturating_sub(self.ahead_ms);
+        if now_ms < self.seen_ms { self.seen_ms + 1 } else { now_ms }
+    }
+
+    /// Whether the clock on the wall was set since, as it shows `wall_ms` at `now_ms` of the timeline.
+    fn step(&self, now_ms: i64, wall_ms: i64) -> Option<WallStep> {
+        let by_ms = wall_ms.saturating_sub(now_ms).saturating_sub(self.ahead_ms);
+        (by_ms.abs() >= STEP_MIN_MS).then_some(WallStep { at_ms: now_ms, by_ms })
+    }
+
+    fn take(&mut self, step: WallStep) {
+        self.ahead_ms = self.ahead_ms.saturating_add(step.by_ms);
+        if self.steps.len() == STEPS_MAX {
+            self.steps.remove(0);
+        }
+        self.steps.push(step);
+    }
+
+    /// When a job that waits for a date runs after the steps that it was written before; `None`: none concerns it.
+    fn moved(&self, job: &Job) -> Option<Timestamp> {
+        let at = job.appointment().filter(|at| *at < Timestamp::MAX)?;
+        let written_ms = job.progress.updated_at.as_millis();
+        let later = self.steps.iter().filter(|step| step.at_ms > written_ms);
+        let by_ms: i64 = later.map(|step| step.by_ms).sum();
+        (by_ms != 0).then(|| at.plus_ms(by_ms.saturating_neg()))
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        // Three numbers and a list of such: nothing in it can fail to be written.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+/// What the engine knows of the clock on the wall.
+pub(crate) struct Calendar {
+    kept: Mutex<Kept>,
+    /// When the timeline was last noted in the store; `MAX`: never, the store has a clock of its own.
+    noted_ms: AtomicI64,
+    /// Leases were given since: claims are commits of the store, with no room for a note.
+    claimed: AtomicBool,
+}
+
+impl Calendar {
+    /// The clock that goes on where the store's timeline has come to.
+    pub(crate) async fn open(
+        store: &dyn Store,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<dyn Clock>, Calendar), EngineError> {
+        if store.is_shared() {
+            let calendar = Calendar {
+                kept: Mutex::default(),
+                noted_ms: AtomicI64::new(i64::MAX),
+                claimed: AtomicBool::new(false),
+            };
+            return Ok((clock, calendar));
+        }
+        let found = store.settings(CLOCK).await?.into_iter().find(|(key, _)| key == CLOCK);
+        let kept = found.and_then(|(_, bytes)| serde_json::from_slice::<Kept>(&bytes).ok());
+        let (now_ms, wall_ms) = read(&*clock);
+        let kept = kept.unwrap_or(Kept { ahead_ms: 0, seen_ms: wall_ms, steps: Vec::new() });
+        let resume_ms = kept.resume_ms(wall_ms);
+        clock.show_ahead(kept.ahead_ms);
+        let clock: Arc<dyn Clock> = match resume_ms - now_ms {
+            0 => clock,
+            ahead_ms => Arc::new(StoreClock::new(clock, Arc::new(AtomicI64::new(ahead_ms)))),
+        };
+        let calendar = Calendar {
+            kept: Mutex::new(kept),
+            noted_ms: AtomicI64::new(i64::MIN),
+            claimed: AtomicBool::new(false),
+        };
+        Ok((clock, calendar))
+    }
+
+    /// A setting to be written with the next commit, now and then.
+    pub(crate) fn note_time(&self, now: Timestamp) -> Option<(String, Option<Vec<u8>>)> {
+        let (now_ms, noted_ms) = (now.as_millis(), self.noted_ms.load(Ordering::Relaxed));
+        if now_ms.saturating_sub(noted_ms) < NOTE_EVERY_MS {
+            return None;
+        }
+        let is_ours = self.noted_ms.compare_exchange(noted_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        is_ours.ok()?;
+        Some((CLOCK.to_owned(), Some(self.change(|kept| kept.seen_ms = now_ms).bytes())))
+    }
+
+    pub(crate) fn note_claim(&self) {
+        self.claimed.store(true, Ordering::Relaxed);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Kept)) -> Kept {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut kept);
+        kept.clone()
+    }
+
+    fn kept(&self) -> Kept {
+        self.change(|_| {})
+    }
+}
+
+/// The timeline and the clock on the wall, at the same moment.
+fn read(clock: &dyn Clock) -> (i64, i64) {
+    loop {
+        let (before, wall, after) = (clock.now(), clock.wall(), clock.now());
+        if after.since_ms(before) <= READING_MAX_MS {
+            return (before.as_millis(), wall.as_millis());
+        }
+    }
+}
+
+/// Looks again and again; ends with the engine.
+pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
+    loop {
+        {
+            let Some(engine) = engine.upgrade() else { return };
+            let Ok(visit) = engine.enter() else { return };
+            if visit.store.is_shared() {
+                return;
+            }
+            if let Err(error) = visit.follow_wall().await {
+                tracing::warn!(%error, "moving jobs that wait for a date after the clock was set; trying again");
+            }
+        }
+        clock.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+impl Inner {
+    /// Also before the store is closed.
+    pub(crate) async fn note_time(&self) {
+        if let Some((key, value)) = self.calendar.note_time(self.now())
+            && let Err(error) = self.store.put_setting(&key, value).await
+        {
+            tracing::debug!(%error, "noting the time");
+        }
+    }
+
+    async fn follow_wall(self: &Arc<Self>) -> Result<(), EngineError> {
+        if self.calendar.claimed.swap(false, Ordering::Relaxed) {
+            self.note_time().await;
+        }
+        let (now_ms, wall_ms) = read(&*self.clock);
+        if let Some(step) = self.calendar.kept().step(now_ms, wall_ms) {
+            let way = if step.by_ms > 0 { "forward" } else { "back" };
+            let seconds = step.by_ms.unsigned_abs() as f64 / 1_000.0;
+            tracing::warn!(
+                "the clock was set {way} by {seconds:.1} s: leases, delays and retries go on as before, dates are by the new time"
+            );
+            let kept = self.calendar.change(|kept| {
+                kept.take(step);
+                kept.seen_ms = kept.seen_ms.max(now_ms);
+            });
+            self.clock.show_ahead(kept.ahead_ms);
+            self.store.put_setting(CLOCK, Some(kept.bytes())).await?;
+        }
+        let kept = self.calendar.kept();
+        if kept.steps.is_empty() {
+            return Ok(());
+        }
+        self.move_appointments(&kept).await?;
+        let done = kept.steps;
+        let kept = self.calendar.change(|kept| kept.steps.retain(|step| !done.contains(step)));
+        Ok(self.store.put_setting(CLOCK, Some(kept.bytes())).await?)
+    }
+
+    /// Jobs that wait for a date, written before the clock was set, wait for the same date by the new time. Moving one writes
+    /// it, so that none is moved twice.
+    async fn move_appointments(self: &Arc<Self>, kept: &Kept) -> Result<(), EngineError> {
+        let states = vec![StateName::Ready, StateName::Waiting];
+        let mut filter = Filter { states, limit: PAGE_MAX, ..Filter::default() };
+        loop {
+            let page = self.store.list(filter.clone()).await?;
+            let (mut asks, mut known) = (Vec::new(), Vec::new());
+            for job in page.jobs {
+                let Some(run_at) = kept.moved(&job) else { continue };
+                let patch = Patch { run_at: Some(run_at), ..Patch::default() };
+                asks.push(Ask { id: job.id, event: Event::Update(Box::new(patch)) });
+                known.push(job);
+            }
+            if !asks.is_empty() {
+                // One that is refused has run, or is gone.
+                self.change(None, asks, known).await?;
+            }
+            match page.next {
+                Some(next) => filter.before = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(ahead_ms: i64, seen_ms: i64) -> Kept {
+        Kept { ahead_ms, seen_ms, steps: Vec::new() }
+    }
+
+    #[test]
+    fn the_timeline_goes_on_where_it_was_and_the_clock_is_believed_unless_it_went_back() {
+        for (ahead_ms, seen_ms, wall_ms, resumes_at, step_by) in [
+            (0, 1_000, 5_000, 5_000, None),         // four seconds went by
+            (0, 9_000, 5_000, 9_001, Some(-4_001)), // the clock was set back meanwhile
+            (-4_000, 9_000, 6_000, 10_000, None),   // and stayed so
+            (3_000, 1_000, 5_000, 2_000, None),
+            (0, 5_000, 5_000, 5_000, None),
+            (0, 5_100, 5_000, 5_101, None), // as good as nothing
+        ] {
+            let kept = kept(ahead_ms, seen_ms);
+            let now_ms = kept.resume_ms(wall_ms);
+            assert_eq!(now_ms, resumes_at, "{kept:?} {wall_ms}");
+            assert_eq!(kept.step(now_ms, wall_ms).map(|step| step.by_ms), step_by, "{kept:?} {wall_ms}");
+        }
+    }
+
+    #[test]
+    fn steps_add_up() {
+        let mut kept = kept(0, 0);
+        kept.take(WallStep { at_ms: 10, by_ms: 3_600_000 });
+        kept.take(WallStep { at_ms: 20, by_ms: -600_000 });
+        assert_eq!(kept.ahead_ms, 3_000_000);
+        assert_eq!(kept.step(30, 3_000_030), None);
+    }
+}

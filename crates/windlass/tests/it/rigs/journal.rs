@@ -1,0 +1,68 @@
+//! The journal on a disk that fails, seen from outside.
+
+use super::http::{Client, Reply};
+use super::process::{Place, Process, need_strace};
+use crate::server::eventually;
+use serde_json::{Value, json};
+
+const JOURNALED: [&str; 2] = ["--set", "journal.native=true"];
+
+/// A server whose calls of the kernel on one file of its journal are watched, or made to fail.
+fn start(place: &Place, file: &str, strace: &[&str]) -> Process {
+    let path = place.data().join("journal").join(file).to_string_lossy().into_owned();
+    let strace: Vec<&str> = ["-P", &path].into_iter().chain(strace.iter().copied()).collect();
+    place.start_flags_with(&strace, &JOURNALED).unwrap_or_else(|refusal| panic!("{refusal:?}"))
+}
+
+fn push(server: &Process, name: &str) -> (u16, Value) {
+    match Client::default().call(server.http, "POST", "/api/v1/jobs", Some(&json!({ "name": name }))) {
+        Reply::Answer(status, answer) => (status, answer),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn names(server: &Process) -> Vec<String> {
+    let listed = Client::default().get(server.http, "/api/v1/jobs");
+    let jobs = listed["jobs"].as_array().cloned().unwrap_or_default();
+    jobs.iter().filter_map(|job| Some(job["name"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn after_a_failed_sync_of_the_journal_the_answer_is_unknown_and_the_server_is_not_ready() {
+    need_strace();
+    let place = Place::new();
+    let server = start(
+        &place,
+        "00000001.log",
+        &["-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO"],
+    );
+    let ready = |server: &Process| Client::default().call(server.http, "GET", "/readyz", None);
+    assert!(matches!(ready(&server), Reply::Answer(200, _)));
+    let (status, answer) = push(&server, "in-doubt");
+    assert_eq!((status, answer["error"]["code"].as_str()), (500, Some("outcome_unknown")), "{answer}");
+    let Reply::Answer(503, answer) = ready(&server) else { panic!("it says that it is ready") };
+    assert_eq!(answer["error"]["code"], "journal_unavailable", "{answer}");
+    let (status, answer) = push(&server, "refused");
+    assert_eq!((status, answer["error"]["code"].as_str()), (503, Some("journal_unavailable")), "{answer}");
+    drop(server);
+    let server = place.start_flags(&JOURNALED);
+    assert!(matches!(ready(&server), Reply::Answer(200, _)));
+    // What was written is there after all; what was refused is not.
+    eventually("the job in doubt is there", || (names(&server) == ["in-doubt"]).then_some(()));
+}
+
+#[test]
+fn lines_that_are_taken_care_of_are_ticked_off_on_disk() {
+    need_strace();
+    let place = Place::new();
+    let trace = place.path().join("trace");
+    let trace_file = trace.to_string_lossy().into_owned();
+    let server = start(&place, "head", &["-o", &trace_file, "-e", "trace=pwrite64,write,fsync,fdatasync"]);
+    assert_eq!(push(&server, "one").0, 202);
+    eventually("the head is written and then synced", || {
+        let seen = std::fs::read_to_string(&trace).unwrap_or_default();
+        let written = seen.find("write")?;
+        seen[written..].contains("sync(").then_some(())
+    });
+    assert_eq!(names(&server), ["one"]);
+}
