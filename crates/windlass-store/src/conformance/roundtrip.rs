@@ -167,7 +167,8 @@ pub(super) async fn all_extras_come_back(rig: &Rig) {
         let drafted = job("a").extras(|slot| *slot = extras.clone());
         check(rig, drafted, |_, _| JobState::Waiting).await;
         let plain = rig.push(job("b")).await;
-        let freed = Extras { alias: None, unique: None, ..extras };
+        // Whether it has a date is said with the date.
+        let freed = Extras { alias: None, unique: None, dated: false, ..extras };
         let patch = Patch { extras: Some(Box::new(freed.clone())), ..Patch::default() };
         rig.happen(plain.id, Event::Update(Box::new(patch)), at(0)).await;
         let expected = (freed != Extras::default()).then_some(Box::new(freed));

@@ -1,0 +1,156 @@
+//! The database's clock, by which all servers go: less how far it was set ahead, it is the timeline of the jobs. Each server keeps
+//! the timeline by its own uptime meanwhile; the first to see that the database's clock has left it says so to all.
+
+use super::shared::Shared;
+use super::statements as sql;
+use crate::Result;
+use crate::calendar::{Kept, WallStep};
+use crate::steady;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tracing::warn;
+use windlass_core::Timestamp;
+
+/// What parts the clock and the timeline by less is followed at once: another primary's clock is off by so much.
+const STEP_MIN_MS: i64 = 1_000;
+/// Others who set right what we said so soon after us know better: it was this machine that stood still.
+const OVERRULED_WITHIN: Duration = Duration::from_secs(60);
+
+/// What was last seen.
+#[derive(Default)]
+pub struct Watched {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    has_looked: bool,
+    kept: Kept,
+    /// When we last said that the clock was set, and how far ahead that made it.
+    said: Option<(Instant, i64)>,
+}
+
+impl Watched {
+    pub fn kept(&self) -> Kept {
+        self.with(|state| state.kept.clone())
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The database's clock, read at some moment between question and answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    pub there_ms: i64,
+    pub asked: Timestamp,
+    pub answered: Timestamp,
+}
+
+/// `text` is what the settings have; `seen_ms`, by the database's clock, is the last sign of life of any server.
+pub async fn follow(
+    shared: &Shared,
+    reading: Reading,
+    text: Option<&str>,
+    seen_ms: Option<i64>,
+) -> Result<()> {
+    let mut kept = text.and_then(|text| serde_json::from_str::<Kept>(text).ok()).unwrap_or_default();
+    let (is_first, said) = shared.clock.with(|state| (!state.has_looked, state.said));
+    let known = shared.clock_ahead_ms.load(Ordering::Relaxed);
+    let ahead = ahead_ms(known, reading.there_ms - kept.ahead_ms, reading.asked, reading.answered);
+    let is_overruled =
+        said.is_some_and(|(at, ahead_ms)| at.elapsed() < OVERRULED_WITHIN && ahead_ms != kept.ahead_ms);
+    let step = if is_first {
+        step_while_away(&kept, reading.there_ms, seen_ms)
+    } else {
+        let by_ms = ahead.saturating_sub(known);
+        let at_ms = reading.answered.plus_ms(known).as_millis();
+        (by_ms.abs() >= STEP_MIN_MS && !is_overruled).then_some(WallStep { at_ms, by_ms })
+    };
+    let mut ahead = ahead;
+    if let Some(step) = step {
+        let old = text.unwrap_or_default().as_bytes();
+        kept.take(step);
+        let said = shared.pool.write(sql::SET_CLOCK, &[&kept.bytes(), &old]).await?;
+        if said.first().is_none_or(|row| row.get::<_, i64>(0) == 0) {
+            // Another server was first; the next look goes by what it said.
+            return Ok(());
+        }
+        let (way, seconds) =
+            (if step.by_ms > 0 { "forward" } else { "back" }, step.by_ms.unsigned_abs() as f64 / 1_000.0);
+        warn!(
+            "the clock of the database was set {way} by {seconds:.1} s: leases, delays and retries go on as before"
+        );
+        ahead = ahead_ms(known, reading.there_ms - kept.ahead_ms, reading.asked, reading.answered);
+        shared.clock.with(|state| state.said = Some((Instant::now(), kept.ahead_ms)));
+    }
+    shared.clock_ahead_ms.store(ahead, Ordering::Relaxed);
+    shared.clock.with(|state| {
+        state.has_looked = true;
+        state.kept = kept;
+    });
+    Ok(())
+}
+
+/// The clock shows less than somebody has seen: it was set back while nobody looked, and no time has passed since.
+fn step_while_away(kept: &Kept, there_ms: i64, seen_ms: Option<i64>) -> Option<WallStep> {
+    let now_ms = there_ms.saturating_sub(kept.ahead_ms);
+    let seen_ms = seen_ms.map_or(kept.seen_ms, |seen_ms| kept.seen_ms.max(seen_ms - kept.ahead_ms));
+    let behind_ms = seen_ms.saturating_sub(now_ms);
+    (behind_ms >= STEP_MIN_MS).then_some(WallStep { at_ms: seen_ms + 1, by_ms: -(behind_ms + 1) })
+}
+
+/// How far the other clock is ahead. It was read at some moment between question and answer: what we thought stays as long as
+/// that can be true, so that a slow answer moves nothing.
+fn ahead_ms(known: i64, there_ms: i64, asked: Timestamp, answered: Timestamp) -> i64 {
+    // Milliseconds are cut off on both sides.
+    let least = there_ms.saturating_sub(answered.as_millis()).saturating_sub(1);
+    let most = there_ms.saturating_sub(asked.as_millis()).saturating_add(1);
+    known.clamp(least, most.max(least))
+}
+
+/// As this machine has it, whoever sets its clock.
+pub fn ours(shared: &Shared) -> Timestamp {
+    steady::now().plus_ms(shared.clock_error_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_shows_less_than_was_seen_was_set_back() {
+        let kept = Kept { ahead_ms: 500, seen_ms: 9_000, steps: Vec::new() };
+        for (there_ms, seen_ms, by_ms) in [
+            (10_000, None, None),
+            (9_000, None, None), // half a second
+            (5_500, None, Some(-4_001)),
+            (10_000, Some(10_000), None),
+            (10_000, Some(20_500), Some(-10_501)),
+        ] {
+            let step = step_while_away(&kept, there_ms, seen_ms);
+            assert_eq!(step.map(|step| step.by_ms), by_ms, "{there_ms} {seen_ms:?}");
+            if let Some(step) = step {
+                let now_ms = there_ms - kept.ahead_ms - step.by_ms;
+                assert_eq!(now_ms, step.at_ms, "the timeline goes on behind what was seen");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_is_believed_until_an_answer_says_otherwise() {
+        let at = Timestamp::from_millis;
+        for (known, there, asked, answered, expected) in [
+            (0, 1_003, 1_000, 1_010, 0), // the same clock, and a slow answer
+            (0, 1_000, 1_000, 1_000, 0),
+            (0, 4_600_000, 1_000_000, 1_000_004, 3_599_995), // an hour ahead, at the least
+            (3_599_995, 4_600_500, 1_000_500, 1_000_501, 3_599_998), // a quicker answer tells it better
+            (3_599_998, 4_700_000, 1_100_000, 1_100_900, 3_599_998), // a slow one tells nothing
+            (0, 1_000, 4_000, 4_002, -2_999),                // behind
+        ] {
+            assert_eq!(ahead_ms(known, there, at(asked), at(answered)), expected, "{known} {there}");
+        }
+    }
+}

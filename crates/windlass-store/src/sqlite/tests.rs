@@ -1,0 +1,148 @@
+use super::*;
+use crate::change::NewJob;
+use std::os::unix::fs::PermissionsExt;
+use windlass_core::{Extras, JobSpec, NameMatch, Payload, Policy, StateName};
+
+const NOW_MS: i64 = 1_800_000_000_000;
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millis(NOW_MS + ms)
+}
+
+fn job(name: &str, run_at: Timestamp, tags: &[&str]) -> NewJob {
+    let tags: Vec<Arc<str>> = tags.iter().map(|tag| Arc::from(*tag)).collect();
+    let spec = JobSpec {
+        tenant: Tenant::default(),
+        queue: Queue::default(),
+        name: Name::new(name).unwrap(),
+        payload: Payload::json(&"x".repeat(200)),
+        priority: 0,
+        created_at: at(0),
+        policy: Arc::new(Policy::default()),
+        extras: (!tags.is_empty()).then(|| Box::new(Extras { tags, ..Extras::default() })),
+    };
+    NewJob { spec: Arc::new(spec), run_at, body: None, held_by_parent: false }
+}
+
+fn open(database: &Path) -> Result<SqliteStore> {
+    SqliteStore::open(database, OpenOptions { durability: Durability::Relaxed, ..OpenOptions::default() })
+}
+
+async fn push(store: &SqliteStore, jobs: Vec<NewJob>) {
+    store.commit(vec![Step::insert(jobs)], at(0)).await.unwrap();
+}
+
+async fn names(store: &SqliteStore, mut filter: Filter) -> (Vec<String>, usize) {
+    let (mut names, mut pages) = (Vec::new(), 0);
+    loop {
+        let page = store.list(filter.clone()).await.unwrap();
+        names.extend(page.jobs.iter().map(|job| job.spec.name.as_str().to_owned()));
+        pages += 1;
+        match page.next {
+            Some(next) => filter.before = Some(next),
+            None => return (names, pages),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_are_due_are_where_claims_look_for_them_as_soon_as_the_store_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    push(&store, vec![job("a", at(0), &[]), job("b", at(-5), &[]), job("later", at(9_000), &[])]).await;
+    let kept = Kept { ahead_ms: 0, seen_ms: at(0).as_millis(), steps: Vec::new() };
+    store.put_setting(CLOCK, Some(kept.bytes())).await.unwrap();
+    store.close().await.unwrap();
+    let store = open(&database).unwrap();
+    assert_eq!(store.shared.index().delayed_count(), 1, "the first claim would have to move them");
+    store.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_among_many_is_found_by_its_name_without_looking_at_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("windlass.db")).unwrap();
+    push(&store, vec![job("old", at(0), &["rare"])]).await;
+    // More than are named by id, so that listing all of them goes by rows.
+    for _ in 0..3 {
+        push(&store, (0..10_000).map(|_| job("many", at(0), &[])).collect()).await;
+    }
+    let old = NameMatch::Exact("old".into());
+    let by_name = Filter { names: old.clone(), limit: 10, ..Filter::default() };
+    assert_eq!(names(&store, by_name.clone()).await, (vec!["old".to_owned()], 1));
+    let nobody = Filter { names: NameMatch::Exact("nobody".into()), ..by_name.clone() };
+    assert_eq!(names(&store, nobody).await, (Vec::new(), 1));
+    let wrong_state = Filter { states: vec![StateName::Failed], ..by_name };
+    assert_eq!(names(&store, wrong_state).await, (Vec::new(), 1));
+    // By rows, with a word that only reading them tells.
+    let by_tag = Filter { tag: Some("rare".into()), limit: 10, ..Filter::default() };
+    assert_eq!(names(&store, by_tag).await.0, ["old"]);
+    store.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_does_not_walk_through_ids_that_are_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("windlass.db")).unwrap();
+    push(&store, vec![job("old", at(0), &["t"])]).await;
+    let old = store.load(vec![JobId::new(1).unwrap()]).await.unwrap().remove(0).unwrap();
+    let far = JobId::new(i64::MAX as u64 / 2).unwrap();
+    let mut new = Job::clone(&old);
+    new.id = far;
+    let new = Arc::new(new);
+    store.restore(vec![new], JobId::new(far.get() + 1).unwrap()).await.unwrap();
+    let by_tag = Filter { tag: Some("t".into()), limit: 10, ..Filter::default() };
+    assert_eq!(names(&store, by_tag).await.0.len(), 2);
+    store.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_compacted_store_is_small_and_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    push(&store, (0..5_000).map(|_| job("gone", at(0), &[])).collect()).await;
+    push(&store, vec![job("kept", at(0), &[])]).await;
+    let ids: Vec<JobId> = (1..=5_000).filter_map(JobId::new).collect();
+    let gone = store.load(ids).await.unwrap();
+    let steps = gone.into_iter().flatten().map(|job| Step::change(job, None)).collect();
+    store.commit(steps, at(1)).await.unwrap();
+    let refused = compact(&database, &|_, _| {}).unwrap_err().to_string();
+    assert!(refused.contains("lock held"), "{refused}");
+    store.close().await.unwrap();
+    drop(store);
+    // What a crash left of an earlier try.
+    std::fs::write(files::beside(&database, ".compacting"), b"half of a file").unwrap();
+    let sizes = compact(&database, &|done, all| assert!(done <= all)).unwrap();
+    assert!(sizes.after_bytes * 5 < sizes.before_bytes, "{sizes:?}");
+    assert!(!files::beside(&database, ".compacting").exists());
+    let mode = std::fs::metadata(&database).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(check(&database, &|_, _| {}).unwrap().problems.is_empty());
+    let store = open(&database).unwrap();
+    assert_eq!(names(&store, Filter::default()).await.0, ["kept"]);
+    push(&store, vec![job("new", at(0), &[])]).await;
+    assert_eq!(store.next_id().await.unwrap().get(), 5_003, "ids are not given out twice");
+    store.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_store_is_not_compacted() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    push(&store, (0..100).map(|_| job("a", at(0), &[])).collect()).await;
+    store.close().await.unwrap();
+    drop(store);
+    let mut bytes = std::fs::read(&database).unwrap();
+    // One bit of each payload: some of what looks like one is left over from another page.
+    let mut from = 0;
+    while let Some(found) = bytes[from..].windows(50).position(|window| window == [b'x'; 50]) {
+        bytes[from + found + 7] ^= 1;
+        from += found + 50;
+    }
+    std::fs::write(&database, &bytes).unwrap();
+    compact(&database, &|_, _| {}).unwrap_err();
+    assert_eq!(std::fs::read(&database).unwrap(), bytes, "nothing was changed");
+}
