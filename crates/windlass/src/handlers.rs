@@ -9,7 +9,7 @@ use folder::TemporaryFolder;
 use rustls::ClientConfig;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use windlass_core::Tenant;
 use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
@@ -17,13 +17,16 @@ use windlass_dialects::miniq::wire::HandlerText;
 use windlass_dialects::outgoing::Allowed;
 use windlass_engine::Engine;
 use windlass_engine::blob::BlobAddr;
-use windlass_runners::handlers::{self, BlobError, Handler, Handlers, HelperProgram, Settings, World};
+use windlass_runners::handlers::{
+    self, BlobError, Handler, Handlers, HelperProgram, Isolation, Settings, World,
+};
 
 /// Runners that are made when somebody has something to run: a server without handlers has no folder for them either.
 pub struct LocalHandlers {
     settings: Settings,
     world: Arc<ServerWorld>,
     made: Mutex<Slot>,
+    isolation: Arc<OnceLock<Isolation>>,
     /// Whether the folder is one that is made for the purpose and removed at the end.
     is_temporary: bool,
 }
@@ -60,6 +63,8 @@ impl LocalHandlers {
             http_batches_max: asked.http_batches,
             time_limit: asked.time_limit,
             memory_bytes_max: asked.memory_bytes_max,
+            disk_bytes_max: asked.disk_bytes_max,
+            strict: asked.strict,
             network: match asked.network {
                 config::HandlerNetwork::Never => handlers::Network::Never,
                 config::HandlerNetwork::Asked => handlers::Network::WhenAsked,
@@ -79,7 +84,9 @@ impl LocalHandlers {
             addresses: asked.addresses.clone(),
             tls: Mutex::new(tls.map_err(|why| std::io::Error::other(format!("{HANDLER_CA}: {why}")))?),
         });
-        Ok(LocalHandlers { settings, world, made: Mutex::new(Slot::NotYet), is_temporary })
+        let isolation = Arc::default();
+        tell_isolation(settings.clone(), Arc::clone(&isolation));
+        Ok(LocalHandlers { settings, world, made: Mutex::new(Slot::NotYet), isolation, is_temporary })
     }
 
     fn handlers(&self) -> Result<Handlers, String> {
@@ -100,6 +107,8 @@ impl LocalHandlers {
 
     fn make(&self) -> Result<(Handlers, Option<TemporaryFolder>), (&'static str, std::io::Error)> {
         let mut settings = self.settings.clone();
+        // If it is not known yet, it is found out on the way.
+        settings.isolation = self.isolation.get().cloned();
         let folder = match self.is_temporary {
             true => Some(TemporaryFolder::new().map_err(|error| ("a temporary folder for handlers", error))?),
             false => None,
@@ -114,6 +123,34 @@ impl LocalHandlers {
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says in the log what handlers lack on this machine, without keeping the server from its start.
+fn tell_isolation(settings: Settings, into: Arc<OnceLock<Isolation>>) {
+    let find_out = move || {
+        let isolation = match TemporaryFolder::new() {
+            Ok(folder) => Isolation::find_out(&settings, folder.path()),
+            Err(error) => return tracing::warn!(%error, "there is no temporary folder"),
+        };
+        let missing = isolation.missing().join(", ");
+        match (missing.is_empty(), settings.strict) {
+            (true, _) => tracing::debug!("handlers would be held by {}", isolation.holds.join(", ")),
+            (false, true) => {
+                tracing::error!(
+                    "no handler is run: runners.isolation is strict, and on this machine they lack {missing}"
+                );
+            }
+            (false, false) => tracing::warn!(
+                "handlers are not fully isolated: on this machine they lack {missing}; with runners.isolation = strict they \
+                 are not run"
+            ),
+        }
+        // Only the first counts, and they are alike.
+        let _ = into.set(isolation);
+    };
+    if let Err(error) = std::thread::Builder::new().name("isolation".to_owned()).spawn(find_out) {
+        tracing::warn!(%error, "what holds handlers is found out when the first is run");
     }
 }
 

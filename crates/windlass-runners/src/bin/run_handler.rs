@@ -1,7 +1,7 @@
 //! The processes handlers live in, as a program of its own.
 
 use std::process::ExitCode;
-use windlass_runners::handlers::guard::{INSIDE, serve};
+use windlass_runners::handlers::guard::serve;
 
 fn main() -> ExitCode {
     #[cfg(feature = "wasi")]
@@ -11,9 +11,9 @@ fn main() -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         };
     }
-    let inside = std::env::args_os().nth(1).is_some_and(|word| word == INSIDE);
+    let stage = std::env::args_os().nth(1).and_then(|word| word.into_string().ok());
     // What is wrong has been said to whoever listens.
-    match serve(inside) {
+    match serve(stage.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

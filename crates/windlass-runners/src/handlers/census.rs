@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 const FRESH: Duration = Duration::from_millis(100);
 
 /// The processes of one group together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
+    pub processes: Vec<i32>,
     /// Processes and threads.
     pub tasks: u64,
     pub resident_bytes: u64,
@@ -34,7 +35,7 @@ impl Census {
                 groups
             }
         };
-        groups.get(&pgid).copied().unwrap_or_default()
+        groups.get(&pgid).cloned().unwrap_or_default()
     }
 }
 
@@ -48,6 +49,7 @@ fn count() -> Groups {
         };
         let Some((pgid, one)) = stat(pid) else { continue };
         let group = groups.entry(pgid).or_default();
+        group.processes.extend(pid.parse::<i32>());
         group.tasks += one.tasks;
         group.resident_bytes += one.resident_bytes;
     }
@@ -61,7 +63,7 @@ fn stat(pid: &str) -> Option<(i32, Group)> {
     let pgid = fields.nth(2)?.parse().ok()?;
     let tasks = fields.nth(14)?.parse().ok()?;
     let pages: u64 = fields.nth(3)?.parse().ok()?;
-    Some((pgid, Group { tasks, resident_bytes: pages * page_bytes() }))
+    Some((pgid, Group { processes: Vec::new(), tasks, resident_bytes: pages * page_bytes() }))
 }
 
 fn page_bytes() -> u64 {
@@ -88,11 +90,30 @@ pub fn tasks_of_user(uid: u32) -> u64 {
     own.filter_map(|entry| stat(entry.file_name().to_str()?)).map(|(_, one)| one.tasks).sum()
 }
 
+/// Whether a limit on a user's processes counts those of a user namespace alone, as Linux 5.14 and later do.
+pub fn counts_by_namespace() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    version(&release).is_some_and(|version| version >= (5, 14))
+}
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(version("6.18.44-fc-v490\n"), Some((6, 18)));
+        assert_eq!(version("5.4.0-150-generic"), Some((5, 4)));
+        assert!(version("5.4.0").unwrap() < (5, 14));
+        assert_eq!(version(""), None);
+    }
 
     #[test]
     fn a_group_is_all_its_processes() {

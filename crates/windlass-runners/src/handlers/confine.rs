@@ -32,6 +32,8 @@ pub struct Bounds {
     pub network: bool,
     /// It becomes this user and the group of the same number.
     pub uid: Option<u32>,
+    /// It is in namespaces of its own, with names of their own for all that is here.
+    pub is_apart: bool,
 }
 
 /// Returns what holds; if it cannot become the user it should, nothing may be run. For the calling thread and what is started
@@ -104,7 +106,7 @@ pub const SYSTEM: &[&str] = &[
     "/sys/devices/system/cpu",
 ];
 
-const DEVICES: &[&str] = &["/dev/null", "/dev/full", "/dev/zero"];
+pub const DEVICES: &[&str] = &["/dev/null", "/dev/full", "/dev/zero"];
 
 fn readable(bounds: &Bounds) -> Vec<PathBuf> {
     let hidden = trees::resolve(&bounds.hidden);
@@ -141,7 +143,10 @@ mod linux {
         }
         // The guard does not end before its interpreter, unless somebody ends it.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
-        let own = bounds.uid.is_some();
+        if bounds.is_apart {
+            holds.push("namespaces".to_owned());
+        }
+        let own = bounds.uid.is_some() || bounds.is_apart;
         let fence = Fence {
             network: bounds.network,
             owns_files: own,

@@ -2,6 +2,7 @@
 
 use super::census::{self, Census};
 use super::confine::Bounds;
+use super::disk::DiskWatch;
 use super::frames::{Frame, Frames};
 use super::guard::{Setup, setup_message};
 use super::interpreter::{Launch, PATH};
@@ -36,6 +37,8 @@ const WATCH: Duration = Duration::from_millis(250);
 const FRAME_EXTRA_BYTES: usize = 128 * 1024;
 /// Room for processes of the same user that are not the context's, where it has no user of its own.
 const SHARED_USER_TASKS: u64 = 1024;
+/// The guard and the first process of a namespace.
+const SERVERS_TASKS: u64 = 2;
 /// How often, and after which pause each, a context is looked at before what runs in it is taken for left behind.
 const REST_LOOKS: u32 = 20;
 const REST_PAUSE: Duration = Duration::from_millis(5);
@@ -56,6 +59,8 @@ pub struct Start<'a> {
     pub network: bool,
     pub client: &'a str,
     pub census: Arc<Census>,
+    /// In namespaces of its own.
+    pub is_apart: bool,
 }
 
 pub struct Context {
@@ -70,9 +75,13 @@ pub struct Context {
     census: Arc<Census>,
     memory_bytes_max: u64,
     tasks_max: u64,
+    disk: DiskWatch,
     next_look: Instant,
+    /// The first process of its group: the interpreter, or in namespaces of its own their first process.
+    first: Option<u32>,
+    is_apart: bool,
     interpreter: Option<u32>,
-    /// Children of the guard and of the interpreter when nothing runs.
+    /// Children of whoever gets what others leave behind, and of the interpreter, when nothing runs.
     at_rest: Option<(usize, usize)>,
     /// Jobtype to version and number of its handler.
     pub(super) handlers: HashMap<String, (String, usize)>,
@@ -133,11 +142,14 @@ impl Context {
             )),
             stdout,
             stderr,
+            disk: DiskWatch::new(folder.join("work"), start.settings.disk_bytes_max),
             folder,
             census: start.census.clone(),
             memory_bytes_max: start.settings.memory_bytes_max,
             tasks_max: u64::from(start.settings.processes_max),
             next_look: Instant::now() + WATCH,
+            first: None,
+            is_apart: start.is_apart,
             interpreter: None,
             at_rest: None,
             handlers: HashMap::new(),
@@ -158,31 +170,24 @@ impl Context {
             ("WINDLASS_CLIENT", start.client.to_owned()),
             ("WINDLASS_RESULT_MAX", settings.result_bytes_max.to_string()),
         ];
-        let own_tasks = u64::from(settings.processes_max);
-        let user_processes_max = match start.uid {
-            Some(_) => own_tasks,
-            // The limit counts all processes of the user, so it can only be a last fence here; the watch is nearer.
-            None => {
-                let user = rustix::process::getuid().as_raw();
-                census::tasks_of_user(user) + own_tasks + SHARED_USER_TASKS
-            }
-        };
         let program = start.launch.program.canonicalize().ok();
         Setup {
             program: start.launch.program.to_string_lossy().into_owned(),
             args: start.launch.args.clone(),
             environment: variables.map(|(name, value)| (name.to_owned(), value)).to_vec(),
             home: is_reachable(&work, start.uid).then(|| work.to_string_lossy().into_owned()),
+            view: start.is_apart.then(|| self.folder.join("view")),
             bounds: Bounds {
                 memory_bytes_max: settings.memory_bytes_max,
                 file_bytes_max: settings.file_bytes_max,
-                user_processes_max,
+                user_processes_max: user_processes_max(settings, start.uid, start.is_apart),
                 work,
                 orders: self.folder.join("in"),
                 readable: settings.readable.iter().cloned().chain(program).collect(),
                 hidden: settings.hidden.clone(),
                 network: start.network,
                 uid: start.uid,
+                is_apart: false,
             },
         }
     }
@@ -193,9 +198,12 @@ impl Context {
         let why = loop {
             match self.hear(&mut output, deadline).await {
                 Heard::Frame(Frame::Word { word, text }) => match word.as_str() {
-                    "ready" => return Ok(()),
+                    "ready" => {
+                        self.find_interpreter();
+                        return Ok(());
+                    }
                     "holds" => self.holds = text,
-                    "pid" => self.interpreter = text.parse().ok(),
+                    "pid" => self.first = text.parse().ok(),
                     "fault" => break text,
                     _ => {}
                 },
@@ -212,6 +220,16 @@ impl Context {
         let separator = if said.trim().is_empty() { "" } else { ": " };
         self.kill().await;
         Err(NotStarted(format!("its interpreter did not start: {why}{separator}{}", said.trim())))
+    }
+
+    /// Its number here, not the one it has in there.
+    fn find_interpreter(&mut self) {
+        self.interpreter = match self.is_apart {
+            true => {
+                self.first.and_then(census::children_of).and_then(|pids| u32::try_from(*pids.first()?).ok())
+            }
+            false => self.first,
+        };
     }
 
     /// Never waits: what is not taken at once is kept, and a batch is not endless.
@@ -301,9 +319,18 @@ impl Context {
 
     async fn look(&mut self) -> Option<Verdict> {
         self.next_look = Instant::now() + WATCH;
-        // The interpreter is the first of its group.
-        let (census, pgid) = (self.census.clone(), i32::try_from(self.interpreter?).ok()?);
-        let group = tokio::task::spawn_blocking(move || census.group(pgid)).await.ok()?;
+        let (census, first, is_apart) = (self.census.clone(), self.first?, self.is_apart);
+        let count = move || {
+            let mut group = census.group(i32::try_from(first).unwrap_or(-1));
+            // The first process in there is the server's.
+            if is_apart {
+                group.tasks = group.tasks.saturating_sub(1);
+                let own = census::resident_bytes(first).unwrap_or(0);
+                group.resident_bytes = group.resident_bytes.saturating_sub(own);
+            }
+            group
+        };
+        let group = tokio::task::spawn_blocking(count).await.ok()?;
         if group.resident_bytes > self.memory_bytes_max {
             let (bytes, most) = (group.resident_bytes, self.memory_bytes_max);
             return Some(Verdict::error("MEMORY", format!("it took {bytes} bytes of memory, over {most}")));
@@ -313,7 +340,7 @@ impl Context {
             let message = format!("it had {} processes and threads, over {most}", group.tasks);
             return Some(Verdict::error("PROCESSES", message));
         }
-        None
+        self.disk.look(group.processes).await
     }
 
     /// Nothing runs now: what is there is there to stay.
@@ -323,11 +350,12 @@ impl Context {
 
     fn children(&self) -> Option<(usize, usize)> {
         let count = |pid| census::children_of(pid).map(|pids| pids.len());
-        Some((count(self.guard.id()?)?, count(self.interpreter?)?))
+        let heir = if self.is_apart { self.first? } else { self.guard.id()? };
+        Some((count(heir)?, count(self.interpreter?)?))
     }
 
     /// Why it should not get another batch.
-    pub async fn is_worn(&self, jobs_max: u32) -> Option<String> {
+    pub async fn is_worn(&mut self, jobs_max: u32) -> Option<String> {
         if self.jobs >= jobs_max {
             return Some(format!("it has run {} jobs", self.jobs));
         }
@@ -335,6 +363,11 @@ impl Context {
         // Over half of what it may have, the next batch might be the one that breaks it.
         if resident > self.memory_bytes_max / 2 {
             return Some(format!("it has grown to {resident} bytes"));
+        }
+        if let Some(verdict) =
+            self.disk.look(self.first.and_then(|pid| i32::try_from(pid).ok()).into_iter().collect()).await
+        {
+            return verdict.message;
         }
         // What has ended a moment ago may not have been waited for yet.
         for _ in 0..REST_LOOKS {
@@ -367,7 +400,7 @@ impl Context {
     }
 
     fn kill_group(&self) {
-        let raw = self.interpreter.and_then(|pid| i32::try_from(pid).ok());
+        let raw = self.first.and_then(|pid| i32::try_from(pid).ok());
         if let Some(group) = raw.and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -407,7 +440,7 @@ async fn write_orders(mut to: OwnedWriteHalf, mut queued: mpsc::UnboundedReceive
 }
 
 /// Payloads and code are for the server and the context; where it has a user of its own, by its group.
-fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
+pub fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
     let make = |path: &Path, mode: u32| {
         std::fs::DirBuilder::new().mode(0o700).create(path)?;
         chown(path, None, uid)?;
@@ -417,8 +450,22 @@ fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
     let work = folder.join("work");
     make(folder, 0o710)?;
     make(&folder.join("in"), 0o750)?;
+    make(&folder.join("view"), 0o700)?;
     make(&work, 0o700)?;
     chown(&work, uid, uid)
+}
+
+pub fn user_processes_max(settings: &Settings, uid: Option<u32>, is_apart: bool) -> u64 {
+    let own_tasks = u64::from(settings.processes_max);
+    match uid {
+        Some(_) => own_tasks,
+        None if is_apart && census::counts_by_namespace() => own_tasks + SERVERS_TASKS,
+        // The limit counts all processes of the user, so it can only be a last fence here; the watch is nearer.
+        None => {
+            let user = rustix::process::getuid().as_raw();
+            census::tasks_of_user(user) + own_tasks + SHARED_USER_TASKS
+        }
+    }
 }
 
 /// `code 7`, `signal 9`

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 /// next. Every turn tells at least one job.
 pub async fn drive(drive: &mut Drive) {
     let settings = &drive.inner.settings;
-    let launch = match Launch::find(drive.batch.handler.lang, &settings.interpreters) {
+    let allowed = drive.inner.check_isolation();
+    let launch = match allowed.and_then(|()| Launch::find(drive.batch.handler.lang, &settings.interpreters)) {
         Ok(launch) => launch,
         Err(why) => return drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
     };

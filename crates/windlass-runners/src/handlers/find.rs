@@ -58,6 +58,7 @@ async fn start_context(
         network: key.network,
         client: &key.client,
         census: inner.census.clone(),
+        is_apart: inner.isolation.is_apart(),
     };
     let context = Context::start(start).await?;
     if !inner.told_confinement.swap(true, Ordering::Relaxed) {

@@ -69,6 +69,22 @@ pub fn guard_frame(word: &str, text: &str) -> Vec<u8> {
     format!("# {word} {}\n{text}", text.len()).into_bytes()
 }
 
+/// What a guard has said, from its first word to its last.
+pub fn words(mut said: &[u8]) -> Vec<(String, String)> {
+    let mut words = Vec::new();
+    while let Some(end) = said.iter().position(|byte| *byte == b'\n') {
+        let header = String::from_utf8_lossy(&said[..end]).into_owned();
+        let mut parts = header.split(' ').skip(1);
+        let (Some(word), Some(Ok(length))) = (parts.next(), parts.next().map(str::parse::<usize>)) else {
+            break;
+        };
+        let Some(text) = said.get(end + 1..).and_then(|rest| rest.get(..length)) else { break };
+        words.push((word.to_owned(), String::from_utf8_lossy(text).into_owned()));
+        said = &said[end + 1 + length..];
+    }
+    words
+}
+
 fn nonsense(header: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("nonsense from the context: {header:?}"))
 }

@@ -7,9 +7,15 @@
 //!                               └── whatever it starts: all in one process group, which the guard is not in
 //! ```
 //!
+//! Where the context has namespaces of its own, a process more is between the two: the first of its namespace, whose end is the
+//! end of everything in it (`guard/apart.rs`).
+//!
 //! If the server is gone, or wants the context gone, it hangs up: the guard ends the whole group and waits for every process of
 //! it. Nothing of a job runs on while another server runs it again, and no dead process waits for an init that a container
 //! may not have. If the interpreter ends by itself, the guard says how and ends the rest.
+
+#[cfg(target_os = "linux")]
+mod apart;
 
 use super::census;
 use super::confine::{Bounds, confine};
@@ -20,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
@@ -27,6 +34,10 @@ use std::thread;
 const SETUP_BYTES_MAX: usize = 1 << 20;
 /// The argument by which the guard's program knows that it is to become the interpreter, and the variable that says how.
 pub const INSIDE: &str = "inside";
+/// The argument of the first process of a namespace.
+pub const FIRST: &str = "first";
+/// What a guard says that could not make namespaces begins with it.
+pub const NO_NAMESPACES: &str = "no namespaces: ";
 const SETUP: &str = "WINDLASS_SETUP";
 
 /// The first message on the socket.
@@ -37,22 +48,33 @@ pub struct Setup {
     pub environment: Vec<(String, String)>,
     /// Its own folder as others may call it; without one it has no name that the context's user could use.
     pub home: Option<String>,
+    /// An empty folder: the context gets a view and namespaces of its own, see `view.rs`.
+    pub view: Option<PathBuf>,
     pub bounds: Bounds,
 }
 
-/// The whole life of the guard, or (if its last argument is [`INSIDE`]) of what becomes the interpreter. What is wrong is also
-/// said on the socket.
-pub fn serve(inside: bool) -> Result<(), String> {
-    let ended = if inside { become_interpreter() } else { guard() };
+/// The whole life of the guard, or (if its last argument is [`INSIDE`]) of what becomes the interpreter, or (if it is
+/// [`FIRST`]) of the process between the two, where there are namespaces. What is wrong is also said on the socket.
+pub fn serve(stage: Option<&str>) -> Result<(), String> {
+    let ended = match stage {
+        Some(INSIDE) => become_interpreter(),
+        #[cfg(target_os = "linux")]
+        Some(FIRST) => apart::be_first(),
+        _ => guard(),
+    };
     ended.inspect_err(|why| say("fault", why))
 }
 
 fn guard() -> Result<(), String> {
     let setup = read_setup().map_err(|error| format!("reading its setup: {error}"))?;
+    #[cfg(target_os = "linux")]
+    if let Some(view) = setup.view.clone() {
+        return apart::guard(setup, &view);
+    }
     // What its children leave behind becomes its own child, where it can be seen and waited for.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
-    let interpreter = start_inside(&setup).map_err(|error| format!("starting itself again: {error}"))?;
+    let interpreter = start_itself(&setup).map_err(|error| format!("starting itself again: {error}"))?;
     say("pid", &interpreter.as_raw_nonzero().to_string());
     let watch = move || {
         wait_for_hang_up();
@@ -68,19 +90,32 @@ fn guard() -> Result<(), String> {
     Ok(())
 }
 
-fn start_inside(setup: &Setup) -> io::Result<Pid> {
+fn start_itself(setup: &Setup) -> io::Result<Pid> {
     let own = std::path::PathBuf::from("/proc/self/exe");
     let program = if own.exists() { own } else { std::env::current_exe()? };
-    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    args.push(INSIDE.into());
+    start(&program, INSIDE, setup, Some(0))
+}
+
+/// With the arguments of this process up to the one that says what it is to be.
+fn start(program: &Path, stage: &str, setup: &Setup, group: Option<i32>) -> io::Result<Pid> {
+    let own = std::env::args_os().skip(1).filter(|arg| arg != FIRST && arg != INSIDE);
+    let args: Vec<OsString> = own.chain([stage.into()]).collect();
     let setup = serde_json::to_string(setup).map_err(io::Error::other)?;
-    let child = Command::new(program).args(args).env_clear().env(SETUP, setup).process_group(0).spawn()?;
-    Ok(Pid::from_child(&child))
+    let mut command = Command::new(program);
+    command.args(args).env_clear().env(SETUP, setup);
+    if let Some(group) = group {
+        command.process_group(group);
+    }
+    Ok(Pid::from_child(&command.spawn()?))
+}
+
+fn setup_of_this_stage() -> Result<Setup, String> {
+    let setup = std::env::var(SETUP).map_err(|error| error.to_string())?;
+    serde_json::from_str(&setup).map_err(|error| error.to_string())
 }
 
 fn become_interpreter() -> Result<(), String> {
-    let setup = std::env::var(SETUP).map_err(|error| error.to_string())?;
-    let setup: Setup = serde_json::from_str(&setup).map_err(|error| error.to_string())?;
+    let setup = setup_of_this_stage()?;
     // The number stays the same when it becomes the interpreter.
     let home = setup.home.unwrap_or_else(|| format!("/proc/{}/cwd", std::process::id()));
     let mut command = Command::new(&setup.program);
@@ -161,15 +196,19 @@ fn wait_for(interpreter: Pid) -> String {
         }
         match waitid(WaitId::Pid(interpreter), ended | WaitIdOptions::NOHANG) {
             Ok(Some(status)) => {
-                return match (status.exit_status(), status.terminating_signal()) {
-                    (Some(code), _) => format!("code {code}"),
-                    (None, Some(signal)) => format!("signal {signal}"),
-                    (None, None) => "lost".to_owned(),
-                };
+                return in_words(status.exit_status(), status.terminating_signal());
             }
             Ok(None) | Err(rustix::io::Errno::INTR) => reap_others(interpreter),
             Err(error) => return format!("lost {error}"),
         }
+    }
+}
+
+fn in_words(code: Option<i32>, signal: Option<i32>) -> String {
+    match (code, signal) {
+        (Some(code), _) => format!("code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "lost".to_owned(),
     }
 }
 

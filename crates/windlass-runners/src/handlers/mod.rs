@@ -16,12 +16,13 @@
 //! | `exchange.rs` | a batch in a context: the order of things, crashes, time limits |
 //! | `context.rs`, `frames.rs`, `pipe.rs` | a context's process, what is said on its socket, what it prints |
 //! | `http.rs`, `wasi.rs` | handlers that are no processes of ours |
+//! | `isolation.rs` | what holds contexts on this machine |
 //! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
-//! | `calls.rs`, `trees.rs` | system calls a context may make, files it may read |
+//! | `calls.rs`, `trees.rs`, `view.rs` | system calls a context may make, files it may read, a world of its own |
 //! | `remove.rs` | what contexts leave behind |
 //! | `shims/` | the interpreter's side, in its own language |
 //! | `output.rs` | new jobs, statuses and log in what a job prints |
-//! | `census.rs` | memory and processes of a context, seen from outside |
+//! | `census.rs`, `disk.rs` | memory, processes and disk of a context, seen from outside |
 //!
 //! A context belongs to one client, and to one eid or jobtype of it. What a handler does to its context it does to its own
 //! jobs.
@@ -32,6 +33,7 @@ mod calls;
 mod census;
 mod confine;
 mod context;
+mod disk;
 mod exchange;
 mod find;
 mod frames;
@@ -39,6 +41,7 @@ pub mod guard;
 mod handler;
 mod http;
 mod interpreter;
+mod isolation;
 mod outcome;
 mod output;
 mod pipe;
@@ -47,11 +50,14 @@ pub mod remove;
 mod run;
 mod settings;
 mod trees;
+#[cfg(target_os = "linux")]
+mod view;
 #[cfg(feature = "wasi")]
 mod wasi;
 
 pub use booking::Booking;
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
+pub use isolation::Isolation;
 pub use outcome::{Ended, NewJob, Outcome, Status};
 pub use run::{Batch, BatchJob, Run, Stopper};
 #[cfg(feature = "wasi")]
@@ -123,6 +129,7 @@ pub struct Inner {
     /// Somebody has left a place.
     room: Notify,
     census: Arc<Census>,
+    isolation: Isolation,
     contexts_made: AtomicU64,
     told_confinement: AtomicBool,
     stopping: watch::Sender<Stopping>,
@@ -139,7 +146,12 @@ impl Handlers {
         std::fs::set_permissions(&settings.folder, std::fs::Permissions::from_mode(0o711))?;
         let settings = Settings { folder: settings.folder.canonicalize()?, ..settings };
         remove::remove_later(old);
+        let isolation = match &settings.isolation {
+            Some(isolation) => isolation.clone(),
+            None => Isolation::find_out(&settings, &settings.folder),
+        };
         let inner = Inner {
+            isolation,
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type),
             lines: http::Lines::default(),
             http_batches: Arc::new(Semaphore::new(settings.http_batches_max)),
@@ -167,7 +179,10 @@ impl Handlers {
                 false => Ok(()),
             },
             Lang::Wasi => self.inner.check_wasi(),
-            _ => Launch::find(handler.lang, &self.inner.settings.interpreters).map(drop),
+            _ => {
+                self.inner.check_isolation()?;
+                Launch::find(handler.lang, &self.inner.settings.interpreters).map(drop)
+            }
         }
     }
 
@@ -273,6 +288,19 @@ async fn within_limit(drive: &mut Drive, limit: &Arc<Semaphore>, run: impl Async
 }
 
 impl Inner {
+    /// Of what handlers are only run with, if the operator says so.
+    fn check_isolation(&self) -> Result<(), String> {
+        let missing = self.isolation.missing();
+        if !self.settings.strict || missing.is_empty() {
+            return Ok(());
+        }
+        let missing = missing.join(", ");
+        Err(format!(
+            "this server runs handlers only if they are fully isolated (runners.isolation = strict), and here they lack \
+             {missing}"
+        ))
+    }
+
     fn check_wasi(&self) -> Result<(), String> {
         if !cfg!(feature = "wasi") {
             return Err("this windlass was built without WASI (cargo feature `wasi`)".to_owned());

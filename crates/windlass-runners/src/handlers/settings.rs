@@ -1,5 +1,6 @@
 //! What the operator decides about handlers.
 
+use super::isolation::Isolation;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct Settings {
     pub processes_max: u32,
     /// The largest file a handler may write.
     pub file_bytes_max: u64,
+    /// Disk that one context may fill.
+    pub disk_bytes_max: u64,
     /// Jobs before a context is replaced.
     pub recycle_jobs: u32,
     pub result_bytes_max: usize,
@@ -41,6 +44,12 @@ pub struct Settings {
     pub interpreters: Interpreters,
     /// Where the server may change its user (it is root): contexts get users of their own, from this number on.
     pub uid_base: Option<u32>,
+    /// Contexts without a user of their own get namespaces of their own where the kernel allows it.
+    pub namespaces: bool,
+    /// No handler is run where something of what should hold it is missing.
+    pub strict: bool,
+    /// What holds contexts here, if it is known; else it is found out.
+    pub isolation: Option<Isolation>,
     pub helper: HelperProgram,
     /// The guest process for wasi handlers; without one there are none.
     pub wasi_guest: Option<HelperProgram>,
@@ -102,6 +111,7 @@ impl Settings {
             memory_bytes_max: 512 << 20,
             processes_max: 64,
             file_bytes_max: 256 << 20,
+            disk_bytes_max: 1 << 30,
             recycle_jobs: 10_000,
             result_bytes_max: 16 << 20,
             log_bytes_max: 64 << 10,
@@ -112,6 +122,9 @@ impl Settings {
             hidden: Vec::new(),
             interpreters: Interpreters::default(),
             uid_base: is_root().then(own_uids),
+            namespaces: true,
+            strict: false,
+            isolation: None,
             helper,
             wasi_guest: None,
         }

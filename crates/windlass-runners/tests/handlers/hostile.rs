@@ -151,9 +151,11 @@ async fn nothing_outlives_the_server() {
         "args": ["-c", "sleep 9874.25 & sleep 9874.25"],
         "environment": [["PATH", "/usr/bin:/bin"]],
         "home": null,
+        "view": null,
         "bounds": {
             "memory_bytes_max": 1 << 30, "file_bytes_max": 1 << 20, "user_processes_max": 100_000,
-            "work": folder.path(), "orders": folder.path(), "readable": [], "hidden": [], "network": false, "uid": null
+            "work": folder.path(), "orders": folder.path(), "readable": [], "hidden": [], "network": false, "uid": null,
+            "is_apart": false
         }
     });
     let setup = setup.to_string();

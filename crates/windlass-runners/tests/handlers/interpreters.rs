@@ -36,7 +36,7 @@ const PYTHON: Words = Words {
     print: "print(payload)",
     throw: "def f():\n  raise ValueError('bad ' + payload)\nf()",
     exit_44: "import sys\nsys.exit(44)",
-    crash_on_die: "import os\nif payload == 'die': os.kill(os.getpid(), 9)\nif payload == 'exit': os._exit(44)\nreturn str(os.getpid())",
+    crash_on_die: "import os\nif payload == 'die': os.kill(os.getpid(), 9)\nif payload == 'exit': os._exit(44)\nreturn globals().setdefault('me', os.urandom(8).hex())",
     endless: "while payload == 'endless': pass",
     hog: "x = 'x' * 3_000_000_000\nreturn len(x)",
     count: [
@@ -62,7 +62,7 @@ const NODE: Words = Words {
     throw: "await new Promise((ok) => setTimeout(ok, 1)); throw new Error('bad ' + payload)",
     exit_44: "process.exit(44)",
     crash_on_die: "if (payload === 'die') { process.kill(process.pid, 'SIGKILL'); for (;;); } \
-                   if (payload === 'exit') process.reallyExit(44); return String(process.pid)",
+                   if (payload === 'exit') process.reallyExit(44); return String(globalThis.me ??= Math.random())",
     endless: "while (payload === 'endless');",
     hog: "const all = []; for (;;) all.push(Buffer.alloc(50_000_000, 1))",
     count: [
@@ -88,7 +88,7 @@ const PHP: Words = Words {
     throw: "throw new ValueError(\"bad $payload\");",
     exit_44: "exit(44);",
     crash_on_die: "if ($payload === 'die') { posix_kill(getmypid(), 9); sleep(9); } \
-                   if ($payload === 'exit') { exit(44); } return (string) getmypid();",
+                   if ($payload === 'exit') { exit(44); } return $GLOBALS['me'] ??= bin2hex(random_bytes(8));",
     endless: "while ($payload === 'endless');",
     hog: "$x = str_repeat('x', 3000000000); return strlen($x);",
     count: [

@@ -16,7 +16,8 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn an_idle_context_is_ended_after_a_while() {
-    let rig = Rig::with(|settings| settings.idle = Duration::from_millis(300));
+    let rig =
+        Rig::with(|settings| (settings.idle, settings.namespaces) = (Duration::from_millis(300), false));
     let first = rig.one(&sh(OWN_PROCESS), "x").await;
     wait_until("no context", || rig.handlers.warm().is_empty()).await;
     let process = format!("/proc/{}", String::from_utf8_lossy(&first.result).trim());
@@ -104,7 +105,7 @@ async fn a_batch_that_cannot_be_run_gives_its_place_back_and_says_so() {
 
 #[tokio::test]
 async fn whoever_drops_a_batch_stops_it() {
-    let rig = Rig::new();
+    let rig = Rig::with_known_processes();
     let marker = rig.first_context().join("started");
     let run = rig.start("a", "t", &sh("echo $$ > started; sleep 1000"), &["x", "y"]);
     wait_until("it runs", || std::fs::read(&marker).is_ok_and(|text| text.ends_with(b"\n"))).await;

@@ -5,13 +5,13 @@ use bytes::Bytes;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
 use windlass_runners::handlers::{
-    Batch, BatchJob, BlobError, Ended, Handler, HandlerOptions, Handlers, HelperProgram, Lang, Outcome, Run,
-    Settings, World,
+    Batch, BatchJob, BlobError, Ended, Handler, HandlerOptions, Handlers, HelperProgram, Isolation, Lang,
+    Outcome, Run, Settings, World,
 };
 
 /// Longer than anything takes on a machine with better things to do.
@@ -36,6 +36,7 @@ impl World for Nothing {
 
 pub struct Rig {
     pub handlers: Handlers,
+    pub isolation: Isolation,
     pub folder: TempDir,
 }
 
@@ -51,6 +52,11 @@ impl Rig {
 
     pub fn with(tune: impl FnOnce(&mut Settings)) -> Rig {
         Rig::in_world(Arc::new(Nothing), tune)
+    }
+
+    /// Its processes have the numbers by which they are known outside, so that a test can tell one from another.
+    pub fn with_known_processes() -> Rig {
+        Rig::with(|settings| settings.namespaces = false)
     }
 
     /// On what an earlier server left in the folder for contexts.
@@ -70,8 +76,11 @@ impl Rig {
         static RIGS: AtomicU32 = AtomicU32::new(0);
         let others = RIGS.fetch_add(1, Ordering::Relaxed);
         settings.uid_base = settings.uid_base.map(|base| base + others * 8);
+        settings.namespaces = std::env::var_os("WINDLASS_TEST_NO_NAMESPACES").is_none();
         tune(&mut settings);
-        Rig { handlers: Handlers::new(settings, world).unwrap(), folder }
+        let isolation = isolation(&settings);
+        settings.isolation = Some(isolation.clone());
+        Rig { handlers: Handlers::new(settings, world).unwrap(), isolation, folder }
     }
 
     pub fn has_room(&self, client: &str, jobtype: &str, handler: &Handler) -> bool {
@@ -91,6 +100,17 @@ impl Rig {
     pub async fn one(&self, handler: &Handler, payload: &str) -> Outcome {
         self.run(handler, &[payload]).await.remove(0)
     }
+}
+
+/// Found out once for all tests of a process; it depends on who runs them, not on what they tune.
+fn isolation(settings: &Settings) -> Isolation {
+    static FOUND: [OnceLock<Isolation>; 2] = [OnceLock::new(), OnceLock::new()];
+    let found = FOUND[usize::from(settings.namespaces)].get_or_init(|| {
+        let folder = TempDir::new().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+        Isolation::find_out(settings, folder.path())
+    });
+    found.clone()
 }
 
 pub fn helper() -> PathBuf {

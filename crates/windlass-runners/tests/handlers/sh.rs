@@ -72,7 +72,7 @@ async fn a_context_is_reused_and_its_parts_run_when_they_should() {
 
 #[tokio::test]
 async fn contexts_are_shared_by_eid_within_a_client_and_by_nothing_else() {
-    let rig = Rig::new();
+    let rig = Rig::with_known_processes();
     let anonymous = sh("echo $$ > \"$WINDLASS_RESULT\"");
     let shared = Handler { eid: Some("e".to_owned()), ..anonymous.clone() };
     let mut process = Vec::new();
@@ -96,7 +96,7 @@ async fn contexts_are_shared_by_eid_within_a_client_and_by_nothing_else() {
 
 #[tokio::test]
 async fn a_crashed_context_costs_only_the_job_it_ran() {
-    let rig = Rig::new();
+    let rig = Rig::with_known_processes();
     // The shell that runs the body is a child; `$$` is still the context itself.
     let body = "read -r line; case $line in die) kill -9 $$; sleep 9;; esac; echo $$ > \"$WINDLASS_RESULT\"";
     let told = rig.run(&sh(body), &["a", "b", "die", "c", "die", "d"]).await;
@@ -120,7 +120,7 @@ async fn a_new_version_of_a_handler_gets_a_new_context() {
 
 #[tokio::test]
 async fn a_context_is_replaced_after_its_share_of_jobs_or_when_a_job_leaves_processes_behind() {
-    let rig = Rig::new();
+    let rig = Rig::with_known_processes();
     let options = HandlerOptions { recycle: Some(3), ..HandlerOptions::default() };
     let handler = Handler { options, ..sh("echo $$ > \"$WINDLASS_RESULT\"") };
     let mut seen = Vec::new();

@@ -13,11 +13,11 @@ use windlass_runners::handlers::guard;
 Example:
   windlass run-handler < /dev/null          ends at once: nobody says what to run")]
 pub struct RunHandlerArgs {
-    /// To become the interpreter itself
-    #[arg(value_parser = [guard::INSIDE])]
-    inside: Option<String>,
+    /// Which of the processes around an interpreter to be; without it, the guard
+    #[arg(value_parser = [guard::FIRST, guard::INSIDE])]
+    stage: Option<String>,
 }
 
 pub fn run(args: RunHandlerArgs) -> Outcome {
-    guard::serve(args.inside.is_some()).map_err(|why| Fault::failed(format!("handler: {why}")))
+    guard::serve(args.stage.as_deref()).map_err(|why| Fault::failed(format!("handler: {why}")))
 }

@@ -18,6 +18,9 @@ pub struct HandlerConfig {
     pub http_batches: usize,
     pub time_limit: Duration,
     pub memory_bytes_max: u64,
+    pub disk_bytes_max: u64,
+    /// No handler is run where something that should hold it is missing.
+    pub strict: bool,
     pub network: HandlerNetwork,
     pub addresses: Arc<Allowed>,
     /// Certificates that https handlers are believed by, in place of the system's.
@@ -90,6 +93,8 @@ impl Found<'_> {
             http_batches: self.count("miniq.http_batches"),
             time_limit: self.seconds("miniq.time_limit_s"),
             memory_bytes_max: self.count("miniq.memory_bytes_max") as u64,
+            disk_bytes_max: self.count("miniq.disk_bytes_max") as u64,
+            strict: self.text("runners.isolation") == "strict",
             network: match self.text("miniq.network") {
                 "always" => HandlerNetwork::Always,
                 "asked" => HandlerNetwork::Asked,

@@ -232,6 +232,12 @@ pub const KEYS: &[Key] = &[
         "memory of one context with all its processes",
     ),
     key(
+        "miniq.disk_bytes_max",
+        whole(1 << 20, 1 << 50),
+        "1073741824",
+        "disk that one context may fill: a job that fills more is ended",
+    ),
+    key(
         "miniq.network",
         Kind::Choice(&["never", "asked", "always"]),
         "never",
@@ -261,6 +267,13 @@ pub const KEYS: &[Key] = &[
         "1",
         "a server that is root runs each context as a user of its own: 1 picks numbers that are nobody's, a larger number is the \
          first, 0 runs them as itself",
+    ),
+    key(
+        "runners.isolation",
+        Kind::Choice(&["auto", "strict"]),
+        "auto",
+        "auto holds handlers by all that this machine offers and says in the log what it lacks; strict runs no handler if it \
+         lacks anything",
     ),
     key(
         "miniq.log_file",

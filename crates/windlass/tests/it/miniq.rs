@@ -3,6 +3,7 @@
 mod daemons;
 mod handlers;
 mod kills;
+mod sandbox;
 
 use crate::server::{Ran, Server, eventually, request, windlass};
 use serde_json::Value;

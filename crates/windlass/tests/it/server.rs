@@ -57,6 +57,22 @@ impl Ran {
     }
 }
 
+/// The program where another user can start it too.
+fn windlass_for_all(folder: &Path) -> Command {
+    let (own, copy) = (windlass(), folder.join("windlass-for-all"));
+    if !copy.exists() && std::fs::hard_link(own.get_program(), &copy).is_err() {
+        std::fs::copy(own.get_program(), &copy).unwrap();
+    }
+    let mut command = Command::new(copy);
+    for (name, value) in own.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
+}
+
 /// Stopped with force when dropped; call [`Server::stop`] for a clean end.
 pub struct Server {
     pub http: SocketAddr,
@@ -77,10 +93,24 @@ impl Server {
 
     /// On this folder, which stays: for tests that start again on what was left.
     pub fn start_in(folder: &Path, args: &[&str]) -> Server {
+        Server::start_as(None, folder, args)
+    }
+
+    /// As another user, to whom the folder belongs.
+    pub fn start_as(uid: Option<u32>, folder: &Path, args: &[&str]) -> Server {
+        use std::os::unix::process::CommandExt;
         let ready = folder.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let log = std::fs::File::create(folder.join("server.log")).unwrap();
-        let mut child = windlass()
+        let mut command = match uid {
+            None => windlass(),
+            Some(uid) => {
+                let mut command = windlass_for_all(folder);
+                command.uid(uid).gid(uid);
+                command
+            }
+        };
+        let mut child = command
             .current_dir(folder)
             .args([
                 "serve",

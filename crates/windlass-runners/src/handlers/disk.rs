@@ -1,0 +1,216 @@
+//! Disk that a context fills, counted from outside: the files in its folder, and those that have no name any more and are kept
+//! open.
+
+use super::outcome::Verdict;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// More are too many, whatever their size: one look must come to an end.
+const FILES_MAX: u64 = 100_000;
+/// Folders in folders; each level costs a descriptor while it is looked at.
+const DEPTH_MAX: usize = 128;
+/// What is written about the size of blocks, on every system.
+const BLOCK_BYTES: u64 = 512;
+/// A look that took long is not repeated soon: so many times what it took.
+const PAUSES: u32 = 10;
+
+/// When to look, and for what.
+pub struct DiskWatch {
+    work: PathBuf,
+    bytes_max: u64,
+    next: Instant,
+}
+
+impl DiskWatch {
+    pub fn new(work: PathBuf, bytes_max: u64) -> DiskWatch {
+        DiskWatch { work, bytes_max, next: Instant::now() }
+    }
+
+    /// Counts, if it is time; why the context must end.
+    pub async fn look(&mut self, processes: Vec<i32>) -> Option<Verdict> {
+        if Instant::now() < self.next {
+            return None;
+        }
+        let (began, work) = (Instant::now(), self.work.clone());
+        let count = tokio::task::spawn_blocking(move || count(&work, &processes)).await.ok()?;
+        let took = began.elapsed();
+        self.next = Instant::now() + took.saturating_mul(PAUSES).min(Duration::from_secs(10));
+        self.judge(&count)
+    }
+
+    fn judge(&self, count: &Count) -> Option<Verdict> {
+        let (bytes, most) = (count.bytes, self.bytes_max);
+        let why = match count.cut_short {
+            Some(why) => why.to_owned(),
+            None if bytes > most => format!("it filled {bytes} bytes of disk, over {most}"),
+            None => return None,
+        };
+        Some(Verdict::error("DISK", why))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    bytes: u64,
+    files: u64,
+    /// Files with several names, or with none, that are counted already.
+    seen: HashSet<(u64, u64)>,
+    /// There is more than is looked at.
+    cut_short: Option<&'static str>,
+}
+
+fn count(work: &Path, processes: &[i32]) -> Count {
+    let mut count = Count::default();
+    let Ok(top) = open_folder(CWD, work) else { return count };
+    let device = rustix::fs::fstat(&top).map(|about| about.st_dev).ok();
+    count.folder(top);
+    for process in processes {
+        count.open_files(*process, device);
+    }
+    count
+}
+
+impl Count {
+    fn folder(&mut self, top: OwnedFd) {
+        let mut above: Vec<Dir> = Dir::new(top).into_iter().collect();
+        while let Some(dir) = above.last_mut() {
+            let Some(Ok(entry)) = dir.next() else {
+                above.pop();
+                continue;
+            };
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.files += 1;
+            if self.files > FILES_MAX {
+                self.cut_short = Some("it made more than 100000 files");
+                return;
+            }
+            let Ok(within) = dir.fd() else { continue };
+            let Ok(about) = rustix::fs::statat(within, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
+            self.add(&about);
+            if !FileType::from_raw_mode(about.st_mode).is_dir() {
+                continue;
+            }
+            if above.len() >= DEPTH_MAX {
+                self.cut_short = Some("it made folders in folders more than 128 levels deep");
+                return;
+            }
+            let Some(dir) = above.last() else { return };
+            let opened = dir.fd().ok().and_then(|within| open_folder(within, entry.file_name()).ok());
+            above.extend(opened.and_then(|folder| Dir::new(folder).ok()));
+        }
+    }
+
+    fn add(&mut self, about: &Stat) {
+        let is_new = about.st_nlink == 1
+            || FileType::from_raw_mode(about.st_mode).is_dir()
+            || self.seen.insert((about.st_dev, about.st_ino));
+        if is_new {
+            self.bytes += u64::try_from(about.st_blocks).unwrap_or(0) * BLOCK_BYTES;
+        }
+    }
+
+    /// What a process keeps open, or mapped, after its name is gone.
+    fn open_files(&mut self, process: i32, device: Option<u64>) {
+        let open = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+        for file in open {
+            let Ok(about) = std::fs::metadata(file.path()) else { continue };
+            let is_left = about.is_file() && about.nlink() == 0 && Some(about.dev()) == device;
+            if is_left && self.seen.insert((about.dev(), about.ino())) {
+                self.bytes += about.blocks() * BLOCK_BYTES;
+            }
+        }
+        let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        for (inode, bytes) in maps.lines().filter_map(left_mapping) {
+            // Which device it is cannot be compared on every file system; there are few of these.
+            if !self.seen.iter().any(|(_, seen)| *seen == inode) {
+                self.bytes += bytes;
+            }
+        }
+    }
+}
+
+/// Number and size of a mapped file that has no name any more.
+fn left_mapping(line: &str) -> Option<(u64, u64)> {
+    let mut words = line.split_ascii_whitespace();
+    let (from, to) = words.next()?.split_once('-')?;
+    let inode: u64 = words.nth(3)?.parse().ok()?;
+    let name = line.strip_suffix(" (deleted)")?;
+    // Memory that is shared between processes, which is counted as memory.
+    if inode == 0 || name.ends_with(" /dev/zero") || name.contains(" /memfd:") || name.contains(" /SYSV") {
+        return None;
+    }
+    let number = |text: &str| u64::from_str_radix(text, 16).ok();
+    Some((inode, number(to)?.saturating_sub(number(from)?)))
+}
+
+/// Also one that its owner has shut.
+fn open_folder(within: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open =
+        |within: BorrowedFd<'_>| rustix::fs::openat(within, name, flags | OFlags::RDONLY, Mode::empty());
+    match open(within.as_fd()) {
+        Err(Errno::ACCESS) => {
+            // By its descriptor: the name may be a link by now.
+            let shut = rustix::fs::openat(&within, name, flags | OFlags::PATH, Mode::empty())?;
+            rustix::fs::chmod(format!("/proc/self/fd/{}", shut.as_raw_fd()), Mode::RWXU)?;
+            open(within.as_fd())
+        }
+        opened => opened,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn every_file_counts_once_by_what_it_takes() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir_all(path("a/b")).unwrap();
+        fs::write(path("a/b/one"), vec![1; 300_000]).unwrap();
+        fs::hard_link(path("a/b/one"), path("again")).unwrap();
+        std::os::unix::fs::symlink("/usr", path("elsewhere")).unwrap();
+        fs::File::create(path("sparse")).unwrap().set_len(1 << 40).unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let named = count(folder.path(), &[]).bytes;
+        assert!((300_000..400_000).contains(&named), "{named}");
+        let kept = fs::File::open(path("again")).unwrap();
+        fs::remove_file(path("again")).unwrap();
+        fs::remove_file(path("a/b/one")).unwrap();
+        assert!(count(folder.path(), &[]).bytes < 100_000);
+        let open = count(folder.path(), &[own]).bytes;
+        assert!(open >= 300_000, "{open}");
+        drop(kept);
+    }
+
+    #[test]
+    fn mappings_of_files_without_a_name_are_told_from_others() {
+        let check = |line: &str, found: Option<(u64, u64)>| assert_eq!(left_mapping(line), found, "{line}");
+        check("7f00-9f00 rw-s 00000000 fe:00 4711    /tmp/x y (deleted)", Some((4711, 0x2000)));
+        check("7f00-9f00 rw-s 00000000 fe:00 4711    /tmp/x", None);
+        check("7f00-9f00 rw-s 00000000 00:01 17      /dev/zero (deleted)", None);
+        check("7f00-9f00 rw-p 00000000 00:00 0", None);
+    }
+
+    #[test]
+    fn depth_and_number_have_an_end() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let deep = (0..DEPTH_MAX + 1).fold(folder.path().to_owned(), |path, _| path.join("d"));
+        fs::create_dir_all(deep).unwrap();
+        let watch = DiskWatch::new(folder.path().to_owned(), 1 << 30);
+        let verdict = watch.judge(&count(folder.path(), &[])).unwrap();
+        assert_eq!(verdict.code, "DISK");
+    }
+}

@@ -1,0 +1,154 @@
+//! What holds handlers on this machine, found out by trying it once.
+
+use super::confine::Bounds;
+use super::context::make_folders;
+use super::frames;
+use super::guard::{NO_NAMESPACES, Setup, setup_message};
+use super::settings::Settings;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// For a few processes to start and end, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a context of this server would have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Isolation {
+    pub holds: Vec<String>,
+    /// Why there are no namespaces, if they were tried.
+    pub no_namespaces: Option<String>,
+}
+
+impl Isolation {
+    /// Tries it in a folder of its own, which is there and stays empty. Waits for processes: not for a thread others wait for.
+    pub fn find_out(settings: &Settings, folder: &Path) -> Isolation {
+        let mut no_namespaces = None;
+        if settings.namespaces && settings.uid_base.is_none() {
+            match attempt(settings, folder, true) {
+                Ok(holds) => return Isolation { holds, no_namespaces },
+                Err(why) => no_namespaces = Some(why.strip_prefix(NO_NAMESPACES).unwrap_or(&why).to_owned()),
+            }
+        }
+        match attempt(settings, folder, false) {
+            Ok(holds) => Isolation { holds, no_namespaces },
+            Err(why) => {
+                tracing::warn!("a process for handlers does not start: {why}");
+                Isolation { holds: Vec::new(), no_namespaces }
+            }
+        }
+    }
+
+    fn has(&self, part: &str) -> bool {
+        self.holds.iter().any(|held| held == part)
+    }
+
+    pub fn is_apart(&self) -> bool {
+        self.has("namespaces")
+    }
+
+    /// What a context should have and has not, in words for the operator.
+    pub fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if !self.has("limits") {
+            missing.push("limits of the system".to_owned());
+        }
+        if !self.has("a user of its own") && !self.is_apart() {
+            let why = self.no_namespaces.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+            missing.push(format!("a user or namespaces of their own{why}"));
+        }
+        if !self.has("landlock") {
+            let part = if self.has("landlock in part") { "all of landlock (Linux 6.12)" } else { "landlock" };
+            missing.push(part.to_owned());
+        }
+        if !self.has("seccomp") {
+            missing.push("seccomp".to_owned());
+        }
+        missing
+    }
+}
+
+fn attempt(settings: &Settings, folder: &Path, apart: bool) -> Result<Vec<String>, String> {
+    let place = folder.join(if apart { "apart" } else { "plain" });
+    let said = make_folders(&place, settings.uid_base)
+        .and_then(|()| run(settings, &place, apart))
+        .map_err(|error| error.to_string());
+    if let Err(error) = super::remove::remove_folder(&place) {
+        tracing::debug!(%error, "the folder of an attempt is left behind");
+    }
+    let words = frames::words(&said?);
+    let find = |wanted: &str| words.iter().find(|(word, _)| word == wanted).map(|(_, text)| text.clone());
+    match (find("fault"), find("holds")) {
+        (None, Some(holds)) => Ok(holds.split(", ").map(str::to_owned).collect()),
+        (Some(why), _) => Err(why),
+        (None, None) => Err("it ended without a word".to_owned()),
+    }
+}
+
+fn run(settings: &Settings, place: &Path, apart: bool) -> io::Result<Vec<u8>> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    ours.set_read_timeout(Some(PATIENCE))?;
+    let mut guard = Command::new(&settings.helper.path)
+        .args(&settings.helper.args)
+        .env_clear()
+        .current_dir(place.join("work"))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    let setup = Setup {
+        program: "/bin/sh".to_owned(),
+        args: vec!["-c".to_owned(), ":".to_owned()],
+        environment: Vec::new(),
+        home: None,
+        view: apart.then(|| place.join("view")),
+        bounds: Bounds {
+            memory_bytes_max: settings.memory_bytes_max,
+            file_bytes_max: settings.file_bytes_max,
+            user_processes_max: super::context::user_processes_max(settings, settings.uid_base, apart),
+            work: place.join("work"),
+            orders: place.join("in"),
+            readable: settings.readable.clone(),
+            hidden: settings.hidden.clone(),
+            network: false,
+            uid: settings.uid_base,
+            is_apart: false,
+        },
+    };
+    let mut said = Vec::new();
+    let heard = ours.write_all(&setup_message(&setup)?).and_then(|()| ours.read_to_end(&mut said));
+    // It ends when nobody listens.
+    drop(ours);
+    guard.wait()?;
+    heard.map(|_| said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let check = |holds: &[&str], why: Option<&str>, missing: &[&str]| {
+            let holds = holds.iter().map(|part| (*part).to_owned()).collect();
+            let isolation = Isolation { holds, no_namespaces: why.map(str::to_owned) };
+            assert_eq!(isolation.missing(), missing, "{isolation:?}");
+        };
+        let own = "a user of its own";
+        check(&["limits", "landlock", own, "seccomp", "no network"], None, &[]);
+        check(&["limits", "landlock", "namespaces", "seccomp", "no network"], None, &[]);
+        let without = "a user or namespaces of their own (making namespaces: EPERM)";
+        check(&["limits", "landlock", "seccomp"], Some("making namespaces: EPERM"), &[without]);
+        check(&["limits", "landlock in part", own, "seccomp"], None, &["all of landlock (Linux 6.12)"]);
+        check(
+            &[],
+            None,
+            &["limits of the system", "a user or namespaces of their own", "landlock", "seccomp"],
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! Handlers against a server that is an ordinary user, as most are: it lives, and so do the handlers of others.
+
+use super::{add, set_handler, until_code};
+use crate::server::{Server, eventually};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+const SOMEBODY: u32 = 54_322;
+
+/// A folder of that user, if there is a choice.
+fn somebodys_folder() -> (TempDir, Option<u32>) {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let uid = rustix::process::geteuid().is_root().then_some(SOMEBODY);
+    chown(folder.path(), uid, uid).unwrap();
+    (folder, uid)
+}
+
+fn contexts(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let contexts = folder.join("windlass-data/contexts");
+    std::fs::read_dir(contexts).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+#[test]
+fn what_a_handler_does_to_limits_and_leaves_in_its_folder_ends_no_server_that_is_not_root() {
+    let (folder, uid) = somebodys_folder();
+    let keep = ["--set", "miniq.retry_delay_s=600", "--set", "miniq.lock_s=30"];
+    let mut server = Server::start_as(uid, folder.path(), &keep);
+    let body = "import resource, os\nhits = 0\nfor pid in range(1, 70000):\n    try:\n        \
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, 0))\n        hits += 1\n    \
+                except (OSError, ValueError): pass\nreturn f'{hits} hits'";
+    set_handler(&server, "evil", "limits", json!({"lang": "python", "body": body}));
+    let id = add(server.http, "evil", "limits", "x\n").unwrap().remove(0);
+    assert_eq!(until_code(&server, "evil", "limits", &id, "ok")["result"], "0 hits");
+    // It leaves a folder that cannot be looked into, and the server is killed before it can tidy up.
+    let shut = "mkdir -m 0 x; sleep 1000";
+    set_handler(&server, "evil", "shut", json!({"lang": "sh", "body": shut}));
+    add(server.http, "evil", "shut", "x\n").unwrap();
+    eventually("the folder is there", || {
+        contexts(folder.path()).any(|context| context.join("work/x").exists()).then_some(())
+    });
+    server.kill();
+    let server = Server::start_as(uid, folder.path(), &keep);
+    set_handler(&server, "acme", "fine", json!({"lang": "sh", "body": "echo fine > \"$WINDLASS_RESULT\""}));
+    let id = add(server.http, "acme", "fine", "x\n").unwrap().remove(0);
+    assert_eq!(until_code(&server, "acme", "fine", &id, "ok")["result"], "fine\n");
+}
+
+/// Either all of it holds, or nothing is run and whoever hands in a handler is told why.
+#[test]
+fn strict_isolation_is_said_at_the_start_and_to_whoever_hands_in_a_handler() {
+    let (folder, uid) = somebodys_folder();
+    let args = ["--set", "runners.isolation=strict", "--set", "miniq.retry_delay_s=600"];
+    let server = Server::start_as(uid, folder.path(), &args);
+    let answer = set_handler(&server, "acme", "fine", json!({"lang": "sh", "body": "true"}));
+    let id = add(server.http, "acme", "fine", "x\n").unwrap().remove(0);
+    match answer["warning"].as_str() {
+        None => drop(until_code(&server, "acme", "fine", &id, "ok")),
+        Some(why) => {
+            assert!(why.contains("runners.isolation"), "{why}");
+            until_code(&server, "acme", "fine", &id, "BAD_HANDLER");
+            eventually("the log says so", || server.log().contains("no handler is run").then_some(()));
+        }
+    }
+}
