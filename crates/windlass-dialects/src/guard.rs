@@ -10,37 +10,66 @@ use windlass_core::Timestamp;
 #[cfg(test)]
 mod tests;
 
-/// Which names a browser may know an open server by. A page elsewhere can point its own name at a loopback address and
-/// then speak to us as if we were its server; it cannot fake the name in `Host`.
+/// Which names a browser may know an open server by. A page elsewhere can point its own name at this server's address and
+/// then speak to us as if we were its server (DNS rebinding); it cannot fake the name in `Host`.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    /// Off: the operator has opened the server to everyone on purpose.
-    pub check: bool,
-    /// Beside localhost and loopback addresses.
+    /// Only this machine reaches the server, by loopback names and addresses. Otherwise addresses and names that the
+    /// public DNS does not have are accepted, too.
+    pub loopback_only: bool,
+    /// Beside those.
     pub allowed: Vec<String>,
 }
 
 impl Default for Hosts {
     fn default() -> Self {
-        Hosts { check: true, allowed: Vec::new() }
+        Hosts { loopback_only: true, allowed: Vec::new() }
     }
+}
+
+impl Hosts {
+    /// Whether a browser that sends this `Host` means this server.
+    pub fn has(&self, host: &str) -> bool {
+        let name = without_port(host).to_ascii_lowercase();
+        let is_ours = match name.parse::<IpAddr>() {
+            // An address cannot be pointed elsewhere.
+            Ok(ip) => ip.is_loopback() || !self.loopback_only,
+            Err(_) => is_loopback_name(&name) || (!self.loopback_only && is_private_name(&name)),
+        };
+        is_ours || self.allowed.iter().any(|ours| ours.eq_ignore_ascii_case(&name))
+    }
+}
+
+fn is_loopback_name(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+/// Names of machines and containers on a local network. Nobody can register them for a web page.
+fn is_private_name(name: &str) -> bool {
+    const PRIVATE: [&str; 4] = [".local", ".internal", ".lan", ".home.arpa"];
+    let is_one_word =
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    is_one_word || PRIVATE.iter().any(|end| name.ends_with(end))
 }
 
 pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 pub(crate) fn check(
     parts: &Parts,
-    access: Access,
+    (access, changes_state): (Access, bool),
     tokens: &Tokens,
     hosts: &Hosts,
     now: Timestamp,
 ) -> Result<Caller, Refusal> {
     let open = tokens.is_open();
-    if open && hosts.check {
-        check_host(&parts.headers, &hosts.allowed)?;
+    if open {
+        check_host(&parts.headers, hosts)?;
     }
-    if !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
+    if changes_state || !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS) {
         check_origin(&parts.headers)?;
+    }
+    if changes_state && matches!(parts.method, Method::GET | Method::HEAD) {
+        check_browser(&parts.headers)?;
     }
     check_encoding(&parts.headers)?;
     if open {
@@ -63,16 +92,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-fn check_host(headers: &HeaderMap, allowed: &[String]) -> Result<(), Refusal> {
+fn check_host(headers: &HeaderMap, hosts: &Hosts) -> Result<(), Refusal> {
     // Only very old clients send none, and browsers are not among them.
     let Some(host) = headers.get(header::HOST) else { return Ok(()) };
     let host = host.to_str().unwrap_or("?");
-    let name = without_port(host);
-    let is_ours = name.eq_ignore_ascii_case("localhost")
-        || name.to_ascii_lowercase().ends_with(".localhost")
-        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-        || allowed.iter().any(|ours| ours.eq_ignore_ascii_case(name));
-    if is_ours { Ok(()) } else { Err(Refusal::Host { host: name.chars().take(100).collect() }) }
+    if hosts.has(host) {
+        return Ok(());
+    }
+    Err(Refusal::Host { host: without_port(host).chars().take(100).collect() })
 }
 
 fn without_port(host: &str) -> &str {
@@ -92,6 +119,20 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     let theirs = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
     match (ours, theirs) {
         (Some(ours), Some(theirs)) if ours.eq_ignore_ascii_case(theirs) => Ok(()),
+        _ => Err(Refusal::Origin),
+    }
+}
+
+/// A link or an image on any web page can make a browser send a GET, without an `Origin`. Most say where it comes from;
+/// over plain HTTP to an address that is not loopback they do not, and then nothing tells our own pages from others.
+fn check_browser(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_browser = || {
+        let agent = headers.get(header::USER_AGENT).map(|agent| agent.as_bytes());
+        agent.is_some_and(|agent| agent.starts_with(b"Mozilla/"))
+    };
+    match headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes()) {
+        Some(b"none" | b"same-origin") => Ok(()),
+        None if !is_browser() => Ok(()),
         _ => Err(Refusal::Origin),
     }
 }

@@ -2,7 +2,9 @@
 
 mod cross_origin;
 
+use crate::arrivals::Arrival;
 use crate::auth::{Caller, Tokens};
+use crate::budget::Budget;
 use crate::guard::{self, Hosts};
 use crate::handbook::Handbook;
 use crate::journal::ingest::Ingest;
@@ -12,7 +14,7 @@ use crate::listener::{self, Limits, Phase};
 use crate::miniq::running::Runners;
 use crate::native::history::{self, History};
 use crate::native::rates::Rates;
-use crate::route::{Call, Refusal, Route, path_params};
+use crate::route::{Access, Call, Refusal, Route, path_params};
 use crate::staff::Staff;
 use crate::tls::Tls;
 use crate::{ALL, Dialect};
@@ -37,6 +39,10 @@ pub struct HttpOptions {
     pub hosts: Hosts,
     pub tls: Option<Arc<Tls>>,
     pub limits: Limits,
+    /// Memory for requests, shared with the other ports.
+    pub budget: Budget,
+    /// File descriptors that this process may have, where that is known.
+    pub descriptors_max: Option<u64>,
     /// Served beside the dialects, without their guard: the web UI's files.
     pub extra: Option<Router>,
     pub jq: jq::Settings,
@@ -66,6 +72,8 @@ impl Default for HttpOptions {
             hosts: Hosts::default(),
             tls: None,
             limits: Limits::default(),
+            budget: Budget::default(),
+            descriptors_max: None,
             extra: None,
             jq: jq::Settings::default(),
             queuey: queuey::Settings::default(),
@@ -89,6 +97,8 @@ pub struct Server {
     pub tokens: Arc<Tokens>,
     pub hosts: Hosts,
     pub limits: Limits,
+    pub budget: Budget,
+    pub descriptors_max: Option<u64>,
     pub started: Instant,
     pub rates: Rates,
     pub jq: jq::Master,
@@ -152,6 +162,7 @@ pub async fn serve(
         hosts,
         tls,
         limits,
+        budget,
         extra,
         jq,
         queuey,
@@ -179,6 +190,8 @@ pub async fn serve(
         tokens,
         hosts,
         limits: limits.clone(),
+        budget,
+        descriptors_max: options.descriptors_max,
         started: Instant::now(),
         rates: Rates::default(),
         jq,
@@ -311,7 +324,16 @@ fn admit(
     let Some(route) = place.routes.iter().find(|route| route.method == method) else {
         return Err(Refusal::Method { method: parts.method.to_string(), allow: place.allow.clone() });
     };
-    let caller = guard::check(&parts, route.access, &server.tokens, &server.hosts, server.engine.now())?;
+    let caller = guard::check(
+        &parts,
+        (route.access, route.changes_state),
+        &server.tokens,
+        &server.hosts,
+        server.engine.now(),
+    )?;
+    if let (Access::From(_), Some(arrival)) = (route.access, parts.extensions.get::<Arc<Arrival>>()) {
+        arrival.admit();
+    }
     let params = match route.path.contains('{') {
         true => path_params(route.path, parts.uri.path()).ok_or(Refusal::Path)?,
         false => Vec::new(),
@@ -322,10 +344,17 @@ fn admit(
 const NOSNIFF: (HeaderName, HeaderValue) =
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
-/// What every answer carries: nothing of it is to be guessed at, framed or kept.
+/// Other web pages may not show or run it either.
+const SAME_ORIGIN: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin"));
+
+/// What every answer carries: nothing of it is to be guessed at, framed, embedded elsewhere or kept.
 fn sealed(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(NOSNIFF.0, NOSNIFF.1);
+    if !headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
+        headers.insert(SAME_ORIGIN.0, SAME_ORIGIN.1);
+    }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }

@@ -8,6 +8,7 @@
 //! | [`blobs`] | which blobs a job names |
 //! | [`guard`] | what is refused before a dialect sees the request |
 //! | [`listener`], [`tls`] | connections, with limits on everything |
+//! | [`arrivals`], [`budget`], [`pace`] | connections by address, memory for requests, how slowly they may come |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
 //! | [`journal`] | lines that are kept before the store has them |
 //! | [`outgoing`] | which addresses the server may call by itself |
@@ -22,9 +23,11 @@
 //! Adding a dialect is a folder and a line in [`ALL`].
 
 mod answer;
+pub mod arrivals;
 pub mod auth;
 pub mod bedrock;
 pub mod blobs;
+pub mod budget;
 pub mod codec;
 pub mod guard;
 pub mod handbook;
@@ -35,6 +38,7 @@ pub mod listener;
 pub mod miniq;
 pub mod native;
 pub mod outgoing;
+pub mod pace;
 pub mod queuey;
 pub mod route;
 pub mod sidejob;

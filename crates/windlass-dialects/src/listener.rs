@@ -1,10 +1,13 @@
 //! Connections, with limits on everything: how many, how long a client may take over a header, how long it may be idle,
 //! how long it may leave an answer unread.
 
+use crate::answer::{JSON, answer};
+use crate::arrivals::{Arrival, Arrivals};
 use crate::tls::Tls;
-use ::http::HeaderValue;
-use ::http::header::{CONNECTION, EXPECT};
+use ::http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
+use ::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::Router;
+use axum::response::Response;
 use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -12,7 +15,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -21,14 +24,21 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
+mod head;
 mod unread;
+
+use head::Head;
 
 /// What one client, and all together, may take.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Open connections. Each costs a file descriptor and some kilobytes; more than this is answered 503.
     pub connections_max: usize,
-    /// From the first byte of a request to the end of its header.
+    /// Of these, from one address, as long as they have not made a call that they may make.
+    pub connections_per_address: usize,
+    /// From the beginning of a connection to the end of its first request's header.
+    pub first_timeout: Duration,
+    /// From the first byte of a later request to the end of its header.
     pub header_timeout: Duration,
     /// Between requests. Longer than the common pools of clients keep a connection, so that they close it, not we.
     pub idle_timeout: Duration,
@@ -47,6 +57,8 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 10_000,
+            connections_per_address: 1_000,
+            first_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
             write_timeout: Duration::from_secs(60),
@@ -61,6 +73,12 @@ impl Default for Limits {
 /// Where a request comes from; every request carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
+
+/// Where a connection comes from.
+struct From {
+    peer: Peer,
+    arrival: Arc<Arrival>,
+}
 
 /// Where the server is on its way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +100,7 @@ pub(crate) async fn run(
     let limits = Arc::new(limits);
     let permits_all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX).max(1);
     let permits = Arc::new(Semaphore::new(permits_all as usize));
+    let arrivals = Arrivals::new(limits.connections_per_address);
     let mut draining = phase.subscribe();
     loop {
         let accepted = tokio::select! {
@@ -96,15 +115,17 @@ pub(crate) async fn run(
             }
         };
         tune(&stream);
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+        let permit = Arc::clone(&permits).try_acquire_owned();
+        let (Ok(permit), Some(arrival)) = (permit, arrivals.enter(peer.ip())) else {
             tokio::spawn(turn_away(stream));
             continue;
         };
+        let from = From { peer: Peer(peer), arrival };
         let (app, tls, limits, phase) = (app.clone(), tls.clone(), Arc::clone(&limits), phase.subscribe());
         tokio::spawn(async move {
             match tls {
-                None => serve_connection(stream, Peer(peer), app, &limits, phase).await,
-                Some(tls) => serve_tls(stream, Peer(peer), &tls, app, &limits, phase).await,
+                None => serve_connection(stream, from, app, &limits, phase).await,
+                Some(tls) => serve_tls(stream, from, &tls, app, &limits, phase).await,
             }
             drop(permit);
         });
@@ -154,7 +175,7 @@ async fn turn_away(mut stream: TcpStream) {
 
 async fn serve_tls(
     stream: TcpStream,
-    peer: Peer,
+    from: From,
     tls: &Tls,
     app: Router,
     limits: &Limits,
@@ -162,7 +183,7 @@ async fn serve_tls(
 ) {
     let handshake = tls.acceptor().accept(stream);
     match tokio::time::timeout(limits.tls_handshake_timeout, handshake).await {
-        Ok(Ok(stream)) => serve_connection(stream, peer, app, limits, phase).await,
+        Ok(Ok(stream)) => serve_connection(stream, from, app, limits, phase).await,
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => tracing::debug!("TLS handshake took too long"),
     }
@@ -170,30 +191,36 @@ async fn serve_tls(
 
 async fn serve_connection<S>(
     stream: S,
-    peer: Peer,
+    from: From,
     app: Router,
     limits: &Limits,
     mut phase: watch::Receiver<Phase>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let in_request = Arc::new(AtomicBool::new(false));
-    let paced = Paced::new(stream, Arc::clone(&in_request), limits);
+    let turns = Arc::new(Turns::default());
+    let paced = Paced::new(stream, Arc::clone(&turns), limits);
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(peer);
-        in_request.store(true, Ordering::Relaxed);
+        request.extensions_mut().insert(from.peer);
+        if !from.arrival.is_admitted() {
+            request.extensions_mut().insert(Arc::clone(&from.arrival));
+        }
+        turns.begin();
         let (parts, body) = request.into_parts();
+        let is_ambiguous = is_ambiguous(&parts.headers);
         let (body, rest) = unread::lend(body, parts.headers.contains_key(EXPECT));
-        let answering = app.clone().call(hyper::Request::from_parts(parts, body));
-        let in_request = Arc::clone(&in_request);
+        let (mut app, turns) = (app.clone(), Arc::clone(&turns));
         async move {
-            let mut answer = answering.await;
+            if is_ambiguous {
+                return Ok(refuse_ambiguous());
+            }
+            let mut answer = app.call(hyper::Request::from_parts(parts, body)).await;
             if let Ok(answer) = &mut answer
                 && !rest.read_out().await
             {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            in_request.store(false, Ordering::Relaxed);
+            turns.end();
             answer
         }
     });
@@ -223,23 +250,55 @@ async fn serve_connection<S>(
     }
 }
 
+/// A head that others could read in another way than we do. What the parser leaves out is found by [`Head`].
+fn is_ambiguous(headers: &HeaderMap) -> bool {
+    headers.get_all(HOST).iter().nth(1).is_some()
+        || (headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH))
+}
+
+fn refuse_ambiguous() -> Response {
+    let message = r#"{"error":{"code":"ambiguous_request","message":"one Host, and a length or a transfer coding, not both"}}"#;
+    let mut answer = answer(StatusCode::BAD_REQUEST, JSON, message);
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// How many requests have begun and ended on a connection: odd while one is being answered.
+#[derive(Default)]
+struct Turns(AtomicU64);
+
+impl Turns {
+    fn begin(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// A stream that fails when its client dawdles.
 struct Paced<S> {
     stream: S,
-    /// Set while a request is being answered: then the client may be silent.
-    in_request: Arc<AtomicBool>,
+    /// While a request is being answered the client may be silent.
+    turns: Arc<Turns>,
+    /// The turn that `head` is about.
+    turn: u64,
+    head: Head,
     header_timeout: Duration,
     write_timeout: Duration,
-    /// Runs from the first byte of a request until its header is complete.
+    /// Runs until the header is complete: from the beginning of the connection, later from the first byte of a request.
     header: Option<Pin<Box<Sleep>>>,
     /// Runs while the client takes nothing of what is written.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Paced<S> {
-    fn new(stream: S, in_request: Arc<AtomicBool>, limits: &Limits) -> Paced<S> {
+    fn new(stream: S, turns: Arc<Turns>, limits: &Limits) -> Paced<S> {
         let (header_timeout, write_timeout) = (limits.header_timeout, limits.write_timeout);
-        Paced { stream, in_request, header_timeout, write_timeout, header: None, stalled: None }
+        let header = Some(sleep(limits.first_timeout.min(limits.idle_timeout)));
+        let head = Head::first();
+        Paced { stream, turns, turn: 0, head, header_timeout, write_timeout, header, stalled: None }
     }
 
     fn written<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -264,15 +323,30 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        if self.in_request.load(Ordering::Relaxed) {
+        let turn = self.turns.0.load(Ordering::Relaxed);
+        if turn % 2 == 1 {
             self.header = None;
             return read;
+        }
+        if turn != self.turn {
+            // Between two requests nothing is late.
+            (self.turn, self.head, self.header) = (turn, Head::default(), None);
         }
         let timeout = self.header_timeout;
         match read {
             Poll::Ready(Ok(())) => {
-                self.header.get_or_insert_with(|| sleep(timeout));
+                let bytes = &mut buf.filled_mut()[before..];
+                if !self.head.look(bytes) {
+                    // No request is made of these: the parser answers 400 and closes.
+                    bytes.fill(0);
+                }
+                // The first header has its own time, and not more than any other from its first byte on.
+                let header = self.header.get_or_insert_with(|| sleep(timeout));
+                if header.deadline() > Instant::now() + timeout {
+                    *header = sleep(timeout);
+                }
                 read
             }
             Poll::Ready(Err(_)) => read,

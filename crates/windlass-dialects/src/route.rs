@@ -1,18 +1,21 @@
 //! What a dialect lists for each of its calls, and what its handlers are given.
 
 use crate::auth::{Caller, Role};
+use crate::budget::Busy;
 use crate::http::Server;
 use ::http::request::Parts;
 use ::http::{HeaderMap, StatusCode};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use windlass_engine::EngineError;
+
+mod arriving;
+
+use arriving::Arriving;
 
 pub type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
@@ -24,17 +27,26 @@ pub struct Route {
     pub path: &'static str,
     pub access: Access,
     pub handle: fn(Call) -> Answering,
+    /// A GET that changes something all the same: other web pages must not be able to make a browser send it.
+    pub changes_state: bool,
     pub doc: Doc,
 }
 
 impl Route {
+    /// The same call, as one that changes something although it is a GET.
+    pub const fn changing(self) -> Route {
+        let Route { method, path, access, handle, doc, .. } = self;
+        Route { method, path, access, handle, doc, changes_state: true }
+    }
+
     /// One whose parameters and answers are described elsewhere.
     pub const fn brief(
         (method, path, access): (&'static str, &'static str, Access),
         handle: fn(Call) -> Answering,
         summary: &'static str,
     ) -> Route {
-        Route { method, path, access, handle, doc: Doc { summary, query: &[], asks: None, answers: &[] } }
+        let doc = Doc { summary, query: &[], asks: None, answers: &[] };
+        Route { method, path, access, handle, changes_state: false, doc }
     }
 }
 
@@ -117,6 +129,7 @@ pub struct Call {
     pub parts: Parts,
     /// In a lock that is never locked: it makes the call shareable, which a body alone is not.
     body: Mutex<Body>,
+    arriving: Arriving,
     params: Vec<String>,
 }
 
@@ -129,6 +142,8 @@ pub enum BadBody {
     Slow,
     #[error("the connection ended before the body did")]
     CutOff,
+    #[error("{0}")]
+    Busy(#[from] Busy),
 }
 
 impl BadBody {
@@ -137,6 +152,7 @@ impl BadBody {
             BadBody::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             BadBody::Slow => StatusCode::REQUEST_TIMEOUT,
             BadBody::CutOff => StatusCode::BAD_REQUEST,
+            BadBody::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }
@@ -156,9 +172,6 @@ pub fn status_of(error: &EngineError) -> StatusCode {
     status
 }
 
-/// How long a body may stall. A client that sends nothing for this long has gone, or means harm.
-const BODY_STALL: Duration = Duration::from_secs(30);
-
 impl Call {
     pub(crate) fn new(
         server: Arc<Server>,
@@ -167,7 +180,8 @@ impl Call {
         body: Body,
         params: Vec<String>,
     ) -> Call {
-        Call { server, caller, parts, body: Mutex::new(body), params }
+        let arriving = Arriving::new(server.budget.clone());
+        Call { server, caller, parts, body: Mutex::new(body), arriving, params }
     }
 
     /// The body as it arrives, for calls that need not have it whole.
@@ -178,13 +192,7 @@ impl Call {
     /// The next piece of the body as it arrives; `None` after the last.
     pub async fn body_piece(&mut self) -> Result<Option<Bytes>, BadBody> {
         let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let frame = tokio::time::timeout(BODY_STALL, body.frame()).await.map_err(|_| BadBody::Slow)?;
-            let Some(frame) = frame else { return Ok(None) };
-            if let Ok(data) = frame.map_err(|_| BadBody::CutOff)?.into_data() {
-                return Ok(Some(data));
-            }
-        }
+        self.arriving.piece(body).await
     }
 
     /// How long the body will be at least, by its header. Only a promise.
@@ -221,24 +229,27 @@ impl Call {
     /// The whole body, within the limit.
     pub async fn read_body(&mut self) -> Result<Bytes, BadBody> {
         let max = self.server.limits.body_bytes_max;
-        read_body(self.take_body(), max).await
+        let body = self.take_body();
+        read_body(body, max, &mut self.arriving).await
     }
 }
 
-async fn read_body(mut body: Body, max: usize) -> Result<Bytes, BadBody> {
+async fn read_body(mut body: Body, max: usize, arriving: &mut Arriving) -> Result<Bytes, BadBody> {
     let expected = http_body::Body::size_hint(&body).lower();
     if expected > max as u64 {
         return Err(BadBody::TooLarge { max });
     }
+    arriving.cover(usize::try_from(expected).unwrap_or(max)).await?;
     let mut first = Bytes::new();
     let mut all: Option<Vec<u8>> = None;
-    loop {
-        let frame = tokio::time::timeout(BODY_STALL, body.frame()).await.map_err(|_| BadBody::Slow)?;
-        let Some(frame) = frame else { break };
-        let Ok(data) = frame.map_err(|_| BadBody::CutOff)?.into_data() else { continue };
+    while let Some(data) = arriving.piece(&mut body).await? {
         let length = all.as_ref().map_or(first.len(), Vec::len);
         if length + data.len() > max {
             return Err(BadBody::TooLarge { max });
+        }
+        // Without a length in its header a body is counted as it grows.
+        if (length + data.len()) as u64 > expected {
+            arriving.cover((length + data.len()).next_power_of_two()).await?;
         }
         // Most bodies come in one piece, which then need not be copied.
         if length == 0 {
@@ -246,9 +257,9 @@ async fn read_body(mut body: Body, max: usize) -> Result<Bytes, BadBody> {
             continue;
         }
         let all = all.get_or_insert_with(|| {
-            // Not much more in advance than what has come so far suggests: a length is only a promise.
-            let promised = usize::try_from(expected).unwrap_or(usize::MAX).min(1 << 20);
-            let mut all = Vec::with_capacity(promised.max(length * 2));
+            // The memory for what was announced is this body's by now. It is taken page by page as bytes come.
+            let announced = usize::try_from(expected).unwrap_or(max);
+            let mut all = Vec::with_capacity(announced.max(length * 2));
             all.extend_from_slice(&first);
             all
         });
@@ -272,11 +283,13 @@ pub(crate) fn path_params(pattern: &str, path: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
 
     async fn read(pieces: &[usize], max: usize) -> Result<Bytes, BadBody> {
         let pieces: Vec<_> =
             pieces.iter().map(|bytes| Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; *bytes]))).collect();
-        read_body(Body::from_stream(futures_util::stream::iter(pieces)), max).await
+        let mut arriving = Arriving::new(Budget::default());
+        read_body(Body::from_stream(futures_util::stream::iter(pieces)), max, &mut arriving).await
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ mod report;
 mod result;
 mod run_guard;
 mod run_handler;
+mod run_query;
 #[cfg(feature = "wasi")]
 mod run_wasi;
 #[cfg(feature = "wasi")]
@@ -81,6 +82,7 @@ enum Command {
     Man(man::ManArgs),
     RunHandler(run_handler::RunHandlerArgs),
     RunGuard(run_guard::RunGuardArgs),
+    RunQuery(run_query::RunQueryArgs),
     #[cfg(feature = "wasi")]
     RunWasiGuest(run_wasi_guest::RunWasiGuestArgs),
 }
@@ -112,6 +114,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Man(args)) => man::run(args),
         Some(Command::RunHandler(args)) => run_handler::run(args),
         Some(Command::RunGuard(args)) => run_guard::run(args),
+        Some(Command::RunQuery(args)) => run_query::run(args),
         #[cfg(feature = "wasi")]
         Some(Command::RunWasiGuest(args)) => run_wasi_guest::run(args),
     }

@@ -3,12 +3,14 @@
 
 mod handlers;
 pub mod keys;
+mod limits;
 mod written;
 
 #[cfg(test)]
 mod tests;
 
 pub use handlers::{HandlerConfig, HandlerNetwork};
+pub use limits::Limits;
 pub use written::{Raw, Written};
 
 use clap::Args;
@@ -162,16 +164,6 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    pub payload_bytes: usize,
-    pub body_bytes: usize,
-    pub batch: usize,
-    pub waiters: usize,
-    pub connections: usize,
-    pub idle: Duration,
-}
-
 /// The server as a runner of WASI jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wasi {
@@ -279,14 +271,7 @@ impl Config {
             tokens: found.list("auth.tokens"),
             hide_payloads: found.text("auth.viewer_payloads") == "hide",
             tls: found.tls()?,
-            limits: Limits {
-                payload_bytes: found.count("limits.payload_bytes"),
-                body_bytes: found.count("limits.body_bytes"),
-                batch: found.count("limits.batch"),
-                waiters: found.count("limits.waiters"),
-                connections: found.count("limits.connections"),
-                idle: found.seconds("limits.idle_s"),
-            },
+            limits: found.limits(),
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
             jq: found.jq()?,
             queuey: found.queuey(),

@@ -1,7 +1,9 @@
 //! How the server starts and stops: configuration, store, engine, listeners, in this order; and back.
 
+mod last_resort;
 mod naming;
 mod ready;
+mod resources;
 mod runners;
 mod secrecy;
 pub mod tokens;
@@ -13,6 +15,7 @@ use crate::handlers::LocalHandlers;
 use crate::output::{self, Colour, Style};
 use crate::telemetry;
 use clap::Args;
+use last_resort::LastResort;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +28,8 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use windlass_dialects::auth::keeper;
 use windlass_dialects::bedrock::BedrockOptions;
+use windlass_dialects::bedrock::query::{self, Program};
+use windlass_dialects::budget::Budget;
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
 use windlass_dialects::miniq::running::Runners;
@@ -35,6 +40,12 @@ use windlass_store::{OpenOptions, Store};
 
 /// Beyond the time that requests in flight are given: closing the store writes its last pages.
 const CLOSING: Duration = Duration::from_secs(20);
+/// Threads that are in the middle of something get this much time after the store is closed.
+const THREADS: Duration = Duration::from_secs(2);
+/// Memory that a query may have on the smallest machine.
+const QUERY_BYTES_MIN: u64 = 64 << 20;
+/// Beyond all that: the process is ended even if no thread of the runtime is free to do it.
+const LAST_RESORT: Duration = Duration::from_secs(5);
 
 /// Start the server
 ///
@@ -63,11 +74,15 @@ pub fn run(args: ServeArgs) -> Outcome {
     for warning in &config.warnings {
         warn!("{warning}");
     }
+    let last_resort = LastResort::start(config.shutdown + CLOSING + LAST_RESORT)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(config, args.ready_file))
+    let outcome = runtime.block_on(serve(config, args.ready_file, &last_resort));
+    // A thread that does not end must not keep the process: everything acknowledged is on disk.
+    runtime.shutdown_timeout(THREADS);
+    outcome
 }
 
-async fn serve(config: Config, ready_file: Option<PathBuf>) -> Outcome {
+async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastResort) -> Outcome {
     // Before anything is opened, so that a signal during the start is not lost.
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terms = signal(SignalKind::terminate())?;
@@ -84,6 +99,7 @@ async fn serve(config: Config, ready_file: Option<PathBuf>) -> Outcome {
         () = quit.notified() => Ok(()),
         ended = server.ended() => Err(ended),
     };
+    last_resort.count_down();
     info!("stopping: answering what is in flight; a second signal ends at once");
     let stopped = tokio::select! {
         stopped = tokio::time::timeout(config.shutdown + CLOSING, server.stop()) => stopped,
@@ -141,21 +157,24 @@ impl Server {
         let mut tasks = JoinSet::new();
         tasks.spawn(keeper::follow(engine.clone(), Arc::clone(&tokens)));
         let miniq = naming::named(config.miniq.clone(), &engine).await?;
+        let limits = Doors::of(config);
         let (stop, stopping) = watch::channel(false);
         let mut doors = JoinSet::new();
         let mut listening = Vec::new();
         if let Some(listener) = bound.bedrock {
             listening.push(("bedrock", listener.local_addr()?));
-            let options = bedrock_options(config, &tokens, tls.as_ref());
+            let options = bedrock_options(config, &limits, &tokens, tls.as_ref())?;
             let told = told_to_stop(stopping.clone());
             doors.spawn(windlass_dialects::bedrock::serve(listener, engine.clone(), options, told));
         }
         let quit = Arc::new(Notify::new());
         let options = HttpOptions {
             tokens,
-            hosts: Hosts { check: config.http.is_loopback(), allowed: config.hosts.clone() },
+            hosts: Hosts { loopback_only: config.http.is_loopback(), allowed: config.hosts.clone() },
             tls,
-            limits: http_limits(config),
+            limits: limits.limits,
+            budget: limits.budget,
+            descriptors_max: limits.descriptors_max,
             jq: config.jq.clone(),
             extra: Some(crate::ui::router()),
             hide_payloads: config.hide_payloads,
@@ -308,16 +327,31 @@ async fn bind(what: &str, bind: &Bind) -> Outcome<Option<TcpListener>> {
 
 /// On this machine the protocol is spoken plainly, so that `nc` and the clients there are can speak it; from elsewhere
 /// it is wrapped in TLS where there is a certificate.
-fn bedrock_options(config: &Config, tokens: &Arc<Tokens>, tls: Option<&Arc<Tls>>) -> BedrockOptions {
+fn bedrock_options(
+    config: &Config,
+    doors: &Doors,
+    tokens: &Arc<Tokens>,
+    tls: Option<&Arc<Tls>>,
+) -> io::Result<BedrockOptions> {
     let is_local = config.bedrock.as_ref().is_some_and(Bind::is_loopback);
-    BedrockOptions {
+    Ok(BedrockOptions {
         profile: config.bedrock_profile,
         tokens: Arc::clone(tokens),
         tls: tls.filter(|_| !is_local).cloned(),
-        limits: http_limits(config),
         hide_payloads: config.hide_payloads,
+        hosts: Hosts { loopback_only: is_local, allowed: config.hosts.clone() },
+        limits: doors.limits.clone(),
+        budget: doors.budget.clone(),
+        query_program: Some(Program { path: own_program()?, args: vec!["run-query".to_owned()] }),
+        query_limits: doors.query,
         version: env!("CARGO_PKG_VERSION"),
-    }
+    })
+}
+
+/// This very program, also after its file was replaced by a newer one.
+fn own_program() -> io::Result<PathBuf> {
+    let own = PathBuf::from("/proc/self/exe");
+    if own.exists() { Ok(own) } else { std::env::current_exe() }
 }
 
 async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
@@ -363,13 +397,39 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
     started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))
 }
 
-fn http_limits(config: &Config) -> Limits {
-    Limits {
-        connections_max: config.limits.connections,
-        idle_timeout: config.limits.idle,
-        body_bytes_max: config.limits.body_bytes,
-        grace: config.shutdown,
-        ..Limits::default()
+/// What all ports share, and what each may take.
+struct Doors {
+    limits: Limits,
+    budget: Budget,
+    query: query::Limits,
+    descriptors_max: Option<u64>,
+}
+
+impl Doors {
+    fn of(config: &Config) -> Doors {
+        let descriptors_max = resources::raise_descriptors();
+        let connections_max = resources::connections(config.limits.connections, descriptors_max);
+        if connections_max < config.limits.connections / 2 {
+            warn!(
+                "at most {connections_max} connections for each port instead of {}: there are {} file descriptors; raise \
+                 the limit (ulimit -n)",
+                config.limits.connections,
+                descriptors_max.unwrap_or_default()
+            );
+        }
+        let limits = Limits {
+            connections_max,
+            connections_per_address: config.limits.connections_per_address,
+            idle_timeout: config.limits.idle,
+            body_bytes_max: config.limits.body_bytes,
+            grace: config.shutdown,
+            ..Limits::default()
+        };
+        let memory =
+            resources::memory_for_requests(Some(config.limits.memory_bytes).filter(|bytes| *bytes > 0));
+        let most = query::Limits::default().memory_bytes;
+        let query = query::Limits { memory_bytes: most.min((memory / 2).max(QUERY_BYTES_MIN)) };
+        Doors { limits, budget: Budget::new(memory), query, descriptors_max }
     }
 }
 

@@ -37,6 +37,8 @@ statuses! {
     NUM_RESULTS_WITH_GET_JOB = "402 Cannot use numResults with GetJob; try GetJobs";
     NEGATIVE_DELAY = "402 Must specify a non-negative delay when retrying";
     MALFORMED_DELAY = "402 Malformed delay";
+    TOO_LARGE_UNKNOWN = "413 Request too large: more than 64 KiB need a valid token in the first of them";
+    BUSY = "503 Busy with other large requests: try again";
     NO_JOB_FOUND = "404 No job found";
     NO_SUCH_JOB = "404 No job with this jobID";
     NO_PARENT = "404 parentJobID does not exist";

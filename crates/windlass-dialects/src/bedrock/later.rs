@@ -9,13 +9,20 @@ use super::params;
 use super::wire::Request;
 use crate::auth::Caller;
 use crate::listener::Phase;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use windlass_core::Timestamp;
+use windlass_core::{Tenant, Timestamp};
 
-/// Commands at once that nobody waits for. Each keeps its request in memory.
+/// Commands at once that nobody waits for, and of these of one tenant. Each keeps its request in memory.
 const WORKS_MAX: u32 = 10_000;
+const WORKS_MAX_TENANT: usize = 5_000;
+/// Bytes of their requests.
+const BYTES_MAX: usize = 128 << 20;
+const BYTES_MAX_TENANT: usize = 32 << 20;
+/// How far ahead a command may be put off. It is kept in memory, so a job with `firstRun` is the better place for more.
+const AHEAD_MAX_MS: i64 = 7 * 86_400_000;
 
 /// Everything a command needs once its connection is gone.
 pub struct Work {
@@ -31,18 +38,26 @@ pub struct Later {
     shared: Arc<Shared>,
     phase: watch::Receiver<Phase>,
     permits: Arc<Semaphore>,
+    held: Arc<Held>,
 }
 
 impl Later {
     pub fn new(shared: Arc<Shared>, phase: watch::Receiver<Phase>) -> Later {
-        Later { shared, phase, permits: Arc::new(Semaphore::new(WORKS_MAX as usize)) }
+        let permits = Arc::new(Semaphore::new(WORKS_MAX as usize));
+        Later { shared, phase, permits, held: Arc::default() }
     }
 
     pub fn add(&self, work: Work) -> Result<(), Status> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned();
-        let permit = permit.map_err(|_| Status("503 Too many queued commands".into()))?;
+        let latest = self.shared.engine.now().plus_ms(AHEAD_MAX_MS);
+        if execute_at(&work.request).is_some_and(|at| at > latest) {
+            return Err(Status("402 commandExecuteTime is more than 7 days ahead".into()));
+        }
+        let too_many = || Status("503 Too many queued commands".into());
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| too_many())?;
+        let place =
+            Held::enter(&self.held, &work.caller.tenant, work.request.bytes()).ok_or_else(too_many)?;
         let (shared, phase) = (Arc::clone(&self.shared), self.phase.clone());
-        tokio::spawn(carry_out(shared, work, phase, permit));
+        tokio::spawn(carry_out(shared, work, phase, (permit, place)));
         Ok(())
     }
 
@@ -52,11 +67,60 @@ impl Later {
     }
 }
 
+/// What the commands of each tenant take.
+#[derive(Debug, Default)]
+struct Held(Mutex<HashMap<Tenant, Taken>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    works: usize,
+    bytes: usize,
+}
+
+/// What one command takes; given back when it is dropped.
+#[derive(Debug)]
+struct Place {
+    of: Arc<Held>,
+    tenant: Tenant,
+    bytes: usize,
+}
+
+impl Held {
+    /// `None`: that would be too much.
+    fn enter(this: &Arc<Held>, tenant: &Tenant, bytes: usize) -> Option<Place> {
+        let mut held = this.lock();
+        let all: usize = held.values().map(|taken| taken.bytes).sum();
+        let taken = held.get(tenant).copied().unwrap_or_default();
+        let (works, own) = (taken.works + 1, taken.bytes.saturating_add(bytes));
+        if works > WORKS_MAX_TENANT || own > BYTES_MAX_TENANT || all.saturating_add(bytes) > BYTES_MAX {
+            return None;
+        }
+        held.insert(tenant.clone(), Taken { works, bytes: own });
+        Some(Place { of: Arc::clone(this), tenant: tenant.clone(), bytes })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Tenant, Taken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut held = self.of.lock();
+        let Some(taken) = held.get_mut(&self.tenant) else { return };
+        taken.works -= 1;
+        taken.bytes -= self.bytes;
+        if taken.works == 0 {
+            held.remove(&self.tenant);
+        }
+    }
+}
+
 async fn carry_out(
     shared: Arc<Shared>,
     work: Work,
     mut phase: watch::Receiver<Phase>,
-    _permit: OwnedSemaphorePermit,
+    _place: (OwnedSemaphorePermit, Place),
 ) {
     let Work { command, request, caller, is_local } = work;
     if let Some(at) = execute_at(&request) {
@@ -81,4 +145,33 @@ async fn carry_out(
 pub fn execute_at(request: &Request) -> Option<Timestamp> {
     let micros = params::leading_number(request.given("commandexecutetime")?);
     Some(Timestamp::from_calendar_ms(micros.div_euclid(1_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_tenant_takes_what_the_others_need() {
+        let held = Arc::<Held>::default();
+        let [a, b] = ["a", "b"].map(|name| Tenant::new(name).unwrap());
+        let mut places: Vec<_> = (0..WORKS_MAX_TENANT).map(|_| Held::enter(&held, &a, 10).unwrap()).collect();
+        assert!(Held::enter(&held, &a, 10).is_none());
+        assert!(Held::enter(&held, &b, BYTES_MAX_TENANT + 1).is_none());
+        places.push(Held::enter(&held, &b, BYTES_MAX_TENANT).unwrap());
+        assert!(Held::enter(&held, &b, 1).is_none());
+        places.clear();
+        assert!(held.lock().is_empty());
+    }
+
+    #[test]
+    fn all_tenants_together_have_their_bound() {
+        let held = Arc::<Held>::default();
+        let tenant = |number: usize| Tenant::new(&format!("t{number}")).unwrap();
+        let fits = BYTES_MAX / BYTES_MAX_TENANT;
+        let places: Vec<_> =
+            (0..=fits).map(|number| Held::enter(&held, &tenant(number), BYTES_MAX_TENANT)).collect();
+        assert!(places[..fits].iter().all(Option::is_some));
+        assert!(places[fits].is_none());
+    }
 }

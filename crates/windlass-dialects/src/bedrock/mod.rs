@@ -12,8 +12,10 @@
 //! | [`commands`] | the commands in the engine's verbs |
 //! | [`query`] | SQL over the jobs |
 //! | [`commits`] | the count of commits |
+//! | [`browser`] | what is refused because a web page could have sent it |
 //! | [`session`], [`later`], [`door`] | one connection; commands nobody waits for; the port |
 
+pub mod browser;
 pub mod commands;
 pub mod commits;
 pub mod door;

@@ -10,7 +10,9 @@ use super::errors;
 use super::later::Later;
 use super::params;
 use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
+use crate::arrivals::Arrival;
 use crate::auth::{Caller, Role};
+use crate::budget::Share;
 use crate::listener::Phase;
 use std::io;
 use std::sync::Arc;
@@ -23,8 +25,11 @@ use tokio::time::{Instant, timeout};
 use unread::{Unread, has_ended};
 use windlass_engine::Delivery;
 
+mod reading;
 mod together;
 mod unread;
+
+pub use reading::UNKNOWN_BYTES_MAX;
 
 /// How long a command may take if its client says nothing.
 const TIMEOUT_MS_DEFAULT: i64 = 110_000;
@@ -44,10 +49,12 @@ const HEAR_OUT_QUIET: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub wire: WireLimits,
+    /// Until a client is known: where tokens are needed it has sent a valid one, elsewhere any command.
+    pub unknown: Duration,
     /// Between two requests. Workers keep their connection while they work, and a job may take hours; a peer that is
     /// gone is noticed by its silence to the system's probes long before.
     pub idle: Duration,
-    /// Between two pieces of one request. People type them by hand.
+    /// Between two pieces of one request. People type them by hand. How long the whole may take is in [`crate::pace::time_for`].
     pub stall: Duration,
     /// A reply of which nothing is taken for so long.
     pub write: Duration,
@@ -96,6 +103,13 @@ pub struct Session<L> {
     ended: bool,
     /// When the last bytes came.
     heard: Instant,
+    arrival: Arc<Arrival>,
+    /// Since when an unknown client is waited for: the connection's beginning, or its last reply.
+    waited_since: Instant,
+    /// When the request that is being read began, or could have begun.
+    begun: Instant,
+    /// Memory for a large request.
+    share: Share,
 }
 
 impl<L: Link> Session<L> {
@@ -104,10 +118,14 @@ impl<L: Link> Session<L> {
         shared: Arc<Shared>,
         later: Later,
         limits: Limits,
-        phase: watch::Receiver<Phase>,
+        (phase, arrival): (watch::Receiver<Phase>, Arc<Arrival>),
     ) -> Session<L> {
         let is_local = link.tcp().peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
-        let parser = Parser::new(limits.wire);
+        let head_bytes_max = match shared.tokens.is_open() {
+            true => limits.wire.head_bytes_max,
+            false => limits.wire.head_bytes_max.min(UNKNOWN_BYTES_MAX),
+        };
+        let parser = Parser::new(WireLimits { head_bytes_max, ..limits.wire });
         Session {
             link,
             shared,
@@ -122,6 +140,10 @@ impl<L: Link> Session<L> {
             unread: Unread::default(),
             ended: false,
             heard: Instant::now(),
+            arrival,
+            waited_since: Instant::now(),
+            begun: Instant::now(),
+            share: Share::default(),
         }
     }
 
@@ -144,6 +166,7 @@ impl<L: Link> Session<L> {
                     if self.answer(request).await? == Flow::Close {
                         return self.flush().await;
                     }
+                    self.begun = Instant::now();
                     if self.out.len() > OUT_BYTES_MAX {
                         self.flush().await?;
                     }
@@ -153,12 +176,21 @@ impl<L: Link> Session<L> {
                     if self.ended || !self.read().await? {
                         return Ok(());
                     }
+                    if self.cover().await.is_err() {
+                        Reply::from(errors::BUSY).write(&mut self.out);
+                        self.flush().await?;
+                        return self.hear_out().await;
+                    }
                 }
+                Err(Broken::HeadTooLarge) if self.is_known_by_what_came() => {}
                 Err(broken) => {
                     match broken {
                         // Without a word, as clients are used to.
                         Broken::BadLength => {}
-                        Broken::HeadTooLarge => Reply::new("413 Request too large").write(&mut self.out),
+                        Broken::HeadTooLarge if self.arrival.is_admitted() => {
+                            Reply::new("413 Request too large").write(&mut self.out);
+                        }
+                        Broken::HeadTooLarge => Reply::from(errors::TOO_LARGE_UNKNOWN).write(&mut self.out),
                         Broken::TooManyHeaders => Reply::new("431 Too many headers").write(&mut self.out),
                     }
                     self.flush().await?;
@@ -194,27 +226,14 @@ impl<L: Link> Session<L> {
         }
     }
 
-    /// More bytes; `false`: there will be none, or none are wanted any more.
-    async fn read(&mut self) -> io::Result<bool> {
-        let patience = if self.parser.is_idle() { self.limits.idle } else { self.limits.stall };
-        let room = self.parser.room(READ_BYTES);
-        let read = tokio::select! {
-            read = timeout(patience, self.link.read_buf(room)) => read,
-            _ = self.phase.wait_for(|phase| *phase >= Phase::Draining) => return Ok(false),
-        };
-        match read {
-            Ok(Ok(0)) | Err(_) => Ok(false),
-            Ok(Ok(_)) => {
-                self.heard = Instant::now();
-                self.unread.accept();
-                Ok(true)
-            }
-            Ok(Err(error)) => Err(error),
-        }
-    }
-
     /// Answers a request and those that go with it, or at least puts the answers where the next write takes them.
     async fn answer(&mut self, request: Request) -> io::Result<Flow> {
+        let hosts = Some(&self.shared.hosts).filter(|_| self.shared.tokens.is_open());
+        if let Some(status) = super::browser::refusal(&request, hosts) {
+            self.put(status.into(), Reach::Server, &request, Duration::ZERO);
+            return Ok(Flow::Close);
+        }
+        self.get_to_know(&request);
         let Some((command, reach, role)) = Command::of(&request) else {
             self.shared.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(self.put(errors::UNRECOGNIZED.into(), Reach::Read, &request, Duration::ZERO));

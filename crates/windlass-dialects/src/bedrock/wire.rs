@@ -11,8 +11,10 @@
 //! [`Parser`] takes bytes in pieces of any size and gives whole requests, in time linear in the bytes. A body is
 //! counted off and thrown away: nothing is ever read from it.
 
+use escapes::{escape, unescaped};
 use std::borrow::Cow;
 
+mod escapes;
 #[cfg(test)]
 mod tests;
 
@@ -101,6 +103,12 @@ impl Request {
         self.get(name).filter(|value| !value.is_empty())
     }
 
+    /// What it takes to keep it, about.
+    pub fn bytes(&self) -> usize {
+        let header = |header: &Header| header.name.len() + header.value.len() + size_of::<Header>();
+        self.line.len() + self.headers.iter().map(header).sum::<usize>()
+    }
+
     /// As if a header had not been sent. `name` must be in small letters.
     pub fn without(mut self, name: &str) -> Request {
         self.headers.retain(|header| header.name != name);
@@ -160,18 +168,6 @@ impl Reply {
     }
 }
 
-fn escape(value: &str, out: &mut Vec<u8>) {
-    for byte in value.bytes() {
-        match byte {
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            b'\\' => out.extend_from_slice(b"\\\\"),
-            byte => out.push(byte),
-        }
-    }
-}
-
 /// Where in the stream we are.
 #[derive(Debug, Default)]
 enum Place {
@@ -221,6 +217,18 @@ enum Step {
 impl Parser {
     pub fn new(limits: Limits) -> Parser {
         Parser { limits, ..Parser::default() }
+    }
+
+    /// For a client that is known better by now.
+    pub fn set_head_bytes_max(&mut self, bytes: usize) {
+        self.limits.head_bytes_max = bytes;
+    }
+
+    /// The whole lines so far of a head that is not complete, as if they were a request.
+    pub fn begun(&self) -> Option<Request> {
+        let whole = self.rest().iter().rposition(|byte| *byte == b'\n')?;
+        matches!(self.place, Place::Head)
+            .then(|| read_head(&self.rest()[..whole], self.limits.headers_max).ok())?
     }
 
     pub fn feed(&mut self, bytes: &[u8]) {
@@ -428,58 +436,6 @@ fn trim_spaces(bytes: &[u8]) -> &[u8] {
     let start = bytes.iter().position(|byte| *byte != b' ').unwrap_or(bytes.len());
     let end = bytes.iter().rposition(|byte| *byte != b' ').map_or(start, |last| last + 1);
     &bytes[start..end]
-}
-
-fn unescaped(value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
-        out.extend_from_slice(&rest[..at]);
-        rest = &rest[at + 1..];
-        let Some((&escape, after)) = rest.split_first() else {
-            out.push(b'\\');
-            break;
-        };
-        rest = after;
-        match escape {
-            b'n' => out.push(b'\n'),
-            b'r' => out.push(b'\r'),
-            b't' => out.push(b'\t'),
-            b'b' => out.push(8),
-            b'f' => out.push(12),
-            b'u' => match code_point(rest) {
-                Some((c, bytes)) => {
-                    out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-                    rest = &rest[bytes..];
-                }
-                None => out.push(b'u'),
-            },
-            other => out.push(other),
-        }
-    }
-    out.extend_from_slice(rest);
-    out
-}
-
-/// Four hex digits, or two such escapes for a character beyond them; and how many bytes they take.
-fn code_point(after: &[u8]) -> Option<(char, usize)> {
-    let unit = |bytes: &[u8]| {
-        let digits = bytes.get(..4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
-        u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-    };
-    let first = unit(after)?;
-    if let Some(c) = char::from_u32(first) {
-        return Some((c, 4));
-    }
-    let low = after.get(4..6).filter(|mark| *mark == b"\\u").and_then(|_| unit(&after[6..]));
-    match (first, low) {
-        (0xd800..0xdc00, Some(low @ 0xdc00..0xe000)) => {
-            let c = char::from_u32(0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00))?;
-            Some((c, 10))
-        }
-        // Half a pair stands for nothing.
-        _ => Some((char::REPLACEMENT_CHARACTER, 4)),
-    }
 }
 
 fn content_length(request: &Request) -> Result<u64, Broken> {

@@ -97,6 +97,7 @@ impl From<BadBody> for JqError {
             BadBody::TooLarge { .. } => "too_large",
             BadBody::Slow => "too_slow",
             BadBody::CutOff => "bad_request",
+            BadBody::Busy(_) => "busy",
         };
         JqError::new(bad.status(), error, bad.to_string())
     }

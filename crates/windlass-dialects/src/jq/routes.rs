@@ -3,7 +3,7 @@
 use super::{calls, openapi};
 use crate::auth::Role::{Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
-use crate::route::{Access, Answering, Call, Doc, Route};
+use crate::route::{Access, Answering, Call, Route};
 
 /// Makes a handler of a call: errors are answered in the encoding the caller reads.
 macro_rules! call {
@@ -25,15 +25,15 @@ const fn route(
     handle: fn(Call) -> Answering,
     summary: &'static str,
 ) -> Route {
-    Route { method, path, access, handle, doc: Doc { summary, query: &[], asks: None, answers: &[] } }
+    Route::brief((method, path, access), handle, summary)
 }
 
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
     route("POST", "/jq/job", From(Worker), call!(calls::push), "Enqueue a job"),
-    route("GET", "/jq/job/{id}", From(Viewer), call!(calls::get), "How a job is; takes its result"),
+    route("GET", "/jq/job/{id}", From(Viewer), call!(calls::get), "How a job is; takes its result").changing(),
     route("DELETE", "/jq/job/{id}", From(Worker), call!(calls::delete), "Remove a job that does not run"),
-    route("GET", "/jq/job/{id}/polling", From(Viewer), call!(calls::polling), "Wait for the end of a job"),
+    route("GET", "/jq/job/{id}/polling", From(Viewer), call!(calls::polling), "Wait for the end of a job").changing(),
     route("POST", "/jq/worker", From(Worker), call!(calls::register), "Register as a worker"),
     route("DELETE", "/jq/worker", From(Worker), call!(calls::unregister), "Leave"),
     route("POST", "/jq/worker/ping", From(Worker), call!(calls::ping), "A sign of life"),

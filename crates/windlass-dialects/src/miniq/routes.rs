@@ -31,10 +31,10 @@ pub static ROUTES: &[Route] = &[
     Route::brief(("GET", "/{client}/handler/get", From(Viewer)), call!(calls::list_handlers), "Types that have handlers"),
     Route::brief(("DELETE", "/{client}/handler/del/{type}/delete", From(Operator)), call!(calls::delete_handler), "Remove a handler"),
     Route::brief(("POST", "/{client}/handler/del/{type}/delete", From(Operator)), call!(calls::delete_handler), "The same"),
-    Route::brief(("GET", "/start", From(Admin)), call!(calls::start), "Start jobs again"),
+    Route::brief(("GET", "/start", From(Admin)), call!(calls::start), "Start jobs again").changing(),
     Route::brief(("POST", "/start", From(Admin)), call!(calls::start), "The same"),
-    Route::brief(("GET", "/stop", From(Admin)), call!(calls::stop), "Start no more jobs"),
+    Route::brief(("GET", "/stop", From(Admin)), call!(calls::stop), "Start no more jobs").changing(),
     Route::brief(("POST", "/stop", From(Admin)), call!(calls::stop), "The same"),
-    Route::brief(("GET", "/quit", From(Admin)), call!(calls::quit), "End the server"),
+    Route::brief(("GET", "/quit", From(Admin)), call!(calls::quit), "End the server").changing(),
     Route::brief(("POST", "/quit", From(Admin)), call!(calls::quit), "The same"),
 ];

@@ -94,6 +94,7 @@ impl From<BadBody> for ApiError {
             BadBody::TooLarge { .. } => "body_too_large",
             BadBody::Slow => "body_too_slow",
             BadBody::CutOff => "body_cut_off",
+            BadBody::Busy(_) => "busy",
         };
         ApiError::new(bad.status(), code, bad.to_string())
     }

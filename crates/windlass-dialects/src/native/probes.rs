@@ -2,6 +2,7 @@
 
 use super::calls::Answer;
 use super::errors::ApiError;
+use crate::http::Server;
 use crate::route::Call;
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
@@ -24,8 +25,11 @@ pub async fn healthz(_: Call) -> Answer {
     Ok(plain(StatusCode::OK, "OK\n"))
 }
 
-/// Ready: what it acknowledges is kept.
+/// Ready: what it acknowledges is kept, and there is room for more requests.
 pub async fn readyz(call: Call) -> Answer {
+    if let Some((code, why)) = lack(&call.server) {
+        return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why));
+    }
     if call.server.is_stopping() {
         let message = "the server is shutting down; send requests to another";
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message));
@@ -38,6 +42,20 @@ pub async fn readyz(call: Call) -> Answer {
         // Whatever the trouble: do not send requests here.
         Err(error) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), error.to_string())),
     }
+}
+
+/// What there is nearly none left of.
+fn lack(server: &Server) -> Option<(&'static str, String)> {
+    if server.budget.is_short() {
+        let why = "nearly all memory for requests is in use; see limits.memory_bytes".to_owned();
+        return Some(("memory", why));
+    }
+    let max = server.descriptors_max?;
+    let used = std::fs::read_dir("/proc/self/fd").ok()?.count() as u64;
+    let why = format!(
+        "{used} of {max} file descriptors are in use; raise the limit (ulimit -n), or see limits.connections"
+    );
+    (used > max - max / 20).then_some(("descriptors", why))
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response {

@@ -30,7 +30,7 @@ const fn route(
     asks: Option<&'static str>,
     answers: &'static [(u16, &'static str)],
 ) -> Route {
-    Route { method, path, access, handle, doc: Doc { summary, query, asks, answers } }
+    Route { method, path, access, handle, changes_state: false, doc: Doc { summary, query, asks, answers } }
 }
 
 const GET: &str = "GET";

@@ -3,7 +3,7 @@
 use super::{calls, create, family, workers};
 use crate::auth::Role::{Viewer, Worker};
 use crate::route::Access::{From, Public};
-use crate::route::{Access, Answering, Call, Doc, Route};
+use crate::route::{Access, Answering, Call, Route};
 
 macro_rules! call {
     ($call:path) => {{
@@ -19,7 +19,7 @@ const fn route(
     handle: fn(Call) -> Answering,
     summary: &'static str,
 ) -> Route {
-    Route { method, path, access, handle, doc: Doc { summary, query: &[], asks: None, answers: &[] } }
+    Route::brief((method, path, access), handle, summary)
 }
 
 #[rustfmt::skip]

@@ -118,6 +118,42 @@ async fn no_other_web_site_can_change_anything() {
     assert_eq!(reply.status, 201);
 }
 
+#[tokio::test]
+async fn a_get_that_changes_something_is_guarded_like_everything_that_does() {
+    let server = TestServer::open().await;
+    let changing = || {
+        windlass_dialects::ALL.iter().flat_map(|dialect| dialect.routes()).filter(|route| route.changes_state)
+    };
+    let paths: Vec<&str> = changing().map(|route| route.path).collect();
+    assert_eq!(paths, ["/jq/job/{id}", "/jq/job/{id}/polling", "/start", "/stop", "/quit"]);
+    for foreign in [
+        ("origin", "http://evil.example"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+        ("user-agent", "Mozilla/5.0"),
+    ] {
+        for path in &paths {
+            for method in ["GET", "HEAD"] {
+                let reply =
+                    server.connect().await.call(method, &path.replace("{id}", "1"), &[foreign], b"").await;
+                assert_eq!(reply.status, 403, "{method} {path} {foreign:?}");
+            }
+        }
+    }
+    for fine in [("sec-fetch-site", "none"), ("user-agent", "curl/8")] {
+        assert_eq!(server.connect().await.call("GET", "/start", &[fine], b"").await.status, 200, "{fine:?}");
+    }
+}
+
+#[tokio::test]
+async fn other_pages_may_embed_nothing_of_it() {
+    let server = TestServer::open().await;
+    for path in ["/healthz", "/api/v1/queues", "/nothing", "/jq/job/1"] {
+        let policy = server.get(path).await.header("cross-origin-resource-policy").map(str::to_owned);
+        assert_eq!(policy.as_deref(), Some("same-origin"), "{path}");
+    }
+}
+
 #[test]
 fn nothing_changes_by_a_get() {
     for route in

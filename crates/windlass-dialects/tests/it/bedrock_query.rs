@@ -9,7 +9,7 @@ use windlass_core::{
     Extras, Job, JobId, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp,
 };
 use windlass_dialects::bedrock::Profile;
-use windlass_dialects::bedrock::query::{Answer, Ask, Queries};
+use windlass_dialects::bedrock::query::{Answer, Ask, Limits, Program, Queries};
 use windlass_engine::{Claim, Engine, FixedDice, ManualClock, Options, Push, RunAt};
 
 mod writes;
@@ -21,13 +21,18 @@ struct World {
     _folder: Option<TempDir>,
 }
 
+/// The process that statements run in.
+pub fn program() -> Program {
+    Program { path: env!("CARGO_BIN_EXE_windlass-run-query").into(), args: Vec::new() }
+}
+
 impl World {
     async fn new() -> World {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_419_838_731_000)));
         let dice = Arc::new(FixedDice::new(1));
         let Chosen { store, folder } = Chosen::new().await;
         let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
-        World { engine, queries: Queries::default(), _folder: folder }
+        World { engine, queries: Queries::new(Some(program()), Limits::default()), _folder: folder }
     }
 
     async fn push(&self, name: &str, data: &str) {
@@ -243,6 +248,56 @@ async fn a_query_ends_when_its_time_is_over() {
     let answer = world.ask(Ask { patience: Duration::from_millis(50), ..ask(endless) }).await;
     assert_eq!(answer.status, "555 Timeout peeking command");
     assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+/// One call of a function: nothing inside of SQLite looks at the clock meanwhile.
+const IN_ONE_FUNCTION: &str = "SELECT instr(hex(zeroblob(500000)), hex(zeroblob(250000))||'1') + instr(hex(zeroblob(500000)), \
+     hex(zeroblob(250000))||'2');";
+
+#[tokio::test]
+async fn a_statement_that_is_inside_of_one_function_ends_when_its_time_is_over() {
+    let world = World::new().await;
+    // More than run at once: each has its slot until its process is gone, and all get their turn.
+    let asks = (0..6).map(|_| world.ask(Ask { patience: Duration::from_secs(2), ..ask(IN_ONE_FUNCTION) }));
+    for answer in futures_util::future::join_all(asks).await {
+        assert_eq!(answer.status, "555 Timeout peeking command");
+    }
+    assert_eq!(world.text("SELECT 1+1;").await, "[[2]]");
+}
+
+#[tokio::test]
+async fn values_that_functions_make_are_bounded_by_the_largest_job() {
+    let world = World::new().await;
+    for made in ["hex(zeroblob(15000000))", "printf('%.60000000c', 'x')", "zeroblob(2000000)"] {
+        let (status, error) = world.fails(&format!("SELECT length({made});")).await;
+        assert_eq!(
+            (status.as_str(), error.as_str()),
+            ("502 Query aborted", "string or blob too big"),
+            "{made}"
+        );
+    }
+    let pattern = format!("SELECT 'x' LIKE '{}';", "%x".repeat(1_000));
+    assert!(world.fails(&pattern).await.1.contains("too complex"));
+    world.push("large", &format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20))).await;
+    let sql = "SELECT length(json_set(data, '$.b', 1)), length(hex(data)) FROM jobs ORDER BY data;";
+    assert_eq!(world.text(sql).await, "[[1048590,2097168]]");
+}
+
+#[tokio::test]
+async fn a_process_that_was_killed_meanwhile_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    let script = format!("echo $$ >> '{}'; exec '{}'", pids.display(), program().path.display());
+    let program = Program { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script] };
+    let queries = Queries::new(Some(program), Limits::default());
+    let world = World { queries, ..World::new().await };
+    let started = || std::fs::read_to_string(&pids).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(world.text("SELECT 1;").await, "[[1]]");
+    assert_eq!(world.text("SELECT 2;").await, "[[2]]");
+    let [first] = started().try_into().unwrap();
+    assert!(std::process::Command::new("kill").arg("-9").arg(first).status().unwrap().success());
+    assert_eq!(world.text("SELECT 3;").await, "[[3]]");
+    assert_eq!(started().len(), 2, "the first is used again while it lives, and replaced when it does not");
 }
 
 #[tokio::test]

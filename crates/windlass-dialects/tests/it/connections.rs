@@ -9,6 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use windlass_dialects::HttpOptions;
+use windlass_dialects::budget::{Budget, Share};
 use windlass_dialects::listener::Limits;
 use windlass_dialects::tls::Tls;
 
@@ -64,6 +65,93 @@ async fn a_client_that_takes_none_of_its_answer_is_cut() {
     client.send("GET", "/api/v1/jobs/1", &[], b"").await;
     tokio::time::sleep(Duration::from_millis(1_000)).await;
     assert!(client.reply("GET").await.is_none(), "the answer came whole");
+}
+
+#[tokio::test]
+async fn the_time_for_a_header_does_not_run_between_two_requests() {
+    let time = Duration::from_millis(1_500);
+    let server = limited(Limits { header_timeout: time, first_timeout: time, ..Limits::default() }).await;
+    let mut client = server.connect().await;
+    for _ in 0..2 {
+        assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200);
+        tokio::time::sleep(time * 2).await;
+    }
+    assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_comes_is_cut() {
+    let server = limited(Limits { first_timeout: Duration::from_millis(200), ..Limits::default() }).await;
+    let mut silent = server.connect().await;
+    assert!(silent.until(b"x").await.is_none());
+}
+
+#[tokio::test]
+async fn a_head_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read() {
+    let server = TestServer::open().await;
+    let (post, host) = ("POST /api/v1/jobs HTTP/1.1\r\n", "host: localhost\r\n");
+    let json = "content-type: application/json\r\n";
+    let (length, coding) = ("content-length: 4\r\n", "transfer-encoding: chunked\r\n");
+    let body = "c\r\n{\"name\":\"a\"}\r\n0\r\n\r\n";
+    for head in [
+        format!("{post}{host}{json}{length}{coding}"),
+        format!("{post}{host}{json}{coding}{length}"),
+        format!("{post}{host}host: localhost:1\r\n{json}{coding}"),
+        format!("{post}{host}x: y\n{json}{coding}"),
+        format!("{}{host}{json}{coding}", post.replace('\r', "")),
+    ] {
+        let mut client = server.connect().await;
+        // Not only on a new connection.
+        assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200);
+        client.stream.write_all(format!("{head}\r\n{body}").as_bytes()).await.unwrap();
+        assert_eq!(client.reply("POST").await.unwrap().status, 400, "{head:?}");
+        assert!(client.until(b"x").await.is_none(), "still open after {head:?}");
+    }
+    let mut client = server.connect().await;
+    client.stream.write_all(format!("{post}{host}{json}{coding}\r\n{body}").as_bytes()).await.unwrap();
+    assert_eq!(client.reply("POST").await.unwrap().status, 201);
+}
+
+#[tokio::test]
+async fn one_address_cannot_take_all_connections() {
+    let limits = Limits { connections_per_address: 2, ..Limits::default() };
+    let server = limited(limits).await;
+    let (mut first, mut second) = (server.connect().await, server.connect().await);
+    assert_eq!(first.call("GET", "/healthz", &[], b"").await.status, 200);
+    assert_eq!(second.call("GET", "/healthz", &[], b"").await.status, 200);
+    assert_eq!(server.connect().await.reply("GET").await.unwrap().status, 503);
+    assert_eq!(first.call("GET", "/api/v1/queues", &[], b"").await.status, 200);
+    assert_eq!(server.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_large_body_waits_for_memory_and_is_then_refused() {
+    let budget = Budget::with_wait(4 << 20, Duration::from_millis(100));
+    let options = HttpOptions { budget: budget.clone(), ..HttpOptions::default() };
+    let server = TestServer::start(options).await;
+    let large = format!(r#"{{"name":"a","payload":"{}"}}"#, "x".repeat(1 << 20));
+    let mut all = Share::default();
+    budget.cover(&mut all, 4 << 20).await.unwrap();
+    let reply = server.post("/api/v1/jobs", &large).await;
+    assert_eq!((reply.status, reply.code().as_str()), (503, "busy"));
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert_eq!(server.post("/api/v1/jobs", r#"{"name":"a"}"#).await.status, 201);
+    let ready = server.get("/readyz").await;
+    assert_eq!((ready.status, ready.code().as_str()), (503, "memory"));
+    drop(all);
+    assert_eq!(server.post("/api/v1/jobs", &large).await.status, 201);
+    assert_eq!(server.get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn readiness_ends_when_file_descriptors_run_short() {
+    let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    for (max, status) in [(used, 503), (u64::MAX, 200)] {
+        let options = HttpOptions { descriptors_max: Some(max), ..HttpOptions::default() };
+        let server = TestServer::start(options).await;
+        let reply = server.get("/readyz").await;
+        assert_eq!(reply.status, status, "{max}: {}", reply.text());
+    }
 }
 
 #[tokio::test]

@@ -35,6 +35,7 @@ impl World {
         let options = BedrockOptions {
             tokens: Arc::clone(&keys.tokens),
             hide_payloads: true,
+            query_program: Some(crate::bedrock_query::program()),
             ..BedrockOptions::default()
         };
         tokio::spawn(bedrock::serve(listener, server.engine.clone(), options, std::future::pending()));

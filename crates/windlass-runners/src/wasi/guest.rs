@@ -1,14 +1,18 @@
 //! The whole life of a guest process: it is told its limits, confines itself, and runs what it is given until its orders
 //! end. It has no environment, no arguments that matter and no connection but its two pipes.
 
-use super::confine;
 use super::machine::Machine;
 use super::message::{Ended, Limits, Order, Reply, read_blocking, write_blocking};
+use crate::confine;
 use std::cell::RefCell;
 use std::io::{self, BufReader, Read, Write};
 
 /// Orders and blobs come in pieces of this size: what a pipe holds.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+/// Address space that may be written to, beside the guest's own memory: compiled code, the compiler's work, input and
+/// output. The allocator reserves it in large pieces, so this is a last fence; the runner watches what is really used.
+const PROCESS_BYTES: u64 = 4 << 30;
 
 /// Serves the runner at the other end of standard input and output until it hangs up.
 pub fn serve() -> io::Result<()> {
@@ -21,7 +25,7 @@ pub fn serve() -> io::Result<()> {
 }
 
 fn enter(limits: Limits) -> io::Result<(Machine, Vec<String>)> {
-    let mut confined = confine::begin(&limits);
+    let mut confined = confine::begin(limits.memory_bytes_max.saturating_add(PROCESS_BYTES));
     let machine = Machine::new(limits).map_err(|error| io::Error::other(error.to_string()))?;
     confine::finish(&mut confined);
     Ok((machine, confined))

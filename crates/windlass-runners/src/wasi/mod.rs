@@ -8,10 +8,9 @@
 //! ```
 //!
 //! A guest's code never runs in the process that holds the store and the tokens: `guest.rs` is the whole life of the
-//! process it runs in, `confine.rs` what that process gives up before it sees the first module.
+//! process it runs in, `../confine.rs` what that process gives up before it sees the first module.
 
 pub mod child;
-pub mod confine;
 pub mod desk;
 pub mod guest;
 pub mod machine;
@@ -20,4 +19,4 @@ pub mod preview1;
 pub mod runner;
 
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;

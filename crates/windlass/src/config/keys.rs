@@ -129,6 +129,18 @@ pub const KEYS: &[Key] = &[
     key("limits.batch", whole(1, 10_000), "10000", "most jobs in one call"),
     key("limits.waiters", COUNT, "10000", "most claims waiting for a job at once"),
     key("limits.connections", COUNT, "10000", "most open connections"),
+    key(
+        "limits.connections_per_address",
+        COUNT,
+        "1000",
+        "of these, from one address, until they have made a call that they may make",
+    ),
+    key(
+        "limits.memory_bytes",
+        whole(0, 1 << 50),
+        "0",
+        "memory for requests on their way in; 0 is half of what the control group or the machine has",
+    ),
     key("limits.idle_s", SECONDS, "120", "an idle connection is closed after this"),
     key("blobs.bytes_max", whole(0, 1 << 40), "104857600", "largest blob"),
     key(

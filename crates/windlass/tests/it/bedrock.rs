@@ -1,6 +1,6 @@
 //! The Bedrock::Jobs dialect of the real server, with `nc` as its client.
 
-use crate::server::{Ran, Server, windlass};
+use crate::server::{Ran, Server, eventually, windlass};
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -54,6 +54,73 @@ fn a_job_is_made_and_done_with_nc_and_seen_by_the_command_line() {
     assert!(replies.contains("\"name\":\"hello\""), "a job of the command line: {replies}");
     let counts: Vec<u64> = commit_counts(&made).into_iter().chain(commit_counts(&replies)).collect();
     assert!(counts.is_sorted() && counts.len() == 5, "{counts:?}");
+}
+
+/// One call of a function that takes minutes: nothing inside of SQLite looks at the clock meanwhile.
+const IN_ONE_FUNCTION: &str = "SELECT instr(hex(zeroblob(500000)), hex(zeroblob(250000))||'1') + \
+     instr(hex(zeroblob(500000)), hex(zeroblob(250000))||'2') + instr(hex(zeroblob(500000)), \
+     hex(zeroblob(250000))||'3');";
+
+fn children(server: &Server) -> Vec<String> {
+    let pid = server.pid();
+    let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let mut all: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
+        let listed = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        all.extend(listed.split_whitespace().map(str::to_owned));
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+#[test]
+fn a_query_that_would_run_for_ever_leaves_nothing_behind() {
+    let server = Server::start(&["--bedrock", "127.0.0.1:0"]);
+    let at = address(&server);
+    let query = format!("Query\ntimeout: 500\nquery: {IN_ONE_FUNCTION}\n\n");
+    let asking: Vec<_> = (0..6)
+        .map(|_| {
+            let (at, query) = (at.clone(), query.clone());
+            std::thread::spawn(move || nc(&at, &query))
+        })
+        .collect();
+    for asked in asking {
+        let reply = asked.join().unwrap();
+        assert!(reply.starts_with("555 Timeout"), "{reply}");
+    }
+    eventually("no process works on a query any more", || {
+        let is_running = |pid: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))
+        };
+        (!children(&server).iter().any(is_running)).then_some(())
+    });
+    let reply = nc(&at, "Query: SELECT 1+1;\n\n");
+    assert!(reply.ends_with("[[2]]") || reply.ends_with("2\n"), "{reply}");
+}
+
+#[test]
+fn the_server_stops_although_a_query_runs() {
+    let mut server = Server::start(&["--bedrock", "127.0.0.1:0", "--set", "shutdown_s=1"]);
+    let at = address(&server);
+    let query = format!("Query\nquery: {IN_ONE_FUNCTION}\n\n");
+    let asking = std::thread::spawn(move || nc(&at, &query));
+    eventually("the query runs", || children(&server).first().cloned());
+    assert_eq!(server.stop().code(), Some(0), "{}", server.log());
+    asking.join().unwrap();
+}
+
+#[test]
+fn a_query_that_needs_too_much_memory_is_refused_and_writes_no_file() {
+    let server = Server::start(&["--bedrock", "127.0.0.1:0"]);
+    let sorted = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 3000) \
+                  SELECT count(*) FROM (SELECT randomblob(1000000) AS b FROM n ORDER BY b LIMIT 2000);";
+    let reply = nc(&address(&server), &format!("Query: {sorted}\n\n"));
+    assert!(reply.starts_with("502 Query aborted"), "{reply}");
+    assert!(reply.contains("memory"), "{reply}");
+    let again = nc(&address(&server), "Query: SELECT 6*7;\n\n");
+    assert!(again.starts_with("200 OK") && again.contains("42"), "{again}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod documents;
 mod failures;
 mod import;
 mod jq;
+mod limits;
 mod miniq;
 mod push;
 mod queuey;

@@ -99,10 +99,7 @@ impl Server {
     /// As another user, to whom the folder belongs.
     pub fn start_as(uid: Option<u32>, folder: &Path, args: &[&str]) -> Server {
         use std::os::unix::process::CommandExt;
-        let ready = folder.join("ready.json");
-        let _ = std::fs::remove_file(&ready);
-        let log = std::fs::File::create(folder.join("server.log")).unwrap();
-        let mut command = match uid {
+        let command = match uid {
             None => windlass(),
             Some(uid) => {
                 let mut command = windlass_for_all(folder);
@@ -110,6 +107,40 @@ impl Server {
                 command
             }
         };
+        Server::start_by(command, folder, args)
+    }
+
+    /// In a control group (its folder), with a folder of its own.
+    pub fn start_in_group(group: &Path, args: &[&str]) -> Server {
+        let script = format!("echo $$ > '{}/cgroup.procs' && exec \"$0\" \"$@\"", group.display());
+        Server::start_after(&script, args)
+    }
+
+    /// With so many file descriptors at most.
+    pub fn start_with_files(files: u32, args: &[&str]) -> Server {
+        Server::start_after(&format!("ulimit -n {files} && exec \"$0\" \"$@\""), args)
+    }
+
+    fn start_after(script: &str, args: &[&str]) -> Server {
+        let own = windlass();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).arg(own.get_program());
+        for (name, value) in own.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Server::start_by(shell, folder.path(), args);
+        server._owned = Some(folder);
+        server
+    }
+
+    fn start_by(mut command: Command, folder: &Path, args: &[&str]) -> Server {
+        let ready = folder.join("ready.json");
+        let _ = std::fs::remove_file(&ready);
+        let log = std::fs::File::create(folder.join("server.log")).unwrap();
         let mut child = command
             .current_dir(folder)
             .args([

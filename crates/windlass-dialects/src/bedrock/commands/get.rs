@@ -167,7 +167,8 @@ impl Commands<'_> {
     fn must_not_run(&self, job: &Job) -> bool {
         let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
         let is_worn_out = self.shared.profile.hand_outs_max().is_some_and(|max| row::is_worn_out(job, max));
-        is_worn_out || crashed.iter().any(|glob| glob.matches(&job.spec.name))
+        let mut crashed = crashed.get(self.tenant).into_iter().flatten();
+        is_worn_out || crashed.any(|glob| glob.matches(&job.spec.name))
     }
 
     /// Members sorted by name, as the protocol has them.

@@ -24,6 +24,9 @@ use super::profile::Profile;
 use super::query::Queries;
 use super::wire::{Reply, Request};
 use crate::auth::{Caller, Role, Tokens};
+use crate::budget::Budget;
+use crate::guard::Hosts;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, RwLock};
 use windlass_core::matching::Glob;
@@ -116,8 +119,11 @@ pub struct Shared {
     pub hide_payloads: bool,
     pub version: &'static str,
     pub queries: Queries,
-    /// Names whose jobs fail instead of being handed out.
-    pub crashed: RwLock<Vec<Glob>>,
+    /// Under which names an open server may be called.
+    pub hosts: Hosts,
+    pub budget: Budget,
+    /// Names whose jobs fail instead of being handed out, by tenant.
+    pub crashed: RwLock<HashMap<Tenant, Vec<Glob>>>,
     pub commits: Commits,
     /// Commands that were answered.
     pub answered: AtomicU64,

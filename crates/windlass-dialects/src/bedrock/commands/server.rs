@@ -12,13 +12,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use windlass_core::matching::Glob;
 
-/// Patterns on the list at once: each is tried with every job that is handed out.
+/// Patterns on a tenant's list at once: each is tried with every job that is handed out.
 const CRASHED_MAX: usize = 1_000;
 /// How long a query may take if its client says nothing.
 const QUERY_MS_DEFAULT: i64 = 110_000;
 
 impl Commands<'_> {
-    /// From this machine only: it stops jobs of everyone.
+    /// From this machine only, and for the jobs of the caller's tenant.
     pub(super) fn crash_jobs(&self, request: &Request) -> Answered {
         if !self.is_local {
             return Err(errors::UNAUTHORIZED);
@@ -26,6 +26,7 @@ impl Commands<'_> {
         let names = request.given("names").ok_or(Status("402 Missing names".into()))?;
         let globs = names.split(',').map(|name| name.trim_matches(' ')).filter(|name| !name.is_empty());
         let mut crashed = self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner);
+        let crashed = crashed.entry(self.tenant.clone()).or_default();
         for glob in globs.map(Glob::new) {
             if crashed.len() == CRASHED_MAX {
                 return Err(Status(format!("402 Too many names; at most {CRASHED_MAX}").into()));
@@ -41,13 +42,14 @@ impl Commands<'_> {
         if !self.is_local {
             return Err(errors::UNAUTHORIZED);
         }
-        self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner).remove(self.tenant);
         Ok(Reply::ok().into())
     }
 
     pub(super) fn status(&self) -> Reply {
         let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
-        let crashed: Vec<String> = crashed.iter().map(|glob| quoted(glob.pattern())).collect();
+        let crashed = crashed.get(self.tenant).into_iter().flatten();
+        let crashed: Vec<String> = crashed.map(|glob| quoted(glob.pattern())).collect();
         let jobs = Writer::new()
             .put("crashedJobs", &format!("[{}]", crashed.join(",")))
             .put("name", "\"Jobs\"")

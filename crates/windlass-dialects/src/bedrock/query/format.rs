@@ -2,6 +2,7 @@
 
 use crate::bedrock::json;
 use rusqlite::types::Value;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 mod grid;
@@ -16,7 +17,7 @@ pub struct Table {
 }
 
 /// How values become JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Typing {
     /// As SQLite has them; a text that is a JSON object is embedded.
     Plain,
@@ -24,7 +25,7 @@ pub enum Typing {
     Guessed,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// `[[…],[…]]`, one array per row.
     Arrays(Typing),
@@ -34,7 +35,7 @@ pub enum Format {
 }
 
 /// A format of SQLite's command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cli {
     pub mode: Mode,
     pub has_header: bool,
@@ -42,7 +43,7 @@ pub struct Cli {
     pub null: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     List,
     Tabs,

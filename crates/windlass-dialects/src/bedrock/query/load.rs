@@ -1,13 +1,14 @@
 //! The jobs a statement can be about, page by page.
 
 use super::Failure;
+use super::message;
 use super::narrow::Candidates;
 use super::sandbox::{COLUMNS, Row, Trouble, Wants, size};
 use crate::bedrock::row;
 use crate::query::Filter;
 use rusqlite::types::Value;
+use std::io;
 use std::sync::Arc;
-use tokio::runtime::Handle;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::Engine;
 
@@ -51,20 +52,19 @@ impl<'a> Loader<'a> {
         Loader { engine, tenant, ids, filter, hides_data: false, is_done: false, jobs: 0, bytes: 0 }
     }
 
-    /// The next few jobs; `None`: that was all. Blocks.
-    pub fn next(&mut self) -> Result<Option<Vec<Arc<Job>>>, Failure> {
+    /// The next few jobs; `None`: that was all.
+    pub async fn next(&mut self) -> Result<Option<Vec<Arc<Job>>>, Failure> {
         if self.is_done {
             return Ok(None);
         }
-        let runtime = Handle::current();
         let jobs = match &mut self.ids {
             Some(ids) => {
                 let some = ids.split_off(ids.len().saturating_sub(PAGE));
                 self.is_done = ids.is_empty();
-                runtime.block_on(self.engine.get(self.tenant, some))?.into_iter().flatten().collect()
+                self.engine.get(self.tenant, some).await?.into_iter().flatten().collect()
             }
             None => {
-                let page = runtime.block_on(self.engine.list(self.filter.clone()))?;
+                let page = self.engine.list(self.filter.clone()).await?;
                 self.filter.before = page.next;
                 self.is_done = page.next.is_none();
                 page.jobs
@@ -79,29 +79,30 @@ impl<'a> Loader<'a> {
         Ok(Some(jobs))
     }
 
-    /// Only the columns that are wanted; nobody sees what is in the others.
-    pub fn rows(&mut self, jobs: &[Arc<Job>], wants: &Wants) -> Result<Vec<Row>, Trouble> {
-        let mut rows = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let mut seen = row::Row::of(job);
-            if self.hides_data {
-                seen.data = row::HIDDEN_DATA.into();
+    /// Writes a row for the process. Only the columns that are wanted; nobody sees what is in the others.
+    pub fn put_row(
+        &mut self,
+        job: &Job,
+        wants: &Wants,
+        out: &mut Vec<u8>,
+    ) -> io::Result<Result<(), Trouble>> {
+        let mut seen = row::Row::of(job);
+        if self.hides_data {
+            seen.data = row::HIDDEN_DATA.into();
+        }
+        let mut row = cells(&seen);
+        for (place, value) in row.iter_mut().enumerate() {
+            if !wants.columns.contains(&place) && COLUMNS[place] != "jobID" {
+                *value = Value::Integer(0);
             }
-            let mut row = cells(&seen);
-            for (place, value) in row.iter_mut().enumerate() {
-                if !wants.columns.contains(&place) && COLUMNS[place] != "jobID" {
-                    *value = Value::Integer(0);
-                }
-                self.bytes += size(value);
-            }
-            rows.push(row);
+            self.bytes += size(value);
         }
         if self.bytes > BYTES_MAX {
             let limit = BYTES_MAX >> 20;
             let why = format!("the query looks at more than {limit} MiB; narrow it, or name fewer columns");
-            return Err(Trouble::TooLarge(why));
+            return Ok(Err(Trouble::TooLarge(why)));
         }
-        Ok(rows)
+        message::put_row(&row, out).map(Ok)
     }
 }
 

@@ -4,36 +4,42 @@
 //! |---|---|
 //! | `narrow.rs`, `tokens.rs` | which jobs a statement can be about |
 //! | `load.rs` | those jobs, page by page, as rows |
-//! | `sandbox.rs` | the SQLite database in memory that the statement runs on, and what it may not do |
+//! | `pool.rs`, `child.rs` | the processes that statements run in, and what is done about one that takes too much |
+//! | `message.rs`, `guest.rs` | what is said to such a process; its own life |
+//! | `sandbox.rs` | the SQLite database in memory that the statement runs on there, and what it may not do |
 //! | `writes.rs` | what UPDATE and DELETE did to the copy, in the engine's verbs |
 //! | `format.rs` | how the answer looks |
 //!
-//! Everything is bounded: how long it takes, how many jobs are looked at, how long the answer is, how many run at once.
+//! Everything is bounded: how long it takes, how many jobs are looked at, how much memory that may take, how long the
+//! answer is, how many run at once. A statement cannot be stopped from within while it is inside of one of SQLite's
+//! functions, so it runs in a process that can be killed.
 
+mod child;
 mod format;
+mod guest;
 mod load;
+mod message;
 mod narrow;
+mod pool;
 mod sandbox;
 mod tokens;
 mod writes;
 
+pub use child::Program;
 pub use format::{Cli, Format, Mode, Typing};
+pub use guest::serve;
+pub use message::Limits;
 pub use sandbox::SCHEMA;
 
 use super::Profile;
-use load::Loader;
-use narrow::Candidates;
-use sandbox::{Sandbox, Touched, Trouble, Watch};
-use std::collections::HashMap;
+use message::Run;
+use pool::{Pool, Search};
+use sandbox::{Touched, Trouble};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::{Engine, EngineError, Together, VerbError};
 
-/// Statements that run at once. Each may hold the jobs it looks at in memory; more would only wait for the processor.
-const AT_ONCE: usize = 4;
 /// How long a statement may take, whatever its client's patience.
 const TIME_MAX: Duration = Duration::from_secs(20);
 /// How often a statement that writes is run anew because a job it was to write was changed meanwhile.
@@ -80,21 +86,21 @@ impl Answer {
 /// Answers queries, a few at a time. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Queries {
-    slots: Arc<Semaphore>,
-}
-
-impl Default for Queries {
-    fn default() -> Self {
-        Queries { slots: Arc::new(Semaphore::new(AT_ONCE)) }
-    }
+    pool: Arc<Pool>,
 }
 
 impl Queries {
+    /// `program`: what to start for the processes in which statements run.
+    pub fn new(program: Option<Program>, limits: Limits) -> Queries {
+        Queries { pool: Arc::new(Pool::new(program, limits)) }
+    }
+
     pub async fn answer(&self, engine: &Engine, ask: Ask) -> Answer {
         match self.answered(engine, &ask).await {
             Ok(answer) => answer,
             Err(Failure::Trouble(trouble)) => of_trouble(trouble, &ask.sql),
             Err(Failure::Engine(error)) => Answer::error("502 Query failed", error.to_string()),
+            Err(Failure::Process(why)) => Answer::error("502 Query failed", why),
         }
     }
 
@@ -118,12 +124,17 @@ impl Queries {
             Err(why) => return Ok(Answer::error("402 Bad query", why)),
         };
         let until = Instant::now() + ask.patience.min(TIME_MAX);
-        let slot = tokio::time::timeout_at(until.into(), self.slots.acquire()).await;
-        let _slot = slot.map_err(|_| Trouble::TimedOut)?;
         for _ in 0..ROUNDS_MAX {
-            let found = Search::start(engine, ask, sql, until).await?;
-            let body = if found.table.headers.is_empty() { Vec::new() } else { format.write(&found.table) };
-            let done = Answer { body, ..Answer::status("200 OK") };
+            let search = Search {
+                engine: engine.clone(),
+                tenant: ask.tenant.clone(),
+                run: Run { sql: sql.to_owned(), format: format.clone(), left_ms: 0 },
+                may_write: ask.may_write,
+                sees_payloads: ask.sees_payloads,
+                until,
+            };
+            let found = self.pool.run(search).await?;
+            let done = Answer { body: found.body, ..Answer::status("200 OK") };
             let deeds = writes::deeds(&found.changes, ask.profile, engine.now()).map_err(Trouble::Refused)?;
             if deeds.is_empty() {
                 return Ok(done);
@@ -143,6 +154,8 @@ impl Queries {
 enum Failure {
     Trouble(Trouble),
     Engine(EngineError),
+    /// There is no process to run it.
+    Process(String),
 }
 
 impl From<Trouble> for Failure {
@@ -157,81 +170,11 @@ impl From<EngineError> for Failure {
     }
 }
 
-/// What a statement gave, and what it would change, in the order of the ids.
-struct Found {
-    table: format::Table,
-    changes: Vec<Change>,
-}
-
 /// A job as it was seen, and what the statement did to its row.
 #[derive(Debug)]
 struct Change {
     job: Arc<Job>,
     touched: Touched,
-}
-
-/// One run of a statement, on a thread of its own kind.
-struct Search {
-    engine: Engine,
-    tenant: Tenant,
-    sql: String,
-    may_write: bool,
-    sees_payloads: bool,
-    watch: Watch,
-}
-
-impl Search {
-    async fn start(engine: &Engine, ask: &Ask, sql: &str, until: Instant) -> Result<Found, Failure> {
-        let given_up = Arc::new(AtomicBool::new(false));
-        let search = Search {
-            engine: engine.clone(),
-            tenant: ask.tenant.clone(),
-            sql: sql.to_owned(),
-            may_write: ask.may_write,
-            sees_payloads: ask.sees_payloads,
-            watch: Watch { until, given_up: given_up.clone() },
-        };
-        // If nobody waits for us any more, neither goes the search on.
-        let _stop = StopOnDrop(given_up);
-        match tokio::task::spawn_blocking(move || search.run()).await {
-            Ok(found) => found,
-            Err(error) => Err(Trouble::Refused(format!("the query ended early: {error}")).into()),
-        }
-    }
-
-    fn run(self) -> Result<Found, Failure> {
-        let mut sandbox = Sandbox::open(self.watch.clone())?;
-        let wants = sandbox.look(&self.sql)?;
-        if wants.writes() && !self.may_write {
-            let why = "changing jobs by SQL needs the admin role".to_owned();
-            return Err(Trouble::Refused(why).into());
-        }
-        let mut seen = HashMap::new();
-        if wants.reads_jobs {
-            let mut loader = Loader::new(&self.engine, &self.tenant, Candidates::of(&self.sql));
-            loader.hides_data = !self.sees_payloads;
-            while let Some(page) = loader.next()? {
-                if self.watch.is_over() {
-                    return Err(Trouble::TimedOut.into());
-                }
-                sandbox.fill(loader.rows(&page, &wants)?.into_iter())?;
-                if wants.writes() {
-                    seen.extend(page.into_iter().map(|job| (job.id.get() as i64, job)));
-                }
-            }
-        }
-        let (table, touched) = sandbox.run(&self.sql, &wants)?;
-        let change = |touched: Touched| Some(Change { job: seen.remove(&touched.id)?, touched });
-        Ok(Found { table, changes: touched.into_iter().filter_map(change).collect() })
-    }
-}
-
-struct StopOnDrop(Arc<AtomicBool>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 fn of_trouble(trouble: Trouble, sql: &str) -> Answer {

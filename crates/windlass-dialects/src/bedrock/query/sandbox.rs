@@ -2,15 +2,15 @@
 //!
 //! The statement is prepared twice. The first time the table is empty and SQLite tells, through its authorizer, what the
 //! statement reads and writes: that decides whether it may run at all and what has to be loaded. The second time it runs.
-//! It runs on a copy: no statement can reach a store, let alone its writer.
+//! It runs on a copy, in a process of its own: no statement can reach a store, let alone its writer.
 
 use super::format::Table;
 use rusqlite::hooks::{Action, AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, Statement};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -39,8 +39,14 @@ const WRITABLE: [&str; 7] = ["nextRun", "data", "priority", "repeat", "name", "r
 
 /// Bytes of one answer. More than this nobody reads, and it is built in memory.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Bytes of one value, and so of what a function may make of one: the largest payload, with room to work on it.
+/// Bytes of one value while jobs are copied: the largest payload.
 const VALUE_BYTES_MAX: i32 = 64 << 20;
+/// Bytes of one value that a function may make, if no job is larger: the time of many functions grows with the square.
+const MADE_BYTES_MIN: usize = 1 << 20;
+/// A function may make values so many times as large as the largest row: `hex`, quoting.
+const MADE_PER_ROW: usize = 2;
+/// Bytes of a pattern of LIKE and GLOB; the time they take grows with it.
+const PATTERN_BYTES_MAX: i32 = 1_000;
 /// Instructions of SQLite between two looks at the clock: well under a millisecond.
 const STEPS_PER_LOOK: i32 = 10_000;
 /// What a value costs beside its text.
@@ -49,7 +55,7 @@ const VALUE_OVERHEAD: usize = 32;
 pub type Row = [Value; COLUMNS.len()];
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Trouble {
     /// SQLite does not understand it; `at` is the byte where it stopped.
     Bad {
@@ -65,22 +71,8 @@ pub enum Trouble {
     TimedOut,
 }
 
-/// When to stop, whatever it is doing.
-#[derive(Clone, Debug)]
-pub struct Watch {
-    pub until: Instant,
-    /// Nobody waits for the answer any more.
-    pub given_up: Arc<AtomicBool>,
-}
-
-impl Watch {
-    pub fn is_over(&self) -> bool {
-        self.given_up.load(Ordering::Relaxed) || Instant::now() >= self.until
-    }
-}
-
 /// What a statement would do, as SQLite tells.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wants {
     /// Whether it looks at the jobs at all.
     pub reads_jobs: bool,
@@ -88,6 +80,7 @@ pub struct Wants {
     pub columns: BTreeSet<usize>,
     pub updates: BTreeSet<usize>,
     pub deletes: bool,
+    #[serde(skip)]
     refused: Option<String>,
 }
 
@@ -182,21 +175,31 @@ pub struct Sandbox {
     db: Connection,
     wants: Arc<Mutex<Wants>>,
     touched: Arc<Mutex<BTreeSet<i64>>>,
+    /// Bytes of the largest row.
+    row_bytes_max: usize,
 }
 
 impl Sandbox {
-    pub fn open(watch: Watch) -> Result<Sandbox, Trouble> {
-        Sandbox::built(watch).map_err(trouble)
+    /// A statement that runs longer than `until` is interrupted, unless it is inside of one function.
+    pub fn open(until: Instant) -> Result<Sandbox, Trouble> {
+        Sandbox::built(until).map_err(trouble)
     }
 
-    fn built(watch: Watch) -> rusqlite::Result<Sandbox> {
+    fn built(until: Instant) -> rusqlite::Result<Sandbox> {
         let mut db = Connection::open_in_memory()?;
-        db.execute_batch("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF;")?;
+        db.execute_batch("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA temp_store=MEMORY;")?;
         db.execute_batch(SCHEMA)?;
         db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
         db.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
-        db.progress_handler(STEPS_PER_LOOK, Some(move || watch.is_over()))?;
-        Ok(Sandbox { db, wants: Arc::default(), touched: Arc::default() })
+        db.set_limit(Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, PATTERN_BYTES_MAX)?;
+        db.progress_handler(STEPS_PER_LOOK, Some(move || Instant::now() >= until))?;
+        Ok(Sandbox { db, wants: Arc::default(), touched: Arc::default(), row_bytes_max: 0 })
+    }
+
+    /// Makes SQLite read the files it reads once in a process.
+    pub fn warm_up(&self) -> Result<(), Trouble> {
+        let read = self.db.query_row("SELECT random(), datetime('now', 'localtime')", [], |_| Ok(()));
+        read.map_err(trouble)
     }
 
     /// What the statement would do, or why it cannot be done.
@@ -214,23 +217,30 @@ impl Sandbox {
     }
 
     pub fn fill(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), Trouble> {
+        let mut largest = self.row_bytes_max;
         let filled = |db: &mut Connection| -> rusqlite::Result<()> {
             let transaction = db.transaction()?;
             {
                 let marks = vec!["?"; COLUMNS.len()].join(",");
                 let mut insert = transaction.prepare_cached(&format!("INSERT INTO jobs VALUES ({marks})"))?;
                 for row in rows {
+                    largest = largest.max(row.iter().map(size).sum());
                     insert.execute(rusqlite::params_from_iter(row))?;
                 }
             }
             transaction.commit()
         };
-        filled(&mut self.db).map_err(trouble)
+        let outcome = filled(&mut self.db).map_err(trouble);
+        self.row_bytes_max = largest;
+        outcome
     }
 
     /// Runs it; for a statement that writes, tells what became of which row.
     pub fn run(&mut self, sql: &str, wants: &Wants) -> Result<(Table, Vec<Touched>), Trouble> {
         self.guard().map_err(trouble)?;
+        let made_max = self.row_bytes_max.saturating_mul(MADE_PER_ROW).max(MADE_BYTES_MIN);
+        let made_max = i32::try_from(made_max).unwrap_or(VALUE_BYTES_MAX).min(VALUE_BYTES_MAX);
+        self.db.set_limit(Limit::SQLITE_LIMIT_LENGTH, made_max).map_err(trouble)?;
         let touched = self.touched.clone();
         let note = move |_: Action, _: &str, _: &str, id: i64| {
             lock(&touched).insert(id);
@@ -259,12 +269,7 @@ impl Sandbox {
                 .collect::<Result<_, _>>()
                 .map_err(trouble)?;
             bytes += values.iter().map(size).sum::<usize>();
-            if bytes > ANSWER_BYTES_MAX {
-                let limit = ANSWER_BYTES_MAX >> 20;
-                return Err(Trouble::TooLarge(format!(
-                    "the answer would be longer than {limit} MiB; add a LIMIT or name fewer columns"
-                )));
-            }
+            check_answer(bytes)?;
             table.rows.push(values);
         }
         Ok(table)
@@ -298,6 +303,16 @@ impl Sandbox {
     fn unguard(&mut self) -> rusqlite::Result<()> {
         self.db.authorizer(None::<fn(AuthContext<'_>) -> Authorization>)
     }
+}
+
+pub fn check_answer(bytes: usize) -> Result<(), Trouble> {
+    if bytes <= ANSWER_BYTES_MAX {
+        return Ok(());
+    }
+    let limit = ANSWER_BYTES_MAX >> 20;
+    Err(Trouble::TooLarge(format!(
+        "the answer would be longer than {limit} MiB; add a LIMIT or name fewer columns"
+    )))
 }
 
 /// What it costs to keep.

@@ -3,6 +3,7 @@
 mod changing;
 mod connections;
 mod creating;
+mod edges;
 mod families;
 mod framing;
 mod getting;
@@ -65,7 +66,8 @@ impl Bedrock {
         Bedrock { _folder: folder, ..Bedrock::on(store, options).await }
     }
 
-    pub async fn on(store: Arc<dyn Store>, options: BedrockOptions) -> Bedrock {
+    pub async fn on(store: Arc<dyn Store>, mut options: BedrockOptions) -> Bedrock {
+        options.query_program.get_or_insert_with(crate::bedrock_query::program);
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START_MS)));
         let dice = Arc::new(FixedDice::new(1));
         let engine = Engine::start(store, clock.clone(), dice, Options::default()).await.unwrap();

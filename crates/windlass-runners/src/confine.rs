@@ -1,26 +1,23 @@
-//! What a guest process gives up before it sees the first module. WebAssembly is the wall; this is the moat, for the day
-//! somebody finds a hole in the wall.
+//! What a process that runs the code of others gives up before it sees the first of it: WASI guests, SQL statements. The
+//! WebAssembly sandbox and SQLite are the first line of defence; this is the second.
 //!
 //! What holds where: resource limits on every Unix; on Linux also the parent's death, no core dumps or tracing, no file,
 //! no TCP and no signals to others by landlock (kernel 5.13 and later, more of it with later ones), and of the system
 //! calls only those that computing needs by seccomp (x86-64, ARM64 and RISC-V of 64 bits).
 
-use super::message::Limits;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-#[cfg(test)]
+#[cfg(all(test, feature = "wasi"))]
 mod tests;
 
 /// Open files: the three streams.
 const FILES: u64 = 3;
-/// Address space that may be written to, beside the guest's own memory: compiled code, the compiler's work, input and
-/// output. The allocator reserves it in large pieces, so this is a last fence; the runner watches what is really used.
-const PROCESS_BYTES: u64 = 4 << 30;
 
-/// Before the first thread is started, because some of it holds only for threads that are started later.
-pub fn begin(limits: &Limits) -> Vec<String> {
+/// Gives up what can be given up before the first thread is started; some of it holds only for threads started later.
+/// `data_bytes` bounds the memory that can be written to (`RLIMIT_DATA`).
+pub fn begin(data_bytes: u64) -> Vec<String> {
     let mut holds = Vec::new();
-    if limit_resources(limits).is_ok() {
+    if limit_resources(data_bytes).is_ok() {
         holds.push("limits".to_owned());
     }
     #[cfg(target_os = "linux")]
@@ -42,10 +39,18 @@ fn set(resource: Resource, value: u64) -> rustix::io::Result<()> {
     setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
 }
 
-fn limit_resources(limits: &Limits) -> rustix::io::Result<()> {
+fn limit_resources(data_bytes: u64) -> rustix::io::Result<()> {
     set(Resource::Core, 0)?;
     set(Resource::Fsize, 0)?;
-    set(Resource::Data, limits.memory_bytes_max.saturating_add(PROCESS_BYTES))
+    set(Resource::Data, data_bytes)
+}
+
+/// Memory that this process can write to now, as `RLIMIT_DATA` counts it. `None` where the system does not tell.
+pub fn data_bytes_now() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
 }
 
 #[cfg(target_os = "linux")]

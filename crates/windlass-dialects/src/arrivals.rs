@@ -1,0 +1,110 @@
+//! Connections by address, until it is known who is calling: one address alone cannot take all of them.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[derive(Debug)]
+pub struct Arrivals {
+    max: usize,
+    by_address: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A connection that has not shown yet that it may call. Stops being counted when it has, or when it ends.
+#[derive(Debug)]
+pub struct Arrival {
+    of: Arc<Arrivals>,
+    address: IpAddr,
+    is_admitted: AtomicBool,
+}
+
+impl Arrivals {
+    pub fn new(max: usize) -> Arc<Arrivals> {
+        Arc::new(Arrivals { max: max.max(1), by_address: Mutex::default() })
+    }
+
+    /// `None`: there are too many from this address.
+    pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Arrival>> {
+        let address = one_client(address);
+        let mut by_address = self.lock();
+        let count = by_address.entry(address).or_default();
+        if *count >= self.max {
+            return None;
+        }
+        *count += 1;
+        Some(Arc::new(Arrival { of: Arc::clone(self), address, is_admitted: AtomicBool::new(false) }))
+    }
+
+    fn leave(&self, address: IpAddr) {
+        let mut by_address = self.lock();
+        if let Some(count) = by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                by_address.remove(&address);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Arrival {
+    /// It has made a call that it may make.
+    pub fn admit(&self) {
+        if !self.is_admitted.swap(true, Ordering::Relaxed) {
+            self.of.leave(self.address);
+        }
+    }
+
+    pub fn is_admitted(&self) -> bool {
+        self.is_admitted.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        self.admit();
+    }
+}
+
+/// A client of IPv6 has a whole network of addresses.
+fn one_client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),
+        v4 => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_so_many_connections_until_they_are_known() {
+        let arrivals = Arrivals::new(2);
+        let [here, there] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let first = arrivals.enter(here).unwrap();
+        let second = arrivals.enter("::ffff:10.0.0.1".parse().unwrap()).unwrap();
+        assert!(arrivals.enter(here).is_none());
+        assert!(arrivals.enter(there).is_some());
+        first.admit();
+        first.admit();
+        let third = arrivals.enter(here).unwrap();
+        assert!(arrivals.enter(here).is_none());
+        drop((first, second));
+        assert!(arrivals.enter(here).is_some());
+        drop(third);
+        assert!(arrivals.lock().is_empty());
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let arrivals = Arrivals::new(1);
+        let _first = arrivals.enter("2001:db8::1".parse().unwrap()).unwrap();
+        assert!(arrivals.enter("2001:db8::2:3".parse().unwrap()).is_none());
+        assert!(arrivals.enter("2001:db8:0:1::1".parse().unwrap()).is_some());
+    }
+}

@@ -1,0 +1,147 @@
+//! The process that runs statements as the server sees it: started, given one statement after the other, killed when one
+//! takes too long or too much memory.
+
+use super::message::{Found, Limits, Order, Reply, Run, length_of};
+use super::sandbox::{Trouble, Wants};
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::time::{sleep, timeout};
+
+/// From its start to its first reply; the machine may be busy.
+const START_PATIENCE: Duration = Duration::from_secs(30);
+/// How often the memory of a running statement is looked at.
+const WATCH: Duration = Duration::from_millis(50);
+/// Bytes of one reply: an answer, and the new values of the jobs that an UPDATE changes.
+const REPLY_BYTES_MAX: usize = 512 << 20;
+/// A process that has kept more than this after a statement is not used for another one.
+const IDLE_BYTES_MAX: u64 = 96 << 20;
+
+/// How to start such a process: this very program, usually.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub path: PathBuf,
+    pub args: Vec<String>,
+}
+
+#[derive(Debug)]
+pub struct Child {
+    process: tokio::process::Child,
+    orders: ChildStdin,
+    replies: BufReader<ChildStdout>,
+}
+
+impl Child {
+    pub async fn start(program: &Program, limits: Limits) -> io::Result<Child> {
+        let zone = std::env::var_os("TZ").map(|zone| ("TZ", zone));
+        let mut process = Command::new(&program.path)
+            .args(&program.args)
+            .env_clear()
+            .envs(zone)
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Its last words belong in the log.
+            .stderr(Stdio::inherit())
+            // Ctrl-C is for the server, which ends its processes in good order.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let (orders, replies) = (process.stdin.take(), process.stdout.take());
+        let (Some(orders), Some(replies)) = (orders, replies) else {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        let mut child = Child { process, orders, replies: BufReader::with_capacity(64 * 1024, replies) };
+        let begun = async {
+            child.order(&Order::Begin(limits)).await?;
+            child.reply().await
+        };
+        match timeout(START_PATIENCE, begun).await {
+            Ok(Ok(Reply::Ready(confined))) => {
+                tracing::debug!(confined = %confined.join(", "), "a process for queries runs");
+                Ok(child)
+            }
+            Ok(Ok(_)) => Err(out_of_turn()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// What the statement would read and write.
+    pub async fn look(&mut self, run: Run) -> io::Result<Result<Wants, Trouble>> {
+        self.order(&Order::Run(run)).await?;
+        match self.reply().await? {
+            Reply::Wants(wants) => Ok(Ok(wants)),
+            Reply::Trouble(trouble) => Ok(Err(trouble)),
+            _ => Err(out_of_turn()),
+        }
+    }
+
+    pub async fn order(&mut self, order: &Order) -> io::Result<()> {
+        self.orders.write_all(&order.encode()?).await?;
+        self.orders.flush().await
+    }
+
+    /// What it found among the rows it was sent.
+    pub async fn run(&mut self) -> io::Result<Result<Found, Trouble>> {
+        self.order(&Order::Go).await?;
+        match self.reply().await? {
+            Reply::Found(found) => Ok(Ok(found)),
+            Reply::Trouble(trouble) => Ok(Err(trouble)),
+            _ => Err(out_of_turn()),
+        }
+    }
+
+    async fn reply(&mut self) -> io::Result<Reply> {
+        let mut head = [0; 5];
+        self.replies.read_exact(&mut head).await?;
+        let length = length_of(&head, REPLY_BYTES_MAX)?;
+        // Memory is taken as bytes arrive, not for a number.
+        let mut body = Vec::with_capacity(length.min(64 * 1024));
+        (&mut self.replies).take(length as u64).read_to_end(&mut body).await?;
+        if body.len() < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Reply::decode(head[4], body)
+    }
+
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Whether it may run another statement: it has given back what the last one took.
+    pub fn is_fit(&self) -> bool {
+        self.pid().and_then(resident_bytes).is_none_or(|bytes| bytes <= IDLE_BYTES_MAX)
+    }
+
+    /// Returns when it is gone.
+    pub async fn kill(mut self) {
+        if let Err(error) = self.process.kill().await {
+            tracing::debug!(%error, "a process for queries could not be killed; it is gone already");
+        }
+    }
+}
+
+/// Until the process uses more than `bytes_max`: never, where the system does not tell.
+pub async fn grown_beyond(pid: Option<u32>, bytes_max: u64) {
+    loop {
+        sleep(WATCH).await;
+        if pid.and_then(resident_bytes).is_some_and(|bytes| bytes > bytes_max) {
+            return;
+        }
+    }
+}
+
+fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+fn out_of_turn() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a process for queries replied out of turn")
+}

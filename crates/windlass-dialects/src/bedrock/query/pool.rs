@@ -1,0 +1,223 @@
+//! The processes that statements run in: a few at once, kept for the next statement, replaced when one had to be killed.
+
+use super::child::{Child, Program, grown_beyond};
+use super::load::Loader;
+use super::message::{Found, Limits, Order, Run};
+use super::narrow::Candidates;
+use super::sandbox::{Touched, Trouble, Wants};
+use super::{Change, Failure};
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::{sleep_until, timeout_at};
+use windlass_core::{Job, Tenant};
+use windlass_engine::Engine;
+
+/// Statements that run at once. Each may hold the jobs it looks at in memory; more would only wait for the processor.
+const AT_ONCE: usize = 4;
+/// A process ends a statement by itself when its time is over; after this it is killed.
+const GRACE: Duration = Duration::from_millis(100);
+/// Rows are sent in pieces of about this size.
+const PIECE_BYTES: usize = 256 * 1024;
+
+#[derive(Debug)]
+pub struct Pool {
+    program: Option<Program>,
+    limits: Limits,
+    slots: Arc<Semaphore>,
+    idle: Mutex<Vec<Child>>,
+}
+
+/// One statement, and whose jobs it is about.
+pub struct Search {
+    pub engine: Engine,
+    pub tenant: Tenant,
+    pub run: Run,
+    pub may_write: bool,
+    pub sees_payloads: bool,
+    pub until: Instant,
+}
+
+/// What a statement gave, and what it would change, in the order of the ids.
+pub struct Outcome {
+    pub body: Vec<u8>,
+    pub changes: Vec<Change>,
+}
+
+impl Pool {
+    pub fn new(program: Option<Program>, limits: Limits) -> Pool {
+        Pool { program, limits, slots: Arc::new(Semaphore::new(AT_ONCE)), idle: Mutex::default() }
+    }
+
+    /// Runs a statement in a slot, which is free again when its process has ended it or is gone. Whoever stops waiting
+    /// ends the statement.
+    pub async fn run(self: &Arc<Self>, search: Search) -> Result<Outcome, Failure> {
+        let slot = timeout_at(search.until.into(), Arc::clone(&self.slots).acquire_owned()).await;
+        let Ok(Ok(slot)) = slot else { return Err(Trouble::TimedOut.into()) };
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(Arc::clone(self).run_in(slot, search, tell));
+        told.await.unwrap_or_else(|_| Err(Trouble::TimedOut.into()))
+    }
+
+    async fn run_in(
+        self: Arc<Self>,
+        slot: OwnedSemaphorePermit,
+        search: Search,
+        mut tell: oneshot::Sender<Result<Outcome, Failure>>,
+    ) {
+        let deadline = search.until + GRACE;
+        loop {
+            let (mut child, is_fresh) = match self.child(search.until).await {
+                Ok(child) => child,
+                Err(failure) => return drop(tell.send(Err(failure))),
+            };
+            let (pid, memory_max) = (child.pid(), self.limits.memory_bytes.saturating_mul(3) / 2);
+            let end = tokio::select! {
+                biased;
+                end = search.converse(&mut child) => end,
+                () = tell.closed() => End::Over(Trouble::TimedOut),
+                () = sleep_until(deadline.into()) => End::Over(Trouble::TimedOut),
+                () = grown_beyond(pid, memory_max) => End::Over(too_much_memory()),
+            };
+            // The answer first: a process that has to be killed holds its slot, not its client.
+            match end {
+                End::Died { had_looked: false, .. } if !is_fresh => {
+                    child.kill().await;
+                    continue;
+                }
+                End::Answered(answer) => {
+                    let _ = tell.send(answer);
+                    if child.is_fit() {
+                        self.idle().push(child);
+                    } else {
+                        child.kill().await;
+                    }
+                }
+                End::Over(trouble) => {
+                    let _ = tell.send(Err(trouble.into()));
+                    child.kill().await;
+                }
+                End::Died { error, .. } => {
+                    tracing::info!(%error, "a process for queries ended in the middle of a statement");
+                    let _ = tell.send(Err(too_much_memory().into()));
+                    child.kill().await;
+                }
+            }
+            break;
+        }
+        drop(slot);
+    }
+
+    /// An idle process, or a new one (`true`).
+    async fn child(&self, until: Instant) -> Result<(Child, bool), Failure> {
+        if let Some(child) = self.idle().pop() {
+            return Ok((child, false));
+        }
+        let failed = |why: &str| {
+            tracing::warn!("a process for queries cannot be started: {why}");
+            Failure::Process(format!("the process for queries cannot be started: {why}"))
+        };
+        let Some(program) = &self.program else { return Err(failed("no program is configured")) };
+        match timeout_at(until.into(), Child::start(program, self.limits)).await {
+            Ok(Ok(child)) => Ok((child, true)),
+            Ok(Err(error)) => Err(failed(&error.to_string())),
+            Err(_) => Err(Trouble::TimedOut.into()),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a conversation with a process ended.
+enum End {
+    /// The process is ready for the next statement.
+    Answered(Result<Outcome, Failure>),
+    /// The process is in the middle of it and has to be killed.
+    Over(Trouble),
+    /// The process is gone. One that had been idle may have gone before this statement came.
+    Died { had_looked: bool, error: io::Error },
+}
+
+impl Search {
+    async fn converse(&self, child: &mut Child) -> End {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let run = Run { left_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX), ..self.run.clone() };
+        let wants = match child.look(run).await {
+            Ok(Ok(wants)) => wants,
+            Ok(Err(trouble)) => return End::Answered(Err(trouble.into())),
+            Err(error) => return End::Died { had_looked: false, error },
+        };
+        match self.send_rows_and_run(child, &wants).await {
+            Ok(answer) => End::Answered(answer),
+            Err(error) => End::Died { had_looked: true, error },
+        }
+    }
+
+    async fn send_rows_and_run(
+        &self,
+        child: &mut Child,
+        wants: &Wants,
+    ) -> io::Result<Result<Outcome, Failure>> {
+        if wants.writes() && !self.may_write {
+            child.order(&Order::GiveUp).await?;
+            let why = "changing jobs by SQL needs the admin role".to_owned();
+            return Ok(Err(Trouble::Refused(why).into()));
+        }
+        let mut seen = HashMap::new();
+        if wants.reads_jobs
+            && let Err(failure) = self.send_rows(child, wants, &mut seen).await?
+        {
+            child.order(&Order::GiveUp).await?;
+            return Ok(Err(failure));
+        }
+        Ok(match child.run().await? {
+            Ok(Found { body, touched }) => {
+                let change = |touched: Touched| Some(Change { job: seen.remove(&touched.id)?, touched });
+                Ok(Outcome { body, changes: touched.into_iter().filter_map(change).collect() })
+            }
+            Err(trouble) => Err(trouble.into()),
+        })
+    }
+
+    /// The jobs that a statement which writes may have changed are kept in `seen`.
+    async fn send_rows(
+        &self,
+        child: &mut Child,
+        wants: &Wants,
+        seen: &mut HashMap<i64, Arc<Job>>,
+    ) -> io::Result<Result<(), Failure>> {
+        let mut loader = Loader::new(&self.engine, &self.tenant, Candidates::of(&self.run.sql));
+        loader.hides_data = !self.sees_payloads;
+        loop {
+            let page = match loader.next().await {
+                Ok(Some(page)) => page,
+                Ok(None) => return Ok(Ok(())),
+                Err(failure) => return Ok(Err(failure)),
+            };
+            let mut rows = Vec::new();
+            for job in &page {
+                if let Err(trouble) = loader.put_row(job, wants, &mut rows)? {
+                    return Ok(Err(trouble.into()));
+                }
+                if rows.len() >= PIECE_BYTES {
+                    child.order(&Order::Rows(std::mem::take(&mut rows))).await?;
+                }
+            }
+            if !rows.is_empty() {
+                child.order(&Order::Rows(rows)).await?;
+            }
+            if wants.writes() {
+                seen.extend(page.into_iter().map(|job| (job.id.get() as i64, job)));
+            }
+        }
+    }
+}
+
+fn too_much_memory() -> Trouble {
+    let why = "the query needs more memory than it may have; narrow it, sort less, or name fewer columns";
+    Trouble::TooLarge(why.to_owned())
+}

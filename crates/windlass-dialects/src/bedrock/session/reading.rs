@@ -1,0 +1,102 @@
+//! What comes in: how long it may take, how much of it is kept, and for whom.
+
+use super::{Link, READ_BYTES, Session};
+use crate::auth::Role;
+use crate::bedrock::commands::{Command, caller};
+use crate::bedrock::wire::Request;
+use crate::budget::{Busy, Share};
+use crate::listener::Phase;
+use crate::pace::time_for;
+use std::io;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, timeout};
+
+/// Bytes of a request that are kept for a client that has not sent a valid token yet, where one is needed.
+pub const UNKNOWN_BYTES_MAX: usize = 64 << 10;
+/// Requests larger than this are counted.
+const COUNTED_BYTES: usize = 64 << 10;
+/// How often it is looked whether others wait for the memory of a large request.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl<L: Link> Session<L> {
+    /// More bytes; `false`: there will be none, or none are wanted any more.
+    pub(super) async fn read(&mut self) -> io::Result<bool> {
+        let was_idle = self.parser.is_idle();
+        if was_idle && self.share.is_large() {
+            self.share = Share::default();
+        }
+        let since = Instant::now();
+        let read = loop {
+            let Some(left) = self.time_left_to_read(was_idle, since) else { return Ok(false) };
+            let look = if self.share.is_large() { left.min(LOOK) } else { left };
+            let room = self.parser.room(READ_BYTES);
+            tokio::select! {
+                read = timeout(look, self.link.read_buf(room)) => if let Ok(read) = read { break read },
+                _ = self.phase.wait_for(|phase| *phase >= Phase::Draining) => return Ok(false),
+            }
+        };
+        if read? == 0 {
+            return Ok(false);
+        }
+        self.heard = Instant::now();
+        if was_idle {
+            self.begun = self.heard;
+        }
+        self.unread.accept();
+        Ok(true)
+    }
+
+    /// How long more bytes may take, of which none have come since `since`. `None`: no longer.
+    fn time_left_to_read(&self, is_idle: bool, since: Instant) -> Option<Duration> {
+        let limits = &self.limits;
+        let mut left = limits.idle.saturating_sub(since.elapsed());
+        if !is_idle {
+            let is_hurried = self.share.is_large() && self.shared.budget.is_wanted();
+            let total = time_for(self.parser.pending(), is_hurried);
+            let total = if is_hurried { total } else { total.max(limits.stall) };
+            let stall = limits.stall.saturating_sub(since.elapsed());
+            left = stall.min(total.saturating_sub(self.begun.elapsed()));
+        }
+        if !self.arrival.is_admitted() {
+            left = left.min(limits.unknown.saturating_sub(self.waited_since.elapsed()));
+        }
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Sees to it that there is memory for what has come of a large request.
+    pub(super) async fn cover(&mut self) -> Result<(), Busy> {
+        let pending = self.parser.pending();
+        if pending <= COUNTED_BYTES {
+            return Ok(());
+        }
+        self.shared.budget.cover(&mut self.share, pending.next_power_of_two()).await
+    }
+
+    /// A client that has made a request it may make is known from then on.
+    pub(super) fn get_to_know(&mut self, request: &Request) {
+        if self.arrival.is_admitted() {
+            return;
+        }
+        self.waited_since = Instant::now();
+        let is_known = match self.shared.tokens.is_open() {
+            true => Command::of(request).is_some(),
+            false => caller(&self.shared, request, Some(Role::Viewer)).is_ok(),
+        };
+        if is_known {
+            self.arrival.admit();
+            self.parser.set_head_bytes_max(self.limits.wire.head_bytes_max);
+        }
+    }
+
+    /// Whether a request that is too large for a stranger is not one's after all: its token has come.
+    pub(super) fn is_known_by_what_came(&mut self) -> bool {
+        if self.arrival.is_admitted() {
+            return false;
+        }
+        if let Some(begun) = self.parser.begun() {
+            self.get_to_know(&begun);
+        }
+        self.arrival.is_admitted()
+    }
+}

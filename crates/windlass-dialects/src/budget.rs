@@ -1,0 +1,144 @@
+//! Memory for the requests that are on their way in, shared by all ports. A request that finds none waits for a while and
+//! is then refused: the alternative is a server that the system kills.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+#[cfg(test)]
+mod tests;
+
+/// What a request costs for each of its bytes: as they came, decoded, and on their way to the store. Eight batches of
+/// 54 MB at once were seen to take twice their bytes, one alone three times at its worst moment.
+const COST: usize = 3;
+/// Memory is counted in pieces of this size.
+const UNIT: usize = 16 << 10;
+/// Requests of up to this size do not wait, as long as all such requests together take less than a quarter of the memory.
+const SMALL_BYTES: usize = 64 << 10;
+/// How long a request waits for others to end.
+const WAIT: Duration = Duration::from_secs(15);
+
+/// Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    units: u32,
+    free: Arc<Semaphore>,
+    wait: Duration,
+    waiting: AtomicUsize,
+    /// Bytes of small requests.
+    small: AtomicUsize,
+}
+
+/// What one request has of it; given back when it is dropped.
+#[derive(Debug, Default)]
+pub struct Share {
+    of: Option<Budget>,
+    units: u32,
+    permit: Option<OwnedSemaphorePermit>,
+    small: usize,
+}
+
+/// There is no memory for a request of this size now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server is busy with other large requests; try again")]
+pub struct Busy;
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::new(u64::MAX)
+    }
+}
+
+impl Budget {
+    pub fn new(bytes: u64) -> Budget {
+        Budget::with_wait(bytes, WAIT)
+    }
+
+    /// Requests wait so long for others to end.
+    pub fn with_wait(bytes: u64, wait: Duration) -> Budget {
+        let units = u32::try_from(bytes / UNIT as u64).unwrap_or(u32::MAX);
+        let units = units.clamp(1, u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
+        let free = Arc::new(Semaphore::new(units as usize));
+        let (waiting, small) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Budget(Arc::new(Inner { units, free, wait, waiting, small }))
+    }
+
+    /// Makes `share` large enough for a request of `bytes`; waits if others have the memory. A request that costs more
+    /// than there is at all has it for itself.
+    pub async fn cover(&self, share: &mut Share, bytes: usize) -> Result<(), Busy> {
+        if bytes <= SMALL_BYTES && share.units == 0 && self.cover_small(share, bytes) {
+            return Ok(());
+        }
+        let wanted = bytes.saturating_mul(COST).div_ceil(UNIT);
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(self.0.units);
+        let Some(more) = wanted.checked_sub(share.units).filter(|more| *more > 0) else { return Ok(()) };
+        let permit = match Arc::clone(&self.0.free).try_acquire_many_owned(more) {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = Waiting::new(&self.0.waiting);
+                let acquired = timeout(self.0.wait, Arc::clone(&self.0.free).acquire_many_owned(more)).await;
+                acquired.map_err(|_| Busy)?.map_err(|_| Busy)?
+            }
+        };
+        match &mut share.permit {
+            Some(own) => own.merge(permit),
+            none => *none = Some(permit),
+        }
+        share.units = wanted;
+        share.of.get_or_insert_with(|| self.clone());
+        Ok(())
+    }
+
+    fn cover_small(&self, share: &mut Share, bytes: usize) -> bool {
+        let Some(more) = bytes.checked_sub(share.small).filter(|more| *more > 0) else { return true };
+        let others = self.0.small.fetch_add(more, Ordering::Relaxed);
+        share.small += more;
+        share.of.get_or_insert_with(|| self.clone());
+        others < self.0.units as usize / 4 * UNIT
+    }
+
+    /// Somebody waits for memory: who holds some should make haste.
+    pub fn is_wanted(&self) -> bool {
+        self.0.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Nearly all of it is in use.
+    pub fn is_short(&self) -> bool {
+        self.0.free.available_permits() < self.0.units as usize / 20
+    }
+}
+
+impl Share {
+    /// Whether there is anything others could wait for.
+    pub fn is_large(&self) -> bool {
+        self.units > 0
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.of {
+            budget.0.small.fetch_sub(self.small, Ordering::Relaxed);
+        }
+    }
+}
+
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Waiting<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,73 @@
+//! A thread of its own that ends the process if the stop takes far too long: the runtime's threads may all be busy with
+//! something that does not end, and then nobody would even hear the signal.
+
+use std::io;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+pub struct LastResort {
+    begin: mpsc::UnboundedSender<()>,
+}
+
+impl LastResort {
+    /// From the first signal, or from [`LastResort::count_down`], the process has `patience` to end by itself.
+    pub fn start(patience: Duration) -> io::Result<LastResort> {
+        LastResort::start_with(patience, || {
+            tracing::error!("the server did not stop by itself; ending. Everything acknowledged is safe");
+            std::process::exit(1)
+        })
+    }
+
+    fn start_with(patience: Duration, end: impl FnOnce() + Send + 'static) -> io::Result<LastResort> {
+        let (begin, mut begun) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let waiting = async move {
+            let (mut interrupts, mut terms) =
+                (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+            tokio::select! {
+                _ = interrupts.recv() => {}
+                _ = terms.recv() => {}
+                told = begun.recv() => if told.is_none() { return Ok(()) },
+            }
+            tokio::time::sleep(patience).await;
+            end();
+            io::Result::Ok(())
+        };
+        let run = move || {
+            if let Err(error) = runtime.block_on(waiting) {
+                tracing::warn!(%error, "a stop that hangs will not be ended by force");
+            }
+        };
+        std::thread::Builder::new().name("last-resort".to_owned()).spawn(run)?;
+        Ok(LastResort { begin })
+    }
+
+    /// The server is stopping.
+    pub fn count_down(&self) {
+        // The thread is gone only with the process.
+        let _ = self.begin.send(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn the_end_comes_although_every_thread_of_the_runtime_is_busy() {
+        let (ended, end) = channel();
+        let end_it = move || {
+            let _ = ended.send(());
+        };
+        let last_resort = LastResort::start_with(Duration::from_millis(10), end_it).unwrap();
+        let (stop, stopped) = channel::<()>();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        // Does not yield until it is told to, like a loop that does not end.
+        runtime.spawn(async move { stopped.recv().is_ok() });
+        last_resort.count_down();
+        assert!(end.recv_timeout(Duration::from_secs(30)).is_ok());
+        drop(stop);
+    }
+}
