@@ -5,84 +5,20 @@ use crate::clock::{Clock, StoreClock};
 use crate::engine::Inner;
 use crate::error::EngineError;
 use crate::settle::Ask;
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use windlass_core::event::Patch;
-use windlass_core::{Event, Job, StateName, Timestamp};
+use windlass_core::{Event, StateName, Timestamp};
+use windlass_store::calendar::{CLOCK, Kept};
 use windlass_store::query::PAGE_MAX;
 use windlass_store::{Filter, Store};
 
-/// Where it is kept among the store's settings.
-pub(crate) const CLOCK: &str = "clock";
 /// How often the two are compared.
 const LOOK_EVERY_MS: u64 = 500;
-/// Differences below this are the reading of two clocks one after the other, not a step.
-const STEP_MIN_MS: i64 = 250;
 /// A reading that took longer than this is repeated: the thread was stopped in between.
 const READING_MAX_MS: i64 = 50;
 /// How much of the timeline may be lived through twice after a crash with the clock set back.
 const NOTE_EVERY_MS: i64 = 1_000;
-/// Steps that are remembered while their jobs are moved.
-const STEPS_MAX: usize = 64;
-
-/// What a store remembers of time.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// How far the clock on the wall is ahead of the timeline.
-    pub ahead_ms: i64,
-    /// The timeline has come this far, or a little further.
-    pub seen_ms: i64,
-    /// Steps after which not every job that waits for a date has been moved.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<WallStep>,
-}
-
-/// The clock on the wall was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WallStep {
-    /// When that was noticed, on the timeline. Jobs that were written later were written with it in mind.
-    pub at_ms: i64,
-    /// Forward, or back if negative.
-    pub by_ms: i64,
-}
-
-impl Kept {
-    /// Where the timeline goes on, with the clock on the wall showing `wall_ms`: behind what was seen of it, so that what
-    /// was written then is older than what is noticed now.
-    fn resume_ms(&self, wall_ms: i64) -> i64 {
-        let now_ms = wall_ms.saturating_sub(self.ahead_ms);
-        if now_ms < self.seen_ms { self.seen_ms + 1 } else { now_ms }
-    }
-
-    /// Whether the clock on the wall was set since, as it shows `wall_ms` at `now_ms` of the timeline.
-    fn step(&self, now_ms: i64, wall_ms: i64) -> Option<WallStep> {
-        let by_ms = wall_ms.saturating_sub(now_ms).saturating_sub(self.ahead_ms);
-        (by_ms.abs() >= STEP_MIN_MS).then_some(WallStep { at_ms: now_ms, by_ms })
-    }
-
-    fn take(&mut self, step: WallStep) {
-        self.ahead_ms = self.ahead_ms.saturating_add(step.by_ms);
-        if self.steps.len() == STEPS_MAX {
-            self.steps.remove(0);
-        }
-        self.steps.push(step);
-    }
-
-    /// When a job that waits for a date runs after the steps that it was written before; `None`: none concerns it.
-    fn moved(&self, job: &Job) -> Option<Timestamp> {
-        let at = job.appointment().filter(|at| *at < Timestamp::MAX)?;
-        let written_ms = job.progress.updated_at.as_millis();
-        let later = self.steps.iter().filter(|step| step.at_ms > written_ms);
-        let by_ms: i64 = later.map(|step| step.by_ms).sum();
-        (by_ms != 0).then(|| at.plus_ms(by_ms.saturating_neg()))
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        // Three numbers and a list of such: nothing in it can fail to be written.
-        serde_json::to_vec(self).unwrap_or_default()
-    }
-}
 
 /// What the engine knows of the clock on the wall.
 pub(crate) struct Calendar {
@@ -167,10 +103,12 @@ pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
         {
             let Some(engine) = engine.upgrade() else { return };
             let Ok(visit) = engine.enter() else { return };
-            if visit.store.is_shared() {
-                return;
-            }
-            if let Err(error) = visit.follow_wall().await {
+            let followed = match visit.store.calendar() {
+                Some(kept) => visit.follow_store(kept).await,
+                None if visit.store.is_shared() => return,
+                None => visit.follow_wall().await,
+            };
+            if let Err(error) = followed {
                 tracing::warn!(%error, "moving jobs that wait for a date after the clock was set; trying again");
             }
         }
@@ -216,6 +154,20 @@ impl Inner {
         Ok(self.store.put_setting(CLOCK, Some(kept.bytes())).await?)
     }
 
+    /// On a store whose clock is for all servers: each of them moves what is left to be moved.
+    async fn follow_store(self: &Arc<Self>, kept: Kept) -> Result<(), EngineError> {
+        let known = self.calendar.kept();
+        if known == kept {
+            return Ok(());
+        }
+        self.clock.show_ahead(kept.ahead_ms);
+        if kept.steps != known.steps {
+            self.move_appointments(&kept).await?;
+        }
+        self.calendar.change(|known| *known = kept);
+        Ok(())
+    }
+
     /// Jobs that wait for a date, written before the clock was set, wait for the same date by the new time. Moving one writes
     /// it, so that none is moved twice.
     async fn move_appointments(self: &Arc<Self>, kept: &Kept) -> Result<(), EngineError> {
@@ -239,40 +191,5 @@ impl Inner {
                 None => return Ok(()),
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kept(ahead_ms: i64, seen_ms: i64) -> Kept {
-        Kept { ahead_ms, seen_ms, steps: Vec::new() }
-    }
-
-    #[test]
-    fn the_timeline_goes_on_where_it_was_and_the_clock_is_believed_unless_it_went_back() {
-        for (ahead_ms, seen_ms, wall_ms, resumes_at, step_by) in [
-            (0, 1_000, 5_000, 5_000, None),         // four seconds went by
-            (0, 9_000, 5_000, 9_001, Some(-4_001)), // the clock was set back meanwhile
-            (-4_000, 9_000, 6_000, 10_000, None),   // and stayed so
-            (3_000, 1_000, 5_000, 2_000, None),
-            (0, 5_000, 5_000, 5_000, None),
-            (0, 5_100, 5_000, 5_101, None), // as good as nothing
-        ] {
-            let kept = kept(ahead_ms, seen_ms);
-            let now_ms = kept.resume_ms(wall_ms);
-            assert_eq!(now_ms, resumes_at, "{kept:?} {wall_ms}");
-            assert_eq!(kept.step(now_ms, wall_ms).map(|step| step.by_ms), step_by, "{kept:?} {wall_ms}");
-        }
-    }
-
-    #[test]
-    fn steps_add_up() {
-        let mut kept = kept(0, 0);
-        kept.take(WallStep { at_ms: 10, by_ms: 3_600_000 });
-        kept.take(WallStep { at_ms: 20, by_ms: -600_000 });
-        assert_eq!(kept.ahead_ms, 3_000_000);
-        assert_eq!(kept.step(30, 3_000_030), None);
     }
 }

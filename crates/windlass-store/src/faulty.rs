@@ -282,6 +282,10 @@ impl Store for FaultyStore {
         self.inner.clock_ahead_ms()
     }
 
+    fn calendar(&self) -> Option<crate::calendar::Kept> {
+        self.inner.calendar()
+    }
+
     fn is_shared(&self) -> bool {
         self.inner.is_shared()
     }

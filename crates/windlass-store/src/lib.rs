@@ -17,6 +17,7 @@
 //! * **Readers never hold up writers**, and see everything that was acknowledged before they asked.
 
 pub mod blobs;
+pub mod calendar;
 pub mod change;
 pub mod conformance;
 pub mod copy;
@@ -203,6 +204,11 @@ pub trait Store: Send + Sync {
     /// For stores that are the clock of all servers on them: how far that clock is ahead of this machine's, in ms, as it
     /// was last measured.
     fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
+        None
+    }
+
+    /// For the same stores: how far the clock that dates are by is ahead of the timeline, and where it was set.
+    fn calendar(&self) -> Option<calendar::Kept> {
         None
     }
 

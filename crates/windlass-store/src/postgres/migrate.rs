@@ -20,6 +20,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { what: "jobs, lanes, settings, blobs", sql: include_str!("migrations/0001_jobs.sql") },
     Migration { what: "push from SQL", sql: include_str!("migrations/0002_push.sql") },
     Migration { what: "lanes by their birth", sql: include_str!("migrations/0003_lanes_by_birth.sql") },
+    Migration { what: "a timeline beside the clock", sql: include_str!("migrations/0004_timeline.sql") },
 ];
 
 struct Migration {

@@ -12,13 +12,14 @@
 //! | `rows` | jobs to columns and back |
 //! | `news` | what servers tell each other |
 //! | `limits` | limits that hold across servers |
-//! | `watch` | what others do on the same database, and its clock |
+//! | `watch`, `clock` | what others do on the same database; its clock |
 //! | `safety` | whether what the database acknowledges is on its disk |
 //! | `hosts` | the primary among several hosts |
 //! | `connection`, `tls`, `options`, `shared` | what all of these stand on |
 
 mod blobs;
 mod claims;
+mod clock;
 mod commits;
 mod connection;
 mod hosts;
@@ -222,6 +223,10 @@ impl Store for PostgresStore {
 
     fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
         Some(Arc::clone(&self.shared.clock_ahead_ms))
+    }
+
+    fn calendar(&self) -> Option<crate::calendar::Kept> {
+        Some(self.shared.calendar())
     }
 
     async fn backup(&self, _to: &Path, _progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {

@@ -32,6 +32,7 @@ pub struct Shared {
     pub tallies_left: AtomicI64,
     /// For tests; see [`super::PostgresOptions`].
     pub clock_error_ms: i64,
+    pub clock: super::clock::Watched,
     lanes: Mutex<Lanes>,
 }
 
@@ -48,12 +49,17 @@ impl Shared {
             clock_ahead_ms: Arc::default(),
             tallies_left: AtomicI64::default(),
             clock_error_ms,
+            clock: super::clock::Watched::default(),
             lanes: Mutex::default(),
         }
     }
 
     pub fn lanes(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn calendar(&self) -> crate::calendar::Kept {
+        self.clock.kept()
     }
 
     pub fn open(&self) -> Result<()> {

@@ -72,6 +72,7 @@ queries! {
     DROP_FULL_BUCKETS "drop_full_buckets" [];
     CLOCK "clock" [];
     HELLO "hello" [TEXT];
+    SET_CLOCK "set_clock" [BYTEA, BYTEA];
     GOODBYE "goodbye" [TEXT];
     CLAIM "claim" [INT4_ARRAY, INT4_ARRAY, INT8_ARRAY, INT8_ARRAY, INT8, INT8, INT8, INT4, INT8, INT8, INT8_ARRAY];
     CLAIM_ONE_LANE "claim_one_lane" [INT4, INT8, INT8, INT8, INT8, INT8_ARRAY];

@@ -1,5 +1,6 @@
-//! What others do on the same database, and what time it is there.
+//! What others do on the same database.
 
+use super::clock;
 use super::shared::Shared;
 use super::statements as sql;
 use crate::Result;
@@ -42,15 +43,14 @@ pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
 /// One look: the clock, lanes and pauses that others have made, jobs we have not heard of.
 pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     shared.open()?;
-    let asked = ours(shared);
+    let asked = clock::ours(shared);
     let hello = shared.pool.read(sql::HELLO, &[&shared.server]).await?;
-    let answered = ours(shared);
+    let answered = clock::ours(shared);
     if let Some(row) = hello.first() {
         let (there_us, has_company): (i64, bool) = (row.get(0), row.get(1));
         shared.outbox.set_company(has_company);
-        let known = shared.clock_ahead_ms.load(Ordering::Relaxed);
-        let ahead = ahead_ms(known, there_us.div_euclid(1_000), asked, answered);
-        shared.clock_ahead_ms.store(ahead, Ordering::Relaxed);
+        let reading = clock::Reading { there_ms: there_us.div_euclid(1_000), asked, answered };
+        clock::follow(shared, reading, row.get(2), row.get(3)).await?;
     }
     shared.learn_lanes().await?;
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
@@ -69,48 +69,14 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// How far the other clock is ahead. It was read at some moment between question and answer: what we thought stays as long as
-/// that can be true, so that a slow answer moves nothing.
-fn ahead_ms(known: i64, there_ms: i64, asked: Timestamp, answered: Timestamp) -> i64 {
-    // Milliseconds are cut off on both sides.
-    let least = there_ms.saturating_sub(answered.as_millis()).saturating_sub(1);
-    let most = there_ms.saturating_sub(asked.as_millis()).saturating_add(1);
-    known.clamp(least, most.max(least))
-}
-
-/// As this machine has it, whoever sets its clock.
-fn ours(shared: &Shared) -> Timestamp {
-    crate::steady::now().plus_ms(shared.clock_error_ms)
-}
-
-/// As the database's clock has it.
+/// The timeline of the jobs.
 pub fn now(shared: &Shared) -> Timestamp {
-    ours(shared).plus_ms(shared.clock_ahead_ms.load(Ordering::Relaxed))
+    clock::ours(shared).plus_ms(shared.clock_ahead_ms.load(Ordering::Relaxed))
 }
 
 /// The others need not wait for our signs of life to stop.
 pub async fn leave(shared: &Shared) {
     if let Err(error) = shared.pool.write(sql::GOODBYE, &[&shared.server]).await {
         debug!(%error, "leaving PostgreSQL");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_is_believed_until_an_answer_says_otherwise() {
-        let at = Timestamp::from_millis;
-        for (known, there, asked, answered, expected) in [
-            (0, 1_003, 1_000, 1_010, 0), // the same clock, and a slow answer
-            (0, 1_000, 1_000, 1_000, 0),
-            (0, 4_600_000, 1_000_000, 1_000_004, 3_599_995), // an hour ahead, at the least
-            (3_599_995, 4_600_500, 1_000_500, 1_000_501, 3_599_998), // a quicker answer tells it better
-            (3_599_998, 4_700_000, 1_100_000, 1_100_900, 3_599_998), // a slow one tells nothing
-            (0, 1_000, 4_000, 4_002, -2_999),                // behind
-        ] {
-            assert_eq!(ahead_ms(known, there, at(asked), at(answered)), expected, "{known} {there}");
-        }
     }
 }

@@ -31,8 +31,12 @@ pub enum Disk {
 /// when that is gone, by whatever end, the server is stopped and its folder removed.
 const KEEPER: &str = r#"
 bin=$1 data=$2 port=$3
+# A clock that can be set, by what a file in the folder says.
+if [ -n "$4" ]; then
+    clock="env LD_PRELOAD=$4 FAKETIME_TIMESTAMP_FILE=$data/clock FAKETIME_NO_CACHE=1 FAKETIME_DONT_FAKE_MONOTONIC=1 DONT_FAKE_MONOTONIC=1"
+fi
 start() {
-    "$bin/postgres" -D "$data" -p "$port" -k "$data" -c listen_addresses=127.0.0.1 >>"$data/log" 2>&1 &
+    $clock "$bin/postgres" -D "$data" -p "$port" -k "$data" -c listen_addresses=127.0.0.1 >>"$data/log" 2>&1 &
     pid=$!
 }
 stop() { kill "-$1" "$pid" 2>/dev/null; wait "$pid" 2>/dev/null; }
@@ -90,6 +94,21 @@ impl PostgresServer {
         PostgresServer::start_in(&bin, data)
     }
 
+    /// One whose clock can be set; `library` is that of `faketime`.
+    pub fn start_with_clock(library: &str) -> PostgresServer {
+        let bin = binaries();
+        let data = make_cluster(&bin, Disk::Fast, &[]);
+        write_into(&data.join("clock"), "+0s\n");
+        PostgresServer::start_with(&bin, data, library)
+    }
+
+    /// How far the clock of such a server is from right.
+    pub fn set_clock(&self, off_s: i64) {
+        let file = self.data.join("clock");
+        // Written over in place: it belongs to whoever the server runs as.
+        std::fs::write(file, format!("{off_s:+}s\n")).expect("the clock's file can be written");
+    }
+
     /// One that takes encrypted connections too; its certificates, first its own, and its key as PEM.
     pub fn start_with_tls(certificates: &str, key: &str) -> PostgresServer {
         let bin = binaries();
@@ -132,9 +151,13 @@ impl PostgresServer {
     }
 
     fn start_in(bin: &Path, data: PathBuf) -> PostgresServer {
+        PostgresServer::start_with(bin, data, "")
+    }
+
+    fn start_with(bin: &Path, data: PathBuf, clock: &str) -> PostgresServer {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut keeper = as_unprivileged("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).arg(bin).arg(&data).arg(port.to_string());
+        keeper.args(["-c", KEEPER, "keeper"]).arg(bin).arg(&data).arg(port.to_string()).arg(clock);
         keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = keeper.spawn().expect("sh should start");
         let (asks, answers) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));

@@ -13,6 +13,15 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 const SOON: Duration = Duration::from_secs(60);
 const HOUR_S: i64 = 3_600;
 
+/// What has to be loaded before a program for its clock to be set; its wrapper knows where it is.
+pub fn library() -> String {
+    let told = Command::new("faketime").args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]).output();
+    let told = told.expect("this rig needs faketime (apt-get install faketime)");
+    let library = String::from_utf8(told.stdout).unwrap().trim().to_owned();
+    assert!(library.contains("faketime"), "this rig needs faketime (apt-get install faketime)");
+    library
+}
+
 /// A server whose clock can be set, by what a file says.
 struct Clocked {
     place: Place,
@@ -22,11 +31,7 @@ struct Clocked {
 
 impl Clocked {
     fn new() -> Clocked {
-        // The wrapper knows where its library is.
-        let told = Command::new("faketime").args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]).output();
-        let told = told.expect("this rig needs faketime (apt-get install faketime)");
-        let library = String::from_utf8(told.stdout).unwrap().trim().to_owned();
-        assert!(library.contains("faketime"), "this rig needs faketime (apt-get install faketime)");
+        let library = library();
         let place = Place::new();
         let file = place.path().join("clock");
         let clocked = Clocked { place, library, file };

@@ -1,9 +1,9 @@
-//! A server whose clock is wrong: the database's clock decides.
+//! A server whose clock is wrong: the database's clock decides. And that clock is set: it decides nothing but dates.
 
 use super::postgres_server::PostgresServer;
 use super::{Cluster, ask};
 use crate::rigs::process::Place;
-use crate::server::windlass;
+use crate::server::{eventually, windlass};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -73,5 +73,58 @@ fn a_server_with_a_wrong_clock_ends_no_lease_early_and_delays_nothing() {
         }
         wrong.kill();
     }
+    cluster.stop();
+}
+
+/// The same job again, when its lease or its delay is over, and not when a clock says so.
+fn claim_soon(to: SocketAddr, name: &str) -> Value {
+    let asked = Instant::now();
+    while asked.elapsed() < Duration::from_secs(60) {
+        if let Some(job) = claim(to, name, 5_000, 600_000).pop() {
+            return job;
+        }
+    }
+    panic!("{name} does not come");
+}
+
+#[test]
+fn a_database_whose_clock_is_set_delays_and_hastens_nothing() {
+    const HOUR_S: i64 = 3_600;
+    let database = PostgresServer::start_with_clock(&crate::rigs::clock::library());
+    let mut cluster = Cluster::start_on(&database.url(), 2, &super::NOT_SAFE);
+    let push = |to: SocketAddr, body: Value| ask(to, "POST", "/api/v1/jobs", &body);
+    let noticed = |cluster: &Cluster| -> usize {
+        let words = "the clock of the database was set";
+        cluster.places.iter().map(|place| place.log().matches(words).count()).sum()
+    };
+    for off_s in [-HOUR_S, HOUR_S, 0] {
+        let (one, other) = (cluster.http(0), cluster.http(1));
+        push(one, json!({ "name": "leased", "retry": 9 }));
+        assert_eq!(claim(one, "leased", 5_000, 5_000).len(), 1);
+        let asked = Instant::now();
+        push(other, json!({ "name": "delayed", "delay_ms": 4_000 }));
+        push(other, json!({ "name": "far", "delay_ms": HOUR_S * 500 }));
+        let before = noticed(&cluster);
+        database.set_clock(off_s);
+        eventually("the step is noticed", || (noticed(&cluster) > before).then_some(()));
+        // Pushed by SQL it is there at once, too.
+        database.sql("SELECT windlass.push('by-sql')");
+        claim_soon(other, "by-sql");
+        claim_soon(one, "delayed");
+        assert!(asked.elapsed() > Duration::from_millis(3_000), "{off_s}: a delay was cut short");
+        claim_soon(other, "leased");
+        assert!(claim(one, "far", 0, 1_000).is_empty(), "{off_s}: a delay was cut short");
+        // A server that starts now finds the same time.
+        push(one, json!({ "name": "later", "delay_ms": 4_000 }));
+        cluster.kill(1);
+        cluster.resume(1);
+        claim_soon(cluster.http(1), "later");
+    }
+    // And one that starts when nobody has looked meanwhile.
+    push(cluster.http(0), json!({ "name": "later", "delay_ms": 4_000 }));
+    (0..2).for_each(|number| cluster.kill(number));
+    database.set_clock(-3 * HOUR_S);
+    cluster.resume(0);
+    claim_soon(cluster.http(0), "later");
     cluster.stop();
 }
