@@ -1,10 +1,11 @@
-//! The command line: one file per subcommand. All but `serve`, `demo`, `check`, `backup`, `copy` and `report` are clients of the native
+//! The command line: one file per subcommand. All but `serve`, `demo`, `check`, `backup`, `compact`, `copy` and `report` are clients of the native
 //! API and could run on another machine.
 
 mod backup;
 mod bench;
 mod blobs;
 mod check;
+mod compact;
 mod completions;
 mod config;
 mod copy;
@@ -72,6 +73,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Check(check::CheckArgs),
     Backup(backup::BackupArgs),
+    Compact(compact::CompactArgs),
     Migrate(migrate::MigrateArgs),
     Copy(copy::CopyArgs),
     Import(import::ImportArgs),
@@ -104,6 +106,7 @@ pub fn run(cli: Cli) -> Outcome {
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Check(args)) => check::run(args),
         Some(Command::Backup(args)) => backup::run(args),
+        Some(Command::Compact(args)) => compact::run(args),
         Some(Command::Migrate(args)) => migrate::run(args),
         Some(Command::Copy(args)) => copy::run(args),
         Some(Command::Import(args)) => import::run(args),

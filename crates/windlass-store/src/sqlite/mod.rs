@@ -11,10 +11,11 @@
 //! | `readers` | lists and look-ups on connections of their own |
 //! | `files` | lock, rewriting the log after a crash, the commit counter |
 //! | `schema` | tables and migrations |
-//! | `care` | check and backup |
+//! | `care`, `compact` | check and backup; a smaller file |
 
 mod cache;
 mod care;
+mod compact;
 mod files;
 mod index;
 mod readers;
@@ -27,9 +28,11 @@ mod turns;
 mod writer;
 
 pub use care::{Report, backup_file, check};
+pub use compact::{Compacted, compact};
 
 use crate::blobs::BlobStore;
 use crate::blobs::files::FileBlobs;
+use crate::calendar::{CLOCK, Kept};
 use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
@@ -223,13 +226,10 @@ struct Loaded {
 }
 
 fn load_index(connection: &Connection) -> Result<Loaded> {
-    let mut index = Index::default();
+    // Jobs that are due are put where claims look for them; otherwise the first claim would have to move them all.
+    let mut index = Index::at(seen_at(connection)?);
     for (tenant, queue) in paused_queues(connection)? {
         index.set_paused(&tenant, &queue, true);
-    }
-    // Now, and not when somebody asks for them.
-    if let Err(error) = read_settings(connection, "") {
-        return Err(StoreError::Corrupt(format!("its settings cannot be read: {error}; restore a backup")));
     }
     let sql = format!("SELECT {COLUMNS} FROM jobs ORDER BY id");
     let mut statement = connection.prepare(&sql).map_err(read_error)?;
@@ -256,6 +256,16 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
         )));
     }
     Ok(Loaded { index, rows, commits, next_id })
+}
+
+/// How far the timeline has come for sure. All settings are read for it: now, and not when somebody asks.
+fn seen_at(connection: &Connection) -> Result<Timestamp> {
+    let settings = read_settings(connection, "").map_err(|error| {
+        StoreError::Corrupt(format!("its settings cannot be read: {error}; restore a backup"))
+    })?;
+    let kept = settings.iter().find(|(key, _)| key == CLOCK);
+    let kept = kept.and_then(|(_, bytes)| serde_json::from_slice::<Kept>(bytes).ok());
+    Ok(kept.map_or(Timestamp::EPOCH, |kept| Timestamp::from_millis(kept.seen_ms)))
 }
 
 /// Asked here, where trouble is an answer; the writer's thread could only end the process.
@@ -319,6 +329,9 @@ fn read_settings(connection: &Connection, prefix: &str) -> Result<Vec<(String, V
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests;
 
 #[async_trait]
 impl Store for SqliteStore {

@@ -5,11 +5,11 @@ use super::cache::RecentJobs;
 use super::rows::{COLUMNS, Parts, Rows, read_error};
 use crate::error::StoreError;
 use crate::query::{Filter, PAGE_MAX, Page, SCAN_MAX};
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, params};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
-use windlass_core::{Job, JobId};
+use windlass_core::{Job, JobId, NameMatch, Queue, Tenant};
 
 /// Reads at the same time: more would only take the processor from the writer.
 const READERS_MAX: usize = 4;
@@ -137,34 +137,67 @@ fn list_known(
     Ok(page)
 }
 
+/// Ids looked at by one statement: a page's time is over soon after one of them.
+const IDS_AT_ONCE: u64 = 10_000;
+
+/// From the newest down. What a row says of its tenant, queue, name and state is held against the filter by SQLite, which is ten times as
+/// fast as reading the whole job.
 fn list_by_rows(
     connection: &Connection,
     before: u64,
     filter: &Filter,
     limit: usize,
 ) -> Result<Page, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM jobs WHERE id < ?1 ORDER BY id DESC");
+    let sql = format!(
+        "SELECT {COLUMNS} FROM jobs WHERE id < ?1 AND id >= ?2 AND (?3 IS NULL OR tenant = ?3) \
+         AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR name = ?5) AND (?6 & (1 << state)) <> 0 ORDER BY id DESC"
+    );
+    let name = match &filter.names {
+        NameMatch::Exact(name) => Some(&**name),
+        _ => None,
+    };
+    let states: i64 = match filter.states.as_slice() {
+        [] => i64::MAX,
+        some => some.iter().map(|state| 1 << (*state as u8)).sum(),
+    };
+    let (tenant, queue) =
+        (filter.tenant.as_ref().map(Tenant::as_str), filter.queue.as_ref().map(Queue::as_str));
+    // Where many jobs are gone the ids have wide gaps.
+    let newest = "SELECT coalesce(max(id), 0) FROM jobs WHERE id < ?1";
+    let mut newest = connection.prepare_cached(newest).map_err(read_error)?;
+    let mut upper = before as i64;
     let mut statement = connection.prepare_cached(&sql).map_err(read_error)?;
     let mut parts = Parts::new(connection);
-    let mut rows = statement.query([before as i64]).map_err(read_error)?;
     let began = std::time::Instant::now();
     let mut page = Page::default();
-    let mut looked_at = 0;
-    while let Some(row) = rows.next().map_err(read_error)? {
-        let job = parts.job(row)?;
-        let id = job.id;
-        looked_at += 1;
-        if page.jobs.len() == limit {
-            page.next = page.jobs.last().map(|job: &Arc<Job>| job.id);
-            break;
+    loop {
+        let newest: i64 = newest.query_row([upper], |row| row.get(0)).map_err(read_error)?;
+        if newest == 0 {
+            return Ok(page);
         }
-        if filter.fits(&job) {
-            page.jobs.push(Arc::new(job));
+        upper = newest.saturating_add(1);
+        let lower = upper.saturating_sub(IDS_AT_ONCE as i64).max(1);
+        let mut rows =
+            statement.query(params![upper, lower, tenant, queue, name, states]).map_err(read_error)?;
+        while let Some(row) = rows.next().map_err(read_error)? {
+            let job = parts.job(row)?;
+            if page.jobs.len() == limit {
+                page.next = page.jobs.last().map(|job: &Arc<Job>| job.id);
+                return Ok(page);
+            }
+            let id = job.id;
+            if filter.fits(&job) {
+                page.jobs.push(Arc::new(job));
+            }
+            if began.elapsed() > SCAN_TIME_MAX {
+                page.next = Some(id);
+                return Ok(page);
+            }
         }
-        if looked_at == SCAN_MAX || began.elapsed() > SCAN_TIME_MAX {
-            page.next = Some(id);
-            break;
+        upper = lower;
+        if upper > 1 && began.elapsed() > SCAN_TIME_MAX {
+            page.next = u64::try_from(upper).ok().and_then(JobId::new);
+            return Ok(page);
         }
     }
-    Ok(page)
 }

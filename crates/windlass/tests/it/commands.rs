@@ -111,6 +111,18 @@ fn check_and_backup_work_beside_a_server() {
 }
 
 #[test]
+fn a_store_is_compacted_when_no_server_uses_it() {
+    let mut server = Server::start(&[]);
+    server.run(&["push", "a", "1\n2\n3", "--lines"]).ok();
+    let ran = server.run(&["compact"]);
+    assert!(ran.code == 1 && ran.stderr.contains("stopped first"), "{ran:?}");
+    server.stop();
+    let sizes = server.run(&["compact", "--json"]).json();
+    assert!(sizes["after_bytes"].as_u64() <= sizes["before_bytes"].as_u64(), "{sizes}");
+    assert_eq!(server.run(&["check", "--json"]).json()["jobs"], 3);
+}
+
+#[test]
 fn check_of_nothing_says_where_it_looked() {
     let folder = tempfile::tempdir().unwrap();
     let ran = Ran::of(windlass().arg("check").current_dir(folder.path()));

@@ -1,13 +1,14 @@
 //! Which job is next, in memory. The database finds rows by id and nothing else; every other question (who is next,
 //! who is due, who has this key, how many are there) is answered here. Rebuilt from the rows at start.
 
+mod listing;
 mod shelf;
 mod tenant;
 mod tests;
 
 use crate::change::{ClaimAsk, Held, UnderLimits, summed};
 use crate::keys::Key;
-use crate::query::{Filter, QueueCounts, WaitingName};
+use crate::query::{QueueCounts, WaitingName};
 use rustc_hash::{FxHashMap, FxHashSet};
 use shelf::{Shelf, ShelfId, Slot};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +19,6 @@ use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
 /// Requests that overtake each other on a busy machine differ by less than this; by more, and the clock was set back, which
 /// costs a look at every waiting job. No claim gets a job before its time either way.
 const OVERTAKING_MS_MAX: i64 = 1_000;
-/// Ready jobs named by id for one list at most.
-const READY_NAMED_MAX: usize = 20_000;
 
 /// Whether there are jobs of one name.
 pub enum Named {
@@ -52,6 +51,11 @@ pub struct Index {
 }
 
 impl Index {
+    /// Empty, with jobs that are due by `now` expected.
+    pub fn at(now: Timestamp) -> Index {
+        Index { now, ..Index::default() }
+    }
+
     /// Enters a job as it stands.
     pub fn add(&mut self, job: &Job) {
         let id = job.id;
@@ -356,56 +360,6 @@ impl Index {
         summed(groups)
     }
 
-    /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at
-    /// rows from the newest down finds a page soon.
-    pub fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
-        if filter.states.is_empty() && !filter.repeating {
-            return None;
-        }
-        let mut ids: BTreeSet<JobId> = BTreeSet::new();
-        for (name, entry) in &self.tenants {
-            if filter.tenant.as_ref().is_some_and(|asked| asked != name) {
-                continue;
-            }
-            if filter.repeating {
-                ids.extend(entry.newest_repeating(before, limit));
-                continue;
-            }
-            for state in &filter.states {
-                match state {
-                    StateName::Ready => ids.extend(self.few_ready(entry, filter)?),
-                    other => ids.extend(entry.newest_in(*other, before, limit)),
-                }
-            }
-        }
-        Some(ids.into_iter().rev().skip_while(|id| id.get() >= before).take(limit).collect())
-    }
-
-    /// Ready jobs by address, if they are few.
-    fn few_ready(&self, tenant: &TenantIndex, filter: &Filter) -> Option<Vec<JobId>> {
-        let mut ids = Vec::new();
-        let mut delayed = false;
-        for (queue, shelf) in tenant.queues_and_shelves() {
-            let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
-            if filter.queue.as_ref().is_some_and(|asked| asked != queue) || !filter.names.matches(&shelf.name)
-            {
-                continue;
-            }
-            if ids.len() + shelf.slots.len() > READY_NAMED_MAX {
-                return None;
-            }
-            ids.extend(shelf.slots.iter().map(|slot| slot.id));
-            delayed |= shelf.delayed > 0;
-        }
-        if delayed {
-            if self.delayed.len() > READY_NAMED_MAX {
-                return None;
-            }
-            ids.extend(self.delayed.keys().map(|(_, id)| *id));
-        }
-        Some(ids)
-    }
-
     // --- shelves -------------------------------------------------------------------------------------------------
 
     fn shelf_for(&mut self, job: &Job) -> ShelfId {
@@ -502,6 +456,11 @@ impl Index {
             shelf.parked_by = None;
             shelf.parked_until = None;
         });
+    }
+
+    #[cfg(test)]
+    pub fn delayed_count(&self) -> usize {
+        self.delayed.len()
     }
 
     #[cfg(test)]

@@ -139,6 +139,11 @@ impl TenantIndex {
         self.aliases.holder(alias)
     }
 
+    /// How many jobs are in a state other than ready.
+    pub fn count_in(&self, state: StateName) -> usize {
+        self.by_state[state as usize].len()
+    }
+
     pub fn newest_in(&self, state: StateName, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
         let below = JobId::new(before).into_iter();
         let ids = &self.by_state[state as usize];

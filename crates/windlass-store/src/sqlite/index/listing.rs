@@ -1,0 +1,85 @@
+//! Which jobs can fit a filter, as far as the index tells.
+
+use super::Index;
+use super::tenant::TenantIndex;
+use crate::query::Filter;
+use std::collections::BTreeSet;
+use windlass_core::{JobId, NameMatch, StateName};
+
+/// Jobs named by id for one list at most, where few of them may fit.
+const NAMED_MAX: usize = 20_000;
+/// The same where jobs in any state fit: if there are more, rows from the newest down are quicker, and hold up no claim.
+const NAMED_IN_ANY_STATE_MAX: usize = 2_000;
+
+impl Index {
+    /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at
+    /// rows from the newest down finds a page soon.
+    pub fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
+        let is_addressed = filter.queue.is_some() || filter.names != NameMatch::Any;
+        if filter.states.is_empty() && !filter.repeating && !is_addressed {
+            return None;
+        }
+        let most = if filter.states.is_empty() { NAMED_IN_ANY_STATE_MAX } else { NAMED_MAX };
+        let mut ids: BTreeSet<JobId> = BTreeSet::new();
+        for (name, entry) in &self.tenants {
+            if filter.tenant.as_ref().is_some_and(|asked| asked != name) {
+                continue;
+            }
+            if filter.repeating {
+                ids.extend(entry.newest_repeating(before, limit));
+                continue;
+            }
+            for state in self.states_fitting(entry, filter) {
+                match state {
+                    StateName::Ready => ids.extend(self.few_ready(entry, filter, most)?),
+                    // Few of many that are in this state fit: the rows are looked through instead.
+                    other if is_addressed && entry.count_in(other) > most => return None,
+                    other => ids.extend(entry.newest_in(other, before, limit)),
+                }
+            }
+        }
+        Some(ids.into_iter().rev().skip_while(|id| id.get() >= before).take(limit).collect())
+    }
+
+    /// The states that are asked for, of those in which there are jobs of the queue and names that are asked for.
+    fn states_fitting(&self, tenant: &TenantIndex, filter: &Filter) -> Vec<StateName> {
+        let is_asked = |state: &StateName| filter.states.is_empty() || filter.states.contains(state);
+        if filter.queue.is_none() && filter.names == NameMatch::Any {
+            return StateName::ALL.into_iter().filter(is_asked).collect();
+        }
+        let mut counts = [0_u64; StateName::ALL.len()];
+        for (queue, shelf) in tenant.queues_and_shelves() {
+            let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
+            if filter.queue.as_ref().is_none_or(|asked| asked == queue) && filter.names.matches(&shelf.name) {
+                counts.iter_mut().zip(&shelf.counts).for_each(|(sum, count)| *sum += count);
+            }
+        }
+        let has_some = |state: &StateName| counts[*state as usize] > 0;
+        StateName::ALL.into_iter().filter(is_asked).filter(has_some).collect()
+    }
+
+    /// Ready jobs by address, if they are few.
+    fn few_ready(&self, tenant: &TenantIndex, filter: &Filter, most: usize) -> Option<Vec<JobId>> {
+        let mut ids = Vec::new();
+        let mut delayed = false;
+        for (queue, shelf) in tenant.queues_and_shelves() {
+            let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
+            if filter.queue.as_ref().is_some_and(|asked| asked != queue) || !filter.names.matches(&shelf.name)
+            {
+                continue;
+            }
+            if ids.len() + shelf.slots.len() > most {
+                return None;
+            }
+            ids.extend(shelf.slots.iter().map(|slot| slot.id));
+            delayed |= shelf.delayed > 0;
+        }
+        if delayed {
+            if self.delayed.len() > most {
+                return None;
+            }
+            ids.extend(self.delayed.keys().map(|(_, id)| *id));
+        }
+        Some(ids)
+    }
+}
