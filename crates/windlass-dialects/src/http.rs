@@ -47,6 +47,7 @@ pub struct HttpOptions {
     pub extra: Option<Router>,
     pub jq: jq::Settings,
     pub queuey: queuey::Settings,
+    pub queuey_door: Option<QueueyDoor>,
     pub sidejob: sidejob::Settings,
     pub miniq: miniq::Settings,
     /// What runs the handlers of miniq's clients; without it their jobs wait.
@@ -77,6 +78,7 @@ impl Default for HttpOptions {
             extra: None,
             jq: jq::Settings::default(),
             queuey: queuey::Settings::default(),
+            queuey_door: None,
             sidejob: sidejob::Settings::default(),
             miniq: miniq::Settings::default(),
             runners: None,
@@ -89,6 +91,12 @@ impl Default for HttpOptions {
             version: env!("CARGO_PKG_VERSION"),
         }
     }
+}
+
+/// A port for queuey-queue's calls alone, beside the one for everything.
+pub struct QueueyDoor {
+    pub listener: TcpListener,
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// What handlers share.
@@ -209,7 +217,9 @@ pub async fn serve(
         phase: watching,
     });
     let app = router(&server, ALL, extra);
+    let queuey_listening = listen_for_queuey(&server, options.queuey_door, limits.clone(), phase.clone());
     let listening = listener::run(listener, tls, app, limits, phase.clone());
+    let listening = futures_util::future::join(listening, queuey_listening);
     let told = OnceLock::new();
     let stopping = async {
         shutdown.await;
@@ -219,7 +229,7 @@ pub async fn serve(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = listening => {}
+        _ = listening => {}
         () = stopping => {}
         () = history::keep_sampling(&server) => {}
     }
@@ -235,6 +245,17 @@ pub async fn serve(
         tracing::debug!(%error, "the last minute of the history is lost");
     }
     Ok(())
+}
+
+async fn listen_for_queuey(
+    server: &Arc<Server>,
+    door: Option<QueueyDoor>,
+    limits: Limits,
+    phase: watch::Sender<Phase>,
+) {
+    const DIALECTS: &[&dyn Dialect] = &[&queuey::Queuey];
+    let Some(QueueyDoor { listener, tls }) = door else { return };
+    listener::run(listener, tls, router(server, DIALECTS, None), limits, phase).await;
 }
 
 /// What works behind the calls: gone with them, also when whoever serves is dropped halfway.

@@ -70,4 +70,4 @@ pub const ALL: &[&dyn Dialect] =
     &[&native::Native, &jq::Jq, &queuey::Queuey, &miniq::Miniq, &sidejob::SideJob];
 
 pub use auth::{Role, TokenRecord, Tokens, generate_token};
-pub use http::{HttpOptions, serve};
+pub use http::{HttpOptions, QueueyDoor, serve};

@@ -1,6 +1,7 @@
 //! Configuration in two forms: as written ([`written`]: words and where they came from) and as meant ([`Config`]:
 //! values that were checked once). Flags win over `--set`, that over the environment, that over the file.
 
+mod dialects;
 mod handlers;
 pub mod keys;
 mod limits;
@@ -22,7 +23,6 @@ use std::time::Duration;
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::outgoing::Allowed;
 use windlass_dialects::{journal, jq, miniq, queuey, sidejob};
-use windlass_engine::blob::AddrForm;
 use windlass_store::Durability;
 use windlass_store::postgres::PostgresOptions;
 
@@ -223,6 +223,8 @@ pub struct Config {
     pub blob_bytes_max: u64,
     pub jq: jq::Settings,
     pub queuey: queuey::Settings,
+    /// Where to look for a free port of queuey-queue's own.
+    pub queuey_port: Option<u16>,
     pub sidejob: sidejob::Settings,
     pub wasi: Wasi,
     pub miniq: miniq::Settings,
@@ -275,6 +277,7 @@ impl Config {
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
             jq: found.jq()?,
             queuey: found.queuey(),
+            queuey_port: found.queuey_port(),
             sidejob: found.sidejob(),
             wasi: found.wasi(),
             miniq: found.miniq(&store, &data),
@@ -380,30 +383,6 @@ impl Found<'_> {
             cache_modules: u32::try_from(self.whole("wasi.cache_modules")).unwrap_or(u32::MAX),
             storage_url: Some(storage_url.to_string()).filter(|url| !url.is_empty()),
             tenant: self.text("wasi.tenant").to_string(),
-        }
-    }
-
-    fn queuey(&self) -> queuey::Settings {
-        let addresses = AddrForm::parse(self.text("blobs.address")).unwrap_or_default();
-        let keep_ms = Some(self.whole("queuey.keep_s")).filter(|seconds| *seconds > 0);
-        queuey::Settings {
-            addresses,
-            abandoned_age_ms: self.whole("queuey.abandoned_age_s").saturating_mul(1_000),
-            max_attempts: u32::try_from(self.whole("queuey.max_attempts")).unwrap_or(u32::MAX),
-            counting: match self.text("queuey.attempt_counting") {
-                "claims-only" => queuey::Counting::ClaimsOnly,
-                _ => queuey::Counting::Literal,
-            },
-            keep_ms: keep_ms.map(|seconds| seconds.saturating_mul(1_000)),
-        }
-    }
-
-    fn sidejob(&self) -> sidejob::Settings {
-        sidejob::Settings {
-            // Without any time no run could end.
-            lease_ms: self.whole("sidejob.lease_s").max(1).saturating_mul(1_000),
-            runs_per_minute: u32::try_from(self.whole("sidejob.runs_per_minute")).unwrap_or(u32::MAX),
-            origins: self.text("sidejob.origins").split_whitespace().map(str::to_owned).collect(),
         }
     }
 

@@ -20,6 +20,17 @@ pub fn is_wanted(config: &Config) -> bool {
     }
 }
 
+/// Why nobody could use what is to be announced, if that was asked for.
+pub fn refusal(config: &Config) -> Option<String> {
+    (config.mdns == "on" && config.http.is_loopback()).then(|| {
+        format!(
+            "mdns is on, but {} can be reached from this machine only, so that nobody could use what is announced: \
+             listen on another address with --http, or announce only when that is so with --mdns auto",
+            config.http.text
+        )
+    })
+}
+
 /// Lasts until it is ended; the names are the server's own, so that several on one network are all found.
 pub struct Announcement {
     daemon: ServiceDaemon,

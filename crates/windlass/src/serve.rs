@@ -34,9 +34,12 @@ use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
 use windlass_dialects::miniq::running::Runners;
 use windlass_dialects::tls::Tls;
-use windlass_dialects::{HttpOptions, Tokens};
+use windlass_dialects::{HttpOptions, QueueyDoor, Tokens};
 use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
 use windlass_store::{OpenOptions, Store};
+
+/// Ports that are tried for queuey-queue's own before giving up.
+const PORTS_TRIED: u16 = 100;
 
 /// Beyond the time that requests in flight are given: closing the store writes its last pages.
 const CLOSING: Duration = Duration::from_secs(20);
@@ -138,6 +141,9 @@ pub struct Server {
 impl Server {
     pub async fn start(config: &Config) -> Outcome<Server> {
         refuse_plain_doors(config)?;
+        if let Some(why) = discovery::refusal(config) {
+            return Err(Fault::usage(why));
+        }
         let tls = match &config.tls {
             Some(files) => {
                 let tls = Tls::mutual(&files.cert, &files.key, files.client_ca.clone())
@@ -168,6 +174,10 @@ impl Server {
             doors.spawn(windlass_dialects::bedrock::serve(listener, engine.clone(), options, told));
         }
         let quit = Arc::new(Notify::new());
+        let queuey_door = bound.queuey.map(|listener| queuey_door(config, listener, tls.as_ref()));
+        if let Some(door) = &queuey_door {
+            listening.push(("queuey", door.listener.local_addr()?));
+        }
         let options = HttpOptions {
             tokens,
             hosts: Hosts { loopback_only: config.http.is_loopback(), allowed: config.hosts.clone() },
@@ -180,6 +190,7 @@ impl Server {
             hide_payloads: config.hide_payloads,
             doors: listening.clone(),
             queuey: config.queuey.clone(),
+            queuey_door,
             sidejob: config.sidejob.clone(),
             miniq,
             runners: handlers(config, &engine)?,
@@ -236,7 +247,8 @@ fn announce(
     listening: &[(&'static str, SocketAddr)],
     engine: &Engine,
 ) -> Outcome<Option<Announcement>> {
-    let http = listening.iter().find(|(what, _)| *what == "http");
+    // Where its runners would look first.
+    let http = ["queuey", "http"].iter().find_map(|door| listening.iter().find(|(what, _)| what == door));
     let Some((_, http)) = http.filter(|_| discovery::is_wanted(config)) else { return Ok(None) };
     match Announcement::start(*http, [engine.roll(), engine.roll()]) {
         Ok(announcement) => Ok(Some(announcement)),
@@ -291,6 +303,7 @@ fn missing(door: &Bind, what: &str) -> Fault {
 struct Bound {
     http: Option<TcpListener>,
     bedrock: Option<TcpListener>,
+    queuey: Option<TcpListener>,
 }
 
 /// A default address that is taken is skipped, as long as another door is open.
@@ -307,7 +320,30 @@ async fn bind_all(config: &Config) -> Outcome<Bound> {
             config.http.text
         )));
     }
-    Ok(Bound { http, bedrock })
+    let queuey = match config.queuey_port {
+        Some(port) if http.is_some() => Some(bind_from(&config.http, port).await?),
+        Some(_) | None => None,
+    };
+    Ok(Bound { http, bedrock, queuey })
+}
+
+/// The first free port from this one on, at the addresses of `bind`: the rule of queuey-queue's own program.
+async fn bind_from(bind: &Bind, port: u16) -> Outcome<TcpListener> {
+    let last = port.saturating_add(PORTS_TRIED - 1);
+    for port in port..=last {
+        let at = |address: &SocketAddr| SocketAddr::new(address.ip(), port);
+        let addresses: Vec<SocketAddr> = bind.addresses.iter().map(at).collect();
+        match TcpListener::bind(addresses.as_slice()).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => {
+                return Err(Fault::failed(format!(
+                    "listening for queuey on port {port}: {error}; set another queuey.port"
+                )));
+            }
+        }
+    }
+    Err(Fault::failed(format!("ports {port} to {last} are all in use; set another queuey.port")))
 }
 
 /// `None`: it is a default address, and taken.
@@ -323,6 +359,12 @@ async fn bind(what: &str, bind: &Bind) -> Outcome<Option<TcpListener>> {
             Err(Fault::failed(format!("listening for {what} on {}: {error}; {hint}", bind.text)))
         }
     }
+}
+
+/// Plain on this machine, as the protocol's own clients speak it; from elsewhere it is wrapped in TLS where there is a
+/// certificate.
+fn queuey_door(config: &Config, listener: TcpListener, tls: Option<&Arc<Tls>>) -> QueueyDoor {
+    QueueyDoor { listener, tls: tls.filter(|_| !config.http.is_loopback()).cloned() }
 }
 
 /// On this machine the protocol is spoken plainly, so that `nc` and the clients there are can speak it; from elsewhere

@@ -166,10 +166,10 @@ async fn every_format_can_be_asked_for() {
     let csv = "1,foo,\"{\"\"a\"\":1}\",nil\n";
     assert_eq!(written(|ask| ask.flags = Some("-csv -noheader -nullvalue nil".to_owned())).await, csv);
     let mut unknown = ask(sql);
-    unknown.flags = Some("-html".to_owned());
+    unknown.flags = Some("-ascii".to_owned());
     assert_eq!(
         failure(world.ask(unknown).await),
-        ("402 Bad query".to_owned(), "unknown flag -html".to_owned())
+        ("402 Bad query".to_owned(), "unknown flag -ascii".to_owned())
     );
 }
 

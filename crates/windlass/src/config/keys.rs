@@ -177,6 +177,12 @@ pub const KEYS: &[Key] = &[
     ),
     key("queuey.keep_s", SECONDS, "0", "how long ended jobs stay; 0 is for ever"),
     key(
+        "queuey.port",
+        whole(0, 65_535),
+        "0",
+        "a port of queuey-queue's own beside that of http, or the next free one; its program used 1717; 0: none",
+    ),
+    key(
         "sidejob.lease_s",
         SECONDS,
         "60",

@@ -1,11 +1,11 @@
 //! queuey-queue and its blobs with the real command: curl as in the documents, kills, restarts, large blobs.
 
-use crate::server::{Ran, Server, windlass};
+use crate::server::{PATIENCE, Ran, Server, eventually, request, windlass};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::process::Command;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const R1: &str = "0b7c1c5e-6d4f-4a51-9d5b-1f0e5a7c9e01";
@@ -252,4 +252,39 @@ fn only_blobs_that_no_job_names_are_collected_and_only_when_told_to() {
     for (address, text) in [(&binary, "WILSON!"), (&output, "output"), (&native, "native")] {
         assert_eq!(server.run(&["blobs", "get", address]).ok(), text);
     }
+}
+
+/// The rule of the original program: 1717, or the next free one.
+#[test]
+fn a_port_of_its_own_is_the_next_free_one_and_knows_this_protocol_alone() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let server = Server::start(&["--set", &format!("queuey.port={port}")]);
+    let ready = std::fs::read_to_string(server.folder().join("ready.json")).unwrap();
+    let ready: Value = serde_json::from_str(&ready).unwrap();
+    let own: SocketAddr = ready["queuey"].as_str().unwrap().parse().unwrap();
+    assert!(own.ip().is_loopback() && own.port() > port, "{own} {port}");
+    eventually("it says where it listens", || {
+        server.log().contains(&format!("listening queuey {own}")).then_some(())
+    });
+    assert_eq!(request(own, "GET", "/ping", "").unwrap(), (200, "pong".to_owned()));
+    let id = create(&server);
+    assert_eq!(request(own, "GET", &format!("/jobs/{id}"), "").unwrap().0, 200, "the same jobs");
+    assert_eq!(request(own, "GET", "/api/v1/jobs", "").unwrap().0, 404);
+}
+
+/// It was asked for, and nobody could use it.
+#[test]
+fn announcing_an_address_that_nobody_can_reach_is_refused() {
+    let serve = ["serve", "--store", "memory:", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "on"];
+    let mut child = windlass().args(serve).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("127.0.0.1:0") && said.contains("--http"), "{said}");
 }

@@ -105,6 +105,8 @@ fn events(job: &Job) -> Vec<(String, Event)> {
         ("take over as failed", take_over(Stands::Failed)),
         ("child added", Event::ChildAdded),
         ("child settled", Event::ChildSettled),
+        ("child failed", Event::ChildFailed),
+        ("child written off", Event::ChildWrittenOff),
         ("parent paused", Event::ParentPaused),
         ("delete", Event::Delete),
         ("take result", Event::TakeResult),
@@ -230,7 +232,7 @@ const EXPECTED: &str = "
 ready, due
   running <- claim
   completed <- finish (overseer), put to rest: completed
-  ready <- restart (overseer), run, run: force, requeue, requeue: even running, log: from outside, set ports, update, child added, child settled
+  ready <- restart (overseer), run, run: force, requeue, requeue: even running, log: from outside, set ports, update, child added, child settled, child failed, child written off
   cancelled <- every cancel
   terminating <- terminate
   suspended <- put to rest: suspended
@@ -249,7 +251,7 @@ ready, delayed
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
   terminating <- terminate
-  ready, delayed <- log: from outside, set ports, update, update: run at, child added, child settled
+  ready, delayed <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   suspended <- put to rest: suspended
   failed <- put to rest: failed, take over as failed
   terminated <- put to rest: terminated
@@ -265,7 +267,7 @@ ready, its lease lapsed
   completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), requeue, requeue: even running
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled
+  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled, child failed, child written off
   terminating <- terminate
   suspended <- put to rest: suspended
   failed <- put to rest: failed
@@ -284,7 +286,7 @@ ready, its lease lapsed, late reports accepted
   failed <- fail for good, put to rest: failed
   suspended <- suspend, put to rest: suspended
   cancelled <- every cancel
-  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled
+  ready, lapsed <- run, run: force, log: from outside, set ports, update, child added, child settled, child failed, child written off
   terminating <- terminate
   terminated <- put to rest: terminated
   ready, delayed, lapsed <- update: run at
@@ -295,7 +297,7 @@ ready, its lease lapsed, late reports accepted
   !not_due <- take result
   !still_kept <- expire
 running
-  running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled
+  running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   completed <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -315,7 +317,7 @@ running
   !not_due <- take result
   !still_kept <- expire
 running, asked to cancel
-  running, asked to cancel <- extend, renew, report, log, cancel: ask, cancel: failed too, log: from outside, set ports, update, update: run at, child added, child settled
+  running, asked to cancel <- extend, renew, report, log, cancel: ask, cancel: failed too, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   completed <- finish, finish (overseer)
   cancelled <- fail, fail for good, release, return, restart, suspend, restart (overseer), cancel: now
   running, asked to cancel, to run again <- run, run: force
@@ -332,7 +334,7 @@ running, asked to cancel
   !not_due <- take result
   !still_kept <- expire
 running, to run again
-  running, to run again <- extend, renew, report, log, run, run: force, log: from outside, set ports, update, update: run at, child added, child settled
+  running, to run again <- extend, renew, report, log, run, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running, asked to cancel, to run again <- cancel: ask, cancel: failed too
   cancelled <- cancel: now
@@ -348,7 +350,7 @@ running, to run again
   !not_due <- take result
   !still_kept <- expire
 running, to run again later
-  running, to run again later <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled
+  running, to run again later <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   ready, delayed <- finish, fail, fail for good, release, return, suspend, finish (overseer)
   ready <- restart, restart (overseer), requeue: even running
   running, asked to cancel, to run again later <- cancel: ask, cancel: failed too
@@ -366,7 +368,7 @@ running, to run again later
   !not_due <- take result
   !still_kept <- expire
 running, to be terminated
-  running, to be terminated <- extend, renew, report, log, terminate, log: from outside, set ports, update, update: run at, child added, child settled
+  running, to be terminated <- extend, renew, report, log, terminate, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   terminating <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be terminated <- cancel: ask, cancel: failed too
   running, to run again <- run: force
@@ -383,7 +385,7 @@ running, to be terminated
   !not_due <- take result
   !still_kept <- expire
 running, to be suspended
-  running, to be suspended <- extend, renew, report, log, log: from outside, put to rest: suspended, set ports, update, update: run at, child added, child settled
+  running, to be suspended <- extend, renew, report, log, log: from outside, put to rest: suspended, set ports, update, update: run at, child added, child settled, child failed, child written off
   suspended <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be suspended <- cancel: ask, cancel: failed too
   running, to run again <- run, run: force
@@ -399,7 +401,7 @@ running, to be suspended
   !not_due <- take result
   !still_kept <- expire
 running, to be terminated without a last run
-  running, to be terminated without a last run <- extend, renew, report, log, log: from outside, put to rest: terminated, set ports, update, update: run at, child added, child settled
+  running, to be terminated without a last run <- extend, renew, report, log, log: from outside, put to rest: terminated, set ports, update, update: run at, child added, child settled, child failed, child written off
   terminated <- every end, finish (overseer), restart (overseer), cancel: now
   running, asked to cancel, to be terminated without a last run <- cancel: ask, cancel: failed too
   running, to run again <- run: force
@@ -416,7 +418,7 @@ running, to be terminated without a last run
   !not_due <- take result
   !still_kept <- expire
 running, a child pending
-  running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled
+  running <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   waiting <- finish, finish (overseer)
   ready <- fail, release, return, restart, restart (overseer), requeue: even running
   failed <- fail for good
@@ -443,7 +445,7 @@ running, lease over, unnoticed
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- log: from outside, set ports, update, update: run at, child added, child settled
+  running <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   running, to be suspended <- put to rest: suspended
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
@@ -463,7 +465,7 @@ running, lease over, unnoticed, late reports accepted
   cancelled <- cancel: now
   running, to run again <- run, run: force
   running, to be terminated <- terminate
-  running <- log: from outside, set ports, update, update: run at, child added, child settled
+  running <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   running, to be suspended <- put to rest: suspended
   running, to be completed <- put to rest: completed
   running, to be failed <- put to rest: failed
@@ -474,7 +476,7 @@ running, lease over, unnoticed, late reports accepted
   !not_due <- take result
   !still_kept <- expire
 running its shutdown
-  running its shutdown <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled
+  running its shutdown <- extend, renew, report, log, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   terminated <- finish, fail, fail for good, restart, suspend, finish (overseer), restart (overseer)
   terminating <- release, return
   running its shutdown, to run again <- run: force
@@ -489,7 +491,7 @@ running its shutdown
   !not_due <- take result
   !still_kept <- expire
 running its shutdown, forced to run again
-  running its shutdown, to run again <- extend, renew, report, log, run: force, log: from outside, set ports, update, update: run at, child added, child settled
+  running its shutdown, to run again <- extend, renew, report, log, run: force, log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   ready <- every end, finish (overseer), restart (overseer), requeue: even running
   running its shutdown, to be terminated <- terminate
   running its shutdown, to be terminated without a last run <- put to rest: terminated
@@ -505,7 +507,7 @@ waiting for its parent
   ready <- restart (overseer), requeue, requeue: even running, parent paused
   cancelled <- every cancel
   terminating <- terminate
-  waiting <- log: from outside, set ports, update, update: run at, child added, child settled
+  waiting <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   gone <- delete
   !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed
   !lease_lost <- every verb (holder), every verb (stranger), lapse, lapse (stranger)
@@ -513,7 +515,7 @@ waiting for its parent
   !not_due <- take result
   !still_kept <- expire
 waiting for a child
-  waiting <- finish (overseer), log: from outside, set ports, update, update: run at, child added
+  waiting <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child failed, child written off
   ready <- restart (overseer), requeue: even running, child settled
   terminating <- terminate
   !waiting <- claim, run, run: force, put to rest: suspended, put to rest: completed, put to rest: failed, put to rest: terminated, take over as waiting, take over as failed
@@ -527,7 +529,7 @@ suspended
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   cancelled <- every cancel
   terminating <- terminate
-  suspended <- log: from outside, set ports, update, update: run at, child added, child settled
+  suspended <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   failed <- put to rest: failed
   terminated <- put to rest: terminated
   gone <- delete
@@ -538,7 +540,7 @@ suspended
   !not_due <- take result
   !still_kept <- expire
 completed
-  completed <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child settled
+  completed <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
   suspended <- put to rest: suspended
@@ -550,7 +552,7 @@ completed
   !not_running <- every verb (anyone)
   !settled <- every cancel, put to rest: completed, take result
 completed, its result kept shorter
-  completed <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child settled, take result, expire
+  completed <- finish (overseer), log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off, take result, expire
   ready <- restart (overseer), run, run: force, requeue, requeue: even running
   terminating <- terminate
   suspended <- put to rest: suspended
@@ -566,7 +568,7 @@ failed
   ready <- restart (overseer), run: force, requeue, requeue: even running
   cancelled <- cancel: failed too
   terminating <- terminate
-  failed <- log: from outside, set ports, update, update: run at, child added, child settled
+  failed <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   suspended <- put to rest: suspended
   terminated <- put to rest: terminated
   gone <- delete, expire
@@ -578,7 +580,7 @@ cancelled
   completed <- finish (overseer), put to rest: completed
   ready <- restart (overseer), run: force, requeue, requeue: even running
   terminating <- terminate
-  cancelled <- log: from outside, set ports, update, update: run at, child added, child settled
+  cancelled <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   suspended <- put to rest: suspended
   failed <- put to rest: failed
   terminated <- put to rest: terminated
@@ -590,7 +592,7 @@ cancelled
 terminating
   running its shutdown <- claim
   ready <- run: force, requeue, requeue: even running
-  terminating <- terminate, log: from outside, set ports, update, child added, child settled
+  terminating <- terminate, log: from outside, set ports, update, child added, child settled, child failed, child written off
   suspended <- put to rest: suspended
   completed <- put to rest: completed
   failed <- put to rest: failed
@@ -605,7 +607,7 @@ terminating
   !still_kept <- expire
 terminated
   ready <- run: force, requeue, requeue: even running
-  terminated <- log: from outside, set ports, update, update: run at, child added, child settled
+  terminated <- log: from outside, set ports, update, update: run at, child added, child settled, child failed, child written off
   suspended <- put to rest: suspended
   completed <- put to rest: completed
   failed <- put to rest: failed

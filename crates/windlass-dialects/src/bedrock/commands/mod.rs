@@ -206,7 +206,8 @@ impl Commands<'_> {
     /// A value that is not UTF-8 can be neither a name nor JSON.
     fn refused_for_its_bytes(&self, command: Command, request: &Request) -> Option<Status> {
         const READ: [&str; 7] = ["name", "data", "jobs", "firstrun", "nextrun", "repeat", "retryafter"];
-        let garbled = request.garbled().find(|name| READ.contains(name) || *name == "query")?;
+        let is_sql = |name: &str| name == "query" || name.starts_with("sql-param-");
+        let garbled = request.garbled().find(|name| READ.contains(name) || is_sql(name))?;
         Some(match (command, garbled) {
             (_, "data") => errors::NOT_AN_OBJECT,
             (_, "jobs") => errors::INVALID_JSON,

@@ -5,7 +5,7 @@ use crate::auth::Role;
 use crate::bedrock::errors::{self, Status};
 use crate::bedrock::json::{Writer, quoted};
 use crate::bedrock::params;
-use crate::bedrock::query::Ask;
+use crate::bedrock::query::{Ask, parameters};
 use crate::bedrock::wire::{Reply, Request};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -72,10 +72,15 @@ impl Commands<'_> {
     pub(super) async fn query(&self, request: &Request) -> Answered {
         let is_line = request.verb().eq_ignore_ascii_case("query:");
         let sql = if is_line { request.tail() } else { request.get("query").unwrap_or_default() };
+        let value_of = |name: &str| request.get(&format!("sql-param-{name}"));
+        let sql = match parameters::expand(sql, value_of) {
+            Ok(sql) => sql,
+            Err(why) => return Ok(Reply::new("402 Bad query").with_header("error", why).into()),
+        };
         let patience = request.given("timeout").map_or(QUERY_MS_DEFAULT, params::leading_number).max(0);
         let ask = Ask {
             tenant: self.tenant.clone(),
-            sql: sql.to_owned(),
+            sql,
             format: request.get("format").map(str::to_owned),
             flags: request.given("readdbflags").or_else(|| request.get("sqliteargs")).map(str::to_owned),
             nowhere: request.get("nowhere").is_some_and(|text| text.eq_ignore_ascii_case("true")),
@@ -84,7 +89,12 @@ impl Commands<'_> {
             profile: self.shared.profile,
             patience: Duration::from_millis(patience.unsigned_abs()),
         };
+        let is_json = ask.format.as_deref().is_some_and(|format| format.eq_ignore_ascii_case("json"));
         let answer = self.shared.queries.answer(&self.shared.engine, ask).await;
-        Ok(Reply { status: answer.status.into(), headers: answer.headers, body: answer.body }.into())
+        let mut reply = Reply { status: answer.status.into(), headers: answer.headers, body: answer.body };
+        if reply.is_ok() && !is_json && request.get("suppressresult").is_some() {
+            reply.body.clear();
+        }
+        Ok(reply.into())
     }
 }

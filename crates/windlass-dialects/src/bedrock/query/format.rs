@@ -55,6 +55,7 @@ pub enum Mode {
     Table,
     Box,
     Markdown,
+    Html,
 }
 
 impl Default for Cli {
@@ -82,6 +83,7 @@ impl Cli {
                 "table" => cli.mode = Mode::Table,
                 "box" => cli.mode = Mode::Box,
                 "markdown" => cli.mode = Mode::Markdown,
+                "html" => cli.mode = Mode::Html,
                 "header" => cli.has_header = true,
                 "noheader" => cli.has_header = false,
                 "separator" => cli.separator = Some(argument(&word, words.next())?),
@@ -110,6 +112,7 @@ impl Cli {
             Mode::Quote => self.lines(table, ",", literal),
             Mode::Json => objects(table),
             Mode::Line => self.records(table),
+            Mode::Html => self.html(table),
             Mode::Column | Mode::Table | Mode::Box | Mode::Markdown => grid::write(self, table),
         }
     }
@@ -130,6 +133,31 @@ impl Cli {
         }
         for row in &table.rows {
             line(row.iter().map(&cell).collect());
+        }
+        out
+    }
+
+    /// Rows of a table; the rest of the page is the reader's.
+    fn html(&self, table: &Table) -> String {
+        let mut out = String::new();
+        let mut row = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
+            out.push_str("<TR>");
+            for cell in cells {
+                let _ = write!(out, "\n<{tag}>{cell}");
+            }
+            out.push_str("\n</TR>\n");
+        };
+        if self.has_header {
+            row("TH", &mut table.headers.iter().map(|header| escaped(header)));
+        }
+        for values in &table.rows {
+            row(
+                "TD",
+                &mut values.iter().map(|value| match value {
+                    Value::Null => "null".to_owned(),
+                    value => escaped(&shown(value)),
+                }),
+            );
         }
         out
     }
@@ -255,6 +283,22 @@ fn real(number: f64) -> String {
     let point = if mantissa.contains('.') { "" } else { ".0" };
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}{point}e{sign}{:02}", exponent.abs())
+}
+
+/// For HTML.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// As one would write it in SQL.

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `narrow.rs`, `tokens.rs` | which jobs a statement can be about |
+//! | `parameters.rs` | the values of a statement's parameters |
 //! | `load.rs` | those jobs, page by page, as rows |
 //! | `pool.rs`, `child.rs` | the processes that statements run in, and what is done about one that takes too much |
 //! | `message.rs`, `guest.rs` | what is said to such a process; its own life |
@@ -20,6 +21,7 @@ mod guest;
 mod load;
 mod message;
 mod narrow;
+pub mod parameters;
 mod pool;
 mod sandbox;
 mod tokens;

@@ -163,7 +163,8 @@ fn one_of(column: &str, values: &[Token]) -> Option<Condition> {
     match column {
         "jobid" | "rowid" => {
             let id = |value: &Token| match value {
-                Token::Number(digits) => digits.parse().ok(),
+                // A text of digits is the number, as a parameter that is bound is.
+                Token::Number(digits) | Token::Text(digits) => digits.parse().ok(),
                 _ => None,
             };
             Some(Condition::Ids(values.iter().map(id).collect::<Option<_>>()?))

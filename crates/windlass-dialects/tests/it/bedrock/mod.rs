@@ -8,6 +8,7 @@ mod families;
 mod framing;
 mod getting;
 mod mocking;
+mod querying;
 mod repeating;
 mod retrying;
 mod settling;

@@ -60,6 +60,25 @@ a   name      n    \n\
 ";
     assert_eq!(cli("-markdown"), expected);
     let expected = "\
+<TR>
+<TH>a
+<TH>name
+<TH>n
+</TR>
+<TR>
+<TD>1
+<TD>x y
+<TD>null
+</TR>
+<TR>
+<TD>-2
+<TD>it&#39;s &quot;q&quot;
+<TD>1.5
+</TR>
+";
+    assert!(cli("-html").starts_with(expected), "{}", cli("-html"));
+    assert!(cli("-html -noheader").starts_with("<TR>\n<TD>1\n"));
+    let expected = "\
 ┌────┬──────────┬───────┐
 │ a  │   name   │   n   │
 ├────┼──────────┼───────┤
@@ -77,7 +96,7 @@ fn flags_change_separator_null_and_header() {
     assert_eq!(cli("-separator ; -nullvalue NIL -noheader").lines().next(), Some("1;x y;NIL"));
     assert_eq!(cli("-separator ' | '").lines().next(), Some("a | name | n"));
     assert_eq!(cli("--csv -noheader").lines().next(), Some("1,\"x y\","));
-    assert_eq!(Cli::parse("-html"), Err("unknown flag -html".to_owned()));
+    assert_eq!(Cli::parse("-ascii"), Err("unknown flag -ascii".to_owned()));
     assert_eq!(Cli::parse("-separator"), Err("-separator needs a value".to_owned()));
     assert_eq!(Cli::parse("-separator 'x"), Err("a quote in the flags does not end".to_owned()));
 }
