@@ -13,7 +13,7 @@ export default function handlers(root, where, { me, may }) {
 
   function versionOf(version, index) {
     const text = version.text;
-    const parts = text ? PARTS.filter(([key]) => text[key]).map(([key, title]) => [h('div', { class: 'soft' }, title), h('pre', { class: 'code' }, text[key])]) : h('p', { class: 'soft' }, 'hidden from viewers on this server');
+    const parts = text ? PARTS.filter(([key]) => text[key]).map(([key, title]) => [h('div', { class: 'soft' }, title), h('pre', { class: 'code' }, text[key])]) : h('p', { class: 'soft' }, 'not shown: hidden from viewers, or too large to be shown with the others');
     return h('details', { open: index === 0 }, h('summary', {}, index === 0 ? 'in force' : `${index} before`, h('span', { class: 'soft' }, ` ${version.id}${text ? `, ${text.lang}` : ''}${text?.eid ? `, in the context ${text.eid}` : ''}`)),
       parts, text?.options ? h('p', { class: 'soft' }, `options ${JSON.stringify(text.options)}`) : null);
   }

@@ -8,6 +8,7 @@
 //! | [`event`] | what can happen to a job |
 //! | [`refused`] | why something may not happen now |
 //! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | the policies a dialect puts a job under |
+//! | [`fair`] | places that several groups want: whose turn it is, whose work is cut short |
 //! | [`matching`] | which names a worker asks for |
 //! | [`repeat`] | when a repeating job runs next |
 //! | [`trail`] | what a job leaves behind: the words of its runs, what others did to it |
@@ -15,6 +16,7 @@
 //! | [`names`], [`time`] | checked names; moments |
 
 pub mod event;
+pub mod fair;
 pub mod family;
 pub mod job;
 pub mod lease;

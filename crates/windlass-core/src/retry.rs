@@ -3,6 +3,10 @@
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
 
+/// The code of a job that was given up because its time was over ([`RetryPolicy::give_up_after_ms`]), however its last attempt
+/// ended.
+pub const TIMED_OUT: &str = "timeout";
+
 /// How long to wait before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]

@@ -31,7 +31,9 @@ use tokio::task::JoinHandle;
 use windlass_core::{Queue, Tenant};
 use windlass_dialects::journal::format::{self, NewLine};
 use windlass_dialects::journal::{Home, Settings};
-use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
+use windlass_dialects::miniq::running::{
+    Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners, Soon,
+};
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_dialects::{HttpOptions, serve};
 use windlass_engine::{Engine, Options, SystemClock, SystemDice};
@@ -186,11 +188,11 @@ impl Runners for Instantly {
     fn check(&self, _: &HandlerText) -> Result<(), String> {
         Ok(())
     }
-    fn batch_size(&self, _: &HandlerText) -> usize {
-        self.size
+    fn resource(&self, _: &HandlerText) -> Resource {
+        "places"
     }
-    fn book(&self, _: &str, _: &str, _: &HandlerText) -> Option<Box<dyn Booking>> {
-        Some(Box::new(AnyPlace { ended: Arc::clone(&self.ended) }))
+    fn book(&self, _: &str, _: &str, _: &HandlerText) -> Result<Box<dyn Booking>, NoRoom> {
+        Ok(Box::new(AnyPlace { size: self.size, ended: Arc::clone(&self.ended) }))
     }
     fn room(&self) -> Soon<'static, ()> {
         Box::pin(std::future::pending())
@@ -204,10 +206,14 @@ impl Runners for Instantly {
 }
 
 struct AnyPlace {
+    size: usize,
     ended: Arc<AtomicUsize>,
 }
 
 impl Booking for AnyPlace {
+    fn jobs_max(&self) -> usize {
+        self.size
+    }
     fn start(self: Box<Self>, batch: Batch) -> Box<dyn Run> {
         Box::new(Over { left: batch.jobs.len(), ended: self.ended })
     }
@@ -227,6 +233,7 @@ impl Run for Over {
         })
     }
     fn stop(&self, _: usize) {}
+    fn cut(&self) {}
 }
 
 async fn scheduling(jobs: usize, size: usize) -> f64 {

@@ -23,8 +23,8 @@ pub struct KeptHandler {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     pub id: String,
-    /// As it was set.
-    pub text: Value,
+    /// As it was set; `None`: there was more to show than is shown at once.
+    pub text: Option<Value>,
 }
 
 pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<Vec<KeptHandler>, EngineError>> + Send + 'a>>;

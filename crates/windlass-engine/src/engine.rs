@@ -275,6 +275,13 @@ impl Engine {
         Ok(found.into_iter().map(|(key, value)| (key[NOTES.len()..].to_owned(), value)).collect())
     }
 
+    /// Only their keys: values may be large.
+    pub async fn note_keys(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
+        self.inner.open()?;
+        let found = self.inner.store.setting_keys(&format!("{NOTES}{prefix}")).await?;
+        Ok(found.into_iter().map(|key| key[NOTES.len()..].to_owned()).collect())
+    }
+
     /// What happens from here on, of all tenants.
     pub fn events(&self) -> broadcast::Receiver<Arc<FeedEvent>> {
         self.inner.feed.listen()

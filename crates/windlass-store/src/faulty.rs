@@ -258,6 +258,10 @@ impl Store for FaultyStore {
         self.faults.play(Call::Read, self.inner.settings(prefix)).await
     }
 
+    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
+        self.faults.play(Call::Read, self.inner.setting_keys(prefix)).await
+    }
+
     fn reopen(&self, limit_key: &str) {
         self.inner.reopen(limit_key);
     }

@@ -16,6 +16,7 @@
 //! * **Ids are 1, 2, 3, …**, never reused, also after the job is gone and over restarts.
 //! * **Readers never hold up writers**, and see everything that was acknowledged before they asked.
 
+pub mod away;
 pub mod blobs;
 pub mod calendar;
 pub mod change;
@@ -171,6 +172,8 @@ pub trait Store: Send + Sync {
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()>;
     /// All settings whose key begins so, sorted by key.
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>>;
+    /// Only their keys: values may be large.
+    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>>;
 
     /// Jobs held back by this limit key may be tried again.
     fn reopen(&self, limit_key: &str);

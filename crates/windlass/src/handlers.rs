@@ -11,14 +11,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use windlass_core::Tenant;
-use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
+use windlass_core::{Tenant, fair};
+use windlass_dialects::miniq::running::{
+    Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners, Soon,
+};
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_dialects::outgoing::Allowed;
 use windlass_engine::Engine;
 use windlass_engine::blob::BlobAddr;
 use windlass_runners::handlers::{
-    self, BlobError, Handler, Handlers, HelperProgram, Isolation, Settings, World,
+    self, BlobError, Handler, Handlers, HelperProgram, Isolation, Lang, Settings, World,
 };
 
 /// Runners that are made when somebody has something to run: a server without handlers has no folder for them either.
@@ -60,7 +62,9 @@ impl LocalHandlers {
         let settings = Settings {
             contexts_max: asked.contexts,
             contexts_per_type: asked.contexts_per_type,
+            contexts_per_client: fair::share_max(asked.contexts),
             http_batches_max: asked.http_batches,
+            http_batches_per_client: fair::share_max(asked.http_batches),
             time_limit: asked.time_limit,
             memory_bytes_max: asked.memory_bytes_max,
             disk_bytes_max: asked.disk_bytes_max,
@@ -195,10 +199,19 @@ fn handler(text: &HandlerText) -> Result<Handler, String> {
     )
 }
 
-/// Without the code, which is not looked at to say where it would run.
+/// Without the code, which is not looked at to say where it would run; but with the URL, which is.
 fn outline(text: &HandlerText) -> Result<Handler, String> {
     let options = text.options.as_ref().unwrap_or(&serde_json::Value::Null);
-    Handler::new(&text.lang, text.eid.clone(), None, None, "-".to_owned(), None, options)
+    let body = if text.lang == Lang::Http.name() { &*text.body } else { "-" };
+    Handler::new(&text.lang, text.eid.clone(), None, None, body.to_owned(), None, options)
+}
+
+fn resource_name(resource: handlers::Resource) -> Resource {
+    match resource {
+        handlers::Resource::Contexts => "contexts",
+        handlers::Resource::Http => "http",
+        handlers::Resource::Wasi => "wasi",
+    }
 }
 
 impl Runners for LocalHandlers {
@@ -206,17 +219,20 @@ impl Runners for LocalHandlers {
         self.handlers()?.check(&handler(text)?)
     }
 
-    fn batch_size(&self, text: &HandlerText) -> usize {
-        match (self.handlers(), outline(text)) {
-            (Ok(handlers), Ok(handler)) => handlers.batch_size(&handler),
-            _ => BROKEN_BATCH,
-        }
+    fn resource(&self, text: &HandlerText) -> Resource {
+        Lang::parse(&text.lang).map_or("none", |lang| resource_name(handlers::Resource::of(lang)))
     }
 
-    fn book(&self, client: &str, jobtype: &str, text: &HandlerText) -> Option<Box<dyn Booking>> {
+    fn book(&self, client: &str, jobtype: &str, text: &HandlerText) -> Result<Box<dyn Booking>, NoRoom> {
         let ready = self.handlers().and_then(|handlers| Ok((handlers, outline(text)?)));
-        Some(Box::new(match ready {
-            Ok((handlers, handler)) => LocalBooking::Place(handlers.book(client, jobtype, &handler)?),
+        let no_room = |why| match why {
+            handlers::NoRoom::OwnShare => NoRoom::OwnShare,
+            handlers::NoRoom::Full(resource) => NoRoom::Full(resource_name(resource)),
+        };
+        Ok(Box::new(match ready {
+            Ok((handlers, handler)) => {
+                LocalBooking::Place(handlers.book(client, jobtype, &handler).map_err(no_room)?)
+            }
             // What is wrong is told to each job at once.
             Err(why) => {
                 let is_over = matches!(*self.slot(), Slot::Stopped);
@@ -259,6 +275,13 @@ enum LocalBooking {
 }
 
 impl Booking for LocalBooking {
+    fn jobs_max(&self) -> usize {
+        match self {
+            LocalBooking::Place(booking) => booking.jobs_max(),
+            LocalBooking::None { .. } => BROKEN_BATCH,
+        }
+    }
+
     fn start(self: Box<Self>, batch: Batch) -> Box<dyn Run> {
         let left = batch.jobs.len();
         let booking = match *self {
@@ -297,6 +320,10 @@ impl Run for LocalRun {
 
     fn stop(&self, place: usize) {
         self.0.stop(place);
+    }
+
+    fn cut(&self) {
+        self.0.cut();
     }
 }
 
@@ -343,6 +370,8 @@ impl Run for Broken {
     }
 
     fn stop(&self, _: usize) {}
+
+    fn cut(&self) {}
 }
 
 struct ServerWorld {

@@ -1,5 +1,6 @@
 //! How the server starts and stops: configuration, store, engine, listeners, in this order; and back.
 
+mod away;
 mod last_resort;
 mod naming;
 mod ready;
@@ -14,6 +15,7 @@ use crate::fault::{Fault, Outcome};
 use crate::handlers::LocalHandlers;
 use crate::output::{self, Colour, Style};
 use crate::telemetry;
+use away::{NotOpened, Waited};
 use clap::Args;
 use last_resort::LastResort;
 use std::io;
@@ -36,7 +38,7 @@ use windlass_dialects::miniq::running::Runners;
 use windlass_dialects::tls::Tls;
 use windlass_dialects::{HttpOptions, QueueyDoor, Tokens};
 use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
-use windlass_store::{OpenOptions, Store};
+use windlass_store::{OpenOptions, Store, StoreError};
 
 /// Ports that are tried for queuey-queue's own before giving up.
 const PORTS_TRIED: u16 = 100;
@@ -89,12 +91,30 @@ async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastRe
     // Before anything is opened, so that a signal during the start is not lost.
     let mut interrupts = signal(SignalKind::interrupt())?;
     let mut terms = signal(SignalKind::terminate())?;
-    let mut server = Server::start(&config).await?;
-    if let Some(path) = &ready_file {
-        ready::write(path, &server.listening)
-            .map_err(|error| Fault::failed(format!("writing the ready file {}: {error}", path.display())))?;
-    }
-    greet(&config, &server);
+    let bound = prepare(&config).await?;
+    let mut server = match open_store(&config).await {
+        Ok(store) => {
+            let server = Server::start_on(&config, bound, store).await?;
+            if let Some(path) = &ready_file {
+                ready::write_or_fail(path, &server.listening)?;
+            }
+            greet(&config, &server);
+            server
+        }
+        Err(NotOpened::Wrong(fault)) => return Err(fault),
+        Err(NotOpened::Away(why)) => {
+            let told = async {
+                tokio::select! {
+                    _ = interrupts.recv() => {}
+                    _ = terms.recv() => {}
+                }
+            };
+            match away::wait(&config, bound.try_clone()?, why, ready_file.as_deref(), told).await? {
+                Waited::Opened(store) => Server::start_on(&config, bound, store).await?,
+                Waited::Ended(outcome) => return outcome,
+            }
+        }
+    };
     let quit = Arc::clone(&server.quit);
     let ended = tokio::select! {
         _ = interrupts.recv() => Ok(()),
@@ -140,10 +160,12 @@ pub struct Server {
 
 impl Server {
     pub async fn start(config: &Config) -> Outcome<Server> {
-        refuse_plain_doors(config)?;
-        if let Some(why) = discovery::refusal(config) {
-            return Err(Fault::usage(why));
-        }
+        let bound = prepare(config).await?;
+        let store = open_store(config).await.map_err(Fault::from)?;
+        Server::start_on(config, bound, store).await
+    }
+
+    async fn start_on(config: &Config, bound: Bound, store: Arc<dyn Store>) -> Outcome<Server> {
         let tls = match &config.tls {
             Some(files) => {
                 let tls = Tls::mutual(&files.cert, &files.key, files.client_ca.clone())
@@ -152,9 +174,6 @@ impl Server {
             }
             None => None,
         };
-        // Sockets first: a port that is taken should not cost the time to open a large store.
-        let bound = bind_all(config).await?;
-        let store = open_store(config).await?;
         let engine = start_engine(config, store).await?;
         let tokens = tokens::read(&config.tokens, &engine).await?;
         refuse_open_doors(config, &tokens)?;
@@ -162,6 +181,9 @@ impl Server {
         config.handlers.addresses.follow(&tokens);
         let mut tasks = JoinSet::new();
         tasks.spawn(keeper::follow(engine.clone(), Arc::clone(&tokens)));
+        if engine.is_shared() {
+            tasks.spawn(away::remember_tokens(engine.clone(), config.data.clone()));
+        }
         let miniq = naming::named(config.miniq.clone(), &engine).await?;
         let limits = Doors::of(config);
         let (stop, stopping) = watch::channel(false);
@@ -300,6 +322,15 @@ fn missing(door: &Bind, what: &str) -> Fault {
     ))
 }
 
+/// Sockets first: a port that is taken should not cost the time to open a large store.
+async fn prepare(config: &Config) -> Outcome<Bound> {
+    refuse_plain_doors(config)?;
+    if let Some(why) = discovery::refusal(config) {
+        return Err(Fault::usage(why));
+    }
+    bind_all(config).await
+}
+
 struct Bound {
     http: Option<TcpListener>,
     bedrock: Option<TcpListener>,
@@ -396,10 +427,11 @@ fn own_program() -> io::Result<PathBuf> {
     if own.exists() { Ok(own) } else { std::env::current_exe() }
 }
 
-async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, NotOpened> {
     if config.store_is_in_data {
         create_private_folder(&config.data).map_err(|error| {
-            Fault::failed(format!("creating the data folder {}: {error}", config.data.display()))
+            let what = format!("creating the data folder {}: {error}", config.data.display());
+            NotOpened::Wrong(Fault::failed(what))
         })?;
         secrecy::look_at_folder(&config.data);
     }
@@ -408,13 +440,16 @@ async fn open_store(config: &Config) -> Outcome<Arc<dyn Store>> {
         own_thread: config.own_thread,
         postgres: config.postgres.clone(),
     };
-    let failed = |error: windlass_store::StoreError| Fault::failed(error.to_string());
+    let failed = |error: StoreError| match error {
+        StoreError::Unavailable(_) => NotOpened::Away(error),
+        _ => NotOpened::Wrong(Fault::failed(error.to_string())),
+    };
     let store = windlass_store::open(&config.store, options).await.map_err(failed)?;
     match windlass_store::copy::unfinished(&*store).await.map_err(failed)? {
         None => Ok(store),
-        Some(begun) => Err(Fault::failed(format!(
+        Some(begun) => Err(NotOpened::Wrong(Fault::failed(format!(
             "this store is an unfinished copy, begun {begun}; finish it by running windlass copy again"
-        ))),
+        )))),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::job::{AttemptError, Body, Extras, Job, JobId, KeepFor, MinuteRuns, Ou
 use crate::lease::{Afterwards, Holder, Lease, RunKind};
 use crate::refused::Refused;
 use crate::repeat::Moments;
+use crate::retry::TIMED_OUT;
 use crate::state::JobState;
 use crate::trail::LogLine;
 use std::sync::Arc;
@@ -289,6 +290,15 @@ pub(super) fn within_bounds(job: &Job, run_at: Timestamp) -> Option<Timestamp> {
     let retry = &job.spec.policy.retry;
     let too_late = retry.give_up_after_ms.is_some_and(|limit| run_at > turn_began(job).plus_ms(limit));
     (retry.allows_another(job.progress.attempts) && !too_late).then_some(run_at)
+}
+
+/// Of a job that would have another attempt if it were not too late for it, everyone is told the same.
+pub(super) fn say_if_timed_out(next: &mut Job) {
+    if next.spec.policy.retry.allows_another(next.progress.attempts)
+        && let Some(outcome) = &mut body_mut(next).outcome
+    {
+        outcome.code = Some(TIMED_OUT.to_owned());
+    }
 }
 
 pub(super) fn after_backoff(job: &Job, now: Timestamp, chance: f64) -> Option<Timestamp> {

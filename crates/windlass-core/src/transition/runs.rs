@@ -138,7 +138,11 @@ pub(super) fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Tran
     };
     match again {
         Some(run_at) => after_run(job, next, JobState::ready(run_at)),
-        None => give_up(job, next, now),
+        None if failure.retry == RetryWish::Never => give_up(job, next, now),
+        None => {
+            say_if_timed_out(&mut next);
+            give_up(job, next, now)
+        }
     }
 }
 
@@ -260,6 +264,11 @@ pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Re
     };
     match again {
         Some(run_at) => to(job, next, JobState::Ready { run_at, lapsed: Some(token) }),
-        None => give_up(job, next, now),
+        None => {
+            if policy.on_lapse != OnLapse::GiveUp {
+                say_if_timed_out(&mut next);
+            }
+            give_up(job, next, now)
+        }
     }
 }

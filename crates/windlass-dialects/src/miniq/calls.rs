@@ -175,7 +175,7 @@ pub async fn add_handler(mut call: Call) -> Answer {
 
 pub async fn get_handler(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
-    let newest = handlers::newest(&call.server.engine, &client, &jobtype).await?;
+    let newest = handlers::newest(&call.server.engine, &client, &jobtype, None).await?;
     let version = newest.ok_or_else(|| no_handler(&client, &jobtype))?;
     // A handler's text tells of payloads, so it is hidden with them.
     let mut value = match call.hides_payloads() {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use windlass_core::job::{Format, Keep, KeepFor};
 use windlass_core::lease::{LeasePolicy, OnLapse};
-use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::retry::{Backoff, RetryPolicy, TIMED_OUT};
 use windlass_core::state::JobState;
 use windlass_core::trail::LOG_LINES_MAX;
 use windlass_core::{Extras, Job, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp};
@@ -157,7 +157,7 @@ pub fn ending(job: &Job) -> Option<(&'static str, String, Option<i32>)> {
     Some(match job.state() {
         JobState::Cancelled { .. } => ("failed", "cancelled".to_owned(), exitcode),
         JobState::Failed { .. } if !status.is_final() => {
-            ("failed", "timeout".to_owned(), exitcode.or(Some(500)))
+            ("failed", TIMED_OUT.to_owned(), exitcode.or(Some(500)))
         }
         JobState::Completed { .. } => ("ok", code.unwrap_or_else(|| "ok".to_owned()), exitcode.or(Some(200))),
         _ => (status.as_str(), code?, exitcode),

@@ -2,16 +2,18 @@
 //! said to be over, and its outcomes are settled in groups.
 
 use super::log::{self, Info, Lines};
-use super::running::{Batch, BatchJob, Booking, Ended, Report, Run, Status};
+use super::running::{Batch, BatchJob, Booking, Ended, Report, Resource, Run, Status};
 use super::{State, commands, handlers, wire};
 use crate::journal::ids;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use windlass_core::{Holder, Job, Name, Tenant, Token};
-use windlass_engine::{Extend, How, LogEntry, Settle};
+use windlass_core::retry::TIMED_OUT;
+use windlass_core::{Holder, Job, JobId, Name, StateName, Tenant, Token};
+use windlass_engine::{Extend, How, LogEntry, Settle, Settled, Wish};
 
 /// Outcomes are settled together if they come within this time.
 const GATHER: Duration = Duration::from_millis(10);
@@ -56,16 +58,28 @@ impl LeftOut {
     }
 }
 
+/// What the jobs of a batch are, and of what it has a place.
+pub struct Kind {
+    pub client: Tenant,
+    pub jobtype: Name,
+    pub resource: Resource,
+}
+
 /// Has claimed jobs run by the handler, in the place that was booked for them; without one they are put off.
 pub fn start(
     state: &Arc<State>,
-    client: Tenant,
-    jobtype: Name,
+    kind: Kind,
     begun: Option<(handlers::Version, Box<dyn Booking>)>,
     jobs: Vec<Arc<Job>>,
 ) {
+    let Kind { client, jobtype, resource } = kind;
     let count = jobs.len();
-    state.scheduler().jobs_started(&client, &jobtype, count);
+    let cut = Arc::<Notify>::default();
+    let number = {
+        let mut scheduler = state.scheduler();
+        scheduler.jobs_started(&client, &jobtype, count);
+        scheduler.batch_started(&client, resource, state.engine.now(), Arc::clone(&cut))
+    };
     let next = begun.as_ref().and_then(|(version, _)| version.handler.next().map(str::to_owned));
     let run = begun.map(|(version, booking)| booking.start(batch(&client, &jobtype, version, &jobs)));
     let its = Arc::clone(state);
@@ -74,10 +88,14 @@ pub fn start(
         drive.next = next;
         drive.tell_started();
         match run {
-            Some(run) => drive.run(run).await,
+            Some(run) => drive.run(run, &cut).await,
             None => drive.no_handler().await,
         }
-        its.scheduler().jobs_stopped(&drive.client, &drive.jobtype, count);
+        {
+            let mut scheduler = its.scheduler();
+            scheduler.jobs_stopped(&drive.client, &drive.jobtype, count);
+            scheduler.batch_ended(number);
+        }
         its.again.notify_one();
     });
 }
@@ -117,7 +135,7 @@ impl<'a> Drive<'a> {
         Drive { state, client, jobtype, full, jobs, held, next: None, gathered: Vec::new() }
     }
 
-    async fn run(&mut self, mut run: Box<dyn Run>) {
+    async fn run(&mut self, mut run: Box<dyn Run>, cut: &Notify) {
         let engine = &self.state.engine;
         let renew_ms = (self.state.settings.lock_ms / 3).max(1);
         let mut renewal = Box::pin(engine.sleep_until(engine.now().plus_ms(renew_ms)));
@@ -139,6 +157,7 @@ impl<'a> Drive<'a> {
                     self.settle().await;
                     is_gathering = false;
                 }
+                () = cut.notified() => run.cut(),
                 () = &mut renewal => {
                     self.renew().await.into_iter().for_each(|place| run.stop(place));
                     renewal = Box::pin(engine.sleep_until(engine.now().plus_ms(renew_ms)));
@@ -221,8 +240,8 @@ impl<'a> Drive<'a> {
         };
         let entries: Vec<Settle> = gathered.iter().filter_map(entry).collect();
         self.keep_words(&gathered).await;
-        self.tell_store(entries).await;
-        self.tell_ended(&gathered);
+        let given_up = self.tell_store(entries).await;
+        self.tell_ended(&gathered, &given_up);
         for (place, _) in gathered {
             self.held[place] = None;
         }
@@ -259,6 +278,8 @@ impl<'a> Drive<'a> {
             report.message =
                 Some(format!("its result of {bytes} bytes is not kept; at most {max} are allowed"));
             report.result = Bytes::new();
+            // It is run again, and would ask for them again each time.
+            report.new_jobs.clear();
         }
     }
 
@@ -313,8 +334,8 @@ impl<'a> Drive<'a> {
         payloads
     }
 
-    /// Again and again while the locks hold: afterwards the jobs are somebody else's.
-    async fn tell_store(&self, entries: Vec<Settle>) {
+    /// Again and again while the locks hold: afterwards the jobs are somebody else's. Those whose time was over.
+    async fn tell_store(&self, entries: Vec<Settle>) -> HashSet<JobId> {
         let give_up = self.state.engine.now().plus_ms(self.state.settings.lock_ms);
         let mut wait = WAIT_FIRST;
         loop {
@@ -324,7 +345,13 @@ impl<'a> Drive<'a> {
                     if lost > 0 {
                         tracing::warn!("{lost} jobs of {} had lost their locks when they ended", self.full);
                     }
-                    return;
+                    let asked = entries.iter().zip(&answers);
+                    let is_given_up = |(entry, answer): (&Settle, &Result<Settled, _>)| {
+                        let wanted_more = matches!(&entry.how, How::Fail { retry: Wish::Policy, .. });
+                        let is_over = matches!(answer, Ok(Settled { state: Some(StateName::Failed), .. }));
+                        (wanted_more && is_over).then_some(entry.id)
+                    };
+                    return asked.filter_map(is_given_up).collect();
                 }
                 Err(error) if self.state.engine.now() < give_up && !*self.state.stop.borrow() => {
                     tracing::warn!("the ends of {} jobs of {} wait: {error}", entries.len(), self.full);
@@ -333,7 +360,7 @@ impl<'a> Drive<'a> {
                 }
                 Err(error) => {
                     tracing::error!("jobs of {} have ended, and run again: {error}", self.full);
-                    return;
+                    return HashSet::new();
                 }
             }
         }
@@ -360,7 +387,7 @@ impl<'a> Drive<'a> {
         self.state.log.write(lines);
     }
 
-    fn tell_ended(&self, gathered: &[(usize, Ended)]) {
+    fn tell_ended(&self, gathered: &[(usize, Ended)], given_up: &HashSet<JobId>) {
         if !self.state.log.is_on() {
             return;
         }
@@ -368,22 +395,29 @@ impl<'a> Drive<'a> {
         let sysid = self.state.sysid();
         let mut lines = Lines::new(now, &sysid);
         for (place, ended) in gathered {
-            let Ended::Done(report) = ended else { continue };
             let job = &self.jobs[*place];
             let id = commands::job_id(job);
+            let Ended::Done(report) = ended else {
+                lines.push(log::RETURNED, Info { id: &id, jobtype: &self.full, ..Info::default() });
+                continue;
+            };
             let added = ids::made_at_ms(&id).unwrap_or_else(|| job.spec.created_at.as_millis());
             let status = Status::of(i32::from(report.exitcode));
+            let (word, code, is_done) = match given_up.contains(&job.id) {
+                true => (Status::Failed.as_str(), TIMED_OUT, true),
+                false => (status.as_str(), report.code.as_str(), status.is_final()),
+            };
             let info = Info {
                 id: &id,
                 jobtype: &self.full,
                 attempt: Some(job.progress.attempts),
-                status: Some(status.as_str()),
-                code: Some(&report.code),
+                status: Some(word),
+                code: Some(code),
                 exitcode: Some(report.exitcode),
                 run_ms: Some(report.run_ms),
                 total_ms: Some(now.as_millis() - added),
                 result_bytes: Some(report.result.len()),
-                done: Some(status.is_final()),
+                done: Some(is_done),
                 ..Info::default()
             };
             lines.push(log::ENDED, info);

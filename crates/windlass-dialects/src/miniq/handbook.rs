@@ -14,12 +14,12 @@ impl Handbook for State {
 }
 
 impl State {
-    fn shown(&self, tenant: Tenant, name: String, versions: Vec<handlers::Version>) -> KeptHandler {
-        let in_force = versions.first().map(|version| &version.handler);
+    fn shown(&self, tenant: Tenant, name: String, versions: Vec<handlers::Shown>) -> KeptHandler {
+        let in_force = versions.first().and_then(|version| version.handler.as_ref());
         let trouble =
             in_force.zip(self.runners.as_ref()).and_then(|(handler, runners)| runners.check(handler).err());
-        let version = |version: handlers::Version| Version {
-            text: serde_json::to_value(&*version.handler).unwrap_or_default(),
+        let version = |version: handlers::Shown| Version {
+            text: version.handler.map(|handler| serde_json::to_value(handler).unwrap_or_default()),
             id: version.id,
         };
         KeptHandler {

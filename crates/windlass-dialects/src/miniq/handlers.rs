@@ -5,8 +5,11 @@ use std::sync::Arc;
 use windlass_core::{Name, Tenant};
 use windlass_engine::{Engine, EngineError};
 
-/// Versions of one handler that are kept, the newest ones: enough to look back, few enough to be read with each batch.
+/// Versions of one handler that are kept, the newest ones: enough to look back.
 const VERSIONS_KEPT: usize = 20;
+
+/// Texts that are read to be shown together, beside one. What is beyond it is shown without its text.
+const SHOWN_BYTES_MAX: usize = 4 << 20;
 
 const NOTES: &str = "miniq/handler/";
 
@@ -23,26 +26,35 @@ pub struct Version {
     pub handler: Arc<HandlerText>,
 }
 
-/// The newest version, by its id.
+/// The newest version, by its id. If that is the one that is known already, it is not read again.
 pub async fn newest(
     engine: &Engine,
     client: &Tenant,
     jobtype: &Name,
+    known: Option<&Version>,
 ) -> Result<Option<Version>, EngineError> {
     let prefix = prefix(client, jobtype);
-    let mut versions = engine.notes(&prefix).await?;
-    while let Some((key, value)) = versions.pop() {
-        match serde_json::from_slice(&value) {
-            Ok(handler) => {
-                let id = key[prefix.len()..].to_owned();
-                return Ok(Some(Version { id, handler: Arc::new(handler) }));
-            }
+    let mut keys = engine.note_keys(&prefix).await?;
+    while let Some(key) = keys.pop() {
+        let id = &key[prefix.len()..];
+        if let Some(known) = known.filter(|known| known.id == id) {
+            return Ok(Some(known.clone()));
+        }
+        // It may have been deleted meanwhile.
+        let Some(text) = text_of(engine, &key).await? else { continue };
+        match serde_json::from_slice(&text) {
+            Ok(handler) => return Ok(Some(Version { id: id.to_owned(), handler: Arc::new(handler) })),
             Err(error) => {
                 tracing::error!("the handler {key} cannot be read: {error}; the one before it is used")
             }
         }
     }
     Ok(None)
+}
+
+async fn text_of(engine: &Engine, key: &str) -> Result<Option<Vec<u8>>, EngineError> {
+    let found = engine.notes(key).await?;
+    Ok(found.into_iter().find(|(found, _)| found == key).map(|(_, value)| value))
 }
 
 /// Adds a version; `id` must sort after those there are.
@@ -56,8 +68,8 @@ pub async fn add(
     let prefix = prefix(client, jobtype);
     let value = serde_json::to_vec(handler).unwrap_or_default();
     engine.put_note(&format!("{prefix}{id}"), Some(value)).await?;
-    let versions = engine.notes(&prefix).await?;
-    for (key, _) in versions.iter().rev().skip(VERSIONS_KEPT) {
+    let keys = engine.note_keys(&prefix).await?;
+    for key in keys.iter().rev().skip(VERSIONS_KEPT) {
         engine.put_note(key, None).await?;
     }
     Ok(())
@@ -65,42 +77,45 @@ pub async fn add(
 
 /// Removes all versions; how many there were.
 pub async fn delete(engine: &Engine, client: &Tenant, jobtype: &Name) -> Result<usize, EngineError> {
-    let versions = engine.notes(&prefix(client, jobtype)).await?;
-    for (key, _) in &versions {
+    let keys = engine.note_keys(&prefix(client, jobtype)).await?;
+    for key in &keys {
         engine.put_note(key, None).await?;
     }
-    Ok(versions.len())
+    Ok(keys.len())
 }
 
 /// The types that the client has handlers for.
 pub async fn types(engine: &Engine, client: &Tenant) -> Result<Vec<String>, EngineError> {
     let prefix = format!("{NOTES}{client}/");
-    let notes = engine.notes(&prefix).await?;
-    let mut types: Vec<String> = notes
-        .iter()
-        .filter_map(|(key, _)| Some(key[prefix.len()..].rsplit_once('/')?.0.to_owned()))
-        .collect();
+    let keys = engine.note_keys(&prefix).await?;
+    let mut types: Vec<String> =
+        keys.iter().filter_map(|key| Some(key[prefix.len()..].rsplit_once('/')?.0.to_owned())).collect();
     types.sort_unstable();
     types.dedup();
     Ok(types)
 }
 
-/// Everything that is kept, by client and type, the newest version first; at most `limit` types.
+/// A version to be looked at; its text, if that was read.
+pub struct Shown {
+    pub id: String,
+    pub handler: Option<HandlerText>,
+}
+
+/// Everything that is kept, by client and type, the newest version first; at most `limit` types. Of texts no more are read
+/// than are shown: those in force before those that were.
 pub async fn all(
     engine: &Engine,
     client: Option<&Tenant>,
     limit: usize,
-) -> Result<Vec<(Tenant, String, Vec<Version>)>, EngineError> {
+) -> Result<Vec<(Tenant, String, Vec<Shown>)>, EngineError> {
     let prefix = client.map_or_else(|| NOTES.to_owned(), |client| format!("{NOTES}{client}/"));
-    let mut found: Vec<(Tenant, String, Vec<Version>)> = Vec::new();
-    for (key, value) in engine.notes(&prefix).await? {
+    let mut found: Vec<(Tenant, String, Vec<Shown>)> = Vec::new();
+    for key in engine.note_keys(&prefix).await? {
         let mut parts = key[NOTES.len()..].rsplitn(2, '/');
         let (Some(id), Some(of)) = (parts.next(), parts.next()) else { continue };
         let Some((client, jobtype)) = of.split_once('/') else { continue };
-        let (Ok(client), Ok(handler)) = (Tenant::new(client), serde_json::from_slice(&value)) else {
-            continue;
-        };
-        let version = Version { id: id.to_owned(), handler: Arc::new(handler) };
+        let Ok(client) = Tenant::new(client) else { continue };
+        let version = Shown { id: id.to_owned(), handler: None };
         let is_full = found.len() == limit;
         match found.last_mut() {
             Some((whose, name, versions)) if *whose == client && name == jobtype => {
@@ -108,6 +123,16 @@ pub async fn all(
             }
             _ if is_full => break,
             _ => found.push((client, jobtype.to_owned(), vec![version])),
+        }
+    }
+    let mut left = SHOWN_BYTES_MAX;
+    for age in 0..=VERSIONS_KEPT {
+        for (client, jobtype, versions) in &mut found {
+            let Some(version) = versions.get_mut(age).filter(|_| left > 0) else { continue };
+            let key = format!("{NOTES}{client}/{jobtype}/{}", version.id);
+            let Some(text) = text_of(engine, &key).await? else { continue };
+            left = left.saturating_sub(text.len());
+            version.handler = serde_json::from_slice(&text).ok();
         }
     }
     Ok(found)

@@ -73,6 +73,8 @@ struct LogLine<'a> {
 pub const ADDED: &str = "job added";
 pub const STARTED: &str = "job started";
 pub const ENDED: &str = "job ended";
+/// It was not run after all, through no fault of its own, and waits for its next turn.
+pub const RETURNED: &str = "job returned";
 
 /// Lines to be written together.
 pub struct Lines<'a> {

@@ -8,7 +8,7 @@ use super::{Leaving, State, SysidState, commands, handlers};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::{Name, Tenant};
+use windlass_core::{Name, Tenant, Timestamp};
 use windlass_engine::EngineError;
 
 /// Rounds before what turned out to be empty is tried again.
@@ -28,24 +28,29 @@ pub async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
         let room = runners.room();
         let is_started = *started.borrow_and_update();
         let looked = if is_started { step(&state, &runners, &mut known).await } else { Ok(Looked::Done) };
-        let (wants_room, pause) = match looked {
+        let (wants_room, look_again, pause) = match looked {
             Ok(Looked::More) => continue,
             Ok(looked) => {
                 wait = WAIT_FIRST;
-                (looked == Looked::NoRoom, None)
+                match looked {
+                    Looked::NoRoom { look_again } => (true, look_again, None),
+                    Looked::Done | Looked::More => (false, None, None),
+                }
             }
             Err(error) => {
                 tracing::warn!("no jobs are started: {error}");
                 let pause = Some(wait);
                 wait = (wait * 2).min(WAIT_MAX);
-                (false, pause)
+                (false, None, pause)
             }
         };
+        let later = state.engine.sleep_until(look_again.unwrap_or_else(|| state.engine.now()));
         tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
             () = news.notified() => {}
             () = state.again.notified() => {}
             () = room, if wants_room => {}
+            () = later, if look_again.is_some() => {}
             _ = started.changed() => {}
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }
@@ -56,8 +61,8 @@ pub async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
 enum Looked {
     /// Nothing is left that could be started.
     Done,
-    /// Jobs wait for room.
-    NoRoom,
+    /// Jobs wait for room; if others have it, until when to wait for them to leave it.
+    NoRoom { look_again: Option<Timestamp> },
     /// There may be more.
     More,
 }
@@ -85,9 +90,10 @@ async fn step(
             return Ok(Looked::Done);
         }
         let round = Round::plan(state, &**runners, &mut types);
-        let lacks_room = round.lacks_room;
+        let now = state.engine.now();
+        let look_again = state.scheduler().cut_for(&round.waiting, now).map(|ms| now.plus_ms(ms));
         if round.is_empty() {
-            return Ok(if lacks_room { Looked::NoRoom } else { Looked::Done });
+            return Ok(if round.lacks_room { Looked::NoRoom { look_again } } else { Looked::Done });
         }
         let outcome = round.carry_out(state, &types, state.settings.lock_ms).await?;
         empty.extend(outcome.empty);
@@ -104,7 +110,7 @@ async fn look(state: &State, known: &mut Known) -> Result<Vec<Type>, EngineError
         let address = (waiting.tenant.clone(), waiting.name.clone());
         let version = match known.remove(&address) {
             Some(version) => version,
-            None => handlers::newest(&state.engine, &waiting.tenant, &waiting.name).await?,
+            None => handlers::newest(&state.engine, &waiting.tenant, &waiting.name, None).await?,
         };
         still_known.insert(address, version.clone());
         types.push(Type { client: waiting.tenant, jobtype: waiting.name, left: waiting.ready, version });

@@ -1,7 +1,7 @@
 //! One round: batches for as many free places as there are, chosen one by one, claimed together. Claims of one type are one
 //! question to the store, and questions for several types are asked at once, so that they share a commit.
 
-use super::running::{Booking, Runners};
+use super::running::{Booking, NoRoom, Resource, Runners};
 use super::schedule::Candidate;
 use super::{State, commands, drive, handlers};
 use futures_util::future::join_all;
@@ -42,15 +42,19 @@ pub struct Round {
     jobs: usize,
     /// Jobs wait for room.
     pub lacks_room: bool,
+    /// For room that others have: whose jobs, and for room of what.
+    pub waiting: Vec<(Tenant, Resource)>,
 }
 
 /// Batches of one type.
 struct Order {
-    /// Jobs in one batch.
-    size: usize,
+    resource: Resource,
     /// Jobs that the scheduler counts as started.
     jobs: usize,
-    places: Vec<Option<Box<dyn Booking>>>,
+    /// Places that the scheduler counts as planned.
+    planned: usize,
+    /// With how many jobs each is meant for.
+    places: Vec<(usize, Option<Box<dyn Booking>>)>,
 }
 
 /// What came of a round.
@@ -77,7 +81,8 @@ impl Round {
             let is_of_it =
                 |(client, jobtype): &(String, String)| *client == *one.client && *jobtype == *one.jobtype;
             let is_warm = warm.iter().any(is_of_it);
-            Candidate { client: one.client.clone(), jobtype: one.jobtype.clone(), is_warm }
+            let resource = resource_of(runners, one);
+            Candidate { client: one.client.clone(), jobtype: one.jobtype.clone(), resource, is_warm }
         };
         let mut candidates: Vec<Candidate> = places.iter().map(candidate).collect();
         while round.batches < BATCHES_MAX && round.jobs < JOBS_MAX {
@@ -99,19 +104,27 @@ impl Round {
         let (size, booking) = match &one.version {
             None => (ORPHANS_MAX, None),
             Some(version) => match runners.book(&one.client, &one.jobtype, &version.handler) {
-                None => {
+                Err(why) => {
                     self.lacks_room = true;
+                    if let NoRoom::Full(resource) = why {
+                        self.waiting.push((one.client.clone(), resource));
+                    }
                     return false;
                 }
-                booking => (runners.batch_size(&version.handler).max(1), booking),
+                Ok(booking) => (booking.jobs_max().max(1), Some(booking)),
             },
         };
         let jobs = usize::try_from(one.left).unwrap_or(size).min(size);
         one.left -= jobs as u64;
-        state.scheduler().jobs_started(&one.client, &one.jobtype, jobs);
-        let order = self.orders.entry(place).or_insert(Order { size, jobs: 0, places: Vec::new() });
+        let resource = resource_of(runners, one);
+        let mut scheduler = state.scheduler();
+        scheduler.jobs_started(&one.client, &one.jobtype, jobs);
+        scheduler.plan(&one.client, resource);
+        let order =
+            self.orders.entry(place).or_insert(Order { resource, jobs: 0, planned: 0, places: Vec::new() });
         order.jobs += jobs;
-        order.places.push(booking);
+        order.planned += 1;
+        order.places.push((size, booking));
         self.batches += 1;
         self.jobs += jobs;
         true
@@ -132,7 +145,7 @@ impl Round {
         let sysid = state.sysid();
         let claims = self.orders.iter().map(|(place, order)| {
             let one = &types[*place];
-            let limit = order.size.saturating_mul(order.places.len());
+            let limit = order.places.iter().map(|(size, _)| size).sum();
             state.engine.claim(commands::claim(&one.client, &one.jobtype, limit, &sysid, lock_ms))
         });
         let claimed = join_all(claims).await;
@@ -162,7 +175,7 @@ impl Round {
     ) -> Result<(), EngineError> {
         let newest = |place: &usize| {
             let one = &types[*place];
-            handlers::newest(&state.engine, &one.client, &one.jobtype)
+            handlers::newest(&state.engine, &one.client, &one.jobtype, one.version.as_ref())
         };
         let places: Vec<usize> = self.orders.keys().copied().collect();
         for (place, newest) in places.iter().zip(join_all(places.iter().map(newest)).await) {
@@ -178,17 +191,22 @@ impl Round {
     }
 }
 
+/// Jobs without a handler need no place, and count all the same.
+fn resource_of(runners: &dyn Runners, one: &Type) -> Resource {
+    one.version.as_ref().map_or("none", |version| runners.resource(&version.handler))
+}
+
 impl Order {
     /// Starts these jobs in the places that were booked, the first first.
     fn start(&mut self, state: &Arc<State>, one: &Type, mut jobs: Vec<Arc<Job>>) {
-        for booking in self.places.drain(..) {
+        for (size, booking) in self.places.drain(..) {
             if jobs.is_empty() {
                 return;
             }
-            let later = jobs.split_off(self.size.min(jobs.len()));
+            let later = jobs.split_off(size.min(jobs.len()));
             let (client, jobtype) = (one.client.clone(), one.jobtype.clone());
             let begun = one.version.clone().zip(booking);
-            drive::start(state, client, jobtype, begun, jobs);
+            drive::start(state, drive::Kind { client, jobtype, resource: self.resource }, begun, jobs);
             jobs = later;
         }
         debug_assert!(jobs.is_empty(), "more jobs than were asked for");
@@ -196,7 +214,10 @@ impl Order {
 
     /// The plan counts no more; what was started counts by itself. `false`: there is nothing left to do.
     fn take_back(&mut self, state: &State, one: &Type) -> bool {
-        state.scheduler().jobs_stopped(&one.client, &one.jobtype, std::mem::take(&mut self.jobs));
+        let mut scheduler = state.scheduler();
+        scheduler.jobs_stopped(&one.client, &one.jobtype, std::mem::take(&mut self.jobs));
+        scheduler.unplan(&one.client, self.resource, std::mem::take(&mut self.planned));
+        drop(scheduler);
         self.places.clear();
         false
     }

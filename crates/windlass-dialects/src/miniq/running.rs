@@ -12,10 +12,10 @@ pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Runners: Send + Sync {
     /// `Err`: in words for the handler's author, why it cannot be run here at present.
     fn check(&self, handler: &HandlerText) -> Result<(), String>;
-    /// How many jobs to put into one batch.
-    fn batch_size(&self, handler: &HandlerText) -> usize;
-    /// A place where a batch begins at once; `None`: there is no room.
-    fn book(&self, client: &str, jobtype: &str, handler: &HandlerText) -> Option<Box<dyn Booking>>;
+    /// Of what a batch of this handler needs a place.
+    fn resource(&self, handler: &HandlerText) -> Resource;
+    /// A place where a batch begins at once.
+    fn book(&self, client: &str, jobtype: &str, handler: &HandlerText) -> Result<Box<dyn Booking>, NoRoom>;
     /// Ready when room may have appeared since the future was made; bookings that were only given up need not count.
     fn room(&self) -> Soon<'static, ()>;
     /// Client and type of what has an idle context that is warm.
@@ -24,8 +24,22 @@ pub trait Runners: Send + Sync {
     fn stop(&self, grace: Duration) -> Soon<'_, ()>;
 }
 
+/// What batches compete for, by its name: those of one resource can have each other's places.
+pub type Resource = &'static str;
+
+/// Why there is no place for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// Its client, type or URL has all it may have at once.
+    OwnShare,
+    /// All places are taken.
+    Full(Resource),
+}
+
 /// A place for one batch. Dropped, it is free again.
 pub trait Booking: Send {
+    /// How many jobs to put into the batch: those that are begun without waiting for each other's connections.
+    fn jobs_max(&self) -> usize;
     /// The batch is of the client and type, and has the handler, that the place was booked for.
     fn start(self: Box<Self>, batch: Batch) -> Box<dyn Run>;
 }
@@ -55,6 +69,8 @@ pub trait Run: Send {
     fn next(&mut self) -> Soon<'_, Option<(usize, Ended)>>;
     /// The job is nobody's any more: it ends unrun.
     fn stop(&self, place: usize);
+    /// Others wait for its place: jobs that have not begun end unrun. One is run in any case.
+    fn cut(&self);
 }
 
 #[derive(Clone, Debug)]

@@ -1,9 +1,14 @@
-//! Whose turn it is. Of the clients that have something to run the one with the fewest jobs running is next, so that a
-//! client with ten thousand jobs does not hold up another's single one; within a client the types take turns by chance,
-//! those with a warm context being favoured.
+//! Whose turn it is. Of the clients that have something to run the one with the fewest places is next, so that a client with ten
+//! thousand jobs does not hold up another's single one; within a client the types take turns by chance, those with a warm
+//! context being favoured. Where all places are taken, batches of those who have the most are cut. The rules are
+//! `windlass_core::fair`.
 
+use super::running::Resource;
 use std::collections::BTreeMap;
-use windlass_core::{Name, Tenant};
+use std::sync::Arc;
+use tokio::sync::Notify;
+use windlass_core::fair::{self, Held};
+use windlass_core::{Name, Tenant, Timestamp};
 
 /// Out of four choices within a client three go to types whose context is warm, if there are such; the fourth to any, so
 /// that no type waits for ever.
@@ -14,6 +19,7 @@ const WARM_SHARE: f64 = 0.75;
 pub struct Candidate {
     pub client: Tenant,
     pub jobtype: Name,
+    pub resource: Resource,
     /// A context that has run this type is idle.
     pub is_warm: bool,
 }
@@ -21,19 +27,33 @@ pub struct Candidate {
 /// What runs now.
 #[derive(Debug, Default)]
 pub struct Scheduler {
+    /// Jobs.
     running: BTreeMap<Tenant, BTreeMap<Name, usize>>,
+    /// Places that batches are planned for.
+    planned: BTreeMap<(Resource, Tenant), usize>,
+    batches: BTreeMap<u64, Placed>,
+    batches_made: u64,
+}
+
+/// A batch in its place.
+#[derive(Debug)]
+struct Placed {
+    client: Tenant,
+    resource: Resource,
+    began: Timestamp,
+    cut_at: Option<Timestamp>,
+    cut: Arc<Notify>,
 }
 
 impl Scheduler {
     /// The place of the type to run next; `None`: there is none. `chances` are in `0.0..1.0`.
     pub fn select_jobtype_to_run(&self, waiting: &[Candidate], chances: [f64; 3]) -> Option<usize> {
-        let least = waiting.iter().map(|one| self.running_of(&one.client)).min()?;
-        let clients: Vec<&Tenant> = distinct(waiting.iter().map(|one| &one.client))
-            .into_iter()
-            .filter(|client| self.running_of(client) == least)
-            .collect();
+        let held: Vec<usize> = waiting.iter().map(|one| self.places_of(&one.client, one.resource)).collect();
+        let in_turn = fair::next_in_turn(&held);
+        let clients = distinct(in_turn.iter().map(|place| &waiting[*place].client));
         let client = pick(&clients, chances[0])?;
-        let all: Vec<usize> = (0..waiting.len()).filter(|place| waiting[*place].client == **client).collect();
+        let own = |place: &usize| waiting[*place].client == **client;
+        let all: Vec<usize> = in_turn.into_iter().filter(own).collect();
         let warm: Vec<usize> = all.iter().copied().filter(|place| waiting[*place].is_warm).collect();
         let favoured = if warm.is_empty() || chances[1] >= WARM_SHARE { &all } else { &warm };
         pick(favoured, chances[2]).copied()
@@ -63,8 +83,81 @@ impl Scheduler {
         self.running.get(client).map_or(0, |types| types.values().sum())
     }
 
+    /// A place is meant for the client, until [`Scheduler::unplan`].
+    pub fn plan(&mut self, client: &Tenant, resource: Resource) {
+        *self.planned.entry((resource, client.clone())).or_default() += 1;
+    }
+
+    pub fn unplan(&mut self, client: &Tenant, resource: Resource, count: usize) {
+        let key = (resource, client.clone());
+        if let Some(planned) = self.planned.get_mut(&key) {
+            *planned = planned.saturating_sub(count);
+            if *planned == 0 {
+                self.planned.remove(&key);
+            }
+        }
+    }
+
+    /// A batch has begun; its number. `cut` is told when it is to be cut.
+    pub fn batch_started(
+        &mut self,
+        client: &Tenant,
+        resource: Resource,
+        now: Timestamp,
+        cut: Arc<Notify>,
+    ) -> u64 {
+        self.batches_made += 1;
+        let placed = Placed { client: client.clone(), resource, began: now, cut_at: None, cut };
+        self.batches.insert(self.batches_made, placed);
+        self.batches_made
+    }
+
+    pub fn batch_ended(&mut self, number: u64) {
+        self.batches.remove(&number);
+    }
+
+    pub fn places_of(&self, client: &Tenant, resource: Resource) -> usize {
+        let is_of_it = |placed: &&Placed| placed.resource == resource && placed.client == *client;
+        let planned = self.planned.get(&(resource, client.clone())).copied().unwrap_or(0);
+        planned + self.batches.values().filter(is_of_it).count()
+    }
+
+    /// Cuts batches for clients that find no place, each with what it needs a place of. In how many milliseconds to look again.
+    pub fn cut_for(&mut self, waiting: &[(Tenant, Resource)], now: Timestamp) -> Option<i64> {
+        let mut resources: Vec<Resource> = waiting.iter().map(|(_, resource)| *resource).collect();
+        resources.sort_unstable();
+        resources.dedup();
+        let mut look_again = None;
+        for resource in resources {
+            let clients = waiting.iter().filter(|(_, needed)| *needed == resource).map(|(client, _)| client);
+            let clients = distinct(clients);
+            let numbers: Vec<u64> =
+                self.batches.iter().filter(|(_, one)| one.resource == resource).map(|(id, _)| *id).collect();
+            let cuts = {
+                let held = |number: &u64| {
+                    let placed = self.batches.get(number)?;
+                    Some(Held {
+                        group: &placed.client,
+                        ran_ms: now.since_ms(placed.began),
+                        cut_for_ms: placed.cut_at.map(|at| now.since_ms(at)),
+                    })
+                };
+                let held: Vec<Held<&Tenant>> = numbers.iter().filter_map(held).collect();
+                fair::cuts(&held, &clients)
+            };
+            for place in cuts.now {
+                if let Some(placed) = self.batches.get_mut(&numbers[place]) {
+                    placed.cut_at = Some(now);
+                    placed.cut.notify_one();
+                }
+            }
+            look_again = look_again.into_iter().chain(cuts.look_again_in_ms).min();
+        }
+        look_again
+    }
+
     pub fn is_idle(&self) -> bool {
-        self.running.is_empty()
+        self.running.is_empty() && self.planned.is_empty() && self.batches.is_empty()
     }
 }
 
@@ -96,21 +189,30 @@ mod tests {
     fn candidates(texts: &[&str]) -> Vec<Candidate> {
         let candidate = |text: &&str| {
             let (client, jobtype) = text.trim_end_matches('*').split_once('/').unwrap();
-            Candidate { client: tenant(client), jobtype: name(jobtype), is_warm: text.ends_with('*') }
+            let resource = if jobtype.starts_with("web") { "web" } else { "contexts" };
+            Candidate {
+                client: tenant(client),
+                jobtype: name(jobtype),
+                resource,
+                is_warm: text.ends_with('*'),
+            }
         };
         texts.iter().map(candidate).collect()
     }
 
-    fn scheduler(running: &[(&str, &str, usize)]) -> Scheduler {
+    /// So many batches.
+    fn scheduler(running: &[(&str, Resource, usize)]) -> Scheduler {
         let mut scheduler = Scheduler::default();
-        for (client, jobtype, count) in running {
-            scheduler.jobs_started(&tenant(client), &name(jobtype), *count);
+        for (client, resource, count) in running {
+            for _ in 0..*count {
+                scheduler.batch_started(&tenant(client), resource, Timestamp::from_millis(0), Arc::default());
+            }
         }
         scheduler
     }
 
     /// Which types are chosen over a grid of chances.
-    fn chosen(running: &[(&str, &str, usize)], waiting: &[&str]) -> Vec<String> {
+    fn chosen(running: &[(&str, Resource, usize)], waiting: &[&str]) -> Vec<String> {
         let scheduler = scheduler(running);
         let candidates = candidates(waiting);
         let steps = [0.0, 0.3, 0.6, 0.99];
@@ -130,22 +232,25 @@ mod tests {
 
     #[test]
     fn the_table() {
-        let check = |running: &[(&str, &str, usize)], waiting: &[&str], expected: &[&str]| {
+        let check = |running: &[(&str, Resource, usize)], waiting: &[&str], expected: &[&str]| {
             assert_eq!(chosen(running, waiting), expected, "running {running:?}, waiting {waiting:?}");
         };
         check(&[], &[], &[]);
-        check(&[("a", "x", 3)], &[], &[]);
+        check(&[("a", "contexts", 3)], &[], &[]);
         check(&[], &["a/x"], &["a/x"]);
         check(&[], &["a/x", "a/y", "b/z"], &["a/x", "a/y", "b/z"]);
-        // The client with fewer jobs running, whatever its types are.
-        check(&[("a", "x", 1)], &["a/x", "a/y", "b/z"], &["b/z"]);
-        check(&[("a", "x", 1), ("b", "q", 2)], &["a/x", "a/y", "b/z"], &["a/x", "a/y"]);
-        check(&[("a", "x", 2), ("b", "q", 2)], &["a/x", "b/z"], &["a/x", "b/z"]);
+        // The client with fewer batches running, whatever its types are.
+        check(&[("a", "contexts", 1)], &["a/x", "a/y", "b/z"], &["b/z"]);
+        check(&[("a", "contexts", 1), ("b", "contexts", 2)], &["a/x", "a/y", "b/z"], &["a/x", "a/y"]);
+        check(&[("a", "contexts", 2), ("b", "contexts", 2)], &["a/x", "b/z"], &["a/x", "b/z"]);
         // Only what waits, also if another client runs nothing.
-        check(&[("b", "z", 9)], &["b/z"], &["b/z"]);
+        check(&[("b", "contexts", 9)], &["b/z"], &["b/z"]);
+        // What runs elsewhere is in nobody's way.
+        check(&[("a", "contexts", 1), ("b", "web", 9)], &["a/x", "b/z"], &["b/z"]);
+        check(&[("a", "contexts", 1)], &["a/web", "a/x", "b/z"], &["a/web", "b/z"]);
         // Warm ones are favoured and the others not forgotten.
         check(&[], &["a/x*", "a/y"], &["a/x", "a/y"]);
-        check(&[("a", "x", 5)], &["a/x*", "b/z"], &["b/z"]);
+        check(&[("a", "contexts", 5)], &["a/x*", "b/z"], &["b/z"]);
     }
 
     #[test]
@@ -166,7 +271,10 @@ mod tests {
 
     #[test]
     fn counts_return_to_zero_when_all_is_over() {
-        let mut scheduler = scheduler(&[("a", "x", 3), ("a", "y", 1), ("b", "x", 2)]);
+        let mut scheduler = Scheduler::default();
+        for (client, jobtype, count) in [("a", "x", 3), ("a", "y", 1), ("b", "x", 2)] {
+            scheduler.jobs_started(&tenant(client), &name(jobtype), count);
+        }
         assert_eq!((scheduler.running_of(&tenant("a")), scheduler.running_of(&tenant("c"))), (4, 0));
         scheduler.jobs_stopped(&tenant("a"), &name("x"), 2);
         scheduler.jobs_stopped(&tenant("a"), &name("x"), 1);
@@ -174,6 +282,30 @@ mod tests {
         assert_eq!(scheduler.running_of(&tenant("a")), 0);
         scheduler.jobs_stopped(&tenant("b"), &name("x"), 7);
         scheduler.jobs_stopped(&tenant("c"), &name("x"), 1);
+        scheduler.plan(&tenant("a"), "contexts");
+        scheduler.plan(&tenant("a"), "contexts");
+        let batch =
+            scheduler.batch_started(&tenant("a"), "contexts", Timestamp::from_millis(0), Arc::default());
+        assert_eq!(scheduler.places_of(&tenant("a"), "contexts"), 3);
+        assert_eq!(scheduler.places_of(&tenant("a"), "web"), 0);
+        scheduler.unplan(&tenant("a"), "contexts", 2);
+        scheduler.batch_ended(batch);
         assert!(scheduler.is_idle());
+    }
+
+    #[tokio::test]
+    async fn the_batch_that_is_to_be_cut_is_told_once() {
+        let mut scheduler = Scheduler::default();
+        let at = Timestamp::from_millis;
+        let cut = Arc::<Notify>::default();
+        scheduler.batch_started(&tenant("a"), "contexts", at(0), Arc::clone(&cut));
+        let waiting = [(tenant("b"), "contexts"), (tenant("b"), "web")];
+        assert_eq!(scheduler.cut_for(&waiting, at(100)), Some(400));
+        assert_eq!(scheduler.cut_for(&waiting[1..], at(600)), None, "nobody is in its way there");
+        assert_eq!(scheduler.cut_for(&waiting, at(600)), Some(1_000));
+        cut.notified().await;
+        assert_eq!(scheduler.cut_for(&waiting, at(700)), Some(900));
+        let again = tokio::time::timeout(std::time::Duration::from_millis(20), cut.notified()).await;
+        assert!(again.is_err());
     }
 }

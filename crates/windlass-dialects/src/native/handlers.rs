@@ -43,9 +43,9 @@ fn write(out: &mut Out, handler: &KeptHandler, hidden: bool) {
         out.begin_map();
         out.key("id");
         out.str(&version.id);
-        if !hidden {
+        if let Some(text) = version.text.as_ref().filter(|_| !hidden) {
             out.key("text");
-            out.value(&version.text);
+            out.value(text);
         }
         out.end_map();
     }

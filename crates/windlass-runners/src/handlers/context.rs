@@ -6,7 +6,7 @@ use super::disk::DiskWatch;
 use super::frames::{Frame, Frames};
 use super::guard::{Setup, setup_message};
 use super::interpreter::{Launch, PATH};
-use super::outcome::Verdict;
+use super::outcome::{TOO_MUCH, Verdict};
 use super::output::Output;
 use super::pipe::Pipe;
 use super::remove::remove_folder;
@@ -85,6 +85,8 @@ pub struct Context {
     at_rest: Option<(usize, usize)>,
     /// Jobtype to version and number of its handler.
     pub(super) handlers: HashMap<String, (String, usize)>,
+    /// The `before` that was run in it, once; there is no second one.
+    pub(super) before: Option<String>,
     pub(super) jobs: u32,
     pub(super) holds: String,
 }
@@ -153,6 +155,7 @@ impl Context {
             interpreter: None,
             at_rest: None,
             handlers: HashMap::new(),
+            before: None,
             jobs: 0,
             holds: String::new(),
         };
@@ -272,7 +275,11 @@ impl Context {
                 Ok(Some(frame)) => return Heard::Frame(frame),
                 Ok(None) => {}
                 Err(error) => {
-                    return Heard::Unbearable(Verdict::error("INVALID_RESPONSE", error.to_string()));
+                    let code = match error.kind() {
+                        io::ErrorKind::FileTooLarge => TOO_MUCH,
+                        _ => "INVALID_RESPONSE",
+                    };
+                    return Heard::Unbearable(Verdict::error(code, error.to_string()));
                 }
             }
             tokio::select! {

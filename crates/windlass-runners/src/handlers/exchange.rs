@@ -5,8 +5,9 @@ use super::find::{NoContext, find_context};
 use super::frames::{Frame, ReplyStatus, What};
 use super::handler::Lang;
 use super::interpreter::Launch;
-use super::outcome::{Ended, NewJob, Outcome, Status, Verdict};
+use super::outcome::{Ended, NewJob, Outcome, Status, TOO_MUCH, Verdict};
 use super::output::Output;
+use super::portions::{FIRST, next_size};
 use super::run::{Drive, Interrupt};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
@@ -21,10 +22,14 @@ pub async fn drive(drive: &mut Drive) {
         Ok(launch) => launch,
         Err(why) => return drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
     };
+    let mut is_first = true;
     loop {
         let pending = drive.pending();
         if pending.is_empty() {
             return;
+        }
+        if !std::mem::replace(&mut is_first, false) && drive.is_cut() {
+            return drive.tell_all_unrun(Interrupt::Cut.why());
         }
         let (mut context, seat) = match find_context(drive, &launch).await {
             Ok(found) => found,
@@ -99,6 +104,9 @@ impl Exchange<'_> {
         let end = self.part(What::Before, None, &mut output, self.drive.time_limit()).await;
         match end {
             PartEnd::Answered(verdict, _) if Status::of(verdict.exitcode) == Status::Ok => {
+                if let Some(before) = &self.drive.batch.handler.before {
+                    self.context.before.get_or_insert_with(|| before.clone());
+                }
                 let (jobtype, version) = (self.drive.batch.jobtype.clone(), self.drive.batch.version.clone());
                 self.context.handlers.insert(jobtype, (version, number));
                 self.context.note_rest();
@@ -121,9 +129,11 @@ impl Exchange<'_> {
 
     fn send_handler(&mut self, number: usize) -> std::io::Result<()> {
         let handler = self.drive.batch.handler.clone();
+        // A handler that shares this context has run the same one.
+        let before = handler.before.as_ref().filter(|_| self.context.before.is_none()).cloned();
         if self.is_sh() {
             let parts = [
-                ("before", &handler.before),
+                ("before", &before),
                 ("beforeEach", &handler.before_each),
                 ("body", &Some(handler.body.clone())),
                 ("afterEach", &handler.after_each),
@@ -138,7 +148,7 @@ impl Exchange<'_> {
         }
         let parts = serde_json::json!({
             "jobtype": self.drive.batch.jobtype,
-            "before": handler.before,
+            "before": before,
             "beforeEach": handler.before_each,
             "body": handler.body,
             "afterEach": handler.after_each,
@@ -165,23 +175,59 @@ impl Exchange<'_> {
         }
     }
 
+    /// Jobs are sent some at a time: those that were sent can only be given back by the context, between two of them.
     async fn run_one_by_one(&mut self, handler: usize, pending: &[usize]) -> bool {
-        self.context.send(format!("B {handler} {} each 0\n", pending.len()));
+        let mut left = pending;
+        let mut size = if self.is_sh() { 1 } else { FIRST };
+        let mut sent = &left[..size.min(left.len())];
+        self.context.send(format!("B {handler} {} each 0\n", sent.len()));
         if !self.is_sh() {
-            self.send_jobs(pending);
+            self.send_jobs(sent);
         }
         let Some(mut output) = self.before_each().await else { return false };
-        for (place, index) in pending.iter().copied().enumerate() {
+        loop {
+            let began = match self.run_sent(sent, pending.len() - left.len(), &mut output).await {
+                Ok(began) => began,
+                Err(()) => return false,
+            };
+            left = &left[began..];
+            if left.is_empty() {
+                break;
+            }
+            if self.drive.is_cut() {
+                left.iter().for_each(|index| {
+                    self.drive.tell(*index, Ended::Unrun(Interrupt::Cut.why().to_owned()));
+                });
+                break;
+            }
+            size = if self.is_sh() { 1 } else { next_size(sent.len(), began) };
+            sent = &left[..size.min(left.len())];
+            if !self.is_sh() {
+                self.context.send(format!("M {} 0\n", sent.len()));
+                self.send_jobs(sent);
+            }
+        }
+        self.after_each().await
+    }
+
+    /// How many of these jobs were begun; `Err`: the context is of no more use, and what was to be told is told. `before`:
+    /// jobs of this batch that the shell has counted already.
+    async fn run_sent(&mut self, sent: &[usize], before: usize, output: &mut Output) -> Result<usize, ()> {
+        for (place, index) in sent.iter().copied().enumerate() {
             if self.is_sh()
                 && let Err(error) = self.send_payload_file(&[index])
             {
                 self.drive.tell_all(&Verdict::error("NO_CONTEXT", format!("writing its payload: {error}")));
-                return false;
+                return Err(());
             }
+            let number = if self.is_sh() { before } else { place };
             let began = Instant::now();
             let limit = self.drive.time_limit();
-            let end = self.part(What::Job(place), Some(index), &mut output, limit).await;
-            let printed = std::mem::replace(&mut output, self.new_output());
+            let end = self.part(What::Job(number), Some(index), output, limit).await;
+            if matches!(end, PartEnd::Interrupted(Interrupt::Cut)) {
+                return Ok(place);
+            }
+            let printed = std::mem::replace(output, self.new_output());
             self.context.jobs = self.context.jobs.saturating_add(1);
             match end {
                 PartEnd::Answered(verdict, data) => {
@@ -190,23 +236,25 @@ impl Exchange<'_> {
                 PartEnd::Broke(verdict) => {
                     let outcome = self.drive.outcome(verdict, Bytes::new(), printed, began.elapsed());
                     self.drive.tell(index, Ended::Done(outcome));
-                    return false;
+                    return Err(());
                 }
-                PartEnd::Interrupted(interrupt) => return self.interrupted(index, interrupt),
+                PartEnd::Interrupted(interrupt) => {
+                    self.interrupted(index, interrupt);
+                    return Err(());
+                }
             }
         }
-        self.after_each().await
+        Ok(sent.len())
     }
 
-    fn interrupted(&mut self, index: usize, interrupt: Interrupt) -> bool {
+    fn interrupted(&mut self, index: usize, interrupt: Interrupt) {
         match interrupt {
             Interrupt::Stopped => self.drive.tell(index, Ended::Unrun(interrupt.why().to_owned())),
-            Interrupt::Dropped | Interrupt::Stopping => {
+            Interrupt::Dropped | Interrupt::Stopping | Interrupt::Cut => {
                 self.release_held(Some(&Verdict::error("AFTER_EACH_FAILED", interrupt.why())));
                 self.drive.tell_all_unrun(interrupt.why());
             }
         }
-        false
     }
 
     fn job_ended(&mut self, index: usize, verdict: Verdict, data: Bytes, printed: Output, took: Duration) {
@@ -261,7 +309,7 @@ impl Exchange<'_> {
         let mut output = Output::with_statuses(self.drive.limits(), pending.len());
         output.stderr(&before.finish().log);
         let jobs = u32::try_from(pending.len()).unwrap_or(u32::MAX);
-        let limit = self.drive.time_limit().saturating_mul(jobs);
+        let limit = self.drive.whole_time_limit(pending.len());
         let end = self.part(What::WholeBatch, None, &mut output, limit).await;
         self.context.jobs = self.context.jobs.saturating_add(jobs);
         let (verdict, usable) = match end {
@@ -304,6 +352,7 @@ impl Exchange<'_> {
         if self.drive.batch.handler.after_each.is_none() {
             return true;
         }
+        self.context.send("E 0\n");
         let mut output = self.new_output();
         let end = self.part(What::AfterEach, None, &mut output, self.drive.time_limit()).await;
         let (failure, usable) = match end {
@@ -372,7 +421,10 @@ impl Exchange<'_> {
                     if self.is_sh() {
                         self.context.drain(output);
                     }
-                    let verdict = verdict_of(status, &data);
+                    let verdict = match status {
+                        ReplyStatus::TooMuch => self.drive.result_too_large(),
+                        _ => verdict_of(status, &data),
+                    };
                     let data = match (result.is_empty(), verdict.message.is_some()) {
                         (false, _) => result,
                         // What went wrong is no result.
@@ -380,6 +432,11 @@ impl Exchange<'_> {
                         (true, false) => data,
                     };
                     return PartEnd::Answered(verdict, data);
+                }
+                // Not before the first of those that were sent.
+                Heard::Frame(Frame::Reply { what: What::Rest, .. }) if matches!(what, What::Job(place) if place > 0) =>
+                {
+                    return PartEnd::Interrupted(Interrupt::Cut);
                 }
                 Heard::Frame(Frame::Reply { what: other, .. }) => {
                     let message = format!("it answered {other:?} where {what:?} was due");
@@ -399,7 +456,9 @@ fn append(outcome: &mut Outcome, log: Bytes, new_jobs: Vec<NewJob>) {
     if !log.is_empty() {
         outcome.log = [&outcome.log[..], &log].concat().into();
     }
-    outcome.new_jobs.extend(new_jobs);
+    if outcome.code != TOO_MUCH {
+        outcome.new_jobs.extend(new_jobs);
+    }
 }
 
 fn verdict_of(status: ReplyStatus, data: &Bytes) -> Verdict {
@@ -409,6 +468,7 @@ fn verdict_of(status: ReplyStatus, data: &Bytes) -> Verdict {
         ReplyStatus::Exit(code) => Verdict::exit(code),
         ReplyStatus::Exception => Verdict::error("EXCEPTION", said()),
         ReplyStatus::NoStatus => Verdict::error("INVALID_RESPONSE", said()),
+        ReplyStatus::TooMuch => Verdict::error(TOO_MUCH, said()),
     }
 }
 

@@ -20,8 +20,7 @@ pub async fn find_context(drive: &mut Drive, launch: &Launch) -> Result<(Context
         let room = inner.room.notified();
         tokio::pin!(room);
         room.as_mut().enable();
-        let batch = &drive.batch;
-        let found = inner.pool.take(&inner, &key, &batch.jobtype, &batch.version, &mut drive.hold);
+        let found = inner.pool.take(&inner, &key, &drive.batch, &mut drive.hold);
         let (seat, replaced) = match found {
             Found::Warm(context, seat) => return Ok((context, seat)),
             Found::Cold(seat, replaced) => (seat, replaced),

@@ -6,18 +6,21 @@
 //! | to the shim | |
 //! |---|---|
 //! | `H k LEN` JSON | handler number k: its parts. Answered with `= b` |
-//! | `B k JOBS 0` | a batch for handler k, so many `J` follow |
+//! | `B k JOBS MODE 0` | a batch for handler k begins, so many `J` follow; MODE is `each`, or `all` to run them as a whole |
 //! | `J ID ATTEMPT LEN` payload | one job |
+//! | `M JOBS 0` | so many further jobs of the batch follow |
+//! | `E 0` | no further jobs: afterEach is run |
 //!
 //! | from the shim | |
 //! |---|---|
 //! | `# ready 0` | it listens |
 //! | `= WHAT STATUS LEN` result | the end of `b`efore, before`e`ach, a job (its number in the batch), the `B`ody of a whole batch, `a`fterEach |
 //! | `+ 1 LEN` or `+ 2 LEN` output | standard output or error of what runs now |
+//! | `= c 200 0` | the other jobs of this `B` or `M` were not begun: their time was over. They are sent again, or given back |
 //! | `+ 3 LEN` result | from the shell, which tells results and ends apart |
 //!
 //! STATUS is a number of three digits; `x` and an exit code; `!` when it ended with an exception, `?` when what it gave back is
-//! no status. The guard has its own words before and after: `# holds`, `# pid`, `# fault`, `# ended`.
+//! no status, `>` when its result is too large. The guard has its own words before and after: `# holds`, `# pid`, `# fault`, `# ended`.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::io;
@@ -55,6 +58,8 @@ pub enum What {
     Job(usize),
     WholeBatch,
     AfterEach,
+    /// The rest of the jobs that were sent were not begun.
+    Rest,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +68,7 @@ pub enum ReplyStatus {
     Exit(i32),
     Exception,
     NoStatus,
+    TooMuch,
 }
 
 pub fn guard_frame(word: &str, text: &str) -> Vec<u8> {
@@ -98,6 +104,7 @@ fn kind(header: &str, body: &Bytes) -> Option<Frame> {
                 "e" => What::BeforeEach,
                 "B" => What::WholeBatch,
                 "a" => What::AfterEach,
+                "c" => What::Rest,
                 number => What::Job(number.parse().ok()?),
             };
             Frame::Reply { what, status: status(words.next()?)?, data: body.clone() }
@@ -118,6 +125,7 @@ fn status(word: &str) -> Option<ReplyStatus> {
     match word {
         "!" => Some(ReplyStatus::Exception),
         "?" => Some(ReplyStatus::NoStatus),
+        ">" => Some(ReplyStatus::TooMuch),
         _ => match word.strip_prefix('x') {
             Some(code) => code.parse().ok().map(ReplyStatus::Exit),
             None => word.parse().ok().filter(|code| (100..=599).contains(code)).map(ReplyStatus::Status),
@@ -137,7 +145,7 @@ impl<R: AsyncReadExt + Unpin> Frames<R> {
         Frames { from, buffer: BytesMut::new(), body_bytes_max }
     }
 
-    /// The next one, if it is here as a whole.
+    /// The next one, if it is here as a whole. One that is too large is an error of its own kind, `FileTooLarge`.
     pub fn take(&mut self) -> io::Result<Option<Frame>> {
         let looked_at = &self.buffer[..self.buffer.len().min(HEADER_BYTES_MAX)];
         let Some(end) = looked_at.iter().position(|byte| *byte == b'\n') else {
@@ -150,8 +158,12 @@ impl<R: AsyncReadExt + Unpin> Frames<R> {
         let length: usize = header
             .rsplit_once(' ')
             .and_then(|(_, length)| length.parse().ok())
-            .filter(|length| *length <= self.body_bytes_max)
             .ok_or_else(|| nonsense(header))?;
+        if length > self.body_bytes_max {
+            kind(header, &Bytes::new()).ok_or_else(|| nonsense(header))?;
+            let message = format!("a frame of {length} bytes, over {}", self.body_bytes_max);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
         if self.buffer.len() < end + 1 + length {
             return Ok(None);
         }
@@ -205,7 +217,6 @@ mod tests {
             "what?\n",
             "= 1 200\n",
             "= 1 99 0\n",
-            "= 1 200 21\n",
             "= 1 200 99999999999999999999\n",
             "= 1 200 0 0\n",
             "= -1 200 0\n",
@@ -216,5 +227,6 @@ mod tests {
             assert!(read(bad).await.unwrap_err().contains("nonsense"), "{bad:?}");
         }
         assert!(read(&"x".repeat(200)).await.is_err());
+        assert!(read("= 1 200 21\n").await.unwrap_err().contains("21 bytes, over 20"));
     }
 }

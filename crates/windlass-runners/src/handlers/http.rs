@@ -1,14 +1,17 @@
 //! Handlers that are URLs: a job is posted there, and the status of the answer is the job's.
 
-use super::outcome::{Ended, Verdict};
+use super::answers::{AnswerLimits, Growing, TooLarge};
+use super::booking::{Hold, NoRoom};
+use super::handler::Handler;
+use super::outcome::{Ended, TOO_MUCH, Verdict};
 use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
 use super::{Inner, World};
 use bytes::Bytes;
 use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Response, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -19,9 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
 /// Connections to one handler's URL at once, as in the original.
@@ -117,10 +120,24 @@ impl Lines {
             lines.retain(|_, line| Arc::strong_count(line) > 1);
         }
         let line = lines.entry((client.to_owned(), url.to_owned())).or_insert_with(|| {
-            let connections = Semaphore::new(CONNECTIONS_MAX);
+            let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
             Arc::new(Line { target, idle: Mutex::default(), connections })
         });
         Arc::clone(line)
+    }
+
+    /// Connections for a batch of so many jobs, or as many of them as there are now. `None`: there is no such URL, which is told
+    /// to the jobs.
+    pub fn reserve(&self, client: &str, handler: &Handler, jobs: usize) -> Result<Option<Reserved>, NoRoom> {
+        let Ok(target) = Target::parse(&handler.body) else { return Ok(None) };
+        let line = self.to(client, &handler.body, target);
+        let wanted = if handler.options.batch { 1 } else { jobs };
+        let take = |_| line.connections.clone().try_acquire_owned().ok();
+        let connections: Vec<OwnedSemaphorePermit> = (0..wanted).map_while(take).collect();
+        match connections.is_empty() {
+            true => Err(NoRoom::OwnShare),
+            false => Ok(Some(Reserved { line, connections })),
+        }
     }
 
     pub fn hang_up(&self) {
@@ -133,7 +150,20 @@ type Sender = SendRequest<Full<Bytes>>;
 struct Line {
     target: Target,
     idle: Mutex<Vec<Sender>>,
-    connections: Semaphore,
+    connections: Arc<Semaphore>,
+}
+
+/// Connections that are kept for one batch.
+pub struct Reserved {
+    line: Arc<Line>,
+    connections: Vec<OwnedSemaphorePermit>,
+}
+
+impl Reserved {
+    /// How many jobs can be sent at once.
+    pub fn jobs_max(&self, handler: &Handler) -> usize {
+        if handler.options.batch { usize::MAX } else { self.connections.len() }
+    }
 }
 
 struct Answer {
@@ -141,10 +171,49 @@ struct Answer {
     body: Bytes,
 }
 
+/// What a call may cost.
+#[derive(Clone, Copy)]
+struct CallLimits {
+    time: Duration,
+    answer: AnswerLimits,
+}
+
+impl CallLimits {
+    fn late(&self) -> NoAnswer {
+        NoAnswer::new("ETIMEDOUT", format!("no answer within {} s", self.time.as_secs_f64()))
+    }
+}
+
 impl Line {
-    async fn post(&self, mut request: Request<Full<Bytes>>, inner: &Inner) -> Result<Answer, NoAnswer> {
+    /// One of the connections there may be: whoever has none waits, and not in the time of his job.
+    async fn connection(&self, kept: Option<OwnedSemaphorePermit>) -> Result<OwnedSemaphorePermit, NoAnswer> {
         let closed = |_| NoAnswer::new("BATCH_ERROR", "the runner is closing");
-        let _one = self.connections.acquire().await.map_err(closed)?;
+        match kept {
+            Some(kept) => Ok(kept),
+            None => self.connections.clone().acquire_owned().await.map_err(closed),
+        }
+    }
+
+    async fn post(
+        &self,
+        request: Request<Full<Bytes>>,
+        inner: &Inner,
+        limits: CallLimits,
+    ) -> Result<Answer, NoAnswer> {
+        let mut deadline = Instant::now() + limits.time;
+        let sent = timeout_at(deadline, self.send(request, inner)).await;
+        let (sender, response) = sent.map_err(|_| limits.late())??;
+        let status = response.status().as_u16();
+        let body = read_answer(response.into_body(), inner, limits, &mut deadline).await?;
+        self.idle().push(sender);
+        Ok(Answer { status, body })
+    }
+
+    async fn send(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        inner: &Inner,
+    ) -> Result<(Sender, Response<Incoming>), NoAnswer> {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::from(self.target.path.clone());
         request.headers_mut().insert(header::HOST, self.target.authority.clone());
@@ -154,7 +223,7 @@ impl Line {
                 continue;
             }
             match kept.try_send_request(request).await {
-                Ok(response) => return self.answer(kept, response, inner).await,
+                Ok(response) => return Ok((kept, response)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => request = unsent,
                     None => return Err(NoAnswer::hyper(&error.into_error())),
@@ -163,27 +232,7 @@ impl Line {
         }
         let mut fresh = self.connect(&*inner.world).await?;
         let response = fresh.send_request(request).await.map_err(|error| NoAnswer::hyper(&error))?;
-        self.answer(fresh, response, inner).await
-    }
-
-    async fn answer(
-        &self,
-        sender: Sender,
-        response: Response<Incoming>,
-        inner: &Inner,
-    ) -> Result<Answer, NoAnswer> {
-        let status = response.status().as_u16();
-        let settings = &inner.settings;
-        let bytes_max = settings.result_bytes_max.saturating_add(settings.new_jobs_bytes_max);
-        let body =
-            Limited::new(response.into_body(), bytes_max).collect().await.map_err(|error| match error
-                .downcast_ref::<hyper::Error>(
-            ) {
-                Some(error) => NoAnswer::hyper(error),
-                None => NoAnswer::new("TOO_MUCH", format!("the answer has more than {bytes_max} bytes")),
-            })?;
-        self.idle().push(sender);
-        Ok(Answer { status, body: body.to_bytes() })
+        Ok((fresh, response))
     }
 
     async fn connect(&self, world: &dyn World) -> Result<Sender, NoAnswer> {
@@ -226,6 +275,24 @@ impl Line {
     }
 }
 
+async fn read_answer(
+    mut body: Incoming,
+    inner: &Inner,
+    limits: CallLimits,
+    deadline: &mut Instant,
+) -> Result<Bytes, NoAnswer> {
+    let too_large = |TooLarge(what)| NoAnswer::new(TOO_MUCH, format!("it printed too much: {what}"));
+    let expected = body.size_hint().lower();
+    let mut answer = Growing::new(&inner.answers, limits.answer, expected).map_err(too_large)?;
+    while let Some(frame) = timeout_at(*deadline, body.frame()).await.map_err(|_| limits.late())? {
+        let frame = frame.map_err(|error| NoAnswer::hyper(&error))?;
+        if let Some(piece) = frame.data_ref() {
+            answer.add(piece, deadline).await.map_err(too_large)?;
+        }
+    }
+    Ok(answer.finish())
+}
+
 /// HTTP over this connection.
 async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender, NoAnswer> {
     let shaken = http1::handshake(TokioIo::new(stream)).await;
@@ -245,11 +312,27 @@ pub async fn drive(drive: &mut Drive) {
         Ok(target) => target,
         Err(why) => return drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
     };
-    let line = drive.inner.lines.to(&drive.batch.client, &handler.body, target);
+    let reserved = match &mut drive.hold {
+        Some(Hold::Line { reserved, .. }) => {
+            let connections = std::mem::take(&mut reserved.connections);
+            Reserved { line: Arc::clone(&reserved.line), connections }
+        }
+        _ => {
+            let line = drive.inner.lines.to(&drive.batch.client, &handler.body, target);
+            Reserved { line, connections: Vec::new() }
+        }
+    };
     match handler.options.batch {
-        true => post_whole(drive, &line).await,
-        false => post_each(drive, line).await,
+        true => post_whole(drive, reserved).await,
+        false => post_each(drive, reserved).await,
     }
+}
+
+fn call_limits(drive: &Drive, time: Duration) -> CallLimits {
+    let settings = &drive.inner.settings;
+    let bytes_max = settings.result_bytes_max.saturating_add(settings.new_jobs_bytes_max);
+    let result_bytes_max = (!drive.batch.handler.options.batch).then_some(settings.result_bytes_max);
+    CallLimits { time, answer: AnswerLimits { bytes_max, result_bytes_max } }
 }
 
 fn request(drive: &Drive, body: Bytes) -> Request<Full<Bytes>> {
@@ -262,16 +345,9 @@ fn request(drive: &Drive, body: Bytes) -> Request<Full<Bytes>> {
     request
 }
 
-async fn within(
-    limit: Duration,
-    call: impl Future<Output = Result<Answer, NoAnswer>>,
-) -> Result<Answer, NoAnswer> {
-    let late = |_| NoAnswer::new("ETIMEDOUT", format!("no answer within {} s", limit.as_secs_f64()));
-    tokio::time::timeout(limit, call).await.map_err(late)?
-}
-
 /// One request for each job, as many at once as there may be connections.
-async fn post_each(drive: &mut Drive, line: Arc<Line>) {
+async fn post_each(drive: &mut Drive, reserved: Reserved) {
+    let Reserved { line, mut connections } = reserved;
     let mut waiting = drive.pending().into_iter();
     let mut calls = JoinSet::new();
     let mut running = HashMap::new();
@@ -282,7 +358,7 @@ async fn post_each(drive: &mut Drive, line: Arc<Line>) {
             if drive.is_stopped(index) {
                 continue;
             }
-            let call = calls.spawn(post_one(drive, index, line.clone()));
+            let call = calls.spawn(post_one(drive, index, line.clone(), connections.pop()));
             running.insert(index, call);
         }
         let interrupt = tokio::select! {
@@ -299,6 +375,8 @@ async fn post_each(drive: &mut Drive, line: Arc<Line>) {
             interrupt = drive.interrupted_any() => interrupt,
         };
         match interrupt {
+            // What was sent goes on; the rest is told below.
+            Interrupt::Cut => waiting = Vec::new().into_iter(),
             Interrupt::Stopped => {
                 for (_, call) in running.extract_if(|index, _| drive.is_stopped(*index)) {
                     call.abort();
@@ -313,17 +391,29 @@ async fn post_each(drive: &mut Drive, line: Arc<Line>) {
 
 type Posted = (usize, Result<Answer, NoAnswer>, Duration);
 
-fn post_one(drive: &Drive, index: usize, line: Arc<Line>) -> impl Future<Output = Posted> + Send + 'static {
+fn post_one(
+    drive: &Drive,
+    index: usize,
+    line: Arc<Line>,
+    kept: Option<OwnedSemaphorePermit>,
+) -> impl Future<Output = Posted> + Send + 'static {
     let mut request = request(drive, drive.lines(&[index]).into());
     let job = &drive.batch.jobs[index];
     if let Ok(id) = HeaderValue::from_str(&job.id) {
         request.headers_mut().insert("windlass-job-id", id);
     }
     request.headers_mut().insert("windlass-attempt", HeaderValue::from(job.attempt));
-    let (inner, limit) = (drive.inner.clone(), drive.time_limit());
+    let (inner, limits) = (drive.inner.clone(), call_limits(drive, drive.time_limit()));
     async move {
+        let connection = line.connection(kept).await;
         let began = Instant::now();
-        let answer = within(limit, line.post(request, &inner)).await;
+        let answer = match &connection {
+            Ok(_) => line.post(request, &inner, limits).await,
+            Err(NoAnswer(verdict)) => Err(NoAnswer(verdict.clone())),
+        };
+        drop(connection);
+        // Somebody may have a job for it, while others of this batch are still under way.
+        inner.room.notify_waiters();
         (index, answer, began.elapsed())
     }
 }
@@ -340,18 +430,22 @@ fn tell_answer(drive: &mut Drive, index: usize, answer: Result<Answer, NoAnswer>
 }
 
 /// One request for all; the answer has a line for each.
-async fn post_whole(drive: &mut Drive, line: &Line) {
+async fn post_whole(drive: &mut Drive, mut reserved: Reserved) {
     let pending = drive.pending();
     if pending.is_empty() {
         return;
     }
-    let began = Instant::now();
-    let jobs = u32::try_from(pending.len()).unwrap_or(u32::MAX);
-    let limit = drive.time_limit().saturating_mul(jobs);
+    let limits = call_limits(drive, drive.whole_time_limit(pending.len()));
     let request = request(drive, drive.lines(&pending).into());
-    let inner = drive.inner.clone();
+    let (inner, line, kept) = (drive.inner.clone(), reserved.line, reserved.connections.pop());
+    let mut began = Instant::now();
+    let post = async {
+        let _connection = line.connection(kept).await?;
+        began = Instant::now();
+        line.post(request, &inner, limits).await
+    };
     let answer = tokio::select! {
-        answer = within(limit, line.post(request, &inner)) => answer,
+        answer = post => answer,
         interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
     };
     let mut output = Output::with_statuses(drive.limits(), pending.len());

@@ -12,10 +12,10 @@
 //! | `handler.rs`, `outcome.rs`, `settings.rs` | what is asked, what comes of it, what the operator decides |
 //! | `run.rs` | one batch from its start to its last outcome |
 //! | `pool.rs`, `find.rs` | idle contexts, how many there may be, and one for a batch |
-//! | `booking.rs` | places that are kept for batches until they begin |
-//! | `exchange.rs` | a batch in a context: the order of things, crashes, time limits |
+//! | `booking.rs`, `seats.rs` | places that are kept for batches until they begin, shares of clients in them |
+//! | `exchange.rs`, `portions.rs` | a batch in a context: the order of things, crashes, time limits; how many jobs it is sent at once |
 //! | `context.rs`, `frames.rs`, `pipe.rs` | a context's process, what is said on its socket, what it prints |
-//! | `http.rs`, `wasi.rs` | handlers that are no processes of ours |
+//! | `http.rs`, `answers.rs`, `wasi.rs` | handlers that are no processes of ours |
 //! | `isolation.rs` | what holds contexts on this machine |
 //! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
 //! | `calls.rs`, `trees.rs`, `view.rs` | system calls a context may make, files it may read, a world of its own |
@@ -27,6 +27,7 @@
 //! A context belongs to one client, and to one eid or jobtype of it. What a handler does to its context it does to its own
 //! jobs.
 
+mod answers;
 mod booking;
 #[cfg(target_os = "linux")]
 mod calls;
@@ -46,8 +47,10 @@ mod outcome;
 mod output;
 mod pipe;
 mod pool;
+mod portions;
 pub mod remove;
 mod run;
+mod seats;
 mod settings;
 mod trees;
 #[cfg(target_os = "linux")]
@@ -55,7 +58,7 @@ mod view;
 #[cfg(feature = "wasi")]
 mod wasi;
 
-pub use booking::Booking;
+pub use booking::{Booking, NoRoom, Resource};
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
 pub use isolation::Isolation;
 pub use outcome::{Ended, NewJob, Outcome, Status};
@@ -72,13 +75,14 @@ use outcome::Verdict;
 use pool::{Key, Pool};
 use run::Drive;
 use rustls::ClientConfig;
+use seats::Seats;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 /// What handlers need from the server.
 #[async_trait]
@@ -122,10 +126,11 @@ pub struct Inner {
     world: Arc<dyn World>,
     pool: Pool,
     lines: http::Lines,
-    http_batches: Arc<Semaphore>,
+    answers: answers::Budget,
+    http_seats: Arc<Seats>,
     #[cfg(feature = "wasi")]
     guests: wasi::Guests,
-    wasi_batches: Arc<Semaphore>,
+    wasi_seats: Arc<Seats>,
     /// Somebody has left a place.
     room: Notify,
     census: Arc<Census>,
@@ -152,12 +157,18 @@ impl Handlers {
         };
         let inner = Inner {
             isolation,
-            pool: Pool::new(settings.contexts_max, settings.contexts_per_type),
+            pool: Pool::new(settings.contexts_max, settings.contexts_per_type, settings.contexts_per_client),
             lines: http::Lines::default(),
-            http_batches: Arc::new(Semaphore::new(settings.http_batches_max)),
+            answers: answers::Budget::new(settings.answers_bytes_max),
+            http_seats: Seats::new(
+                Resource::Http,
+                settings.http_batches_max,
+                settings.http_batches_per_client,
+            ),
             #[cfg(feature = "wasi")]
             guests: wasi::Guests::default(),
-            wasi_batches: Arc::new(Semaphore::new(settings.wasi_batches_max)),
+            // Two by default: there is no share to be kept for others, and their batches are cut.
+            wasi_seats: Seats::new(Resource::Wasi, settings.wasi_batches_max, settings.wasi_batches_max),
             settings,
             world,
             room: Notify::new(),
@@ -258,7 +269,7 @@ async fn see_through(drive: &mut Drive) {
         Lang::Sh | Lang::Node | Lang::Python | Lang::Php => exchange::drive(drive).await,
         Lang::Http => {
             let inner = drive.inner.clone();
-            within_limit(drive, &inner.http_batches, http::drive).await;
+            within_limit(drive, &inner.http_seats, http::drive).await;
             inner.room.notify_waiters();
         }
         Lang::Wasi => {
@@ -266,7 +277,7 @@ async fn see_through(drive: &mut Drive) {
             match inner.check_wasi() {
                 Err(why) => drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
                 #[cfg(feature = "wasi")]
-                Ok(()) => within_limit(drive, &inner.wasi_batches, wasi::drive).await,
+                Ok(()) => within_limit(drive, &inner.wasi_seats, wasi::drive).await,
                 #[cfg(not(feature = "wasi"))]
                 Ok(()) => {}
             }
@@ -276,15 +287,22 @@ async fn see_through(drive: &mut Drive) {
 }
 
 /// Waits for its turn first. Its place is free again when this returns.
-async fn within_limit(drive: &mut Drive, limit: &Arc<Semaphore>, run: impl AsyncFnOnce(&mut Drive)) {
-    let _seat = match drive.hold.take() {
-        Some(booked) => Some(booked),
-        None => tokio::select! {
-            seat = limit.clone().acquire_owned() => seat.ok().map(Hold::seat),
-            interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
-        },
-    };
+async fn within_limit(drive: &mut Drive, seats: &Arc<Seats>, run: impl AsyncFnOnce(&mut Drive)) {
+    let inner = drive.inner.clone();
+    while drive.hold.is_none() {
+        let room = inner.room.notified();
+        tokio::pin!(room);
+        room.as_mut().enable();
+        match seats.try_take(&drive.batch.client) {
+            Ok(seat) => drive.hold = Some(Hold::Seat { _seat: seat }),
+            Err(_) => tokio::select! {
+                () = room => {}
+                interrupt = drive.interrupted(None) => return drive.tell_all_unrun(interrupt.why()),
+            },
+        }
+    }
     run(drive).await;
+    drive.hold = None;
 }
 
 impl Inner {

@@ -35,6 +35,9 @@ impl Status {
     }
 }
 
+/// The code of a job that printed or gave back more than is kept.
+pub const TOO_MUCH: &str = "TOO_MUCH";
+
 /// What came of one job of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {

@@ -162,34 +162,56 @@ fn may_be_new_job(beginning: &[u8]) -> bool {
     })
 }
 
-/// `J: type|payload`. A payload may hold further bars.
 fn new_job_in(line: &[u8]) -> Option<NewJob> {
+    let (jobtype, payload) = type_and_payload(line)?;
+    Some(NewJob { jobtype: jobtype.to_owned(), payload: Bytes::copy_from_slice(payload) })
+}
+
+/// Whether a line of an answer is no part of its result; so far, if it has not ended.
+pub fn is_marked(line: &[u8]) -> bool {
+    may_be_new_job(line)
+}
+
+/// `J: type|payload`. A payload may hold further bars.
+fn type_and_payload(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = NEW_JOB_MARKS.iter().find_map(|mark| line.strip_prefix(*mark))?;
     let bar = rest.iter().position(|byte| *byte == b'|')?;
     let jobtype = std::str::from_utf8(&rest[..bar]).ok()?;
-    if jobtype.is_empty() {
-        return None;
+    (!jobtype.is_empty()).then_some((jobtype, &rest[bar + 1..]))
+}
+
+/// The result of an answer that has new jobs in it. It counts as part of that answer as long as it is kept.
+struct Rest {
+    bytes: Vec<u8>,
+    _answer: Bytes,
+}
+
+impl AsRef<[u8]> for Rest {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
-    Some(NewJob { jobtype: jobtype.to_owned(), payload: Bytes::copy_from_slice(&rest[bar + 1..]) })
 }
 
 /// Takes the lines that are new jobs out of an answer; the rest is its result.
 pub fn split_answer(answer: Bytes, limits: OutputLimits) -> (Bytes, Output) {
     let mut output = Output::new(limits);
-    let is_new_job =
-        |line: &[u8]| may_be_new_job(line) && new_job_in(line.strip_suffix(b"\n").unwrap_or(line)).is_some();
+    fn new_job(line: &[u8]) -> Option<(&str, &[u8])> {
+        type_and_payload(line.strip_suffix(b"\n").unwrap_or(line))
+    }
     // Most answers have none, and stay as they are.
-    if !answer.split_inclusive(|byte| *byte == b'\n').any(is_new_job) {
+    if !answer.split_inclusive(|byte| *byte == b'\n').any(|line| new_job(line).is_some()) {
         return (answer, output);
     }
-    let mut rest = Vec::with_capacity(answer.len());
+    let mut bytes = Vec::new();
     for line in answer.split_inclusive(|byte| *byte == b'\n') {
-        match is_new_job(line) {
-            true => output.stdout(line),
-            false => rest.extend_from_slice(line),
+        match new_job(line) {
+            Some((jobtype, payload)) => {
+                output.add_job(NewJob { jobtype: jobtype.to_owned(), payload: answer.slice_ref(payload) });
+            }
+            None => bytes.extend_from_slice(line),
         }
     }
-    (rest.into(), output)
+    (Bytes::from_owner(Rest { bytes, _answer: answer }), output)
 }
 
 /// Lines `NNN[ data]`, one for each job; empty lines and lines that begin with `#` are none.

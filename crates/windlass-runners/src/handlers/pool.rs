@@ -1,9 +1,10 @@
 //! Which contexts there are: idle ones by what they are for, and seats for those that run.
 
 use super::Inner;
-use super::booking::Hold;
+use super::booking::{Hold, NoRoom, Resource};
 use super::context::Context;
 use super::handler::Lang;
+use super::run::Batch;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
@@ -32,6 +33,12 @@ impl Key {
     }
 }
 
+/// Whether one context will do for both: each context runs one `before`, once, and handlers that share it by their eid have
+/// the same one, or none.
+fn can_share(before: Option<&str>, another: Option<&str>) -> bool {
+    before.zip(another).is_none_or(|(before, another)| before == another)
+}
+
 struct Idle {
     key: Key,
     context: Context,
@@ -42,6 +49,7 @@ struct Idle {
 pub struct Pool {
     state: Mutex<State>,
     per_key: usize,
+    per_client: usize,
 }
 
 struct State {
@@ -81,7 +89,7 @@ pub enum Found {
 }
 
 impl Pool {
-    pub fn new(contexts_max: usize, per_key: usize) -> Pool {
+    pub fn new(contexts_max: usize, per_key: usize, per_client: usize) -> Pool {
         let state = State {
             idle: Vec::new(),
             busy: HashMap::new(),
@@ -89,38 +97,33 @@ impl Pool {
             free: (0..contexts_max).collect(),
             janitor: false,
         };
-        Pool { state: Mutex::new(state), per_key }
+        Pool { state: Mutex::new(state), per_key, per_client }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: everything is in use or promised.
-    pub fn promise(&self, inner: &Arc<Inner>, key: Key) -> Option<Promise> {
+    pub fn promise(&self, inner: &Arc<Inner>, key: Key) -> Result<Promise, NoRoom> {
         let mut state = self.state();
-        let of = |counts: &HashMap<Key, usize>| counts.get(&key).copied().unwrap_or(0);
+        if state.used(|used| *used == key) >= self.per_key
+            || state.used(|used| used.client == key.client) >= self.per_client
+        {
+            return Err(NoRoom::OwnShare);
+        }
         // An idle context makes way for another if it has to.
-        let is_place_left = state.free.len() + state.idle.len() > state.promised.values().sum();
-        if !is_place_left || of(&state.busy) + of(&state.promised) >= self.per_key {
-            return None;
+        if state.free.len() + state.idle.len() <= state.promised.values().sum() {
+            return Err(NoRoom::Full(Resource::Contexts));
         }
         *state.promised.entry(key.clone()).or_default() += 1;
-        Some(Promise { inner: Arc::clone(inner), key, is_kept: false })
+        Ok(Promise { inner: Arc::clone(inner), key, is_kept: false })
     }
 
-    /// Of the idle contexts only one that knows no older version of this handler. If something is found, `promised` is kept
-    /// by it.
-    pub fn take(
-        &self,
-        inner: &Arc<Inner>,
-        key: &Key,
-        jobtype: &str,
-        version: &str,
-        promised: &mut Option<Hold>,
-    ) -> Found {
+    /// Of the idle contexts only one that knows no older version of this handler, and in which no other `before` was run. If
+    /// something is found, `promised` is kept by it.
+    pub fn take(&self, inner: &Arc<Inner>, key: &Key, batch: &Batch, promised: &mut Option<Hold>) -> Found {
         let mut state = self.state();
-        let found = self.find(&mut state, inner, key, jobtype, version);
+        let found = self.find(&mut state, inner, key, batch);
         // Within the same lock: nobody sees both the promise and what it has become.
         if !matches!(found, Found::Full)
             && let Some(Hold::Context(promise)) = promised.take()
@@ -130,10 +133,15 @@ impl Pool {
         found
     }
 
-    fn find(&self, state: &mut State, inner: &Arc<Inner>, key: &Key, jobtype: &str, version: &str) -> Found {
+    fn find(&self, state: &mut State, inner: &Arc<Inner>, key: &Key, batch: &Batch) -> Found {
+        let is_old = |idle: &Idle| {
+            let known = idle.context.handlers.get(&batch.jobtype);
+            idle.key == *key && known.is_some_and(|(known, _)| *known != batch.version)
+        };
         let fits = |idle: &Idle| {
-            let known = idle.context.handlers.get(jobtype);
-            idle.key == *key && known.is_none_or(|(known, _)| known == version)
+            idle.key == *key
+                && !is_old(idle)
+                && can_share(idle.context.before.as_deref(), batch.handler.before.as_deref())
         };
         // The last used: its memory is warm, and the others can go.
         if let Some(at) = state.idle.iter().rposition(fits) {
@@ -141,12 +149,13 @@ impl Pool {
             let seat = state.seat(inner, key, idle.slot);
             return Found::Warm(idle.context, seat);
         }
-        let outdated = state.idle.iter().position(|idle| idle.key == *key);
-        if outdated.is_none() && state.count(key) >= self.per_key {
+        let is_at_limit = state.count(key) >= self.per_key;
+        let own = state.idle.iter().position(|idle| is_old(idle) || (is_at_limit && idle.key == *key));
+        if own.is_none() && is_at_limit {
             return Found::Full;
         }
         // One of its own that is out of date makes room first, then a free place, then the longest idle.
-        let replaced = match (outdated, state.free.pop_first()) {
+        let replaced = match (own, state.free.pop_first()) {
             (Some(at), free) => {
                 state.free.extend(free);
                 Some(state.idle.remove(at))
@@ -215,6 +224,12 @@ impl State {
                 self.promised.remove(key);
             }
         }
+    }
+
+    /// Contexts that run or are promised.
+    fn used(&self, is_counted: impl Fn(&Key) -> bool) -> usize {
+        let both = self.busy.iter().chain(&self.promised);
+        both.filter(|(key, _)| is_counted(key)).map(|(_, count)| count).sum()
     }
 
     fn count(&self, key: &Key) -> usize {

@@ -2,7 +2,7 @@
 
 use super::booking::Hold;
 use super::handler::Handler;
-use super::outcome::{Ended, Outcome, Status, Verdict};
+use super::outcome::{Ended, Outcome, Status, TOO_MUCH, Verdict};
 use super::output::{NO_RESPONSE, Output, OutputLimits};
 use super::{Inner, Stopping};
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// Jobs of one client and type, to be run by one handler.
 #[derive(Clone, Debug)]
@@ -38,14 +39,27 @@ pub struct Run {
 
 /// Stops single jobs of a batch.
 #[derive(Clone)]
-pub struct Stopper(mpsc::UnboundedSender<usize>);
+pub struct Stopper(mpsc::UnboundedSender<Stop>);
+
+#[derive(Clone, Copy, Debug)]
+enum Stop {
+    Job(usize),
+    /// Whatever has not begun.
+    Rest,
+}
 
 impl Stopper {
     /// The job is told as [`Ended::Unrun`], at once if it runs and before its turn if not. One that has ended already
     /// stays as it ended, and one that is run together with others as a whole ends with them.
     pub fn stop(&self, index: usize) {
         // Nobody listens any more: everything has ended.
-        let _ = self.0.send(index);
+        let _ = self.0.send(Stop::Job(index));
+    }
+
+    /// No further job begins, once one has: the rest are told as [`Ended::Unrun`]. What runs goes on to its end, and so does
+    /// a batch that is run as a whole.
+    pub fn cut(&self) {
+        let _ = self.0.send(Stop::Rest);
     }
 }
 
@@ -57,6 +71,10 @@ impl Run {
 
     pub fn stop(&self, index: usize) {
         self.stopper.stop(index);
+    }
+
+    pub fn cut(&self) {
+        self.stopper.cut();
     }
 
     pub fn stopper(&self) -> Stopper {
@@ -73,6 +91,8 @@ pub enum Interrupt {
     Stopping,
     /// The job that runs is to be stopped.
     Stopped,
+    /// The jobs that have not begun are not to be run now.
+    Cut,
 }
 
 impl Interrupt {
@@ -80,6 +100,7 @@ impl Interrupt {
         match self {
             Interrupt::Dropped | Interrupt::Stopped => "it was stopped",
             Interrupt::Stopping => "the server is stopping",
+            Interrupt::Cut => "others have their turn first",
         }
     }
 }
@@ -91,8 +112,10 @@ pub struct Drive {
     /// Its place, until it is in use.
     pub hold: Option<Hold>,
     teller: Teller,
-    stops: mpsc::UnboundedReceiver<usize>,
+    stops: mpsc::UnboundedReceiver<Stop>,
     stopped: HashSet<usize>,
+    is_cut: bool,
+    began: Instant,
     stopping: watch::Receiver<Stopping>,
 }
 
@@ -101,7 +124,9 @@ pub fn begin(inner: Arc<Inner>, batch: Batch, hold: Option<Hold>) -> (Run, Drive
     let (stopper, stops) = mpsc::unbounded_channel();
     let teller = Teller { tell, told: vec![false; batch.jobs.len()] };
     let stopping = inner.stopping.subscribe();
-    let drive = Drive { inner, batch, hold, teller, stops, stopped: HashSet::new(), stopping };
+    let stopped = HashSet::new();
+    let drive =
+        Drive { inner, batch, hold, teller, stops, stopped, is_cut: false, began: Instant::now(), stopping };
     (Run { ended, stopper: Stopper(stopper) }, drive)
 }
 
@@ -115,6 +140,12 @@ impl Drive {
         self.batch.handler.options.timeout.map_or(most, |asked| asked.min(most))
     }
 
+    /// For a batch that is run as a whole, and so cannot be cut.
+    pub fn whole_time_limit(&self, jobs: usize) -> Duration {
+        let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+        self.time_limit().saturating_mul(jobs.min(WHOLE_BATCH_JOBS))
+    }
+
     pub fn recycle_jobs(&self) -> u32 {
         let most = self.inner.settings.recycle_jobs;
         self.batch.handler.options.recycle.map_or(most, |asked| asked.min(most))
@@ -122,9 +153,7 @@ impl Drive {
 
     /// Those that are still to be run, after telling those that are not to be.
     pub fn pending(&mut self) -> Vec<usize> {
-        while let Ok(index) = self.stops.try_recv() {
-            self.stopped.insert(index);
-        }
+        self.hear_stops();
         let mut pending = Vec::new();
         for index in 0..self.batch.jobs.len() {
             if self.teller.told[index] {
@@ -136,6 +165,28 @@ impl Drive {
             }
         }
         pending
+    }
+
+    fn hear_stops(&mut self) {
+        while let Ok(stop) = self.stops.try_recv() {
+            self.heed(stop);
+        }
+    }
+
+    fn heed(&mut self, stop: Stop) {
+        match stop {
+            Stop::Job(index) => {
+                self.stopped.insert(index);
+            }
+            Stop::Rest => self.is_cut = true,
+        }
+    }
+
+    /// Whether what has not begun is to be given back: others wait for the place, or it was used long enough. Not before a job
+    /// was run: a batch that is cut while its context starts would never come to anything.
+    pub fn is_cut(&mut self) -> bool {
+        self.hear_stops();
+        self.is_cut || self.began.elapsed() >= self.inner.settings.batch_time
     }
 
     pub fn is_stopped(&self, index: usize) -> bool {
@@ -161,13 +212,15 @@ impl Drive {
 
     /// As [`Drive::interrupted`], where several jobs run: ready when any job is to be stopped.
     pub async fn interrupted_any(&mut self) -> Interrupt {
-        tokio::select! {
-            () = self.teller.tell.closed() => Interrupt::Dropped,
-            _ = self.stopping.wait_for(|now| *now == Stopping::Now) => Interrupt::Stopping,
-            Some(index) = self.stops.recv() => {
-                self.stopped.insert(index);
-                Interrupt::Stopped
-            }
+        let stop = tokio::select! {
+            () = self.teller.tell.closed() => return Interrupt::Dropped,
+            _ = self.stopping.wait_for(|now| *now == Stopping::Now) => return Interrupt::Stopping,
+            Some(stop) = self.stops.recv() => stop,
+        };
+        self.heed(stop);
+        match stop {
+            Stop::Job(_) => Interrupt::Stopped,
+            Stop::Rest => Interrupt::Cut,
         }
     }
 
@@ -177,16 +230,17 @@ impl Drive {
             return Interrupt::Stopped;
         }
         loop {
-            tokio::select! {
+            let stop = tokio::select! {
                 () = self.teller.tell.closed() => return Interrupt::Dropped,
                 // Whoever could tell us is gone: that is a stop too.
                 _ = self.stopping.wait_for(|now| *now == Stopping::Now) => return Interrupt::Stopping,
-                Some(index) = self.stops.recv() => {
-                    self.stopped.insert(index);
-                    if running == Some(index) {
-                        return Interrupt::Stopped;
-                    }
-                }
+                Some(stop) = self.stops.recv() => stop,
+            };
+            self.heed(stop);
+            if let Stop::Job(index) = stop
+                && running == Some(index)
+            {
+                return Interrupt::Stopped;
             }
         }
     }
@@ -232,9 +286,13 @@ impl Drive {
                 break;
             }
         }
-        // What a batch printed as a whole is told with its first job.
+        // What a batch printed as a whole is told with its first job; the jobs it asked for, with the first that is not to ask
+        // for them again.
+        if let Some((_, asking)) = outcomes.iter_mut().find(|(_, outcome)| outcome.code != TOO_MUCH) {
+            asking.new_jobs = finished.new_jobs;
+        }
         if let Some((_, first)) = outcomes.first_mut() {
-            (first.log, first.new_jobs) = (finished.log, finished.new_jobs);
+            first.log = finished.log;
         }
         outcomes
     }
@@ -255,12 +313,22 @@ impl Drive {
         }
         let Verdict { exitcode, code, message } = verdict;
         let run_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        Outcome { exitcode, code, message, result, log: finished.log, new_jobs: finished.new_jobs, run_ms }
+        // It is run again and prints them again: some of its jobs, each time, are not what it asked for.
+        let new_jobs = if code == TOO_MUCH { Vec::new() } else { finished.new_jobs };
+        Outcome { exitcode, code, message, result, log: finished.log, new_jobs, run_ms }
+    }
+
+    pub fn result_too_large(&self) -> Verdict {
+        too_much(&format!("a result of more than {} bytes", self.inner.settings.result_bytes_max))
     }
 }
 
+/// A batch that is run as a whole has the time of its jobs together, but of no more than these: meanwhile others wait for its
+/// place.
+const WHOLE_BATCH_JOBS: u32 = 5;
+
 fn too_much(what: &str) -> Verdict {
-    Verdict::error("TOO_MUCH", format!("it printed too much: {what}"))
+    Verdict::error(TOO_MUCH, format!("it printed too much: {what}"))
 }
 
 /// Tells each job once, and none is forgotten.

@@ -12,14 +12,20 @@ pub struct Settings {
     pub contexts_max: usize,
     /// Of these, for one client and eid (or jobtype).
     pub contexts_per_type: usize,
+    /// Of all contexts, for one client.
+    pub contexts_per_client: usize,
     /// Batches of http handlers at once.
     pub http_batches_max: usize,
+    /// Of these, for one client.
+    pub http_batches_per_client: usize,
     /// Batches of wasi handlers at once, each in a process of its own.
     pub wasi_batches_max: usize,
     /// After so long without a batch a context is ended.
     pub idle: Duration,
     /// For one job.
     pub time_limit: Duration,
+    /// After so long a batch begins no further job: the rest of it is given back.
+    pub batch_time: Duration,
     /// Of all processes of one context together.
     pub memory_bytes_max: u64,
     /// Processes and threads of one context.
@@ -31,6 +37,8 @@ pub struct Settings {
     /// Jobs before a context is replaced.
     pub recycle_jobs: u32,
     pub result_bytes_max: usize,
+    /// Memory for answers of URLs at once, beside that for the largest single one.
+    pub answers_bytes_max: usize,
     pub log_bytes_max: usize,
     /// New jobs that one job may print.
     pub new_jobs_max: usize,
@@ -104,16 +112,20 @@ impl Settings {
             folder,
             contexts_max: 8,
             contexts_per_type: 2,
+            contexts_per_client: 8,
             http_batches_max: 64,
+            http_batches_per_client: 64,
             wasi_batches_max: 2,
             idle: Duration::from_secs(60),
             time_limit: Duration::from_secs(120),
+            batch_time: Duration::from_secs(60),
             memory_bytes_max: 512 << 20,
             processes_max: 64,
             file_bytes_max: 256 << 20,
             disk_bytes_max: 1 << 30,
             recycle_jobs: 10_000,
             result_bytes_max: 16 << 20,
+            answers_bytes_max: 128 << 20,
             log_bytes_max: 64 << 10,
             new_jobs_max: 10_000,
             new_jobs_bytes_max: 64 << 20,

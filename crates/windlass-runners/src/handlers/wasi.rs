@@ -87,8 +87,13 @@ pub async fn drive(drive: &mut Drive) {
     let key = Key { client: drive.batch.client.clone(), time_limit: drive.time_limit() };
     let inner = drive.inner.clone();
     let mut child = inner.guests.take(&key);
+    let mut is_first = true;
     loop {
         let pending = drive.pending();
+        if !std::mem::replace(&mut is_first, false) && drive.is_cut() {
+            drive.tell_all_unrun(Interrupt::Cut.why());
+            break;
+        }
         // The whole of them, or the first.
         let turn = match drive.batch.handler.options.batch {
             true => pending.as_slice(),
@@ -111,7 +116,7 @@ pub async fn drive(drive: &mut Drive) {
                 guest.kill().await;
                 match interrupt {
                     // It is told with the next look at what is pending.
-                    Interrupt::Stopped => {}
+                    Interrupt::Stopped | Interrupt::Cut => {}
                     Interrupt::Dropped | Interrupt::Stopping => return drive.tell_all_unrun(interrupt.why()),
                 }
             }

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang};
+use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang, NoRoom};
 
 /// Answers each request with what `answer` makes of its body: a status and a body. `None` hangs up without a word.
 struct Site {
@@ -175,7 +175,7 @@ async fn there_is_room_for_so_many_batches_and_then_again() {
     });
     let rig = Rig::with(|settings| settings.http_batches_max = 1);
     let handler = site.handler(HandlerOptions::default());
-    let booking = rig.handlers.book("acme", "a", &handler).unwrap();
+    let booking = rig.handlers.book("acme", "a", &handler).ok().unwrap();
     assert!(!rig.has_room("acme", "a", &handler), "the only place is booked");
     let mut run = booking.start(batch("acme", "a", &handler, &["x"]));
     while site.requests.lock().unwrap().is_empty() {
@@ -196,4 +196,108 @@ async fn an_answer_without_an_end_is_cut() {
         Rig::with(|settings| (settings.result_bytes_max, settings.new_jobs_bytes_max) = (100_000, 100_000));
     let told = rig.run(&site.handler(HandlerOptions::default()), &["x"]).await;
     assert_eq!(told[0].code, "TOO_MUCH", "{}", log(&told[0]));
+}
+
+#[tokio::test]
+async fn a_jobs_time_begins_when_it_is_sent() {
+    let site = Site::start(|_| {
+        std::thread::sleep(Duration::from_secs(2));
+        Some((200, String::new()))
+    });
+    let rig = Rig::new();
+    // The last of them wait four seconds for a connection.
+    let timeout = HandlerOptions { timeout: Some(Duration::from_secs(5)), ..HandlerOptions::default() };
+    let handler = site.handler(timeout);
+    let mut runs: Vec<_> = (0..3).map(|_| rig.start("acme", "a", &handler, &["x"; 10])).collect();
+    for run in &mut runs {
+        let told = outcomes(run, 10).await;
+        assert!(told.iter().all(|outcome| outcome.code == "OK"), "{:?}", briefs(&told));
+        assert!(told.iter().all(|outcome| outcome.run_ms < 4_500), "waiting is not running");
+    }
+    assert!(site.connections.load(Ordering::SeqCst) <= 10);
+}
+
+#[tokio::test]
+async fn no_more_jobs_are_asked_for_than_can_be_sent() {
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let site = Site::start(move |body| {
+        if body.starts_with("slow") {
+            let _ = wait.lock().unwrap().recv();
+        }
+        Some((200, String::new()))
+    });
+    let rig = Rig::new();
+    let handler = site.handler(HandlerOptions { batch_size: Some(50), ..HandlerOptions::default() });
+    let booking = rig.handlers.book("acme", "a", &handler).ok().unwrap();
+    assert_eq!(booking.jobs_max(), 10, "so many connections there are");
+    assert_eq!(rig.handlers.book("acme", "a", &handler).err(), Some(NoRoom::OwnShare));
+    assert!(rig.has_room("other", "a", &handler), "another client has its own");
+    let room = rig.handlers.room();
+    let payloads: Vec<&str> = std::iter::once("slow").chain(["quick"; 9]).collect();
+    let mut run = booking.start(batch("acme", "a", &handler, &payloads));
+    // What has ended leaves its connection, though the batch goes on.
+    tokio::time::timeout(crate::rig::PATIENCE, room).await.unwrap();
+    for _ in 0..9 {
+        assert_ne!(run.next().await.unwrap().0, 0);
+    }
+    assert_eq!(rig.handlers.book("acme", "a", &handler).ok().unwrap().jobs_max(), 9);
+    release.send(()).unwrap();
+    assert_eq!(run.next().await.unwrap().0, 0);
+    // All of them by one request: one connection is enough.
+    let whole = HandlerOptions { batch_size: Some(50), batch: true, ..HandlerOptions::default() };
+    assert_eq!(rig.handlers.book("acme", "a", &site.handler(whole)).ok().unwrap().jobs_max(), 50);
+}
+
+/// Writes so much without an end, as far as anybody reads it; how much that was.
+fn pour(bytes: usize) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let written = Arc::<AtomicUsize>::default();
+    let count = written.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head);
+            let _ = stream.write_all(b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n");
+            let piece = vec![b'x'; 64 << 10];
+            while count.load(Ordering::SeqCst) < bytes && stream.write_all(&piece).is_ok() {
+                count.fetch_add(piece.len(), Ordering::SeqCst);
+            }
+        }
+    });
+    (address, written)
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_result_any_more_is_not_read_to_its_end() {
+    let (address, written) = pour(60 << 20);
+    let rig = Rig::with(|settings| settings.result_bytes_max = 100_000);
+    let told = rig.run(&handler(Lang::Http, &format!("http://{address}/")), &["x"]).await;
+    assert_eq!(told[0].code, "TOO_MUCH", "{told:?}");
+    // What is on its way in the buffers of the kernel, and no more.
+    assert!(written.load(Ordering::SeqCst) < 30 << 20, "{written:?}");
+}
+
+#[tokio::test]
+async fn answers_that_are_held_keep_others_waiting_and_not_failing() {
+    let site = Site::start(|_| Some((200, "x".repeat(1_000_000))));
+    let rig = Rig::with(|settings| settings.answers_bytes_max = 2_000_000);
+    let handler = site.handler(HandlerOptions::default());
+    let mut run = rig.start("acme", "a", &handler, &["x"; 6]);
+    let mut held = Vec::new();
+    while site.requests.lock().unwrap().len() < 6 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    while let Ok(Some(ended)) = tokio::time::timeout(Duration::from_secs(1), run.next()).await {
+        held.push(ended);
+    }
+    assert!(!held.is_empty() && held.len() < 4, "{} answers are held at once", held.len());
+    let mut told = held.len();
+    drop(held);
+    while let Some((_, ended)) = run.next().await {
+        assert!(matches!(ended, Ended::Done(outcome) if outcome.result.len() == 1_000_000));
+        told += 1;
+    }
+    assert_eq!(told, 6);
 }

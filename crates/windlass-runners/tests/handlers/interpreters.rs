@@ -1,8 +1,8 @@
 //! The same claims for every interpreter, in its own words.
 
-use crate::rig::{Rig, briefs, handler, log, new_jobs};
+use crate::rig::{Rig, briefs, ends, handler, log, new_jobs, outcomes};
 use std::time::Duration;
-use windlass_runners::handlers::{Handler, HandlerOptions, Lang};
+use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang};
 
 /// How one language says what all of them can say.
 struct Words {
@@ -276,4 +276,137 @@ async fn a_node_handler_is_blamed_for_what_it_throws_later() {
     let outcome = rig.one(&handler(Lang::Node, body), "x").await;
     assert_eq!(outcome.code, "EXCEPTION", "{outcome:?}");
     assert!(outcome.message.unwrap().contains("late"));
+}
+
+/// Counts its own runs, and has names that cannot be given twice.
+const BEFORES: [(Lang, &str, &str); 4] = [
+    (
+        Lang::Node,
+        "const runs = globalThis.runs = (globalThis.runs ?? 0) + 1; let other = KIND",
+        "return `${runs} ${other} ${process.pid}`",
+    ),
+    (
+        Lang::Python,
+        "runs = globals().get('runs', 0) + 1\nother = KIND",
+        "import os\nreturn '%d %d %d' % (runs, other, os.getpid())",
+    ),
+    (Lang::Php, "$runs = ($runs ?? 0) + 1; $other = KIND;", "return \"$runs $other \" . getmypid();"),
+    (
+        Lang::Sh,
+        "runs=$((${runs:-0} + 1)); readonly other=KIND",
+        "echo $runs $other $$ > \"$WINDLASS_RESULT\"",
+    ),
+];
+
+#[tokio::test]
+async fn handlers_that_share_a_context_run_their_before_once() {
+    for (lang, before, body) in BEFORES {
+        let rig = Rig::new();
+        let result = async |jobtype: &str, kind: &str| {
+            let eid = Some("shared".to_owned());
+            let before = Some(before.replace("KIND", kind));
+            let mut run = rig.start("acme", jobtype, &Handler { eid, before, ..handler(lang, body) }, &["x"]);
+            let told = outcomes(&mut run, 1).await.remove(0);
+            assert_eq!(told.code, "OK", "{lang}: {told:?}");
+            String::from_utf8_lossy(&told.result).trim().to_owned()
+        };
+        let first = result("a", "1").await;
+        assert!(first.starts_with("1 1 "), "{lang}: {first}");
+        assert_eq!(result("b", "1").await, first, "{lang}: the same process, and nothing was run twice");
+        assert_eq!(result("a", "1").await, first);
+        // One with another beginning has a context of its own, and each keeps its own.
+        let other = result("c", "2").await;
+        assert!(other.starts_with("1 2 ") && other != first, "{lang}: {other}");
+        assert_eq!((result("b", "1").await, result("c", "2").await), (first, other), "{lang}");
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_is_too_much_in_every_language() {
+    for (lang, body) in [
+        (Lang::Node, "console.log('J: next|x'); return 'x'.repeat(Number(payload))"),
+        (Lang::Python, "print('J: next|x')\nreturn 'x' * int(payload)"),
+        (Lang::Php, "echo \"J: next|x\\n\"; return str_repeat('x', (int) $payload);"),
+        (Lang::Sh, "echo 'J: next|x'; read n; head -c $n /dev/zero > \"$WINDLASS_RESULT\""),
+    ] {
+        let rig = Rig::with(|settings| settings.result_bytes_max = 100_000);
+        // A little, and a lot.
+        let told = rig.run(&handler(lang, body), &["100001", "100000", "1000000", "1"]).await;
+        let codes: Vec<&str> = told.iter().map(|outcome| outcome.code.as_str()).collect();
+        assert_eq!(codes, ["TOO_MUCH", "OK", "TOO_MUCH", "OK"], "{lang}: {told:?}");
+        let asked: Vec<usize> = told.iter().map(|outcome| outcome.new_jobs.len()).collect();
+        assert_eq!(asked, [0, 1, 0, 1], "{lang}: a job that is run again asks again");
+        assert!(told[0].message.as_ref().unwrap().contains("100000 bytes"), "{:?}", told[0].message);
+    }
+}
+
+#[tokio::test]
+async fn too_many_new_jobs_are_none() {
+    let rig = Rig::with(|settings| settings.new_jobs_max = 3);
+    let told = rig.run(&handler(Lang::Sh, "read n; seq $n | sed 's/^/J: next|/'"), &["3", "4"]).await;
+    assert_eq!((told[0].new_jobs.len(), told[1].new_jobs.len()), (3, 0));
+    assert_eq!(told[1].code, "TOO_MUCH");
+}
+
+/// Each waits for the file `go` in its folder, and takes it.
+const GATED: [(Lang, &str, &str); 4] = [
+    (
+        Lang::Node,
+        "const fs = require('fs'); while (!fs.existsSync('go')) await new Promise((r) => setTimeout(r, 5)); fs.unlinkSync('go')",
+        "console.log('after')",
+    ),
+    (
+        Lang::Python,
+        "import os, time\nwhile not os.path.exists('go'): time.sleep(0.005)\nos.unlink('go')",
+        "print('after')",
+    ),
+    (Lang::Php, "while (!@rename('go', 'gone')) usleep(5000);", "echo \"after\\n\";"),
+    (Lang::Sh, "while [ ! -e go ]; do sleep 0.005; done; rm go", "echo after"),
+];
+
+#[tokio::test]
+async fn a_batch_that_is_cut_gives_back_what_has_not_begun_and_keeps_its_context() {
+    for (lang, body, after) in GATED {
+        let rig = Rig::new();
+        let gated = Handler { after_each: Some(after.to_owned()), ..handler(lang, body) };
+        let mut run = rig.start("acme", "a", &gated, &["0", "1", "2", "3", "4"]);
+        let go = rig.first_context().join("go");
+        let let_one_end = async || {
+            while std::fs::write(&go, "").is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            while go.exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Longer than jobs that were sent together are begun without a word.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let_one_end().await;
+        // The second waits for its file when it is cut. Should it not have begun yet, it is not begun.
+        run.cut();
+        while std::fs::write(&go, "").is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let told = ends(&mut run, 5).await;
+        let done = told.iter().take_while(|ended| matches!(ended, Ended::Done(_))).count();
+        assert!((1..=2).contains(&done), "{lang}: {told:?}");
+        assert!(told[done..].iter().all(|ended| matches!(ended, Ended::Unrun(_))), "{lang}: {told:?}");
+        let Ended::Done(last) = &told[done - 1] else { unreachable!() };
+        assert!(log(last).contains("after"), "{lang}: afterEach was run: {last:?}");
+        assert_eq!(rig.handlers.warm().len(), 1, "{lang}: its context is kept");
+        let _ = std::fs::write(&go, "");
+        let mut run = rig.start("acme", "a", &gated, &["5"]);
+        assert_eq!(outcomes(&mut run, 1).await[0].code, "OK", "{lang}: and runs the next batch");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_takes_no_longer_than_it_may() {
+    let rig = Rig::with(|settings| settings.batch_time = Duration::from_millis(1));
+    for lang in [Lang::Python, Lang::Sh] {
+        let body = if lang == Lang::Sh { "sleep 0.03" } else { "import time\ntime.sleep(0.03)" };
+        let told = ends(&mut rig.start("acme", lang.name(), &handler(lang, body), &["x"; 5]), 5).await;
+        let done = told.iter().filter(|ended| matches!(ended, Ended::Done(_))).count();
+        assert_eq!(done, 1, "{lang}: one is run, the rest another time: {told:?}");
+    }
 }

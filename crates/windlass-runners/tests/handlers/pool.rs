@@ -2,7 +2,7 @@
 
 use crate::rig::{PATIENCE, Rig, batch, brief, briefs, handler, outcomes, sh};
 use std::time::{Duration, Instant};
-use windlass_runners::handlers::{Handler, HandlerOptions, Lang, Network};
+use windlass_runners::handlers::{Handler, HandlerOptions, Lang, Network, NoRoom, Resource};
 
 const OWN_PROCESS: &str = "echo $$ > \"$WINDLASS_RESULT\"";
 
@@ -63,9 +63,9 @@ async fn one_type_has_its_share_of_contexts_and_waits_for_it() {
 async fn a_place_that_is_booked_is_nobody_elses_until_its_batch_has_ended_or_it_is_given_up() {
     let rig = Rig::with(|settings| (settings.contexts_max, settings.contexts_per_type) = (2, 1));
     let quick = sh("true");
-    let first = rig.handlers.book("a", "t", &quick).unwrap();
+    let first = rig.handlers.book("a", "t", &quick).ok().unwrap();
     assert!(!rig.has_room("a", "t", &quick), "the type has its share");
-    let second = rig.handlers.book("b", "t", &quick).unwrap();
+    let second = rig.handlers.book("b", "t", &quick).ok().unwrap();
     assert!(!rig.has_room("c", "t", &quick), "both places are booked");
     drop(second);
     assert!(rig.has_room("c", "t", &quick));
@@ -74,12 +74,12 @@ async fn a_place_that_is_booked_is_nobody_elses_until_its_batch_has_ended_or_it_
     assert_eq!(outcomes(&mut run, 1).await[0].exitcode, 200);
     wait_until("room", || rig.has_room("a", "t", &quick)).await;
     let (warm, cold) = (rig.handlers.book("a", "t", &quick), rig.handlers.book("b", "t", &quick));
-    assert!(warm.is_some() && cold.is_some() && !rig.has_room("c", "t", &quick));
+    assert!(warm.is_ok() && cold.is_ok() && !rig.has_room("c", "t", &quick));
     // Those who have not booked take what there is, and those who have come after them.
     let mut unbooked = rig.start("c", "t", &quick, &["x"]);
     assert_eq!(outcomes(&mut unbooked, 1).await[0].exitcode, 200);
     let mut runs = [("a", warm), ("b", cold)].map(|(client, booking)| {
-        let booking = booking.unwrap();
+        let booking = booking.ok().unwrap();
         booking.start(batch(client, "t", &quick, &["x"]))
     });
     for run in &mut runs {
@@ -95,7 +95,7 @@ async fn a_batch_that_cannot_be_run_gives_its_place_back_and_says_so() {
         settings.interpreters.php = "no-such-php".to_owned();
     });
     let missing = handler(Lang::Php, "return 1;");
-    let booking = rig.handlers.book("a", "t", &missing).unwrap();
+    let booking = rig.handlers.book("a", "t", &missing).ok().unwrap();
     let room = rig.handlers.room();
     let mut run = booking.start(batch("a", "t", &missing, &["x"]));
     assert_eq!(outcomes(&mut run, 1).await[0].code, "BAD_HANDLER");
@@ -150,4 +150,18 @@ async fn a_network_is_there_for_those_who_ask_where_the_operator_allows_it() {
         let rig = Rig::with(|settings| settings.network = network);
         assert_eq!(briefs(&rig.run(handler, &["x"]).await), [expected], "{network:?}");
     }
+}
+
+#[tokio::test]
+async fn one_client_leaves_a_place_for_others() {
+    let rig = Rig::with(|settings| (settings.contexts_max, settings.contexts_per_client) = (3, 2));
+    let quick = sh("true");
+    let held = [rig.handlers.book("a", "t", &quick), rig.handlers.book("a", "u", &quick)];
+    assert!(held.iter().all(Result::is_ok));
+    assert_eq!(rig.handlers.book("a", "v", &quick).err(), Some(NoRoom::OwnShare));
+    let other = rig.handlers.book("b", "t", &quick);
+    assert!(other.is_ok());
+    assert_eq!(rig.handlers.book("c", "t", &quick).err(), Some(NoRoom::Full(Resource::Contexts)));
+    drop(held);
+    assert!(rig.has_room("a", "v", &quick) && rig.has_room("c", "t", &quick));
 }

@@ -84,7 +84,7 @@ impl Rig {
     }
 
     pub fn has_room(&self, client: &str, jobtype: &str, handler: &Handler) -> bool {
-        self.handlers.book(client, jobtype, handler).is_some()
+        self.handlers.book(client, jobtype, handler).is_ok()
     }
 
     pub fn start(&self, client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Run {

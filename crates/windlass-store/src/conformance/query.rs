@@ -209,6 +209,8 @@ pub(super) async fn settings_are_kept_by_key(rig: &Rig) {
     };
     let get = async |prefix: &str| {
         let settings = rig.store.settings(prefix).await.expect("settings");
+        let keys = rig.store.setting_keys(prefix).await.expect("setting_keys");
+        assert!(keys.iter().eq(settings.iter().map(|(key, _)| key)), "{keys:?} {settings:?}");
         settings.into_iter().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>()
     };
     assert!(get("").await.is_empty());

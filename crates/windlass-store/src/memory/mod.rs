@@ -155,6 +155,10 @@ impl Store for MemoryStore {
         })
     }
 
+    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
+        self.with(|inner| inner.settings.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
+    }
+
     fn reopen(&self, limit_key: &str) {
         // A closed store gives out no jobs, so there is nobody to tell.
         let _ = self.with(|inner| inner.let_in(|held| *held.key == *limit_key));

@@ -178,7 +178,9 @@ impl From<NoSession> for Trouble {
         match failure {
             NoSession::Error(error) => error.into(),
             NoSession::Silent(why) => Trouble::Silent(why),
-            NoSession::Refused(why) => Trouble::Lost(format!("the connection to PostgreSQL is lost: {why}")),
+            NoSession::Refused { said, .. } => {
+                Trouble::Lost(format!("the connection to PostgreSQL is lost: {said}"))
+            }
         }
     }
 }

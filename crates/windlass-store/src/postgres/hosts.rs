@@ -1,5 +1,6 @@
 //! The hosts a URL names, tried side by side: one that says nothing costs the others a moment, not the whole connection.
 
+use super::migrate::is_away;
 use super::tls::Tls;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::io;
@@ -33,16 +34,27 @@ pub struct Session {
 pub enum NoSession {
     /// No host refused, and at least one did not answer in time.
     Silent(String),
-    /// Each host's own word.
-    Refused(String),
+    /// Each host's own word; whether one of them may think better of it.
+    Refused { said: String, is_away: bool },
     /// The only host's own word.
     Error(tokio_postgres::Error),
+}
+
+impl NoSession {
+    /// Whether the database may come by itself.
+    pub fn is_away(&self) -> bool {
+        match self {
+            NoSession::Silent(_) => true,
+            NoSession::Refused { is_away, .. } => *is_away,
+            NoSession::Error(error) => is_away(error),
+        }
+    }
 }
 
 impl std::fmt::Display for NoSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NoSession::Silent(why) | NoSession::Refused(why) => f.write_str(why),
+            NoSession::Silent(why) | NoSession::Refused { said: why, .. } => f.write_str(why),
             NoSession::Error(error) => f.write_str(&words(error)),
         }
     }
@@ -121,13 +133,17 @@ impl Hosts {
             return match failures.remove(0) {
                 Failure::Driver(error) => NoSession::Error(error),
                 Failure::Silent => NoSession::Silent(self.silence()),
-                Failure::Lookup(error) => NoSession::Refused(error.to_string()),
+                Failure::Lookup(error) => NoSession::Refused { said: error.to_string(), is_away: true },
             };
         }
         let is_silent = failures.iter().any(|failure| matches!(failure, Failure::Silent));
         let said: Vec<String> = failures.iter().map(|failure| self.describe(failure)).collect();
         let said = format!("no host takes writes: {}", said.join("; "));
-        if is_silent { NoSession::Silent(said) } else { NoSession::Refused(said) }
+        let is_away = failures.iter().any(|failure| match failure {
+            Failure::Driver(error) => is_away(error),
+            Failure::Lookup(_) | Failure::Silent => true,
+        });
+        if is_silent { NoSession::Silent(said) } else { NoSession::Refused { said, is_away } }
     }
 
     fn describe(&self, failure: &Failure) -> String {

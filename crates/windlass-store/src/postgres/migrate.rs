@@ -5,6 +5,7 @@ use super::statements::quote;
 use crate::error::StoreError;
 use std::time::Duration;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tracing::info;
 
@@ -85,7 +86,10 @@ fn at_step(number: usize, migration: &Migration, error: &tokio_postgres::Error) 
 pub async fn connect(address: &Address) -> Result<Client, StoreError> {
     let shown = &address.shown;
     let session = address.hosts().connect().await;
-    let session = session.map_err(|why| StoreError::Open(format!("{shown}: PostgreSQL: {why}")))?;
+    let session = session.map_err(|why| {
+        let text = format!("{shown}: PostgreSQL: {why}");
+        if why.is_away() { StoreError::Unavailable(text) } else { StoreError::Open(text) }
+    })?;
     tokio::spawn(session.traffic);
     Ok(session.client)
 }
@@ -95,7 +99,8 @@ pub async fn in_time<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
     let late = || format!("PostgreSQL did not answer within {} s", HELLO_MAX.as_secs());
-    tokio::time::timeout(HELLO_MAX, asked).await.map_err(|_| StoreError::Open(late()))?.map_err(open_error)
+    let answer = tokio::time::timeout(HELLO_MAX, asked).await;
+    answer.map_err(|_| StoreError::Unavailable(late()))?.map_err(open_error)
 }
 
 /// Without statements that have names: behind a pooler these would stay on a connection that others get next.
@@ -141,5 +146,26 @@ pub fn open_error(error: tokio_postgres::Error) -> StoreError {
         Some(said) => said.message().to_owned(),
         None => error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}")),
     };
-    StoreError::Open(format!("PostgreSQL: {why}"))
+    match is_away(&error) {
+        true => StoreError::Unavailable(format!("PostgreSQL: {why}")),
+        false => StoreError::Open(format!("PostgreSQL: {why}")),
+    }
 }
+
+/// A database that cannot be reached, or is just starting or stopping, may come; everything else is for somebody to mend.
+pub fn is_away(error: &tokio_postgres::Error) -> bool {
+    use std::error::Error;
+    let is_io = error.source().is_some_and(|cause| cause.is::<std::io::Error>());
+    match error.code() {
+        Some(code) => AWAY.contains(code),
+        None => is_io || error.is_closed(),
+    }
+}
+
+/// Starting, stopping, no connection left.
+const AWAY: [SqlState; 4] = [
+    SqlState::CANNOT_CONNECT_NOW,
+    SqlState::ADMIN_SHUTDOWN,
+    SqlState::CRASH_SHUTDOWN,
+    SqlState::TOO_MANY_CONNECTIONS,
+];

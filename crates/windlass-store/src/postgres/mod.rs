@@ -191,6 +191,10 @@ impl Store for PostgresStore {
         reads::settings(&self.shared, prefix).await
     }
 
+    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
+        reads::setting_keys(&self.shared, prefix).await
+    }
+
     fn reopen(&self, limit_key: &str) {
         self.shared.lanes().unpark(|held| *held.key == *limit_key);
         self.shared.tell_news();

@@ -323,6 +323,12 @@ pub async fn settings(shared: &Shared, prefix: &str) -> Result<Vec<(String, Vec<
     Ok(found.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
+pub async fn setting_keys(shared: &Shared, prefix: &str) -> Result<Vec<String>> {
+    shared.open()?;
+    let found = shared.pool.read(sql::SETTING_KEYS, &[&prefix]).await?;
+    Ok(found.iter().map(|row| row.get(0)).collect())
+}
+
 pub async fn set_paused(shared: &Shared, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
     shared.open()?;
     let query = if paused { sql::PAUSE } else { sql::UNPAUSE };

@@ -95,6 +95,7 @@ queries! {
     PUT_SETTINGS "put_settings" [TEXT_ARRAY, BYTEA_ARRAY];
     DELETE_SETTINGS "delete_settings" [TEXT_ARRAY];
     SETTINGS "settings" [TEXT];
+    SETTING_KEYS "setting_keys" [TEXT];
     PAUSE "pause" [TEXT, TEXT];
     UNPAUSE "unpause" [TEXT, TEXT];
     BLOB_BEGIN "blob_begin" [TEXT];

@@ -309,6 +309,21 @@ fn paused_queues(connection: &Connection) -> Result<Vec<(Tenant, Queue)>> {
     Ok(found)
 }
 
+fn read_setting_keys(connection: &Connection, prefix: &str) -> Result<Vec<String>> {
+    let sql = "SELECT key FROM settings WHERE key >= ?1 ORDER BY key";
+    let mut statement = connection.prepare_cached(sql).map_err(read_error)?;
+    let mut rows = statement.query([prefix]).map_err(read_error)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(read_error)? {
+        let key: String = row.get(0).map_err(read_error)?;
+        if !key.starts_with(prefix) {
+            break;
+        }
+        found.push(key);
+    }
+    Ok(found)
+}
+
 fn read_settings(connection: &Connection, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let sql = "SELECT key, value, crc FROM settings WHERE key >= ?1 ORDER BY key";
     let mut statement = connection.prepare_cached(sql).map_err(read_error)?;
@@ -406,6 +421,11 @@ impl Store for SqliteStore {
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let prefix = prefix.to_owned();
         self.readers.with(move |connection| read_settings(connection, &prefix)).await
+    }
+
+    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
+        let prefix = prefix.to_owned();
+        self.readers.with(move |connection| read_setting_keys(connection, &prefix)).await
     }
 
     fn reopen(&self, limit_key: &str) {

@@ -35,7 +35,7 @@ async fn a_host_that_takes_no_writes_is_passed_over_without_being_asked_to() {
     assert_takes_writes(&url(&[standby.port()], PostgresServer::shared(), "")).await;
     assert_takes_writes(&url(&[standby.port()], PostgresServer::shared(), "&target_session_attrs=any")).await;
     match PostgresStore::open(&standby.url(), &crate::not_safe()).await {
-        Err(StoreError::Open(why)) => assert!(why.contains("does not allow writes"), "{why}"),
+        Err(StoreError::Unavailable(why)) => assert!(why.contains("does not allow writes"), "{why}"),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("a standby was taken for a primary"),
     }
@@ -49,7 +49,7 @@ async fn a_start_gives_up_after_the_connect_timeout_of_the_url() {
         silent.local_addr().unwrap().port()
     );
     match PostgresStore::open(&url, &crate::not_safe()).await {
-        Err(StoreError::Open(why)) => assert!(why.contains("did not answer within 1 s"), "{why}"),
+        Err(StoreError::Unavailable(why)) => assert!(why.contains("did not answer within 1 s"), "{why}"),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("nobody is there"),
     }

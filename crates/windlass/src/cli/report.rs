@@ -150,6 +150,7 @@ impl Report {
                 one.started += 1;
                 one.wait_ms.extend(info.wait_ms);
             }
+            "job returned" => one.started = one.started.saturating_sub(1),
             "job ended" => {
                 one.run_ms.extend(info.run_ms);
                 one.result_bytes += info.result_bytes.unwrap_or(0);

@@ -1,6 +1,7 @@
 //! The miniq dialect of the real server: kills, real handlers, several servers on one database.
 
 mod daemons;
+mod fairness;
 mod handlers;
 mod kills;
 mod sandbox;

@@ -54,6 +54,13 @@ fn no_way_to_try_again_passes_the_give_up_time() {
     assert_eq!(state(&failed_at(&job, RetryWish::At(at(5_001)), 10)), "failed");
     assert_eq!(state(&lapsed_after(&job, 4_000)), "ready");
     assert_eq!(state(&lapsed_after(&job, 4_001)), "failed");
+    // Everyone is told the same of it, and not of one that ran out of attempts or did not want another.
+    let code = |job: &Job| job.body.as_ref().unwrap().outcome.as_ref().unwrap().code.clone();
+    assert_eq!(code(&failed_at(&job, POLICY, 5_001)).as_deref(), Some("timeout"));
+    assert_eq!(code(&failed_at(&job, RetryWish::At(at(5_001)), 10)).as_deref(), Some("timeout"));
+    assert_eq!(code(&lapsed_after(&job, 4_001)).as_deref(), Some("timeout"));
+    assert_eq!(code(&failed_at(&job, POLICY, 5_000)), None);
+    assert_eq!(code(&failed_at(&job, RetryWish::Never, 5_001)), None);
     let running = claimed(&job, 10);
     assert_eq!(state(&after(&running, release(holder(&running), 5_000, true), 10)), "ready");
     assert_eq!(state(&after(&running, release(holder(&running), 5_001, true), 10)), "failed");

@@ -16,13 +16,13 @@ impl Runners for Places {
     fn check(&self, _: &HandlerText) -> Result<(), String> {
         Ok(())
     }
-    fn batch_size(&self, _: &HandlerText) -> usize {
-        10
+    fn resource(&self, _: &HandlerText) -> Resource {
+        "places"
     }
-    fn book(&self, _: &str, _: &str, _: &HandlerText) -> Option<Box<dyn Booking>> {
+    fn book(&self, _: &str, _: &str, _: &HandlerText) -> Result<Box<dyn Booking>, NoRoom> {
         let mut free = self.0.lock().unwrap();
-        *free = free.checked_sub(1)?;
-        Some(Box::new(Place(Arc::clone(&self.0))))
+        *free = free.checked_sub(1).ok_or(NoRoom::Full("places"))?;
+        Ok(Box::new(Place(Arc::clone(&self.0))))
     }
     fn room(&self) -> Soon<'static, ()> {
         Box::pin(std::future::pending())
@@ -44,6 +44,9 @@ impl Drop for Place {
 }
 
 impl Booking for Place {
+    fn jobs_max(&self) -> usize {
+        10
+    }
     fn start(self: Box<Self>, _: Batch) -> Box<dyn Run> {
         unreachable!("the store of these tests has no jobs")
     }
@@ -65,7 +68,7 @@ async fn types(state: &State, texts: &[(&str, &str, u64)]) -> Vec<Type> {
         let (client, jobtype) = (Tenant::new(client).unwrap(), Name::new(jobtype).unwrap());
         let text: HandlerText = serde_json::from_str(r#"{"lang":"sh","body":"cat"}"#).unwrap();
         handlers::add(&state.engine, &client, &jobtype, "1", &text).await.unwrap();
-        let version = handlers::newest(&state.engine, &client, &jobtype).await.unwrap();
+        let version = handlers::newest(&state.engine, &client, &jobtype, None).await.unwrap();
         types.push(Type { client, jobtype, left: *left, version });
     }
     types
@@ -87,6 +90,9 @@ async fn free_places_are_shared_fairly_within_one_round() {
     let expected = ["big: 2 batches of 20 jobs", "other: 2 batches of 15 jobs", "small: 1 batches of 1 jobs"];
     assert_eq!(planned(&round, &types), expected);
     assert_eq!(state.scheduler().running_of(&types[0].client), 20, "what is planned counts as started");
+    assert_eq!(state.scheduler().places_of(&types[0].client, "places"), 2);
+    let waiting: Vec<&str> = round.waiting.iter().map(|(client, _)| client.as_str()).collect();
+    assert_eq!(waiting, ["big"], "the others have all they want");
     assert!(!Round::plan(&state, &places, &mut types).orders.contains_key(&1), "all its jobs are planned");
 }
 

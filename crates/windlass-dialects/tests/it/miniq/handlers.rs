@@ -175,3 +175,30 @@ async fn handlers_are_set_by_operators_of_the_client() {
     check(keys.of("bolt", Role::Operator), "DELETE", "/acme/handler/del/resize/delete", 403).await;
     check(keys.of("acme", Role::Operator), "DELETE", "/acme/handler/del/resize/delete", 200).await;
 }
+
+#[tokio::test]
+async fn no_more_texts_are_read_than_are_shown_at_once() {
+    let world = World::new().await;
+    let body = "x".repeat(900_000);
+    for version in 0..3 {
+        for jobtype in ["a", "b", "c"] {
+            let handler = json!({"lang": "sh", "body": format!("{version}{body}")}).to_string();
+            world.server.post(&format!("/acme/handler/add/{jobtype}/add"), &handler).await;
+        }
+    }
+    let reply = world.server.get("/api/v1/handlers?tenant=acme").await;
+    assert!(reply.body.len() < 6_000_000, "{} bytes", reply.body.len());
+    let shown = reply.json()["handlers"].as_array().unwrap().clone();
+    for handler in &shown {
+        let versions = handler["versions"].as_array().unwrap();
+        assert_eq!(versions.len(), 3, "all are named");
+        assert!(versions[0]["text"]["body"].as_str().unwrap().starts_with("2x"), "the one in force is shown");
+    }
+    let texts = |handler: &serde_json::Value| {
+        let versions = handler["versions"].as_array().unwrap();
+        versions.iter().filter(|version| version.get("text").is_some()).count()
+    };
+    let texts: usize = shown.iter().map(texts).sum();
+    assert!((3..9).contains(&texts), "{texts} texts are shown");
+    assert_eq!(world.server.get("/acme/handler/get").await.json()["types"], json!(["a", "b", "c"]));
+}

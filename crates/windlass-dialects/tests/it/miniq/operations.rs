@@ -1,6 +1,6 @@
 //! Scenarios 85 and 86: operators' calls and the log.
 
-use super::world::{Setup, World, eventually, report, settings, settled};
+use super::world::{GIVE_UP_MS, NOT_RUN, Setup, World, eventually, report, settings, settled};
 use crate::support::Keys;
 use serde_json::Value;
 use std::sync::Arc;
@@ -62,6 +62,7 @@ async fn the_log_has_a_line_for_each_job_that_enters_starts_and_ends() {
     world.handler("acme", "t", "{}").await;
     world.fake.answers(|payload, _| match payload {
         "bad" => Report { code: "ETIMEDOUT".to_owned(), ..report(500) },
+        "back" => report(NOT_RUN),
         _ => report(200),
     });
     let ids = world.add("acme", "t", "good\nbad\n").await;
@@ -85,5 +86,14 @@ async fn the_log_has_a_line_for_each_job_that_enters_starts_and_ends() {
             (&exitcode.into(), &code.into(), &7.into())
         );
         assert_eq!(of_job[0]["info"]["bytes"].as_u64(), Some(if exitcode == 200 { 4 } else { 3 }));
-    }
+    } // One that is given up is a timeout here too, and its last line.
+    world.later(GIVE_UP_MS);
+    world.until_code("acme", "t", &ids[1], "timeout").await;
+    let last = || lines().into_iter().rfind(|line| line["info"]["id"] == ids[1].as_str()).unwrap();
+    eventually("its end is written", || last()["info"]["done"] == true).await;
+    let last = &last()["info"];
+    assert_eq!((&last["code"], &last["status"]), (&"timeout".into(), &"failed".into()), "{last}");
+    // One that was not run after all is not counted as started for nothing.
+    world.add("acme", "t", "back\n").await;
+    eventually("it is given back", || lines().iter().any(|line| line["message"] == "job returned")).await;
 }

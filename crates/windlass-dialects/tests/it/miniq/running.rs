@@ -67,6 +67,9 @@ async fn a_job_that_fails_until_its_time_is_over_is_archived_as_timeout() {
         (&job["lock"], &job["exitcode"], &job["status"]),
         (&"__done".into(), &500.into(), &"failed".into())
     );
+    // The same by another door.
+    let native = world.server.get(&format!("/api/v1/aliases/{id}?tenant=acme")).await.json();
+    assert_eq!((&native["state"], &native["code"]), (&"failed".into(), &"timeout".into()), "{native}");
     world.later(10 * RETRY_MS);
     settled().await;
     assert_eq!(world.fake.payloads().len(), tries);
@@ -230,11 +233,18 @@ async fn a_result_of_more_is_an_error_of_the_run_and_the_job_is_not_stuck() {
     let world = World::with("acme", "t").await;
     world.handler("acme", "t", "{\"next\":\"second\"}").await;
     world.fake.answers(|payload, attempt| match (payload, attempt) {
-        ("x", 1) => Report { result: Bytes::from(vec![b'r'; (16 << 20) + 1]), ..report(200) },
+        ("x", 1) => Report {
+            result: Bytes::from(vec![b'r'; (16 << 20) + 1]),
+            new_jobs: vec![("third".to_owned(), Bytes::from_static(b"each time"))],
+            ..report(200)
+        },
         _ => with_result("small"),
     });
     let ids = world.add("acme", "t", "x\ny\n").await;
     let large = world.until_code("acme", "t", &ids[0], "TOO_MUCH").await;
+    let third = world.server.get("/acme/job/third/archive").await.json();
+    let waiting = world.server.get("/acme/job/waiting").await.json();
+    assert!(third["jobs"] == serde_json::json!([]) && waiting.get("third").is_none(), "{third} {waiting}");
     assert_eq!((&large["lock"], &large["exitcode"]), (&"".into(), &500.into()), "{large}");
     assert!(large["message"].as_str().unwrap().contains("16777217 bytes"), "{large}");
     world.until_code("acme", "t", &ids[1], "ok").await;

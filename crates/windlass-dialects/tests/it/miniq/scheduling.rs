@@ -1,6 +1,6 @@
 //! Scenarios 72 to 75: whose turn it is. The rules themselves have a table in `miniq/schedule.rs`.
 
-use super::world::{Setup, by_type, eventually, report};
+use super::world::{Setup, by_type, eventually, report, settled};
 use std::sync::{Arc, mpsc};
 use windlass_store::Store;
 use windlass_store::memory::MemoryStore;
@@ -27,6 +27,42 @@ async fn a_client_with_many_jobs_does_not_hold_up_anothers_single_one() {
         }
     }
     panic!("small waits too long: {:?}", by_type(&world.fake.batches()));
+}
+
+#[tokio::test]
+async fn a_batch_is_cut_for_a_client_that_waits_and_the_rest_of_it_is_given_back() {
+    let world = Setup { rooms: 2, ..Setup::default() }.start().await;
+    world.handler("big", "t", "{\"batchSize\":1000}").await;
+    world.handler("small", "t", "{}").await;
+    world.fake.hold();
+    let ids = world.add("big", "t", &"x\n".repeat(2_000)).await;
+    eventually("big fills all the room", || world.fake.batches().len() == 2).await;
+    let id = world.add("small", "t", "mine\n").await.remove(0);
+    assert_eq!(world.job("small", "t", &id).await["lock"], "");
+    settled().await;
+    assert_eq!(world.fake.cuts(), 0, "they have only just begun");
+    world.later(500);
+    eventually("one of them is cut", || world.fake.cuts() == 1).await;
+    // Jobs of both end, one by one; there are a thousand in each.
+    let has_small = || world.fake.batches().iter().any(|batch| batch.starts_with("small/t"));
+    for _ in 0..40 {
+        world.fake.let_end(1);
+        settled().await;
+        if has_small() {
+            break;
+        }
+    }
+    assert!(has_small(), "{:?}", by_type(&world.fake.batches()));
+    assert_eq!(world.fake.cuts(), 1, "one place was wanted");
+    // Of the jobs that were given back none counts as run.
+    let mut returned = 0;
+    for id in ids.iter().rev().take(20) {
+        returned += usize::from(world.job("big", "t", id).await["attempts"] == 0);
+    }
+    world.fake.let_end(1_000_000);
+    world.until_code("small", "t", &id, "ok").await;
+    world.until_code("big", "t", &ids[1_999], "ok").await;
+    assert!(returned > 0, "the last ones waited again");
 }
 
 /// However quickly places are free again: what is chosen next takes into account who has come meanwhile.

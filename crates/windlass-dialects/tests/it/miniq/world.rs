@@ -5,6 +5,7 @@ use crate::support::{Reply, TestServer};
 use bytes::Bytes;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -13,7 +14,9 @@ use windlass_core::Timestamp;
 use windlass_dialects::HttpOptions;
 use windlass_dialects::journal;
 use windlass_dialects::miniq::Settings;
-use windlass_dialects::miniq::running::{Batch, Booking, Ended, Report, Run, Runners, Soon};
+use windlass_dialects::miniq::running::{
+    Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners, Soon,
+};
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_engine::ManualClock;
 use windlass_store::Store;
@@ -49,6 +52,8 @@ struct Desk {
     /// Places that are booked, or in which a batch runs.
     taken: usize,
     stopped: Vec<String>,
+    /// Batches that were to be cut.
+    cut: usize,
 }
 
 /// Runners that keep a list of what they ran.
@@ -107,6 +112,10 @@ impl Fake {
         self.desk.lock().unwrap().versions.clone()
     }
 
+    pub fn cuts(&self) -> usize {
+        self.desk.lock().unwrap().cut
+    }
+
     pub fn stopped(&self) -> Vec<String> {
         self.desk.lock().unwrap().stopped.clone()
     }
@@ -126,17 +135,18 @@ impl Runners for FakeRunners {
     fn check(&self, _: &HandlerText) -> Result<(), String> {
         self.0.complains.lock().unwrap().clone().map_or(Ok(()), Err)
     }
-    fn batch_size(&self, handler: &HandlerText) -> usize {
-        let asked = handler.options.as_ref().and_then(|options| options.get("batchSize")?.as_u64());
-        asked.map_or(10, |size| size as usize)
+    fn resource(&self, _: &HandlerText) -> Resource {
+        "rooms"
     }
-    fn book(&self, _: &str, _: &str, _: &HandlerText) -> Option<Box<dyn Booking>> {
+    fn book(&self, _: &str, _: &str, handler: &HandlerText) -> Result<Box<dyn Booking>, NoRoom> {
         let mut desk = self.0.desk.lock().unwrap();
         if desk.taken == self.0.rooms {
-            return None;
+            return Err(NoRoom::Full("rooms"));
         }
         desk.taken += 1;
-        Some(Box::new(Place { fake: Arc::clone(&self.0), is_used: false }))
+        let asked = handler.options.as_ref().and_then(|options| options.get("batchSize")?.as_u64());
+        let jobs_max = asked.map_or(10, |size| size as usize);
+        Ok(Box::new(Place { fake: Arc::clone(&self.0), jobs_max, is_used: false }))
     }
     fn room(&self) -> Soon<'static, ()> {
         let room = Arc::clone(&self.0.room);
@@ -154,6 +164,7 @@ impl Runners for FakeRunners {
 /// Kept for a batch until that has ended.
 struct Place {
     fake: Arc<Fake>,
+    jobs_max: usize,
     is_used: bool,
 }
 
@@ -166,6 +177,9 @@ impl Drop for Place {
 }
 
 impl Booking for Place {
+    fn jobs_max(&self) -> usize {
+        self.jobs_max
+    }
     fn start(mut self: Box<Self>, batch: Batch) -> Box<dyn Run> {
         self.is_used = true;
         let fake = Arc::clone(&self.fake);
@@ -184,9 +198,13 @@ impl Booking for Place {
         let its = Arc::clone(&fake);
         let stopping = Arc::new(Notify::new());
         let stop = Arc::clone(&stopping);
+        let is_cut = Arc::<AtomicBool>::default();
+        let cut = Arc::clone(&is_cut);
         tokio::spawn(async move {
             for (place, report) in reports.into_iter().enumerate() {
-                let ended = if is_gated {
+                let ended = if place > 0 && cut.load(Ordering::SeqCst) {
+                    Ended::Unrun("cut".to_owned())
+                } else if is_gated {
                     tokio::select! {
                         permit = its.gate.acquire() => { permit.unwrap().forget(); Ended::Done(report) }
                         () = stop.notified() => Ended::Unrun("stopped".to_owned()),
@@ -201,7 +219,7 @@ impl Booking for Place {
             its.desk.lock().unwrap().taken -= 1;
             its.room.notify_one();
         });
-        Box::new(FakeRun { receive, fake, payloads, stopping })
+        Box::new(FakeRun { receive, fake, payloads, stopping, is_cut })
     }
 }
 
@@ -210,6 +228,7 @@ struct FakeRun {
     fake: Arc<Fake>,
     payloads: Vec<String>,
     stopping: Arc<Notify>,
+    is_cut: Arc<AtomicBool>,
 }
 
 impl Run for FakeRun {
@@ -219,6 +238,10 @@ impl Run for FakeRun {
     fn stop(&self, place: usize) {
         self.fake.desk.lock().unwrap().stopped.push(self.payloads[place].clone());
         self.stopping.notify_one();
+    }
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
+        self.fake.desk.lock().unwrap().cut += 1;
     }
 }
 

@@ -19,9 +19,13 @@
     const { concat, from, alloc, isBuffer } = Buffer;
     const exitNow = process.exit.bind(process);
     const AsyncFunction = (async () => {}).constructor;
+    const now = performance.now.bind(performance);
 
     const LINE = 0;
     const PIECE_BYTES = 64 * 1024;
+    const RESULT_BYTES_MAX = Number(process.env.WINDLASS_RESULT_MAX);
+    // Jobs that were sent together are begun for this long; the rest go back to the server, which may have others to run.
+    const PART_MS = 20;
 
     function write(bytes) {
         for (let at = 0; at < bytes.length; ) {
@@ -117,6 +121,7 @@
         stdout.tell();
         stderr.tell();
         process.exitCode = undefined;
+        if (data && data.length > RESULT_BYTES_MAX) [status, data] = ['>', undefined];
         say(`= ${what} ${status}`, data);
     }
 
@@ -261,6 +266,21 @@
         return [bytes.toString(), job];
     }
 
+    // At least one job is run; what is not begun in time is thrown away here and sent again by the server.
+    async function runPart(handler, count) {
+        const began = now();
+        for (let number = 0; number < count; number++) {
+            if (number > 0 && now() - began > PART_MS) {
+                for (; number < count; number++) takeFrame() ?? (await readFrame());
+                return say('= c 200');
+            }
+            const words = takeFrame() ?? (await readFrame());
+            const [payload, job] = jobOf(words, handler.parts.jobtype);
+            const done = attempt(number, handler.body, payload, job);
+            if (typeof done !== 'boolean') await done;
+        }
+    }
+
     async function runBatch(handler, count, mode) {
         const jobtype = handler.parts.jobtype;
         if (handler.beforeEach && !(await attempt('e', handler.beforeEach))) {
@@ -276,18 +296,13 @@
             }
             await attempt('B', handler.whole, payloads, jobs);
         } else {
-            for (let number = 0; number < count; number++) {
-                const words = takeFrame() ?? (await readFrame());
-                const [payload, job] = jobOf(words, jobtype);
-                const done = attempt(number, handler.body, payload, job);
-                if (typeof done !== 'boolean') await done;
-            }
+            await runPart(handler, count);
         }
-        if (handler.afterEach) await attempt('a', handler.afterEach);
     }
 
     async function main() {
         const handlers = new Map();
+        let current = null;
         say('# ready');
         for (;;) {
             const words = await readFrame();
@@ -296,7 +311,12 @@
                 handlers.set(words[1], handler);
                 await attempt('b', () => handler.begin());
             } else if (words[0] === 'B') {
-                await runBatch(handlers.get(words[1]), Number(words[2]), words[3]);
+                current = handlers.get(words[1]);
+                await runBatch(current, Number(words[2]), words[3]);
+            } else if (words[0] === 'M') {
+                await runPart(current, Number(words[1]));
+            } else if (words[0] === 'E') {
+                await attempt('a', current.afterEach);
             }
         }
     }

@@ -13,6 +13,8 @@ namespace Windlass;
 final class Shim
 {
     private const PIECE_BYTES = 65536;
+    /** Jobs that were sent together are begun for this long; the rest go back to the server, which may have others to run. */
+    private const PART_NANOSECONDS = 20_000_000;
 
     /** @var resource */
     private $orders;
@@ -22,6 +24,7 @@ final class Shim
     private array $handlers = [];
     /** What the parts share: names and references. */
     private array $shared = [];
+    private int $resultBytesMax;
 
     public function __construct()
     {
@@ -33,17 +36,24 @@ final class Shim
         ini_set('html_errors', '0');
         ini_set('log_errors', '0');
         set_time_limit(0);
+        $this->resultBytesMax = (int) getenv('WINDLASS_RESULT_MAX');
     }
 
     public function main(): void
     {
         $this->capture();
         $this->say('# ready');
+        $current = null;
         while (($words = $this->words()) !== null) {
             if ($words[0] === 'H') {
                 $this->define($words[1], json_decode($this->bytes((int) $words[2]), true));
             } elseif ($words[0] === 'B') {
-                $this->batch($this->handlers[$words[1]], (int) $words[2], $words[3]);
+                $current = $this->handlers[$words[1]];
+                $this->batch($current, (int) $words[2], $words[3]);
+            } elseif ($words[0] === 'M') {
+                $this->part($current, (int) $words[1]);
+            } elseif ($words[0] === 'E') {
+                $this->attempt('a', $current['afterEach']);
             }
         }
     }
@@ -140,6 +150,9 @@ final class Shim
             [$status, $data] = ['!', substr(get_class($error) . ': ' . $error->getMessage(), 0, 4096)];
         }
         $this->flush();
+        if (strlen($data) > $this->resultBytesMax) {
+            [$status, $data] = ['>', ''];
+        }
         $this->say("= $what $status", $data);
         return $status[0] === '2';
     }
@@ -209,6 +222,24 @@ final class Shim
         return [$this->bytes((int) $length), $job];
     }
 
+    /** At least one job is run; what is not begun in time is thrown away here and sent again by the server. */
+    private function part(array $handler, int $count): void
+    {
+        $body = $handler['body'];
+        $began = hrtime(true);
+        for ($number = 0; $number < $count; $number++) {
+            [$payload, $job] = $this->readJob($handler['jobtype']);
+            if ($number > 0 && hrtime(true) - $began > self::PART_NANOSECONDS) {
+                while (++$number < $count) {
+                    $this->readJob('');
+                }
+                $this->say('= c 200');
+                return;
+            }
+            $this->attempt((string) $number, fn() => $body($this->shared, $payload, $job));
+        }
+    }
+
     private function batch(array $handler, int $count, string $mode): void
     {
         if ($handler['beforeEach'] !== null && !$this->attempt('e', $handler['beforeEach'])) {
@@ -223,14 +254,7 @@ final class Shim
             }
             $this->attempt('B', fn() => $handler['whole']($this->shared, $payloads, $jobs));
         } else {
-            $body = $handler['body'];
-            for ($number = 0; $number < $count; $number++) {
-                [$payload, $job] = $this->readJob($handler['jobtype']);
-                $this->attempt((string) $number, fn() => $body($this->shared, $payload, $job));
-            }
-        }
-        if ($handler['afterEach'] !== null) {
-            $this->attempt('a', $handler['afterEach']);
+            $this->part($handler, $count);
         }
     }
 }

@@ -14,9 +14,13 @@ import os
 import sys
 import threading
 import traceback
+from time import monotonic
 
 # Output is sent in pieces of this size, so that endless output takes no memory here.
 PIECE_BYTES = 64 * 1024
+RESULT_BYTES_MAX = int(os.environ["WINDLASS_RESULT_MAX"])
+# Jobs that were sent together are begun for this long; the rest go back to the server, which may have others to run.
+PART_SECONDS = 0.02
 
 line = os.dup(0)
 os.set_inheritable(line, False)
@@ -54,7 +58,8 @@ class Printed(io.RawIOBase):
 
     def write(self, data):
         data = bytes(data)
-        say(self.header, data)
+        for at in range(0, len(data), PIECE_BYTES):
+            say(self.header, data[at:at + PIECE_BYTES])
         return len(data)
 
 
@@ -138,6 +143,8 @@ def attempt(what, work, *arguments):
     if os.getpid() != own_pid:
         os._exit(0)  # The handler forked and its copy came back here: one of us is enough.
     flush_streams()
+    if len(data) > RESULT_BYTES_MAX:
+        status, data = b">", b""
     say(b"= %s %s" % (what, status), data)
     return status[:1] == b"2" or status == b"x0"
 
@@ -196,6 +203,19 @@ def read_job(jobtype):
     return payload, {"id": job.decode(), "attempt": int(attempt_number), "jobtype": jobtype}
 
 
+def run_part(handler, count):
+    """At least one job is run; what is not begun in time is thrown away here and sent again by the server."""
+    began = monotonic()
+    for number in range(count):
+        payload, job = read_job(handler.parts["jobtype"])
+        if number > 0 and monotonic() - began > PART_SECONDS:
+            for _ in range(number + 1, count):
+                read_job("")
+            say(b"= c 200")
+            return
+        attempt(b"%d" % number, handler.body, payload, job)
+
+
 def run_batch(handler, count, mode):
     jobtype = handler.parts["jobtype"]
     if handler.before_each is not None and not attempt(b"e", handler.before_each):
@@ -206,15 +226,12 @@ def run_batch(handler, count, mode):
         payloads, jobs = zip(*(read_job(jobtype) for _ in range(count)))
         attempt(b"B", handler.whole, list(payloads), list(jobs))
     else:
-        for number in range(count):
-            payload, job = read_job(jobtype)
-            attempt(b"%d" % number, handler.body, payload, job)
-    if handler.after_each is not None:
-        attempt(b"a", handler.after_each)
+        run_part(handler, count)
 
 
 def main():
     handlers = {}
+    current = None
     renew_streams()
     say(b"# ready")
     while True:
@@ -225,7 +242,12 @@ def main():
             handler = handlers[order[1]] = Handler(json.loads(orders.read(int(order[2]))))
             attempt(b"b", handler.begin)
         elif order[0] == b"B":
-            run_batch(handlers[order[1]], int(order[2]), order[3])
+            current = handlers[order[1]]
+            run_batch(current, int(order[2]), order[3])
+        elif order[0] == b"M":
+            run_part(current, int(order[1]))
+        elif order[0] == b"E":
+            attempt(b"a", current.after_each)
 
 
 main()

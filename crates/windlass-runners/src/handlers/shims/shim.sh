@@ -26,8 +26,7 @@ windlass_say() {
         { printf '+ 3 %d\n' "$windlass_bytes" && cat result; } >&9
         printf '= %s x%s 0\n' "$1" "$2" >&9
     elif [ "$windlass_bytes" -gt 0 ]; then
-        printf 'the result is larger than %s bytes\n' "$WINDLASS_RESULT_MAX" >&2
-        printf '= %s x50 0\n' "$1" >&9
+        printf '= %s > 0\n' "$1" >&9
     else
         printf '= %s x%s 0\n' "$1" "$2" >&9
     fi
@@ -67,7 +66,6 @@ while read -r windlass_order windlass_one windlass_two windlass_three windlass_r
         ;;
     B)
         windlass_handler=$windlass_one
-        windlass_left=$windlass_two
         windlass_mode=$windlass_three
         windlass_number=0
         windlass_part beforeEach e
@@ -82,9 +80,9 @@ while read -r windlass_order windlass_one windlass_two windlass_three windlass_r
             windlass_job "$windlass_number"
         fi
         windlass_number=$((windlass_number + 1))
-        if [ "$windlass_number" -ge "$windlass_left" ]; then
-            windlass_part afterEach a
-        fi
+        ;;
+    E)
+        windlass_part afterEach a
         ;;
     esac
 done

@@ -227,3 +227,39 @@ fn adding_works_while_the_database_is_stopped_and_the_jobs_are_run_when_it_is_ba
         until_code(&server, "acme", "t", id, "ok");
     }
 }
+
+#[test]
+fn a_server_whose_database_is_away_starts_keeps_jobs_and_goes_on_when_it_comes() {
+    let database = PostgresServer::start(Disk::Fast, &[]);
+    database.stop();
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = start(folder.path(), &database.url(), &[]);
+    let ids = add(server.http, "acme", "t", "a\nb\n").expect("acknowledged from the journal");
+    assert_eq!(server.call("GET", "/healthz", None).0, 200);
+    assert_eq!(server.call("GET", "/readyz", None).0, 503);
+    let (status, answer) = server.call("POST", "/api/v1/jobs", Some(json!({"name": "x"})));
+    assert_eq!(status, 503, "{answer}");
+    assert_eq!(server.call("GET", "/acme/handler/get/t", None).0, 503, "not that there is none");
+    // What was acknowledged survives the end of the server, too.
+    server.kill();
+    let server = start(folder.path(), &database.url(), &[]);
+    let more = add(server.http, "acme", "t", "c\n").expect("acknowledged from the journal");
+    database.resume();
+    eventually("the database is used", || (server.call("GET", "/readyz", None).0 == 200).then_some(()));
+    set_handler(&server, "acme", "t", json!({"lang": "sh", "body": "cat > \"$WINDLASS_RESULT\""}));
+    for id in ids.iter().chain(&more) {
+        until_code(&server, "acme", "t", id, "ok");
+    }
+    assert_eq!(all_jobs(&server, "acme").len(), 3, "each once");
+}
+
+#[test]
+fn a_database_that_refuses_the_server_is_no_reason_to_wait() {
+    let url = PostgresServer::shared().new_schema_url();
+    let (before, after) = url.rsplit_once('@').unwrap();
+    let scheme = before.split("//").next().unwrap();
+    let place = Place::new();
+    let wrong = format!("{scheme}//nobody-of-that-name@{after}");
+    let refusal = place.start_flags_with(&[], &["--store", &wrong]);
+    assert!(refusal.is_err_and(|refusal| refusal.log.contains("nobody-of-that-name")));
+}

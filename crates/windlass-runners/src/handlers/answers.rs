@@ -1,0 +1,215 @@
+//! Answers of URLs in memory: how many bytes of them there are at once, over all clients.
+//!
+//! What is read of an answer is taken out of one budget, piece by piece, and goes back when nobody needs the answer any more.
+//! If nothing is left of it, one answer at a time may go on reading, up to the most one may have; the others wait, and their
+//! senders with them. So at any time somebody can go on, and no more is held than the budget and one answer.
+
+use super::output::is_marked;
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// The unit that is counted in.
+const UNIT_BYTES: usize = 4 << 10;
+/// What an answer takes at first.
+const FIRST_BYTES: usize = 16 << 10;
+
+pub struct Budget {
+    units: Arc<Semaphore>,
+    beyond: Arc<Semaphore>,
+}
+
+impl Budget {
+    pub fn new(bytes_max: usize) -> Budget {
+        let units = (bytes_max / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
+        Budget { units: Arc::new(Semaphore::new(units)), beyond: Arc::new(Semaphore::new(1)) }
+    }
+
+    #[cfg(test)]
+    fn free_bytes(&self) -> usize {
+        self.units.available_permits() * UNIT_BYTES
+    }
+}
+
+/// Why an answer is read no further.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooLarge(pub String);
+
+/// How large an answer may be.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerLimits {
+    pub bytes_max: usize,
+    /// Of it, without the lines that are new jobs; `None` where every line is a status.
+    pub result_bytes_max: Option<usize>,
+}
+
+/// An answer as it arrives.
+pub struct Growing<'a> {
+    budget: &'a Budget,
+    limits: AnswerLimits,
+    held: Held,
+    /// Where the line begins that has not ended yet, how far it was looked at, and what of the lines before it is result.
+    line: usize,
+    looked_at: usize,
+    result_bytes: usize,
+}
+
+#[derive(Default)]
+struct Held {
+    bytes: Vec<u8>,
+    units: Vec<OwnedSemaphorePermit>,
+    beyond: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl<'a> Growing<'a> {
+    /// `expected`: as many bytes as the sender says it is at least.
+    pub fn new(budget: &'a Budget, limits: AnswerLimits, expected: u64) -> Result<Growing<'a>, TooLarge> {
+        if usize::try_from(expected).unwrap_or(usize::MAX) > limits.bytes_max {
+            return Err(limits.too_large());
+        }
+        Ok(Growing { budget, limits, held: Held::default(), line: 0, looked_at: 0, result_bytes: 0 })
+    }
+
+    /// Waits while too much is held by others; for how long is added to `deadline`.
+    pub async fn add(&mut self, piece: &[u8], deadline: &mut Instant) -> Result<(), TooLarge> {
+        let length = self.held.bytes.len() + piece.len();
+        if length > self.limits.bytes_max {
+            return Err(self.limits.too_large());
+        }
+        let capacity = self.held.bytes.capacity();
+        if length > capacity {
+            let wanted = length.max(capacity + capacity / 2).max(FIRST_BYTES).min(self.limits.bytes_max);
+            self.take(wanted - capacity, deadline).await;
+            self.held.bytes.reserve_exact(wanted - self.held.bytes.len());
+        }
+        self.held.bytes.extend_from_slice(piece);
+        self.check_result()
+    }
+
+    async fn take(&mut self, bytes: usize, deadline: &mut Instant) {
+        if self.held.beyond.is_some() {
+            return;
+        }
+        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        if let Ok(taken) = self.budget.units.clone().try_acquire_many_owned(units) {
+            self.held.units.push(taken);
+            return;
+        }
+        let began = Instant::now();
+        self.held.beyond = self.budget.beyond.clone().acquire_owned().await.ok();
+        *deadline += began.elapsed();
+    }
+
+    /// A result that is too large already is read no further.
+    fn check_result(&mut self) -> Result<(), TooLarge> {
+        let Some(most) = self.limits.result_bytes_max else { return Ok(()) };
+        let bytes = &self.held.bytes;
+        while let Some(length) = bytes[self.looked_at..].iter().position(|byte| *byte == b'\n') {
+            let end = self.looked_at + length + 1;
+            if !is_marked(&bytes[self.line..end]) {
+                self.result_bytes += end - self.line;
+            }
+            (self.line, self.looked_at) = (end, end);
+        }
+        self.looked_at = bytes.len();
+        let open = &bytes[self.line..];
+        let of_open = if is_marked(open) { 0 } else { open.len() };
+        if self.result_bytes + of_open > most {
+            return Err(TooLarge(format!("a result of more than {most} bytes")));
+        }
+        Ok(())
+    }
+
+    pub fn finish(self) -> Bytes {
+        Bytes::from_owner(self.held)
+    }
+}
+
+impl AnswerLimits {
+    fn too_large(self) -> TooLarge {
+        TooLarge(format!("an answer of more than {} bytes", self.bytes_max))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const MIB: usize = 1 << 20;
+    const LIMITS: AnswerLimits = AnswerLimits { bytes_max: 8 * MIB, result_bytes_max: Some(2 * MIB) };
+
+    fn far() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
+    }
+
+    async fn add(growing: &mut Growing<'_>, text: &str) -> Result<(), TooLarge> {
+        growing.add(text.as_bytes(), &mut far()).await
+    }
+
+    #[tokio::test]
+    async fn what_is_held_is_taken_from_the_budget_until_it_is_dropped() {
+        let budget = Budget::new(4 * MIB);
+        let mut growing = Growing::new(&budget, LIMITS, 0).ok().unwrap();
+        for _ in 0..10 {
+            add(&mut growing, &"x".repeat(100_000)).await.unwrap();
+        }
+        assert!(budget.free_bytes() <= 4 * MIB - 1_000_000, "{}", budget.free_bytes());
+        let answer = growing.finish();
+        assert_eq!(answer.len(), 1_000_000);
+        let slice = answer.slice(5..6);
+        drop(answer);
+        assert!(budget.free_bytes() <= 4 * MIB - 1_000_000, "a part of it is still there");
+        drop(slice);
+        assert_eq!(budget.free_bytes(), 4 * MIB);
+    }
+
+    #[tokio::test]
+    async fn beyond_the_budget_one_goes_on_and_the_others_wait_without_losing_time() {
+        let budget = Budget::new(MIB);
+        let mut first = Growing::new(&budget, LIMITS, 0).ok().unwrap();
+        add(&mut first, &"x".repeat(MIB)).await.unwrap();
+        add(&mut first, &"x".repeat(MIB - 1)).await.unwrap();
+        let mut second = Growing::new(&budget, LIMITS, 0).ok().unwrap();
+        let (mut deadline, before) = (far(), Instant::now());
+        {
+            let mut waiting = std::pin::pin!(second.add(b"x", &mut deadline));
+            let soon = tokio::time::timeout(Duration::from_millis(50), &mut waiting).await;
+            assert!(soon.is_err(), "it waits for the first");
+            drop(first);
+            waiting.await.unwrap();
+        }
+        assert!(deadline >= before + Duration::from_millis(3_600_050));
+        drop(second);
+        assert_eq!(budget.free_bytes(), MIB);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_no_further_than_it_can_count() {
+        let budget = Budget::new(100 * MIB);
+        let read = async |pieces: &[String]| {
+            let mut growing = Growing::new(&budget, LIMITS, 0).ok().unwrap();
+            for piece in pieces {
+                add(&mut growing, piece).await?;
+            }
+            Ok::<usize, TooLarge>(growing.finish().len())
+        };
+        assert_eq!(read(&["x".repeat(2 * MIB)]).await, Ok(2 * MIB));
+        assert!(read(&["x".repeat(2 * MIB), "x".to_owned()]).await.unwrap_err().0.contains("result"));
+        // Lines that are new jobs are no result, also where they come in pieces.
+        let job = format!("J: t|{}\n", "y".repeat(3 * MIB));
+        let pieces =
+            [format!("{}\n", "x".repeat(MIB)), job[..2].to_owned(), job[2..].to_owned(), "z".to_owned()];
+        assert_eq!(read(&pieces).await, Ok(4 * MIB + 1 + 6 + 1));
+        let many: Vec<String> = (0..9).map(|_| format!("J: t|{}\n", "y".repeat(MIB))).collect();
+        assert!(read(&many).await.unwrap_err().0.contains("answer"));
+        assert!(Growing::new(&budget, LIMITS, 9_000_000).is_err(), "it says so itself");
+    }
+}

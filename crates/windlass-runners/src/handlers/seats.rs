@@ -1,0 +1,71 @@
+//! Places for batches that need no context: so many at once, and of these so many for one client.
+
+use super::booking::{NoRoom, Resource};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub struct Seats {
+    resource: Resource,
+    max: usize,
+    per_client: usize,
+    /// By client; no entry is zero.
+    taken: Mutex<HashMap<String, usize>>,
+}
+
+/// One of them; free again when it is dropped.
+pub struct TakenSeat {
+    seats: Arc<Seats>,
+    client: String,
+}
+
+impl Seats {
+    pub fn new(resource: Resource, max: usize, per_client: usize) -> Arc<Seats> {
+        Arc::new(Seats { resource, max, per_client, taken: Mutex::default() })
+    }
+
+    pub fn try_take(self: &Arc<Seats>, client: &str) -> Result<TakenSeat, NoRoom> {
+        let mut taken = self.taken();
+        if taken.get(client).is_some_and(|own| *own >= self.per_client) {
+            return Err(NoRoom::OwnShare);
+        }
+        if taken.values().sum::<usize>() >= self.max {
+            return Err(NoRoom::Full(self.resource));
+        }
+        *taken.entry(client.to_owned()).or_default() += 1;
+        Ok(TakenSeat { seats: Arc::clone(self), client: client.to_owned() })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for TakenSeat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.taken();
+        if let Some(own) = taken.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_its_share_and_another_finds_a_seat() {
+        let seats = Seats::new(Resource::Http, 4, 3);
+        let mut big: Vec<TakenSeat> = (0..3).map(|_| seats.try_take("big").ok().unwrap()).collect();
+        assert_eq!(seats.try_take("big").err(), Some(NoRoom::OwnShare));
+        let small = seats.try_take("small").ok().unwrap();
+        assert_eq!(seats.try_take("third").err(), Some(NoRoom::Full(Resource::Http)));
+        big.pop();
+        let third = seats.try_take("third").ok().unwrap();
+        drop((big, small, third));
+        assert!(seats.taken().is_empty());
+    }
+}

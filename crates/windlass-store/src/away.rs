@@ -1,0 +1,111 @@
+//! A store that cannot be reached, in place of one that could not be opened yet: everything fails as it does when a database goes
+//! away, so a server can start and take what it keeps in its journal.
+
+use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
+use crate::error::StoreError;
+use crate::meters::Meters;
+use crate::query::{Filter, Page, QueueCounts};
+use crate::{Listener, Result, Store};
+use async_trait::async_trait;
+use std::path::Path;
+use std::sync::Arc;
+use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+
+pub struct AwayStore {
+    why: String,
+    /// Beginnings of settings that are read when a server starts. There seem to be none.
+    read_at_start: &'static [&'static str],
+    meters: Arc<Meters>,
+}
+
+impl AwayStore {
+    pub fn new(why: impl Into<String>, read_at_start: &'static [&'static str]) -> AwayStore {
+        AwayStore { why: why.into(), read_at_start, meters: Arc::default() }
+    }
+
+    fn away<T>(&self) -> Result<T> {
+        Err(StoreError::Unavailable(self.why.clone()))
+    }
+}
+
+#[async_trait]
+impl Store for AwayStore {
+    async fn commit(&self, _: Vec<Step>, _: Timestamp) -> Result<Vec<Verdict>> {
+        self.away()
+    }
+
+    async fn claim(&self, _: ClaimAsk, _: Timestamp) -> Result<Vec<Arc<Job>>> {
+        self.away()
+    }
+
+    async fn load(&self, _: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
+        self.away()
+    }
+
+    async fn find_alias(&self, _: &Tenant, _: &str) -> Result<Option<JobId>> {
+        self.away()
+    }
+
+    async fn children(&self, _: JobId) -> Result<Vec<JobId>> {
+        self.away()
+    }
+
+    async fn due(&self, _: Timestamp, _: usize) -> Result<Due> {
+        self.away()
+    }
+
+    async fn list(&self, _: Filter) -> Result<Page> {
+        self.away()
+    }
+
+    async fn counts(&self, _: Option<&Tenant>, _: Timestamp) -> Result<Vec<QueueCounts>> {
+        self.away()
+    }
+
+    async fn under_limits(&self, _: &Tenant, _: Timestamp) -> Result<Vec<UnderLimits>> {
+        self.away()
+    }
+
+    async fn set_paused(&self, _: &Tenant, _: &Queue, _: bool) -> Result<()> {
+        self.away()
+    }
+
+    async fn put_setting(&self, _: &str, _: Option<Vec<u8>>) -> Result<()> {
+        self.away()
+    }
+
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        match self.read_at_start.contains(&prefix) {
+            true => Ok(Vec::new()),
+            false => self.away(),
+        }
+    }
+
+    async fn setting_keys(&self, _: &str) -> Result<Vec<String>> {
+        self.away()
+    }
+
+    fn reopen(&self, _: &str) {}
+
+    fn listen(&self, _: Arc<dyn Listener>) {}
+
+    async fn health(&self) -> Result<()> {
+        self.away()
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        self.meters.clone()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn backup(&self, _: &Path, _: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
+        self.away()
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}

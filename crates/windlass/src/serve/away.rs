@@ -1,0 +1,144 @@
+//! A server whose database is away when it starts: it takes what it can keep in its journal, answers everything else with 503, and
+//! goes on with the database when that is there.
+
+use super::{Bound, Server, greet, open_store, ready};
+use crate::config::Config;
+use crate::fault::{Fault, Outcome};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tracing::{info, warn};
+use windlass_engine::Engine;
+use windlass_store::away::AwayStore;
+use windlass_store::{Store, StoreError};
+
+/// How often it is tried to open the database.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Read by the engine and by a dialect when they start. What there is, is read when the database is there; until then nothing is
+/// done that it would matter for.
+const READ_AT_START: &[&str] = &["limit/", "note/jq/worker/", "note/token/", "note/token-revoked/"];
+
+/// Where the store says which tokens it knows and which are revoked.
+const TOKENS: [&str; 2] = ["token/", "token-revoked/"];
+/// A file in the data folder that says: the database has tokens, or says which are revoked.
+const MARK: &str = "tokens-in-database";
+/// How often that is looked at.
+const MARK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Why a store was not opened.
+pub enum NotOpened {
+    /// It may come.
+    Away(StoreError),
+    /// It will not get better by waiting.
+    Wrong(Fault),
+}
+
+impl From<NotOpened> for Fault {
+    fn from(why: NotOpened) -> Fault {
+        match why {
+            NotOpened::Away(error) => Fault::failed(error.to_string()),
+            NotOpened::Wrong(fault) => fault,
+        }
+    }
+}
+
+impl Bound {
+    /// The same doors once more: whoever knocks is let in by one of the two.
+    pub fn try_clone(&self) -> io::Result<Bound> {
+        let again = |listener: &TcpListener| {
+            let fd = listener.as_fd().try_clone_to_owned()?;
+            TcpListener::from_std(std::net::TcpListener::from(fd))
+        };
+        Ok(Bound {
+            http: self.http.as_ref().map(again).transpose()?,
+            bedrock: self.bedrock.as_ref().map(again).transpose()?,
+            queuey: self.queuey.as_ref().map(again).transpose()?,
+        })
+    }
+}
+
+/// What came of waiting for the database.
+pub enum Waited {
+    Opened(Arc<dyn Store>),
+    /// Somebody wants the server to end, or it did by itself.
+    Ended(Outcome),
+}
+
+/// Serves from the journal until the database is there or `told_to_end`. The ready file is written at once.
+pub async fn wait(
+    config: &Config,
+    bound: Bound,
+    why: StoreError,
+    ready_file: Option<&Path>,
+    told_to_end: impl Future<Output = ()>,
+) -> Outcome<Waited> {
+    if config.data.join(MARK).exists() {
+        return Err(Fault::failed(format!(
+            "{why}; the tokens of this server are kept there, so it cannot know whom to let in before the database is there"
+        )));
+    }
+    warn!("{why}; starting all the same: new jobs are kept in the journal until the database is there");
+    let store = Arc::new(AwayStore::new(format!("{why}"), READ_AT_START));
+    // Workers that are always there have jobs to be looked up.
+    let mut first = config.clone();
+    first.jq.workers.clear();
+    let mut server = Server::start_on(&first, bound, store).await?;
+    if let Some(path) = ready_file {
+        ready::write_or_fail(path, &server.listening)?;
+    }
+    greet(config, &server);
+    let quit = Arc::clone(&server.quit);
+    let waited = tokio::select! {
+        () = told_to_end => Waited::Ended(Ok(())),
+        () = quit.notified() => Waited::Ended(Ok(())),
+        fault = server.ended() => Waited::Ended(Err(fault)),
+        opened = open_patiently(config) => Waited::Opened(opened?),
+    };
+    server.stop().await;
+    if let Waited::Opened(_) = &waited {
+        info!("the database is there; going on with it");
+    }
+    Ok(waited)
+}
+
+async fn open_patiently(config: &Config) -> Outcome<Arc<dyn Store>> {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        match open_store(config).await {
+            Ok(store) => return Ok(store),
+            Err(NotOpened::Away(_)) => {}
+            Err(NotOpened::Wrong(fault)) => return Err(fault),
+        }
+    }
+}
+
+/// Keeps in mind, in the data folder, whether the database knows tokens: without it nobody would know who may come in. Never ends.
+pub async fn remember_tokens(engine: Engine, data: PathBuf) {
+    let mark = data.join(MARK);
+    loop {
+        match has_tokens(&engine).await {
+            Some(true) if !mark.exists() => {
+                let made = super::create_private_folder(&data).and_then(|()| std::fs::write(&mark, ""));
+                if let Err(error) = made {
+                    warn!("writing {}: {error}", mark.display());
+                }
+            }
+            Some(false) if mark.exists() => drop(std::fs::remove_file(&mark)),
+            _ => {}
+        }
+        tokio::time::sleep(MARK_AGAIN).await;
+    }
+}
+
+/// `None`: it cannot be said now.
+async fn has_tokens(engine: &Engine) -> Option<bool> {
+    let mut found = false;
+    for prefix in TOKENS {
+        found |= !engine.note_keys(prefix).await.ok()?.is_empty();
+    }
+    Some(found)
+}
