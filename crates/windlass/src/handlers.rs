@@ -74,7 +74,7 @@ impl LocalHandlers {
                 config::HandlerNetwork::Asked => handlers::Network::WhenAsked,
                 config::HandlerNetwork::Always => handlers::Network::Always,
             },
-            readable: asked.readable.clone(),
+            readable: asked.readable.iter().cloned().map(absolute).collect(),
             hidden: own_files(config),
             uid_base,
             result_bytes_max: config.limits.payload_bytes.min(RESULT_BYTES_MAX),
@@ -169,7 +169,12 @@ fn own_files(config: &Config) -> Vec<PathBuf> {
             ["", "-wal", "-shm", "-journal", ".lines"].map(|end| PathBuf::from(format!("{path}{end}"))),
         );
     }
-    files
+    files.into_iter().map(absolute).collect()
+}
+
+/// The processes around a context are in another folder.
+fn absolute(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// The key that names whom to trust.

@@ -187,7 +187,8 @@ impl Context {
                 work,
                 orders: self.folder.join("in"),
                 readable: settings.readable.iter().cloned().chain(program).collect(),
-                hidden: settings.hidden.clone(),
+                // Also the folders of the other contexts.
+                hidden: settings.hidden.iter().cloned().chain([settings.folder.clone()]).collect(),
                 network: start.network,
                 uid: start.uid,
                 is_apart: false,

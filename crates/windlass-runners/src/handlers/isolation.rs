@@ -114,7 +114,7 @@ fn run(settings: &Settings, place: &Path, apart: bool) -> io::Result<Vec<u8>> {
             work: place.join("work"),
             orders: place.join("in"),
             readable: settings.readable.clone(),
-            hidden: settings.hidden.clone(),
+            hidden: settings.hidden.iter().cloned().chain([place.to_owned()]).collect(),
             network: false,
             uid: settings.uid_base,
             is_apart: false,

@@ -58,7 +58,7 @@ pub fn enter(view: &Path, bounds: &Bounds, program: &Path) -> Result<Bounds, Fai
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("tmpfs", view, "tmpfs", flags, c"mode=0755,size=256m")
         .during("mounting a new root")?;
-    let mut building = Building { root: view.to_owned(), bound: Vec::new() };
+    let mut building = Building { root: view.to_owned(), bound: Vec::new(), covered: Vec::new() };
     let system = confine::SYSTEM.iter().chain(confine::DEVICES).map(Path::new);
     let named = bounds.readable.iter().map(PathBuf::as_path).chain([program]);
     let mut trees: Vec<&Path> = system.chain(named).collect();
@@ -109,6 +109,8 @@ struct Building {
     root: PathBuf,
     /// Trees that are mounted, by their names inside.
     bound: Vec<PathBuf>,
+    /// What is covered, by its name outside: nobody gets to what is mounted below it.
+    covered: Vec<PathBuf>,
 }
 
 impl Building {
@@ -187,7 +189,8 @@ impl Building {
     fn cover(&mut self, hidden: &[PathBuf]) -> io::Result<()> {
         let nothing = self.inside(Path::new("/windlass/nothing"));
         std::fs::File::create(&nothing)?;
-        for path in hidden.iter().filter(|path| self.is_bound(path)) {
+        let bound: Vec<&PathBuf> = hidden.iter().filter(|path| self.is_bound(path)).collect();
+        for path in bound {
             let target = self.inside(path);
             let covered = match target.is_dir() {
                 true => rustix::mount::mount(
@@ -200,8 +203,9 @@ impl Building {
                 false => rustix::mount::mount_bind(&nothing, &target),
             };
             match covered {
+                Ok(()) => self.covered.push(target),
                 // Not there, so there is nothing to see.
-                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -215,7 +219,8 @@ impl Building {
             let mut fields = line.split(|byte| *byte == b' ');
             let (Some(point), Some(options)) = (fields.nth(4), fields.next()) else { continue };
             let point = unescape(point);
-            if point != self.root && point.starts_with(&self.root) {
+            let is_out_of_reach = self.covered.iter().any(|over| point != *over && point.starts_with(over));
+            if point != self.root && point.starts_with(&self.root) && !is_out_of_reach {
                 remount(&point, MountFlags::RDONLY | MountFlags::NOSUID | kept(options), "")?;
             }
         }

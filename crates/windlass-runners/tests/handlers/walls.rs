@@ -217,7 +217,8 @@ async fn the_servers_own_files_are_not_read_wherever_they_are() {
     std::fs::write(shared.path().join("app/key.pem"), "a key").unwrap();
     std::fs::write(shared.path().join("app/lib.txt"), "a library").unwrap();
     let rig = Rig::with(|settings| {
-        settings.readable = vec![shared.path().to_owned()];
+        // Also what its own folder is in, as with a data folder below /opt.
+        settings.readable = vec![shared.path().to_owned(), settings.folder.parent().unwrap().to_owned()];
         settings.hidden = vec![data.clone(), shared.path().join("app/key.pem")];
     });
     let app = shared.path().join("app").display().to_string();
@@ -228,6 +229,13 @@ async fn the_servers_own_files_are_not_read_wherever_they_are() {
     check("lib.txt", 200).await;
     check("data/windlass.db-wal", 404).await;
     check("key.pem", 404).await;
+    let contexts = rig.folder.path().join("contexts");
+    let told = rig.one(&sh(&format!("ls {} || exit 44; pwd", contexts.display())), "x").await;
+    assert!(told.exitcode == 404 || log(&told).starts_with('/'), "{}", log(&told));
+    assert_eq!(
+        rig.isolation.is_apart(),
+        brief(&rig.one(&sh("pwd | grep -q '^/windlass/work$'"), "x").await) == "200 OK"
+    );
 }
 
 /// What a handler leaves behind keeps neither its folder nor the next server.

@@ -48,6 +48,28 @@ fn what_a_handler_does_to_limits_and_leaves_in_its_folder_ends_no_server_that_is
     assert_eq!(until_code(&server, "acme", "fine", &id, "ok")["result"], "fine\n");
 }
 
+#[test]
+fn data_and_configuration_below_a_folder_that_may_be_read_are_not_read() {
+    let (folder, uid) = somebodys_folder();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("library"), "a library").unwrap();
+    std::fs::write(path("windlass.toml"), "shutdown_s = 5\n").unwrap();
+    let readable = format!("miniq.readable={}", folder.path().display());
+    let server = Server::start_as(uid, folder.path(), &["--config", "windlass.toml", "--set", &readable]);
+    let body = format!(
+        "for file in {} {} {} {}; do cat $file > copy 2>/dev/null && [ -s copy ] && exit 44; done; cat {}",
+        path("windlass.toml"),
+        path("windlass-data/windlass.db"),
+        path("windlass-data/windlass.db-wal"),
+        path("windlass-data/jobs.log"),
+        path("library"),
+    );
+    set_handler(&server, "evil", "read", json!({"lang": "sh", "body": body}));
+    let id = add(server.http, "evil", "read", "x\n").unwrap().remove(0);
+    let job = until_code(&server, "evil", "read", &id, "ok");
+    assert_eq!(job["log"], "a library", "{job}");
+}
+
 /// Either all of it holds, or nothing is run and whoever hands in a handler is told why.
 #[test]
 fn strict_isolation_is_said_at_the_start_and_to_whoever_hands_in_a_handler() {
