@@ -5,6 +5,8 @@ import { table } from '../table.js';
 
 const KINDS = [['name_glob', 'name like'], ['name', 'name is'], ['queue', 'queue is'], ['json', 'JSON']];
 
+const QUOTA = [['jobs', 'jobs that have not ended'], ['blob_bytes', 'bytes of blobs'], ['handlers', 'handlers'], ['requests_in_flight', 'requests at a time'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims']];
+
 function about(matcher) {
   const [[key, value] = []] = Object.entries(matcher);
   const known = KINDS.find(([kind]) => kind === key && Object.keys(matcher).length === 1 && typeof value === 'string');
@@ -36,10 +38,19 @@ export default function limits(root, where, { me, may }) {
     ],
   });
   const place = h('div');
+  const quotaRows = table({
+    label: 'Quota', key: (row) => row.key,
+    columns: [
+      { title: 'At most', class: 'name', cell: (row) => row.label },
+      { title: 'Now', class: 'num', cell: (row) => (row.now === undefined ? '–' : int(row.now)) },
+      { title: 'Quota', class: 'num', cell: (row) => int(row.max) },
+    ],
+  });
+  const quotaCard = h('section', { class: 'card flush', id: 'quota' }, h('h2', {}, 'Quota of the tenant'), quotaRows.node);
   const whose = me.role === 'admin' ? h('form', { class: 'tools', onsubmit: (event) => { event.preventDefault(); location.hash = `#/limits?tenant=${encodeURIComponent(event.currentTarget.elements.tenant.value.trim())}`; } },
     h('label', { class: 'soft', for: 'limit-tenant' }, 'tenant'), h('input', { id: 'limit-tenant', name: 'tenant', value: tenant || me.tenant, size: 14 })) : null;
   fill(root, h('div', { class: 'head' }, h('h1', {}, 'Limits'), h('span', { class: 'soft' }, 'how fast, and how many at once'), h('span', { class: 'fill' }), whose, may('operator') ? h('button', { id: 'new-limit', onclick: () => edit(null) }, 'New limit') : null),
-    place, h('section', { class: 'card flush' }, rows.node));
+    place, h('section', { class: 'card flush' }, rows.node), quotaCard);
 
   function edit(limit) {
     const [[key, value] = ['name_glob', '']] = Object.entries(limit?.matcher ?? {});
@@ -83,7 +94,11 @@ export default function limits(root, where, { me, may }) {
     fresh.look();
   }
 
-  async function load(signal) { rows.set((await get('limits', query, signal)).limits); }
+  async function load(signal) {
+    rows.set((await get('limits', query, signal)).limits);
+    const { quota, in_use: now } = await get(`tenants/${encodeURIComponent(tenant || me.tenant)}/quota`, {}, signal);
+    quotaRows.set(QUOTA.map(([key, label]) => ({ key, label, now: now[key], max: quota[key] })));
+  }
   const fresh = keepFresh({ load, every: 5000 });
   return fresh;
 }

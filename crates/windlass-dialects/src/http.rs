@@ -19,7 +19,7 @@ use crate::staff::Staff;
 use crate::tls::Tls;
 use crate::{ALL, Dialect};
 use crate::{jq, miniq, queuey, sidejob};
-use ::http::{HeaderName, HeaderValue, Method, header};
+use ::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -359,7 +359,14 @@ fn admit(
         true => path_params(route.path, parts.uri.path()).ok_or(Refusal::Path)?,
         false => Vec::new(),
     };
-    Ok((route, Call::new(server, caller, parts, body, params)))
+    let share = match route.access {
+        Access::Public => None,
+        Access::From(_) => {
+            let begun = server.engine.begin_request(&caller.tenant);
+            Some(begun.map_err(|error| Refusal::Quota(error.to_string()))?)
+        }
+    };
+    Ok((route, Call::new(server, caller, parts, body, params, share)))
 }
 
 const NOSNIFF: (HeaderName, HeaderValue) =
@@ -371,10 +378,14 @@ const SAME_ORIGIN: (HeaderName, HeaderValue) =
 
 /// What every answer carries: nothing of it is to be guessed at, framed, embedded elsewhere or kept.
 fn sealed(mut response: Response) -> Response {
+    let is_refused_for_now = response.status() == StatusCode::TOO_MANY_REQUESTS;
     let headers = response.headers_mut();
     headers.insert(NOSNIFF.0, NOSNIFF.1);
     if !headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
         headers.insert(SAME_ORIGIN.0, SAME_ORIGIN.1);
+    }
+    if is_refused_for_now {
+        headers.entry(header::RETRY_AFTER).or_insert(HeaderValue::from_static("1"));
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response

@@ -12,6 +12,7 @@
 //! | [`codec`] | JSON and MessagePack without a tree in between |
 //! | [`journal`] | lines that are kept before the store has them |
 //! | [`outgoing`] | which addresses the server may call by itself |
+//! | [`signature`] | how those who are called know that it was the server |
 //! | [`bedrock`] | Bedrock::Jobs on a port of its own |
 //! | [`native`] | the API under `/api/v1` |
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
@@ -42,6 +43,7 @@ pub mod pace;
 pub mod queuey;
 pub mod route;
 pub mod sidejob;
+pub mod signature;
 pub mod staff;
 pub mod tls;
 

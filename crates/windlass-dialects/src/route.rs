@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_engine::EngineError;
+use windlass_engine::quota::Share;
 
 mod arriving;
 
@@ -92,6 +93,9 @@ pub enum Refusal {
     Compressed,
     #[error("the path is not valid: percent-encoded parts must be UTF-8")]
     Path,
+    /// In the engine's words.
+    #[error("{0}")]
+    Quota(String),
 }
 
 impl Refusal {
@@ -104,6 +108,7 @@ impl Refusal {
             Refusal::Host { .. } => StatusCode::MISDIRECTED_REQUEST,
             Refusal::Compressed => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::Path => StatusCode::BAD_REQUEST,
+            Refusal::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -118,6 +123,7 @@ impl Refusal {
             Refusal::Origin => "foreign_origin",
             Refusal::Compressed => "content_encoding",
             Refusal::Path => "bad_path",
+            Refusal::Quota(_) => "quota_exceeded",
         }
     }
 }
@@ -131,6 +137,8 @@ pub struct Call {
     body: Mutex<Body>,
     arriving: Arriving,
     params: Vec<String>,
+    /// Of the requests that its tenant may have at a time.
+    _share: Option<Share>,
 }
 
 /// Why a body could not be read.
@@ -163,6 +171,7 @@ pub fn status_of(error: &EngineError) -> StatusCode {
         "store_full" => StatusCode::INSUFFICIENT_STORAGE,
         "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
         "unsupported" => StatusCode::NOT_IMPLEMENTED,
+        "quota_exceeded" => StatusCode::TOO_MANY_REQUESTS,
         _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
@@ -179,9 +188,10 @@ impl Call {
         parts: Parts,
         body: Body,
         params: Vec<String>,
+        share: Option<Share>,
     ) -> Call {
         let arriving = Arriving::new(server.budget.clone());
-        Call { server, caller, parts, body: Mutex::new(body), arriving, params }
+        Call { server, caller, parts, body: Mutex::new(body), arriving, params, _share: share }
     }
 
     /// The body as it arrives, for calls that need not have it whole.

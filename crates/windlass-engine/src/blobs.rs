@@ -9,12 +9,17 @@ use windlass_store::blobs::{BlobAddr, BlobInfo, BlobReader, BlobWriter, Digests,
 
 /// Jobs looked at in one page while looking for what they name.
 const PAGE: usize = 500;
+/// Bytes of a blob between two looks at its tenant's quota.
+const ADMIT_BYTES: u64 = 1 << 20;
 
 /// A blob on its way in. Dropping it forgets it.
 pub struct BlobUpload {
     engine: Engine,
+    tenant: Tenant,
     writer: Box<dyn BlobWriter>,
     bytes: u64,
+    /// So many were asked for by the quota; it is asked again when there are more.
+    admitted: u64,
 }
 
 impl BlobUpload {
@@ -24,13 +29,21 @@ impl BlobUpload {
         if self.bytes > max {
             return Err(EngineError::BlobTooLarge { max });
         }
+        if self.bytes > self.admitted {
+            self.engine.admit_blob(&self.tenant, self.bytes).await?;
+            self.admitted = self.bytes.saturating_add(ADMIT_BYTES);
+        }
         Ok(self.writer.write(bytes).await?)
     }
 
     /// Answers when it is safe.
     pub async fn finish(self) -> Result<PutBlob, EngineError> {
         let visit = self.engine.inner.enter()?;
-        Ok(self.writer.finish(visit.now()).await?)
+        let put = self.writer.finish(visit.now()).await?;
+        if let PutBlob::New(info) = &put {
+            self.engine.add_blob(&self.tenant, info.bytes);
+        }
+        Ok(put)
     }
 }
 
@@ -67,7 +80,7 @@ impl Engine {
     pub async fn put_blob(&self, tenant: &Tenant) -> Result<BlobUpload, EngineError> {
         self.inner.open()?;
         let writer = self.inner.store.blobs().create(tenant).await?;
-        Ok(BlobUpload { engine: self.clone(), writer, bytes: 0 })
+        Ok(BlobUpload { engine: self.clone(), tenant: tenant.clone(), writer, bytes: 0, admitted: 0 })
     }
 
     /// For those who have all of it.

@@ -79,6 +79,7 @@ impl Engine {
             priority: claim.priority,
             limit: claim.limit,
         };
+        let _waiting = self.begin_waiting(&claim.tenant)?;
         let max = self.inner.options.waiters_max;
         let waiter = self.inner.bell.enter(&claim.tenant, wanted, claim.worker.as_ref(), max);
         self.wait_in_line(waiter.ok_or(EngineError::TooManyWaiters)?, &claim).await

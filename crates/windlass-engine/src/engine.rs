@@ -15,6 +15,7 @@ use crate::lanes::Lanes;
 use crate::leases::Leases;
 use crate::limits::LimitTables;
 use crate::meters::Meters;
+use crate::quota::Quotas;
 use crate::registry::Registry;
 use crate::scheduler;
 use crate::timers::Timers;
@@ -42,6 +43,8 @@ pub struct Engine {
     pub(crate) inner: Arc<Inner>,
     /// Whose acts these are, where that is to be remembered.
     pub(crate) who: Option<Arc<str>>,
+    /// Pushes what was admitted before.
+    pub(crate) is_exempt: bool,
 }
 
 pub(crate) struct Inner {
@@ -53,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) bell: Arc<Bell>,
     pub(crate) timers: Arc<Timers>,
     pub(crate) limits: Arc<LimitTables>,
+    pub(crate) quotas: Quotas,
     pub(crate) registry: Arc<Registry>,
     pub(crate) ends: Ends,
     pub(crate) lanes: Lanes,
@@ -85,6 +89,7 @@ impl Engine {
             bell: Arc::default(),
             timers,
             limits: Arc::new(limits),
+            quotas: Quotas::default(),
             registry: Arc::default(),
             ends: Ends::default(),
             lanes: Lanes::new(),
@@ -103,12 +108,19 @@ impl Engine {
         }
         tokio::spawn(wall::watch(inner.clock.clone(), Arc::downgrade(&inner)));
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
-        Ok(Engine { inner, who: None })
+        let engine = Engine { inner, who: None, is_exempt: false };
+        engine.load_quotas().await?;
+        Ok(engine)
     }
 
     /// A handle whose acts are remembered with the jobs as done by `who`.
     pub fn on_behalf_of(&self, who: &str) -> Engine {
-        Engine { inner: self.inner.clone(), who: Some(who.into()) }
+        Engine { who: Some(who.into()), ..self.clone() }
+    }
+
+    /// A handle that pushes jobs whatever the quota of their tenant: they were acknowledged, and admitted, before.
+    pub fn exempt(&self) -> Engine {
+        Engine { is_exempt: true, ..self.clone() }
     }
 
     /// Never goes back while the server runs.

@@ -18,6 +18,11 @@ pub enum EngineError {
     TooMany { count: usize, max: usize },
     #[error("too many claims are waiting; ask again without waiting, or later")]
     TooManyWaiters,
+    #[error(
+        "this tenant has its quota of {max} {what}; try again when it has fewer, or have an admin raise the quota \
+         (PUT /api/v1/tenants/TENANT/quota)"
+    )]
+    Quota { what: &'static str, max: u64 },
     #[error("the server is shutting down; try again in a moment")]
     ShuttingDown,
 }
@@ -37,6 +42,7 @@ impl EngineError {
             EngineError::BlobTooLarge { .. } => "blob_too_large",
             EngineError::TooMany { .. } => "batch_too_large",
             EngineError::TooManyWaiters => "too_many_waiters",
+            EngineError::Quota { .. } => "quota_exceeded",
         }
     }
 
@@ -57,6 +63,7 @@ impl EngineError {
         match self {
             EngineError::Store(StoreError::Full(_) | StoreError::Unavailable(_) | StoreError::Closed)
             | EngineError::TooManyWaiters
+            | EngineError::Quota { .. }
             | EngineError::ShuttingDown => true,
             EngineError::Store(
                 StoreError::Unknown(_)

@@ -1,7 +1,7 @@
 //! What other servers on the same store have done, which nobody tells us of: looked for, now and then.
 
 use crate::clock::Clock;
-use crate::engine::Inner;
+use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use crate::verbs::Waited;
 use std::sync::{Arc, Weak};
@@ -20,6 +20,11 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
         let Ok(visit) = engine.enter() else { return };
         if let Err(error) = visit.follow_limits().await {
             tracing::warn!(%error, "looking for limits that other servers have set; trying again");
+        }
+        drop(visit);
+        let engine = Engine { inner: engine, who: None, is_exempt: false };
+        if let Err(error) = engine.load_quotas().await {
+            tracing::warn!(%error, "looking for quotas that other servers have set; trying again");
         }
     }
 }

@@ -45,6 +45,7 @@ mod limits;
 pub mod meters;
 mod plan;
 mod push;
+pub mod quota;
 mod registry;
 mod scheduler;
 mod settle;
@@ -74,6 +75,7 @@ pub use engine::Engine;
 pub use error::{EngineError, PushRefused, VerbError};
 pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
+pub use quota::{InUse, Quota};
 pub use scheduler::Stepped;
 pub use verbs::{
     Action, Claim, Deed, Extend, Extended, HeldBy, How, Import, LimitView, LogEntry, Options, Push, Pushed,

@@ -21,6 +21,9 @@ impl Engine {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
+        if !self.is_exempt {
+            self.admit_jobs(tenant, jobs.len()).await?;
+        }
         let tenant = tenant.clone();
         self.inner.unstoppable(async move { visit.push(&tenant, jobs).await }).await
     }

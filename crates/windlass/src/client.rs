@@ -35,11 +35,21 @@ pub struct ServerArgs {
     /// Certificates to trust with https:// instead of the system's, PEM
     #[arg(long, value_name = "FILE", env = "WINDLASS_CA")]
     pub ca: Option<PathBuf>,
+    /// Certificate and private key to show a server that asks for them, in one file, PEM
+    #[arg(long, value_name = "FILE", env = "WINDLASS_CLIENT_CERT")]
+    pub client_cert: Option<PathBuf>,
 }
 
 impl ServerArgs {
     pub fn client(&self) -> Result<Client, Fault> {
-        Client::new(&self.server, self.token.as_deref(), self.ca.as_deref())
+        let client = Client::new(&self.server, self.token.as_deref(), self.ca.as_deref())?;
+        match &self.client_cert {
+            Some(identity) if client.tls.is_some() => {
+                let tls = tls::config_presenting(self.ca.as_deref(), "--ca", identity);
+                Ok(Client { tls: Some(tls.map_err(Fault::Failed)?), ..client })
+            }
+            _ => Ok(client),
+        }
     }
 }
 

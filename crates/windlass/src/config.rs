@@ -370,6 +370,7 @@ impl Found<'_> {
             record_ttl_ms: self.whole("jq.record_ttl_s") * 1_000,
             addresses: addresses.into(),
             workers: workers.map_err(|why| bad("jq.workers", why))?,
+            signer: self.signer()?,
         })
     }
 

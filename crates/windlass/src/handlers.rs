@@ -17,6 +17,7 @@ use windlass_dialects::miniq::running::{
 };
 use windlass_dialects::miniq::wire::HandlerText;
 use windlass_dialects::outgoing::Allowed;
+use windlass_dialects::signature::{self, Signer};
 use windlass_engine::Engine;
 use windlass_engine::blob::BlobAddr;
 use windlass_runners::handlers::{
@@ -86,6 +87,7 @@ impl LocalHandlers {
         let world = Arc::new(ServerWorld {
             engine: engine.clone(),
             addresses: asked.addresses.clone(),
+            signer: asked.signer.clone(),
             tls: Mutex::new(tls.map_err(|why| std::io::Error::other(format!("{HANDLER_CA}: {why}")))?),
         });
         let isolation = Arc::default();
@@ -382,6 +384,7 @@ impl Run for Broken {
 struct ServerWorld {
     engine: Engine,
     addresses: Arc<Allowed>,
+    signer: Option<Signer>,
     /// Trusts whom the system trusts, when the first handler needs it, if nobody is named.
     tls: Mutex<Option<Arc<ClientConfig>>>,
 }
@@ -390,6 +393,10 @@ struct ServerWorld {
 impl World for ServerWorld {
     fn may_call(&self, address: IpAddr) -> bool {
         self.addresses.allows(address)
+    }
+
+    fn sign(&self, client: &str, body: &[u8]) -> Option<(&'static str, String)> {
+        self.signer.as_ref().map(|signer| (signature::HEADER, signer.sign_now(client, body)))
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>, String> {

@@ -72,6 +72,9 @@ impl From<EngineError> for Status {
     fn from(error: EngineError) -> Status {
         match error {
             EngineError::ShuttingDown => SHUTTING_DOWN,
+            EngineError::Quota { what, max } => {
+                Status(Cow::Owned(format!("429 Too many: this tenant has its quota of {max} {what}")))
+            }
             EngineError::TooManyWaiters => Status(Cow::Borrowed("503 Too many waiting workers")),
             EngineError::TooLarge { .. }
             | EngineError::ReportTooLarge { .. }

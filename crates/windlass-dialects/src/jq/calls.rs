@@ -174,7 +174,9 @@ pub async fn register(mut call: Call) -> Answer {
     let note = WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false, leaving: false };
     // Written down before it is given anything, so that its answers are known after a restart.
     master.write_down(&tenant, &id, &note).await?;
-    let line = Arc::new(Line::new(&id, target, master.settings().addresses.clone()));
+    let settings = master.settings();
+    let line = Line::new(&id, target, settings.addresses.clone()).signed(settings.signer.as_ref(), &tenant);
+    let line = Arc::new(line);
     master.yard_for(&tenant).register(id.clone(), asked.max_jobs, line, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))

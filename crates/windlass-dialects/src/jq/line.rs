@@ -1,6 +1,7 @@
 //! The line to one worker: HTTP/1.1 connections that are kept, and the one call that is made on them.
 
 use crate::outgoing::Allowed;
+use crate::signature::{self, Signer};
 use ::http::uri::{PathAndQuery, Scheme};
 use ::http::{HeaderValue, Method, Request, Uri, header};
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
+use windlass_core::Tenant;
 
 /// Connections to one worker at once. It answers as soon as it has taken a job, so a few carry many jobs.
 const CONNECTIONS_MAX: usize = 64;
@@ -92,6 +94,8 @@ pub struct Line {
     worker: Option<HeaderValue>,
     target: Target,
     allowed: Arc<Allowed>,
+    /// Signs what is sent, for this tenant.
+    signer: Option<(Signer, Tenant)>,
     idle: Mutex<Vec<Sender>>,
     connections: Semaphore,
 }
@@ -101,7 +105,12 @@ impl Line {
         let connections = Semaphore::new(CONNECTIONS_MAX);
         // A name from the configuration may be none for a header; then it is left out.
         let worker = HeaderValue::from_str(worker).ok();
-        Line { worker, target, allowed, idle: Mutex::default(), connections }
+        Line { worker, target, allowed, signer: None, idle: Mutex::default(), connections }
+    }
+
+    /// The same for a tenant's worker that may want to know who calls it.
+    pub fn signed(self, signer: Option<&Signer>, tenant: &Tenant) -> Line {
+        Line { signer: signer.map(|signer| (signer.clone(), tenant.clone())), ..self }
     }
 
     /// For people to see.
@@ -146,6 +155,7 @@ impl Line {
     }
 
     fn request(&self, body: Bytes) -> Request<Full<Bytes>> {
+        let signature = self.signer.as_ref().map(|(signer, tenant)| signer.sign_now(tenant, &body));
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::from(self.target.path.clone());
@@ -154,6 +164,9 @@ impl Line {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/msgpack"));
         if let Some(worker) = &self.worker {
             headers.insert("worker-id", worker.clone());
+        }
+        if let Some(signature) = signature.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            headers.insert(signature::HEADER, signature);
         }
         request
     }

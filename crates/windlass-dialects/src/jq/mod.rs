@@ -27,6 +27,7 @@ use crate::Dialect;
 use crate::codec::Encoding;
 use crate::outgoing::Allowed;
 use crate::route::{Refusal, Route};
+use crate::signature::Signer;
 use crate::staff::{Dismissing, Member, Staff};
 use axum::response::Response;
 use dispatcher::Yard;
@@ -74,6 +75,8 @@ pub struct Settings {
     pub addresses: Arc<Allowed>,
     /// Workers that need not register.
     pub workers: Vec<FixedWorker>,
+    /// Signs what workers are sent.
+    pub signer: Option<Signer>,
 }
 
 impl Default for Settings {
@@ -85,6 +88,7 @@ impl Default for Settings {
             record_ttl_ms: 7 * 86_400_000,
             addresses: Arc::new(Allowed::default_for(true)),
             workers: Vec::new(),
+            signer: None,
         }
     }
 }
@@ -158,7 +162,10 @@ impl Master {
         for fixed in &master.settings.workers {
             let Ok(target) = Target::parse(&fixed.url) else { continue };
             // Named by whoever runs the server, so it may be called wherever it is.
-            let line = Arc::new(Line::new(&fixed.name, target, Arc::new(Allowed::any())));
+            let line = Arc::new(
+                Line::new(&fixed.name, target, Arc::new(Allowed::any()))
+                    .signed(master.settings.signer.as_ref(), &Tenant::default()),
+            );
             let yard = master.yard_for(&Tenant::default());
             yard.register(fixed.name.as_str().into(), fixed.max_jobs, line, true);
         }
@@ -191,7 +198,10 @@ impl Master {
         yard.register(
             id.into(),
             note.max_jobs,
-            Arc::new(Line::new(id, target, self.settings.addresses.clone())),
+            Arc::new(
+                Line::new(id, target, self.settings.addresses.clone())
+                    .signed(self.settings.signer.as_ref(), &tenant),
+            ),
             false,
         );
         if note.pings {

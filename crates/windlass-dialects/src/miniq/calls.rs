@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::{Job, JobId, Name, NameMatch, StateName, Tenant};
-use windlass_engine::Waited;
+use windlass_engine::{EngineError, Waited};
 
 pub type Answer = Result<Response, Problem>;
 
@@ -60,6 +60,7 @@ async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
         let message = format!("a line is {} bytes long; at most {max} are allowed", large.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
+    call.server.engine.admit_jobs(&client, payloads.len()).await?;
     let ids = state(&call).add(&client, &jobtype, &payloads, run_at).await?;
     Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": ids.len(), "ids": ids})))
 }
@@ -159,6 +160,11 @@ pub async fn add_handler(mut call: Call) -> Answer {
     let handler = wire::handler(&body, method.as_deref())?;
     if let Some(next) = handler.next() {
         wire::jobtype(next)?;
+    }
+    let engine = &call.server.engine;
+    let (types, max) = (handlers::types(engine, &client).await?, engine.quota(&client).handlers);
+    if types.len() as u64 >= max && !types.iter().any(|known| **known == *jobtype) {
+        return Err(EngineError::Quota { what: "handlers", max }.into());
     }
     let state = state(&call);
     let id = state.journal.make_ids(1, state.engine.now()).pop().unwrap_or_default();

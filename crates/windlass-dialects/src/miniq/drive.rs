@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use windlass_core::retry::TIMED_OUT;
 use windlass_core::{Holder, Job, JobId, Name, StateName, Tenant, Token};
-use windlass_engine::{Extend, How, LogEntry, Settle, Settled, Wish};
+use windlass_engine::{EngineError, Extend, How, LogEntry, Settle, Settled, Wish};
 
 /// Outcomes are settled together if they come within this time.
 const GATHER: Duration = Duration::from_millis(10);
@@ -308,6 +308,11 @@ impl<'a> Drive<'a> {
             };
             let payloads = self.small_enough(group, &mut left_out);
             if payloads.is_empty() {
+                continue;
+            }
+            let admitted = self.state.engine.admit_jobs(&self.client, payloads.len()).await;
+            if let Err(error @ EngineError::Quota { .. }) = admitted {
+                left_out.add(payloads.len(), &error);
                 continue;
             }
             if let Err(error) = self.state.add(&self.client, &name, &payloads, None).await {

@@ -26,6 +26,7 @@ mod metrics;
 pub mod openapi;
 mod probes;
 mod queries;
+mod quota;
 pub mod rates;
 pub mod routes;
 mod schemas;

@@ -2,8 +2,8 @@
 //! made from this list.
 
 use super::{
-    blobs, bulk, calls, events, family, handlers, history, import, metrics, openapi, probes, queries, tokens,
-    trail, watch,
+    blobs, bulk, calls, events, family, handlers, history, import, metrics, openapi, probes, queries, quota,
+    tokens, trail, watch,
 };
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
@@ -113,6 +113,12 @@ pub static ROUTES: &[Route] = &[
         "Repeating jobs and when they run next, newest first", &["limit", "cursor", "tenant"], None, &[(200, "Page")]),
     route((GET, "/api/v1/events", From(Viewer)), call!(events::events),
         "What happens to jobs, as it happens", &["job", "summary_ms", "tenant"], None, &[(200, "Events")]),
+    route((GET, "/api/v1/tenants/{tenant}/quota", From(Viewer)), call!(quota::get),
+        "What a tenant may take at most, and what it takes now", &[], None, &[(200, "TenantQuota")]),
+    route((PUT, "/api/v1/tenants/{tenant}/quota", From(Admin)), call!(quota::put),
+        "Set what a tenant may take; what is left out stays", &[], Some("QuotaAsk"), &[(200, "TenantQuota"), (400, "Error")]),
+    route((GET, "/api/v1/signing_key", From(Operator)), call!(tokens::signing_key),
+        "The key by which receivers of your tenant check `Windlass-Signature`", &["tenant"], None, &[(200, "SigningKey"), (404, "Error")]),
     route((GET, "/api/v1/tokens", From(Admin)), call!(tokens::list),
         "Tokens in force, without what lets anyone in", &[], None, &[(200, "Tokens")]),
     route((POST, "/api/v1/tokens", From(Admin)), call!(tokens::create),

@@ -197,6 +197,9 @@ pub fn parameter(path: &str, name: &str) -> (&'static str, Value) {
             "How long to wait for the end.",
             json!({"type": "integer", "minimum": 0, "maximum": wire::WAIT_MS_MAX}),
         ),
+        ("/api/v1/tenants/{tenant}/quota", "tenant") => {
+            ("The tenant: your own, unless you are an admin.", json!({"type": "string"}))
+        }
         (_, "tenant") => (
             "Another tenant than your own, for admins; admins who name none see all.",
             json!({"type": "string"}),
@@ -242,6 +245,9 @@ pub fn examples(schema: &str) -> Value {
         "BlobGc" => {
             json!({"look": example("what has been unused for a week", json!({"older_than_s": 604_800}))})
         }
+        "QuotaAsk" => {
+            json!({"small": example("a small tenant", json!({"jobs": 10_000, "requests_per_second": 100}))})
+        }
         "TokenAsk" => json!({"worker": example("for a worker, for three months", json!({
             "role": "worker", "tenant": "shop", "note": "the mail service", "expires_in_ms": 7_776_000_000_u64,
         }))}),
@@ -253,4 +259,15 @@ pub fn examples(schema: &str) -> Value {
         }))}),
         _ => json!({}),
     }
+}
+
+fn quota_fields(need: Need) -> Vec<Field> {
+    vec![
+        ("jobs", need, count("Jobs that have not ended.")),
+        ("blob_bytes", need, count("Bytes of blobs.")),
+        ("handlers", need, count("Kinds of jobs with a handler.")),
+        ("requests_in_flight", need, count("Requests that are being answered, waiting ones included.")),
+        ("requests_per_second", need, count("Requests per second; those of one second may come at once.")),
+        ("waiting_claims", need, count("Claims that wait for a job.")),
+    ]
 }

@@ -1,6 +1,6 @@
 //! Tokens: which there are, made, rotated and revoked. For admins.
 
-use super::calls::{Answer, answer, body, params, reply_encoding};
+use super::calls::{Answer, answer, body, param, params, reply_encoding};
 use super::errors::ApiError;
 use super::wire::{self, RotateAsk, TokenAsk};
 use crate::auth::keeper::{self, NewToken, TokenError};
@@ -86,6 +86,24 @@ pub async fn revoke(call: Call) -> Answer {
     out.begin_map();
     out.key("revoked");
     out.str(prefix);
+    out.end_map();
+    Ok(answer(StatusCode::OK, out))
+}
+
+/// For those who set handlers and register workers: what these are sent is signed with it.
+pub async fn signing_key(call: Call) -> Answer {
+    let params = params(&call, &["tenant"])?;
+    let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
+    let Some(signer) = &call.server.jq.settings().signer else {
+        let message = "this server signs nothing; set outgoing.signing_key in its configuration";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "no_signing_key", message));
+    };
+    let mut out = Out::new(reply_encoding(&call), 128);
+    out.begin_map();
+    out.key("tenant");
+    out.str(&tenant);
+    out.key("signing_key");
+    out.str(&signer.key_of(&tenant));
     out.end_map();
     Ok(answer(StatusCode::OK, out))
 }

@@ -499,6 +499,18 @@ impl Default for BlobGcAsk {
     }
 }
 
+/// `PUT /api/v1/tenants/{tenant}/quota`: what is left out stays as it is.
+#[derive(Debug, Default, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QuotaAsk {
+    pub jobs: Option<u64>,
+    pub blob_bytes: Option<u64>,
+    pub handlers: Option<u64>,
+    pub requests_in_flight: Option<u64>,
+    pub requests_per_second: Option<u64>,
+    pub waiting_claims: Option<u64>,
+}
+
 /// `POST /api/v1/tokens`; the body may be left out.
 #[derive(Debug, Default, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -176,6 +176,7 @@ impl World {
             _ if path.contains("{id}") => jobs(&self.jobs),
             _ => {
                 let path = path.replace("{queue}", "sq").replace("{client}", "acme").replace("{type}", "t");
+                let path = path.replace("{tenant}", "acme");
                 assert!(!path.contains('{'), "what is in {path}? Say it here, so that the test covers it");
                 vec![path]
             }

@@ -22,6 +22,7 @@ mod operations;
 #[path = "../../../windlass-store/tests/it/postgres_server.rs"]
 mod postgres_server;
 mod queuey;
+mod quotas;
 mod sidejob;
 mod stores;
 mod support;

@@ -336,11 +336,15 @@ fn call_limits(drive: &Drive, time: Duration) -> CallLimits {
 }
 
 fn request(drive: &Drive, body: Bytes) -> Request<Full<Bytes>> {
+    let signature = drive.inner.world.sign(&drive.batch.client, &body);
     let mut request = Request::new(Full::new(body));
     let headers = request.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     if let Ok(jobtype) = HeaderValue::from_str(&drive.batch.jobtype) {
         headers.insert("windlass-jobtype", jobtype);
+    }
+    if let Some((name, Ok(value))) = signature.map(|(name, value)| (name, HeaderValue::from_str(&value))) {
+        headers.insert(name, value);
     }
     request
 }

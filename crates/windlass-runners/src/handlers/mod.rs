@@ -90,6 +90,11 @@ pub trait World: Send + Sync + 'static {
     /// Whether an http handler may be called at this address.
     fn may_call(&self, address: IpAddr) -> bool;
 
+    /// The signature of what is sent to an http handler of this client: a header's name and value.
+    fn sign(&self, _client: &str, _body: &[u8]) -> Option<(&'static str, String)> {
+        None
+    }
+
     /// By whose certificates https handlers are believed; if not, why, in words for the handler's author.
     fn tls(&self) -> Result<Arc<ClientConfig>, String>;
 

@@ -1,8 +1,9 @@
 //! TLS for the command line, and for the handlers that the server calls: trusts the certificates of the system, or those of a file.
 
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned};
 use std::io;
 use std::net::TcpStream;
 use std::path::Path;
@@ -14,6 +15,25 @@ const SYSTEM_FILES: [&str; 3] =
 
 /// `option`: how a file is named.
 pub fn config(ca: Option<&Path>, option: &str) -> Result<Arc<ClientConfig>, String> {
+    Ok(Arc::new(trusting(ca, option)?.with_no_client_auth()))
+}
+
+/// The same for a client that presents a certificate: `identity` holds its chain and its private key.
+pub fn config_presenting(
+    ca: Option<&Path>,
+    option: &str,
+    identity: &Path,
+) -> Result<Arc<ClientConfig>, String> {
+    let trouble = |error: &dyn std::fmt::Display| format!("reading {}: {error}", identity.display());
+    let chain = CertificateDer::pem_file_iter(identity)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| trouble(&error))?;
+    let key = PrivateKeyDer::from_pem_file(identity).map_err(|error| trouble(&error))?;
+    let config = trusting(ca, option)?.with_client_auth_cert(chain, key);
+    config.map(Arc::new).map_err(|error| trouble(&error))
+}
+
+fn trusting(ca: Option<&Path>, option: &str) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, String> {
     let system = || SYSTEM_FILES.iter().map(Path::new).find(|path| path.exists());
     let missing = || format!("no trusted certificates on this system; name a file with {option}");
     let path = ca.or_else(system).ok_or_else(missing)?;
@@ -30,10 +50,8 @@ pub fn config(ca: Option<&Path>, option: &str) -> Result<Arc<ClientConfig>, Stri
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
+        .map_err(|error| error.to_string())?;
+    Ok(config.with_root_certificates(roots))
 }
 
 pub fn wrap(

@@ -8,6 +8,7 @@ use windlass_dialects::journal::Home;
 use windlass_dialects::miniq;
 use windlass_dialects::miniq::log::LogSettings;
 use windlass_dialects::outgoing::Allowed;
+use windlass_dialects::signature::Signer;
 
 /// What handlers of miniq's clients may have.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct HandlerConfig {
     pub strict: bool,
     pub network: HandlerNetwork,
     pub addresses: Arc<Allowed>,
+    /// Signs what http handlers are sent.
+    pub signer: Option<Signer>,
     /// Certificates that https handlers are believed by, in place of the system's.
     pub ca: Option<PathBuf>,
     pub readable: Vec<PathBuf>,
@@ -101,10 +104,21 @@ impl Found<'_> {
                 _ => HandlerNetwork::Never,
             },
             addresses: self.addresses("miniq.handler_addresses")?,
+            signer: self.signer()?,
             ca: Some(self.text("miniq.handler_ca")).filter(|path| !path.is_empty()).map(PathBuf::from),
             readable: self.list("miniq.readable").into_iter().map(PathBuf::from).collect(),
             uid_base: u32::try_from(self.whole("miniq.uid_base")).unwrap_or(0),
         })
+    }
+
+    /// The key that requests are signed with.
+    pub(super) fn signer(&self) -> Result<Option<Signer>, BadConfig> {
+        match self.text("outgoing.signing_key") {
+            "" => Ok(None),
+            key => {
+                Signer::new(key).map(Some).map_err(|why| BadConfig(format!("outgoing.signing_key: {why}")))
+            }
+        }
     }
 
     /// What the server may call by itself.

@@ -161,6 +161,12 @@ pub const KEYS: &[Key] = &[
         "where JQ workers may be: loopback, private, any, addresses, blocks; by default loopback, and private on a \
          server others can reach; with tokens nowhere",
     ),
+    secret(
+        "outgoing.signing_key",
+        Kind::Text,
+        "",
+        "signs what JQ workers and http handlers are sent (Windlass-Signature); at least 32 characters",
+    ),
     key("jq.workers", Kind::List, "", "JQ workers that need not register, each as NAME URL MAX_JOBS"),
     key(
         "queuey.abandoned_age_s",

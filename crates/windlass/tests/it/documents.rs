@@ -41,3 +41,31 @@ fn the_client_needs_none_of_the_servers_crates() {
         assert!(!names.iter().any(|name| name.starts_with("windlass")), "{names:?}");
     }
 }
+
+/// All Rust sources below a folder, as one text.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        match entry.extension() {
+            _ if entry.is_dir() => text.push_str(&sources(&entry)),
+            Some(kind) if kind == "rs" => text.push_str(&std::fs::read_to_string(&entry).unwrap()),
+            _ => {}
+        }
+    }
+    text
+}
+
+#[test]
+fn every_test_that_the_security_page_names_is_there() {
+    let page = std::fs::read_to_string(workspace().join("docs/security.md")).unwrap();
+    let sources = sources(&workspace().join("crates"));
+    let rows: Vec<&str> =
+        page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| #")).collect();
+    assert_eq!(rows.len(), 20, "a row for each rule");
+    for row in rows {
+        let shown_by = row.trim_end_matches([' ', '|']).rsplit('|').next().unwrap_or_default();
+        for name in shown_by.split('`').skip(1).step_by(2).filter(|name| *name != "conformance") {
+            assert!(sources.contains(&format!("fn {name}(")), "{name} of {row}");
+        }
+    }
+}

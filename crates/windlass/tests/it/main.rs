@@ -10,6 +10,7 @@ mod copy;
 mod discovery;
 mod documents;
 mod failures;
+mod flood;
 mod import;
 mod jq;
 mod limits;
@@ -22,6 +23,7 @@ mod secrecy;
 mod serve;
 mod server;
 mod sidejob;
+mod signatures;
 #[cfg(feature = "wasi")]
 mod supply;
 mod wasi;

@@ -152,3 +152,38 @@ fn a_token_of_the_store_outlives_a_restart_and_lets_the_server_be_reached_by_oth
     assert_eq!(server.run(&["queues"]).code, 1);
     assert_eq!(Ran::of(server.command(&["queues"]).env("WINDLASS_TOKEN", &token)).code, 0);
 }
+
+#[test]
+fn the_command_line_shows_its_certificate_to_a_server_that_asks_for_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let own = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+    std::fs::write(path("cert.pem"), own.cert.pem()).unwrap();
+    std::fs::write(path("key.pem"), own.signing_key.serialize_pem()).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    std::fs::write(path("clients.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let signed =
+        rcgen::CertificateParams::new(vec!["me".to_string()]).unwrap().signed_by(&key, &issuer).unwrap();
+    std::fs::write(path("me.pem"), format!("{}{}", signed.pem(), key.serialize_pem())).unwrap();
+    let set = |key: &str, name: &str| format!("{key}={}", path(name).display());
+    let server = Server::start(&[
+        "--set",
+        &set("tls.cert", "cert.pem"),
+        "--set",
+        &set("tls.key", "key.pem"),
+        "--set",
+        &set("tls.client_ca", "clients.pem"),
+    ]);
+    let url = format!("https://localhost:{}", server.http.port());
+    let (ca, me) = (path("cert.pem"), path("me.pem"));
+    let queues = |more: &[&str]| {
+        let ca = ca.to_str().unwrap();
+        server.run(&[&["queues", "--server", &url, "--ca", ca], more].concat()).code
+    };
+    assert_ne!(queues(&[]), 0);
+    assert_eq!(queues(&["--client-cert", me.to_str().unwrap()]), 0);
+}

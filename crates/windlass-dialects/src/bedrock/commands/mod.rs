@@ -166,6 +166,7 @@ pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Resul
     if caller.role < needed {
         return Err(Status(format!("403 Forbidden: this needs a token with the role {needed}").into()));
     }
+    shared.engine.count_request(&caller.tenant)?;
     Ok(caller)
 }
 

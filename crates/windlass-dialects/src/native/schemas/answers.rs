@@ -235,6 +235,39 @@ pub fn answers() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "TenantQuota",
+            object(
+                "What a tenant may take, and what it takes.",
+                vec![
+                    ("tenant", Always, text("The tenant.")),
+                    ("quota", Always, object("The most it may take.", quota_fields(Always))),
+                    (
+                        "in_use",
+                        Always,
+                        object(
+                            "What it takes now.",
+                            vec![
+                                ("jobs", Always, count("Jobs that have not ended.")),
+                                ("blob_bytes", Always, count("Bytes of blobs.")),
+                                ("requests_in_flight", Always, count("Requests at this server.")),
+                                ("waiting_claims", Always, count("Claims that wait at this server.")),
+                            ],
+                        ),
+                    ),
+                ],
+            ),
+        ),
+        (
+            "SigningKey",
+            object(
+                "What requests for a tenant are signed with.",
+                vec![
+                    ("tenant", Always, text("The tenant.")),
+                    ("signing_key", Always, text("The key of HMAC-SHA256, as text.")),
+                ],
+            ),
+        ),
+        (
             "Tokens",
             object("Tokens.", vec![("tokens", Always, list("All that are in force.", reference("Token")))]),
         ),

@@ -291,6 +291,7 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
                 ],
             ),
         ),
+        ("QuotaAsk", object("What a tenant may take; what is left out stays.", quota_fields(Maybe))),
         (
             "TokenAsk",
             object(

@@ -1,0 +1,167 @@
+//! What one tenant may take.
+
+use crate::support::{Keys, Reply, TestServer};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use windlass_core::Timestamp;
+use windlass_dialects::auth::Role;
+use windlass_dialects::bedrock::{self, BedrockOptions};
+use windlass_engine::{ManualClock, SystemClock};
+use windlass_store::Store;
+use windlass_store::memory::MemoryStore;
+
+struct World {
+    server: TestServer,
+    keys: Keys,
+    clock: Arc<ManualClock>,
+}
+
+impl World {
+    async fn new(quota: Value) -> World {
+        let keys = Keys::for_tenants(&["acme", "other"]);
+        let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
+        let world = World { server: TestServer::start_at(keys.options(), clock.clone()).await, keys, clock };
+        let set =
+            world.call("other", Role::Admin, "PUT", "/api/v1/tenants/acme/quota", &quota.to_string()).await;
+        assert_eq!(set.status, 200, "{}", set.text());
+        world
+    }
+
+    async fn call(&self, tenant: &str, role: Role, method: &str, path: &str, body: &str) -> Reply {
+        self.server.call_as(Some(self.keys.of(tenant, role)), method, path, body).await
+    }
+
+    async fn acme(&self, method: &str, path: &str, body: &str) -> Reply {
+        self.call("acme", Role::Operator, method, path, body).await
+    }
+}
+
+#[track_caller]
+fn refused(reply: &Reply, words: &str) {
+    let text = String::from_utf8_lossy(&reply.body).into_owned();
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("1")), "{text}");
+    assert!(text.contains("quota") && text.contains(words), "{text}");
+}
+
+#[tokio::test]
+async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_ends() {
+    let world = World::new(json!({"jobs": 2})).await;
+    let push = r#"{"name":"a"}"#;
+    for _ in 0..2 {
+        assert_eq!(world.acme("POST", "/api/v1/jobs", push).await.status, 201);
+    }
+    let reply = world.acme("POST", "/api/v1/jobs", push).await;
+    refused(&reply, "2 jobs that have not ended");
+    assert_eq!(reply.code(), "quota_exceeded");
+    assert_eq!(world.acme("PUT", "/sidejob/workers/q", r#"{"C":{}}"#).await.status, 200);
+    for (path, body) in [
+        ("/jq/job", r#"{"name":"a","argument":{}}"#),
+        ("/jobs/create", r#"{"binary_addr":"0123456789abcdef0123456789abcdef01234567"}"#),
+        ("/acme/job/t/add", "x"),
+        ("/sidejob/jobs", r#"{"queue":"q","class":"C"}"#),
+    ] {
+        refused(&world.acme("POST", path, body).await, "2 jobs");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let options = BedrockOptions { tokens: Arc::clone(&world.keys.tokens), ..BedrockOptions::default() };
+    tokio::spawn(bedrock::serve(listener, world.server.engine.clone(), options, std::future::pending()));
+    let mut text = TcpStream::connect(at).await.unwrap();
+    let token = world.keys.of("acme", Role::Worker);
+    let ask = format!("CreateJob\r\nname: x\r\nconnection: close\r\ntoken: {token}\r\n\r\n");
+    text.write_all(ask.as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    text.read_to_string(&mut reply).await.unwrap();
+    assert!(reply.starts_with("429 Too many: this tenant has its quota of 2 jobs"), "{reply}");
+    assert_eq!(world.call("other", Role::Worker, "POST", "/api/v1/jobs", push).await.status, 201);
+    let claimed = world.acme("POST", "/api/v1/claim", r#"{"limit":1}"#).await.json();
+    let (id, job) = (&claimed["jobs"][0]["id"], &claimed["jobs"][0]["token"]);
+    let settle = json!({"settle": [{"id": id, "token": job, "outcome": "finish"}]}).to_string();
+    assert_eq!(world.acme("POST", "/api/v1/settle", &settle).await.status, 200);
+    world.clock.advance(1_000);
+    assert_eq!(world.acme("POST", "/api/v1/jobs", push).await.status, 201);
+    refused(&world.acme("POST", "/api/v1/jobs", push).await, "2 jobs");
+}
+
+#[tokio::test]
+async fn blobs_and_handlers_are_bounded() {
+    let world = World::new(json!({"blob_bytes": 10, "handlers": 1})).await;
+    assert_eq!(world.acme("PUT", "/blob", "12345678").await.status, 201);
+    refused(&world.acme("PUT", "/blob", "1234").await, "10 bytes of blobs");
+    assert_eq!(world.call("other", Role::Worker, "PUT", "/blob", "12345678901").await.status, 201);
+    let handler = r#"{"lang":"sh","body":"true"}"#;
+    for _ in 0..2 {
+        assert_eq!(world.acme("POST", "/acme/handler/add/one/add", handler).await.status, 200);
+    }
+    refused(&world.acme("POST", "/acme/handler/add/two/add", handler).await, "1 handlers");
+}
+
+#[tokio::test]
+async fn requests_are_bounded_per_second_and_at_a_time() {
+    let world = World::new(json!({"requests_per_second": 3})).await;
+    let look = async || world.acme("GET", "/api/v1/queues", "").await;
+    for _ in 0..3 {
+        assert_eq!(look().await.status, 200);
+    }
+    refused(&look().await, "3 requests per second");
+    assert_eq!(world.acme("GET", "/healthz", "").await.status, 200);
+    world.clock.advance(1_000);
+    assert_eq!(look().await.status, 200);
+
+    let world = World::new(json!({"requests_in_flight": 1})).await;
+    let bearer = format!("Bearer {}", world.keys.of("acme", Role::Worker));
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let mut waiting = world.server.connect().await;
+    waiting.send("POST", "/api/v1/claim", &headers, br#"{"wait_ms":60000}"#).await;
+    while world.server.engine.waiters() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    refused(&world.acme("GET", "/api/v1/queues", "").await, "1 requests at a time");
+    assert_eq!(world.call("other", Role::Viewer, "GET", "/api/v1/queues", "").await.status, 200);
+    drop(waiting);
+    while world.acme("GET", "/api/v1/queues", "").await.status != 200 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn waiting_claims_are_bounded_and_those_that_do_not_wait_are_not() {
+    let world = World::new(json!({"waiting_claims": 1})).await;
+    let bearer = format!("Bearer {}", world.keys.of("acme", Role::Worker));
+    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+    let mut waiting = world.server.connect().await;
+    waiting.send("POST", "/api/v1/claim", &headers, br#"{"wait_ms":60000}"#).await;
+    while world.server.engine.waiters() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    refused(&world.acme("POST", "/api/v1/claim", r#"{"wait_ms":1000}"#).await, "1 waiting claims");
+    assert_eq!(world.acme("POST", "/api/v1/claim", "{}").await.status, 200);
+    let shown = world.acme("GET", "/api/v1/tenants/acme/quota", "").await.json();
+    assert_eq!(
+        (&shown["quota"]["waiting_claims"], &shown["in_use"]["waiting_claims"]),
+        (&json!(1), &json!(1))
+    );
+}
+
+#[tokio::test]
+async fn a_quota_is_an_admins_to_set_the_tenants_to_see_and_outlives_the_server() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let keys = Keys::for_tenants(&["acme", "other"]);
+    let first = TestServer::start_on(Arc::clone(&store), keys.options(), Arc::new(SystemClock)).await;
+    let path = "/api/v1/tenants/acme/quota";
+    let as_role = |tenant: &'static str, role: Role| Some(keys.of(tenant, role));
+    let put = first.call_as(as_role("acme", Role::Operator), "PUT", path, r#"{"jobs":7}"#).await;
+    assert_eq!(put.status, 403);
+    assert_eq!(first.call_as(as_role("other", Role::Operator), "GET", path, "").await.status, 403);
+    let none =
+        first.call_as(as_role("other", Role::Admin), "PUT", path, r#"{"requests_per_second":0}"#).await;
+    assert_eq!(none.status, 400, "{}", none.text());
+    let put = first.call_as(as_role("other", Role::Admin), "PUT", path, r#"{"jobs":7}"#).await;
+    assert_eq!(put.json()["quota"]["jobs"], 7);
+    let second = TestServer::start_on(store, keys.options(), Arc::new(SystemClock)).await;
+    let seen = second.call_as(as_role("acme", Role::Viewer), "GET", path, "").await.json();
+    assert_eq!((&seen["quota"]["jobs"], &seen["quota"]["handlers"]), (&json!(7), &json!(10_000)));
+}
