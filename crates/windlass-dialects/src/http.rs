@@ -57,6 +57,8 @@ pub struct HttpOptions {
     pub journal_native: bool,
     /// Told when somebody who may has asked the server to end.
     pub quit: Arc<Notify>,
+    /// Told once when calls are answered.
+    pub opened: Arc<Notify>,
     /// Viewers see that there are jobs, and not what is in them.
     pub hide_payloads: bool,
     /// Other doors to the same jobs, by dialect: shown to those who want to know how to come in.
@@ -85,6 +87,7 @@ impl Default for HttpOptions {
             journal: journal::Settings::default(),
             journal_native: false,
             quit: Arc::default(),
+            opened: Arc::default(),
             hide_payloads: false,
             doors: Vec::new(),
             store: String::new(),
@@ -218,6 +221,7 @@ pub async fn serve(
     });
     let app = router(&server, ALL, extra);
     let queuey_listening = listen_for_queuey(&server, options.queuey_door, limits.clone(), phase.clone());
+    options.opened.notify_one();
     let listening = listener::run(listener, tls, app, limits, phase.clone());
     let listening = futures_util::future::join(listening, queuey_listening);
     let told = OnceLock::new();

@@ -62,12 +62,34 @@ async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
 }
 
 impl Engine {
+    /// From here on claims wait until [`Engine::release_claims`], whoever makes them: a server that starts hands nothing out
+    /// before the runs it hands out can be reported.
+    pub fn hold_claims(&self) {
+        self.inner.claims_held.send_replace(true);
+    }
+
+    /// The server has started: claims are answered.
+    pub fn release_claims(&self) {
+        self.inner.claims_held.send_replace(false);
+    }
+
+    /// Until claims may be answered, or the engine closes.
+    async fn claims_released(&self) {
+        let mut held = self.inner.claims_held.subscribe();
+        tokio::select! {
+            // The sender is in the engine, and so there as long as we are.
+            _ = held.wait_for(|held| !held) => {}
+            () = self.inner.door.closed() => {}
+        }
+    }
+
     /// Hands out up to `claim.limit` jobs, best first; with nothing there, waits up to `claim.wait_ms`.
     pub async fn claim(&self, claim: Claim) -> Result<Delivery, EngineError> {
         self.inner.open()?;
         if claim.limit == 0 {
             return Ok(Delivery::empty());
         }
+        self.claims_released().await;
         let claim = Arc::new(Claim { limit: claim.limit.min(self.inner.options.batch_max), ..claim });
         if claim.wait_ms == 0 {
             return self.look(&claim).await;

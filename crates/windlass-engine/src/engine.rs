@@ -28,7 +28,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{Notify, broadcast, watch};
 use windlass_core::{Job, JobId, Name, Payload, Queue, Tenant, Timestamp};
 use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict, WaitingName};
 
@@ -65,6 +65,10 @@ pub(crate) struct Inner {
     pub(crate) door: Door,
     /// Held while what is due is handled.
     pub(crate) stepping: tokio::sync::Mutex<()>,
+    /// Held while a note is compared and written, on stores that nobody else works on.
+    pub(crate) swapping: tokio::sync::Mutex<()>,
+    /// Whether claims wait for the server to have started.
+    pub(crate) claims_held: watch::Sender<bool>,
     leases: Mutex<Leases>,
     /// The latest moment that was seen: time must not run twice, whatever a clock says.
     latest: AtomicI64,
@@ -97,6 +101,8 @@ impl Engine {
             meters: Meters::default(),
             door: Door::default(),
             stepping: tokio::sync::Mutex::default(),
+            swapping: tokio::sync::Mutex::default(),
+            claims_held: watch::Sender::new(false),
             leases: Mutex::default(),
             latest: AtomicI64::new(i64::MIN),
             calendar,
@@ -278,6 +284,29 @@ impl Engine {
     pub async fn put_note(&self, key: &str, value: Option<Vec<u8>>) -> Result<(), EngineError> {
         let visit = self.inner.enter()?;
         Ok(visit.store.put_setting(&format!("{NOTES}{key}"), value).await?)
+    }
+
+    /// Writes a note if it is still as expected (`None`: not there), and answers whether it did. Of several who try at once, on
+    /// all servers of a store, one does. After an error it may have happened all the same.
+    pub async fn swap_note(
+        &self,
+        key: &str,
+        expected: Option<Vec<u8>>,
+        value: Vec<u8>,
+    ) -> Result<bool, EngineError> {
+        let visit = self.inner.enter()?;
+        let key = format!("{NOTES}{key}");
+        if visit.store.is_shared() {
+            return Ok(visit.store.swap_setting(&key, expected, value).await?);
+        }
+        let _turn = visit.swapping.lock().await;
+        let found = visit.store.settings(&key).await?;
+        let is_expected =
+            found.into_iter().find(|(known, _)| *known == key).map(|(_, value)| value) == expected;
+        if is_expected {
+            visit.store.put_setting(&key, Some(value)).await?;
+        }
+        Ok(is_expected)
     }
 
     /// All notes whose key begins so, sorted by key.

@@ -201,6 +201,18 @@ impl LimitTables {
         keys.iter().for_each(|key| store.reopen(key));
     }
 
+    /// The same on a store that several servers share, where the buckets are: whoever waits for a token hears of it by `refund`.
+    pub(crate) async fn refund_shared(self: &Arc<Self>, store: &dyn Store, job: &Job) {
+        let (tenant, keys) = (&job.spec.tenant, job.spec.limit_keys());
+        if keys.is_empty() || !store.is_shared() {
+            return;
+        }
+        let Some(gate) = self.gate(tenant) else { return };
+        if let Err(error) = store.refund(tenant, keys, gate).await {
+            tracing::warn!(%error, job.id = %job.id, "the token of a run that never began is spent");
+        }
+    }
+
     fn held_by(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Option<HeldBy> {
         self.tables().get_mut(tenant).and_then(|table| held_by(&mut table.limits, keys, now))
     }
@@ -381,5 +393,18 @@ impl Gate for LimitTables {
         let found = limits.tokens(key, now);
         limits.forget(key);
         found.map(|(tokens, full_at)| (tokens.to_bytes().to_vec(), full_at))
+    }
+
+    fn refunded(
+        &self,
+        tenant: &Tenant,
+        key: &Arc<str>,
+        bucket: &[u8],
+        now: Timestamp,
+    ) -> Option<(Vec<u8>, Timestamp)> {
+        let used = LimitUse { key: Arc::clone(key), running: 0, bucket: Some(bucket.to_vec()) };
+        let mut limits = self.charged_with(tenant, vec![used], now);
+        limits.refund(std::slice::from_ref(key), now);
+        limits.tokens(key, now).map(|(tokens, full_at)| (tokens.to_bytes().to_vec(), full_at))
     }
 }

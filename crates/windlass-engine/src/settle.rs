@@ -394,12 +394,22 @@ impl<'a> Call<'a> {
                 let forgotten = forget_later.into_iter().filter(|(parent, _)| parents.contains(parent));
                 self.forget_later.extend(forgotten.map(|(_, child)| child));
             }
+            self.refund(&written).await;
             self.written(written, &done);
             // A round that was lost was worked out from what is no longer so: not only the jobs it would have changed.
             self.view = View::default();
         }
         self.open.retain(|index| self.answers[*index].is_none());
         Ok(())
+    }
+
+    /// Where the store counts what rates have left, it is told first: whoever hears of the freed place finds the token there.
+    async fn refund(&self, drafts: &[Draft]) {
+        for (index, answer) in drafts.iter().flat_map(|draft| &draft.answers) {
+            if let (Ok(moved), Event::Return { .. }) = (answer, &self.asks[*index].event) {
+                self.engine.limits.refund_shared(&*self.engine.store, &moved.before).await;
+            }
+        }
     }
 
     /// The asks for these jobs are answered; the others of the draft are tried again without them.

@@ -137,6 +137,17 @@ pub trait Gate: Send + Sync {
     fn bucket(&self, _tenant: &Tenant, _key: &str, _now: Timestamp) -> Option<(Vec<u8>, Timestamp)> {
         None
     }
+    /// For the same, when a run was given back: what the bucket of this key becomes when a token returns to it, and when it need
+    /// not be remembered any more. `None`: it is full then, or there is none. Nothing that is known here changes.
+    fn refunded(
+        &self,
+        _tenant: &Tenant,
+        _key: &Arc<str>,
+        _bucket: &[u8],
+        _now: Timestamp,
+    ) -> Option<(Vec<u8>, Timestamp)> {
+        None
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 
 use crate::meters::Meters;
 use crate::{
-    ClaimAsk, Due, Filter, LimitUse, Listener, Page, QueueCounts, Result, Step, Store, StoreError,
+    ClaimAsk, Due, Filter, Gate, LimitUse, Listener, Page, QueueCounts, Result, Step, Store, StoreError,
     UnderLimits, Verdict, WaitingName,
 };
 use async_trait::async_trait;
@@ -48,7 +48,7 @@ pub enum Call {
     Due,
     /// `load`, `find_alias`, `children`, `list`, `counts`, `waiting`, `next_id` and `settings`.
     Read,
-    /// `put_setting`, `set_paused` and `restore`.
+    /// `put_setting`, `swap_setting`, `refund`, `set_paused` and `restore`.
     Set,
     Health,
 }
@@ -246,12 +246,20 @@ impl Store for FaultyStore {
         self.faults.play(Call::Read, self.inner.limit_use(tenant, keys)).await
     }
 
+    async fn refund(&self, tenant: &Tenant, keys: &[Arc<str>], gate: Arc<dyn Gate>) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.refund(tenant, keys, gate)).await
+    }
+
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
         self.faults.play(Call::Set, self.inner.set_paused(tenant, queue, paused)).await
     }
 
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
         self.faults.play(Call::Set, self.inner.put_setting(key, value)).await
+    }
+
+    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
+        self.faults.play(Call::Set, self.inner.swap_setting(key, expected, value)).await
     }
 
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {

@@ -165,11 +165,23 @@ pub trait Store: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Returns what a run that never began has taken from the rates of its limits. Only stores that are shared are asked; with
+    /// others the engine does it.
+    async fn refund(&self, _tenant: &Tenant, _keys: &[Arc<str>], _gate: Arc<dyn Gate>) -> Result<()> {
+        Ok(())
+    }
+
     /// No job of a paused queue is given out.
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()>;
 
     /// Small durable values by key: limits, tokens, and the like.
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()>;
+    /// Puts a setting if it is still as expected (`None`: not there), in one step; answers whether it did. After an error it may
+    /// have happened all the same. Only stores that are shared are asked; with others the engine sees to it.
+    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
+        let _ = (key, expected, value);
+        Err(StoreError::Unsupported("it swaps no settings".to_owned()))
+    }
     /// All settings whose key begins so, sorted by key.
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>>;
     /// Only their keys: values may be large.

@@ -444,10 +444,7 @@ fn understood(kind: Kind, raw: &Raw) -> Result<Value, String> {
         (Kind::Switch, Raw::Toml(toml::Value::Boolean(on)), _) => Ok(Value::Switch(*on)),
         (Kind::Switch, _, Some("true" | "on" | "yes" | "1")) => Ok(Value::Switch(true)),
         (Kind::Switch, _, Some("false" | "off" | "no" | "0" | "")) => Ok(Value::Switch(false)),
-        (Kind::List, _, Some(text)) => {
-            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-            Ok(Value::List(parts.map(str::to_string).collect()))
-        }
+        (Kind::List, _, Some(text)) => written::list(text).map(Value::List).ok_or_else(|| wanted(kind)),
         (Kind::List, Raw::Toml(toml::Value::Array(entries)), _) => {
             let texts = entries.iter().map(|entry| entry.as_str().map(str::to_string)).collect::<Option<_>>();
             texts.map(Value::List).ok_or_else(|| wanted(kind))
@@ -464,6 +461,6 @@ fn wanted(kind: Kind) -> String {
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
         Kind::Whole { min, max } => format!("a whole number from {min} to {max}"),
         Kind::Switch => "true or false".to_string(),
-        Kind::List => "a list of texts".to_string(),
+        Kind::List => "a list of texts: \"one, two\" or [\"one\", \"two\"]".to_string(),
     }
 }

@@ -115,6 +115,7 @@ async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastRe
             }
         }
     };
+    server.hand_out();
     let quit = Arc::clone(&server.quit);
     let ended = tokio::select! {
         _ = interrupts.recv() => Ok(()),
@@ -142,7 +143,7 @@ async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastRe
     }
 }
 
-/// A server that can be reached. Also started in-process by `windlass demo`.
+/// A server that can be reached, and hands out jobs once it is told to. Also started in-process by `windlass demo`.
 pub struct Server {
     pub listening: Vec<(&'static str, SocketAddr)>,
     engine: Engine,
@@ -175,6 +176,8 @@ impl Server {
             None => None,
         };
         let engine = start_engine(config, store).await?;
+        // Whoever is given a job can reach us to tell of its end: nothing is handed out before every listener is open.
+        engine.hold_claims();
         let tokens = tokens::read(&config.tokens, &engine).await?;
         refuse_open_doors(config, &tokens)?;
         config.jq.addresses.follow(&tokens);
@@ -195,7 +198,7 @@ impl Server {
             let told = told_to_stop(stopping.clone());
             doors.spawn(windlass_dialects::bedrock::serve(listener, engine.clone(), options, told));
         }
-        let quit = Arc::new(Notify::new());
+        let (quit, opened) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let queuey_door = bound.queuey.map(|listener| queuey_door(config, listener, tls.as_ref()));
         if let Some(door) = &queuey_door {
             listening.push(("queuey", door.listener.local_addr()?));
@@ -219,6 +222,7 @@ impl Server {
             journal: config.journal.clone(),
             journal_native: config.journal_native,
             quit: Arc::clone(&quit),
+            opened: Arc::clone(&opened),
             store: config.store.split(':').next().unwrap_or_default().to_string(),
             version: env!("CARGO_PKG_VERSION"),
         };
@@ -226,6 +230,10 @@ impl Server {
             listening.insert(0, ("http", listener.local_addr()?));
             let door = windlass_dialects::serve(listener, engine.clone(), options, told_to_stop(stopping));
             doors.spawn(door);
+            tokio::select! {
+                () = opened.notified() => {}
+                ended = doors.join_next() => return Err(end_of(ended)),
+            }
         }
         let announcement = announce(config, &listening, &engine)?;
         let runners = runners::start(config, &engine)?;
@@ -235,10 +243,12 @@ impl Server {
 
     /// Only if a listener gives up by itself, which none should.
     async fn ended(&mut self) -> Fault {
-        match self.doors.join_next().await {
-            Some(Ok(Err(error))) => Fault::failed(format!("listening: {error}")),
-            _ => Fault::failed("a listener ended by itself"),
-        }
+        end_of(self.doors.join_next().await)
+    }
+
+    /// Jobs are handed out from here on, by all listeners and runners.
+    pub fn hand_out(&self) {
+        self.engine.release_claims();
     }
 
     /// Answers what is in flight, then closes the store.
@@ -250,6 +260,13 @@ impl Server {
         let doors = async { while self.doors.join_next().await.is_some() {} };
         tokio::join!(doors, self.runners.stop(self.shutdown));
         self.engine.shutdown().await;
+    }
+}
+
+fn end_of(door: Option<Result<io::Result<()>, tokio::task::JoinError>>) -> Fault {
+    match door {
+        Some(Ok(Err(error))) => Fault::failed(format!("listening: {error}")),
+        _ => Fault::failed("a listener ended by itself"),
     }
 }
 

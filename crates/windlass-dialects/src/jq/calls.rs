@@ -1,10 +1,11 @@
 //! The calls: read what is asked, ask the engine, write the answer.
 
-use super::dispatcher::{ON_THE_WAY, Yard};
 use super::errors::{JqError, no_content, respond};
 use super::line::{Line, Target};
+use super::notes::WorkerNote;
 use super::wire::{self, Place};
-use super::{QUEUE, USUAL_PORT, WorkerNote, commands, note_key, views};
+use super::yard::{Yard, token_of, worker_of};
+use super::{QUEUE, USUAL_PORT, commands, views};
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
 use crate::listener::Peer;
@@ -142,15 +143,9 @@ async fn read_result(call: &Call, job: Arc<Job>) -> Result<Arc<Job>, JqError> {
 
 async fn show(call: &Call, job: &Job) -> Answer {
     let status = views::status(job).ok_or_else(JqError::no_such_job)?;
-    let yard = call.server.jq.yard(&call.caller.tenant);
-    let worker = yard.and_then(|yard| yard.table().held(job.id)?.worker.clone());
     let held_by = call.server.engine.held_by(job).await?;
     let mut out = Out::new(reply_encoding(call), 512);
-    let around = views::Around {
-        worker: worker.as_deref(),
-        held_by: held_by.as_ref(),
-        hides_payloads: call.hides_payloads(),
-    };
+    let around = views::Around { held_by: held_by.as_ref(), hides_payloads: call.hides_payloads() };
     views::job(&mut out, job, status, &around);
     Ok(answer(StatusCode::OK, out))
 }
@@ -168,12 +163,14 @@ pub async fn register(mut call: Call) -> Answer {
     };
     let target = Target::parse(&url).map_err(JqError::bad_request)?;
     target.check(&master.settings().addresses).await.map_err(JqError::bad_request)?;
-    let id = super::new_worker_id()
+    let id = super::new_id("w-")
         .map_err(|e| JqError::new(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
     let tenant = call.caller.tenant.clone();
-    let note = WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false, leaving: false };
-    // Written down before it is given anything, so that its answers are known after a restart.
-    master.write_down(&tenant, &id, &note).await?;
+    let server = master.server().map(str::to_owned);
+    let note =
+        WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false, leaving: false, server };
+    // Written down before it is given anything, so that its answers are known after a restart and at other servers.
+    master.notes().put(&tenant, &id, &note).await?;
     let settings = master.settings();
     let line = Line::new(&id, target, settings.addresses.clone()).signed(settings.signer.as_ref(), &tenant);
     let line = Arc::new(line);
@@ -191,30 +188,38 @@ fn at_peer(call: &Call, port: u16) -> Result<String, JqError> {
     }
 }
 
-/// The worker named in the header, and where it works.
-fn worker(call: &Call) -> Result<(String, Arc<Yard>), JqError> {
+/// The worker named in the header, and where it is served: `None`, by another server on the same store.
+async fn worker(call: &Call) -> Result<(String, Option<Arc<Yard>>), JqError> {
     let id = call
         .headers()
         .get(WORKER_ID)
         .ok_or_else(|| JqError::bad_request("the header worker-id is missing"))?;
     let id = id.to_str().map_err(|_| JqError::no_such_worker())?.to_owned();
-    let yard = call.server.jq.yard(&call.caller.tenant).ok_or_else(JqError::no_such_worker)?;
-    let knows = yard.table().knows(&id);
-    if knows { Ok((id, yard)) } else { Err(JqError::no_such_worker()) }
+    let (master, tenant) = (&call.server.jq, &call.caller.tenant);
+    if let Some(yard) = master.yard(tenant).filter(|yard| yard.table().knows(&id)) {
+        return Ok((id, Some(yard)));
+    }
+    if master.is_served_elsewhere(tenant, &id).await? {
+        Ok((id, None))
+    } else {
+        Err(JqError::no_such_worker())
+    }
 }
 
 pub async fn unregister(call: Call) -> Answer {
-    let (id, yard) = worker(&call)?;
-    if drains(&call)? {
+    let (id, yard) = worker(&call).await?;
+    let (master, tenant) = (&call.server.jq, &call.caller.tenant);
+    let is_gone = if drains(&call)? {
         // First written down: after a restart it is not to be given anything either.
-        call.server.jq.write_down_change(&call.caller.tenant, &id, |note| note.leaving = true).await?;
-        return if yard.leaving(&id).await { Ok(no_content()) } else { Err(JqError::no_such_worker()) };
-    }
-    call.server.engine.put_note(&note_key(&call.caller.tenant, &id), None).await?;
-    match yard.dismiss(&id, "it unregistered").await {
-        true => Ok(no_content()),
-        false => Err(JqError::no_such_worker()),
-    }
+        let is_written = master.notes().change(tenant, &id, |note| note.leaving = true).await?;
+        match yard {
+            Some(yard) => yard.leaving(&id).await,
+            None => is_written,
+        }
+    } else {
+        master.let_go(tenant, &id, "it unregistered").await?
+    };
+    if is_gone { Ok(no_content()) } else { Err(JqError::no_such_worker()) }
 }
 
 /// Whether a worker that leaves ends what it has before.
@@ -228,26 +233,27 @@ fn drains(call: &Call) -> Result<bool, JqError> {
 }
 
 pub async fn ping(call: Call) -> Answer {
-    let (id, yard) = worker(&call)?;
-    match yard.pinged(&id) {
-        None => Err(JqError::no_such_worker()),
-        Some(false) => Ok(no_content()),
-        Some(true) => {
-            // From now on its silence means something, also after a restart.
-            call.server.jq.write_down_change(&call.caller.tenant, &id, |note| note.pings = true).await?;
-            Ok(no_content())
-        }
+    let (id, yard) = worker(&call).await?;
+    let (engine, tenant) = (&call.server.engine, &call.caller.tenant);
+    let is_news = match yard {
+        // From now on its silence means something, also after a restart.
+        Some(yard) => yard.pinged(&id, engine.now()).ok_or_else(JqError::no_such_worker)?,
+        None => true,
+    };
+    if is_news {
+        call.server.jq.notes().put_ping(tenant, &id, engine.now()).await?;
     }
+    Ok(no_content())
 }
 
 pub async fn done(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
-    let (worker, yard) = worker(&call)?;
+    let (worker, yard) = worker(&call).await?;
     let done = wire::done(encoding, &body)?;
     let id = done.job_id.ok_or_else(JqError::no_such_job)?;
     let how = commands::done(&done, &worker)?;
     let tenant = &call.caller.tenant;
-    let Some(token) = token_of(&call, &yard, id, &worker, done.attempt).await? else {
+    let Some(token) = their_token(&call, yard.as_deref(), id, &worker, done.attempt).await? else {
         return late(&call, tenant, id, &worker).await;
     };
     let settle = Settle { id, by: Holder::Token(token), how };
@@ -260,25 +266,23 @@ pub async fn done(mut call: Call) -> Answer {
     }
 }
 
-/// The lease this worker may end: that of the job it was given, as we know it or as it was written down.
-async fn token_of(
+/// The lease this worker may end: that of the job it was given, as this server knows it or as it was written down.
+async fn their_token(
     call: &Call,
-    yard: &Yard,
+    yard: Option<&Yard>,
     id: JobId,
     worker: &str,
     attempt: Option<u32>,
 ) -> Result<Option<Token>, JqError> {
     let is_meant = |present: u32| attempt.is_none_or(|attempt| attempt == present);
-    if let Some(held) = yard.table().held(id) {
-        // One from before a restart of which nobody knows who has it belongs to whoever answers.
-        let is_theirs = held.worker.as_deref().is_none_or(|theirs| theirs == worker);
-        return Ok((is_theirs && is_meant(held.attempt)).then_some(held.token));
+    let held = yard.and_then(|yard| yard.table().held(id).cloned());
+    if let Some(held) = held.filter(|held| held.worker.as_deref() == Some(worker)) {
+        return Ok(is_meant(held.attempt).then_some(held.token));
     }
     let job = call.server.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
     let job = job.filter(|job| job.spec.queue.as_str() == QUEUE).ok_or_else(JqError::no_such_job)?;
-    let Some(lease) = job.state().lease() else { return Ok(None) };
-    let is_theirs = lease.worker.as_deref().is_some_and(|theirs| theirs == worker || theirs == ON_THE_WAY);
-    Ok((is_theirs && is_meant(job.progress.attempts)).then_some(lease.token))
+    let is_theirs = worker_of(&job).is_some_and(|theirs| **theirs == *worker);
+    Ok(token_of(&job).filter(|_| is_theirs && is_meant(job.progress.attempts)))
 }
 
 /// An answer to an attempt that is over: heard before from the same worker, or too late.

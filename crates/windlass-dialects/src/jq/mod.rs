@@ -9,7 +9,8 @@
 //! | `views.rs` | how jobs and constraints look, and what a worker is sent |
 //! | `errors.rs` | the one shape of all errors |
 //! | `workers.rs` | who has registered, what each is given and refuses: a plain table |
-//! | `dispatcher.rs`, `line.rs` | takes jobs and pushes them; the connections to one worker |
+//! | `yard.rs`, `dispatcher.rs`, `line.rs` | the workers of a tenant; takes jobs and pushes them; the connections to one worker |
+//! | `notes.rs`, `peers.rs` | what is written down of workers; several servers on one store |
 //! | `openapi.rs`, `openapi.json` | the API's description |
 
 mod calls;
@@ -17,11 +18,14 @@ pub mod commands;
 mod dispatcher;
 pub mod errors;
 mod line;
+mod notes;
 pub mod openapi;
+mod peers;
 pub mod routes;
 pub mod views;
 pub mod wire;
 mod workers;
+mod yard;
 
 use crate::Dialect;
 use crate::codec::Encoding;
@@ -30,16 +34,17 @@ use crate::route::{Refusal, Route};
 use crate::signature::Signer;
 use crate::staff::{Dismissing, Member, Staff};
 use axum::response::Response;
-use dispatcher::Yard;
 use line::{Line, Target};
-use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use notes::{Noted, Notes, WorkerNote};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass_core::Tenant;
-use windlass_engine::{Engine, EngineError};
+use windlass_core::{Holder, Job, Tenant};
+use windlass_engine::{Engine, EngineError, How, Settle};
+use workers::WorkerId;
+use yard::{ON_THE_WAY, Yard};
 
 /// Where JQ's jobs are.
 pub const QUEUE: &str = "jq";
@@ -48,6 +53,19 @@ const ORIGIN: &str = "jq";
 const USUAL_PORT: u16 = 6401;
 /// How long a stop waits for jobs on their way: a little longer than a worker may take to answer.
 const FAREWELL: Duration = Duration::from_secs(6);
+
+/// How long a job that was claimed may be nobody's on a store that several servers share: it takes milliseconds, and is not sent
+/// to anybody afterwards.
+const UNSENT_MS: i64 = 3_000;
+
+/// Why workers cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("no chance for a name: {0}")]
+    NoChance(#[from] getrandom::Error),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
 
 pub struct Jq;
 
@@ -108,110 +126,179 @@ impl FixedWorker {
         let [name, url, max_jobs] = words[..] else {
             return Err(format!("{text:?} is not a worker; write it as NAME URL MAX_JOBS"));
         };
-        Target::parse(url)?;
-        let max_jobs =
-            max_jobs.parse().ok().filter(|max_jobs| (1..=wire::MAX_JOBS_MAX).contains(&i64::from(*max_jobs)));
-        let max_jobs = max_jobs.ok_or_else(|| format!("{text:?}: MAX_JOBS must be a positive number"))?;
+        Target::parse(url).map_err(|why| format!("{text:?}: {why}"))?;
+        let most = wire::MAX_JOBS_MAX;
+        let number = max_jobs.parse().ok().filter(|number| (1..=most).contains(&i64::from(*number)));
+        let max_jobs = number.ok_or_else(|| {
+            format!("{text:?}: MAX_JOBS is {max_jobs:?} and must be a whole number from 1 to {most}")
+        })?;
         Ok(FixedWorker { name: name.to_owned(), url: url.to_owned(), max_jobs })
     }
 }
 
-/// What is written down of a worker, to be known after a restart.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct WorkerNote {
-    name: String,
-    url: String,
-    max_jobs: u32,
-    pings: bool,
-    /// Ends what it has, and gets nothing more.
-    #[serde(default)]
-    leaving: bool,
-}
-
-const NOTES: &str = "jq/worker/";
-
-fn note_key(tenant: &Tenant, worker: &str) -> String {
-    format!("{NOTES}{tenant}/{worker}")
-}
-
-fn new_worker_id() -> Result<Arc<str>, getrandom::Error> {
+fn new_id(prefix: &str) -> Result<Arc<str>, getrandom::Error> {
     let mut random = [0_u8; 16];
     getrandom::fill(&mut random)?;
     Ok(random
         .iter()
-        .fold(String::from("w-"), |mut text, byte| {
+        .fold(String::from(prefix), |mut text, byte| {
             let _ = write!(text, "{byte:02x}");
             text
         })
         .into())
 }
 
+/// A worker that this server is to serve from now on.
+struct Newcomer {
+    tenant: Tenant,
+    id: WorkerId,
+    target: Target,
+    max_jobs: u32,
+    is_fixed: bool,
+    pings: bool,
+    is_leaving: bool,
+}
+
+impl Newcomer {
+    fn noted(noted: &Noted, has_pinged: bool) -> Option<Newcomer> {
+        let WorkerNote { max_jobs, pings, leaving, .. } = noted.note;
+        Some(Newcomer {
+            tenant: noted.tenant.clone(),
+            id: noted.id.clone(),
+            target: Target::parse(&noted.note.url).ok()?,
+            max_jobs,
+            is_fixed: false,
+            pings: pings || has_pinged,
+            is_leaving: leaving,
+        })
+    }
+
+    fn fixed(worker: &FixedWorker) -> Option<Newcomer> {
+        Some(Newcomer {
+            tenant: Tenant::default(),
+            id: worker.name.as_str().into(),
+            target: Target::parse(&worker.url).ok()?,
+            max_jobs: worker.max_jobs,
+            is_fixed: true,
+            pings: false,
+            is_leaving: false,
+        })
+    }
+}
+
 /// Who pushes jobs to workers: a yard per tenant that has some.
 pub struct Master {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
     engine: Engine,
-    settings: Arc<Settings>,
+    notes: Notes,
+    settings: Settings,
+    /// What the others call this server, on a store that several share.
+    server: Option<String>,
     yards: Mutex<HashMap<Tenant, Arc<Yard>>>,
     stop: watch::Sender<bool>,
 }
 
 impl Master {
     /// With the workers that had registered before, and the jobs they had.
-    pub async fn start(engine: Engine, settings: Settings) -> Result<Master, EngineError> {
-        let settings = Arc::new(settings);
-        let master = Master { engine, settings, yards: Mutex::default(), stop: watch::Sender::new(false) };
-        for fixed in &master.settings.workers {
-            let Ok(target) = Target::parse(&fixed.url) else { continue };
-            // Named by whoever runs the server, so it may be called wherever it is.
-            let line = Arc::new(
-                Line::new(&fixed.name, target, Arc::new(Allowed::any()))
-                    .signed(master.settings.signer.as_ref(), &Tenant::default()),
-            );
-            let yard = master.yard_for(&Tenant::default());
-            yard.register(fixed.name.as_str().into(), fixed.max_jobs, line, true);
-        }
-        let mut leaving = Vec::new();
-        for (key, value) in master.engine.notes(NOTES).await? {
-            leaving.extend(master.welcome_back(&key, &value));
-        }
-        for yard in master.all_yards() {
-            yard.adopt_running().await?;
-        }
-        // With what they have: one that has nothing is gone.
-        for (yard, id) in leaving {
-            yard.leaving(&id).await;
-        }
-        Ok(master)
-    }
-
-    /// Answers with a worker that was about to leave.
-    fn welcome_back(&self, key: &str, value: &[u8]) -> Option<(Arc<Yard>, String)> {
-        let (tenant, id) = key[NOTES.len()..].split_once('/').unwrap_or_default();
-        let note: Option<WorkerNote> = serde_json::from_slice(value).ok();
-        let (Ok(tenant), Some(note)) = (Tenant::new(tenant), note) else {
-            tracing::warn!(
-                "what was written down of the worker {id} cannot be read; it has to register again"
-            );
-            return None;
+    pub async fn start(engine: Engine, settings: Settings) -> Result<Master, StartError> {
+        let notes = Notes::new(engine.clone());
+        let server = if engine.is_shared() {
+            let me = new_id("s-")?;
+            // Before any worker is ours, so that nobody takes it for a dead server's. While the store is away there are no workers
+            // either; the first look signs again.
+            if let Err(error) = notes.put_sign(&me, 1).await {
+                tracing::debug!(%error, "no sign of life yet");
+            }
+            Some(me.to_string())
+        } else {
+            None
         };
-        let target = Target::parse(&note.url).ok()?;
-        let yard = self.yard_for(&tenant);
-        yard.register(
-            id.into(),
-            note.max_jobs,
-            Arc::new(
-                Line::new(id, target, self.settings.addresses.clone())
-                    .signed(self.settings.signer.as_ref(), &tenant),
-            ),
-            false,
-        );
-        if note.pings {
-            yard.pinged(id);
+        let (yards, stop) = (Mutex::default(), watch::Sender::new(false));
+        let inner = Arc::new(Inner { engine, notes, settings, server, yards, stop });
+        if inner.server.is_some() {
+            tokio::spawn(peers::follow(Arc::downgrade(&inner), inner.stop.subscribe()));
+        } else {
+            let pings = inner.notes.pings().await?;
+            let noted = inner.notes.all().await?.into_iter().filter_map(|noted| {
+                Newcomer::noted(&noted, pings.contains_key(&(noted.tenant.clone(), noted.id.clone())))
+            });
+            let fixed = inner.settings.workers.iter().filter_map(Newcomer::fixed);
+            inner.take_in(fixed.chain(noted).collect()).await?;
         }
-        note.leaving.then(|| (yard, id.to_owned()))
+        Ok(Master { inner })
     }
 
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.inner.settings
+    }
+
+    fn notes(&self) -> &Notes {
+        &self.inner.notes
+    }
+
+    /// What other servers on the same store call this one, if there may be some.
+    fn server(&self) -> Option<&str> {
+        self.inner.server.as_deref()
+    }
+
+    fn yard(&self, tenant: &Tenant) -> Option<Arc<Yard>> {
+        self.inner.yard(tenant)
+    }
+
+    fn yard_for(&self, tenant: &Tenant) -> Arc<Yard> {
+        self.inner.yard_for(tenant)
+    }
+
+    /// Whether a worker that this server does not serve is another one's.
+    async fn is_served_elsewhere(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
+        if self.server().is_none() {
+            return Ok(false);
+        }
+        if self.notes().find(tenant, id).await?.is_some() {
+            return Ok(true);
+        }
+        Ok(*tenant == Tenant::default() && self.notes().fixed().await?.contains_key(id))
+    }
+
+    /// A worker is gone, and what it has has failed, whichever server serves it. Answers whether there was one.
+    async fn let_go(&self, tenant: &Tenant, id: &str, why: &str) -> Result<bool, EngineError> {
+        let served = self.yard(tenant).filter(|yard| yard.table().knows(id));
+        let is_noted = self.server().is_some() && self.notes().find(tenant, id).await?.is_some();
+        if served.is_some() || is_noted {
+            self.notes().forget(tenant, id).await?;
+        }
+        match served {
+            Some(yard) => Ok(yard.dismiss(id, why).await),
+            None if is_noted => self.yard_for(tenant).fail_all_of(id, why).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Workers that this server serves now, of all tenants.
+    pub fn workers(&self) -> usize {
+        self.inner.all_yards().iter().map(|yard| yard.table().len()).sum()
+    }
+
+    /// Takes no more jobs; those on their way arrive or are given back. Other servers may have the workers.
+    pub async fn stop(&self) {
+        self.inner.stop.send_replace(true);
+        for yard in self.inner.all_yards() {
+            let _ = tokio::time::timeout(FAREWELL, yard.drained()).await;
+        }
+        if let Some(server) = self.server()
+            && let Err(error) = self.notes().forget_server(server).await
+        {
+            tracing::debug!(%error, "other servers take over the workers of this one a little later");
+        }
+    }
+}
+
+impl Inner {
+    fn notes(&self) -> &Notes {
+        &self.notes
     }
 
     fn yard(&self, tenant: &Tenant) -> Option<Arc<Yard>> {
@@ -227,56 +314,77 @@ impl Master {
         self.yards().values().cloned().collect()
     }
 
-    async fn write_down(&self, tenant: &Tenant, id: &str, note: &WorkerNote) -> Result<(), EngineError> {
-        let value = serde_json::to_vec(note).unwrap_or_default();
-        self.engine.put_note(&note_key(tenant, id), Some(value)).await
-    }
-
-    async fn write_down_change(
-        &self,
-        tenant: &Tenant,
-        id: &str,
-        change: impl FnOnce(&mut WorkerNote),
-    ) -> Result<(), EngineError> {
-        let key = note_key(tenant, id);
-        let notes = self.engine.notes(&key).await?;
-        let known = notes.iter().find(|(known, _)| *known == key);
-        let note: Option<WorkerNote> = known.and_then(|(_, value)| serde_json::from_slice(value).ok());
-        match note {
-            Some(mut note) => {
-                change(&mut note);
-                self.write_down(tenant, id, &note).await
-            }
-            // A worker from the configuration.
-            None => Ok(()),
-        }
-    }
-
-    /// Workers registered now, of all tenants.
-    pub fn workers(&self) -> usize {
-        self.all_yards().iter().map(|yard| yard.table().len()).sum()
-    }
-
-    /// Takes no more jobs; those on their way arrive or are given back.
-    pub async fn stop(&self) {
-        self.stop.send_replace(true);
-        for yard in self.all_yards() {
-            let _ = tokio::time::timeout(FAREWELL, yard.drained()).await;
-        }
-    }
-
     fn yards(&self) -> MutexGuard<'_, HashMap<Tenant, Arc<Yard>>> {
         self.yards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that have registered and get their jobs from this server.
+    fn served(&self) -> Vec<(Tenant, WorkerId)> {
+        let of = |yard: &Arc<Yard>| -> Vec<(Tenant, WorkerId)> {
+            let table = yard.table();
+            let registered = table.roster().filter(|worker| !worker.is_fixed);
+            registered.map(|worker| (yard.tenant.clone(), worker.id.clone())).collect()
+        };
+        self.all_yards().iter().flat_map(of).collect()
+    }
+
+    /// First the jobs they have, then themselves, so that nobody gets more than it takes.
+    async fn take_in(&self, newcomers: Vec<Newcomer>) -> Result<(), EngineError> {
+        let running = yard::running(&self.engine, None).await?;
+        self.return_undelivered(&running).await?;
+        let mut by_tenant: BTreeMap<Tenant, Vec<Newcomer>> = BTreeMap::new();
+        for newcomer in newcomers {
+            by_tenant.entry(newcomer.tenant.clone()).or_default().push(newcomer);
+        }
+        for (tenant, newcomers) in by_tenant {
+            let yard = self.yard_for(&tenant);
+            let is_new = |newcomer: &&Newcomer| !yard.table().knows(&newcomer.id);
+            let ids = newcomers.iter().filter(is_new).map(|newcomer| newcomer.id.clone()).collect();
+            let jobs: Vec<_> = running.iter().filter(|job| job.spec.tenant == tenant).cloned().collect();
+            yard.adopt(&jobs, &ids).await?;
+            for Newcomer { id, target, max_jobs, is_fixed, pings, is_leaving, .. } in newcomers {
+                // One of the configuration was named by whoever runs the server, so it may be called wherever it is.
+                let allowed =
+                    if is_fixed { Arc::new(Allowed::any()) } else { self.settings.addresses.clone() };
+                let line = Line::new(&id, target, allowed).signed(self.settings.signer.as_ref(), &tenant);
+                let line = Arc::new(line);
+                yard.register(id.clone(), max_jobs, line, is_fixed);
+                if pings {
+                    yard.pinged(&id, self.engine.now());
+                }
+                if is_leaving {
+                    // With what it has: one that has nothing is gone.
+                    yard.leaving(&id).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Jobs that a server had claimed and not sent to anybody when it ended.
+    async fn return_undelivered(&self, running: &[Arc<Job>]) -> Result<(), EngineError> {
+        let now = self.engine.now();
+        let is_stuck = |job: &&Arc<Job>| {
+            let lease = job.state().lease().filter(|lease| lease.worker.as_deref() == Some(ON_THE_WAY));
+            lease.is_some_and(|lease| self.server.is_none() || now.since_ms(lease.granted_at) >= UNSENT_MS)
+        };
+        for job in running.iter().filter(is_stuck) {
+            let Some(token) = yard::token_of(job) else { continue };
+            let back = Settle { id: job.id, by: Holder::Token(token), how: How::Return };
+            // If it is refused, whoever had it was not gone.
+            self.engine.settle(&job.spec.tenant, vec![back]).await?;
+        }
+        Ok(())
     }
 }
 
 impl Staff for Master {
     fn members(&self) -> Vec<Member> {
         let mut members = Vec::new();
-        for (tenant, yard) in self.yards().iter() {
+        for yard in self.inner.all_yards() {
             members.extend(yard.table().roster().map(|worker| Member {
                 dialect: ORIGIN,
-                tenant: tenant.clone(),
+                tenant: yard.tenant.clone(),
                 id: worker.id.clone(),
                 address: Some(worker.line.address()),
                 slots: worker.max_jobs,
@@ -295,11 +403,11 @@ impl Staff for Master {
 
     fn dismiss<'a>(&'a self, tenant: &'a Tenant, id: &'a str, who: &'a str) -> Dismissing<'a> {
         Box::pin(async move {
-            let Some(yard) = self.yard(tenant) else { return false };
-            if let Err(error) = self.engine.put_note(&note_key(tenant, id), None).await {
-                tracing::warn!(%error, worker = id, "a worker that was let go may be taken for one after a restart");
-            }
-            yard.dismiss(id, &format!("{who} let it go")).await
+            let let_go = self.let_go(tenant, id, &format!("{who} let it go")).await;
+            let_go.unwrap_or_else(|error| {
+                tracing::warn!(%error, worker = id, "a worker could not be let go");
+                false
+            })
         })
     }
 }

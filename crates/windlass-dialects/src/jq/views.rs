@@ -1,6 +1,6 @@
 //! How jobs and constraints look from outside, and what a worker is sent.
 
-use super::dispatcher::ON_THE_WAY;
+use super::yard::ON_THE_WAY;
 use crate::codec::{self, Encoding, Out};
 use bytes::Bytes;
 use serde_json::Value;
@@ -31,8 +31,6 @@ pub fn retry_count(job: &Job) -> u32 {
 /// What is known of a job beside the job itself.
 #[derive(Default)]
 pub struct Around<'a> {
-    /// The worker that has it now.
-    pub worker: Option<&'a str>,
     pub held_by: Option<&'a HeldBy>,
     /// The caller may not see results and errors.
     pub hides_payloads: bool,
@@ -42,7 +40,7 @@ pub fn job(out: &mut Out, job: &Job, status: &str, around: &Around<'_>) {
     let nothing = Outcome::default();
     let outcome = job.body.as_ref().and_then(|body| body.outcome.as_ref()).unwrap_or(&nothing);
     let last = match job.state() {
-        JobState::Running(lease) => around.worker.or(lease.worker.as_deref()),
+        JobState::Running(lease) => lease.worker.as_deref(),
         _ => outcome.worker.as_deref(),
     };
     let worker = last.filter(|worker| *worker != ON_THE_WAY && status != "queued");

@@ -61,7 +61,7 @@ impl<L> Entry<L> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub token: Token,
-    /// `None`: handed out before a restart, and nobody wrote down to whom.
+    /// `None`: nobody's yet.
     pub worker: Option<WorkerId>,
     pub attempt: u32,
     pub until: Timestamp,
@@ -108,7 +108,7 @@ pub enum AfterFailure {
 pub struct Passed {
     pub lost: Vec<Lost>,
     /// Leases that should have ended by now.
-    pub overdue: Vec<JobId>,
+    pub overdue: Vec<(JobId, Token)>,
 }
 
 impl<L> Default for Workers<L> {
@@ -128,7 +128,11 @@ impl<L> Default for Workers<L> {
 }
 
 impl<L: Clone> Workers<L> {
+    /// With the jobs it is known to have. One that is in the table stays as it is.
     pub fn register(&mut self, id: WorkerId, max_jobs: u32, line: L, is_fixed: bool) {
+        if self.knows(&id) {
+            return;
+        }
         let number = self.registered;
         self.registered += 1;
         let running = self.held.values().filter(|held| held.worker.as_ref() == Some(&id)).count();
@@ -154,6 +158,14 @@ impl<L: Clone> Workers<L> {
         let number = self.numbers.remove(id)?;
         let entry = self.leave(number)?;
         Some(Lost { jobs: self.accepted_by(&entry.id), worker: entry.id })
+    }
+
+    /// Out of the table with all it has, which goes on elsewhere.
+    pub fn release(&mut self, id: &str) {
+        if let Some(number) = self.numbers.remove(id) {
+            self.leave(number);
+            self.held.retain(|_, held| held.worker.as_deref() != Some(id));
+        }
     }
 
     /// It gets nothing more; what it has, it ends. Answers whether there is such a worker.
@@ -208,6 +220,12 @@ impl<L: Clone> Workers<L> {
 
     pub fn held(&self, id: JobId) -> Option<&Held> {
         self.held.get(&id)
+    }
+
+    /// What workers have said that they have.
+    pub fn accepted_jobs(&self) -> Vec<(JobId, Token)> {
+        let accepted = self.held.iter().filter(|(_, held)| held.accepted);
+        accepted.map(|(id, held)| (*id, held.token)).collect()
     }
 
     /// `None`: nobody could take any job now.
@@ -322,7 +340,10 @@ impl<L: Clone> Workers<L> {
     pub fn pinged(&mut self, id: &str, now: Timestamp) -> Option<bool> {
         let number = *self.numbers.get(id)?;
         let entry = self.entries.get_mut(&number)?;
-        Some(entry.pinged_at.replace(now).is_none())
+        let before = entry.pinged_at;
+        // What another server heard may be heard of late.
+        entry.pinged_at = before.max(Some(now));
+        Some(before.is_none())
     }
 
     /// Who has rested goes on, who has been silent for too long is gone.
@@ -346,7 +367,7 @@ impl<L: Clone> Workers<L> {
                 // Looked at again after as long, should nobody be able to tell.
                 held.until = now;
             }
-            is_over.then_some(*id)
+            is_over.then_some((*id, held.token))
         };
         let overdue = self.held.iter_mut().filter_map(overdue).collect();
         Passed { lost: gone.iter().filter_map(|id| self.remove(id)).collect(), overdue }

@@ -46,21 +46,57 @@ pub struct Chosen {
 
 impl Chosen {
     pub async fn new() -> Chosen {
+        let Reopenable { store, folder, .. } = Reopenable::new().await;
+        Chosen { store, folder }
+    }
+}
+
+/// The same, for tests in which another server starts on it.
+pub struct Reopenable {
+    pub store: Arc<dyn Store>,
+    folder: Option<TempDir>,
+    /// Where it is found again; the memory store nowhere.
+    url: Option<String>,
+}
+
+impl Reopenable {
+    pub async fn new() -> Reopenable {
         match Kind::chosen() {
-            Kind::Memory => Chosen { store: Arc::new(MemoryStore::new()), folder: None },
+            Kind::Memory => Reopenable { store: Arc::new(MemoryStore::new()), folder: None, url: None },
             Kind::Sqlite => {
                 let folder = tempfile::tempdir().unwrap();
                 let url = format!("sqlite:{}", folder.path().join("windlass.db").display());
-                Chosen { store: open(&url, OpenOptions::default()).await.unwrap(), folder: Some(folder) }
+                Reopenable { folder: Some(folder), ..Reopenable::at(url).await }
             }
-            // One server for the whole process, a schema for each test.
-            Kind::Postgres => {
-                let url = PostgresServer::shared().new_schema_url();
-                let options = OpenOptions { durability: Durability::Relaxed, ..OpenOptions::default() };
-                Chosen { store: open(&url, options).await.unwrap(), folder: None }
-            }
+            Kind::Postgres => Reopenable::postgres().await,
         }
     }
+
+    /// One server for the whole process, a schema for each test.
+    pub async fn postgres() -> Reopenable {
+        Reopenable::at(PostgresServer::shared().new_schema_url()).await
+    }
+
+    async fn at(url: String) -> Reopenable {
+        Reopenable { store: opened(&url).await, folder: None, url: Some(url) }
+    }
+
+    /// The same jobs, as another server on the same store sees them.
+    pub async fn second(&self) -> Reopenable {
+        Reopenable::at(self.url.clone().expect("a store that several may open")).await
+    }
+
+    /// As a server finds it that starts after the one before has ended: a store has one listener.
+    pub async fn again(self) -> Reopenable {
+        let Some(url) = &self.url else { return self };
+        self.store.close().await.unwrap();
+        Reopenable { store: opened(url).await, ..self }
+    }
+}
+
+async fn opened(url: &str) -> Arc<dyn Store> {
+    let durability = if url.starts_with("postgres:") { Durability::Relaxed } else { Durability::default() };
+    open(url, OpenOptions { durability, ..OpenOptions::default() }).await.unwrap()
 }
 
 /// Runs the tests of this program with `part` in their names on another store, all but those with `but` in them.

@@ -154,3 +154,47 @@ async fn notes_are_kept_over_a_restart() {
     assert_eq!(world.engine.notes("w/").await.unwrap(), [("w/2".to_owned(), b"two".to_vec())]);
     assert!(world.engine.notes("v/").await.unwrap().is_empty());
 }
+
+/// A server that starts hands nothing out before it can be told of the end.
+#[tokio::test]
+async fn claims_that_are_held_find_nothing_until_they_are_released() {
+    let world = World::new().await;
+    world.engine.hold_claims();
+    let id = world.push(job("a")).await;
+    for wait_ms in [0, 60_000] {
+        let (engine, claim) = (world.engine.clone(), Claim { wait_ms, ..any() });
+        let mut claiming = tokio::spawn(async move { engine.claim(claim).await.unwrap().accept() });
+        rest().await;
+        assert!(!claiming.is_finished());
+        assert_eq!(world.job(id).await.unwrap().state().name(), StateName::Ready);
+        world.engine.release_claims();
+        let claimed = (&mut claiming).await.unwrap();
+        assert_eq!(claimed[0].id, id);
+        world.settle(&claimed[0], How::Return).await.unwrap();
+        world.engine.hold_claims();
+    }
+    let engine = world.engine.clone();
+    let claiming = tokio::spawn(async move { engine.claim(any()).await });
+    rest().await;
+    world.engine.shutdown().await;
+    assert!(
+        !matches!(claiming.await.unwrap(), Ok(delivery) if !delivery.jobs.is_empty()),
+        "a stop ends the wait"
+    );
+}
+
+#[tokio::test]
+async fn a_note_is_swapped_only_if_it_is_as_expected() {
+    let world = World::new().await;
+    let swap = async |before: Option<&str>, to: &str| {
+        let before = before.map(|before| before.as_bytes().to_vec());
+        world.engine.swap_note("key", before, to.as_bytes().to_vec()).await.unwrap()
+    };
+    world.engine.put_note("key of another", Some(b"x".to_vec())).await.unwrap();
+    assert!(!swap(Some("a"), "b").await, "it is not there");
+    assert!(swap(None, "a").await);
+    assert!(!swap(None, "b").await);
+    assert!(swap(Some("a"), "b").await);
+    assert!(!swap(Some("a"), "c").await);
+    assert_eq!(world.engine.notes("key").await.unwrap()[0].1, b"b");
+}

@@ -173,3 +173,55 @@ async fn a_job_pushed_by_sql_comes_under_the_limits() {
     assert_eq!(names, ["a", "b"], "the second of the kind waits");
     assert_eq!(claim(&one, 10, 0).await.len(), 0);
 }
+
+/// A run that never began has taken nothing, on whichever server it was given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_of_a_run_that_was_given_back_returns_to_the_shared_rate() {
+    let url = PostgresServer::shared().new_schema_url();
+    let (one, other) = (server(&url, 0).await, server(&url, 0).await);
+    let slow = json!({ "matcher": { "all": [] }, "rate": { "per_second": 0.001, "burst": 2 } });
+    set_limit(&[&one, &other], slow).await;
+    one.push(&tenant(), (0..3).map(|_| job("a")).collect()).await.unwrap();
+    let give_back = async |engine: &Engine, job: &Job| {
+        let entry = Settle { id: job.id, by: holder(job), how: How::Return };
+        engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
+    };
+    // From an empty bucket, and into one that is full with it.
+    for round in 0..3 {
+        let mut claimed = claim(&one, 3, 0).await;
+        assert_eq!(claimed.len(), 2, "in round {round}");
+        give_back(&other, &claimed.pop().unwrap()).await;
+        let mut again = claim(&other, 3, 0).await;
+        assert_eq!(again.len(), 1, "in round {round}");
+        give_back(&one, &claimed.pop().unwrap()).await;
+        give_back(&one, &again.pop().unwrap()).await;
+    }
+    // One that waits for a token hears that it is there.
+    let claimed = claim(&one, 3, 0).await;
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { claim(&other, 1, 30_000).await }
+    });
+    while other.waiters() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    give_back(&one, &claimed[0]).await;
+    assert_eq!(waiting.await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_servers_that_swap_a_note_one_does() {
+    let url = PostgresServer::shared().new_schema_url();
+    let (one, other) = (server(&url, 0).await, server(&url, 0).await);
+    for before in [None, Some(b"first".to_vec())] {
+        let swap = |engine: &Engine, to: &str| {
+            let (engine, before, to) = (engine.clone(), before.clone(), to.as_bytes().to_vec());
+            async move { engine.swap_note("key", before, to).await.unwrap() }
+        };
+        let name = if before.is_none() { "first" } else { "second" };
+        let (here, there) = tokio::join!(swap(&one, name), swap(&other, name));
+        assert!(here != there, "{here} {there}");
+        assert_eq!(one.notes("key").await.unwrap(), [("key".to_owned(), name.as_bytes().to_vec())]);
+        assert!(!swap(&one, "third").await, "it is not as expected any more");
+    }
+}

@@ -148,6 +148,16 @@ impl Store for MemoryStore {
         self.with(|inner| inner.put_setting(key.to_owned(), value))
     }
 
+    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
+        self.with(|inner| {
+            let is_expected = inner.settings.get(key) == expected.as_ref();
+            if is_expected {
+                inner.put_setting(key.to_owned(), Some(value));
+            }
+            is_expected
+        })
+    }
+
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let owned = |(key, value): (&String, &Vec<u8>)| (key.clone(), value.clone());
         self.with(|inner| {

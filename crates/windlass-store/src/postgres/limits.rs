@@ -4,8 +4,9 @@
 //! The time that a rate goes by is read from the database while the key is held, so that it never goes back from one holder to
 //! the next. The time at which a claim was asked for would not do: one that had to wait would pay for the same stretch again.
 
-use super::connection::{Connection, Trouble};
+use super::connection::{Connection, Params, Trouble};
 use super::lanes::{LaneId, Seen, Words};
+use super::news::News;
 use super::rows;
 use super::shared::Shared;
 use super::statements as sql;
@@ -130,6 +131,67 @@ pub async fn in_use(
         bucket: buckets.get(reference.as_slice()).map(|bytes| bytes.to_vec()),
     });
     Ok(used.collect())
+}
+
+/// Rounds before a token is given up: each one lost means that a claim took the same key meanwhile.
+const REFUNDS_MAX: usize = 100;
+
+/// A token comes back to the rate of each key.
+pub async fn refund(
+    shared: &Shared,
+    tenant: &Tenant,
+    keys: &[Arc<str>],
+    gate: &dyn Gate,
+) -> Result<(), StoreError> {
+    shared.open()?;
+    for key in keys {
+        refund_one(shared, tenant, key, gate).await?;
+    }
+    // Others may have heard of the freed place before the token was back; one lane names all limits of its jobs.
+    let lanes = lanes_under(shared, tenant, keys.iter());
+    let with = |key: &Arc<str>| {
+        let known = shared.lanes();
+        let is_under =
+            |lane: &&LaneId| known.words(**lane).is_some_and(|words| words.limit_keys.contains(key));
+        lanes.iter().find(is_under).copied()
+    };
+    shared.outbox.put(keys.iter().filter_map(with).map(News::Freed).collect());
+    Ok(())
+}
+
+async fn refund_one(
+    shared: &Shared,
+    tenant: &Tenant,
+    key: &Arc<str>,
+    gate: &dyn Gate,
+) -> Result<(), StoreError> {
+    let reference = rows::limit_ref(tenant, key);
+    let lock = rows::lock_number(&reference);
+    let mut tried: Option<Vec<u8>> = None;
+    for _ in 0..REFUNDS_MAX {
+        let found = shared.pool.read(sql::BUCKETS, &[&vec![reference.as_slice()]]).await?;
+        // Without a row the bucket is full. One as it was tried: it was written, and the answer got lost.
+        let Some(bucket) = found.first().map(|row| row.get::<_, Vec<u8>>(1)) else { return Ok(()) };
+        if tried.as_ref() == Some(&bucket) {
+            return Ok(());
+        }
+        let clock = shared.pool.read(sql::CLOCK, &[]).await?;
+        let now = Timestamp::from_millis(clock.first().map_or(0, |row| row.get(0)));
+        let written = match gate.refunded(tenant, key, &bucket, now) {
+            Some((bytes, full_at)) => {
+                let full_at = full_at.as_millis();
+                let params: Params<'_> = &[&lock, &reference, &bucket, &bytes, &full_at];
+                let written = shared.pool.write(sql::REFUND_BUCKET, params).await?;
+                tried = Some(bytes);
+                written
+            }
+            None => shared.pool.write(sql::REFUND_FULL, &[&lock, &reference, &bucket]).await?,
+        };
+        if !written.is_empty() {
+            return Ok(());
+        }
+    }
+    Err(StoreError::Unavailable(format!("claims took from the limit {key:?} again and again")))
 }
 
 /// Jobs that run, by limit key.

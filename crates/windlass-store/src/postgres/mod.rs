@@ -44,7 +44,7 @@ pub use migrate::Standing;
 pub use options::PostgresOptions;
 
 use crate::blobs::BlobStore;
-use crate::change::{ClaimAsk, Due, LimitUse, Step, UnderLimits, Verdict};
+use crate::change::{ClaimAsk, Due, Gate, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
@@ -179,12 +179,20 @@ impl Store for PostgresStore {
         limits::in_use(&self.shared, tenant, keys).await
     }
 
+    async fn refund(&self, tenant: &Tenant, keys: &[Arc<str>], gate: Arc<dyn Gate>) -> Result<()> {
+        limits::refund(&self.shared, tenant, keys, &*gate).await
+    }
+
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
         reads::set_paused(&self.shared, tenant, queue, paused).await
     }
 
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
         reads::put_setting(&self.shared, key, value).await
+    }
+
+    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
+        reads::swap_setting(&self.shared, key, expected, value).await
     }
 
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {

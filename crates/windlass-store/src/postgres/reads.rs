@@ -317,6 +317,21 @@ pub async fn put_setting(shared: &Shared, key: &str, value: Option<Vec<u8>>) -> 
     }
 }
 
+/// A lost answer is asked for again, so `false` may also mean that the first try did it.
+pub async fn swap_setting(
+    shared: &Shared,
+    key: &str,
+    expected: Option<Vec<u8>>,
+    value: Vec<u8>,
+) -> Result<bool> {
+    shared.open()?;
+    let written = match expected {
+        Some(expected) => shared.pool.write(sql::SWAP_SETTING, &[&key, &expected, &value]).await?,
+        None => shared.pool.write(sql::ADD_SETTING, &[&key, &value]).await?,
+    };
+    Ok(!written.is_empty())
+}
+
 pub async fn settings(shared: &Shared, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
     shared.open()?;
     let found = shared.pool.read(sql::SETTINGS, &[&prefix]).await?;

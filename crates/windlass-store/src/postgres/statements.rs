@@ -69,6 +69,8 @@ queries! {
     BUCKETS "buckets" [BYTEA_ARRAY];
     PUT_BUCKETS "put_buckets" [BYTEA_ARRAY, BYTEA_ARRAY, INT8_ARRAY];
     DROP_BUCKETS "drop_buckets" [BYTEA_ARRAY];
+    REFUND_BUCKET "refund_bucket" [INT8, BYTEA, BYTEA, BYTEA, INT8];
+    REFUND_FULL "refund_full" [INT8, BYTEA, BYTEA];
     DROP_FULL_BUCKETS "drop_full_buckets" [];
     CLOCK "clock" [];
     HELLO "hello" [TEXT];
@@ -91,6 +93,8 @@ queries! {
     COUNTS "counts" [];
     COUNTS_BY_TIME "counts_by_time" [INT4_ARRAY, INT8];
     PUT_SETTING "put_setting" [TEXT, BYTEA];
+    ADD_SETTING "add_setting" [TEXT, BYTEA];
+    SWAP_SETTING "swap_setting" [TEXT, BYTEA, BYTEA];
     DELETE_SETTING "delete_setting" [TEXT];
     PUT_SETTINGS "put_settings" [TEXT_ARRAY, BYTEA_ARRAY];
     DELETE_SETTINGS "delete_settings" [TEXT_ARRAY];

@@ -38,6 +38,7 @@ pub fn run(args: DemoArgs) -> Outcome {
     let config = config_in(folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut server = runtime.block_on(Server::start(&config))?;
+    server.hand_out();
     let door =
         |which: &str| server.listening.iter().find(|(name, _)| *name == which).map(|(_, address)| *address);
     let (Some(http), Some(bedrock)) = (door("http"), door("bedrock")) else {

@@ -124,3 +124,29 @@ fn the_manual_lists_every_key_with_its_default() {
         assert!(manual.contains(&row), "docs/operating.md should have the row\n{row}");
     }
 }
+
+#[test]
+fn a_list_in_a_flag_is_written_with_commas_or_as_in_the_file() {
+    let workers =
+        |text: &str| read("", &[], &[&format!("jq.workers={text}")], None).map(|config| config.jq.workers);
+    let one = workers("mailer http://127.0.0.1:6401 8").unwrap();
+    assert_eq!((one.len(), one[0].max_jobs), (1, 8));
+    assert_eq!(workers(r#"["mailer http://127.0.0.1:6401 8"]"#).unwrap(), one);
+    assert_eq!(
+        workers(r#"[ "mailer http://127.0.0.1:6401 8", 'b http://127.0.0.1:1 1' ]"#).unwrap().len(),
+        2
+    );
+    assert_eq!(workers("mailer http://127.0.0.1:6401 8, b http://127.0.0.1:1 1").unwrap().len(), 2);
+    for (bad, says) in [
+        (r#"["mailer http://127.0.0.1:6401 8""#, "is not a list of texts"),
+        (r#"["mailer", 8]"#, "is not a list of texts"),
+        ("mailer http://127.0.0.1:6401", "write it as NAME URL MAX_JOBS"),
+        ("mailer http://127.0.0.1:6401 many", "MAX_JOBS is \"many\" and must be a whole number from 1 to"),
+        ("mailer 127.0.0.1:6401 8", "mailer 127.0.0.1:6401 8"),
+    ] {
+        let BadConfig(message) = workers(bad).unwrap_err();
+        assert!(message.contains("jq.workers") && message.contains(says), "{message}");
+    }
+    let hosts = read("", &[], &["hosts=[::1], a.example"], None).unwrap().hosts;
+    assert_eq!(hosts, ["[::1]", "a.example"]);
+}

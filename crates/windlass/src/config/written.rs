@@ -93,6 +93,19 @@ impl Written {
     }
 }
 
+/// A list in a flag or a variable: with commas, or as it would stand in the file. `None`: it begins like the latter and is not.
+pub fn list(text: &str) -> Option<Vec<String>> {
+    // A host in brackets, such as [::1], is no array.
+    let inside = text.strip_prefix('[').map(str::trim_start);
+    if inside.is_some_and(|inside| inside.starts_with(['"', '\''])) {
+        let table: toml::Table = format!("list = {text}").parse().ok()?;
+        let entries = table.get("list")?.as_array()?.iter();
+        return entries.map(|entry| entry.as_str().map(str::to_string)).collect();
+    }
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    Some(parts.map(str::to_string).collect())
+}
+
 fn unknown_key(name: &str, source: &Source) -> BadConfig {
     let hint = match keys::nearest(name, keys::KEYS.iter().map(|key| key.name)) {
         Some(near) => format!("did you mean {near:?}?"),

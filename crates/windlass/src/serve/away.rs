@@ -91,6 +91,7 @@ pub async fn wait(
         ready::write_or_fail(path, &server.listening)?;
     }
     greet(config, &server);
+    server.hand_out();
     let quit = Arc::clone(&server.quit);
     let waited = tokio::select! {
         () = told_to_end => Waited::Ended(Ok(())),

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::SystemTime;
 
 /// A request in JSON to JQ: status and answer.
 pub fn call(
@@ -39,7 +40,8 @@ pub fn call(
 /// Takes every job and tells of it.
 struct Taker {
     port: u16,
-    given: Receiver<(String, u64)>,
+    /// The job, the attempt, and when it came.
+    given: Receiver<(String, u64, SystemTime)>,
 }
 
 impl Taker {
@@ -58,7 +60,7 @@ impl Taker {
 }
 
 /// Until the connection ends.
-fn take(stream: TcpStream, tell: &Sender<(String, u64)>) -> Option<()> {
+fn take(stream: TcpStream, tell: &Sender<(String, u64, SystemTime)>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
     loop {
@@ -78,7 +80,7 @@ fn take(stream: TcpStream, tell: &Sender<(String, u64)>) -> Option<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let job: Value = rmp_serde::from_slice(&body).ok()?;
-        tell.send((job["job_id"].as_str()?.to_owned(), job["attempt"].as_u64()?)).ok()?;
+        tell.send((job["job_id"].as_str()?.to_owned(), job["attempt"].as_u64()?, SystemTime::now())).ok()?;
         writer.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }
@@ -126,7 +128,7 @@ fn a_server_killed_while_a_thousand_jobs_are_on_their_way_loses_none_and_hears_e
     let pushing = enqueue_all(server.http, 1_000, &acknowledged);
     let mut before: HashMap<String, u64> = HashMap::new();
     while before.len() < 500 {
-        let (id, attempt) = worker.given.recv_timeout(PATIENCE).unwrap();
+        let (id, attempt, _) = worker.given.recv_timeout(PATIENCE).unwrap();
         before.insert(id, attempt);
     }
     server.kill();
@@ -153,7 +155,7 @@ fn a_server_killed_while_a_thousand_jobs_are_on_their_way_loses_none_and_hears_e
     let mut left: Vec<String> = expected.iter().cloned().collect();
     let mut again = 0;
     eventually("every acknowledged job is done", || {
-        while let Ok((id, attempt)) = worker.given.try_recv() {
+        while let Ok((id, attempt, _)) = worker.given.try_recv() {
             again += usize::from(attempt > 1);
             silent.remove(&id);
             done(&id);
@@ -164,6 +166,65 @@ fn a_server_killed_while_a_thousand_jobs_are_on_their_way_loses_none_and_hears_e
     assert!(silent.is_empty(), "these should have timed out: {silent:?}");
     assert!(again >= 20, "what timed out after the restart came again: {again}");
     assert!(expected.len() >= 500, "{} were acknowledged", expected.len());
+}
+
+fn register(server: &Server, worker: &Taker, max_jobs: u32) -> String {
+    let body = json!({"name": "taker", "max_jobs": max_jobs, "port": worker.port});
+    let (status, answer) = call(server.http, "POST", "/worker", "", &body).unwrap();
+    assert_eq!(status, 201, "{answer}");
+    answer["worker_id"].as_str().unwrap().to_owned()
+}
+
+fn enqueue(to: SocketAddr, job: &Value) -> String {
+    let (status, answer) = call(to, "POST", "/job", "", job).unwrap();
+    assert_eq!(status, 201, "{answer}");
+    answer["job_id"].as_str().unwrap().to_owned()
+}
+
+/// Killed as soon as the worker has them: what it has counts, and nothing is sent to it before it can answer.
+#[test]
+fn a_worker_gets_no_more_than_it_takes_from_a_server_that_was_killed_and_starts_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    let worker = Taker::listen();
+    let me = register(&server, &worker, 2);
+    let job = json!({"name": "t", "argument": {}, "timeout": 600, "max_retry": 0});
+    let ids: Vec<String> = (0..8).map(|_| enqueue(server.http, &job)).collect();
+    let mut has: Vec<String> = (0..2).map(|_| worker.given.recv_timeout(PATIENCE).unwrap().0).collect();
+    for round in 0..3 {
+        server.kill();
+        server = Server::start_in(folder.path(), &[]);
+        if let Ok((id, ..)) = worker.given.recv_timeout(std::time::Duration::from_millis(300)) {
+            panic!("round {round}: the worker has {has:?}, and was given {id}");
+        }
+        for id in std::mem::take(&mut has) {
+            let end = json!({"job_id": id, "type": "success"});
+            assert_eq!(call(server.http, "POST", "/done", &me, &end).unwrap().0, 204, "round {round}: {id}");
+        }
+        has.extend((0..2).map(|_| worker.given.recv_timeout(PATIENCE).unwrap().0));
+    }
+    has.sort_unstable();
+    assert_eq!(has, ids[6..], "each of them was given once");
+}
+
+/// A worker that answers at once finds a server that has said where it is.
+#[test]
+fn nothing_is_handed_out_before_the_server_can_be_reached() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_in(folder.path(), &[]);
+    let job = json!({"name": "t", "argument": {}, "timeout": 600});
+    let ids: Vec<String> = (0..4).map(|_| enqueue(server.http, &job)).collect();
+    let worker = Taker::listen();
+    for (round, id) in ids.iter().enumerate() {
+        server.kill();
+        // One more place than the jobs it has: the next one goes out as soon as jobs do.
+        let workers = format!("jq.workers=taker http://127.0.0.1:{} {}", worker.port, round + 1);
+        server = Server::start_in(folder.path(), &["--set", &workers]);
+        let given = worker.given.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(given.0, *id);
+        let ready = std::fs::metadata(folder.path().join("ready.json")).unwrap().modified().unwrap();
+        assert!(given.2 >= ready, "round {round}: {:?} too early", ready.duration_since(given.2));
+    }
 }
 
 /// The Python of `./test`, with what the tests need from PyPI.

@@ -122,8 +122,15 @@ fn an_argument_keeps_its_bytes_and_has_a_depth() {
         body.push(0x80);
         body
     };
-    assert!(job(Encoding::Msgpack, &nested(60)).is_ok());
-    let error = job(Encoding::Msgpack, &nested(100)).unwrap_err().to_string();
+    // As the documentation says: 63 levels, and 100 in JSON.
+    assert!(job(Encoding::Msgpack, &nested(62)).is_ok());
+    let json = |depth: usize| {
+        let (open, close) = (r#"{"a":"#.repeat(depth - 1), "}".repeat(depth - 1));
+        format!(r#"{{"name":"t","argument":{open}{{}}{close}}}"#).into_bytes()
+    };
+    assert!(job(Encoding::Json, &json(100)).is_ok());
+    assert!(job(Encoding::Json, &json(101)).is_err());
+    let error = job(Encoding::Msgpack, &nested(63)).unwrap_err().to_string();
     assert!(error.contains("deep"), "{error}");
     job(Encoding::Msgpack, &nested(1_000_000)).unwrap_err();
 }

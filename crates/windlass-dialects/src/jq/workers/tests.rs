@@ -132,6 +132,42 @@ fn jobs_from_before_a_restart_take_the_places_of_their_workers() {
 }
 
 #[test]
+fn a_worker_may_be_registered_after_its_jobs_were_found() {
+    let mut table = workers(&[]);
+    let runs = |number| Held { worker: Some("a".into()), accepted: true, ..held(number) };
+    table.adopt(id(1), runs(1));
+    table.adopt(id(2), runs(2));
+    table.register("a".into(), 2, (), false);
+    assert_eq!(table.wanted(), None, "both of its places are taken");
+    table.register("a".into(), 9, (), false);
+    assert_eq!((table.wanted(), table.len()), (None, 1), "it is registered once");
+    assert!(table.ended(id(1), token(1)));
+    assert_eq!(table.wanted().unwrap().slots, 1);
+}
+
+#[test]
+fn what_a_worker_has_goes_with_it_to_another_server() {
+    let mut table = workers(&[("a", 2), ("b", 1)]);
+    assign(&mut table, "t", 1);
+    assign(&mut table, "t", 2);
+    table.accepted(id(1), token(1), at(0));
+    table.release("a");
+    assert!(!table.knows("a") && table.knows("b"));
+    assert_eq!((table.held(id(1)), table.held(id(2)).is_some()), (None, true));
+    assert_eq!(table.remove("a"), None, "nothing of it is lost here");
+    assert_eq!(table.accepted(id(1), token(1), at(0)), Accepted::Ended);
+    assert_eq!(table.wanted(), None, "b has its job");
+}
+
+#[test]
+fn a_ping_that_is_heard_of_late_moves_nothing_back() {
+    let mut table = workers(&[("a", 1)]);
+    table.pinged("a", at(5_000));
+    assert_eq!(table.pinged("a", at(1_000)), Some(false));
+    assert_eq!(table.pass(at(5_000 + PING_MS_MAX - 1)), Passed::default());
+}
+
+#[test]
 fn who_refuses_everything_is_let_go() {
     let mut table = workers(&[("a", 1)]);
     for number in 0..REFUSED_NAMES_MAX {

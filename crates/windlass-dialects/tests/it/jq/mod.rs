@@ -2,10 +2,8 @@
 //!
 //! The numbers in the comments are those of the scenarios that the dialect was built after.
 //!
-//! They run on the memory store; by hand also on another one (`WINDLASS_TEST_STORE`), but for two kinds. After a `crash` a second
-//! engine stands on the same store, and only the memory store lets a second one listen. And on PostgreSQL two tests of rates
-//! in `constraints` do not hold: rates go by the database's clock there, which is not ours to move, and a token is not
-//! returned when a run is given back.
+//! They run on the memory store, and again on the embedded store and on PostgreSQL. Two servers on one store are in `several`,
+//! which is always on PostgreSQL.
 
 mod constraints;
 mod description;
@@ -14,6 +12,19 @@ mod enqueue;
 mod results;
 mod retries;
 mod selection;
+mod several;
 mod status;
 mod storage;
 mod world;
+
+use crate::stores::{Kind, repeat_on};
+
+#[test]
+fn all_of_this_holds_on_the_embedded_store() {
+    repeat_on(Kind::Sqlite, "jq::", "jq::all_of_this_holds_on");
+}
+
+#[test]
+fn all_of_this_holds_on_postgresql() {
+    repeat_on(Kind::Postgres, "jq::", "jq::all_of_this_holds_on");
+}

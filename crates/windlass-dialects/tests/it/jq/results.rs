@@ -185,6 +185,7 @@ async fn the_first_answer_stands() {
 async fn an_answer_that_comes_too_late_changes_nothing() {
     let world = World::new().await;
     let (id, late) = running(&world, json!({"timeout": 1, "keep_result": true})).await;
+    world.until_written(&id, &late.id).await;
     world.pass(1_000);
     world.until(&id, "retrying").await;
     let success = json!({"job_id": id, "type": "success", "result": "late"});

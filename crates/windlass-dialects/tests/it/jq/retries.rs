@@ -108,11 +108,13 @@ async fn a_job_nobody_answers_for_times_out() {
     assert_eq!(job["worker_id"], json!(worker.id));
     world.pass(1_100);
     assert_eq!(worker.next_id().await, id, "its place was free again");
+    world.until_written(&id, &worker.id).await;
     world.pass(1_000);
     assert_eq!(world.until(&id, "error").await["reason"], "timeout");
 
     let id = world.enqueue(json!({"max_retry": 0})).await;
     worker.next_id().await;
+    world.until_written(&id, &worker.id).await;
     world.pass(29_999);
     assert_eq!(world.status(&id).await, "running");
     world.pass(1);

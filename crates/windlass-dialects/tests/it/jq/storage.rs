@@ -1,7 +1,9 @@
 use super::world::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use windlass_core::{NameMatch, Queue, Tenant};
 use windlass_dialects::jq::Settings;
+use windlass_engine::Claim;
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
@@ -41,19 +43,47 @@ async fn a_restart_loses_neither_jobs_nor_workers_nor_answers() {
     assert_eq!(worker.next_id().await, failing, "its wait is over and a place is free");
 }
 
-/// 81: in the moment between a worker's yes and its being written down
+/// 81: who has a job is written down before the worker is asked
 #[tokio::test]
-async fn an_answer_is_accepted_also_if_nobody_wrote_down_who_has_the_job() {
+async fn what_a_worker_has_just_been_sent_counts_after_a_crash_and_its_answer_is_accepted() {
     let world = World::new().await;
-    let mut worker = world.worker(1).await;
-    let id = world.enqueue(json!({})).await;
-    worker.next_id().await;
+    let mut worker = world.worker(2).await;
+    let has = [world.enqueue(json!({})).await, world.enqueue(json!({})).await];
+    worker.next_ids(2).await;
     let world = world.crash().await;
-    assert_eq!(world.status(&id).await, "running");
-    world.succeed(&worker.id, &id, Value::Null).await;
-    assert_eq!(world.status(&id).await, "done");
+    for id in &has {
+        assert_eq!(world.job(id).await["worker_id"], json!(worker.id));
+    }
     let next = world.enqueue(json!({})).await;
+    worker.is_left_alone().await;
+    world.succeed(&worker.id, &has[0], Value::Null).await;
+    assert_eq!(world.status(&has[0]).await, "done");
     assert_eq!(worker.next_id().await, next);
+    worker.is_left_alone().await;
+}
+
+/// 81: a server ends between claiming a job and writing down who gets it
+#[tokio::test]
+async fn a_job_that_was_claimed_and_sent_to_nobody_waits_for_no_timeout() {
+    let world = World::new().await;
+    let id = world.enqueue(json!({"timeout": 3_600, "max_retry": 0})).await;
+    let claim = Claim {
+        tenant: Tenant::default(),
+        queues: vec![Queue::new("jq").unwrap()],
+        names: NameMatch::Any,
+        priority: None,
+        limit: 1,
+        wait_ms: 0,
+        lease_ms: None,
+        worker: Some("jq dispatcher".into()),
+    };
+    assert_eq!(world.server.engine.claim(claim).await.unwrap().accept().len(), 1);
+    let mut worker = world.worker(1).await;
+    world.pass(3_000);
+    let world = world.crash().await;
+    let given = worker.next().await;
+    assert_eq!((given.id(), &given.value["attempt"]), (id.as_str(), &json!(1)));
+    world.succeed(&worker.id, &id, Value::Null).await;
 }
 
 #[tokio::test]
@@ -66,6 +96,7 @@ async fn who_had_pinged_is_expected_to_ping_after_a_restart() {
     assert_eq!(ping(&world).await, 204);
     let world = world.crash().await;
     assert_eq!(ping(&world).await, 204);
+    world.until_served().await;
     world.pass(10_000);
     while !world.server.engine.notes("jq/worker/").await.unwrap().is_empty() {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
@@ -147,22 +178,4 @@ async fn the_list_of_jobs_shows_what_people_look_for() {
         json!(["mail", "failed", 3, 1, "no luck"]),
     ];
     assert_eq!(seen, expected);
-}
-
-/// 80: all of the above needs nothing beside the store; here on the embedded one.
-#[tokio::test]
-async fn a_job_goes_its_way_on_the_embedded_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
-    let store = windlass_store::open(&url, windlass_store::OpenOptions::default()).await.unwrap();
-    let world = World::on(store, Settings::default(), Arc::default()).await;
-    let mut worker = world.worker(2).await;
-    let id = world.enqueue(json!({"keep_result": true, "max_retry": 1})).await;
-    worker.next_id().await;
-    world.fail(&worker.id, &id, true).await;
-    world.pass(1_100);
-    worker.next_id().await;
-    world.succeed(&worker.id, &id, json!([1])).await;
-    assert_eq!(world.get(&format!("/job/{id}/polling")).await.value()["result"], json!([1]));
-    assert_eq!(world.get(&format!("/job/{id}")).await.value()["result"], Value::Null);
 }

@@ -1,6 +1,6 @@
 //! A server, a pusher and fake workers.
 
-use crate::stores::Chosen;
+use crate::stores::Reopenable;
 use crate::support::{Reply, TestServer};
 use axum::Router;
 use axum::body::Bytes;
@@ -10,11 +10,10 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
-use windlass_core::{Format, Payload};
+use windlass_core::{Format, JobId, Payload, Tenant};
 use windlass_dialects::HttpOptions;
 use windlass_dialects::codec::{Encoding, Out};
 use windlass_dialects::jq::Settings;
@@ -31,9 +30,8 @@ pub const MSGPACK: &str = "application/msgpack";
 pub struct World {
     pub server: TestServer,
     pub clock: Arc<ManualClock>,
-    pub store: Arc<dyn Store>,
-    /// Where the store is, if that is its own.
-    folder: Option<TempDir>,
+    /// Where the jobs are, unless the test chose that itself.
+    chosen: Option<Reopenable>,
 }
 
 impl World {
@@ -43,32 +41,56 @@ impl World {
     }
 
     pub async fn with(settings: Settings) -> World {
-        let Chosen { store, folder } = Chosen::new().await;
-        World { folder, ..World::on(store, settings, Arc::default()).await }
+        World::of(Reopenable::new().await, settings, Arc::default()).await
+    }
+
+    pub async fn of(chosen: Reopenable, settings: Settings, clock: Arc<ManualClock>) -> World {
+        let world = World::on(chosen.store.clone(), settings, clock).await;
+        World { chosen: Some(chosen), ..world }
     }
 
     pub async fn on(store: Arc<dyn Store>, settings: Settings, clock: Arc<ManualClock>) -> World {
         let options = HttpOptions { jq: settings, ..HttpOptions::default() };
-        let server = TestServer::start_on(store.clone(), options, clock.clone()).await;
-        World { server, clock, store, folder: None }
+        let server = TestServer::start_on(store, options, clock.clone()).await;
+        World { server, clock, chosen: None }
     }
 
     /// Time passes by itself.
     pub async fn real(settings: Settings) -> World {
         let options = HttpOptions { jq: settings, ..HttpOptions::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let Chosen { store, folder } = Chosen::new().await;
-        let server = TestServer::start_on(store.clone(), options, clock).await;
-        World { server, clock: Arc::default(), store, folder }
+        let chosen = Reopenable::new().await;
+        let server = TestServer::start_on(chosen.store.clone(), options, clock).await;
+        World { server, clock: Arc::default(), chosen: Some(chosen) }
     }
 
-    /// The process ends without a word; another one starts on the same store.
-    pub async fn crash(self) -> World {
-        let World { server, clock, store, folder } = self;
+    /// Two servers on one PostgreSQL, whatever was chosen, and one clock.
+    pub async fn two(settings: Settings) -> (World, World) {
+        let chosen = Reopenable::postgres().await;
+        let second = chosen.second().await;
+        let one = World::of(chosen, settings.clone(), Arc::default()).await;
+        let other = World::of(second, settings, one.clock.clone()).await;
+        (one, other)
+    }
+
+    /// The process ends without a word.
+    pub async fn kill(self) -> (Reopenable, Arc<ManualClock>) {
+        let World { server, clock, chosen } = self;
         server.serving.abort();
         let _ = server.serving.await;
         drop(server.engine);
-        World { folder, ..World::on(store, Settings::default(), clock).await }
+        (chosen.expect("a store of its own"), clock)
+    }
+
+    /// The same, and another one starts on the same store. Where several servers may share it, the silence of the one before
+    /// has been noticed.
+    pub async fn crash(self) -> World {
+        let (chosen, clock) = self.kill().await;
+        let chosen = chosen.again().await;
+        for (key, _) in chosen.store.settings("note/jq/server/").await.unwrap() {
+            chosen.store.put_setting(&key, None).await.unwrap();
+        }
+        World::of(chosen, Settings::default(), clock).await
     }
 
     pub async fn call(&self, method: &str, path: &str, body: &Value) -> Answer {
@@ -121,11 +143,30 @@ impl World {
         }
     }
 
-    /// Waits until it is written down who has the job.
+    /// Waits until it is written down that the worker has said yes: who is to have the job is written before it is asked, and
+    /// that its timeout begins anew after its answer.
     pub async fn until_written(&self, id: &str, worker: &str) {
         let began = Instant::now();
-        while self.server.get(&format!("/api/v1/jobs/{id}")).await.json()["lease"]["worker"] != worker {
+        let number = JobId::new(id.parse().unwrap()).unwrap();
+        let is_written = async || {
+            let found = self.server.engine.get(&Tenant::default(), vec![number]).await.unwrap().pop();
+            let job = found.flatten().unwrap();
+            let Some(lease) = job.state().lease() else { return false };
+            // A token begins with the version of the claim.
+            let claimed = lease.token.number() >> 16;
+            lease.worker.as_deref() == Some(worker) && job.version >= claimed + 2
+        };
+        while !is_written().await {
             assert!(began.elapsed() < PATIENCE, "nobody wrote down that {worker} has job {id}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until this server sends jobs to some worker: it may have to take one over first.
+    pub async fn until_served(&self) {
+        let began = Instant::now();
+        while self.server.get("/api/v1/workers").await.json()["registered"] == json!([]) {
+            assert!(began.elapsed() < PATIENCE, "no worker is served");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

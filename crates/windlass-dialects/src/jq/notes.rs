@@ -1,0 +1,173 @@
+//! What is written down of workers: for the next start, and for the other servers on the same store.
+
+use super::workers::WorkerId;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use windlass_core::{Tenant, Timestamp};
+use windlass_engine::{Engine, EngineError};
+
+/// Who has registered.
+const WORKERS: &str = "jq/worker/";
+/// When a worker pinged last, as far as its server has to be told.
+const PINGS: &str = "jq/ping/";
+/// Servers at work on the store, each with a sign of life.
+const SERVERS: &str = "jq/server/";
+/// Which server serves a worker of the configuration.
+const FIXED: &str = "jq/fixed/";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerNote {
+    pub name: String,
+    pub url: String,
+    pub max_jobs: u32,
+    /// Has pinged; written by earlier versions, which kept no note of each ping.
+    #[serde(default)]
+    pub pings: bool,
+    /// Ends what it has, and gets nothing more.
+    #[serde(default)]
+    pub leaving: bool,
+    /// Which server gives it jobs, where several share the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+}
+
+/// A note as it was read.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    pub tenant: Tenant,
+    pub id: WorkerId,
+    pub note: WorkerNote,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone)]
+pub struct Notes {
+    engine: Engine,
+}
+
+impl Notes {
+    pub fn new(engine: Engine) -> Notes {
+        Notes { engine }
+    }
+
+    pub async fn all(&self) -> Result<Vec<Noted>, EngineError> {
+        Ok(self.engine.notes(WORKERS).await?.into_iter().filter_map(read).collect())
+    }
+
+    pub async fn find(&self, tenant: &Tenant, id: &str) -> Result<Option<Noted>, EngineError> {
+        let key = key(WORKERS, tenant, id);
+        let found = self.engine.notes(&key).await?.into_iter().find(|(known, _)| *known == key);
+        Ok(found.and_then(read))
+    }
+
+    pub async fn put(&self, tenant: &Tenant, id: &str, note: &WorkerNote) -> Result<(), EngineError> {
+        self.engine.put_note(&key(WORKERS, tenant, id), Some(written(note))).await
+    }
+
+    /// Answers whether there is such a worker. What another server changes at the same time stays.
+    pub async fn change(
+        &self,
+        tenant: &Tenant,
+        id: &str,
+        change: impl Fn(&mut WorkerNote),
+    ) -> Result<bool, EngineError> {
+        loop {
+            let Some(noted) = self.find(tenant, id).await? else { return Ok(false) };
+            let mut note = noted.note.clone();
+            change(&mut note);
+            if note == noted.note || self.swap(&noted, &note).await? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// The worker is `server`'s from now on, unless somebody else was first.
+    pub async fn take_over(&self, noted: &Noted, server: &str) -> Result<bool, EngineError> {
+        let note = WorkerNote { server: Some(server.to_owned()), ..noted.note.clone() };
+        self.swap(noted, &note).await
+    }
+
+    async fn swap(&self, noted: &Noted, note: &WorkerNote) -> Result<bool, EngineError> {
+        let key = key(WORKERS, &noted.tenant, &noted.id);
+        self.engine.swap_note(&key, Some(noted.bytes.clone()), written(note)).await
+    }
+
+    /// It is not expected back.
+    pub async fn forget(&self, tenant: &Tenant, id: &str) -> Result<(), EngineError> {
+        self.engine.put_note(&key(WORKERS, tenant, id), None).await?;
+        self.engine.put_note(&key(PINGS, tenant, id), None).await
+    }
+
+    pub async fn put_ping(&self, tenant: &Tenant, id: &str, at: Timestamp) -> Result<(), EngineError> {
+        let value = at.as_millis().to_string().into_bytes();
+        self.engine.put_note(&key(PINGS, tenant, id), Some(value)).await
+    }
+
+    pub async fn pings(&self) -> Result<HashMap<(Tenant, WorkerId), Timestamp>, EngineError> {
+        let found = self.engine.notes(PINGS).await?.into_iter();
+        let read = |(key, value): (String, Vec<u8>)| {
+            let ms: i64 = std::str::from_utf8(&value).ok()?.parse().ok()?;
+            Some((whose(&key[PINGS.len()..])?, Timestamp::from_millis(ms)))
+        };
+        Ok(found.filter_map(read).collect())
+    }
+
+    pub async fn put_sign(&self, server: &str, sign: u64) -> Result<(), EngineError> {
+        self.engine.put_note(&format!("{SERVERS}{server}"), Some(sign.to_string().into_bytes())).await
+    }
+
+    pub async fn forget_server(&self, server: &str) -> Result<(), EngineError> {
+        self.engine.put_note(&format!("{SERVERS}{server}"), None).await
+    }
+
+    /// Every server with its last sign of life.
+    pub async fn servers(&self) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
+        let found = self.engine.notes(SERVERS).await?.into_iter();
+        Ok(found.map(|(key, sign)| (key[SERVERS.len()..].to_owned(), sign)).collect())
+    }
+
+    /// Which server serves each worker of the configuration.
+    pub async fn fixed(&self) -> Result<HashMap<String, String>, EngineError> {
+        let found = self.engine.notes(FIXED).await?.into_iter();
+        let read = |(key, server): (String, Vec<u8>)| {
+            (key[FIXED.len()..].to_owned(), String::from_utf8_lossy(&server).into_owned())
+        };
+        Ok(found.map(read).collect())
+    }
+
+    pub async fn take_fixed(
+        &self,
+        worker: &str,
+        from: Option<&String>,
+        server: &str,
+    ) -> Result<bool, EngineError> {
+        let from = from.map(|from| from.clone().into_bytes());
+        self.engine.swap_note(&format!("{FIXED}{worker}"), from, server.to_owned().into_bytes()).await
+    }
+}
+
+fn key(kind: &str, tenant: &Tenant, worker: &str) -> String {
+    format!("{kind}{tenant}/{worker}")
+}
+
+fn whose(key: &str) -> Option<(Tenant, WorkerId)> {
+    let (tenant, id) = key.split_once('/')?;
+    Some((Tenant::new(tenant).ok()?, id.into()))
+}
+
+fn written(note: &WorkerNote) -> Vec<u8> {
+    serde_json::to_vec(note).unwrap_or_default()
+}
+
+fn read((key, bytes): (String, Vec<u8>)) -> Option<Noted> {
+    let note: Option<WorkerNote> = serde_json::from_slice(&bytes).ok();
+    match (whose(&key[WORKERS.len()..]), note) {
+        (Some((tenant, id)), Some(note)) => Some(Noted { tenant, id, note, bytes }),
+        _ => {
+            tracing::warn!(
+                "what was written down of a worker ({key}) cannot be read; it has to register again"
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Several servers on one store: which of them gives jobs to which worker.
+//!
+//! A worker's note names the server that serves it, first the one it registered with. Each server gives a sign of life once a
+//! second; when one is silent, or has said goodbye, the others take over its workers with the jobs they have: whoever swaps the
+//! note first. A server that finds its worker in another's hands lets go of it. The worker notices nothing: it answers, pings and
+//! leaves at any server.
+
+use super::notes::Noted;
+use super::workers::WorkerId;
+use super::{Inner, Newcomer};
+use std::collections::{HashMap, HashSet};
+use std::sync::Weak;
+use std::time::Duration;
+use tokio::sync::watch;
+use windlass_core::{Tenant, Timestamp};
+use windlass_engine::EngineError;
+
+/// How often a server gives a sign of life and looks for those of others.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks without a new sign after which a server is taken for gone. Looks and not seconds: while the store is away nobody can
+/// give a sign, and nobody looks.
+const SILENT_LOOKS: u32 = 5;
+
+type Whose = (Tenant, WorkerId);
+
+/// Who has been silent for how long.
+#[derive(Default)]
+struct Signs {
+    seen: HashMap<String, (Vec<u8>, u32)>,
+}
+
+impl Signs {
+    /// Takes note of what every server last said; gives those that are taken for gone.
+    fn silent(&mut self, signs: Vec<(String, Vec<u8>)>) -> HashSet<String> {
+        let mut seen = HashMap::with_capacity(signs.len());
+        for (server, sign) in signs {
+            let looks = match self.seen.remove(&server) {
+                Some((before, looks)) if before == sign => looks + 1,
+                _ => 0,
+            };
+            seen.insert(server, (sign, looks));
+        }
+        self.seen = seen;
+        let silent = self.seen.iter().filter(|(_, (_, looks))| *looks >= SILENT_LOOKS);
+        silent.map(|(server, _)| server.clone()).collect()
+    }
+
+    fn is_there(&self, server: &str) -> bool {
+        self.seen.get(server).is_some_and(|(_, looks)| *looks < SILENT_LOOKS)
+    }
+}
+
+/// What a note means for this server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// It is ours, and we serve it.
+    Ours,
+    /// It is ours, and we do not serve it: somebody is about to write something else, or an answer got lost.
+    OursToServe,
+    /// Nobody serves it.
+    Free,
+    /// Another server does.
+    Theirs,
+}
+
+fn meaning(server: Option<&str>, me: &str, is_served: bool, is_there: impl Fn(&str) -> bool) -> Meaning {
+    match server {
+        Some(server) if server == me && is_served => Meaning::Ours,
+        Some(server) if server == me => Meaning::OursToServe,
+        Some(server) if is_there(server) => Meaning::Theirs,
+        _ => Meaning::Free,
+    }
+}
+
+/// Until the server stops.
+pub async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) {
+    let mut look = Look { signs: Signs::default(), sign: 1, doubtful: HashSet::new(), fixed: HashSet::new() };
+    let mut was_well = true;
+    loop {
+        let Some(inner) = inner.upgrade() else { return };
+        match look.around(&inner).await {
+            Ok(()) => was_well = true,
+            Err(error) if was_well => {
+                tracing::warn!(%error, "which workers other servers have left cannot be looked up; trying again");
+                was_well = false;
+            }
+            Err(_) => {}
+        }
+        drop(inner);
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            // Also if the server is gone.
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+struct Look {
+    signs: Signs,
+    sign: u64,
+    /// Workers that the last look found to be ours and not served: it may have come between two writes.
+    doubtful: HashSet<Whose>,
+    /// Workers of the configuration that this server serves, or has let go.
+    fixed: HashSet<String>,
+}
+
+impl Look {
+    async fn around(&mut self, inner: &Inner) -> Result<(), EngineError> {
+        let Some(me) = &inner.server else { return Ok(()) };
+        let notes = inner.notes();
+        self.sign += 1;
+        notes.put_sign(me, self.sign).await?;
+        for silent in self.signs.silent(notes.servers().await?) {
+            notes.forget_server(&silent).await?;
+        }
+        // Before the notes: each of these has been written down.
+        let served = inner.served();
+        let noted = notes.all().await?;
+        let known: HashSet<(&Tenant, &WorkerId)> =
+            noted.iter().map(|noted| (&noted.tenant, &noted.id)).collect();
+        for (tenant, id) in served.iter().filter(|(tenant, id)| !known.contains(&(tenant, id))) {
+            if let Some(yard) = inner.yard(tenant) {
+                yard.dismiss(id, "it unregistered").await;
+            }
+        }
+        let pings = notes.pings().await?;
+        let mut newcomers = Vec::new();
+        let doubtful = std::mem::take(&mut self.doubtful);
+        for noted in noted {
+            self.consider(inner, me, noted, &pings, &doubtful, &mut newcomers).await?;
+        }
+        self.consider_fixed(inner, me, &pings, &mut newcomers).await?;
+        if newcomers.is_empty() {
+            return Ok(());
+        }
+        let fixed = newcomers.iter().filter(|newcomer| newcomer.is_fixed);
+        let fixed: Vec<String> = fixed.map(|newcomer| newcomer.id.to_string()).collect();
+        inner.take_in(newcomers).await?;
+        self.fixed.extend(fixed);
+        Ok(())
+    }
+
+    async fn consider(
+        &mut self,
+        inner: &Inner,
+        me: &str,
+        noted: Noted,
+        pings: &HashMap<Whose, Timestamp>,
+        doubtful: &HashSet<Whose>,
+        newcomers: &mut Vec<Newcomer>,
+    ) -> Result<(), EngineError> {
+        let whose = (noted.tenant.clone(), noted.id.clone());
+        let yard = inner.yard(&noted.tenant).filter(|yard| yard.table().knows(&noted.id));
+        let server = noted.note.server.as_deref();
+        let pinged = pings.get(&whose).copied();
+        match meaning(server, me, yard.is_some(), |server| self.signs.is_there(server)) {
+            Meaning::Ours => {
+                let Some(yard) = yard else { return Ok(()) };
+                if let Some(at) = pinged {
+                    yard.pinged(&noted.id, at);
+                }
+                if noted.note.leaving {
+                    yard.leaving(&noted.id).await;
+                }
+            }
+            Meaning::OursToServe if doubtful.contains(&whose) => {
+                newcomers.extend(Newcomer::noted(&noted, pinged.is_some()));
+            }
+            Meaning::OursToServe => drop(self.doubtful.insert(whose)),
+            Meaning::Free => {
+                let is_ours = inner.notes().take_over(&noted, me).await?;
+                if is_ours && yard.is_none() {
+                    tracing::info!(worker = %noted.id, "worker {} is served by this server now", noted.id);
+                    newcomers.extend(Newcomer::noted(&noted, pinged.is_some()));
+                }
+            }
+            Meaning::Theirs => {
+                if let Some(yard) = yard {
+                    yard.release(&noted.id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Workers of the configuration may stand in that of several servers; one of them serves each.
+    async fn consider_fixed(
+        &mut self,
+        inner: &Inner,
+        me: &str,
+        pings: &HashMap<Whose, Timestamp>,
+        newcomers: &mut Vec<Newcomer>,
+    ) -> Result<(), EngineError> {
+        let fixed = &inner.settings.workers;
+        if fixed.is_empty() {
+            return Ok(());
+        }
+        let servers = inner.notes().fixed().await?;
+        let yard = inner.yard_for(&Tenant::default());
+        for worker in fixed {
+            let server = servers.get(&worker.name);
+            // One that was let go from outside stays away until the next start.
+            let is_served = self.fixed.contains(&worker.name);
+            match meaning(server.map(String::as_str), me, is_served, |server| self.signs.is_there(server)) {
+                Meaning::Ours => {
+                    if let Some(at) = pings.get(&(Tenant::default(), worker.name.as_str().into())) {
+                        yard.pinged(&worker.name, *at);
+                    }
+                }
+                Meaning::OursToServe => newcomers.extend(Newcomer::fixed(worker)),
+                Meaning::Free => {
+                    if inner.notes().take_fixed(&worker.name, server, me).await? && !is_served {
+                        newcomers.extend(Newcomer::fixed(worker));
+                    }
+                }
+                Meaning::Theirs => {
+                    self.fixed.remove(&worker.name);
+                    yard.release(&worker.name);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_gone_after_some_looks_without_a_new_sign() {
+        let mut signs = Signs::default();
+        let said = |words: &[(&str, u8)]| {
+            words.iter().map(|(server, sign)| ((*server).to_owned(), vec![*sign])).collect::<Vec<_>>()
+        };
+        for look in 0..SILENT_LOOKS {
+            let sign = u8::try_from(look).unwrap();
+            assert!(signs.silent(said(&[("a", 0), ("b", sign)])).is_empty(), "{look}");
+            assert!(signs.is_there("a") && signs.is_there("b"));
+        }
+        assert_eq!(signs.silent(said(&[("a", 0), ("b", 9)])), HashSet::from(["a".to_owned()]));
+        assert!(!signs.is_there("a") && signs.is_there("b"));
+        assert!(signs.silent(said(&[("a", 1), ("b", 10)])).is_empty(), "it was only slow");
+        assert!(signs.is_there("a"));
+        signs.silent(said(&[("b", 11)]));
+        assert!(!signs.is_there("a"), "it has said goodbye");
+    }
+
+    #[test]
+    fn what_the_server_in_a_note_means() {
+        let is_there = |server: &str| server == "other";
+        for (server, is_served, expected) in [
+            (Some("me"), true, Meaning::Ours),
+            (Some("me"), false, Meaning::OursToServe),
+            (Some("other"), true, Meaning::Theirs),
+            (Some("other"), false, Meaning::Theirs),
+            (Some("gone"), true, Meaning::Free),
+            (Some("gone"), false, Meaning::Free),
+            (None, false, Meaning::Free),
+        ] {
+            assert_eq!(meaning(server, "me", is_served, is_there), expected, "{server:?} {is_served}");
+        }
+    }
+}
