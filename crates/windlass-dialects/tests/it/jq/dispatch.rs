@@ -159,7 +159,8 @@ async fn a_worker_in_trouble_loses_nothing_and_another_gets_the_job() {
 async fn a_worker_that_cannot_be_reached_three_times_is_gone_and_its_jobs_have_failed() {
     let world = World::new().await;
     let mut worker = world.worker(9).await;
-    let running = world.enqueue(json!({"max_retry": 0})).await;
+    // Time passes while jobs are on their way, and none of them is to time out by that.
+    let running = world.enqueue(json!({"max_retry": 0, "timeout": 86_400})).await;
     worker.next_id().await;
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
@@ -167,12 +168,11 @@ async fn a_worker_that_cannot_be_reached_three_times_is_gone_and_its_jobs_have_f
         counted.fetch_add(1, Ordering::SeqCst);
         500
     });
-    let waiting = world.enqueue(json!({})).await;
-    for failures in 1..=3 {
-        while asked.load(Ordering::SeqCst) < failures {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-        world.pass(3_000);
+    let waiting = world.enqueue(json!({"timeout": 86_400})).await;
+    // It rests from when its answer was heard, which may be a moment after it gave it.
+    while asked.load(Ordering::SeqCst) < 3 {
+        world.pass(100);
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
     let job = world.until(&running, "error").await;
     assert_eq!((&job["reason"], &job["worker_id"]), (&json!("other"), &json!(worker.id)));
