@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -34,6 +35,7 @@ from windlass.sidejob import (
     serve_async,
     worker,
 )
+from windlass.sidejob._errors import is_outage
 
 # Nothing takes nearly as long; a busy machine may.
 PATIENCE_S = 60.0
@@ -188,6 +190,15 @@ class Runs(WithServer):
                 [(["a", "b"], [{"job": job.id, "outport": "sum", "data": [13]}])],
             )
 
+    def test_a_run_whose_end_is_refused_has_failed(self) -> None:
+        with serving("verbose"):
+            job = self.client.queue("verbose", "Verbose", 10_001)
+            job.input("n").write(1)
+            self.ended(job, "failed")
+            self.assertEqual(job.input("n").size(), 1, "what it read is there again")
+            entry = [entry for entry in self.client.logs() if entry.get("job") == job.id][-1]
+            self.assertIn("outport out would hold 10001 values; at most 10000 are allowed", entry["error"])
+
     def test_the_last_run_is_shutdown_and_only_where_there_is_one(self) -> None:
         with serving("ends"):
             job, plain = self.client.queue("ends", "Ends"), self.client.queue("ends", "JustEnds", 1, {"k": [None]})
@@ -263,6 +274,64 @@ class Processes(WithServer):
                 started.send_signal(signal.SIGTERM)
                 self.assertEqual(started.wait(PATIENCE_S), 0)
                 self.assertEqual(job.status, "queued")
+
+
+class Outages(unittest.TestCase):
+    def test_what_is_raised_because_the_server_was_away_is_an_outage(self) -> None:
+        def raised(error: BaseException, url: str | None = "here") -> BaseException:
+            if isinstance(error, Unreachable):
+                error.url = url
+            return error
+
+        def on_top(error: BaseException) -> BaseException:
+            try:
+                try:
+                    raise error
+                except BaseException as first:
+                    raise RuntimeError("on top") from first
+            except RuntimeError as second:
+                return second
+
+        away = [raised(Unreachable("gone", status)) for status in (429, 502, 503, 504, 507)]
+        for error, expected in [
+            *((error, True) for error in away),
+            (on_top(raised(Unreachable("gone"))), True),
+            (on_top(on_top(raised(Unreachable("gone")))), True),
+            (raised(Unreachable("a fault of the server", 500)), False),
+            (raised(Unreachable("another one's", 503), "elsewhere"), False),
+            (raised(SideJobError(422, "no")), False),
+            (on_top(ValueError("odd")), False),
+            (OSError("a file is missing"), False),
+        ]:
+            with self.subTest(repr(error)):
+                self.assertEqual(is_outage(error, "here"), expected)
+
+    def test_half_an_answer_is_an_outage(self) -> None:
+        whole = b"HTTP/1.1 200 OK\r\nContent-Length: 40\r\n\r\n" + b" " * 39 + b"1"
+        page = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 5\r\n\r\n<html"
+        answers = [*(whole[:length] for length in (0, 5, 11, 14, 19, 35, 50)), page]
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/sidejob"
+
+            def answer() -> None:
+                for text in answers:
+                    for _ in range(2):
+                        peer, _ = listener.accept()
+                        with peer:
+                            peer.recv(65536)
+                            peer.sendall(text)
+
+            thread = threading.Thread(target=answer, daemon=True)
+            thread.start()
+            for text in answers:
+                with self.subTest(text):
+                    with Client(url) as client, self.assertRaises(Unreachable) as raised:
+                        client.job(1).state()
+                    self.assertTrue(is_outage(raised.exception, url))
+                    with self.assertRaises(Unreachable) as raised:
+                        asyncio.run(AsyncClient(url).job(1).state())
+                    self.assertTrue(is_outage(raised.exception, url))
+            thread.join(PATIENCE_S)
 
 
 class Calls(WithServer):

@@ -115,6 +115,41 @@ class JustEnds(Worker):
         happened.append(("perform", self.id, list(args)))
 
 
+@worker("steady", inports=["n"], outports=["out"])
+class Steady(Worker):
+    """Hands on what it gets, with a call to the server on the way."""
+
+    def perform(self) -> None:
+        for (n,) in self.for_inputs("n"):
+            time.sleep(0.02)
+            self.set(last=n)
+            self.output("out").write(n)
+
+
+@worker("steady-async", inports=["n"], outports=["out"])
+class SteadyAsync(AsyncWorker):
+    async def perform(self) -> None:
+        async for (n,) in self.for_inputs("n"):
+            await asyncio.sleep(0.02)
+            try:
+                await self.set(last=n)
+            except ConnectionError as error:
+                # As programs do: what was raised by it is no other matter.
+                raise RuntimeError("no state") from error
+            await self.output("out").write(n)
+
+
+@worker("verbose", inports=["n"], outports=["out"])
+class Verbose(Worker):
+    """Writes more than a port may hold."""
+
+    def perform(self, count: int) -> None:
+        for (n,) in self.for_inputs("n"):
+            self.output("out").write(*[n] * count)
+            # Written with the end of the run.
+            return
+
+
 # Each test has a queue of its own: what one leaves behind is in nobody's way.
 @worker("slow", outports=["runs"])
 @worker("killed", outports=["runs"])
@@ -150,7 +185,9 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     queues = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     grace = 0.2 if "--impatient" in sys.argv else 30.0
+    leases = [float(argument.removeprefix("--lease=")) for argument in sys.argv if argument.startswith("--lease=")]
+    lease = leases[0] if leases else None
     if "--async" in sys.argv:
-        asyncio.run(serve_async(*queues, url=URL, grace=grace))
+        asyncio.run(serve_async(*queues, url=URL, grace=grace, lease=lease))
     else:
-        serve(*queues, url=URL, grace=grace)
+        serve(*queues, url=URL, grace=grace, lease=lease)

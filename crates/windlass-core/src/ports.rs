@@ -6,6 +6,7 @@
 
 mod inputs;
 mod raw_json;
+mod state;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -15,6 +16,7 @@ pub use raw_json::{RawJson, VALUE_BYTES_MAX, VALUE_DEPTH_MAX};
 
 use PortError::{BadName, Missing, NoDestination, TooLarge, TooManyItems, TooManyPorts};
 use serde::{Deserialize, Serialize};
+use state::State;
 use std::collections::BTreeMap;
 use std::fmt;
 use values::Values;
@@ -56,7 +58,7 @@ pub type Declared = BTreeMap<String, Option<RawJson>>;
 pub struct Ports {
     inports: BTreeMap<String, Port>,
     outports: BTreeMap<String, Port>,
-    state: BTreeMap<String, RawJson>,
+    state: State,
     /// The defaults that a run was handed last.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_defaults: Option<Vec<RawJson>>,
@@ -160,6 +162,11 @@ impl Ports {
         check_port_name(name)?;
         let ports = self.side(side);
         ports.get(name).or_else(|| ports.get(ON_DEMAND)).ok_or_else(|| missing(side, name))
+    }
+
+    /// The port of exactly this name, if there is one by now.
+    pub fn existing(&self, (side, name): At<'_>) -> Option<&Port> {
+        self.side(side).get(name)
     }
 
     /// The oldest value, else the default (as often as asked), else nothing.
@@ -278,9 +285,8 @@ impl Ports {
             });
         }
         // A port named twice is read twice, so it needs two values or a default.
-        let read_before = |at: usize| names[..at].iter().filter(|name| **name == names[at]).count();
-        let ready = |(at, port): (usize, &&Port)| port.size() > read_before(at) || port.default.is_some();
-        if !ports.iter().enumerate().all(ready) {
+        let ready = |(port, earlier): (&&Port, usize)| port.size() > earlier || port.default.is_some();
+        if !ports.iter().zip(inputs::earlier(names)).all(ready) {
             return Ok(ForInputs::Suspend);
         }
         let ports = names.iter().map(|name| self.inports.get_mut(*name)?.read());
@@ -288,13 +294,13 @@ impl Ports {
     }
 
     pub fn state(&self) -> &BTreeMap<String, RawJson> {
-        &self.state
+        self.state.values()
     }
 
     /// Adds and replaces; other keys stay.
     pub fn set_state(&mut self, values: BTreeMap<String, RawJson>) -> Result<(), PortError> {
         let mut after = self.clone();
-        after.state.extend(values);
+        after.state.set(values);
         after.check_room_for(0)?;
         *self = after;
         Ok(())
@@ -302,7 +308,7 @@ impl Ports {
 
     pub fn unset_state(&mut self, keys: &[&str]) {
         for key in keys {
-            self.state.remove(*key);
+            self.state.unset(key);
         }
     }
 
@@ -310,9 +316,8 @@ impl Ports {
     pub fn bytes(&self) -> usize {
         let sides = self.inports.iter().chain(&self.outports);
         let ports: usize = sides.map(|(name, port)| name.len() + ITEM_BYTES + port.bytes()).sum();
-        let state = self.state.iter().map(|(key, value)| key.len() + value.cost()).sum::<usize>();
         let defaults = self.last_defaults.iter().flatten().map(RawJson::cost).sum::<usize>();
-        ports + state + defaults + self.in_hand.as_ref().map_or(0, InHand::bytes)
+        ports + self.state.bytes() + defaults + self.in_hand.as_ref().map_or(0, InHand::bytes)
     }
 
     /// The port of that name, made now if it may be made on demand.

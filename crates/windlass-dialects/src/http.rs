@@ -326,7 +326,10 @@ async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Respons
         cross_origin::count_as_ours(&mut parts);
     }
     let response = match admit(server, place, parts, body) {
-        Ok((route, call)) => (route.handle)(call).await,
+        Ok((route, call)) => {
+            let weight = call.weight().clone();
+            weight.carry((route.handle)(call)).await
+        }
         Err(refusal) => {
             let mut response = place.dialect.refuse(&refusal);
             if let (Refusal::Method { .. }, Ok(allow)) = (&refusal, HeaderValue::from_str(&place.allow)) {
@@ -370,7 +373,7 @@ fn admit(
             Some(begun.map_err(|error| Refusal::Quota(error.to_string()))?)
         }
     };
-    Ok((route, Call::new(server, caller, parts, body, params, share)))
+    Ok((route, Call::new(server, caller, parts, body, params, share, route)))
 }
 
 const NOSNIFF: (HeaderName, HeaderValue) =

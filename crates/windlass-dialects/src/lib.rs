@@ -46,6 +46,7 @@ pub mod sidejob;
 pub mod signature;
 pub mod staff;
 pub mod tls;
+mod weight;
 
 pub(crate) use windlass_engine::query;
 

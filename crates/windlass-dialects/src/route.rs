@@ -3,6 +3,7 @@
 use crate::auth::{Caller, Role};
 use crate::budget::Busy;
 use crate::http::Server;
+use crate::weight::Weight;
 use ::http::request::Parts;
 use ::http::{HeaderMap, StatusCode};
 use axum::body::Body;
@@ -30,14 +31,22 @@ pub struct Route {
     pub handle: fn(Call) -> Answering,
     /// A GET that changes something all the same: other web pages must not be able to make a browser send it.
     pub changes_state: bool,
+    /// Bytes of the body; never more than `limits.body_bytes`.
+    pub body_bytes_max: usize,
     pub doc: Doc,
 }
+
+/// Bytes of a body with a few names and settings, which is what most calls take. Parsing one costs less than a
+/// millisecond and a few megabytes of memory, whatever is in it.
+pub const DOCUMENT_BYTES_MAX: usize = 128 << 10;
+
+/// For calls whose bodies carry payloads or batches: as much as `limits.body_bytes` allows.
+pub const NO_OWN_BOUND: usize = usize::MAX;
 
 impl Route {
     /// The same call, as one that changes something although it is a GET.
     pub const fn changing(self) -> Route {
-        let Route { method, path, access, handle, doc, .. } = self;
-        Route { method, path, access, handle, doc, changes_state: true }
+        Route { changes_state: true, ..self }
     }
 
     /// One whose parameters and answers are described elsewhere.
@@ -47,7 +56,12 @@ impl Route {
         summary: &'static str,
     ) -> Route {
         let doc = Doc { summary, query: &[], asks: None, answers: &[] };
-        Route { method, path, access, handle, changes_state: false, doc }
+        Route { method, path, access, handle, changes_state: false, body_bytes_max: DOCUMENT_BYTES_MAX, doc }
+    }
+
+    /// The same with another bound on the body.
+    pub const fn with_body(self, bytes_max: usize) -> Route {
+        Route { body_bytes_max: bytes_max, ..self }
     }
 }
 
@@ -139,12 +153,14 @@ pub struct Call {
     params: Vec<String>,
     /// Of the requests that its tenant may have at a time.
     _share: Option<Share>,
+    body_bytes_max: usize,
+    weight: Weight,
 }
 
 /// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBody {
-    #[error("the body is larger than {max} bytes; send smaller batches")]
+    #[error("the body is larger than the {max} bytes that this call takes; send less at once")]
     TooLarge { max: usize },
     #[error("the body did not arrive in time")]
     Slow,
@@ -189,9 +205,16 @@ impl Call {
         body: Body,
         params: Vec<String>,
         share: Option<Share>,
+        route: &Route,
     ) -> Call {
         let arriving = Arriving::new(server.budget.clone());
-        Call { server, caller, parts, body: Mutex::new(body), arriving, params, _share: share }
+        let body_bytes_max = route.body_bytes_max.min(server.limits.body_bytes_max);
+        let (body, weight) = (Mutex::new(body), Weight::default());
+        Call { server, caller, parts, body, arriving, params, body_bytes_max, weight, _share: share }
+    }
+
+    pub(crate) fn weight(&self) -> &Weight {
+        &self.weight
     }
 
     /// The body as it arrives, for calls that need not have it whole.
@@ -236,11 +259,12 @@ impl Call {
         form_urlencoded::parse(self.parts.uri.query().unwrap_or_default().as_bytes())
     }
 
-    /// The whole body, within the limit.
+    /// The whole body, within the bound of the call.
     pub async fn read_body(&mut self) -> Result<Bytes, BadBody> {
-        let max = self.server.limits.body_bytes_max;
         let body = self.take_body();
-        read_body(body, max, &mut self.arriving).await
+        let body = read_body(body, self.body_bytes_max, &mut self.arriving).await?;
+        self.weight.add(body.len()).await;
+        Ok(body)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{ForInputs, ITEM_BYTES, PortError, Ports, RawJson, Side};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A value that was handed to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +32,18 @@ impl InHand {
     }
 }
 
+/// For each name, how often it comes before.
+pub(super) fn earlier(names: &[&str]) -> Vec<usize> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut earlier = Vec::with_capacity(names.len());
+    for name in names {
+        let count = counts.entry(name).or_default();
+        earlier.push(*count);
+        *count += 1;
+    }
+    earlier
+}
+
 impl Ports {
     /// One step of reading inputs together, as [`Ports::for_inputs`] says, remembering the defaults. `to_run`: what it was
     /// handed before counts as used, and what it is handed now can be put back. Handed to anyone else, a value is gone, and
@@ -43,12 +56,10 @@ impl Ports {
         for name in names {
             after.size((Side::In, name))?;
         }
-        let queued: Vec<bool> = (0..names.len())
-            .map(|at| {
-                let earlier = names[..at].iter().filter(|name| **name == names[at]).count();
-                after.inports.get(names[at]).is_some_and(|port| port.size() > earlier)
-            })
-            .collect();
+        let is_queued = |(name, earlier): (&&str, usize)| {
+            after.inports.get(*name).is_some_and(|port| port.size() > earlier)
+        };
+        let queued: Vec<bool> = names.iter().zip(earlier(names)).map(is_queued).collect();
         let step = after.for_inputs(names, after.last_defaults.clone().as_deref())?;
         let handed = |values: &[RawJson]| -> Vec<Handed> {
             let inputs = names.iter().zip(values).zip(&queued);

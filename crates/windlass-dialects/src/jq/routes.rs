@@ -3,7 +3,7 @@
 use super::{calls, openapi};
 use crate::auth::Role::{Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
-use crate::route::{Access, Answering, Call, Route};
+use crate::route::{Access, Answering, Call, NO_OWN_BOUND, Route};
 
 /// Makes a handler of a call: errors are answered in the encoding the caller reads.
 macro_rules! call {
@@ -30,14 +30,14 @@ const fn route(
 
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
-    route("POST", "/jq/job", From(Worker), call!(calls::push), "Enqueue a job"),
+    route("POST", "/jq/job", From(Worker), call!(calls::push), "Enqueue a job").with_body(NO_OWN_BOUND),
     route("GET", "/jq/job/{id}", From(Viewer), call!(calls::get), "How a job is; takes its result").changing(),
     route("DELETE", "/jq/job/{id}", From(Worker), call!(calls::delete), "Remove a job that does not run"),
     route("GET", "/jq/job/{id}/polling", From(Viewer), call!(calls::polling), "Wait for the end of a job").changing(),
     route("POST", "/jq/worker", From(Worker), call!(calls::register), "Register as a worker"),
     route("DELETE", "/jq/worker", From(Worker), call!(calls::unregister), "Leave"),
     route("POST", "/jq/worker/ping", From(Worker), call!(calls::ping), "A sign of life"),
-    route("POST", "/jq/done", From(Worker), call!(calls::done), "How a job ended"),
+    route("POST", "/jq/done", From(Worker), call!(calls::done), "How a job ended").with_body(NO_OWN_BOUND),
     route("GET", "/jq/constraint", From(Viewer), call!(calls::constraints), "All constraints"),
     route("PUT", "/jq/constraint/{id}", From(Operator), call!(calls::put_constraint), "Set a constraint"),
     route("GET", "/jq/constraint/{id}", From(Viewer), call!(calls::get_constraint), "One constraint"),

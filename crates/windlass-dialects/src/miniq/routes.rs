@@ -1,9 +1,10 @@
 //! Every call of the dialect.
 
 use super::calls;
+use super::wire::HANDLER_BYTES_MAX;
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::From;
-use crate::route::{Answering, Call, Route};
+use crate::route::{Answering, Call, NO_OWN_BOUND, Route};
 
 macro_rules! call {
     ($call:path) => {{
@@ -14,19 +15,22 @@ macro_rules! call {
     }};
 }
 
+/// Twice what a handler may have, so that one that is too long is refused in this dialect's words.
+const HANDLER_BODY_BYTES_MAX: usize = 2 * HANDLER_BYTES_MAX;
+
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
-    Route::brief(("POST", "/{client}/job/{type}/add", From(Worker)), call!(calls::add), "Add jobs, a line each"),
-    Route::brief(("PUT", "/{client}/job/{type}/add", From(Worker)), call!(calls::add), "The same"),
-    Route::brief(("POST", "/add", From(Worker)), call!(calls::add_by_query), "The same, with `client` and `jobtype` in the query"),
+    Route::brief(("POST", "/{client}/job/{type}/add", From(Worker)), call!(calls::add), "Add jobs, a line each").with_body(NO_OWN_BOUND),
+    Route::brief(("PUT", "/{client}/job/{type}/add", From(Worker)), call!(calls::add), "The same").with_body(NO_OWN_BOUND),
+    Route::brief(("POST", "/add", From(Worker)), call!(calls::add_by_query), "The same, with `client` and `jobtype` in the query").with_body(NO_OWN_BOUND),
     Route::brief(("POST", "//job/{type}/add", From(Worker)), call!(calls::nameless), "No client: refused"),
     Route::brief(("POST", "/{client}/job//add", From(Worker)), call!(calls::nameless), "No type: refused"),
     Route::brief(("GET", "/{client}/job/waiting", From(Viewer)), call!(calls::waiting), "Types with jobs that could run now"),
     Route::brief(("GET", "/{client}/job/{type}/archive", From(Viewer)), call!(calls::archive), "Jobs that have ended"),
     Route::brief(("GET", "/{client}/job/{type}/{id}", From(Viewer)), call!(calls::get), "One job"),
     Route::brief(("GET", "/{client}/job/{type}/{id}/result", From(Viewer)), call!(calls::result), "What it brought"),
-    Route::brief(("POST", "/{client}/handler/add/{type}/add", From(Operator)), call!(calls::add_handler), "Set a handler"),
-    Route::brief(("PUT", "/{client}/handler/add/{type}/add", From(Operator)), call!(calls::add_handler), "The same"),
+    Route::brief(("POST", "/{client}/handler/add/{type}/add", From(Operator)), call!(calls::add_handler), "Set a handler").with_body(HANDLER_BODY_BYTES_MAX),
+    Route::brief(("PUT", "/{client}/handler/add/{type}/add", From(Operator)), call!(calls::add_handler), "The same").with_body(HANDLER_BODY_BYTES_MAX),
     Route::brief(("GET", "/{client}/handler/get/{type}", From(Viewer)), call!(calls::get_handler), "The handler of a type"),
     Route::brief(("GET", "/{client}/handler/get", From(Viewer)), call!(calls::list_handlers), "Types that have handlers"),
     Route::brief(("DELETE", "/{client}/handler/del/{type}/delete", From(Operator)), call!(calls::delete_handler), "Remove a handler"),

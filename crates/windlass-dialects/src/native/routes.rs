@@ -7,7 +7,7 @@ use super::{
 };
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
 use crate::route::Access::{From, Public};
-use crate::route::{Access, Answering, Call, Doc, Route};
+use crate::route::{Access, Answering, Call, DOCUMENT_BYTES_MAX, Doc, NO_OWN_BOUND, Route};
 
 /// Makes a handler of a call: errors are answered in the encoding the caller reads.
 macro_rules! call {
@@ -30,7 +30,8 @@ const fn route(
     asks: Option<&'static str>,
     answers: &'static [(u16, &'static str)],
 ) -> Route {
-    Route { method, path, access, handle, changes_state: false, doc: Doc { summary, query, asks, answers } }
+    let doc = Doc { summary, query, asks, answers };
+    Route { method, path, access, handle, changes_state: false, body_bytes_max: DOCUMENT_BYTES_MAX, doc }
 }
 
 const GET: &str = "GET";
@@ -42,7 +43,7 @@ const DELETE: &str = "DELETE";
 #[rustfmt::skip]
 pub static ROUTES: &[Route] = &[
     route((POST, "/api/v1/jobs", From(Worker)), call!(calls::push),
-        "Push one job or a batch; all are made in one step", &[], Some("Push"), &[(201, "Pushed"), (202, "Kept"), (409, "Error"), (413, "Error")]),
+        "Push one job or a batch; all are made in one step", &[], Some("Push"), &[(201, "Pushed"), (202, "Kept"), (409, "Error"), (413, "Error")]).with_body(NO_OWN_BOUND),
     route((GET, "/api/v1/jobs", From(Viewer)), call!(calls::list),
         "List jobs, newest first", &["search", "state", "queue", "name", "tag", "q", "limit", "cursor", "tenant"], None, &[(200, "Page")]),
     route((GET, "/api/v1/jobs/count", From(Viewer)), call!(bulk::count),
@@ -52,15 +53,15 @@ pub static ROUTES: &[Route] = &[
     route((POST, "/api/v1/claim", From(Worker)), call!(calls::claim),
         "Take jobs to work on; waits for some if asked", &[], Some("Claim"), &[(200, "Claimed")]),
     route((POST, "/api/v1/settle", From(Worker)), call!(calls::settle),
-        "End runs: finish, fail or release", &[], Some("Settle"), &[(200, "Settled")]),
+        "End runs: finish, fail or release", &[], Some("Settle"), &[(200, "Settled")]).with_body(NO_OWN_BOUND),
     route((POST, "/api/v1/extend", From(Worker)), call!(calls::extend),
-        "Heartbeats: lengthen leases, report progress, hear of cancellations", &[], Some("Extend"), &[(200, "Extended")]),
+        "Heartbeats: lengthen leases, report progress, hear of cancellations", &[], Some("Extend"), &[(200, "Extended")]).with_body(NO_OWN_BOUND),
     route((POST, "/api/v1/jobs/{id}/log", From(Worker)), call!(trail::log),
-        "Keep lines with a job that one holds: what its run has to say", &["tenant"], Some("LogLines"), &[(200, "ExtendedOne"), (404, "Error"), (409, "Error")]),
+        "Keep lines with a job that one holds: what its run has to say", &["tenant"], Some("LogLines"), &[(200, "ExtendedOne"), (404, "Error"), (409, "Error")]).with_body(NO_OWN_BOUND),
     route((GET, "/api/v1/jobs/{id}", From(Viewer)), call!(calls::get),
         "One job", &["tenant"], None, &[(200, "Job"), (404, "Error")]),
     route((PATCH, "/api/v1/jobs/{id}", From(Operator)), call!(calls::patch),
-        "Change a job that is not running", &["tenant"], Some("Patch"), &[(200, "Job"), (404, "Error"), (409, "Error")]),
+        "Change a job that is not running", &["tenant"], Some("Patch"), &[(200, "Job"), (404, "Error"), (409, "Error")]).with_body(NO_OWN_BOUND),
     route((DELETE, "/api/v1/jobs/{id}", From(Operator)), call!(calls::delete),
         "Delete a job", &["tenant"], None, &[(200, "Gone"), (404, "Error"), (409, "Error")]),
     route((GET, "/api/v1/jobs/{id}/result", From(Viewer)), call!(calls::result),
@@ -128,7 +129,7 @@ pub static ROUTES: &[Route] = &[
     route((DELETE, "/api/v1/tokens/{prefix}", From(Admin)), call!(tokens::revoke),
         "Refuse a token from now on, also on open connections", &[], None, &[(200, "TokenGone"), (404, "Error"), (409, "Error")]),
     route((POST, "/api/v1/import", From(Admin)), call!(import::import),
-        "Take over jobs that were made elsewhere, as they stand there", &[], Some("Import"), &[(200, "Pushed"), (400, "Error")]),
+        "Take over jobs that were made elsewhere, as they stand there", &[], Some("Import"), &[(200, "Pushed"), (400, "Error")]).with_body(NO_OWN_BOUND),
     route((GET, "/metrics", From(Viewer)), call!(metrics::metrics),
         "Figures for Prometheus; all tenants for an admin", &["tenant"], None, &[(200, "Text")]),
     route((GET, "/api/openapi.json", Public), call!(openapi::document),

@@ -91,7 +91,12 @@ pub fn job_id(call: &Call) -> Result<JobId, Problem> {
 }
 
 pub async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Answer {
-    answered(Desk::carry_out(&call.server, tenant, id, op).await?)
+    answered(Desk::carry_out(call, tenant, id, op).await?)
+}
+
+/// The same for a call that names other jobs, too.
+pub async fn carry_out_with(call: &Call, tenant: &Tenant, id: JobId, others: Vec<JobId>, op: Op) -> Answer {
+    answered(Desk::carry_out_with(call, tenant, id, others, op).await?)
 }
 
 pub fn answered(reply: Reply) -> Answer {
@@ -111,11 +116,13 @@ async fn job_call(
     let ask = ask_of(&body)?;
     let mut also = Also::of(&ask)?;
     let mut op = read(&ask, id, also.context.clone())?;
+    // Of the calls that come here only the connecting of ports names other jobs.
+    let others = if call.param(3) == "connect" { ask.jobs_named_in("to") } else { Vec::new() };
     let with_run: Op = Box::new(move |scene| {
         let reply = op(scene)?;
         also.then_run(scene, id, reply)
     });
-    carry_out(&call, &tenant, id, with_run).await
+    carry_out_with(&call, &tenant, id, others, with_run).await
 }
 
 pub async fn version(_: Call) -> Answer {
@@ -156,14 +163,14 @@ pub async fn terminate(mut call: Call) -> Answer {
         let reply = runs::terminate(scene, id)?;
         also.then_run(scene, id, reply)
     });
-    let first = Desk::carry_out(&call.server, &tenant, id, op).await?;
+    let first = Desk::carry_out(&call, &tenant, id, op).await?;
     let mut trouble = None;
     if is_recursive {
         let engine = &call.server.engine;
         let all = with_descendants(engine, &tenant, find(engine, &tenant, id).await?).await?;
         for below in all.into_iter().skip(1).map(|job| job.id) {
             let op: Op = Box::new(move |scene| runs::terminate(scene, below));
-            match Desk::carry_out(&call.server, &tenant, below, op).await {
+            match Desk::carry_out(&call, &tenant, below, op).await {
                 Ok(reply) => trouble = trouble.or(reply.trouble),
                 // Gone meanwhile: even better.
                 Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
@@ -198,12 +205,13 @@ pub async fn get_state(call: Call) -> Answer {
 pub async fn set_state(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         let mut values = BTreeMap::new();
-        for (key, _) in ask.fields().filter(|(key, _)| !OF_JOB_CALLS.contains(key)) {
+        for (key, written) in ask.fields().filter(|(key, _)| !OF_JOB_CALLS.contains(key)) {
             if OWN_KEYS.contains(&key) {
                 let message = format!("Job {id}: {key} is kept by the server and cannot be set as state");
                 return Err(Problem::refused(message));
             }
-            values.extend(ask.value(key)?.map(|value| (key.to_owned(), value)));
+            // Of several of one name the last holds.
+            values.insert(key.to_owned(), RawJson::new(written).map_err(wire::BadAsk::from)?);
         }
         Ok(Box::new(move |scene| {
             scene.job(id)?;
@@ -329,12 +337,10 @@ pub async fn group(mut call: Call) -> Answer {
     let context = ask.context()?;
     let operations: Vec<Operation> =
         ask.objects("operations")?.iter().map(operation).collect::<Result<_, _>>()?;
-    let first = operations.first().map(|operation| match operation {
-        Operation::Read(at) | Operation::Entries(at) | Operation::Write(at, _) => at.job,
-    });
-    let Some(first) = first else { return Ok(json("{\"results\":[]}")) };
+    let jobs: Vec<JobId> = operations.iter().map(Operation::job).collect();
+    let Some(first) = jobs.first().copied() else { return Ok(json("{\"results\":[]}")) };
     let op: Op = Box::new(move |scene| ports::group(scene, &operations, &context));
-    carry_out(&call, &tenant, first, op).await
+    carry_out_with(&call, &tenant, first, jobs, op).await
 }
 
 fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
@@ -386,7 +392,10 @@ pub async fn add_log(mut call: Call) -> Answer {
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let context = ask.context()?;
-    let own: Vec<(&str, &str)> = ask.fields().filter(|(key, _)| !OF_ANY_CALL.contains(key)).collect();
+    let enclosed = ask.entry()?;
+    let said = enclosed.as_ref().unwrap_or(&ask);
+    let own: Vec<(&str, &str)> =
+        said.fields().filter(|(key, _)| enclosed.is_some() || !OF_ANY_CALL.contains(key)).collect();
     let entry = log::entry(&context, call.server.engine.now(), &own);
     let (engine, log) = (&call.server.engine, &call.server.sidejob.log);
     log.append(engine, &tenant, &[entry]).await?;

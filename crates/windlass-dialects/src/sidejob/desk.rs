@@ -6,6 +6,8 @@
 use super::errors::Problem;
 use super::scene::{Op, Reply, Scene, Stop};
 use crate::http::Server;
+use crate::route::Call;
+use crate::weight::Weight;
 use ::http::StatusCode;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,23 +28,34 @@ pub struct Desk {
 
 struct Waiting {
     op: Op,
+    /// Other jobs that it is about.
+    others: Vec<JobId>,
+    is_large: bool,
     reply: oneshot::Sender<Result<Reply, Problem>>,
 }
 
 impl Desk {
     /// Carries out a call. It is carried out even if the caller goes away.
-    pub async fn carry_out(
-        server: &Arc<Server>,
+    pub async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Result<Reply, Problem> {
+        Desk::carry_out_with(call, tenant, id, Vec::new(), op).await
+    }
+
+    /// The same for a call that is about `others`, too: they are loaded at once. Whatever else turns out to be needed is
+    /// loaded one by one, each time with a new start.
+    pub async fn carry_out_with(
+        call: &Call,
         tenant: &Tenant,
         id: JobId,
+        others: Vec<JobId>,
         op: Op,
     ) -> Result<Reply, Problem> {
+        let server = &call.server;
         let (reply, answer) = oneshot::channel();
         let is_first = {
             let mut lines = server.sidejob.desk.lines();
             let line = lines.get_mut(&(tenant.clone(), id));
             let is_first = line.is_none();
-            let waiting = Waiting { op, reply };
+            let waiting = Waiting { op, others, is_large: call.weight().is_large(), reply };
             match line {
                 Some(line) => line.push(waiting),
                 None => drop(lines.insert((tenant.clone(), id), vec![waiting])),
@@ -102,7 +115,8 @@ async fn serve(server: &Arc<Server>, tenant: &Tenant, id: JobId) {
             serving.is_closed = true;
             return;
         }
-        match together(server, tenant, id, &mut batch).await {
+        let weight = Weight::of(batch.iter().any(|waiting| waiting.is_large));
+        match weight.carry(together(server, tenant, id, &mut batch)).await {
             Ok(answers) => {
                 for (waiting, answer) in batch.into_iter().zip(answers) {
                     // Whoever asked may be gone.
@@ -114,7 +128,8 @@ async fn serve(server: &Arc<Server>, tenant: &Tenant, id: JobId) {
             }
             Err(_) => {
                 for mut waiting in batch {
-                    let answer = together(server, tenant, id, std::slice::from_mut(&mut waiting)).await;
+                    let alone = together(server, tenant, id, std::slice::from_mut(&mut waiting));
+                    let answer = weight.carry(alone).await;
                     let answer =
                         answer.and_then(|mut answers| answers.pop().unwrap_or_else(|| Err(gave_up())));
                     let _ = waiting.reply.send(answer);
@@ -176,6 +191,7 @@ async fn work_out(
 ) -> Result<Answers, Problem> {
     let mut answers = Vec::with_capacity(batch.len());
     for waiting in batch {
+        load_with_parents(server, tenant, scene, wanted, &waiting.others).await?;
         let answer = loop {
             match scene.work_out(&mut waiting.op) {
                 Ok(reply) => break Ok(reply),
@@ -190,6 +206,32 @@ async fn work_out(
         answers.push(answer);
     }
     Ok(answers)
+}
+
+/// Loads jobs, and their parents, who may have to be run.
+async fn load_with_parents(
+    server: &Arc<Server>,
+    tenant: &Tenant,
+    scene: &mut Scene,
+    wanted: &mut Vec<JobId>,
+    ids: &[JobId],
+) -> Result<(), Problem> {
+    let mut missing: Vec<JobId> = ids.to_vec();
+    for _ in 0..2 {
+        missing.sort_unstable();
+        missing.dedup();
+        missing.retain(|id| scene.find(*id).is_err());
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let jobs = server.engine.get(tenant, missing.clone()).await?;
+        let parents = jobs.iter().flatten().filter_map(|job| job.spec.family().map(|family| family.parent));
+        let parents = parents.collect();
+        wanted.extend(&missing);
+        missing.into_iter().zip(jobs).for_each(|(id, job)| scene.loaded(id, job));
+        missing = parents;
+    }
+    Ok(())
 }
 
 fn gave_up() -> Problem {

@@ -116,7 +116,7 @@ impl From<BadAsk> for Problem {
         match &bad {
             BadAsk::NotJson(_) | BadAsk::Member(_) => Problem::new(StatusCode::BAD_REQUEST, bad.to_string()),
             BadAsk::Field(message) => Problem::refused(message.clone()),
-            BadAsk::Port(PortError::ValueTooLong { .. }) => {
+            BadAsk::TooManyMembers { .. } | BadAsk::Port(PortError::ValueTooLong { .. }) => {
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, bad.to_string())
             }
             BadAsk::Port(_) => Problem::refused(bad.to_string()),

@@ -31,8 +31,15 @@ const LIST_BYTES_MAX: usize = 256 << 10;
 /// What went through ports in one call or group.
 #[derive(Clone, Debug, Default)]
 pub struct PortEvents {
-    reads: Vec<Flow>,
-    writes: Vec<Flow>,
+    reads: Flows,
+    writes: Flows,
+}
+
+/// One list of values per port, in the order in which the ports were first used.
+#[derive(Clone, Debug, Default)]
+struct Flows {
+    list: Vec<Flow>,
+    places: HashMap<(JobId, Side, String), usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -45,16 +52,16 @@ struct Flow {
 
 impl PortEvents {
     pub fn read(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
-        note(&mut self.reads, job, (side, port), data);
+        self.reads.add(job, (side, port), data);
     }
 
     pub fn wrote(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
-        note(&mut self.writes, job, (side, port), data);
+        self.writes.add(job, (side, port), data);
     }
 
     /// `None` where nothing flowed.
     pub fn entry(&self, context: &Context, now: Timestamp) -> Option<String> {
-        if self.reads.is_empty() && self.writes.is_empty() {
+        if self.reads.list.is_empty() && self.writes.list.is_empty() {
             return None;
         }
         let flows = |flows: &[Flow]| {
@@ -64,19 +71,21 @@ impl PortEvents {
             out.end_array();
             text(out)
         };
-        let (reads, writes) = (flows(&self.reads), flows(&self.writes));
+        let (reads, writes) = (flows(&self.reads.list), flows(&self.writes.list));
         Some(entry(context, now, &[("read", &reads), ("write", &writes)]))
     }
 }
 
-/// One list per port, in order.
-fn note(flows: &mut Vec<Flow>, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
-    if data.is_empty() {
-        return;
-    }
-    match flows.iter_mut().find(|flow| flow.job == job && flow.side == side && flow.port == port) {
-        Some(flow) => flow.data.extend(data),
-        None => flows.push(Flow { job, side, port: port.to_owned(), data }),
+impl Flows {
+    fn add(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
+        if data.is_empty() {
+            return;
+        }
+        let place = *self.places.entry((job, side, port.to_owned())).or_insert(self.list.len());
+        match self.list.get_mut(place) {
+            Some(flow) => flow.data.extend(data),
+            None => self.list.push(Flow { job, side, port: port.to_owned(), data }),
+        }
     }
 }
 
@@ -115,10 +124,12 @@ pub fn entry(context: &Context, now: Timestamp, own: &[(&str, &str)]) -> String 
     let time = format!("\"{now}\"");
     let context = context.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let mut fields: Vec<(&str, &str)> = Vec::new();
+    let mut places: HashMap<&str, usize> = HashMap::new();
     for (key, value) in
         context.chain(std::iter::once(("timestamp", time.as_str()))).chain(own.iter().copied())
     {
-        match fields.iter_mut().find(|(known, _)| *known == key) {
+        let place = *places.entry(key).or_insert(fields.len());
+        match fields.get_mut(place) {
             Some(field) => field.1 = value,
             None => fields.push((key, value)),
         }

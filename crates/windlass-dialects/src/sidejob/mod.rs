@@ -5,6 +5,7 @@
 //! | `routes.rs` | every call: method, path, role |
 //! | `wire.rs` | bytes to what is asked, values as they were written |
 //! | `calls.rs`, `create.rs`, `family.rs`, `workers.rs` | the calls: jobs and ports; making; parents and children; workers and locks |
+//! | `presence.rs` | workers that hold a connection, and what follows when it ends |
 //! | `scene.rs` | jobs while a call is worked out, before anything is written |
 //! | `desk.rs` | carries calls out, those for one job together |
 //! | `runs.rs`, `ports.rs` | the rules: who is run and when; what flows |
@@ -18,6 +19,7 @@ mod errors;
 mod family;
 mod log;
 mod ports;
+mod presence;
 mod registry;
 pub mod routes;
 mod runs;
@@ -61,6 +63,8 @@ impl Dialect for SideJob {
 pub struct Settings {
     /// A run is another worker's when its worker gave no sign of life for this long.
     pub lease_ms: i64,
+    /// A worker whose connection ended may open another one for this long before its runs are taken from it.
+    pub grace_ms: i64,
     /// Runs of one job in one minute by the clock.
     pub runs_per_minute: u32,
     /// Web pages from these origins may call; `*`: from everywhere.
@@ -69,7 +73,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { lease_ms: 60_000, runs_per_minute: 600, origins: Vec::new() }
+        Settings { lease_ms: 60_000, grace_ms: 1_000, runs_per_minute: 600, origins: Vec::new() }
     }
 }
 
@@ -81,6 +85,7 @@ pub struct State {
     desk: desk::Desk,
     registry: registry::Registry,
     log: log::Log,
+    presences: presence::Presences,
 }
 
 impl State {
@@ -91,6 +96,7 @@ impl State {
             desk: desk::Desk::default(),
             registry: registry::Registry::default(),
             log: log::Log::default(),
+            presences: presence::Presences::default(),
         }
     }
 }

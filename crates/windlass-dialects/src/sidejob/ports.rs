@@ -30,7 +30,7 @@ impl At {
 /// `{"data": 5}`, or `{}` when there is nothing.
 pub fn read(scene: &mut Scene, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
     let mut ports = scene.ports(at.job)?;
-    let before = ports.iter(at.side).find(|(name, _)| *name == at.port).map(|(_, port)| port.size());
+    let before = ports.existing(at.place()).map(Port::size);
     let value = ports.read(at.place()).map_err(|error| Problem::port(at.job, &error))?;
     // A default that is read again and again is nothing to write down.
     if before != Some(0) {
@@ -197,6 +197,14 @@ pub enum Operation {
     Read(At),
     Entries(At),
     Write(At, Vec<RawJson>),
+}
+
+impl Operation {
+    pub fn job(&self) -> JobId {
+        match self {
+            Operation::Read(at) | Operation::Entries(at) | Operation::Write(at, _) => at.job,
+        }
+    }
 }
 
 pub fn group(scene: &mut Scene, operations: &[Operation], context: &Context) -> Result<Reply, Stop> {

@@ -1,7 +1,7 @@
 //! Which classes have workers in which queue.
 
 use super::errors::Problem;
-use super::wire::Ask;
+use super::wire::{Ask, object_of};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use windlass_core::ports::{Declared, Ports};
@@ -91,9 +91,9 @@ impl Classes {
     pub fn read(bytes: &[u8]) -> Result<Classes, Problem> {
         let ask = Ask::read(bytes)?;
         let mut by_name = BTreeMap::new();
-        for (name, _) in ask.fields() {
+        for (name, written) in ask.fields() {
             Name::new(name)?;
-            let Ok(Some(config)) = ask.object(name) else {
+            let Some(config) = object_of(written) else {
                 return Err(Problem::refused(format!("the configuration of class {name} must be an object")));
             };
             by_name.insert(name.to_owned(), Class::read(&config)?);
@@ -135,10 +135,16 @@ impl Registry {
     async fn read(&self, engine: &Engine, tenant: &Tenant) -> Result<Known, Problem> {
         let read_at = engine.now();
         let prefix = prefix(tenant);
+        let before = self.tenants().get(tenant).map(|known| Arc::clone(&known.queues)).unwrap_or_default();
         let mut queues = Queues::default();
         for (key, value) in engine.notes(&prefix).await? {
-            let classes = Classes::read(&value).unwrap_or_default();
-            queues.0.insert(key[prefix.len()..].to_owned(), Arc::new(classes));
+            let queue = &key[prefix.len()..];
+            // Seldom has anything changed, and parsing all of it every second would cost more than all else.
+            let classes = match before.queue(queue).filter(|known| known.text.as_bytes() == &value[..]) {
+                Some(known) => Arc::clone(known),
+                None => Arc::new(Classes::read(&value).unwrap_or_default()),
+            };
+            queues.0.insert(queue.to_owned(), classes);
         }
         Ok(Known { read_at, queues: Arc::new(queues) })
     }

@@ -1,7 +1,7 @@
 //! Bytes to what is asked. Values stay as they were written: key order and long numbers survive.
 
 use crate::codec::{self, Encoding, Raw, Text};
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
 use windlass_core::ports::{Declared, PortError, RawJson, Side};
@@ -12,6 +12,12 @@ mod tests;
 
 /// Destinations of one connection, operations of one group, names in one list. Each becomes work within one step.
 pub const LIST_MAX: usize = 10_000;
+/// Members of one object, in the body and below.
+pub const MEMBERS_MAX: usize = 10_000;
+/// Members of `log_context`, which every entry of the log repeats.
+pub const CONTEXT_MEMBERS_MAX: usize = 100;
+/// Objects of fewer members are searched from end to end, which is quicker than making an index.
+const INDEX_FROM: usize = 16;
 
 /// Why a request cannot be understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +29,8 @@ pub enum BadAsk {
     /// A member that nobody reads, or none where one has to be.
     #[error("{0}")]
     Member(String),
+    #[error("{what} has more than {max} members; send it in several calls")]
+    TooManyMembers { what: String, max: usize },
     #[error(transparent)]
     Port(#[from] PortError),
 }
@@ -45,7 +53,12 @@ const OF_PORT: &[&str] = &["job", "inport", "outport"];
 /// An object, its values not looked at yet.
 #[derive(Clone, Debug, Default)]
 pub struct Ask<'a> {
+    /// At most [`MEMBERS_MAX`].
     fields: Vec<(Text<'a>, Raw<'a>)>,
+    /// Places in `fields` by key, of equal keys in their order; empty below [`INDEX_FROM`].
+    by_key: Vec<u16>,
+    /// More were written, and are not here.
+    has_too_many: bool,
 }
 
 /// A port of a job that is named in a body.
@@ -97,7 +110,27 @@ impl<'a> Ask<'a> {
         if bytes.trim_ascii().is_empty() {
             return Ok(Ask::default());
         }
-        codec::read_map(Encoding::Json, bytes).map_err(|malformed| BadAsk::NotJson(malformed.to_string()))
+        let ask: Ask<'a> = codec::read_map(Encoding::Json, bytes)
+            .map_err(|malformed| BadAsk::NotJson(malformed.to_string()))?;
+        ask.complete("the body")
+    }
+
+    fn of(fields: Vec<(Text<'a>, Raw<'a>)>, has_too_many: bool) -> Ask<'a> {
+        let mut by_key = Vec::new();
+        if fields.len() >= INDEX_FROM {
+            by_key = (0..=u16::MAX).take(fields.len()).collect();
+            // Stable: equal keys stay in their order.
+            by_key.sort_by_key(|place| &*fields[usize::from(*place)].0);
+        }
+        Ask { fields, by_key, has_too_many }
+    }
+
+    /// Refuses an object of too many members before anything else is made of it.
+    fn complete(self, what: &str) -> Result<Ask<'a>> {
+        if self.has_too_many {
+            return Err(BadAsk::TooManyMembers { what: what.to_owned(), max: MEMBERS_MAX });
+        }
+        Ok(self)
     }
 
     /// Refuses members that are not among these: one that is misspelt must not pass for one that was left out.
@@ -118,7 +151,15 @@ impl<'a> Ask<'a> {
 
     /// As it was written; the last of several.
     pub fn raw(&self, key: &str) -> Option<&'a str> {
-        self.fields.iter().rev().find(|(name, _)| **name == *key).map(|(_, value)| text_of(*value))
+        let found = if self.by_key.is_empty() {
+            self.fields.iter().rev().find(|(name, _)| **name == *key)
+        } else {
+            let name_at = |place: &u16| &*self.fields[usize::from(*place)].0;
+            let end = self.by_key.partition_point(|place| name_at(place) <= key);
+            let last = self.by_key[..end].last().filter(|place| name_at(place) == key);
+            last.map(|place| &self.fields[usize::from(*place)])
+        };
+        found.map(|(_, value)| text_of(*value))
     }
 
     /// The same, where null means that it was not given.
@@ -179,10 +220,10 @@ impl<'a> Ask<'a> {
     }
 
     pub fn object(&self, key: &str) -> Result<Option<Ask<'a>>> {
-        match self.given(key).map(|text| codec::read_map(Encoding::Json, text.as_bytes())) {
+        match self.given(key).map(object_of) {
             None => Ok(None),
-            Some(Ok(ask)) => Ok(Some(ask)),
-            Some(Err(_)) => field(format!("{key} must be an object")),
+            Some(Some(ask)) => Ok(Some(ask.complete(key)?)),
+            Some(None) => field(format!("{key} must be an object")),
         }
     }
 
@@ -212,7 +253,7 @@ impl<'a> Ask<'a> {
         }
         match codec::read::<Vec<Ask<'a>>>(Encoding::Json, text.as_bytes()) {
             Ok(asks) if asks.len() > LIST_MAX => field(format!("{key} may have {LIST_MAX} entries")),
-            Ok(asks) => Ok(asks),
+            Ok(asks) => asks.into_iter().map(|ask| ask.complete(key)).collect(),
             Err(_) => field(format!("{key} must be a list of objects")),
         }
     }
@@ -233,11 +274,11 @@ impl<'a> Ask<'a> {
     fn ports(&self, key: &str, check: impl Fn(&str, &Ask<'a>) -> Result<()>) -> Result<Option<Declared>> {
         let Some(ports) = self.object(key)? else { return Ok(None) };
         let mut declared = BTreeMap::new();
-        // Each field once: looking them up by name would take a large body a long time.
         for (name, written) in ports.fields() {
-            let Ok(options) = codec::read_map::<Ask<'a>>(Encoding::Json, written.as_bytes()) else {
+            let Some(options) = object_of(written) else {
                 return field(format!("the options of port {name} must be an object"));
             };
+            let options = options.complete("the options of a port")?;
             check(name, &options)?;
             declared.insert(name.to_owned(), options.value("default")?);
         }
@@ -293,6 +334,12 @@ impl<'a> Ask<'a> {
         Ok(PortAt { job: self.job("job")?, side, port })
     }
 
+    /// The jobs of the ports that are listed there. What is wrong with the list is said when it is read.
+    pub fn jobs_named_in(&self, key: &str) -> Vec<JobId> {
+        let ports = self.objects(key).unwrap_or_default();
+        ports.iter().filter_map(|port| port.job("job").ok().flatten()).collect()
+    }
+
     /// `data` is one value, `list` is several; `None`: neither was given.
     pub fn values(&self) -> Result<Option<Vec<RawJson>>> {
         match (self.value("data")?, self.list("list")?) {
@@ -313,8 +360,17 @@ impl<'a> Ask<'a> {
         self.objects(key)?.iter().map(write).collect()
     }
 
+    /// The entry for the log in `{"entry":{…}}`; `None`: the members themselves are the entry.
+    pub fn entry(&self) -> Result<Option<Ask<'a>>> {
+        let is_alone = self.only(&["entry"], OF_ANY_CALL).is_ok();
+        if is_alone { self.object("entry") } else { Ok(None) }
+    }
+
     pub fn context(&self) -> Result<Context> {
         let Some(context) = self.object("log_context")? else { return Ok(Vec::new()) };
+        if context.fields.len() > CONTEXT_MEMBERS_MAX {
+            return Err(BadAsk::TooManyMembers { what: "log_context".to_owned(), max: CONTEXT_MEMBERS_MAX });
+        }
         Ok(context.fields().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
     }
 }
@@ -335,6 +391,11 @@ pub fn side(text: &str) -> Option<Side> {
     }
 }
 
+/// `None`: it is no object.
+pub fn object_of(text: &str) -> Option<Ask<'_>> {
+    codec::read_map(Encoding::Json, text.as_bytes()).ok()
+}
+
 fn text_of(raw: Raw<'_>) -> &str {
     match raw {
         Raw::Json(text) => text,
@@ -353,10 +414,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for Ask<'a> {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Ask<'de>, A::Error> {
                 let mut fields = Vec::new();
-                while let Some(entry) = map.next_entry()? {
+                while fields.len() < MEMBERS_MAX
+                    && let Some(entry) = map.next_entry()?
+                {
                     fields.push(entry);
                 }
-                Ok(Ask { fields })
+                let mut has_too_many = false;
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                    has_too_many = true;
+                }
+                Ok(Ask::of(fields, has_too_many))
             }
         }
         from.deserialize_map(Fields)

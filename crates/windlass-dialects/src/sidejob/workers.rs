@@ -1,6 +1,6 @@
 //! The worker's side: registering, claiming, finishing, staying alive; and locks, which keep workers away.
 
-use super::calls::{Also, Answer, ask_of, carry_out, job_id, tenant};
+use super::calls::{Also, Answer, ask_of, carry_out, carry_out_with, job_id, tenant};
 use super::desk::Desk;
 use super::errors::{Problem, json};
 use super::family::find;
@@ -146,6 +146,7 @@ pub async fn finish(mut call: Call) -> Answer {
     if matches!(end, End::Failed | End::GivenBack) && !writes.is_empty() {
         return Err(Problem::refused("a run that did not come to its end writes nothing"));
     }
+    let others: Vec<JobId> = writes.iter().filter_map(|write| write.to.job).collect();
     let error = ask.text("error")?.unwrap_or_default();
     let backtrace = ask.text("backtrace")?;
     also.in_run_of(id);
@@ -166,7 +167,7 @@ pub async fn finish(mut call: Call) -> Answer {
         let reply = runs::standing(scene, id)?.but(ran.trouble);
         also.then_run(scene, id, reply)
     });
-    carry_out(&call, &tenant, id, op).await
+    carry_out_with(&call, &tenant, id, others, op).await
 }
 
 fn how(end: End, error: &str) -> How {
@@ -198,6 +199,7 @@ pub async fn for_inputs(mut call: Call) -> Answer {
     let mut also = Also::beside(&["inports", "token", "writes"], &ask)?;
     let names = ask.texts("inports")?.ok_or_else(|| Problem::refused("Missing inports"))?;
     let (token, writes) = (ask.token()?, ask.writes("writes")?);
+    let others: Vec<JobId> = writes.iter().filter_map(|write| write.to.job).collect();
     if token.is_some() {
         also.in_run_of(id);
     }
@@ -209,7 +211,7 @@ pub async fn for_inputs(mut call: Call) -> Answer {
         let reply = super::ports::for_inputs(scene, id, &names, token.is_some(), &also.context)?;
         also.then_run(scene, id, reply.but(ran.trouble))
     });
-    carry_out(&call, &tenant, id, op).await
+    carry_out_with(&call, &tenant, id, others, op).await
 }
 
 /// Without a token there is no run, so nothing was handed to it.
@@ -274,7 +276,7 @@ pub async fn lock(mut call: Call) -> Answer {
             set_lock(scene, id, Some((&token, ttl_ms)))?;
             also.then_run(scene, id, Reply::new(format!("{{\"token\":\"{token}\"}}")))
         });
-        let reply = Desk::carry_out(&call.server, &tenant, id, op).await?;
+        let reply = Desk::carry_out(&call, &tenant, id, op).await?;
         if tries == LOCK_TRIES || !reply.text.ends_with("null}") {
             return super::calls::answered(reply);
         }

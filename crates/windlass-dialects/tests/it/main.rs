@@ -11,6 +11,7 @@ mod delivery;
 mod description;
 mod errors;
 mod events;
+mod growth;
 mod hidden;
 mod jobs;
 mod journal;

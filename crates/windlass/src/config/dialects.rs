@@ -28,6 +28,7 @@ impl Found<'_> {
         sidejob::Settings {
             // Without any time no run could end.
             lease_ms: self.whole("sidejob.lease_s").max(1).saturating_mul(1_000),
+            grace_ms: self.whole("sidejob.grace_s").max(0).saturating_mul(1_000),
             runs_per_minute: u32::try_from(self.whole("sidejob.runs_per_minute")).unwrap_or(u32::MAX),
             origins: self.text("sidejob.origins").split_whitespace().map(str::to_owned).collect(),
         }

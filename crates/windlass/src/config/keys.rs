@@ -195,6 +195,12 @@ pub const KEYS: &[Key] = &[
         "a SideJob run without a sign of life for so long is another worker's",
     ),
     key(
+        "sidejob.grace_s",
+        SECONDS,
+        "1",
+        "a SideJob worker whose connection ended keeps its runs if it opens another one within so long",
+    ),
+    key(
         "sidejob.runs_per_minute",
         COUNT,
         "600",

@@ -59,7 +59,8 @@ class Ask(Generic[T]):
         try:
             said = json.loads(body) if body else None
         except ValueError as error:
-            raise SideJobError(status, f"the answer is not JSON: {body[:200]!r}") from error
+            # As what stands between us and the server answers in its place.
+            raise refusal(status, f"the answer is not JSON: {body[:200]!r}") from error
         if 200 <= status < 300:
             return self.read(said)
         message = said.get("error") if isinstance(said, dict) else None
@@ -340,8 +341,15 @@ def port_at(job: int, side: Side, port: str) -> Write:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 
-def claim(queue: str, *, wait: float, worker: str, classes: Sequence[str]) -> Ask[Claimed | None]:
-    body = {"wait": wait, "worker": worker, "classes": list(classes)}
+def presence(worker: str) -> Ask[None]:
+    """Its answer lasts for as long as the worker is there."""
+    return Ask("POST", "/presence", _nothing, {"worker": worker})
+
+
+def claim(
+    queue: str, *, wait: float, worker: str, classes: Sequence[str], lease: float | None = None
+) -> Ask[Claimed | None]:
+    body = _given(lease=lease) | {"wait": wait, "worker": worker, "classes": list(classes)}
     return Ask("POST", f"/queues/{quote(queue, safe='')}/claim", _claimed, body, waits=wait)
 
 
@@ -378,4 +386,4 @@ def clear_logs() -> Ask[list[dict[str, Json]]]:
 
 
 def log(entry: Mapping[str, Json]) -> Ask[None]:
-    return Ask("POST", "/logs", _nothing, dict(entry))
+    return Ask("POST", "/logs", _nothing, {"entry": dict(entry)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import traceback
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Protocol
 
 from . import _calls as calls
 from ._calls import Ask, Claimed, Json, Write
-from ._errors import NotFound, SideJobError, Stale, Suspend
+from ._errors import NotFound, SideJobError, Stale, Suspend, Unreachable, is_outage
 from ._registry import Registered
 
 log = logging.getLogger("windlass.sidejob")
@@ -24,6 +25,8 @@ PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
 BEATS_PER_LEASE = 3
 # How long a sign of life may take.
 BEAT_WITHIN_S = 5.0
+# Before the next run after one that an outage ended: what comes back may not stand firmly yet.
+AFTER_OUTAGE_S = 1.0
 
 
 class Running(Protocol):
@@ -35,8 +38,8 @@ class Running(Protocol):
 
 
 def worker_name() -> str:
-    """Who works, for those who look."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+    """Who works, for those who look. No two are equal: their runs must not be taken for each other's."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 def configs(classes: Mapping[str, Registered]) -> dict[str, Mapping[str, Json]]:
@@ -44,8 +47,8 @@ def configs(classes: Mapping[str, Registered]) -> dict[str, Mapping[str, Json]]:
     return {name: registered.config for name, registered in classes.items()}
 
 
-def finish(run: Running, error: BaseException | None) -> Ask[str] | None:
-    """The call that ends the run; `None` if there is nothing left to end."""
+def finish(run: Running, error: BaseException | None, url: str) -> Ask[str] | None:
+    """The call that ends the run; `None` if there is nothing left to end. `url` is that of the server."""
     claimed = run._claimed
     if error is None:
         return calls.finish(claimed.job, claimed.token, "completed", writes=run._writes)
@@ -54,6 +57,9 @@ def finish(run: Running, error: BaseException | None) -> Ask[str] | None:
     if isinstance(error, Stale):
         log.warning("job %s: the run is not this worker's any more", claimed.job)
         return None
+    if is_outage(error, url):
+        log.warning("job %s %s is to be run again: the server was away: %s", claimed.job, claimed.cls, error)
+        return give_back(claimed)
     log.error("job %s %s failed: %r", claimed.job, claimed.cls, error)
     backtrace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     message = str(error) or type(error).__name__
@@ -63,6 +69,15 @@ def finish(run: Running, error: BaseException | None) -> Ask[str] | None:
 def give_back(claimed: Claimed) -> Ask[str]:
     """Somebody else is to run it."""
     return calls.finish(claimed.job, claimed.token, "queued")
+
+
+def instead(claimed: Claimed, ask: Ask[str], error: SideJobError) -> Ask[str] | None:
+    """How a run ends whose end the server does not take, such as writes for which a port has no room."""
+    is_over = isinstance(error, (NotFound, Stale, Unreachable))
+    if is_over or ask.body is None or ask.body.get("status") not in ("completed", "suspended"):
+        return None
+    log.error("job %s %s failed: its end was not accepted: %s", claimed.job, claimed.cls, error)
+    return calls.finish(claimed.job, claimed.token, "failed", error=str(error))
 
 
 def unheard(claimed: Claimed, error: SideJobError) -> None:

@@ -21,10 +21,12 @@ class Stale(SideJobError):
 
 
 class Unreachable(SideJobError, ConnectionError):
-    """The server did not answer, or was too busy to. Whether it did what was asked is not known."""
+    """The server did not answer, or could not do it now. Whether it did what was asked is not known."""
 
     def __init__(self, message: str, status: int = 503) -> None:
         super().__init__(status, message)
+        #: The server's address.
+        self.url: str | None = None
 
 
 class Empty(LookupError):
@@ -33,6 +35,21 @@ class Empty(LookupError):
 
 class Suspend(Exception):  # noqa: N818 (it is not an error)
     """Ends a run; the job waits to be run again. Raised by `suspend()` and by `for_inputs`: let it pass."""
+
+
+# Said by a server whose store is away or full, or in its place: it may work in a moment. Others are faults that stay.
+_PASSING = (429, 502, 503, 504, 507)
+
+
+def is_outage(error: BaseException | None, url: str) -> bool:
+    """Whether this was raised because the server at `url`, or its store, was away; also if it was raised on top of that."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, Unreachable) and error.url == url and error.status in _PASSING:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def refusal(status: int, message: str) -> SideJobError:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import select
+import socket
 import ssl
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -40,7 +43,20 @@ class Address:
             self.headers["Authorization"] = f"Bearer {token}"
 
     def unreachable(self, error: BaseException) -> Unreachable:
-        return Unreachable(f"calling {self.url}: {error or type(error).__name__}")
+        raised = Unreachable(f"calling {self.url}: {error or type(error).__name__}")
+        raised.url = self.url
+        return raised
+
+    def answer(self, ask: Ask[T], status: int, body: bytes) -> T:
+        """What the call returns, or raises; who raised it is known then."""
+        if not body:
+            # All answers have one: this is the piece of an answer, of which the head was cut off.
+            raise self.unreachable(EOFError("the connection was closed"))
+        try:
+            return ask.answer(status, body)
+        except Unreachable as error:
+            error.url = self.url
+            raise
 
 
 class Transport:
@@ -53,7 +69,26 @@ class Transport:
 
     def send(self, ask: Ask[T]) -> T:
         status, body = self._exchange(ask.method, self.address.path + ask.path, ask.encoded(), ask.waits)
-        return ask.answer(status, body)
+        return self.address.answer(ask, status, body)
+
+    def lines(self, ask: Ask[None]) -> Iterator[bytes]:
+        """The lines of an answer that has no end, as they come. Its end is an outage."""
+        connection = self._connect()
+        try:
+            connection.request(ask.method, self.address.path + ask.path, ask.encoded(), self.address.headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                self.address.answer(ask, response.status, response.read())
+            while line := response.readline():
+                yield line
+            raise EOFError("the connection was closed")
+        except (OSError, EOFError, http.client.HTTPException, ValueError, AttributeError) as error:
+            # The last two are raised if it is closed by another thread.
+            if isinstance(error, SideJobError):
+                raise
+            raise self.address.unreachable(error) from error
+        finally:
+            connection.close()
 
     def _exchange(self, method: str, path: str, body: bytes | None, waits_s: float) -> tuple[int, bytes]:
         connection = self._kept() or self._connect()
@@ -92,6 +127,12 @@ class Transport:
         if connection is not None:
             connection.close()
 
+    def hang_up(self) -> None:
+        """Ends all connections, also those on which another thread waits for an answer."""
+        for connection in list(self._all):
+            with contextlib.suppress(OSError, AttributeError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         """All connections. The next call makes a new one."""
         for connection in list(self._all):
@@ -112,9 +153,10 @@ class AsyncTransport:
         head = self._head(ask)
         try:
             status, body = await asyncio.wait_for(self._exchange(head), self.timeout_s + ask.waits)
-        except (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError) as error:
+        except (OSError, EOFError, ValueError, IndexError, asyncio.TimeoutError, asyncio.LimitOverrunError) as error:
+            # What cannot be understood is the piece of an answer.
             raise self.address.unreachable(error) from error
-        return ask.answer(status, body)
+        return self.address.answer(ask, status, body)
 
     def _head(self, ask: Ask[T]) -> bytes:
         address, body = self.address, ask.encoded() or b""
@@ -129,9 +171,7 @@ class AsyncTransport:
         try:
             writer.write(request)
             await writer.drain()
-            first = await reader.readline()
-            if not first:
-                raise EOFError("the connection was closed")
+            first = await self._line(reader)
             status, headers = int(first.split(b" ", 2)[1]), await self._headers(reader)
             body = await self._body(reader, headers)
             is_kept = headers.get("connection", "").lower() != "close"
@@ -156,9 +196,16 @@ class AsyncTransport:
         tls = ssl.create_default_context() if self.address.is_tls else None
         return await asyncio.open_connection(self.address.host, self.address.port, ssl=tls, limit=LINE_BYTES_MAX)
 
+    async def _line(self, reader: asyncio.StreamReader) -> bytes:
+        """A whole line: half a number is another number."""
+        line = await reader.readline()
+        if not line.endswith(b"\n"):
+            raise EOFError("the connection was closed")
+        return line
+
     async def _headers(self, reader: asyncio.StreamReader) -> dict[str, str]:
         headers = {}
-        while line := (await reader.readline()).decode("latin-1").strip():
+        while line := (await self._line(reader)).decode("latin-1").strip():
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         return headers
@@ -166,7 +213,7 @@ class AsyncTransport:
     async def _body(self, reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
         if headers.get("transfer-encoding", "").lower() == "chunked":
             chunks = []
-            while size := int((await reader.readline()).split(b";")[0], 16):
+            while size := int((await self._line(reader)).split(b";")[0], 16):
                 chunks.append(await reader.readexactly(size))
                 await reader.readexactly(2)
             await reader.readline()

@@ -15,8 +15,9 @@ from . import _calls as calls
 from . import _ending as ending
 from ._calls import Ask, Claimed
 from ._ending import log
-from ._errors import SideJobError, Unreachable
-from ._http import URL
+from ._errors import SideJobError, Unreachable, is_outage
+from ._http import URL, Address
+from ._presence import Presence
 from ._registry import Registered, classes_of
 from .aio import AsyncClient, AsyncWorker
 from .sync import Client
@@ -28,9 +29,13 @@ def serve(
     token: str | None = None,
     concurrency: int = 1,
     grace: float = 30.0,
+    lease: float | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Works on these queues until the process is told to stop (SIGTERM, Ctrl-C) or `stop` is set.
+
+    A process that dies is noticed by its connection, and its runs are given to others within a second or two; one that
+    is cut off or hangs after `lease` seconds, for which the server has a default.
 
     Each queue gets `concurrency` threads. All classes decorated for a queue are registered at the server, in place of
     those that were. Told to stop, it takes nothing more and gives what runs `grace` seconds to end; the rest is given
@@ -39,10 +44,11 @@ def serve(
     if not queues or concurrency < 1:
         raise ValueError("serve needs a queue to work on, and at least one thread for it")
     stop = stop or threading.Event()
-    server = Server(url, token, {queue: classes_of(queue) for queue in queues}, stop)
+    server = Server(url, token, {queue: classes_of(queue) for queue in queues}, stop, lease)
     restore = _stop_on_signals(stop)
     try:
         server.register()
+        server.presence.open()
         server.start(concurrency)
         # With a bound, so that signals are seen on every system.
         while not stop.wait(0.5):
@@ -50,6 +56,7 @@ def serve(
         server.drain(grace)
     finally:
         stop.set()
+        server.presence.close()
         restore()
     if server.trouble is not None:
         raise server.trouble
@@ -59,9 +66,16 @@ class Server:
     """The threads that work on some queues, and the one that keeps their runs alive."""
 
     def __init__(
-        self, url: str, token: str | None, queues: dict[str, dict[str, Registered]], stop: threading.Event
+        self,
+        url: str,
+        token: str | None,
+        queues: dict[str, dict[str, Registered]],
+        stop: threading.Event,
+        lease_s: float | None,
     ) -> None:
-        self.url, self.token, self.queues, self.stop = url, token, queues, stop
+        self.url, self.token, self.queues, self.stop, self.lease_s = url, token, queues, stop, lease_s
+        self.worker = ending.worker_name()
+        self.presence = Presence(Address(url, token), self.worker)
         self.client = Client(url, token=token)
         #: Why it cannot go on.
         self.trouble: SideJobError | None = None
@@ -107,7 +121,9 @@ class Server:
 
     def _work(self, queue: str) -> None:
         classes = self.queues[queue]
-        claim = calls.claim(queue, wait=ending.CLAIM_WAIT_S, worker=ending.worker_name(), classes=list(classes))
+        claim = calls.claim(
+            queue, wait=ending.CLAIM_WAIT_S, worker=self.worker, classes=list(classes), lease=self.lease_s
+        )
         while not self.stop.is_set():
             try:
                 claimed = self.client._send(claim)
@@ -156,17 +172,26 @@ class Server:
             self.changed.notify_all()
 
     def _ended(self, run: ending.Running, error: BaseException | None) -> None:
-        ask = ending.finish(run, error)
+        ask = ending.finish(run, error, self.url)
         if ask is not None:
             self._tell(run._claimed, ask)
         with self.changed:
             self.runs.pop(run._claimed.token, None)
             self.changed.notify_all()
+        if is_outage(error, self.url):
+            self.stop.wait(ending.AFTER_OUTAGE_S)
 
     def _tell(self, claimed: Claimed, ask: Ask[str]) -> None:
         """Again and again while the server is away, for as long as it would still listen."""
+        until = time.monotonic() + claimed.lease_s
         try:
-            self._insist(ask, until=time.monotonic() + claimed.lease_s)
+            try:
+                self._insist(ask, until)
+            except SideJobError as error:
+                instead = ending.instead(claimed, ask, error)
+                if instead is None:
+                    raise
+                self._insist(instead, until)
         except SideJobError as error:
             ending.unheard(claimed, error)
 

@@ -11,8 +11,9 @@ from . import _calls as calls
 from . import _ending as ending
 from ._calls import Ask, Claimed
 from ._ending import log
-from ._errors import SideJobError, Unreachable
-from ._http import URL
+from ._errors import SideJobError, Unreachable, is_outage
+from ._http import URL, Address
+from ._presence import Presence
 from ._registry import Registered, classes_of
 from ._serve import perform_async
 from .aio import AsyncClient, AsyncWorker
@@ -25,9 +26,13 @@ async def serve_async(
     token: str | None = None,
     concurrency: int = 16,
     grace: float = 30.0,
+    lease: float | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Works on these queues until the process is told to stop (SIGTERM, Ctrl-C) or `stop` is set.
+
+    A process that dies is noticed by its connection, and its runs are given to others within a second or two; one that
+    is cut off or hangs after `lease` seconds, for which the server has a default.
 
     Each queue gets `concurrency` tasks. All classes decorated for a queue are registered at the server, in place of those
     that were; subclasses of `Worker` run in threads. Told to stop, it takes nothing more and gives what runs `grace`
@@ -36,10 +41,11 @@ async def serve_async(
     if not queues or concurrency < 1:
         raise ValueError("serve_async needs a queue to work on, and at least one task for it")
     stop = stop or asyncio.Event()
-    server = AsyncServer(url, token, {queue: classes_of(queue) for queue in queues}, stop)
+    server = AsyncServer(url, token, {queue: classes_of(queue) for queue in queues}, stop, lease)
     told = _stop_on_signals(stop)
     try:
         await server.register()
+        await asyncio.to_thread(server.presence.open)
         tasks = [asyncio.create_task(server.work(queue)) for queue in queues for _ in range(concurrency)]
         await stop.wait()
         await server.drain(tasks, grace)
@@ -56,9 +62,16 @@ class AsyncServer:
     """The tasks that work on some queues."""
 
     def __init__(
-        self, url: str, token: str | None, queues: dict[str, dict[str, Registered]], stop: asyncio.Event
+        self,
+        url: str,
+        token: str | None,
+        queues: dict[str, dict[str, Registered]],
+        stop: asyncio.Event,
+        lease_s: float | None,
     ) -> None:
-        self.queues, self.stop = queues, stop
+        self.url, self.queues, self.stop, self.lease_s = url, queues, stop, lease_s
+        self.worker = ending.worker_name()
+        self.presence = Presence(Address(url, token), self.worker)
         self.client = AsyncClient(url, token=token)
         self.beats = AsyncClient(url, token=token, timeout=ending.BEAT_WITHIN_S)
         #: For classes that know nothing of asyncio.
@@ -68,6 +81,7 @@ class AsyncServer:
         self.running = 0
 
     async def close(self) -> None:
+        self.presence.close()
         await self.client.close()
         await self.beats.close()
         self.threads.close()
@@ -88,7 +102,9 @@ class AsyncServer:
 
     async def work(self, queue: str) -> None:
         classes = self.queues[queue]
-        claim = calls.claim(queue, wait=ending.CLAIM_WAIT_S, worker=ending.worker_name(), classes=list(classes))
+        claim = calls.claim(
+            queue, wait=ending.CLAIM_WAIT_S, worker=self.worker, classes=list(classes), lease=self.lease_s
+        )
         while not self.stop.is_set():
             try:
                 claimed = await self.client._send(claim)
@@ -116,7 +132,7 @@ class AsyncServer:
                 error = await perform_async(self.client, run, claimed)
             else:
                 error = await asyncio.to_thread(self._perform, run, claimed)
-            ask = ending.finish(run, error)
+            ask = ending.finish(run, error, self.url)
             if ask is not None:
                 await self._tell(claimed, ask)
         except asyncio.CancelledError:
@@ -126,6 +142,8 @@ class AsyncServer:
         finally:
             self.running -= 1
             alive.cancel()
+        if is_outage(error, self.url):
+            await asyncio.sleep(ending.AFTER_OUTAGE_S)
 
     def _perform(self, run: Any, claimed: Claimed) -> BaseException | None:
         try:
@@ -140,8 +158,15 @@ class AsyncServer:
 
     async def _tell(self, claimed: Claimed, ask: Ask[str]) -> None:
         """Again and again while the server is away, for as long as it would still listen."""
+        until = time.monotonic() + claimed.lease_s
         try:
-            await self._insist(ask, until=time.monotonic() + claimed.lease_s)
+            try:
+                await self._insist(ask, until)
+            except SideJobError as error:
+                instead = ending.instead(claimed, ask, error)
+                if instead is None:
+                    raise
+                await self._insist(instead, until)
         except SideJobError as error:
             ending.unheard(claimed, error)
 

@@ -91,6 +91,11 @@ const COMMANDS: &[(&str, Command, Reach, Option<Role>)] = &[
     ("Status", Command::Status, Reach::Server, Some(Role::Viewer)),
 ];
 
+/// The verbs of all commands.
+pub fn verbs() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|(verb, ..)| *verb)
+}
+
 impl Command {
     /// `None`: there is no such command.
     pub fn of(request: &Request) -> Option<(Command, Reach, Option<Role>)> {

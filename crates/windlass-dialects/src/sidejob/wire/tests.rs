@@ -123,3 +123,20 @@ fn tokens_are_texts_or_numbers() {
     assert_eq!(ask("{}").token().unwrap(), None);
     assert!(ask(r#"{"token":[]}"#).token().is_err());
 }
+
+#[test]
+fn members_are_found_by_name_however_many_there_are() {
+    for count in [1, INDEX_FROM - 1, INDEX_FROM, 1_000] {
+        // Each name twice, not in order.
+        let member = |number: usize, value: usize| format!("\"k{}\":{value}", number * 7 % count);
+        let members: Vec<String> = (0..2 * count).map(|at| member(at % count, at)).collect();
+        let text = format!("{{{}}}", members.join(","));
+        let ask = ask(&text);
+        assert_eq!(ask.fields().count(), 2 * count);
+        for (key, _) in ask.fields() {
+            let last = ask.fields().filter(|(name, _)| *name == key).last().unwrap().1;
+            assert_eq!(ask.raw(key), Some(last), "{key} of {count}");
+        }
+        assert_eq!((ask.raw(""), ask.raw("k"), ask.raw("z")), (None, None, None));
+    }
+}

@@ -127,3 +127,26 @@ async fn the_log_is_read_in_pages_oldest_first_and_cleared_when_asked() {
     w.post("/logs", json!({"n": 99})).await;
     assert_eq!(numbers(&w.get("/logs").await), [99]);
 }
+
+#[tokio::test]
+async fn an_entry_may_stand_in_a_member_of_that_name() {
+    let w = World::new().await;
+    let context = json!({"user": "context", "c": 2});
+    for (body, stored) in [
+        (json!({"entry": {"a": 1}}), json!({"a": 1, "timestamp": NOW})),
+        (
+            json!({"entry": {"a": 1, "user": "entry"}, "log_context": context}),
+            json!({"a": 1, "user": "entry", "c": 2, "timestamp": NOW}),
+        ),
+        (
+            json!({"entry": {"log_context": 5, "entry": {}}}),
+            json!({"log_context": 5, "entry": {}, "timestamp": NOW}),
+        ),
+        (json!({"entry": {"a": 1}, "b": 2}), json!({"entry": {"a": 1}, "b": 2, "timestamp": NOW})),
+    ] {
+        w.post("/logs", body).await;
+        assert_eq!(w.take_logs().await, [stored]);
+    }
+    let refused = w.refused("POST", "/logs", json!({"entry": "text"})).await;
+    assert_eq!(refused, (422, "entry must be an object".to_owned()));
+}

@@ -9,6 +9,7 @@ mod families;
 mod locks;
 mod logs;
 mod ports;
+mod presence;
 mod racing;
 mod registration;
 mod runs;

@@ -217,3 +217,27 @@ async fn a_run_may_be_asked_for_with_every_call_on_a_job() {
     world.finish(&run, "completed").await;
     assert_eq!(world.drain().await, [child], "a run that is asked for during a run follows it");
 }
+
+#[tokio::test]
+async fn an_object_of_too_many_members_is_refused() {
+    let w = World::new().await;
+    let job = w.create("W").await;
+    let many = |count: usize| -> Value {
+        Value::Object((0..count).map(|number| (format!("k{number}"), json!({}))).collect())
+    };
+    let too_many = "has more than 10000 members; send it in several calls";
+    for (method, path, body, what) in [
+        ("PUT", "/workers/other".to_owned(), many(10_001), "the body"),
+        ("POST", "/logs".to_owned(), json!({"entry": many(10_001)}), "entry"),
+        ("POST", format!("/jobs/{job}/state"), many(10_001), "the body"),
+        ("POST", format!("/jobs/{job}/ports"), json!({"inports": many(10_001)}), "inports"),
+    ] {
+        assert_eq!(w.refused(method, &path, body).await, (413, format!("{what} {too_many}")), "{path}");
+    }
+    let (status, message) = w.refused("POST", "/logs", json!({"a": 1, "log_context": many(101)})).await;
+    assert_eq!((status, &*message), (413, "log_context has more than 100 members; send it in several calls"));
+    assert_eq!(w.post(&format!("/jobs/{job}/state"), many(10_000)).await, Value::Null);
+    assert_eq!(w.view(job).await["state"]["k9999"], json!({}));
+    w.register("other", many(10_000)).await;
+    assert_eq!(w.get("/workers/other").await.as_object().unwrap().len(), 10_000);
+}

@@ -2,10 +2,15 @@
 
 use super::gate::Gate;
 use crate::jq::{Killed, python};
-use crate::server::{Ran, Server, eventually};
-use serde_json::json;
+use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
+use crate::server::{Ran, Server, eventually, request};
+use serde_json::{Value, json};
+use std::cell::Cell;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
 
 fn library() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python"))
@@ -117,6 +122,175 @@ async fn a_worker_outlives_its_server() {
     drop(server);
     let id = slow(&other, 0.0);
     assert_eq!(runs_of(&other, id), 1);
+}
+
+/// What takes the server, or what it stands on, away and brings it back.
+trait Outage {
+    fn begin(&mut self, gate: &Gate);
+    /// Where the server is now.
+    fn end(&mut self) -> SocketAddr;
+}
+
+struct Restarted {
+    folder: TempDir,
+    server: Option<Server>,
+    is_killed: bool,
+}
+
+impl Outage for Restarted {
+    fn begin(&mut self, gate: &Gate) {
+        gate.close();
+        let mut server = self.server.take().unwrap();
+        match self.is_killed {
+            true => server.kill(),
+            false => assert!(server.stop().success()),
+        }
+    }
+
+    fn end(&mut self) -> SocketAddr {
+        self.server.insert(Server::start_in(self.folder.path(), &[])).http
+    }
+}
+
+struct WithoutDatabase {
+    database: PostgresServer,
+    server: Server,
+}
+
+impl Outage for WithoutDatabase {
+    fn begin(&mut self, _: &Gate) {
+        self.database.stop();
+        eventually("calls are refused", || {
+            (self.server.call("GET", "/sidejob/jobs/1", None).0 == 503).then_some(())
+        });
+    }
+
+    fn end(&mut self) -> SocketAddr {
+        self.database.resume();
+        self.server.http
+    }
+}
+
+const STEADY_JOBS: u64 = 4;
+const STEADY_VALUES: u64 = 15;
+
+/// Jobs that are running when the server goes away have read all their inputs in the end, and none has failed.
+fn work_through_an_outage(mut outage: impl Outage, to: SocketAddr, queue: &str, class: &str, more: &[&str]) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let gate = runtime.block_on(Gate::open(to));
+    let at = Cell::new(to);
+    let call = |method: &str, path: &str, body: Option<Value>| {
+        let body = body.map_or_else(String::new, |body| body.to_string());
+        let (status, text) = request(at.get(), method, &format!("/sidejob{path}"), &body).unwrap_or_default();
+        (status == 200).then(|| serde_json::from_str::<Value>(&text).unwrap())
+    };
+    let mut worker = python_with_library();
+    // Claims whose answers are lost come back with the lease.
+    worker
+        .arg(library().join("tests/workers.py"))
+        .args([queue, "--lease=5"])
+        .args(more)
+        .stderr(Stdio::null());
+    let _worker = Killed(worker.env("SIDEJOB", format!("http://{}/sidejob", gate.address)).spawn().unwrap());
+    let ids: Vec<u64> = (0..STEADY_JOBS)
+        .map(|_| {
+            let job = json!({"queue": queue, "class": class});
+            let id = eventually("the class is registered", || call("POST", "/jobs", Some(job.clone())));
+            id["job"].as_u64().unwrap()
+        })
+        .collect();
+    let values: Vec<u64> = (0..STEADY_VALUES).collect();
+    for id in &ids {
+        call("POST", &format!("/jobs/{id}/inports/n/write"), Some(json!({"list": values}))).unwrap();
+    }
+    eventually("they run", || {
+        let sizes =
+            ids.iter().map(|id| call("GET", &format!("/jobs/{id}/outports/out"), None)?["size"].as_u64());
+        (sizes.sum::<Option<u64>>()? >= STEADY_VALUES).then_some(())
+    });
+    outage.begin(&gate);
+    // Longer than it takes a run to notice.
+    std::thread::sleep(Duration::from_secs(1));
+    at.set(outage.end());
+    gate.lead_to(at.get());
+    for id in &ids {
+        eventually("all is handed on", || {
+            let job = call("GET", &format!("/jobs/{id}"), None)?;
+            assert_ne!(job["status"], "failed", "{job}");
+            (job["status"] == "completed" && job["outports"]["out"]["size"] == STEADY_VALUES).then_some(())
+        });
+        let out = call("POST", &format!("/jobs/{id}/outports/out/entries"), Some(json!({}))).unwrap();
+        assert_eq!(out["entries"], json!(values));
+    }
+    let log = call("GET", "/logs", None).unwrap();
+    let errors: Vec<&Value> =
+        log.as_array().unwrap().iter().filter(|entry| entry.get("error").is_some()).collect();
+    assert_eq!(errors, Vec::<&Value>::new(), "an outage is no outcome");
+}
+
+fn restarted(is_killed: bool) -> (Restarted, SocketAddr) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_in(folder.path(), &[]);
+    let to = server.http;
+    (Restarted { folder, server: Some(server), is_killed }, to)
+}
+
+#[test]
+fn jobs_do_not_fail_because_the_server_is_killed() {
+    let (outage, to) = restarted(true);
+    work_through_an_outage(outage, to, "steady", "Steady", &[]);
+    let (outage, to) = restarted(true);
+    work_through_an_outage(outage, to, "steady-async", "SteadyAsync", &["--async"]);
+}
+
+#[test]
+fn jobs_do_not_fail_because_the_server_is_stopped() {
+    let (outage, to) = restarted(false);
+    work_through_an_outage(outage, to, "steady", "Steady", &[]);
+    let (outage, to) = restarted(false);
+    work_through_an_outage(outage, to, "steady-async", "SteadyAsync", &["--async"]);
+}
+
+#[test]
+fn jobs_do_not_fail_because_the_database_is_away() {
+    for (queue, class, more) in
+        [("steady", "Steady", &[] as &[&str]), ("steady-async", "SteadyAsync", &["--async"])]
+    {
+        let database = PostgresServer::start(Disk::Safe, &[]);
+        let server = Server::start(&["--store", &database.new_schema_url()]);
+        let to = server.http;
+        work_through_an_outage(WithoutDatabase { database, server }, to, queue, class, more);
+    }
+}
+
+/// Of which lease is no question: it would take ten minutes.
+#[test]
+fn what_a_killed_worker_ran_is_run_again_at_once() {
+    let server = Server::start(&["--set", "sidejob.lease_s=600"]);
+    for (queue, class, more) in
+        [("killed", "Slow", &[] as &[&str]), ("slow-async", "SlowAsync", &["--async"])]
+    {
+        let start = || {
+            let mut worker = python_with_library();
+            worker.arg(library().join("tests/workers.py")).arg(queue).args(more).stderr(Stdio::null());
+            Killed(worker.env("SIDEJOB", format!("{}/sidejob", server.url())).spawn().unwrap())
+        };
+        let runs = |id: u64, count: u64| {
+            eventually("it is run", || {
+                let (_, port) = server.call("GET", &format!("/sidejob/jobs/{id}/outports/runs"), None);
+                (port["size"] == count).then_some(())
+            });
+        };
+        let first = start();
+        let job = json!({"queue": queue, "class": class, "args": [3600]});
+        let id = eventually("the class is registered", || {
+            server.call("POST", "/sidejob/jobs", Some(job.clone())).1["job"].as_u64()
+        });
+        runs(id, 1);
+        drop(first);
+        let _second = start();
+        runs(id, 2);
+    }
 }
 
 #[test]

@@ -1,0 +1,55 @@
+"""A connection that shows the server that this process is alive."""
+
+from __future__ import annotations
+
+import threading
+
+from . import _calls as calls
+from ._ending import PAUSE_MAX_S, PAUSE_S, log
+from ._errors import SideJobError, Unreachable
+from ._http import Address, Transport
+
+# The server sends something every ten seconds.
+SILENCE_S = 30.0
+# How long the start of the work waits for the connection.
+OPENED_WITHIN_S = 5.0
+
+
+class Presence:
+    """Is open for as long as the process lives. When it ends, the server hands the runs of this worker to others.
+
+    A thread of its own keeps it, with asyncio, too: a loop that is busy for a while is no reason to be taken for dead.
+    """
+
+    def __init__(self, address: Address, worker: str) -> None:
+        self._transport = Transport(address, SILENCE_S)
+        self._worker = worker
+        self._opened = threading.Event()
+        self._is_over = threading.Event()
+
+    def open(self) -> None:
+        """Opens it; a server that is away, or that knows nothing of this, is no reason not to begin."""
+        threading.Thread(target=self._keep, daemon=True).start()
+        self._opened.wait(OPENED_WITHIN_S)
+
+    def close(self) -> None:
+        """Ends it: whatever is still held under this name is run by others."""
+        self._is_over.set()
+        self._transport.hang_up()
+
+    def _keep(self) -> None:
+        pause = PAUSE_S
+        while not self._is_over.is_set():
+            try:
+                for _ in self._transport.lines(calls.presence(self._worker)):
+                    self._opened.set()
+                    pause = PAUSE_S
+            except Unreachable as error:
+                log.debug("%s; trying again", error)
+            except SideJobError as error:
+                # An older server: leases alone tell it who is alive.
+                log.info("the server keeps no connections of workers: %s", error)
+                self._opened.set()
+                return
+            self._is_over.wait(pause)
+            pause = min(2 * pause, PAUSE_MAX_S)

@@ -1,0 +1,296 @@
+//! Workers that hold a connection. While it is open they are there; when it ends, and none takes its place within the
+//! grace time, the leases of the runs that are held under the worker's name end, with everything that always follows
+//! when a lease ends.
+//!
+//! On a store that several servers share, a worker may come back at another one: whoever is told last that it is there
+//! leaves a note of it, and only the server whose note it is ends its runs.
+
+use super::calls::{Answer, ask_of, tenant};
+use super::errors::Problem;
+use super::wire::OF_ANY_CALL;
+use crate::answer::JSON;
+use crate::auth::Caller;
+use crate::http::Server;
+use crate::query::Filter;
+use crate::route::Call;
+use ::http::{HeaderValue, header};
+use axum::body::Body;
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use windlass_core::{Holder, StateName, Tenant};
+use windlass_engine::{Engine, EngineError, Renew};
+
+/// A byte in this time shows on both sides whether the other is there.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Bytes of a worker's name.
+const NAME_BYTES_MAX: usize = 255;
+/// Running jobs that are looked at in one go.
+const PAGE: usize = 1_000;
+/// Notes of workers that ended while no server ran are forgotten after this long. One that is missing means what the own
+/// one means.
+const NOTE_KEPT_MS: i64 = 24 * 3_600_000;
+/// How often they are looked for.
+const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
+
+/// A worker of a tenant.
+type Key = (Tenant, Arc<str>);
+
+#[derive(Default)]
+pub struct Presences {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<Key, Open>,
+    /// Workers whose last connection ended, in the order in which that happened.
+    gone: Vec<Gone>,
+    /// Somebody sees to those that are gone.
+    is_swept: bool,
+    pruned: HashMap<Tenant, Instant>,
+}
+
+struct Open {
+    connections: usize,
+    /// What the newest of them wrote into the note.
+    stamp: String,
+}
+
+struct Gone {
+    key: Key,
+    stamp: String,
+    at: Instant,
+}
+
+impl Table {
+    fn came(&mut self, key: &Key, stamp: &str) {
+        self.gone.retain(|gone| gone.key != *key);
+        let open = self.open.entry(key.clone()).or_insert(Open { connections: 0, stamp: String::new() });
+        open.connections += 1;
+        stamp.clone_into(&mut open.stamp);
+    }
+
+    /// Answers whether somebody has to begin to see to those that are gone.
+    fn left(&mut self, key: &Key, now: Instant) -> bool {
+        let Some(open) = self.open.get_mut(key) else { return false };
+        open.connections -= 1;
+        if open.connections > 0 {
+            return false;
+        }
+        if let Some(Open { stamp, .. }) = self.open.remove(key) {
+            self.gone.push(Gone { key: key.clone(), stamp, at: now });
+        }
+        !std::mem::replace(&mut self.is_swept, true)
+    }
+
+    /// Those that have been gone for the grace time; or when to look again. `None`: nobody is gone, and nobody sees to it.
+    fn due(&mut self, grace: Duration, now: Instant) -> Option<Result<Vec<Gone>, Instant>> {
+        let Some(first) = self.gone.first() else {
+            self.is_swept = false;
+            return None;
+        };
+        if first.at + grace > now {
+            return Some(Err(first.at + grace));
+        }
+        let count = self.gone.iter().take_while(|gone| gone.at + grace <= now).count();
+        Some(Ok(self.gone.drain(..count).collect()))
+    }
+}
+
+impl Presences {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Answers for as long as the connection is there.
+pub async fn attend(mut call: Call) -> Answer {
+    let tenant = tenant(&call)?;
+    let body = call.read_body().await?;
+    let ask = ask_of(&body)?;
+    ask.only(&["worker"], OF_ANY_CALL)?;
+    let worker = ask.text("worker")?.ok_or_else(|| Problem::refused("Missing worker"))?;
+    if worker.is_empty() || worker.len() > NAME_BYTES_MAX {
+        return Err(Problem::refused(format!("worker must be a name of 1 to {NAME_BYTES_MAX} bytes")));
+    }
+    let key: Key = (tenant, Arc::from(worker));
+    let server = Arc::clone(&call.server);
+    come(&server, &key).await?;
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(stay(server, call.caller.clone(), key, sender));
+    let pieces = futures_util::stream::unfold(receiver, |mut receiver| async {
+        receiver.recv().await.map(|piece: Bytes| (Ok::<_, Infallible>(piece), receiver))
+    });
+    let mut response = Response::new(Body::from_stream(pieces.boxed()));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    Ok(response)
+}
+
+async fn come(server: &Server, key: &Key) -> Result<(), Problem> {
+    let engine = &server.engine;
+    let stamp = format!("{} {:016x}", engine.now().as_millis(), engine.roll());
+    // Before it counts here: whoever finds it gone meanwhile finds another's note.
+    engine.put_note(&note_of(key), Some(stamp.clone().into_bytes())).await?;
+    let presences = &server.sidejob.presences;
+    let is_time_to_prune = {
+        let mut table = presences.table();
+        table.came(key, &stamp);
+        let now = Instant::now();
+        let pruned = table.pruned.entry(key.0.clone()).or_insert(now);
+        let is_time = now.duration_since(*pruned) > PRUNE_EVERY;
+        if is_time {
+            *pruned = now;
+        }
+        is_time
+    };
+    if is_time_to_prune && let Err(error) = prune(engine, &key.0).await {
+        tracing::debug!(%error, "old notes of workers are kept for now");
+    }
+    Ok(())
+}
+
+async fn stay(server: Arc<Server>, caller: Caller, key: Key, sender: mpsc::Sender<Bytes>) {
+    let mut piece = Bytes::from(format!("{{\"grace\":{}}}\n", grace(&server).as_secs_f64()));
+    while sender.send(piece).await.is_ok() {
+        tokio::select! {
+            () = tokio::time::sleep(HEARTBEAT) => {}
+            () = sender.closed() => break,
+            // A worker whose token is revoked is as good as gone.
+            () = server.farewell(&caller) => break,
+        }
+        piece = Bytes::from_static(b"\n");
+    }
+    if server.is_stopping() {
+        // The workers are there: it is the server that goes.
+        return;
+    }
+    let begins = server.sidejob.presences.table().left(&key, Instant::now());
+    if begins {
+        sweep(&server).await;
+    }
+}
+
+fn grace(server: &Server) -> Duration {
+    Duration::from_millis(server.sidejob.settings.grace_ms.unsigned_abs())
+}
+
+/// Sees to those that are gone, until nobody is.
+async fn sweep(server: &Server) {
+    loop {
+        let due = server.sidejob.presences.table().due(grace(server), Instant::now());
+        match due {
+            None => return,
+            Some(Err(at)) => tokio::time::sleep_until(at).await,
+            Some(Ok(gone)) if server.is_stopping() => drop(gone),
+            Some(Ok(gone)) => {
+                let mut by_tenant: BTreeMap<Tenant, Vec<Gone>> = BTreeMap::new();
+                for gone in gone {
+                    by_tenant.entry(gone.key.0.clone()).or_default().push(gone);
+                }
+                for (tenant, gone) in by_tenant {
+                    if let Err(error) = end_runs(&server.engine, &tenant, gone).await {
+                        tracing::warn!(%error, "runs of workers that are gone go on until their leases end");
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn end_runs(engine: &Engine, tenant: &Tenant, gone: Vec<Gone>) -> Result<(), EngineError> {
+    let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
+    for Gone { key, stamp, .. } in gone {
+        let note = note_of(&key);
+        let found = engine.notes(&note).await?.into_iter().find(|(known, _)| *known == note);
+        // Another server has it.
+        if found.is_some_and(|(_, value)| value != stamp.as_bytes()) {
+            continue;
+        }
+        engine.put_note(&note, None).await?;
+        names.insert(key.1);
+    }
+    let mut filter = Filter {
+        tenant: Some(tenant.clone()),
+        states: vec![StateName::Running],
+        limit: PAGE,
+        ..Filter::default()
+    };
+    while !names.is_empty() {
+        let page = engine.list(filter.clone()).await?;
+        let ended = page.jobs.iter().filter_map(|job| {
+            let lease = job.state().lease()?;
+            let worker = lease.worker.as_ref().filter(|worker| names.contains(*worker))?;
+            tracing::info!(job.id = %job.id, %worker, "the worker of job {} is gone; its lease ends", job.id);
+            Some(Renew { id: job.id, by: Holder::Token(lease.token), lease_ms: Some(0), worker: None })
+        });
+        let ended: Vec<Renew> = ended.collect();
+        if !ended.is_empty() {
+            // A refusal: the run has ended by itself.
+            engine.renew(tenant, ended).await?;
+        }
+        filter.before = page.next;
+        if filter.before.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn prune(engine: &Engine, tenant: &Tenant) -> Result<(), EngineError> {
+    let oldest = engine.now().as_millis() - NOTE_KEPT_MS;
+    for (note, value) in engine.notes(&prefix(tenant)).await? {
+        let text = String::from_utf8_lossy(&value);
+        let written: Option<i64> = text.split(' ').next().and_then(|ms| ms.parse().ok());
+        if written.is_none_or(|ms| ms < oldest) {
+            engine.put_note(&note, None).await?;
+        }
+    }
+    Ok(())
+}
+
+fn prefix(tenant: &Tenant) -> String {
+    format!("sidejob/presence/{tenant}/")
+}
+
+fn note_of((tenant, worker): &Key) -> String {
+    format!("{}{worker}", prefix(tenant))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(gone: Vec<Gone>) -> Vec<String> {
+        gone.into_iter().map(|gone| format!("{} {}", gone.key.1, gone.stamp)).collect()
+    }
+
+    #[test]
+    fn a_worker_is_gone_when_its_last_connection_is_and_none_takes_its_place() {
+        let mut table = Table::default();
+        let key = |name: &str| (Tenant::default(), Arc::from(name));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let grace = Duration::from_secs(10);
+        let (one, two) = (key("one"), key("two"));
+        table.came(&one, "a");
+        table.came(&one, "b");
+        table.came(&two, "c");
+        assert!(!table.left(&one, at(0)), "one of two connections");
+        assert!(table.left(&one, at(1)));
+        assert!(!table.left(&two, at(2)), "somebody sees to it already");
+        assert_eq!(table.due(grace, at(10)).unwrap().err(), Some(at(11)));
+        assert_eq!(names(table.due(grace, at(11)).unwrap().ok().unwrap()), ["one b"]);
+        table.came(&two, "d");
+        assert!(table.due(grace, at(20)).is_none(), "it has come back");
+        assert!(table.left(&two, at(21)), "and nobody sees to it any more");
+        assert_eq!(names(table.due(grace, at(31)).unwrap().ok().unwrap()), ["two d"]);
+        assert!(!table.left(&two, at(32)), "once");
+    }
+}
