@@ -2,6 +2,7 @@
 
 mod away;
 mod last_resort;
+mod listeners;
 mod naming;
 mod ready;
 mod resources;
@@ -18,6 +19,7 @@ use crate::telemetry;
 use away::{NotOpened, Waited};
 use clap::Args;
 use last_resort::LastResort;
+use listeners::{Bound, prepare, refuse_open_doors};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,9 +41,6 @@ use windlass_dialects::tls::Tls;
 use windlass_dialects::{HttpOptions, QueueyDoor, Tokens};
 use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
 use windlass_store::{OpenOptions, Store, StoreError};
-
-/// Ports that are tried for queuey-queue's own before giving up.
-const PORTS_TRIED: u16 = 100;
 
 /// Beyond the time that requests in flight are given: closing the store writes its last pages.
 const CLOSING: Duration = Duration::from_secs(20);
@@ -304,109 +303,6 @@ fn announce(
 async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
     // An error means that the server is gone, which is a stop too.
     let _ = stopping.wait_for(|stop| *stop).await;
-}
-
-/// Doors that others can reach, unless the operator has said that anybody may come in.
-fn open_doors(config: &Config) -> Option<&Bind> {
-    let mut doors = std::iter::once(&config.http).chain(&config.bedrock);
-    doors.find(|bind| !bind.is_loopback() && !config.insecure)
-}
-
-/// Nobody else can reach a server whose bytes anybody on the way can read.
-fn refuse_plain_doors(config: &Config) -> Outcome {
-    match open_doors(config) {
-        Some(door) if config.tls.is_none() && config.tokens.is_empty() => {
-            Err(missing(door, "tokens and TLS"))
-        }
-        Some(door) if config.tls.is_none() => Err(missing(door, "TLS")),
-        _ => Ok(()),
-    }
-}
-
-/// Nobody else can reach a server that does not know who is calling. The store may hold tokens, so it is open by now.
-fn refuse_open_doors(config: &Config, tokens: &Tokens) -> Outcome {
-    match open_doors(config) {
-        Some(door) if tokens.is_open() => Err(missing(door, "tokens")),
-        _ => Ok(()),
-    }
-}
-
-fn missing(door: &Bind, what: &str) -> Fault {
-    Fault::usage(format!(
-        "{} can be reached by others, so it needs {what}: set auth.tokens (see `windlass token`) and tls.cert with \
-         tls.key, or allow everyone with --insecure",
-        door.text
-    ))
-}
-
-/// Sockets first: a port that is taken should not cost the time to open a large store.
-async fn prepare(config: &Config) -> Outcome<Bound> {
-    refuse_plain_doors(config)?;
-    if let Some(why) = discovery::refusal(config) {
-        return Err(Fault::usage(why));
-    }
-    bind_all(config).await
-}
-
-struct Bound {
-    http: Option<TcpListener>,
-    bedrock: Option<TcpListener>,
-    queuey: Option<TcpListener>,
-}
-
-/// A default address that is taken is skipped, as long as another door is open.
-async fn bind_all(config: &Config) -> Outcome<Bound> {
-    let http = bind("http", &config.http).await?;
-    let bedrock = match &config.bedrock {
-        Some(address) => bind("bedrock", address).await?,
-        None => None,
-    };
-    if http.is_none() && bedrock.is_none() {
-        return Err(Fault::failed(format!(
-            "nothing to listen on: another program listens on {}, maybe a second windlass; choose another with --http \
-             127.0.0.1:0",
-            config.http.text
-        )));
-    }
-    let queuey = match config.queuey_port {
-        Some(port) if http.is_some() => Some(bind_from(&config.http, port).await?),
-        Some(_) | None => None,
-    };
-    Ok(Bound { http, bedrock, queuey })
-}
-
-/// The first free port from this one on, at the addresses of `bind`: the rule of queuey-queue's own program.
-async fn bind_from(bind: &Bind, port: u16) -> Outcome<TcpListener> {
-    let last = port.saturating_add(PORTS_TRIED - 1);
-    for port in port..=last {
-        let at = |address: &SocketAddr| SocketAddr::new(address.ip(), port);
-        let addresses: Vec<SocketAddr> = bind.addresses.iter().map(at).collect();
-        match TcpListener::bind(addresses.as_slice()).await {
-            Ok(listener) => return Ok(listener),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => {
-                return Err(Fault::failed(format!(
-                    "listening for queuey on port {port}: {error}; set another queuey.port"
-                )));
-            }
-        }
-    }
-    Err(Fault::failed(format!("ports {port} to {last} are all in use; set another queuey.port")))
-}
-
-/// `None`: it is a default address, and taken.
-async fn bind(what: &str, bind: &Bind) -> Outcome<Option<TcpListener>> {
-    match TcpListener::bind(bind.addresses.as_slice()).await {
-        Ok(listener) => Ok(Some(listener)),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse && !bind.asked => {
-            warn!("skipping {what}: {} is in use", bind.text);
-            Ok(None)
-        }
-        Err(error) => {
-            let hint = "choose another address, or port 0 for a free one";
-            Err(Fault::failed(format!("listening for {what} on {}: {error}; {hint}", bind.text)))
-        }
-    }
 }
 
 /// Plain on this machine, as the protocol's own clients speak it; from elsewhere it is wrapped in TLS where there is a

@@ -251,7 +251,13 @@ impl<L: Link> Session<L> {
         let each = |(request, left): (_, &Option<Duration>)| {
             carry_out(&shared, command, (reach, role), request, self.is_local, *left)
         };
-        let work = futures_util::future::join_all(run.iter().zip(&lefts).map(each));
+        let all = futures_util::future::join_all(run.iter().zip(&lefts).map(each));
+        let work = async {
+            if command.hands_out() {
+                catch_up(&shared).await;
+            }
+            all.await
+        };
         let outcomes = if command.hands_out() { self.while_listening(work).await? } else { work.await };
         let mut flow = Flow::Go;
         for ((outcome, reach), request) in outcomes.into_iter().zip(&run) {
@@ -403,6 +409,14 @@ impl<L: Link> Session<L> {
         }
         self.unread.0.append(&mut self.undelivered);
         Ok(())
+    }
+}
+
+/// Ends leases whose time is over, noticed or not: their jobs are due now. Once for all requests of a run, before the first:
+/// a wait in each of them would change their order.
+async fn catch_up(shared: &Shared) {
+    if let Err(error) = shared.engine.catch_up().await {
+        tracing::debug!(%error, "looking for what is due before jobs are handed out");
     }
 }
 

@@ -56,6 +56,7 @@ const BODIES: &[(&str, &str, Bodies)] = &[
     ("POST", "/api/v1/queues/{queue}/resume", &[]),
     ("PUT", "/api/v1/limits/{id}", &[r##"{"matcher":{"any":[<{"name":"#"}>]},"rate":1}"##, r##"{"matcher":{"arg":["a"],"op":"in","value":[<#>]},"concurrency":1}"##]),
     ("DELETE", "/api/v1/limits/{id}", &[]),
+    ("PUT", "/api/v1/tenants/{tenant}/quota", &[r##"{<"k#":#>}"##]),
     ("POST", "/api/v1/blobs/gc", &[]),
     ("POST", "/api/v1/workers/{worker}/quiet", &[]),
     ("POST", "/api/v1/workers/{worker}/wake", &[]),
@@ -188,7 +189,10 @@ async fn compare(what: &str, parts: usize, mut ask: impl AsyncFnMut(usize)) {
 /// Where a call is made, with everything in its path that has to be there.
 fn path_of(path: &str) -> String {
     let path = path.replace("{queue}", "q").replace("{client}", "c").replace("{type}", "t");
-    path.replace("{id}", "1").replace("{worker}", "w").replace("{prefix}", "12345678")
+    path.replace("{id}", "1")
+        .replace("{worker}", "w")
+        .replace("{prefix}", "12345678")
+        .replace("{tenant}", "default")
 }
 
 async fn check_route(server: &TestServer, route: &Route, template: &str) {

@@ -1,15 +1,13 @@
 //! A server whose database is away when it starts: it takes what it can keep in its journal, answers everything else with 503, and
 //! goes on with the database when that is there.
 
-use super::{Bound, Server, greet, open_store, ready};
+use super::listeners::Bound;
+use super::{Server, greet, open_store, ready};
 use crate::config::Config;
 use crate::fault::{Fault, Outcome};
-use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tracing::{info, warn};
 use windlass_engine::Engine;
 use windlass_store::away::AwayStore;
@@ -20,7 +18,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Read by the engine and by a dialect when they start. What there is, is read when the database is there; until then nothing is
 /// done that it would matter for.
-const READ_AT_START: &[&str] = &["limit/", "note/jq/worker/", "note/token/", "note/token-revoked/"];
+const READ_AT_START: &[&str] = &["limit/", "note/quota/", "note/token/", "note/token-revoked/"];
 
 /// Where the store says which tokens it knows and which are revoked.
 const TOKENS: [&str; 2] = ["token/", "token-revoked/"];
@@ -43,21 +41,6 @@ impl From<NotOpened> for Fault {
             NotOpened::Away(error) => Fault::failed(error.to_string()),
             NotOpened::Wrong(fault) => fault,
         }
-    }
-}
-
-impl Bound {
-    /// The same doors once more: whoever knocks is let in by one of the two.
-    pub fn try_clone(&self) -> io::Result<Bound> {
-        let again = |listener: &TcpListener| {
-            let fd = listener.as_fd().try_clone_to_owned()?;
-            TcpListener::from_std(std::net::TcpListener::from(fd))
-        };
-        Ok(Bound {
-            http: self.http.as_ref().map(again).transpose()?,
-            bedrock: self.bedrock.as_ref().map(again).transpose()?,
-            queuey: self.queuey.as_ref().map(again).transpose()?,
-        })
     }
 }
 

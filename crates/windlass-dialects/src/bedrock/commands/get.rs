@@ -82,8 +82,6 @@ impl Commands<'_> {
             lease_ms: None,
             worker: request.given("requestid").map(Into::into),
         };
-        // A job whose worker's time is over is due now, noticed or not.
-        self.shared.engine.catch_up().await?;
         let mut delivery = self.shared.engine.claim(claim).await?;
         if delivery.jobs.is_empty() {
             return Err(errors::NO_JOB_FOUND);

@@ -342,7 +342,7 @@ fn limits_are_made_and_removed_and_hold_jobs_back() {
     browser.go(&page(&server, "limits"));
     browser.click("button[aria-label='Remove one mail']");
     browser.click("#ask-yes");
-    browser.until("document.querySelectorAll('main tbody tr').length === 0");
+    browser.until("document.querySelectorAll(\"button[aria-label^='Remove']\").length === 0");
     assert_eq!(claim(&server, json!({"limit": 5})).len(), 1);
 }
 
