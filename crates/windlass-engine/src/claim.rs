@@ -73,8 +73,12 @@ impl Engine {
         self.inner.claims_held.send_replace(false);
     }
 
-    /// Until claims may be answered, or the engine closes.
+    /// Until claims may be answered, or the engine closes. Does not yield when they may: claims that were begun in one go reach
+    /// the store in their order.
     async fn claims_released(&self) {
+        if !*self.inner.claims_held.borrow() {
+            return;
+        }
         let mut held = self.inner.claims_held.subscribe();
         tokio::select! {
             // The sender is in the engine, and so there as long as we are.
