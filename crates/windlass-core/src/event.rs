@@ -192,4 +192,6 @@ pub struct Patch {
     pub family: Option<Option<Family>>,
     /// Facts to set, or with `None` to forget; the others stay.
     pub facts: Vec<(Arc<str>, Option<Arc<str>>)>,
+    /// Only if the job still has this version.
+    pub if_version: Option<u64>,
 }

@@ -128,7 +128,9 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
 fn check_browser(headers: &HeaderMap) -> Result<(), Refusal> {
     let is_browser = || {
         let agent = headers.get(header::USER_AGENT).map(|agent| agent.as_bytes());
+        // Programs that call themselves like a browser (PowerShell does) have no languages to choose from.
         agent.is_some_and(|agent| agent.starts_with(b"Mozilla/"))
+            && headers.contains_key(header::ACCEPT_LANGUAGE)
     };
     match headers.get(SEC_FETCH_SITE).map(|site| site.as_bytes()) {
         Some(b"none" | b"same-origin") => Ok(()),

@@ -202,15 +202,19 @@ impl LimitTables {
     }
 
     /// The same on a store that several servers share, where the buckets are: whoever waits for a token hears of it by `refund`.
-    pub(crate) async fn refund_shared(self: &Arc<Self>, store: &dyn Store, job: &Job) {
+    pub(crate) async fn refund_shared(
+        self: &Arc<Self>,
+        store: &dyn Store,
+        job: &Job,
+    ) -> Result<(), StoreError> {
         let (tenant, keys) = (&job.spec.tenant, job.spec.limit_keys());
         if keys.is_empty() || !store.is_shared() {
-            return;
+            return Ok(());
         }
-        let Some(gate) = self.gate(tenant) else { return };
-        if let Err(error) = store.refund(tenant, keys, gate).await {
-            tracing::warn!(%error, job.id = %job.id, "the token of a run that never began is spent");
-        }
+        let Some(gate) = self.gate(tenant) else { return Ok(()) };
+        store.refund(tenant, keys, gate).await.inspect_err(|error| {
+            tracing::warn!(%error, job.id = %job.id, "tokens of runs that never began are spent");
+        })
     }
 
     fn held_by(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Option<HeldBy> {

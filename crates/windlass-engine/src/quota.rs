@@ -218,8 +218,14 @@ impl Engine {
         let usage = self.inner.quotas.of(tenant);
         let (max, more) = (usage.quota().jobs, jobs as u64);
         if self.must_count(&usage.jobs, more, max) {
-            let counted = self.inner.count_jobs(tenant).await?;
-            *locked(&usage.jobs) = Bound { counted, counted_at: Some(self.now()), added: 0 };
+            match self.inner.count_jobs(tenant).await {
+                Ok(counted) => {
+                    *locked(&usage.jobs) = Bound { counted, counted_at: Some(self.now()), added: 0 }
+                }
+                // While the store is away what is known has to do: a journal takes jobs all the same.
+                Err(error) if error.is_retryable() && locked(&usage.jobs).has_room(more, max) => {}
+                Err(error) => return Err(error),
+            }
         }
         admit(&usage.jobs, more, max, "jobs that have not ended")
     }

@@ -407,7 +407,11 @@ impl<'a> Call<'a> {
     async fn refund(&self, drafts: &[Draft]) {
         for (index, answer) in drafts.iter().flat_map(|draft| &draft.answers) {
             if let (Ok(moved), Event::Return { .. }) = (answer, &self.asks[*index].event) {
-                self.engine.limits.refund_shared(&*self.engine.store, &moved.before).await;
+                let refunded = self.engine.limits.refund_shared(&*self.engine.store, &moved.before).await;
+                if refunded.is_err() {
+                    // The others would wait for the store in vain, each for as long as this one.
+                    return;
+                }
             }
         }
     }

@@ -178,12 +178,13 @@ impl Inner {
             let (mut asks, mut known) = (Vec::new(), Vec::new());
             for job in page.jobs {
                 let Some(run_at) = kept.moved(&job) else { continue };
-                let patch = Patch { run_at: Some(run_at), ..Patch::default() };
+                let if_version = Some(job.version);
+                let patch = Patch { run_at: Some(run_at), if_version, ..Patch::default() };
                 asks.push(Ask { id: job.id, event: Event::Update(Box::new(patch)) });
                 known.push(job);
             }
             if !asks.is_empty() {
-                // One that is refused has run, or is gone.
+                // One that is refused was written since, with the step in mind, or is gone.
                 self.change(None, asks, known).await?;
             }
             match page.next {

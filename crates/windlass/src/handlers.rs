@@ -251,7 +251,9 @@ impl Runners for LocalHandlers {
     fn room(&self) -> Soon<'static, ()> {
         match &*self.slot() {
             Slot::Made(made) => Box::pin(made.handlers.room()),
-            Slot::NotYet | Slot::Stopped => Box::pin(std::future::pending()),
+            // Asked for before the first booking, waited for only after it was refused: then it is worth another look.
+            Slot::NotYet => Box::pin(std::future::ready(())),
+            Slot::Stopped => Box::pin(std::future::pending()),
         }
     }
 

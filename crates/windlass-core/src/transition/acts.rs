@@ -171,6 +171,9 @@ pub(super) fn put_to_rest(job: &Job, rest: Rest, now: Timestamp) -> Result<Trans
 }
 
 pub(super) fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transition, Refused> {
+    if patch.if_version.is_some_and(|version| version != job.version) {
+        return Err(Refused::NotDue);
+    }
     let mut next = touched(job, now);
     let asked = patch.run_at;
     patch_spec(&mut next, patch);

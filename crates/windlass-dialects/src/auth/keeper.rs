@@ -60,10 +60,12 @@ pub async fn load(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
 
 async fn read(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
     let mut records = Vec::new();
-    for (_, value) in engine.notes(KEPT).await? {
-        let record: TokenRecord =
-            serde_json::from_slice(&value).map_err(|error| BadToken::Stored(error.to_string()))?;
-        records.push(record);
+    for (key, value) in engine.notes(KEPT).await? {
+        match serde_json::from_slice::<TokenRecord>(&value) {
+            Ok(record) => records.push(record),
+            // Nobody is let in by it; the others, and what is revoked, hold all the same.
+            Err(error) => tracing::warn!("the token {key} is ignored: its record cannot be read: {error}"),
+        }
     }
     let revoked = engine.notes(REVOKED).await?;
     let revoked: HashSet<String> =

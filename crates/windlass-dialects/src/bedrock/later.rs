@@ -130,6 +130,10 @@ async fn carry_out(
                 tracing::warn!("the server stops before the time of a queued {command:?} has come; it is dropped");
                 return;
             }
+            () = shared.tokens.refused(&caller, &shared.engine) => {
+                tracing::warn!("the token of a queued {command:?} was revoked or has expired; the command is dropped");
+                return;
+            }
         }
     }
     let commands = Commands { shared: &shared, tenant: &caller.tenant, role: caller.role, is_local };

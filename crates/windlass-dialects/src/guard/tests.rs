@@ -70,6 +70,8 @@ fn a_get_that_changes_something_is_not_taken_from_other_pages() {
     for fine in [
         &[host] as &[_],
         &[host, ("user-agent", "curl/8.0")],
+        // PowerShell.
+        &[host, browser],
         &[host, browser, ("sec-fetch-site", "none")],
         &[host, browser, ("sec-fetch-site", "same-origin"), ("origin", "http://localhost:1")],
     ] {
@@ -80,7 +82,7 @@ fn a_get_that_changes_something_is_not_taken_from_other_pages() {
         &[host, ("sec-fetch-site", "cross-site")],
         &[host, browser, ("sec-fetch-site", "same-site")],
         // An image on a page, over plain HTTP.
-        &[host, browser],
+        &[host, browser, ("accept-language", "en")],
     ] {
         assert!(!check(foreign, true), "{foreign:?}");
         assert!(check(foreign, false), "a GET that only looks: {foreign:?}");

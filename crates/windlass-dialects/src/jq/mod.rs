@@ -306,7 +306,8 @@ impl Inner {
     }
 
     fn yard_for(&self, tenant: &Tenant) -> Arc<Yard> {
-        let open = || Yard::open(tenant.clone(), self.engine.clone(), self.stop.subscribe());
+        let open =
+            || Yard::open(tenant.clone(), self.engine.clone(), self.server.clone(), self.stop.subscribe());
         Arc::clone(self.yards().entry(tenant.clone()).or_insert_with(open))
     }
 

@@ -27,6 +27,8 @@ pub struct Yard {
     pub tenant: Tenant,
     pub(super) engine: Engine,
     pub(super) notes: Notes,
+    /// What other servers call this one, on a store that several share.
+    server: Option<String>,
     table: Mutex<Workers<Arc<Line>>>,
     /// Something in the table may allow another claim.
     pub(super) changed: Notify,
@@ -66,12 +68,18 @@ impl Drop for OnTheWay {
 
 impl Yard {
     /// Without workers, so that nothing is claimed yet.
-    pub fn open(tenant: Tenant, engine: Engine, stop: watch::Receiver<bool>) -> Arc<Yard> {
+    pub fn open(
+        tenant: Tenant,
+        engine: Engine,
+        server: Option<String>,
+        stop: watch::Receiver<bool>,
+    ) -> Arc<Yard> {
         let (ends, ended) = unbounded_channel();
         let yard = Arc::new(Yard {
             tenant,
             notes: Notes::new(engine.clone()),
             engine,
+            server,
             table: Mutex::default(),
             changed: Notify::new(),
             sooner: Notify::new(),
@@ -269,6 +277,9 @@ impl Yard {
         let passed = self.table().pass(self.engine.now());
         self.changed.notify_one();
         for lost in passed.lost {
+            if self.is_served_elsewhere(&lost.worker).await {
+                continue;
+            }
             self.forget(&lost.worker).await;
             self.lost(lost, "it gave no sign of life in time").await;
         }
@@ -276,6 +287,16 @@ impl Yard {
             tracing::debug!(%error, "looking for jobs that should have ended");
         }
         self.changed.notify_one();
+    }
+
+    /// Whether another server has taken the worker over, with its jobs: while this one stood still, pings went there.
+    async fn is_served_elsewhere(&self, worker: &str) -> bool {
+        let Some(me) = &self.server else { return false };
+        match self.notes.find(&self.tenant, worker).await {
+            Ok(noted) => noted.is_some_and(|noted| noted.note.server.as_ref() != Some(me)),
+            // Nothing could be written about it either.
+            Err(_) => false,
+        }
     }
 
     /// Its running jobs have failed.

@@ -177,8 +177,8 @@ pub fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
         status: status(StateName::Ready),
         run_attempts: 0,
         runner_id: None,
-        created_at: made_at.as_millis(),
-        updated_at: made_at.as_millis(),
+        created_at: made_at.calendar_ms(),
+        updated_at: made_at.calendar_ms(),
         completed_at: None,
     }
 }

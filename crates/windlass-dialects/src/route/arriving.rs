@@ -27,7 +27,13 @@ impl Arriving {
 
     /// Memory for so many bytes; waits for it.
     pub async fn cover(&mut self, bytes: usize) -> Result<(), BadBody> {
-        Ok(self.budget.cover(&mut self.share, bytes).await?)
+        let since = Instant::now();
+        let covered = self.budget.cover(&mut self.share, bytes).await;
+        if let Some(began) = &mut self.began {
+            // Waiting for memory is not the client's slowness.
+            *began += since.elapsed();
+        }
+        Ok(covered?)
     }
 
     /// The next piece; `None` after the last.

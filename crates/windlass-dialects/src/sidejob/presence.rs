@@ -5,6 +5,7 @@
 //! On a store that several servers share, a worker may come back at another one: whoever is told last that it is there
 //! leaves a note of it, and only the server whose note it is ends its runs.
 
+use super::ORIGIN;
 use super::calls::{Answer, ask_of, tenant};
 use super::errors::Problem;
 use super::wire::OF_ANY_CALL;
@@ -225,15 +226,17 @@ async fn end_runs(engine: &Engine, tenant: &Tenant, gone: Vec<Gone>) -> Result<(
     while !names.is_empty() {
         let page = engine.list(filter.clone()).await?;
         let ended = page.jobs.iter().filter_map(|job| {
+            // Workers of other dialects may have the same name.
+            job.spec.extras.as_ref().filter(|extras| extras.origin.as_deref() == Some(ORIGIN))?;
             let lease = job.state().lease()?;
             let worker = lease.worker.as_ref().filter(|worker| names.contains(*worker))?;
             tracing::info!(job.id = %job.id, %worker, "the worker of job {} is gone; its lease ends", job.id);
             Some(Renew { id: job.id, by: Holder::Token(lease.token), lease_ms: Some(0), worker: None })
         });
         let ended: Vec<Renew> = ended.collect();
-        if !ended.is_empty() {
+        for some in ended.chunks(engine.options().batch_max) {
             // A refusal: the run has ended by itself.
-            engine.renew(tenant, ended).await?;
+            engine.renew(tenant, some.to_vec()).await?;
         }
         filter.before = page.next;
         if filter.before.is_none() {

@@ -127,12 +127,9 @@ async fn a_get_that_changes_something_is_guarded_like_everything_that_does() {
     };
     let paths: Vec<&str> = changing().map(|route| route.path).collect();
     assert_eq!(paths, ["/jq/job/{id}", "/jq/job/{id}/polling", "/start", "/stop", "/quit"]);
-    for foreign in [
-        ("origin", "http://evil.example"),
-        ("sec-fetch-site", "cross-site"),
-        ("sec-fetch-site", "same-site"),
-        ("user-agent", "Mozilla/5.0"),
-    ] {
+    for foreign in
+        [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site")]
+    {
         for path in &paths {
             for method in ["GET", "HEAD"] {
                 let reply =

@@ -103,7 +103,13 @@ impl<'a> Growing<'a> {
             return;
         }
         let began = Instant::now();
-        self.held.beyond = self.budget.beyond.clone().acquire_owned().await.ok();
+        let (units_of_all, beyond) = (self.budget.units.clone(), self.budget.beyond.clone());
+        tokio::select! {
+            biased;
+            Ok(taken) = units_of_all.acquire_many_owned(units) => self.held.units.push(taken),
+            Ok(one) = beyond.acquire_owned() => self.held.beyond = Some(one),
+            else => {}
+        }
         *deadline += began.elapsed();
     }
 

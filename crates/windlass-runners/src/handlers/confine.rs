@@ -172,6 +172,8 @@ mod linux {
 
     fn restrict_files_and_network(bounds: &Bounds) -> Result<RestrictionStatus, RulesetError> {
         let abi = SCOPED;
+        // Everything but devices: one made by root would be the disk itself.
+        let own = AccessFs::from_all(abi) & !(AccessFs::MakeBlock | AccessFs::MakeChar);
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(abi))?;
         if !bounds.network {
             rules = rules.handle_access(AccessNet::from_all(abi))?;
@@ -182,7 +184,7 @@ mod linux {
             .create()?
             .add_rules(path_beneath_rules(readable(bounds), AccessFs::from_read(abi)))?
             .add_rules(path_beneath_rules(DEVICES, device))?
-            .add_rules(path_beneath_rules([&bounds.work], AccessFs::from_all(abi)))?;
+            .add_rules(path_beneath_rules([&bounds.work], own))?;
         rules.restrict_self()
     }
 }

@@ -4,7 +4,7 @@
 use super::outcome::Verdict;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -61,6 +61,10 @@ struct Count {
     files: u64,
     /// Files with several names, or with none, that are counted already.
     seen: HashSet<(u64, u64)>,
+    /// Files without a name that a process has open.
+    open: HashSet<u64>,
+    /// Files without a name that are mapped, with the most that one process maps of each.
+    mapped: HashMap<u64, u64>,
     /// There is more than is looked at.
     cut_short: Option<&'static str>,
 }
@@ -126,15 +130,20 @@ impl Count {
             let Ok(about) = std::fs::metadata(file.path()) else { continue };
             let is_left = about.is_file() && about.nlink() == 0 && Some(about.dev()) == device;
             if is_left && self.seen.insert((about.dev(), about.ino())) {
+                self.open.insert(about.ino());
                 self.bytes += about.blocks() * BLOCK_BYTES;
             }
         }
         let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let mut of_process: HashMap<u64, u64> = HashMap::new();
         for (inode, bytes) in maps.lines().filter_map(left_mapping) {
-            // Which device it is cannot be compared on every file system; there are few of these.
-            if !self.seen.iter().any(|(_, seen)| *seen == inode) {
-                self.bytes += bytes;
-            }
+            *of_process.entry(inode).or_default() += bytes;
+        }
+        // Which device it is cannot be compared on every file system.
+        for (inode, bytes) in of_process.into_iter().filter(|(inode, _)| !self.open.contains(inode)) {
+            let known = self.mapped.entry(inode).or_default();
+            self.bytes += bytes.saturating_sub(*known);
+            *known = bytes.max(*known);
         }
     }
 }

@@ -352,7 +352,12 @@ fn request(drive: &Drive, body: Bytes) -> Request<Full<Bytes>> {
 /// One request for each job, as many at once as there may be connections.
 async fn post_each(drive: &mut Drive, reserved: Reserved) {
     let Reserved { line, mut connections } = reserved;
-    let mut waiting = drive.pending().into_iter();
+    let pending = drive.pending();
+    if connections.len() > pending.len() {
+        connections.truncate(pending.len());
+        drive.inner.room.notify_waiters();
+    }
+    let mut waiting = pending.into_iter();
     let mut calls = JoinSet::new();
     let mut running = HashMap::new();
     loop {

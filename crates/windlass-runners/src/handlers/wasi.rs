@@ -4,7 +4,7 @@
 //! The modules run in the same guest processes as those of other WASI jobs (see `crate::wasi`), with one difference: a process
 //! belongs to one client, like every context.
 
-use super::outcome::{Ended, Verdict};
+use super::outcome::{Ended, TOO_MUCH, Verdict};
 use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
 use super::{BlobError, Inner};
@@ -195,6 +195,7 @@ fn judge(end: RunEnd, late: bool) -> (Verdict, Bytes, Bytes) {
                 How::Exit(code) => Verdict::exit(code),
                 How::Failed(why) if late => Verdict::error("ETIMEDOUT", why),
                 How::Failed(why) => Verdict::error("TRAP", why),
+                How::TooMuchOutput(why) => Verdict::error(TOO_MUCH, why),
             };
             (verdict, ended.stdout.into(), ended.stderr.into())
         }

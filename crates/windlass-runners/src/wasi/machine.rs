@@ -109,6 +109,7 @@ impl Machine {
         };
         let why = match (error.downcast_ref::<Stop>(), error.downcast_ref::<Trap>()) {
             (Some(Stop::Exit(code)), _) => return How::Exit(*code),
+            (Some(stop @ Stop::Output(_)), _) => return How::TooMuchOutput(stop.to_string()),
             (Some(Stop::Time), _) | (_, Some(Trap::Interrupt)) => too_long(),
             (Some(stop), _) => stop.to_string(),
             (None, Some(trap)) => trap.to_string(),

@@ -85,6 +85,8 @@ pub enum How {
     Exit(i32),
     /// Could not be started, or was stopped; in words for whoever made the module.
     Failed(String),
+    /// Was stopped because it wrote more than it may.
+    TooMuchOutput(String),
 }
 
 impl Ended {

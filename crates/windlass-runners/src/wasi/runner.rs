@@ -309,7 +309,7 @@ fn verdict(how: How, stdout: Vec<u8>, stderr: Vec<u8>) -> Verdict {
         How::Exit(code) => {
             Verdict::Failed { message: format!("exit code {code}"), exit_code: Some(code), stderr }
         }
-        How::Failed(why) => failed(why, stderr),
+        How::Failed(why) | How::TooMuchOutput(why) => failed(why, stderr),
     }
 }
 

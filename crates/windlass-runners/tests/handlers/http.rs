@@ -244,6 +244,16 @@ async fn no_more_jobs_are_asked_for_than_can_be_sent() {
     assert_eq!(rig.handlers.book("acme", "a", &handler).ok().unwrap().jobs_max(), 9);
     release.send(()).unwrap();
     assert_eq!(run.next().await.unwrap().0, 0);
+    // A batch of one job keeps no more than its one connection.
+    let mut run = rig.start("acme", "a", &handler, &["slow"]);
+    let booked = async {
+        while rig.handlers.book("acme", "a", &handler).ok().is_none_or(|booking| booking.jobs_max() != 9) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(crate::rig::PATIENCE, booked).await.unwrap();
+    release.send(()).unwrap();
+    assert_eq!(run.next().await.unwrap().0, 0);
     // All of them by one request: one connection is enough.
     let whole = HandlerOptions { batch_size: Some(50), batch: true, ..HandlerOptions::default() };
     assert_eq!(rig.handlers.book("acme", "a", &site.handler(whole)).ok().unwrap().jobs_max(), 50);

@@ -4,7 +4,7 @@ use crate::rig::{Rig, briefs, handler, helper, log, new_jobs, outcomes};
 use async_trait::async_trait;
 use std::net::IpAddr;
 use std::sync::Arc;
-use windlass_runners::handlers::{BlobError, Handler, HandlerOptions, HelperProgram, Lang, World};
+use windlass_runners::handlers::{BlobError, Handler, HandlerOptions, HelperProgram, Lang, Settings, World};
 
 /// Copies standard input to standard output, says `hm` on standard error, and exits with the first byte minus `0`, times ten.
 const COPY: &str = r#"(module
@@ -49,7 +49,12 @@ impl World for Modules {
 }
 
 fn rig() -> Rig {
+    rig_with(|_| {})
+}
+
+fn rig_with(change: impl FnOnce(&mut Settings)) -> Rig {
     Rig::in_world(Arc::new(Modules), |settings| {
+        change(settings);
         settings.wasi_guest = Some(HelperProgram { path: helper(), args: vec!["wasi-guest".to_owned()] });
     })
 }
@@ -74,6 +79,14 @@ async fn a_module_may_answer_for_a_whole_batch() {
     // The lines are the statuses; the first digit is also the exit code, and 20 is well.
     let told = rig.run(&handler, &["200 a", "404 b", "oops"]).await;
     assert_eq!(briefs(&told), ["200 OK a", "404 FAILED b", "500 INVALID_RESPONSE"]);
+}
+
+#[tokio::test]
+async fn a_module_that_prints_too_much_ends_as_in_every_language() {
+    let rig = rig_with(|settings| settings.result_bytes_max = 16);
+    let told = rig.run(&handler(Lang::Wasi, "copy"), &["J: next|x and more than that", "short"]).await;
+    assert_eq!((told[0].code.as_str(), told[1].code.as_str()), ("TOO_MUCH", "OK"), "{:?}", briefs(&told));
+    assert_eq!(new_jobs(&told[0]), Vec::<String>::new());
 }
 
 #[tokio::test]

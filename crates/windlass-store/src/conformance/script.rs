@@ -292,6 +292,7 @@ impl Script {
             facts: Vec::from_iter(
                 self.chance.percent(20).then(|| ("typed".into(), Some("as it was".into()))),
             ),
+            if_version: None,
         }
     }
 

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags, params};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
-use windlass_core::{Job, JobId, NameMatch, Queue, Tenant};
+use windlass_core::{Job, JobId, NameMatch, Queue, StateName, Tenant};
 
 /// Reads at the same time: more would only take the processor from the writer.
 const READERS_MAX: usize = 4;
@@ -140,6 +140,14 @@ fn list_known(
 /// Ids looked at by one statement: a page's time is over soon after one of them.
 const IDS_AT_ONCE: u64 = 10_000;
 
+/// A bit for each state that is asked for, however often; none asked for is all.
+fn state_bits(states: &[StateName]) -> i64 {
+    match states {
+        [] => i64::MAX,
+        some => some.iter().fold(0, |bits, state| bits | 1 << (*state as u8)),
+    }
+}
+
 /// From the newest down. What a row says of its tenant, queue, name and state is held against the filter by SQLite, which is ten times as
 /// fast as reading the whole job.
 fn list_by_rows(
@@ -156,10 +164,7 @@ fn list_by_rows(
         NameMatch::Exact(name) => Some(&**name),
         _ => None,
     };
-    let states: i64 = match filter.states.as_slice() {
-        [] => i64::MAX,
-        some => some.iter().map(|state| 1 << (*state as u8)).sum(),
-    };
+    let states = state_bits(&filter.states);
     let (tenant, queue) =
         (filter.tenant.as_ref().map(Tenant::as_str), filter.queue.as_ref().map(Queue::as_str));
     // Where many jobs are gone the ids have wide gaps.
@@ -199,5 +204,17 @@ fn list_by_rows(
             page.next = u64::try_from(upper).ok().and_then(JobId::new);
             return Ok(page);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_is_asked_for_twice_is_asked_for_once() {
+        let (ready, failed) = (StateName::Ready, StateName::Failed);
+        assert_eq!(state_bits(&[ready, ready]), state_bits(&[ready]));
+        assert_eq!(state_bits(&[failed, ready, failed]), state_bits(&[ready]) | state_bits(&[failed]));
     }
 }

@@ -235,3 +235,14 @@ fn a_child_may_be_given_to_another_parent_and_to_none() {
     assert_eq!(adopted.effects.parent, Some(ParentEffect::Reopened(id(9))));
     assert_eq!(adopted.job.unwrap().spec.family(), Some(&family));
 }
+
+#[test]
+fn a_change_that_is_meant_for_one_version_leaves_another_alone() {
+    let job = job_with(|_| {});
+    let update = |version: u64| {
+        let patch = Patch { run_at: Some(at(9)), if_version: Some(version), ..Patch::default() };
+        apply(&job, Event::Update(Box::new(patch)), at(1))
+    };
+    assert!(update(job.version).is_ok());
+    assert!(matches!(update(job.version + 1), Err(Refused::NotDue)));
+}

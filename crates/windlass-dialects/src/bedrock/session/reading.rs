@@ -70,7 +70,11 @@ impl<L: Link> Session<L> {
         if pending <= COUNTED_BYTES {
             return Ok(());
         }
-        self.shared.budget.cover(&mut self.share, pending.next_power_of_two()).await
+        let since = Instant::now();
+        let covered = self.shared.budget.cover(&mut self.share, pending.next_power_of_two()).await;
+        // Waiting for memory is not the client's slowness.
+        self.begun += since.elapsed();
+        covered
     }
 
     /// A client that has made a request it may make is known from then on.

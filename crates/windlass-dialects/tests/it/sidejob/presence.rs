@@ -61,9 +61,15 @@ async fn runs_of_a_worker_whose_connection_ends_come_back_at_once() {
     let (lost, kept) = (w.claimed_by("here").await, w.begun_by("there", "W").await);
     let path = format!("/jobs/{}/for_inputs", lost.job);
     assert_eq!(w.post(&path, json!({"inports": ["a"], "token": lost.token})).await["values"], json!([1]));
+    // A worker of another dialect that happens to have the same name.
+    w.server.call("POST", "/api/v1/jobs", &json!({"name": "native"}).to_string()).await;
+    let claim = json!({"name": "native", "worker": "here", "lease_ms": 60_000}).to_string();
+    let native = w.server.call("POST", "/api/v1/claim", &claim).await.json()["jobs"][0]["id"].clone();
     drop(here);
     // No time passes by the clock of the leases.
     w.comes_back(lost.job).await;
+    let native = w.server.call("GET", &format!("/api/v1/jobs/{native}"), "").await.json();
+    assert_eq!(native["state"], "running", "{native}");
     assert_eq!(w.status(kept.job).await, "running");
     let (status, _) =
         w.refused("POST", &format!("/jobs/{}/finish", lost.job), json!({"token": lost.token})).await;

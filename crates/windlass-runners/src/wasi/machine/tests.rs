@@ -26,7 +26,7 @@ fn run_briefly(text: &str) -> Ended {
 
 fn why(ended: &Ended) -> &str {
     match &ended.how {
-        How::Failed(why) => why,
+        How::Failed(why) | How::TooMuchOutput(why) => why,
         How::Exit(code) => panic!("it ended with {code}"),
     }
 }

@@ -18,7 +18,7 @@ fn asked(imports: &str, body: &str) -> i32 {
     let ended = machine.run("a", b"input".to_vec(), || Ok(module), || Ok(())).unwrap();
     match ended.how {
         How::Exit(code) => code,
-        How::Failed(why) => panic!("{why}\n{text}"),
+        How::Failed(why) | How::TooMuchOutput(why) => panic!("{why}\n{text}"),
     }
 }
 

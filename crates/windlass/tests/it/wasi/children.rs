@@ -40,7 +40,7 @@ async fn one_process_runs_many_modules_and_outlives_all_their_troubles() {
     let words: Vec<&str> = hows
         .iter()
         .map(|how| match how {
-            How::Failed(why) => why.split([';', ':']).next().unwrap(),
+            How::Failed(why) | How::TooMuchOutput(why) => why.split([';', ':']).next().unwrap(),
             How::Exit(_) => "exit",
         })
         .collect();
