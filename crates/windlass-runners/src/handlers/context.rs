@@ -394,7 +394,7 @@ impl Context {
         let ended = tokio::time::timeout(END_PATIENCE, self.guard.wait()).await;
         // Somebody has killed the guard: what it guarded is ended without it.
         if !ended.is_ok_and(|status| status.is_ok_and(|status| status.success())) {
-            self.kill_group();
+            self.signal_group(Signal::KILL);
             if let Err(error) = self.guard.kill().await {
                 tracing::debug!(%error, "the guard of a context was gone already");
             }
@@ -407,10 +407,19 @@ impl Context {
         self.frames = None;
     }
 
-    fn kill_group(&self) {
+    /// Stops all its processes until the next batch: nobody watches what threads and timers of its jobs do between batches.
+    pub fn freeze(&self) {
+        self.signal_group(Signal::STOP);
+    }
+
+    pub fn thaw(&self) {
+        self.signal_group(Signal::CONT);
+    }
+
+    fn signal_group(&self, signal: Signal) {
         let raw = self.first.and_then(|pid| i32::try_from(pid).ok());
         if let Some(group) = raw.and_then(Pid::from_raw) {
-            let _ = kill_process_group(group, Signal::KILL);
+            let _ = kill_process_group(group, signal);
         }
     }
 }

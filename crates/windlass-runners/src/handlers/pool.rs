@@ -146,6 +146,7 @@ impl Pool {
         // The last used: its memory is warm, and the others can go.
         if let Some(at) = state.idle.iter().rposition(fits) {
             let idle = state.idle.remove(at);
+            idle.context.thaw();
             let seat = state.seat(inner, key, idle.slot);
             return Found::Warm(idle.context, seat);
         }
@@ -250,6 +251,7 @@ impl Seat {
 
     /// The context waits for the next batch.
     pub fn keep(mut self, context: Context) {
+        context.freeze();
         let start_janitor = {
             let mut state = self.inner.pool.state();
             let idle = Idle { key: self.key.clone(), context, slot: self.slot, since: Instant::now() };

@@ -30,6 +30,23 @@ async fn an_idle_context_is_ended_after_a_while() {
 }
 
 #[tokio::test]
+async fn an_idle_context_stands_still_and_goes_on_with_the_next_batch() {
+    let rig = Rig::with(|settings| settings.namespaces = false);
+    let ticking = "import os, threading, time\nstarted = globals().setdefault('started', [])\nif not started:\n    \
+                   started.append(threading.Thread(target=lambda: [time.sleep(0.01) for _ in range(10**9)], daemon=True))\n    \
+                   started[0].start()\nreturn str(os.getpid())";
+    let first = rig.one(&handler(Lang::Python, ticking), "x").await;
+    let process = String::from_utf8_lossy(&first.result).trim().to_owned();
+    wait_until("it is stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    })
+    .await;
+    let second = rig.one(&handler(Lang::Python, ticking), "x").await;
+    assert_eq!((second.exitcode, second.result), (200, first.result), "the same process");
+}
+
+#[tokio::test]
 async fn idle_contexts_make_room_for_others_and_there_are_never_more_than_allowed() {
     let rig = Rig::with(|settings| settings.contexts_max = 1);
     for client in ["a", "b", "a"] {
