@@ -180,10 +180,11 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         // Written even where nothing changes: a failure of the last pending child must not pass unseen.
         Event::ChildWrittenOff => resumed_after(job, touched(job, now), now),
         Event::ParentPaused => match &job.state {
-            JobState::Waiting if !is_held_by_parent(job) && job.progress.pending_children > 0 => {
-                Err(Refused::HasChildren)
+            JobState::Waiting if is_held_by_parent(job) => {
+                to(job, touched(job, now), JobState::ready(job.progress.due_at))
             }
-            JobState::Waiting => to(job, touched(job, now), JobState::ready(job.progress.due_at)),
+            // Its own run is over; it waits for its children, or for a failed one to be written off.
+            JobState::Waiting => Err(Refused::HasChildren),
             other => Err(Refused::NotClaimable(other.name())),
         },
         Event::Delete => deleted(job),

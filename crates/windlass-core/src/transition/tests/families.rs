@@ -170,6 +170,9 @@ fn a_job_that_waits_for_its_own_children_is_not_started_by_its_parent() {
     let running = after(&claimed(&child(WAITS), 0), Event::ChildAdded, 5);
     let waiting = after(&running, finish(holder(&running)), 10);
     assert_eq!(refusal(&waiting, Event::ParentPaused, 20), Refused::HasChildren);
+    let beside_a_failed_one = after(&waiting, Event::ChildFailed, 20);
+    assert_eq!(state(&beside_a_failed_one), "waiting");
+    assert_eq!(refusal(&beside_a_failed_one, Event::ParentPaused, 30), Refused::HasChildren);
 }
 
 #[test]
