@@ -16,6 +16,7 @@ use ::http::StatusCode;
 use std::fmt;
 use std::sync::Arc;
 use windlass_core::Tenant;
+use windlass_engine::Engine;
 
 /// What a caller may do; each role may do what the ones before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
@@ -77,6 +78,11 @@ impl Caller {
     /// Somebody without a token.
     pub fn unnamed(role: Role) -> Caller {
         Caller { tenant: Tenant::default(), role, who: ANYONE.into(), token: None }
+    }
+
+    /// The jobs, as far as this caller may reach them.
+    pub fn engine(&self, engine: &Engine) -> Engine {
+        engine.clone()
     }
 
     /// The tenant a call is about. Only an admin may name another than their own.

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use windlass_engine::EngineError;
 use windlass_engine::quota::Share;
+use windlass_engine::{Engine, EngineError};
 
 mod arriving;
 
@@ -146,6 +146,8 @@ impl Refusal {
 pub struct Call {
     pub server: Arc<Server>,
     pub caller: Caller,
+    /// The jobs, as far as this caller may reach them. `server.engine` is for the server's own work.
+    pub engine: Engine,
     pub parts: Parts,
     /// In a lock that is never locked: it makes the call shareable, which a body alone is not.
     body: Mutex<Body>,
@@ -210,7 +212,8 @@ impl Call {
         let arriving = Arriving::new(server.budget.clone());
         let body_bytes_max = route.body_bytes_max.min(server.limits.body_bytes_max);
         let (body, weight) = (Mutex::new(body), Weight::default());
-        Call { server, caller, parts, body, arriving, params, body_bytes_max, weight, _share: share }
+        let engine = caller.engine(&server.engine);
+        Call { server, caller, engine, parts, body, arriving, params, body_bytes_max, weight, _share: share }
     }
 
     pub(crate) fn weight(&self) -> &Weight {

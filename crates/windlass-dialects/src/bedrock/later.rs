@@ -136,7 +136,8 @@ async fn carry_out(
             }
         }
     }
-    let commands = Commands { shared: &shared, tenant: &caller.tenant, role: caller.role, is_local };
+    let engine = caller.engine(&shared.engine);
+    let commands = Commands::new(&shared, &engine, &caller, is_local);
     // Nobody waits for jobs that nobody will get; what is found is given back at once.
     let request = if command.hands_out() { request.without("connection") } else { request };
     let outcome = commands.answer(command, &request).await;

@@ -335,8 +335,8 @@ impl<L: Link> Session<L> {
         caller: &Caller,
     ) -> io::Result<Option<Outcome>> {
         let shared = Arc::clone(&self.shared);
-        let commands =
-            Commands { shared: &shared, tenant: &caller.tenant, role: caller.role, is_local: self.is_local };
+        let engine = caller.engine(&shared.engine);
+        let commands = Commands::new(&shared, &engine, caller, self.is_local);
         let mut work = std::pin::pin!(commands.answer(command, request));
         loop {
             let reads = !self.ended && self.parser.pending() < READ_AHEAD_MAX;
@@ -434,7 +434,8 @@ async fn carry_out(
         Err(status) => return (Reply::from(status).into(), Reach::Server),
     };
     let Some(left) = left else { return (Reply::from(errors::TIMEOUT).into(), reach) };
-    let commands = Commands { shared, tenant: &caller.tenant, role: caller.role, is_local };
+    let engine = caller.engine(&shared.engine);
+    let commands = Commands::new(shared, &engine, &caller, is_local);
     // What was begun goes on below; only nobody waits for it any more.
     let answered = timeout(left, commands.answer(command, request)).await;
     let outcome = answered.unwrap_or_else(|_| {

@@ -72,7 +72,7 @@ pub async fn push(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::job(encoding, &body)?;
     let push = commands::push(&asked, call.server.jq.settings())?;
-    let pushed = call.server.engine.push(&call.caller.tenant, vec![push]).await?.pop();
+    let pushed = call.engine.push(&call.caller.tenant, vec![push]).await?.pop();
     // Without key, alias and parent nothing can be in its way.
     let id = pushed.and_then(Pushed::id).ok_or_else(JqError::no_such_job)?;
     Ok(one_text(&call, StatusCode::CREATED, "job_id", &id.to_string()))
@@ -97,7 +97,7 @@ pub async fn polling(call: Call) -> Answer {
     let job = find(&call, id).await?;
     let waited = tokio::select! {
         biased;
-        waited = call.server.engine.wait_settled(&call.caller.tenant, id, timeout_s * 1_000) => waited?,
+        waited = call.engine.wait_settled(&call.caller.tenant, id, timeout_s * 1_000) => waited?,
         () = call.leave() => Waited::NotYet(job),
     };
     match waited {
@@ -114,7 +114,7 @@ pub async fn delete(call: Call) -> Answer {
     let id = asked_id(&call)?;
     find(&call, id).await?;
     let cancel = Action::Cancel { running: CancelRunning::Refuse, failed_too: false };
-    let mut answers = call.server.engine.act(&call.caller.tenant, vec![id], cancel).await?;
+    let mut answers = call.engine.act(&call.caller.tenant, vec![id], cancel).await?;
     answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     Ok(no_content())
 }
@@ -125,7 +125,7 @@ fn asked_id(call: &Call) -> Result<JobId, JqError> {
 
 /// JQ's jobs are those of its queue; what has no word in JQ is not there.
 async fn find(call: &Call, id: JobId) -> Result<Arc<Job>, JqError> {
-    let job = call.server.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
+    let job = call.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
     job.filter(|job| job.spec.queue.as_str() == QUEUE && views::status(job).is_some())
         .ok_or_else(JqError::no_such_job)
 }
@@ -136,14 +136,14 @@ async fn read_result(call: &Call, job: Arc<Job>) -> Result<Arc<Job>, JqError> {
     if peeks || call.caller.role < Role::Worker || job.result().is_none() {
         return Ok(job);
     }
-    let taken = call.server.engine.take_result(&call.caller.tenant, job.id).await?;
+    let taken = call.engine.take_result(&call.caller.tenant, job.id).await?;
     // What was dropped as it ended is known from its end.
     Ok(taken.unwrap_or(job))
 }
 
 async fn show(call: &Call, job: &Job) -> Answer {
     let status = views::status(job).ok_or_else(JqError::no_such_job)?;
-    let held_by = call.server.engine.held_by(job).await?;
+    let held_by = call.engine.held_by(job).await?;
     let mut out = Out::new(reply_encoding(call), 512);
     let around = views::Around { held_by: held_by.as_ref(), hides_payloads: call.hides_payloads() };
     views::job(&mut out, job, status, &around);
@@ -234,7 +234,7 @@ fn drains(call: &Call) -> Result<bool, JqError> {
 
 pub async fn ping(call: Call) -> Answer {
     let (id, yard) = worker(&call).await?;
-    let (engine, tenant) = (&call.server.engine, &call.caller.tenant);
+    let (engine, tenant) = (&call.engine, &call.caller.tenant);
     let is_news = match yard {
         // From now on its silence means something, also after a restart.
         Some(yard) => yard.pinged(&id, engine.now()).ok_or_else(JqError::no_such_worker)?,
@@ -257,7 +257,7 @@ pub async fn done(mut call: Call) -> Answer {
         return late(&call, tenant, id, &worker).await;
     };
     let settle = Settle { id, by: Holder::Token(token), how };
-    match call.server.engine.settle(tenant, vec![settle]).await?.pop() {
+    match call.engine.settle(tenant, vec![settle]).await?.pop() {
         Some(Ok(_)) => Ok(no_content()),
         Some(Err(error @ VerbError::ReportTooLarge { .. })) => Err(error.into()),
         Some(Err(VerbError::NotFound | VerbError::Refused(_))) | None => {
@@ -279,7 +279,7 @@ async fn their_token(
     if let Some(held) = held.filter(|held| held.worker.as_deref() == Some(worker)) {
         return Ok(is_meant(held.attempt).then_some(held.token));
     }
-    let job = call.server.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
+    let job = call.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
     let job = job.filter(|job| job.spec.queue.as_str() == QUEUE).ok_or_else(JqError::no_such_job)?;
     let is_theirs = worker_of(&job).is_some_and(|theirs| **theirs == *worker);
     Ok(token_of(&job).filter(|_| is_theirs && is_meant(job.progress.attempts)))
@@ -287,8 +287,7 @@ async fn their_token(
 
 /// An answer to an attempt that is over: heard before from the same worker, or too late.
 async fn late(call: &Call, tenant: &Tenant, id: JobId, worker: &str) -> Answer {
-    let job =
-        call.server.engine.get(tenant, vec![id]).await?.pop().flatten().ok_or_else(JqError::no_such_job)?;
+    let job = call.engine.get(tenant, vec![id]).await?.pop().flatten().ok_or_else(JqError::no_such_job)?;
     let outcome = job.body.as_ref().and_then(|body| body.outcome.as_ref());
     let is_repeated = outcome.is_some_and(|outcome| {
         outcome.worker.as_deref() == Some(worker) && outcome.code.as_deref() != Some("lease_ended")
@@ -302,7 +301,7 @@ pub async fn put_constraint(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let value: serde_json::Value = codec::read(encoding, &body)?;
     let limit = Limit::parse(call.param(0), &value)?;
-    call.server.engine.set_limit(&call.caller.tenant, limit).await?;
+    call.engine.set_limit(&call.caller.tenant, limit).await?;
     show_constraint(&call).await
 }
 
@@ -311,7 +310,7 @@ pub async fn get_constraint(call: Call) -> Answer {
 }
 
 async fn show_constraint(call: &Call) -> Answer {
-    let limits = call.server.engine.limits(&call.caller.tenant).await?;
+    let limits = call.engine.limits(&call.caller.tenant).await?;
     let found = limits.iter().find(|view| *view.limit.id == *call.param(0));
     let view = found.ok_or_else(JqError::no_such_constraint)?;
     let mut out = Out::new(reply_encoding(call), 256);
@@ -320,7 +319,7 @@ async fn show_constraint(call: &Call) -> Answer {
 }
 
 pub async fn constraints(call: Call) -> Answer {
-    let limits = call.server.engine.limits(&call.caller.tenant).await?;
+    let limits = call.engine.limits(&call.caller.tenant).await?;
     let mut out = Out::new(reply_encoding(&call), 256);
     out.begin_map();
     out.key("constraints");
@@ -332,7 +331,7 @@ pub async fn constraints(call: Call) -> Answer {
 }
 
 pub async fn delete_constraint(call: Call) -> Answer {
-    match call.server.engine.remove_limit(&call.caller.tenant, call.param(0)).await? {
+    match call.engine.remove_limit(&call.caller.tenant, call.param(0)).await? {
         true => Ok(no_content()),
         false => Err(JqError::no_such_constraint()),
     }

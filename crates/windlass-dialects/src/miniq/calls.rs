@@ -51,16 +51,16 @@ pub async fn nameless(_: Call) -> Answer {
 async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
     let client = whose(&call, client)?;
     let jobtype = wire::jobtype(jobtype)?;
-    let now = call.server.engine.now();
+    let now = call.engine.now();
     let run_at = wire::when(query(&call, "delay").as_deref(), query(&call, "dt").as_deref(), now)?;
     let body = call.read_body().await?;
     let payloads = wire::payloads(&body)?;
-    let max = call.server.engine.options().payload_bytes_max;
+    let max = call.engine.options().payload_bytes_max;
     if let Some(large) = payloads.iter().find(|payload| payload.len() > max) {
         let message = format!("a line is {} bytes long; at most {max} are allowed", large.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
-    call.server.engine.admit_jobs(&client, payloads.len()).await?;
+    call.engine.admit_jobs(&client, payloads.len()).await?;
     let ids = state(&call).add(&client, &jobtype, &payloads, run_at).await?;
     Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": ids.len(), "ids": ids})))
 }
@@ -84,7 +84,7 @@ pub async fn result(call: Call) -> Answer {
         let client = job.spec.tenant.clone();
         let waited = tokio::select! {
             biased;
-            waited = call.server.engine.wait_settled(&client, job.id, wait_s * 1_000) => waited?,
+            waited = call.engine.wait_settled(&client, job.id, wait_s * 1_000) => waited?,
             () = call.leave() => Waited::NotYet(Arc::clone(&job)),
         };
         job = match waited {
@@ -136,7 +136,7 @@ pub async fn archive(call: Call) -> Answer {
         limit,
         ..Filter::default()
     };
-    let page = call.server.engine.list(filter).await?;
+    let page = call.engine.list(filter).await?;
     let hides = call.hides_payloads();
     let jobs: Vec<Map<String, Value>> = page.jobs.iter().map(|job| commands::shown(job, hides)).collect();
     Ok(json_response(StatusCode::OK, &json!({"jobs": jobs, "next": page.next.map(JobId::get)})))
@@ -145,7 +145,7 @@ pub async fn archive(call: Call) -> Answer {
 /// Types with jobs that could run now, and how many.
 pub async fn waiting(call: Call) -> Answer {
     let client = whose(&call, call.param(0))?;
-    let waiting = call.server.engine.waiting(&commands::queue()).await?;
+    let waiting = call.engine.waiting(&commands::queue()).await?;
     let own = waiting.into_iter().filter(|one| one.tenant == client);
     let counts: Map<String, Value> = own.map(|one| (one.name.to_string(), one.ready.into())).collect();
     Ok(json_response(StatusCode::OK, &Value::Object(counts)))
@@ -161,7 +161,7 @@ pub async fn add_handler(mut call: Call) -> Answer {
     if let Some(next) = handler.next() {
         wire::jobtype(next)?;
     }
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let (types, max) = (handlers::types(engine, &client).await?, engine.quota(&client).handlers);
     if types.len() as u64 >= max && !types.iter().any(|known| **known == *jobtype) {
         return Err(EngineError::Quota { what: "handlers", max }.into());
@@ -181,7 +181,7 @@ pub async fn add_handler(mut call: Call) -> Answer {
 
 pub async fn get_handler(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
-    let newest = handlers::newest(&call.server.engine, &client, &jobtype, None).await?;
+    let newest = handlers::newest(&call.engine, &client, &jobtype, None).await?;
     let version = newest.ok_or_else(|| no_handler(&client, &jobtype))?;
     // A handler's text tells of payloads, so it is hidden with them.
     let mut value = match call.hides_payloads() {
@@ -198,7 +198,7 @@ pub async fn get_handler(call: Call) -> Answer {
 
 pub async fn delete_handler(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
-    match handlers::delete(&call.server.engine, &client, &jobtype).await? {
+    match handlers::delete(&call.engine, &client, &jobtype).await? {
         0 => Err(no_handler(&client, &jobtype)),
         count => Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": count}))),
     }
@@ -206,7 +206,7 @@ pub async fn delete_handler(call: Call) -> Answer {
 
 pub async fn list_handlers(call: Call) -> Answer {
     let client = whose(&call, call.param(0))?;
-    let types = handlers::types(&call.server.engine, &client).await?;
+    let types = handlers::types(&call.engine, &client).await?;
     Ok(json_response(StatusCode::OK, &json!({"types": types})))
 }
 
@@ -263,7 +263,7 @@ fn no_such_job() -> Problem {
 /// The job that the path names. One that was just added may still be on its way into the store.
 async fn find(call: &Call) -> Result<Arc<Job>, Problem> {
     let (client, jobtype) = named(call)?;
-    let (engine, id) = (&call.server.engine, call.param(2));
+    let (engine, id) = (&call.engine, call.param(2));
     let is_fresh = ids::made_at_ms(id).is_some_and(|ms| engine.now().as_millis() - ms < FRESH_MS);
     let started = Instant::now();
     loop {

@@ -11,7 +11,7 @@ pub async fn list(call: Call) -> Answer {
     let params = params(&call, &["tenant", "limit"])?;
     let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
     let limit = number_param::<usize>(&params, "limit")?.unwrap_or(50).clamp(1, wire::PAGE_MAX);
-    let blobs = call.server.engine.list_blobs(tenant.as_ref()).await?;
+    let blobs = call.engine.list_blobs(tenant.as_ref()).await?;
     let mut out = Out::new(reply_encoding(&call), 64 + blobs.len().min(limit) * 256);
     out.begin_map();
     some_of(&mut out, "blobs", &blobs, limit);
@@ -27,7 +27,7 @@ pub async fn collect(mut call: Call) -> Answer {
     let ask: BlobGcAsk = wire::optional(encoding, &body)?;
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let older_than_ms = i64::try_from(ask.older_than_s).unwrap_or(i64::MAX).saturating_mul(1_000);
     let put_before = engine.now().plus_ms(older_than_ms.saturating_neg());
     let unnamed =

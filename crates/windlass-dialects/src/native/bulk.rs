@@ -36,7 +36,7 @@ pub(super) fn may_search(call: &Call, search: &Search) -> Result<(), ApiError> {
 pub async fn count(call: Call) -> Answer {
     let params = params(&call, &["search", "tenant"])?;
     let search = search(&call, param(&params, "search").unwrap_or_default(), param(&params, "tenant"))?;
-    let count = search.count(&call.server.engine).await?;
+    let count = search.count(&call.engine).await?;
     let mut out = Out::new(reply_encoding(&call), 64);
     out.begin_map();
     out.key("count");
@@ -56,7 +56,7 @@ pub async fn bulk(mut call: Call) -> Answer {
         (Some(words), None) => {
             let search = search(&call, words, ask.tenant.as_deref())?;
             let before = ask.cursor.as_deref().and_then(|id| id.parse().ok()).and_then(JobId::new);
-            let page = search.page(&call.server.engine, before, BULK_MAX).await?;
+            let page = search.page(&call.engine, before, BULK_MAX).await?;
             (page.jobs, page.next)
         }
         (None, Some(ids)) => (named(&call, ids, ask.tenant.as_deref()).await?, None),
@@ -65,7 +65,7 @@ pub async fn bulk(mut call: Call) -> Answer {
     let asked = ask.ids.as_ref().map_or(jobs.len(), Vec::len);
     let mut tally = Tally::default();
     tally.refused += asked - jobs.len();
-    let engine = call.server.engine.on_behalf_of(&call.caller.who);
+    let engine = call.engine.on_behalf_of(&call.caller.who);
     for (tenant, ids) in by_tenant(&jobs) {
         let answers = engine.act(&tenant, ids.clone(), action.clone()).await?;
         ids.into_iter().zip(answers).for_each(|(id, answer)| tally.add(id, answer.err()));

@@ -112,7 +112,7 @@ pub async fn push(mut call: Call) -> Answer {
     if call.server.journal_native && !pushes.is_empty() && pushes.iter().all(journal::pushes::can_wait) {
         return journaled(&call, &tenant, &pushes, reply).await;
     }
-    let answers = call.server.engine.push(&tenant, pushes).await?;
+    let answers = call.engine.push(&tenant, pushes).await?;
     if let ([Pushed::Refused(refused)], true) = (answers.as_slice(), single) {
         return Err((*refused).into());
     }
@@ -123,7 +123,7 @@ pub async fn push(mut call: Call) -> Answer {
 
 /// Kept in the journal, whether or not the store can be reached; the jobs have their numbers once they are there.
 async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push], reply: Encoding) -> Answer {
-    let (engine, journal) = (&call.server.engine, &call.server.journal);
+    let (engine, journal) = (&call.engine, &call.server.journal);
     let options = engine.options();
     if pushes.len() > options.batch_max {
         return Err(EngineError::TooMany { count: pushes.len(), max: options.batch_max }.into());
@@ -185,7 +185,7 @@ pub async fn settle(mut call: Call) -> Answer {
     }
     let claim = ask.claim.as_ref().map(|claim| commands::claim(claim, tenant.clone())).transpose()?;
     let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
-    let settling = call.server.engine.settle(&tenant, settles);
+    let settling = call.engine.settle(&tenant, settles);
     // Both at once, so that one commit does for both.
     let (answers, delivery) = match claim {
         None => (settling.await, None),
@@ -216,7 +216,7 @@ pub async fn settle(mut call: Call) -> Answer {
 async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delivery>, ApiError> {
     tokio::select! {
         biased;
-        delivery = call.server.engine.claim(claim) => Ok(Some(delivery?)),
+        delivery = call.engine.claim(claim) => Ok(Some(delivery?)),
         () = call.leave() => Ok(None),
     }
 }
@@ -292,7 +292,7 @@ async fn extend_and_report(
             });
         }
     }
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     if !reports.is_empty() {
         // Whether the lease still holds is said by the answer to the extension.
         engine.report(tenant, reports).await?;
@@ -327,7 +327,7 @@ pub async fn list(call: Call) -> Answer {
         search.add_text(text);
         super::bulk::may_search(&call, &search)?;
     }
-    let page = search.page(&call.server.engine, cursor(&params)?, page_limit(&params)?).await?;
+    let page = search.page(&call.engine, cursor(&params)?, page_limit(&params)?).await?;
     let mut out = Out::new(reply, 32 + page.jobs.len() * 2 * views::JOB_BYTES_GUESS);
     out.begin_map();
     out.key("jobs");
@@ -366,7 +366,7 @@ pub(super) async fn find_id(
     id: JobId,
     asked: Option<&str>,
 ) -> Result<Option<(Tenant, Arc<Job>)>, ApiError> {
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let tenant = call.caller.tenant_for(asked)?;
     if let Some(job) = engine.get(&tenant, vec![id]).await?.pop().flatten() {
         return Ok(Some((tenant, job)));
@@ -389,14 +389,14 @@ pub async fn get(call: Call) -> Answer {
 
 pub async fn get_by_alias(call: Call) -> Answer {
     let tenant = query_tenant(&call)?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let id = engine.find_alias(&tenant, call.param(0)).await?.ok_or_else(ApiError::no_such_job)?;
     let job = engine.get(&tenant, vec![id]).await?.pop().flatten().ok_or_else(ApiError::no_such_job)?;
     show(&call, &tenant, &job).await
 }
 
 async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
-    let around = super::queries::surroundings(&call.server.engine, tenant, job).await?;
+    let around = super::queries::surroundings(&call.engine, tenant, job).await?;
     let mut out = Out::new(reply_encoding(call), 1_024);
     out.begin_map();
     views::job_fields(&mut out, job, Some(&around), call.hides_payloads());
@@ -409,7 +409,7 @@ async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
 pub async fn children(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let (tenant, job) = find(&call, param(&params, "tenant")).await?;
-    let jobs = call.server.engine.children(&tenant, job.id).await?;
+    let jobs = call.engine.children(&tenant, job.id).await?;
     let mut out = Out::new(reply_encoding(&call), 1_024);
     out.begin_map();
     out.key("jobs");
@@ -427,7 +427,7 @@ pub async fn result(call: Call) -> Answer {
     let (tenant, job) = find(&call, param(&params, "tenant")).await?;
     let waited = tokio::select! {
         biased;
-        waited = call.server.engine.wait_settled(&tenant, job.id, wait_ms) => waited?,
+        waited = call.engine.wait_settled(&tenant, job.id, wait_ms) => waited?,
         () = call.leave() => Waited::NotYet(job),
     };
     let (status, job) = match waited {
@@ -448,7 +448,7 @@ async fn act(call: &Call, action: Action) -> Answer {
 }
 
 async fn act_on(call: &Call, tenant: &Tenant, job: &Job, action: Action) -> Answer {
-    let engine = call.server.engine.on_behalf_of(&call.caller.who);
+    let engine = call.engine.on_behalf_of(&call.caller.who);
     let mut answers = engine.act(tenant, vec![job.id], action).await?;
     let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     let mut out = Out::new(reply_encoding(call), 512);
@@ -494,7 +494,7 @@ pub async fn patch(mut call: Call) -> Answer {
     let ask: PatchAsk<'_> = codec::read_map(encoding, &body)?;
     let params = params(&call, &["tenant"])?;
     let (tenant, job) = find(&call, param(&params, "tenant")).await?;
-    let now = call.server.engine.now();
+    let now = call.engine.now();
     let patch = commands::patch(&ask, job.spec.extras.as_deref(), now).map_err(ApiError::bad_request)?;
     act_on(&call, &tenant, &job, Action::Update(patch)).await
 }

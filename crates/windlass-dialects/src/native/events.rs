@@ -62,7 +62,7 @@ pub async fn events(call: Call) -> Answer {
         job: number_param(&params, "job")?.and_then(JobId::new),
     };
     let every_ms = number_param::<u64>(&params, "summary_ms")?;
-    let feed = call.server.engine.events();
+    let feed = call.engine.events();
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
     let server = Arc::clone(&call.server);
     match every_ms.map(|ms| Duration::from_millis(ms.clamp(SUMMARY_MS.0, SUMMARY_MS.1))) {

@@ -22,7 +22,7 @@ const DESCENDANTS_MAX: usize = 300;
 pub async fn family(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let (tenant, job) = find(&call, param(&params, "tenant")).await?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let ancestors = ancestors(engine, &tenant, &job).await?;
     let below = Below::look(engine, &tenant, &job).await?;
     let mut out = Out::new(reply_encoding(&call), 1_024);

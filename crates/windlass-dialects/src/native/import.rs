@@ -31,7 +31,7 @@ pub async fn import(mut call: Call) -> Answer {
         jobs.push(job(entry).map_err(|why| ApiError::bad_request(format!("job {index}: {why}")))?);
     }
     drop(ask);
-    let answers = call.server.engine.import(&tenant, jobs).await?;
+    let answers = call.engine.import(&tenant, jobs).await?;
     let mut out = Out::new(reply, 64 + answers.len() * 8);
     views::pushed(&mut out, &answers);
     Ok(calls::answer(StatusCode::OK, out))

@@ -19,7 +19,7 @@ const QUEUES_SHOWN_MAX: usize = 2_000;
 pub async fn metrics(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let counts = engine.counts(tenant.as_ref()).await?;
     let mut page = Page::default();
     queues(&mut page, &counts, engine.now());

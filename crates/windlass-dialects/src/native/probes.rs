@@ -37,7 +37,7 @@ pub async fn readyz(call: Call) -> Answer {
     if let Err(error) = call.server.journal.health() {
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()));
     }
-    match call.server.engine.health().await {
+    match call.engine.health().await {
         Ok(()) => Ok(plain(StatusCode::OK, "OK\n")),
         // Whatever the trouble: do not send requests here.
         Err(error) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), error.to_string())),

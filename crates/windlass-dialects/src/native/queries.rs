@@ -40,7 +40,7 @@ pub async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result
 pub async fn queues(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let (counts, now) = (engine.counts(tenant.as_ref()).await?, engine.now());
     let mut out = Out::new(reply_encoding(&call), 32 + counts.len() * 256);
     out.begin_map();
@@ -68,7 +68,7 @@ async fn set_paused(call: Call, paused: bool) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
     let queue = Queue::new(call.param(0))?;
-    call.server.engine.set_paused(&tenant, &queue, paused).await?;
+    call.engine.set_paused(&tenant, &queue, paused).await?;
     let mut out = Out::new(reply_encoding(&call), 64);
     out.begin_map();
     out.key("queue");
@@ -84,7 +84,7 @@ async fn set_paused(call: Call, paused: bool) -> Answer {
 pub async fn limits(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
-    let limits = call.server.engine.limits(&tenant).await?;
+    let limits = call.engine.limits(&tenant).await?;
     let mut out = Out::new(reply_encoding(&call), 256);
     out.begin_map();
     out.key("limits");
@@ -111,8 +111,8 @@ pub async fn put_limit(mut call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
     let asked = Limit::parse(call.param(0), &value).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    call.server.engine.set_limit(&tenant, asked.clone()).await?;
-    let limits = call.server.engine.limits(&tenant).await?;
+    call.engine.set_limit(&tenant, asked.clone()).await?;
+    let limits = call.engine.limits(&tenant).await?;
     let now = limits.into_iter().find(|view| view.limit.id == asked.id);
     let mut out = Out::new(reply_encoding(&call), 256);
     limit(&mut out, &now.unwrap_or(LimitView { limit: asked, running: 0, waiting: 0, held: 0 }));
@@ -122,7 +122,7 @@ pub async fn put_limit(mut call: Call) -> Answer {
 pub async fn delete_limit(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
-    if !call.server.engine.remove_limit(&tenant, call.param(0)).await? {
+    if !call.engine.remove_limit(&tenant, call.param(0)).await? {
         return Err(ApiError::new(StatusCode::NOT_FOUND, "not_found", "there is no such limit"));
     }
     let mut out = Out::new(reply_encoding(&call), 64);
@@ -138,7 +138,7 @@ pub async fn delete_limit(call: Call) -> Answer {
 pub async fn stats(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let counts = engine.counts(tenant.as_ref()).await?;
     let mut out = Out::new(reply_encoding(&call), 512);
     out.begin_map();
@@ -182,7 +182,7 @@ fn totals(out: &mut Out, counts: &[QueueCounts]) {
 }
 
 fn server_figures(out: &mut Out, call: &Call) {
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let rates = call.server.rates.now(engine.meters());
     out.key("rates");
     out.begin_map();

@@ -20,7 +20,7 @@ pub async fn put(mut call: Call) -> Answer {
     let ask: QuotaAsk = codec::read_map(encoding, &body)?;
     params(&call, &[])?;
     let tenant = call.caller.tenant_for(Some(call.param(0)))?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let now = engine.quota(&tenant);
     let quota = Quota {
         jobs: ask.jobs.unwrap_or(now.jobs),
@@ -39,7 +39,7 @@ pub async fn put(mut call: Call) -> Answer {
 }
 
 async fn show(call: &Call, tenant: &Tenant) -> Answer {
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let (quota, in_use) = (engine.quota(tenant), engine.in_use(tenant).await?);
     let mut out = Out::new(reply_encoding(call), 512);
     out.begin_map();

@@ -17,7 +17,7 @@ const NOTE_BYTES_MAX: usize = 200;
 
 pub async fn list(call: Call) -> Answer {
     params(&call, &[])?;
-    let all = keeper::list(&call.server.engine, &call.server.tokens).await?;
+    let all = keeper::list(&call.engine, &call.server.tokens).await?;
     let mut out = Out::new(reply_encoding(&call), 32 + all.len() * 200);
     out.begin_map();
     out.key("tokens");
@@ -44,7 +44,7 @@ pub async fn create(mut call: Call) -> Answer {
             .ok_or_else(|| ApiError::bad_request("`role` is none of viewer, worker, operator, admin"))?,
     };
     let tenant = ask.tenant.as_deref().map_or_else(|| Ok(Tenant::default()), Tenant::new)?;
-    let now = call.server.engine.now();
+    let now = call.engine.now();
     let expires_at = match (ask.expires_at, ask.expires_in_ms) {
         (Some(_), Some(_)) => {
             return Err(ApiError::bad_request("`expires_at` or `expires_in_ms`, not both"));
@@ -63,7 +63,7 @@ pub async fn create(mut call: Call) -> Answer {
         )));
     }
     let new = NewToken { tenant, role, note: note.to_owned(), expires_at };
-    let made = keeper::create(&call.server.engine, &call.server.tokens, &call.caller, new).await?;
+    let made = keeper::create(&call.engine, &call.server.tokens, &call.caller, new).await?;
     Ok(shown(reply, &made))
 }
 
@@ -74,14 +74,14 @@ pub async fn rotate(mut call: Call) -> Answer {
     params(&call, &[])?;
     let grace_ms = i64::try_from(ask.grace_ms.unwrap_or(GRACE_MS_DEFAULT)).unwrap_or(i64::MAX);
     let (server, caller) = (&call.server, &call.caller);
-    let made = keeper::rotate(&server.engine, &server.tokens, caller, call.param(0), grace_ms).await?;
+    let made = keeper::rotate(&call.engine, &server.tokens, caller, call.param(0), grace_ms).await?;
     Ok(shown(reply, &made))
 }
 
 pub async fn revoke(call: Call) -> Answer {
     params(&call, &[])?;
     let (server, prefix) = (&call.server, call.param(0));
-    keeper::revoke(&server.engine, &server.tokens, &call.caller, prefix).await?;
+    keeper::revoke(&call.engine, &server.tokens, &call.caller, prefix).await?;
     let mut out = Out::new(reply_encoding(&call), 32);
     out.begin_map();
     out.key("revoked");

@@ -36,7 +36,7 @@ pub async fn log(mut call: Call) -> Answer {
         source: ask.source.as_deref().map(Into::into),
         lines: ask.lines.iter().map(|line| line.to_string()).collect(),
     };
-    let mut answers = call.server.engine.log(&tenant, vec![entry]).await?;
+    let mut answers = call.engine.log(&tenant, vec![entry]).await?;
     let extended = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     let mut out = Out::new(reply, 64);
     views::extended(&mut out, job.id, &Ok(extended));

@@ -54,7 +54,7 @@ pub async fn me(call: Call) -> Answer {
 pub async fn workers(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let (workers, more) = holders(engine, tenant.as_ref()).await?;
     let mut out = Out::new(reply_encoding(&call), 64 + workers.len() * 160);
     out.begin_map();
@@ -251,7 +251,7 @@ pub async fn schedules(call: Call) -> Answer {
         limit: super::calls::page_limit(&params)?,
         ..Filter::default()
     };
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let (page, now) = (engine.list(filter).await?, engine.now());
     let mut out = Out::new(reply_encoding(&call), 32 + page.jobs.len() * 2 * views::JOB_BYTES_GUESS);
     out.begin_map();

@@ -16,11 +16,11 @@ use windlass_engine::blob::{AddrForm, BlobAddr, BlobDownload, PutBlob};
 
 pub async fn put(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
-    let max = call.server.engine.blob_bytes_max();
+    let max = call.engine.blob_bytes_max();
     if call.body_bytes_announced() > max {
         return Err(EngineError::BlobTooLarge { max }.into());
     }
-    let mut upload = call.server.engine.put_blob(&tenant).await?;
+    let mut upload = call.engine.put_blob(&tenant).await?;
     while let Some(piece) = call.body_piece().await? {
         upload.write(&piece).await?;
     }
@@ -42,7 +42,7 @@ pub async fn get(call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let text = address(&call).ok_or_else(|| bad_address("?"))?;
     let addr = BlobAddr::parse(&text).ok_or_else(|| bad_address(&text))?;
-    let Some(blob) = call.server.engine.get_blob(&tenant, &addr).await? else {
+    let Some(blob) = call.engine.get_blob(&tenant, &addr).await? else {
         return Err(Problem::new(StatusCode::NOT_FOUND, format!("Blob {addr} not found")));
     };
     let (bytes, etag) = (blob.info.bytes, format!("\"{}\"", blob.info.digests.show(AddrForm::Sha256)));

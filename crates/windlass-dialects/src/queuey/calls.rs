@@ -29,7 +29,7 @@ pub async fn create(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = json_body(&mut call).await?;
     let ask = wire::create(&body)?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     loop {
         let asked_at = engine.now();
         let uuid = Uuid::new(asked_at.as_millis(), [engine.roll(), engine.roll()]);
@@ -65,7 +65,7 @@ pub async fn claim(mut call: Call) -> Answer {
     let ask = wire::claim(&body)?;
     look(&call, &tenant).await?;
     let claim = commands::claim(tenant, ask.runner, &call.server.queuey.settings)?;
-    let delivery = call.server.engine.claim(claim).await?;
+    let delivery = call.engine.claim(claim).await?;
     let Some(job) = delivery.jobs.first() else {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::NO_CONTENT;
@@ -89,7 +89,7 @@ pub async fn tickle(mut call: Call) -> Answer {
     let lease_ms = Some(commands::lease_ms(&call.server.queuey.settings));
     // By its token: whoever was given the job since we looked is not kept alive by this.
     let entry = Extend { id: job.id, by: Holder::Token(lease.token), lease_ms };
-    match call.server.engine.extend(&tenant, vec![entry]).await?.pop() {
+    match call.engine.extend(&tenant, vec![entry]).await?.pop() {
         Some(Ok(_)) => Ok(json(serde_json::Map::new())),
         Some(Err(VerbError::NotFound)) | None => Err(no_such_job()),
         Some(Err(_)) => Err(not_active(&job)),
@@ -101,7 +101,7 @@ pub async fn complete(mut call: Call) -> Answer {
     let id = job_id(&call)?;
     let body = json_body(&mut call).await?;
     let ask = wire::complete(&body)?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     for _ in 0..LOOKS_MAX {
         let job = find(&call, &tenant, id).await?;
         let (token, worker) = run_of(&call, &tenant, &job)?;
@@ -146,7 +146,7 @@ fn run_of(
 
 /// Abandonments come to light before anything is answered.
 async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let now = engine.now();
     engine.catch_up().await?;
     call.server.queuey.looks.looked(tenant, now);
@@ -155,7 +155,7 @@ async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
 
 /// A job of this tenant, in the queue of this protocol: those of others are held by tokens, of which it knows none.
 async fn find(call: &Call, tenant: &Tenant, id: Uuid) -> Result<Arc<Job>, Problem> {
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let number = match engine.find_alias(tenant, &id.to_string()).await? {
         Some(number) => Some(number),
         None => commands::numbered(id),

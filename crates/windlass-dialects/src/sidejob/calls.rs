@@ -132,8 +132,8 @@ pub async fn version(_: Call) -> Answer {
 pub async fn get(call: Call) -> Answer {
     may_look(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
-    let job = find(&call.server.engine, &tenant, id).await?;
-    let children = call.server.engine.children(&tenant, id).await?;
+    let job = find(&call.engine, &tenant, id).await?;
+    let children = call.engine.children(&tenant, id).await?;
     Ok(json(views::job(&job, &children)))
 }
 
@@ -166,7 +166,7 @@ pub async fn terminate(mut call: Call) -> Answer {
     let first = Desk::carry_out(&call, &tenant, id, op).await?;
     let mut trouble = None;
     if is_recursive {
-        let engine = &call.server.engine;
+        let engine = &call.engine;
         let all = with_descendants(engine, &tenant, find(engine, &tenant, id).await?).await?;
         for below in all.into_iter().skip(1).map(|job| job.id) {
             let op: Op = Box::new(move |scene| runs::terminate(scene, below));
@@ -195,7 +195,7 @@ pub async fn set_status(call: Call) -> Answer {
 pub async fn get_state(call: Call) -> Answer {
     may_look(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
-    let job = find(&call.server.engine, &tenant, id).await?;
+    let job = find(&call.engine, &tenant, id).await?;
     let mut out = Out::new(Encoding::Json, 256);
     views::state(&mut out, &job);
     Ok(json(views::text(out)))
@@ -262,7 +262,7 @@ pub async fn get_port(call: Call) -> Answer {
     may_look(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let at = port_at(&call, id)?;
-    let job = find(&call.server.engine, &tenant, id).await?;
+    let job = find(&call.engine, &tenant, id).await?;
     let ports = job.ports().cloned().unwrap_or_default();
     let port = ports.port((at.side, &at.port)).map_err(|error| Problem::port(id, &error))?;
     // One that would be made on demand looks as it would then: empty.
@@ -376,13 +376,13 @@ pub async fn logs(call: Call) -> Answer {
         ));
     }
     let (skip, limit) = (number("after")?.unwrap_or(0), number("limit")?.unwrap_or(ENTRIES_MAX));
-    let entries = call.server.sidejob.log.read(&call.server.engine, &tenant).await?;
+    let entries = call.server.sidejob.log.read(&call.engine, &tenant).await?;
     Ok(json(listed(entries.into_iter().skip(skip).take(limit.min(ENTRIES_MAX)))))
 }
 
 pub async fn take_logs(call: Call) -> Answer {
     let tenant = tenant(&call)?;
-    let entries = call.server.sidejob.log.take(&call.server.engine, &tenant).await?;
+    let entries = call.server.sidejob.log.take(&call.engine, &tenant).await?;
     Ok(json(listed(entries.into_iter())))
 }
 
@@ -396,8 +396,8 @@ pub async fn add_log(mut call: Call) -> Answer {
     let said = enclosed.as_ref().unwrap_or(&ask);
     let own: Vec<(&str, &str)> =
         said.fields().filter(|(key, _)| enclosed.is_some() || !OF_ANY_CALL.contains(key)).collect();
-    let entry = log::entry(&context, call.server.engine.now(), &own);
-    let (engine, log) = (&call.server.engine, &call.server.sidejob.log);
+    let entry = log::entry(&context, call.engine.now(), &own);
+    let (engine, log) = (&call.engine, &call.server.sidejob.log);
     log.append(engine, &tenant, &[entry]).await?;
     Ok(json(log.read(engine, &tenant).await?.len().to_string()))
 }

@@ -48,7 +48,7 @@ pub async fn create(mut call: Call) -> Answer {
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let wanted = wanted(&ask)?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let queues = call.server.sidejob.registry.queues(engine, &tenant).await?;
     let Some(class) = queues.class(&wanted.queue, &wanted.class) else {
         return Err(Problem::not_registered(&wanted.class, &wanted.queue));
@@ -81,7 +81,7 @@ pub async fn create(mut call: Call) -> Answer {
 
 /// Whether the token is that of the present run of this job.
 async fn is_run_of(call: &Call, tenant: &Tenant, id: JobId, token: &str) -> Result<bool, Problem> {
-    let job = call.server.engine.get(tenant, vec![id]).await?.pop().flatten();
+    let job = call.engine.get(tenant, vec![id]).await?.pop().flatten();
     let token = token.parse().ok().map(Token::from_number);
     Ok(job.and_then(|job| job.state().lease().map(|lease| lease.token)) == token && token.is_some())
 }

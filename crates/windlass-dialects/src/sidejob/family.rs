@@ -25,7 +25,7 @@ const DESCENDANTS_MAX: usize = 10_000;
 /// Name and id of each child.
 pub async fn children(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     find(engine, &tenant, id).await?;
     let mut out = Out::new(Encoding::Json, 128);
     views::family(&mut out, &engine.children(&tenant, id).await?);
@@ -34,7 +34,7 @@ pub async fn children(call: Call) -> Answer {
 
 pub async fn child(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     find(engine, &tenant, id).await?;
     let children = engine.children(&tenant, id).await?;
     match children.iter().find(|child| name_of(child) == Some(call.param(1))) {
@@ -52,7 +52,7 @@ pub async fn adopt(mut call: Call) -> Answer {
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let also = Also::beside(&["child", "name"], &ask)?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let child = ask.job("child")?.ok_or_else(|| Problem::refused("Missing child"))?;
     let name = ask.text("name")?.unwrap_or_default();
     for _ in 0..LOOKS_MAX {
@@ -112,7 +112,7 @@ pub async fn disown(mut call: Call) -> Answer {
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let also = Also::beside(&["name", "child"], &ask)?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let (name, child_id) = (ask.text("name")?, ask.job("child")?);
     for _ in 0..LOOKS_MAX {
         find(engine, &tenant, id).await?;
@@ -166,7 +166,7 @@ pub async fn with_descendants(
 /// Only what is terminated, down to the last descendant.
 pub async fn delete(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let answer = |deleted: bool| Ok(json(format!("{{\"job\":{id},\"delete\":{deleted}}}")));
     for _ in 0..LOOKS_MAX {
         let all = with_descendants(engine, &tenant, find(engine, &tenant, id).await?).await?;

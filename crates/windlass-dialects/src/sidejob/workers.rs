@@ -42,13 +42,13 @@ pub async fn register(mut call: Call) -> Answer {
         return Err(Problem::new(StatusCode::BAD_REQUEST, message));
     }
     let classes = Classes::read(&body)?;
-    call.server.sidejob.registry.register(&call.server.engine, &tenant, &queue, classes).await?;
+    call.server.sidejob.registry.register(&call.engine, &tenant, &queue, classes).await?;
     Ok(json("null"))
 }
 
 pub async fn registered(call: Call) -> Answer {
     let tenant = tenant(&call)?;
-    let queues = call.server.sidejob.registry.queues(&call.server.engine, &tenant).await?;
+    let queues = call.server.sidejob.registry.queues(&call.engine, &tenant).await?;
     Ok(json(queues.queue(call.param(0)).map_or_else(|| "{}".to_owned(), |classes| classes.text.clone())))
 }
 
@@ -66,7 +66,7 @@ pub async fn claim(mut call: Call) -> Answer {
         Some(classes) => NameMatch::OneOf(classes.into_iter().map(Box::from).collect()),
     };
     let worker = ask.text("worker")?.map(Arc::from);
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let until = engine.now().plus_ms(wait_ms);
     loop {
         let wait_ms = until.since_ms(engine.now()).unsigned_abs();
@@ -106,15 +106,15 @@ async fn put_off(call: &Call, tenant: &Tenant, job: &Job) -> Result<(), Problem>
     let Some(lease) = job.state().lease() else { return Ok(()) };
     let how = How::Release { delay_ms: LOCKED_RETRY_MS, counts: false };
     let entry = Settle { id: job.id, by: Holder::Token(lease.token), how };
-    call.server.engine.settle(tenant, vec![entry]).await?;
+    call.engine.settle(tenant, vec![entry]).await?;
     Ok(())
 }
 
 async fn log_of_rapid_runs(call: &Call, tenant: &Tenant, job: &Job) -> Result<(), Problem> {
     let context = vec![("job".to_owned(), job.id.to_string())];
     let error = ("error", "\"Job was terminated due to being called too rapidly\"");
-    let entry = log::entry(&context, call.server.engine.now(), &[error]);
-    call.server.sidejob.log.append(&call.server.engine, tenant, &[entry]).await
+    let entry = log::entry(&context, call.engine.now(), &[error]);
+    call.server.sidejob.log.append(&call.engine, tenant, &[entry]).await
 }
 
 #[derive(Clone, Copy)]
@@ -264,7 +264,7 @@ pub async fn lock(mut call: Call) -> Answer {
     let ask = ask_of(&body)?;
     let also = Also::beside(&["ttl"], &ask)?;
     let ttl_ms = ttl(&ask)?;
-    let engine = &call.server.engine;
+    let engine = &call.engine;
     let token = format!("{:016x}{:016x}", engine.roll(), engine.roll());
     for tries in 1..=LOCK_TRIES {
         let (token, mut also) = (token.clone(), also.clone());
@@ -294,11 +294,11 @@ pub async fn refresh_lock(mut call: Call) -> Answer {
     let mut also = Also::beside(&["ttl", "token"], &ask)?;
     let ttl_ms = ttl(&ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
-    let job = find(&call.server.engine, &tenant, id).await?;
+    let job = find(&call.engine, &tenant, id).await?;
     if let (Some(_), Ok(number)) = (job.state().lease(), token.parse()) {
         let by = Holder::Token(Token::from_number(number));
         let entry = Extend { id, by, lease_ms: Some(ttl_ms) };
-        let extended = call.server.engine.extend(&tenant, vec![entry]).await?.pop();
+        let extended = call.engine.extend(&tenant, vec![entry]).await?.pop();
         let text = format!("{{\"refresh\":{}}}", matches!(extended, Some(Ok(_))));
         return also.run_at_last(&call, &tenant, id, text).await;
     }

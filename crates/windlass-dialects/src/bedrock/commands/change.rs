@@ -86,7 +86,7 @@ impl Commands<'_> {
             return Ok(Reply::ok().into());
         }
         let job = self.load(job_id(request)?).await?;
-        if !self.shared.engine.children(self.tenant, job.id).await?.is_empty() {
+        if !self.engine.children(self.tenant, job.id).await?.is_empty() {
             return Err(errors::CANCEL_WITH_CHILDREN);
         }
         if job.spec.family().is_none() {
@@ -99,7 +99,7 @@ impl Commands<'_> {
             State::Queued | State::Failed | State::Cancelled => CancelRunning::Refuse,
         };
         let action = Action::Cancel { running, failed_too: true };
-        match self.shared.engine.act(self.tenant, vec![job.id], action).await?.pop() {
+        match self.engine.act(self.tenant, vec![job.id], action).await?.pop() {
             Some(Err(VerbError::NotFound)) => Err(errors::NO_SUCH_JOB),
             // It has been cancelled before, or began to run meanwhile.
             _ => Ok(Reply::ok().into()),
@@ -161,10 +161,10 @@ impl Commands<'_> {
     ) -> Answered {
         for _ in 0..STALE_MAX {
             let job = self.load(id).await?;
-            let actions = decide(&job, self.shared.engine.now())?;
+            let actions = decide(&job, self.engine.now())?;
             let deed = |action| Deed { job: Arc::clone(&job), action };
             let deeds = actions.into_iter().map(deed).collect();
-            match self.shared.engine.act_together(self.tenant, deeds).await? {
+            match self.engine.act_together(self.tenant, deeds).await? {
                 Together::Done => return Ok(Reply::ok().into()),
                 Together::Stale => {}
                 Together::Refused(refused) => {

@@ -120,7 +120,7 @@ impl Commands<'_> {
     }
 
     fn push_of(&self, wanted: Wanted) -> Push {
-        let now = self.shared.engine.now();
+        let now = self.engine.now();
         let (run_at, fact) = match &wanted.first_run {
             None => (RunAt::Now, None),
             Some(text) => {

@@ -82,7 +82,7 @@ impl Commands<'_> {
             lease_ms: None,
             worker: request.given("requestid").map(Into::into),
         };
-        let mut delivery = self.shared.engine.claim(claim).await?;
+        let mut delivery = self.engine.claim(claim).await?;
         if delivery.jobs.is_empty() {
             return Err(errors::NO_JOB_FOUND);
         }
@@ -127,7 +127,7 @@ impl Commands<'_> {
                 Deed { job: job.clone(), action: Action::Settle { by, how } },
                 Deed { job, action: uncounted },
             ];
-            match self.shared.engine.act_together(self.tenant, deeds).await? {
+            match self.engine.act_together(self.tenant, deeds).await? {
                 Together::Done | Together::Refused(_) => return Ok(()),
                 Together::Stale => {}
             }
@@ -150,7 +150,7 @@ impl Commands<'_> {
             }
             let payload = Some(Payload::json(&json::with(&data, row::SLOT, &slot)));
             let (id, action) = (job.id, Action::Update(Patch { payload, ..Patch::default() }));
-            match self.shared.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
+            match self.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
                 Together::Done | Together::Refused(_) => return Ok(()),
                 Together::Stale => {}
             }
@@ -208,7 +208,7 @@ impl Commands<'_> {
         if job.version <= 2 {
             return Ok(None);
         }
-        let children = self.shared.engine.children(self.tenant, job.id).await?;
+        let children = self.engine.children(self.tenant, job.id).await?;
         let list = |state: State| {
             let of_state = children.iter().filter(|child| State::of(child) == state);
             let texts: Vec<String> = of_state.map(|child| child_text(child)).collect();

@@ -153,6 +153,8 @@ type Answered = Result<Outcome, Status>;
 #[derive(Clone, Copy)]
 pub struct Commands<'a> {
     pub shared: &'a Shared,
+    /// The jobs, as far as the caller may reach them.
+    pub engine: &'a Engine,
     pub tenant: &'a Tenant,
     pub role: Role,
     /// The caller is on this machine.
@@ -175,7 +177,11 @@ pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Resul
     Ok(caller)
 }
 
-impl Commands<'_> {
+impl<'a> Commands<'a> {
+    pub fn new(shared: &'a Shared, engine: &'a Engine, caller: &'a Caller, is_local: bool) -> Commands<'a> {
+        Commands { shared, engine, tenant: &caller.tenant, role: caller.role, is_local }
+    }
+
     /// Carries out a command. Cancelling it while it waits gives back what it was about to be handed.
     pub async fn answer(&self, command: Command, request: &Request) -> Outcome {
         let answered = match self.refused_for_its_bytes(command, request) {
@@ -232,6 +238,6 @@ impl Commands<'_> {
     }
 
     async fn find(&self, id: JobId) -> Result<Option<Arc<Job>>, Status> {
-        Ok(self.shared.engine.get(self.tenant, vec![id]).await?.pop().flatten())
+        Ok(self.engine.get(self.tenant, vec![id]).await?.pop().flatten())
     }
 }

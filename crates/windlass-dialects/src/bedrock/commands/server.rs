@@ -56,7 +56,7 @@ impl Commands<'_> {
             .finish();
         let body = Writer::new()
             .put("commandCount", &self.shared.answered.load(Ordering::Relaxed).to_string())
-            .put("CommitCount", &self.shared.commits.latest(self.shared.engine.now()).to_string())
+            .put("CommitCount", &self.shared.commits.latest(self.engine.now()).to_string())
             .put("host", "\"windlass\"")
             .put("isDetached", "false")
             .put("isLeader", "true")
@@ -90,7 +90,7 @@ impl Commands<'_> {
             patience: Duration::from_millis(patience.unsigned_abs()),
         };
         let is_json = ask.format.as_deref().is_some_and(|format| format.eq_ignore_ascii_case("json"));
-        let answer = self.shared.queries.answer(&self.shared.engine, ask).await;
+        let answer = self.shared.queries.answer(&self.engine, ask).await;
         let mut reply = Reply { status: answer.status.into(), headers: answer.headers, body: answer.body };
         if reply.is_ok() && !is_json && request.get("suppressresult").is_some() {
             reply.body.clear();

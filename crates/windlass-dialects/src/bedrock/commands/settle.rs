@@ -34,7 +34,7 @@ impl Commands<'_> {
         let priority = params.priority("jobpriority")?;
         let delay_s = delay(request)?;
         let heed_repeat = !params.is_true("ignorerepeat");
-        let now = self.shared.engine.now();
+        let now = self.engine.now();
         let next_run = request.given("nextrun");
         let run_at = match next_run {
             Some(text) => times::moment_of(text),
@@ -64,7 +64,7 @@ impl Commands<'_> {
         let payload = data.map(|data| Payload::json(&row::data_for(data, &job)));
         let how = How::Fail { outcome, retry: Wish::Never, payload };
         let settle = Settle { id: job.id, by: Holder::Anyone, how };
-        match self.shared.engine.settle(self.tenant, vec![settle]).await?.pop() {
+        match self.engine.settle(self.tenant, vec![settle]).await?.pop() {
             Some(Err(error)) => Err(overtaken(error, errors::FAIL_NOT_OUT)),
             _ => Ok(Reply::ok().into()),
         }
@@ -73,7 +73,7 @@ impl Commands<'_> {
     /// A job whose run may be reported on.
     async fn job_to_end(&self, request: &Request) -> Result<Arc<Job>, Status> {
         let id = job_id(request)?;
-        let job = match self.shared.engine.running(self.tenant, id) {
+        let job = match self.engine.running(self.tenant, id) {
             Some(job) => job,
             None => self.load(id).await?,
         };
@@ -96,7 +96,7 @@ impl Commands<'_> {
         // Mocked jobs may be reported on without having been handed out.
         let by = if row::is_mocked(job) { Holder::Overseer } else { Holder::Anyone };
         let settle = Settle { id: job.id, by, how };
-        match self.shared.engine.settle(self.tenant, vec![settle]).await?.pop() {
+        match self.engine.settle(self.tenant, vec![settle]).await?.pop() {
             Some(Err(error)) => Err(overtaken(error, errors::NOT_OUT)),
             _ => Ok(Reply::ok().into()),
         }

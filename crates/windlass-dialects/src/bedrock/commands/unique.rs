@@ -131,7 +131,7 @@ impl Commands<'_> {
             return Ok(Some(Existing::Pending(place, payload)));
         }
         let queue = Queue::new(queue).unwrap_or_default();
-        let Some(id) = self.shared.engine.find_named(self.tenant, &queue, &wanted.name).await? else {
+        let Some(id) = self.engine.find_named(self.tenant, &queue, &wanted.name).await? else {
             return Ok(None);
         };
         let Some(job) = self.find(id).await? else { return Ok(None) };
@@ -157,7 +157,7 @@ impl Commands<'_> {
             })
             .collect();
         let pushed =
-            if pushes.is_empty() { Vec::new() } else { self.shared.engine.push(self.tenant, pushes).await? };
+            if pushes.is_empty() { Vec::new() } else { self.engine.push(self.tenant, pushes).await? };
         if let Some(refused) = pushed.iter().find_map(refusal) {
             return Err(self.undone(&pushed, refused).await);
         }
@@ -181,7 +181,7 @@ impl Commands<'_> {
         });
         let new: Vec<JobId> = new.collect();
         if !new.is_empty()
-            && let Err(error) = self.shared.engine.act(self.tenant, new, Action::Delete).await
+            && let Err(error) = self.engine.act(self.tenant, new, Action::Delete).await
         {
             tracing::warn!(%error, "jobs of a refused batch could not be taken back");
         }
@@ -197,7 +197,7 @@ impl Commands<'_> {
             // One that is gone by now was there when it was met.
             let Some(job) = self.find(id).await? else { return Ok(()) };
             let action = Action::Update(change.patch(&job));
-            match self.shared.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
+            match self.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
                 Together::Stale => {}
                 Together::Done | Together::Refused(_) => return Ok(()),
             }
