@@ -101,11 +101,6 @@ impl Engine {
         Ok(found.map(|blob| BlobDownload { info: blob.info, reader: blob.reader }))
     }
 
-    /// The same answers as `get_blob`, without the bytes.
-    pub async fn stat_blob(&self, tenant: &Tenant, addr: &BlobAddr) -> Result<Option<BlobInfo>, EngineError> {
-        Ok(self.get_blob(tenant, addr).await?.map(|blob| blob.info))
-    }
-
     /// Newest first; `None`: of all tenants.
     pub async fn list_blobs(&self, tenant: Option<&Tenant>) -> Result<Vec<ListedBlob>, EngineError> {
         self.inner.open()?;

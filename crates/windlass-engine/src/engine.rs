@@ -24,7 +24,6 @@ use crate::verbs::{Options, Waited};
 use crate::wall::{self, Calendar};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
@@ -354,16 +353,6 @@ impl Engine {
     pub async fn health(&self) -> Result<(), EngineError> {
         self.inner.open()?;
         Ok(self.inner.store.health().await?)
-    }
-
-    /// A consistent copy of the store while serving.
-    pub async fn backup(
-        &self,
-        to: &Path,
-        progress: Arc<dyn Fn(u64, u64) + Send + Sync>,
-    ) -> Result<(), EngineError> {
-        let visit = self.inner.enter()?;
-        Ok(visit.store.backup(to, progress).await?)
     }
 
     /// Waiting claims come back empty, new calls are refused, what is on its way ends, the store is closed.

@@ -7,7 +7,6 @@ use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts};
 use crate::{Listener, Result, Store};
 use async_trait::async_trait;
-use std::path::Path;
 use std::sync::Arc;
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
@@ -99,10 +98,6 @@ impl Store for AwayStore {
 
     fn is_shared(&self) -> bool {
         true
-    }
-
-    async fn backup(&self, _: &Path, _: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
-        self.away()
     }
 
     async fn close(&self) -> Result<()> {

@@ -16,7 +16,6 @@ use crate::{
 };
 use async_trait::async_trait;
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -304,10 +303,6 @@ impl Store for FaultyStore {
 
     fn meters(&self) -> Arc<Meters> {
         self.inner.meters()
-    }
-
-    async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
-        self.inner.backup(to, progress).await
     }
 
     /// Never fails: a test has to end.

@@ -20,10 +20,13 @@ pub mod away;
 pub mod blobs;
 pub mod calendar;
 pub mod change;
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod copy;
 pub mod error;
+#[cfg(feature = "testing")]
 pub mod faulty;
+mod group;
 mod keys;
 pub mod memory;
 pub mod meters;
@@ -44,7 +47,6 @@ pub use query::{Filter, Page, QueueCounts, WaitingName};
 
 use async_trait::async_trait;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Timestamp};
@@ -226,9 +228,6 @@ pub trait Store: Send + Sync {
     fn calendar(&self) -> Option<calendar::Kept> {
         None
     }
-
-    /// A consistent copy while serving. `progress` hears (pages done, pages in all).
-    async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()>;
 
     /// Writes what is pending and lets go of files and locks. Later calls fail with `Closed`.
     async fn close(&self) -> Result<()>;

@@ -27,7 +27,6 @@ use crate::{
 };
 use async_trait::async_trait;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, JobId, Name, Queue, Tenant, Timestamp, apply, created};
@@ -192,10 +191,6 @@ impl Store for MemoryStore {
 
     fn meters(&self) -> Arc<Meters> {
         self.meters.clone()
-    }
-
-    async fn backup(&self, _to: &Path, _progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
-        Err(StoreError::Unsupported("a store in memory has no file to copy".to_owned()))
     }
 
     async fn close(&self) -> Result<()> {

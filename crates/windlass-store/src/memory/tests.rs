@@ -44,12 +44,6 @@ async fn a_closed_store_says_so() {
 }
 
 #[tokio::test]
-async fn there_is_no_file_to_back_up() {
-    let backup = MemoryStore::new().backup(Path::new("copy"), Arc::new(|_, _| ())).await;
-    assert!(matches!(backup, Err(StoreError::Unsupported(_))));
-}
-
-#[tokio::test]
 async fn a_delayed_job_is_told_of_once_its_time_has_come() {
     let (store, heard) = (MemoryStore::new(), Arc::new(Heard::default()));
     store.listen(heard.clone());

@@ -14,6 +14,7 @@ use super::statements as sql;
 use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, all_within, patience, said};
 use crate::change::{Step, Verdict};
 use crate::error::StoreError;
+use crate::group::GroupLimits;
 use crate::keys::Key;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
 use windlass_core::{Job, JobId, JobSpec, Timestamp};
 
-/// Requests answered by one transaction at most, and jobs in it: it should not hold its locks for long.
-const GROUP_MAX: usize = 1_000;
-const GROUP_JOBS_MAX: usize = 5_000;
+/// A transaction should not hold its locks for long.
+const GROUP: GroupLimits = GroupLimits { requests: 1_000, jobs: 5_000 };
 
 pub struct Request {
     pub steps: Vec<Step>,
@@ -49,13 +49,8 @@ pub async fn write(shared: Arc<Shared>, inbox: Inbox) {
         let group = {
             let mut inbox = inbox.lock().await;
             let Some(first) = inbox.recv().await else { return };
-            let mut jobs = first.jobs();
-            let mut group = vec![first];
-            while group.len() < GROUP_MAX && jobs < GROUP_JOBS_MAX {
-                let Ok(request) = inbox.try_recv() else { break };
-                jobs += request.jobs();
-                group.push(request);
-            }
+            let mut group = Vec::new();
+            GROUP.gather(&mut group, first, Request::jobs, || inbox.try_recv().ok());
             group
         };
         Box::pin(answer(&shared, &mut slot, group)).await;

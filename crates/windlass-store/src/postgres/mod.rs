@@ -54,7 +54,6 @@ use connection::Door;
 use options::Address;
 use shared::Shared;
 use statements::Statements;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -239,11 +238,6 @@ impl Store for PostgresStore {
 
     fn calendar(&self) -> Option<crate::calendar::Kept> {
         Some(self.shared.calendar())
-    }
-
-    async fn backup(&self, _to: &Path, _progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
-        let how = "the database has its own ways: pg_dump, pg_basebackup, or `windlass copy` into a file";
-        Err(StoreError::Unsupported(how.to_owned()))
     }
 
     async fn close(&self) -> Result<()> {

@@ -139,13 +139,13 @@ pub fn backup_file(database: &Path, to: &Path, progress: &dyn Fn(u64, u64)) -> R
 }
 
 /// After the jobs: what those that were copied name is there by then.
-pub fn copy_blobs(database: &Path, to: &Path) -> Result<(), StoreError> {
+fn copy_blobs(database: &Path, to: &Path) -> Result<(), StoreError> {
     let blobs = |database: &Path| files::beside(database, files::BLOBS);
     copy_folder(&blobs(database), &blobs(to)).map(|_| ())
 }
 
 /// Copies as of one moment: the read transaction keeps later commits out, so that the copy need not start over.
-pub fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
+fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
     if to.exists() {
         return Err(StoreError::Open(format!("{} exists; choose another name", to.display())));
     }

@@ -49,7 +49,7 @@ use rows::{COLUMNS, Parts, Rows, read_error};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tables::{RowCounts, Tables};
@@ -103,7 +103,6 @@ pub struct SqliteStore {
     turns: Turns,
     closed: AtomicBool,
     blobs: FileBlobs,
-    database: PathBuf,
 }
 
 impl SqliteStore {
@@ -159,7 +158,6 @@ impl SqliteStore {
             readers: Readers::new(database),
             turns,
             closed: AtomicBool::new(false),
-            database: database.to_owned(),
             blobs,
         })
     }
@@ -450,15 +448,6 @@ impl Store for SqliteStore {
 
     fn meters(&self) -> Arc<Meters> {
         Arc::clone(&self.shared.meters)
-    }
-
-    async fn backup(&self, to: &Path, progress: Arc<dyn Fn(u64, u64) + Send + Sync>) -> Result<()> {
-        let (database, to) = (self.database.clone(), to.to_owned());
-        let copying = move |connection: &Connection| {
-            care::copy(connection, &to, &*progress)?;
-            care::copy_blobs(&database, &to)
-        };
-        self.readers.with(copying).await
     }
 
     async fn close(&self) -> Result<()> {

@@ -8,15 +8,14 @@
 use super::requests::{Reply, Request};
 use super::writer::{Pen, stop};
 use crate::error::StoreError;
+use crate::group::GroupLimits;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Requests in one commit at most: keeps the time to the first answer short when hundreds of clients write at once.
-const GROUP_MAX: usize = 256;
-/// Jobs written in one commit at most, for the same reason; a single larger request still goes in one.
-const GROUP_JOBS_MAX: usize = 10_000;
+/// Keeps the time to the first answer short when hundreds of clients write at once.
+const GROUP: GroupLimits = GroupLimits { requests: 256, jobs: 10_000 };
 
 /// Commits of one request each, one after the other, before a caller counts as alone.
 const CALM_AFTER: usize = 4;
@@ -112,7 +111,7 @@ impl Desk {
             let Ok(first) = requests.recv() else { break None };
             let mut desk = self.pen();
             // Only now: whoever had the pen may have kept it for a while.
-            gather(first, requests, &mut group);
+            GROUP.gather(&mut group, first, Request::jobs, || requests.try_recv().ok());
             let Some(pen) = desk.as_mut() else { break None };
             if let Some(closing) = self.write_together(pen, &mut group) {
                 break Some(closing);
@@ -149,17 +148,6 @@ fn may_write(calm: usize, waiting: usize, jobs: usize) -> bool {
     calm >= CALM_AFTER && waiting == 0 && jobs <= ALONE_JOBS_MAX
 }
 
-/// What has arrived by now, as far as one commit takes it.
-fn gather(first: Request, requests: &Receiver<Request>, group: &mut Vec<Request>) {
-    let mut jobs = first.jobs();
-    group.push(first);
-    while group.len() < GROUP_MAX && jobs < GROUP_JOBS_MAX {
-        let Ok(request) = requests.try_recv() else { return };
-        jobs += request.jobs();
-        group.push(request);
-    }
-}
-
 /// Somebody broke off in the middle of a commit: what the index knows and what is on the disk are no longer the same.
 fn half_written() -> ! {
     stop("a write to the store broke off")
@@ -186,22 +174,5 @@ mod tests {
                 "calm {calm}, waiting {waiting}, jobs {jobs}"
             );
         }
-    }
-
-    #[test]
-    fn a_group_takes_what_has_arrived_up_to_its_bounds() {
-        let (inbox, requests) = channel();
-        for _ in 0..2 * GROUP_MAX {
-            inbox.send(Request::Tidy {}).unwrap();
-        }
-        let mut group = Vec::new();
-        gather(Request::Tidy {}, &requests, &mut group);
-        assert_eq!(group.len(), GROUP_MAX);
-        group.clear();
-        gather(Request::Tidy {}, &requests, &mut group);
-        assert_eq!(group.len(), GROUP_MAX);
-        group.clear();
-        gather(Request::Tidy {}, &requests, &mut group);
-        assert_eq!(group.len(), 3);
     }
 }

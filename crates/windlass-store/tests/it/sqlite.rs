@@ -299,7 +299,9 @@ async fn a_backup_under_load_is_whole_and_can_be_opened() {
         })
     };
     let copy = folder.path().join("copy.db");
-    store.backup(&copy, Arc::new(|_, _| {})).await.unwrap();
+    let (from, to) = (database.clone(), copy.clone());
+    let copying = move || sqlite::backup_file(&from, &to, &|_, _| {});
+    tokio::task::spawn_blocking(copying).await.unwrap().unwrap();
     writing.await.unwrap();
     store.close().await.unwrap();
     let report = sqlite::check(&copy, &|_, _| {}).unwrap();
