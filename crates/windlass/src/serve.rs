@@ -20,13 +20,14 @@ use away::{NotOpened, Waited};
 use clap::Args;
 use last_resort::LastResort;
 use listeners::{Bound, prepare, refuse_open_doors};
+use ready::ReadyFile;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -88,50 +89,50 @@ pub fn run(args: ServeArgs) -> Outcome {
 
 async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastResort) -> Outcome {
     // Before anything is opened, so that a signal during the start is not lost.
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    let mut terms = signal(SignalKind::terminate())?;
+    let mut signals = Signals::listen()?;
+    let mut ready = ReadyFile::new(ready_file);
     let bound = prepare(&config).await?;
     let mut server = match open_store(&config).await {
         Ok(store) => {
             let server = Server::start_on(&config, bound, store).await?;
-            if let Some(path) = &ready_file {
-                ready::write_or_fail(path, &server.listening)?;
-            }
+            ready.write(&server.listening)?;
             greet(&config, &server);
             server
         }
         Err(NotOpened::Wrong(fault)) => return Err(fault),
         Err(NotOpened::Away(why)) => {
-            let told = async {
-                tokio::select! {
-                    _ = interrupts.recv() => {}
-                    _ = terms.recv() => {}
-                }
-            };
-            match away::wait(&config, bound.try_clone()?, why, ready_file.as_deref(), told).await? {
+            match away::wait(&config, bound.try_clone()?, why, &mut ready, signals.next()).await? {
                 Waited::Opened(store) => Server::start_on(&config, bound, store).await?,
-                Waited::Ended(outcome) => return outcome,
+                Waited::Ended(server, ended) => {
+                    return stop(*server, ended, &config, last_resort, &mut signals).await;
+                }
             }
         }
     };
     server.hand_out();
     let quit = Arc::clone(&server.quit);
     let ended = tokio::select! {
-        _ = interrupts.recv() => Ok(()),
-        _ = terms.recv() => Ok(()),
+        () = signals.next() => Ok(()),
         () = quit.notified() => Ok(()),
         ended = server.ended() => Err(ended),
     };
+    stop(server, ended, &config, last_resort, &mut signals).await
+}
+
+/// In good order, unless a signal says that there is no time for it.
+async fn stop(
+    mut server: Server,
+    ended: Outcome,
+    config: &Config,
+    last_resort: &LastResort,
+    signals: &mut Signals,
+) -> Outcome {
     last_resort.count_down();
     info!("stopping: answering what is in flight; a second signal ends at once");
     let stopped = tokio::select! {
         stopped = tokio::time::timeout(config.shutdown + CLOSING, server.stop()) => stopped,
-        _ = interrupts.recv() => return Err(Fault::failed("ended by a second signal")),
-        _ = terms.recv() => return Err(Fault::failed("ended by a second signal")),
+        () = signals.next() => return Err(Fault::failed("ended by a second signal")),
     };
-    if let Some(path) = &ready_file {
-        let _ = std::fs::remove_file(path);
-    }
     match (ended, stopped) {
         (Err(fault), _) => Err(fault),
         (Ok(()), Ok(())) => {
@@ -139,6 +140,25 @@ async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastRe
             Ok(())
         }
         (Ok(()), Err(_)) => Err(Fault::failed("stopping took too long; everything acknowledged is safe")),
+    }
+}
+
+/// That ask the server to end.
+struct Signals {
+    interrupts: Signal,
+    terms: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        Ok(Signals { interrupts: signal(SignalKind::interrupt())?, terms: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupts.recv() => {}
+            _ = self.terms.recv() => {}
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 //! goes on with the database when that is there.
 
 use super::listeners::Bound;
-use super::{Server, greet, open_store, ready};
+use super::ready::ReadyFile;
+use super::{Server, greet, open_store};
 use crate::config::Config;
 use crate::fault::{Fault, Outcome};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
@@ -47,8 +48,8 @@ impl From<NotOpened> for Fault {
 /// What came of waiting for the database.
 pub enum Waited {
     Opened(Arc<dyn Store>),
-    /// Somebody wants the server to end, or it did by itself.
-    Ended(Outcome),
+    /// Somebody wants the server to end, or it did by itself; it has yet to be stopped.
+    Ended(Box<Server>, Outcome),
 }
 
 /// Serves from the journal until the database is there or `told_to_end`. The ready file is written at once.
@@ -56,7 +57,7 @@ pub async fn wait(
     config: &Config,
     bound: Bound,
     why: StoreError,
-    ready_file: Option<&Path>,
+    ready: &mut ReadyFile,
     told_to_end: impl Future<Output = ()>,
 ) -> Outcome<Waited> {
     if config.data.join(MARK).exists() {
@@ -70,23 +71,25 @@ pub async fn wait(
     let mut first = config.clone();
     first.jq.workers.clear();
     let mut server = Server::start_on(&first, bound, store).await?;
-    if let Some(path) = ready_file {
-        ready::write_or_fail(path, &server.listening)?;
-    }
+    ready.write(&server.listening)?;
     greet(config, &server);
     server.hand_out();
     let quit = Arc::clone(&server.quit);
-    let waited = tokio::select! {
-        () = told_to_end => Waited::Ended(Ok(())),
-        () = quit.notified() => Waited::Ended(Ok(())),
-        fault = server.ended() => Waited::Ended(Err(fault)),
-        opened = open_patiently(config) => Waited::Opened(opened?),
+    let opened = tokio::select! {
+        () = told_to_end => Ok(None),
+        () = quit.notified() => Ok(None),
+        fault = server.ended() => Err(fault),
+        opened = open_patiently(config) => opened.map(Some),
     };
-    server.stop().await;
-    if let Waited::Opened(_) = &waited {
-        info!("the database is there; going on with it");
-    }
-    Ok(waited)
+    Ok(match opened {
+        Ok(Some(store)) => {
+            server.stop().await;
+            info!("the database is there; going on with it");
+            Waited::Opened(store)
+        }
+        Ok(None) => Waited::Ended(Box::new(server), Ok(())),
+        Err(fault) => Waited::Ended(Box::new(server), Err(fault)),
+    })
 }
 
 async fn open_patiently(config: &Config) -> Outcome<Arc<dyn Store>> {

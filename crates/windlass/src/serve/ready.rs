@@ -3,11 +3,35 @@
 use crate::fault::{Fault, Outcome};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-pub fn write_or_fail(path: &Path, listening: &[(&'static str, SocketAddr)]) -> Outcome {
-    write(path, listening)
-        .map_err(|error| Fault::failed(format!("writing the ready file {}: {error}", path.display())))
+/// Removed when it is dropped, however the server ends.
+pub struct ReadyFile {
+    path: Option<PathBuf>,
+    is_written: bool,
+}
+
+impl ReadyFile {
+    /// Where it shall be, if anywhere; nothing is written yet.
+    pub fn new(path: Option<PathBuf>) -> ReadyFile {
+        ReadyFile { path, is_written: false }
+    }
+
+    pub fn write(&mut self, listening: &[(&'static str, SocketAddr)]) -> Outcome {
+        let Some(path) = &self.path else { return Ok(()) };
+        write(path, listening)
+            .map_err(|error| Fault::failed(format!("writing the ready file {}: {error}", path.display())))?;
+        self.is_written = true;
+        Ok(())
+    }
+}
+
+impl Drop for ReadyFile {
+    fn drop(&mut self) {
+        if let Some(path) = self.path.as_ref().filter(|_| self.is_written) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 fn write(path: &Path, listening: &[(&'static str, SocketAddr)]) -> std::io::Result<()> {

@@ -4,8 +4,10 @@ use super::{add, all_jobs, job, set_handler, until_code};
 use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
 use crate::rigs::process::{Place, need_strace};
 use crate::server::{Server, eventually};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
@@ -251,6 +253,34 @@ fn a_server_whose_database_is_away_starts_keeps_jobs_and_goes_on_when_it_comes()
         until_code(&server, "acme", "t", id, "ok");
     }
     assert_eq!(all_jobs(&server, "acme").len(), 3, "each once");
+}
+
+#[test]
+fn a_server_whose_database_is_away_ends_as_any_other() {
+    let database = PostgresServer::start(Disk::Fast, &[]);
+    database.stop();
+    let folder = tempfile::tempdir().unwrap();
+    let ready = folder.path().join("ready.json");
+    let mut server = start(folder.path(), &database.url(), &[]);
+    assert!(ready.exists());
+    assert!(server.stop().success(), "{}", server.log());
+    assert!(!ready.exists(), "the ready file is left behind");
+    // A request that does not come to its end is waited for; a second signal ends that.
+    let mut server = start(folder.path(), &database.url(), &["--set", "shutdown_s=300"]);
+    let mut half = TcpStream::connect(server.http).unwrap();
+    let head = "POST /acme/job/t/add HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
+    half.write_all(head.as_bytes()).unwrap();
+    // Said when the rest of it is waited for.
+    let mut answer = [0; 12];
+    half.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100");
+    server.signal(Signal::TERM);
+    eventually("it stops", || server.log().contains("a second signal ends at once").then_some(()));
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(1), "{}", server.log());
+    assert!(server.log().contains("ended by a second signal"), "{}", server.log());
+    assert!(!ready.exists(), "the ready file is left behind");
+    drop(half);
 }
 
 #[test]
