@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use windlass_core::event::Patch;
 use windlass_core::{Event, StateName, Timestamp};
-use windlass_store::calendar::{CLOCK, Kept};
+use windlass_store::calendar::{CLOCK, Kept, WallStep};
 use windlass_store::query::PAGE_MAX;
 use windlass_store::{Filter, Store};
 
@@ -19,6 +19,8 @@ const LOOK_EVERY_MS: u64 = 500;
 const READING_MAX_MS: i64 = 50;
 /// How much of the timeline may be lived through twice after a crash with the clock set back.
 const NOTE_EVERY_MS: i64 = 1_000;
+/// On a store that servers share: whatever another of them had begun to write when the clock was set is written after so long.
+const WRITTEN_AFTER_MS: i64 = 30_000;
 
 /// What the engine knows of the clock on the wall.
 pub(crate) struct Calendar {
@@ -27,6 +29,8 @@ pub(crate) struct Calendar {
     noted_ms: AtomicI64,
     /// Leases were given since: claims are commits of the store, with no room for a note.
     claimed: AtomicBool,
+    /// On a store that servers share: steps after which nothing is left to be moved.
+    moved: Mutex<Vec<WallStep>>,
 }
 
 impl Calendar {
@@ -40,6 +44,7 @@ impl Calendar {
                 kept: Mutex::default(),
                 noted_ms: AtomicI64::new(i64::MAX),
                 claimed: AtomicBool::new(false),
+                moved: Mutex::default(),
             };
             return Ok((clock, calendar));
         }
@@ -57,6 +62,7 @@ impl Calendar {
             kept: Mutex::new(kept),
             noted_ms: AtomicI64::new(i64::MIN),
             claimed: AtomicBool::new(false),
+            moved: Mutex::default(),
         };
         Ok((clock, calendar))
     }
@@ -84,6 +90,14 @@ impl Calendar {
 
     fn kept(&self) -> Kept {
         self.change(|_| {})
+    }
+
+    fn has_moved(&self, steps: &[WallStep]) -> bool {
+        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) == steps
+    }
+
+    fn note_moved(&self, steps: Vec<WallStep>) {
+        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = steps;
     }
 }
 
@@ -154,17 +168,27 @@ impl Inner {
         Ok(self.store.put_setting(CLOCK, Some(kept.bytes())).await?)
     }
 
-    /// On a store whose clock is for all servers: each of them moves what is left to be moved.
+    /// On a store whose clock is for all servers: each of them moves what is left to be moved. The first to look when nothing
+    /// written before can come any more forgets the steps, so that servers that start later have nothing to look through.
     async fn follow_store(self: &Arc<Self>, kept: Kept) -> Result<(), EngineError> {
         let known = self.calendar.kept();
-        if known == kept {
+        self.clock.show_ahead(kept.ahead_ms);
+        if kept.steps.is_empty() || self.calendar.has_moved(&kept.steps) {
+            self.calendar.change(|known| *known = kept);
             return Ok(());
         }
-        self.clock.show_ahead(kept.ahead_ms);
-        if kept.steps != known.steps {
+        let now_ms = self.now().as_millis();
+        let is_written = kept.steps.iter().all(|step| now_ms.saturating_sub(step.at_ms) >= WRITTEN_AFTER_MS);
+        if is_written || kept.steps != known.steps {
             self.move_appointments(&kept).await?;
         }
-        self.calendar.change(|known| *known = kept);
+        self.calendar.change(|known| *known = kept.clone());
+        if is_written {
+            let rest = Kept { steps: Vec::new(), ..kept.clone() };
+            // Refused: another server was first, or has seen another step, which is looked at next.
+            self.store.swap_setting(CLOCK, Some(kept.bytes()), rest.bytes()).await?;
+            self.calendar.note_moved(kept.steps);
+        }
         Ok(())
     }
 

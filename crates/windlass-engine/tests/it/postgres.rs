@@ -15,6 +15,7 @@ use windlass_core::limits::Limit;
 use windlass_core::{Job, Timestamp};
 use windlass_engine::*;
 use windlass_store::Store;
+use windlass_store::calendar::{CLOCK, Kept, WallStep};
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
 
 /// Far beyond any healthy delay on a busy machine.
@@ -38,8 +39,12 @@ impl Clock for Wrong {
     }
 }
 
+fn unsafe_options() -> PostgresOptions {
+    PostgresOptions { accept_unsafe: true, ..PostgresOptions::default() }
+}
+
 async fn server(url: &str, clock_error_ms: i64) -> Engine {
-    let options = PostgresOptions { clock_error_ms, accept_unsafe: true, ..PostgresOptions::default() };
+    let options = PostgresOptions { clock_error_ms, ..unsafe_options() };
     let store = PostgresStore::open(url, &options).await.unwrap();
     let ahead_ms = store.clock_ahead_ms().unwrap();
     let clock = Arc::new(StoreClock::new(Arc::new(Wrong(clock_error_ms)), ahead_ms));
@@ -224,4 +229,39 @@ async fn of_several_servers_that_swap_a_note_one_does() {
         assert_eq!(one.notes("key").await.unwrap(), [("key".to_owned(), name.as_bytes().to_vec())]);
         assert!(!swap(&one, "third").await, "it is not as expected any more");
     }
+}
+
+/// The clock was set while nobody looked, and somebody has said so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn steps_of_the_clock_are_forgotten_when_every_date_was_moved() {
+    const TEN_MINUTES_MS: i64 = 600_000;
+    let url = PostgresServer::shared().new_schema_url();
+    let one = server(&url, 0).await;
+    let date = one.now().plus_ms(3_600_000);
+    let mut pushed =
+        one.push(&tenant(), vec![Push { run_at: RunAt::At(date), ..job("dated") }]).await.unwrap();
+    let id = pushed.remove(0).id().unwrap();
+    let at_ms = one.now().as_millis() + 1;
+    one.shutdown().await;
+    let store = PostgresStore::open(&url, &unsafe_options()).await.unwrap();
+    let step = WallStep { at_ms, by_ms: -TEN_MINUTES_MS };
+    let kept = Kept { ahead_ms: -TEN_MINUTES_MS, seen_ms: 0, steps: vec![step] };
+    store.put_setting(CLOCK, Some(kept.bytes())).await.unwrap();
+    store.close().await.unwrap();
+    let two = server(&url, 0).await;
+    let began = Instant::now();
+    let store = PostgresStore::open(&url, &unsafe_options()).await.unwrap();
+    loop {
+        let found = store.settings(CLOCK).await.unwrap().remove(0).1;
+        let found: Kept = serde_json::from_slice(&found).unwrap();
+        assert_eq!(found.ahead_ms, kept.ahead_ms);
+        if found.steps.is_empty() {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "each start looks through all waiting jobs: {found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let moved = two.get(&tenant(), vec![id]).await.unwrap().remove(0).unwrap();
+    let waits_for = moved.state().claimable_at();
+    assert_eq!(waits_for, Some(date.plus_ms(TEN_MINUTES_MS)), "the date was moved before");
 }
