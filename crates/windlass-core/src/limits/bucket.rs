@@ -90,11 +90,15 @@ impl Gauge {
     }
 
     /// What all who share this limit have come to: how many run, and what is in the bucket (`None`: nobody has taken from
-    /// it, so it is full).
+    /// it, so it is full). A moment that has not come yet was written by a clock that was set since: how long ago that was is not
+    /// known, and nothing is earned by waiting for it. One may start then, which writes the bucket with the right time.
     pub(super) fn adopt(&mut self, running: u32, tokens: Option<Tokens>, now: Timestamp) {
         self.running = running;
         if let Some(bucket) = &mut self.bucket {
-            let Tokens { tokens, at } = tokens.unwrap_or(Tokens { tokens: bucket.full, at: now });
+            let Tokens { mut tokens, mut at } = tokens.unwrap_or(Tokens { tokens: bucket.full, at: now });
+            if at.since_ms(now) > OUT_OF_TURN_MS {
+                (tokens, at) = (tokens.max(TOKEN), now);
+            }
             (bucket.tokens, bucket.at) = (tokens.min(bucket.full), at);
         }
     }

@@ -29,6 +29,8 @@ struct State {
     kept: Kept,
     /// When we last said that the clock was set, and how far ahead that made it.
     said: Option<(Instant, i64)>,
+    /// The look before this one found the clock set.
+    was_set: bool,
 }
 
 impl Watched {
@@ -87,10 +89,17 @@ pub async fn follow(
         shared.clock.with(|state| state.said = Some((Instant::now(), kept.ahead_ms)));
     }
     shared.clock_ahead_ms.store(ahead, Ordering::Relaxed);
-    shared.clock.with(|state| {
+    let (is_set, was_set) = shared.clock.with(|state| {
+        let is_set = state.has_looked && state.kept.ahead_ms != kept.ahead_ms;
         state.has_looked = true;
         state.kept = kept;
+        (is_set, std::mem::replace(&mut state.was_set, is_set))
     });
+    // Until when a rate holds jobs back was worked out by the time that the clock showed; a claim that was under way may have
+    // done so after this look.
+    if is_set || was_set {
+        shared.lanes().unpark(|_| true);
+    }
     Ok(())
 }
 

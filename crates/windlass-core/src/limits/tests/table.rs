@@ -242,3 +242,26 @@ fn servers_that_tell_each_other_of_a_limit_hold_it_together() {
     assert_eq!(servers[0].tokens("one", at(0)), None, "there is no bucket");
     assert_eq!(Tokens::from_bytes(b"of another form"), None);
 }
+
+#[test]
+fn a_bucket_that_was_written_with_the_clock_ahead_goes_on_by_the_right_time() {
+    const HOUR_MS: i64 = 3_600_000;
+    let (mut server, rate) = (table(&[MAIL_RATE]), keys(&["rate"]));
+    let empty = |server: &mut Limits, now| {
+        while server.admit(&rate, at(now)).is_ok() {}
+        server.tokens("rate", at(now)).unwrap().0
+    };
+    let ahead = empty(&mut server, HOUR_MS);
+    // Whoever looks, and however often: the bucket is written only by a start.
+    for now in [0, 100, 10_000] {
+        server.adopt(&rate[0], 0, Some(ahead), at(now));
+        assert_eq!(server.admit(&rate, at(now)), Ok(()), "at {now}");
+        assert_eq!(server.admit(&rate, at(now)), held("rate", Some(now + 500)), "at {now}: one, not a burst");
+    }
+    let written = server.tokens("rate", at(10_000)).unwrap().0;
+    server.adopt(&rate[0], 0, Some(written), at(10_100));
+    assert_eq!(server.admit(&rate, at(10_100)), held("rate", Some(10_500)));
+    // Two that read the clock out of turn are no such case.
+    server.adopt(&rate[0], 0, Some(written), at(9_900));
+    assert_eq!(server.admit(&rate, at(9_900)), held("rate", Some(10_500)));
+}

@@ -128,3 +128,34 @@ fn a_database_whose_clock_is_set_delays_and_hastens_nothing() {
     claim_soon(cluster.http(0), "later");
     cluster.stop();
 }
+
+#[test]
+fn a_rate_goes_on_when_the_clock_of_the_database_is_set() {
+    let database = PostgresServer::start_with_clock(&crate::rigs::clock::library());
+    let cluster = Cluster::start_on(&database.url(), 1, &super::NOT_SAFE);
+    let server = cluster.http(0);
+    // Claims ask the database for the time, several in a second: also between the step and its being noticed.
+    let limit = json!({ "matcher": { "name": "few" }, "rate": { "per_second": 5, "burst": 1 } });
+    ask(server, "PUT", "/api/v1/limits/few", &limit);
+    let jobs: Vec<Value> = (0..500).map(|_| json!({ "name": "few" })).collect();
+    ask(server, "POST", "/api/v1/jobs", &json!({ "jobs": jobs }));
+    let run_on = |seconds: u64| {
+        let began = Instant::now();
+        let mut most = Duration::ZERO;
+        let mut last = began;
+        while began.elapsed() < Duration::from_secs(seconds) {
+            if !claim(server, "few", 250, 600_000).is_empty() {
+                most = most.max(last.elapsed());
+                last = Instant::now();
+            }
+        }
+        most.max(last.elapsed())
+    };
+    assert!(run_on(2) < Duration::from_secs(2), "jobs come by the rate");
+    for off_s in [3_600, 0] {
+        database.set_clock(off_s);
+        let pause = run_on(10);
+        assert!(pause < Duration::from_secs(8), "{off_s}: nothing came for {pause:?}");
+    }
+    cluster.stop();
+}
