@@ -307,6 +307,25 @@ async fn a_push_by_sql_has_all_it_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_push_by_sql_says_whether_it_waits_for_a_date() {
+    let url = PostgresServer::shared().new_schema_url();
+    let store = open(&url, true, NEVER_MS).await;
+    let s = schema_of(&url);
+    for (options, is_dated) in [
+        (r#"{"run_at": "2100-01-01T00:00:00Z"}"#, true),
+        (r#"{"run_at": 4102444800000, "alias": "x"}"#, true),
+        // As by the server's own API: what has come already is no date to wait for.
+        (r#"{"run_at": "2001-01-01T00:00:00Z"}"#, false),
+        (r#"{"delay_ms": 60000}"#, false),
+        ("{}", false),
+    ] {
+        let id = psql(&url, &format!("SELECT {s}.push('a', 'null', '{options}')"));
+        let job = load(&*store, &id).await.unwrap();
+        assert_eq!((job.spec.is_dated(), job.appointment().is_some()), (is_dated, is_dated), "{options}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_by_sql_wakes_on_commit_and_goes_with_a_rollback() {
     let url = PostgresServer::shared().new_schema_url();
     let store = open(&url, true, NEVER_MS).await;
