@@ -85,7 +85,7 @@ impl PostgresStore {
             prepares: options.listen,
             closed: AtomicBool::new(false),
         });
-        let shared = Arc::new(Shared::new(door, READERS, options.clock_error_ms));
+        let shared = Arc::new(Shared::new(door, READERS, options));
         watch::look_around(&shared).await?;
         let (commits, inbox) = unbounded_channel();
         let inbox = Arc::new(Mutex::new(inbox));

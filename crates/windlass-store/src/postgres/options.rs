@@ -25,6 +25,9 @@ pub struct PostgresOptions {
     /// are looked for every `poll_ms`.
     pub listen: bool,
     pub poll_ms: u64,
+    /// Keep the timeline of the jobs by the database's clock, and say so there when that was set. Not for copies, which
+    /// write nothing of their own.
+    pub follow_clock: bool,
     /// For tests: how far this machine's clock is taken to be ahead of what it shows.
     pub clock_error_ms: i64,
     /// Also use a database that acknowledges before it is on disk (`fsync` or `synchronous_commit` off); otherwise that is an
@@ -41,6 +44,7 @@ impl Default for PostgresOptions {
             migrate: true,
             listen: true,
             poll_ms: 1_000,
+            follow_clock: true,
             clock_error_ms: 0,
             accept_unsafe: false,
             writers: 2,

@@ -3,6 +3,7 @@
 use super::connection::{Door, Pool};
 use super::lanes::{LaneId, Lanes, Seen, Words};
 use super::news::Outbox;
+use super::options::PostgresOptions;
 use super::rows;
 use super::statements as sql;
 use crate::error::StoreError;
@@ -30,14 +31,15 @@ pub struct Shared {
     pub clock_ahead_ms: Arc<AtomicI64>,
     /// Entries in the tallies after they were summed up last, as far as we did it.
     pub tallies_left: AtomicI64,
-    /// For tests; see [`super::PostgresOptions`].
+    /// See [`super::PostgresOptions`].
+    pub follows_clock: bool,
     pub clock_error_ms: i64,
     pub clock: super::clock::Watched,
     lanes: Mutex<Lanes>,
 }
 
 impl Shared {
-    pub fn new(door: Arc<Door>, readers: usize, clock_error_ms: i64) -> Shared {
+    pub fn new(door: Arc<Door>, readers: usize, options: &PostgresOptions) -> Shared {
         let pool = Pool::new(Arc::clone(&door), readers);
         Shared {
             door,
@@ -48,7 +50,8 @@ impl Shared {
             outbox: Outbox::default(),
             clock_ahead_ms: Arc::default(),
             tallies_left: AtomicI64::default(),
-            clock_error_ms,
+            follows_clock: options.follow_clock,
+            clock_error_ms: options.clock_error_ms,
             clock: super::clock::Watched::default(),
             lanes: Mutex::default(),
         }

@@ -49,8 +49,10 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     if let Some(row) = hello.first() {
         let (there_us, has_company): (i64, bool) = (row.get(0), row.get(1));
         shared.outbox.set_company(has_company);
-        let reading = clock::Reading { there_ms: there_us.div_euclid(1_000), asked, answered };
-        clock::follow(shared, reading, row.get(2), row.get(3)).await?;
+        if shared.follows_clock {
+            let reading = clock::Reading { there_ms: there_us.div_euclid(1_000), asked, answered };
+            clock::follow(shared, reading, row.get(2), row.get(3)).await?;
+        }
     }
     shared.learn_lanes().await?;
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;

@@ -325,6 +325,26 @@ async fn a_push_by_sql_says_whether_it_waits_for_a_date() {
     }
 }
 
+/// A copy brings what the source knows of its clock, which another clock need not agree with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_opened_for_a_copy_says_nothing_of_its_own_about_the_clock() {
+    let url = PostgresServer::shared().new_schema_url();
+    let options = PostgresOptions { poll_ms: 10, follow_clock: false, ..crate::not_safe() };
+    let store = PostgresStore::open(&url, &options).await.unwrap();
+    let kept = windlass_store::calendar::Kept { ahead_ms: 7_200_000, ..Default::default() }.bytes();
+    store.put_setting("clock", Some(kept.clone())).await.unwrap();
+    let s = schema_of(&url);
+    let signs = || psql(&url, &format!("SELECT max(seen_at) FROM {s}.servers WHERE id <> '-'"));
+    // It has looked twice since.
+    for _ in 0..2 {
+        let (before, began) = (signs(), std::time::Instant::now());
+        while signs() == before {
+            assert!(began.elapsed() < HEARING_MAX, "it does not look");
+        }
+    }
+    assert_eq!(store.settings("clock").await.unwrap(), [("clock".to_owned(), kept)]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_by_sql_wakes_on_commit_and_goes_with_a_rollback() {
     let url = PostgresServer::shared().new_schema_url();

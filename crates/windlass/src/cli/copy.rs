@@ -88,7 +88,8 @@ async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
 
 async fn open(flag: &str, url: &str) -> Outcome<Arc<dyn Store>> {
     // A copy is compared at its end; whether a server should stand on such a database is asked when one starts.
-    let postgres = PostgresOptions { accept_unsafe: true, ..PostgresOptions::default() };
+    // What the source knows of its clock is copied, and followed by the first server.
+    let postgres = PostgresOptions { accept_unsafe: true, follow_clock: false, ..PostgresOptions::default() };
     let opened = windlass_store::open(url, OpenOptions { postgres, ..OpenOptions::default() }).await;
     opened.map_err(|error| Fault::failed(format!("{flag}: {error}")))
 }
