@@ -33,6 +33,8 @@ use tokio::time::{Instant, sleep_until};
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How often the memory and the processes of a context that runs a job are looked at.
 const WATCH: Duration = Duration::from_millis(250);
+/// Between two batches, for its files to be counted; the next batch goes on with a look that takes longer.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 /// What a frame holds beside a result.
 const FRAME_EXTRA_BYTES: usize = 128 * 1024;
 /// Room for processes of the same user that are not the context's, where it has no user of its own.
@@ -289,7 +291,7 @@ impl Context {
                     if Instant::now() >= deadline {
                         return Heard::Late;
                     }
-                    if let Some(verdict) = self.look().await {
+                    if let Some(verdict) = self.look(deadline).await {
                         return Heard::Unbearable(verdict);
                     }
                 }
@@ -325,7 +327,7 @@ impl Context {
         }
     }
 
-    async fn look(&mut self) -> Option<Verdict> {
+    async fn look(&mut self, deadline: Instant) -> Option<Verdict> {
         self.next_look = Instant::now() + WATCH;
         let (census, first, is_apart) = (self.census.clone(), self.first?, self.is_apart);
         let count = move || {
@@ -348,7 +350,7 @@ impl Context {
             let message = format!("it had {} processes and threads, over {most}", group.tasks);
             return Some(Verdict::error("PROCESSES", message));
         }
-        self.disk.look(group.processes).await
+        self.disk.look(group.processes, deadline).await
     }
 
     /// Nothing runs now: what is there is there to stay.
@@ -372,9 +374,8 @@ impl Context {
         if resident > self.memory_bytes_max / 2 {
             return Some(format!("it has grown to {resident} bytes"));
         }
-        if let Some(verdict) =
-            self.disk.look(self.first.and_then(|pid| i32::try_from(pid).ok()).into_iter().collect()).await
-        {
+        let processes = self.first.and_then(|pid| i32::try_from(pid).ok()).into_iter().collect();
+        if let Some(verdict) = self.disk.look(processes, Instant::now() + LOOK_PATIENCE).await {
             return verdict.message;
         }
         // What has ended a moment ago may not have been waited for yet.

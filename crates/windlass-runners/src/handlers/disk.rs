@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 /// More are too many, whatever their size: one look must come to an end.
 const FILES_MAX: u64 = 100_000;
@@ -25,23 +26,31 @@ pub struct DiskWatch {
     work: PathBuf,
     bytes_max: u64,
     next: Instant,
+    /// A look that is under way, and when it began: a slow disk takes its time, whoever waits for it.
+    looking: Option<(Instant, JoinHandle<Count>)>,
 }
 
 impl DiskWatch {
     pub fn new(work: PathBuf, bytes_max: u64) -> DiskWatch {
-        DiskWatch { work, bytes_max, next: Instant::now() }
+        DiskWatch { work, bytes_max, next: Instant::now(), looking: None }
     }
 
-    /// Counts, if it is time; why the context must end.
-    pub async fn look(&mut self, processes: Vec<i32>) -> Option<Verdict> {
-        if Instant::now() < self.next {
+    /// Counts, if it is time; why the context must end. Not known at `deadline`, or when this is dropped before: the next call
+    /// goes on with the same look.
+    pub async fn look(&mut self, processes: Vec<i32>, deadline: Instant) -> Option<Verdict> {
+        if self.looking.is_none() && Instant::now() < self.next {
             return None;
         }
-        let (began, work) = (Instant::now(), self.work.clone());
-        let count = tokio::task::spawn_blocking(move || count(&work, &processes)).await.ok()?;
+        let work = &self.work;
+        let (began, counting) = self.looking.get_or_insert_with(|| {
+            let work = work.clone();
+            (Instant::now(), tokio::task::spawn_blocking(move || count(&work, &processes)))
+        });
+        let counted = timeout_at(deadline, counting).await.ok()?;
         let took = began.elapsed();
+        self.looking = None;
         self.next = Instant::now() + took.saturating_mul(PAUSES).min(Duration::from_secs(10));
-        self.judge(&count)
+        self.judge(&counted.ok()?)
     }
 
     fn judge(&self, count: &Count) -> Option<Verdict> {
@@ -211,6 +220,26 @@ mod tests {
         check("7f00-9f00 rw-s 00000000 fe:00 4711    /tmp/x", None);
         check("7f00-9f00 rw-s 00000000 00:01 17      /dev/zero (deleted)", None);
         check("7f00-9f00 rw-p 00000000 00:00 0", None);
+    }
+
+    #[tokio::test]
+    async fn a_slow_look_is_not_waited_for_beyond_the_deadline_and_is_the_only_one() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let mut watch = DiskWatch::new(folder.path().to_owned(), 1_000);
+        let (release, slow) = std::sync::mpsc::channel::<()>();
+        let counting = tokio::task::spawn_blocking(move || {
+            let _ = slow.recv();
+            Count { bytes: 2_000, ..Count::default() }
+        });
+        watch.looking = Some((Instant::now(), counting));
+        let soon = || Instant::now() + Duration::from_millis(10);
+        for _ in 0..2 {
+            assert!(watch.look(Vec::new(), soon()).await.is_none());
+        }
+        release.send(()).unwrap();
+        let late = Instant::now() + Duration::from_secs(60);
+        assert_eq!(watch.look(Vec::new(), late).await.unwrap().code, "DISK");
+        assert!(watch.looking.is_none());
     }
 
     #[test]
