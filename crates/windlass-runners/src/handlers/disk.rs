@@ -5,7 +5,7 @@ use super::outcome::Verdict;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -178,9 +178,7 @@ fn open_folder(within: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result
         |within: BorrowedFd<'_>| rustix::fs::openat(within, name, flags | OFlags::RDONLY, Mode::empty());
     match open(within.as_fd()) {
         Err(Errno::ACCESS) => {
-            // By its descriptor: the name may be a link by now.
-            let shut = rustix::fs::openat(&within, name, flags | OFlags::PATH, Mode::empty())?;
-            rustix::fs::chmod(format!("/proc/self/fd/{}", shut.as_raw_fd()), Mode::RWXU)?;
+            super::remove::allow(within.as_fd(), name)?;
             open(within.as_fd())
         }
         opened => opened,

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Looks at the whole folder before it is given up: somebody may still be writing to it.
@@ -155,13 +155,12 @@ fn open_folder(within: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result
     Ok(folder)
 }
 
-/// Only for folders: a link would lead elsewhere.
-fn allow(within: BorrowedFd<'_>, name: impl rustix::path::Arg + Copy) -> Result<(), Errno> {
-    let about = rustix::fs::statat(within, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    if !rustix::fs::FileType::from_raw_mode(about.st_mode).is_dir() {
-        return Err(Errno::NOTDIR);
-    }
-    rustix::fs::chmodat(within, name, Mode::RWXU, AtFlags::empty())
+/// Gives the owner of a folder all rights to it. The folder is opened first: a handler may put a link in the place of its name
+/// at any moment, and the link must not decide whose mode is changed.
+pub fn allow(within: BorrowedFd<'_>, name: impl rustix::path::Arg) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(within, name, flags, Mode::empty())?;
+    rustix::fs::chmod(format!("/proc/self/fd/{}", folder.as_raw_fd()), Mode::RWXU)
 }
 
 fn names(folder: &OwnedFd) -> Result<Vec<CString>, Errno> {
@@ -212,6 +211,45 @@ mod tests {
         assert!(top.symlink_metadata().is_err());
         assert!(kept.join("file").exists(), "what a link leads to is not touched");
         remove_folder(&top).unwrap();
+    }
+
+    /// A handler of the server's user exchanges a folder for a link to one of the server's while its own folder is removed.
+    #[test]
+    fn a_link_in_the_place_of_a_folder_changes_the_mode_of_nothing_else() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["kept", "name"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        std::fs::set_permissions(path("kept"), std::fs::Permissions::from_mode(0o500)).unwrap();
+        std::os::unix::fs::symlink("kept", path("link")).unwrap();
+        let top = open_folder(CWD, folder.path()).unwrap();
+        let exchange = || {
+            rustix::fs::renameat_with(&top, "name", &top, "link", RenameFlags::EXCHANGE).unwrap();
+        };
+        let (is_over, mut changed, mut refused) = (std::sync::atomic::AtomicBool::new(false), 0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    exchange();
+                }
+            });
+            for _ in 0..50_000 {
+                match allow(top.as_fd(), "name") {
+                    Ok(()) => changed += 1,
+                    Err(_) => refused += 1,
+                }
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(path("kept").metadata().unwrap().permissions().mode() & 0o777, 0o500);
+        assert!(changed + refused == 50_000);
+        // Both ends of the exchange, without chance.
+        let is_link = path("name").symlink_metadata().unwrap().is_symlink();
+        for is_link in [is_link, !is_link] {
+            assert_eq!(allow(top.as_fd(), "name").is_err(), is_link);
+            exchange();
+        }
     }
 
     /// For whoever is root modes count for nothing, so this is tried by somebody else: see the tests of hostile handlers.

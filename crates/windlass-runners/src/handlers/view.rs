@@ -3,7 +3,7 @@
 //!
 //! | namespace | so that |
 //! |---|---|
-//! | user | the others may be made; no further right comes of it, because the program that is started next has none |
+//! | user | the others may be made; no further right comes of it, because the program that is started next has none: nobody in there is root, also where the server is |
 //! | processes | no process of the server can be named, and the end of the first process is the end of all |
 //! | mounts | there is no other file than those that may be read and the context's own folder |
 //! | messages, network | nothing of others is there |
@@ -25,6 +25,8 @@ use std::path::{Component, Path, PathBuf};
 pub const WORK: &str = "/windlass/work";
 pub const ORDERS: &str = "/windlass/in";
 pub const PROGRAM: &str = "/windlass/run";
+/// The user and the group that own nothing, on every system.
+const NOBODY: u32 = 65_534;
 /// Links that lead to links, as the kernel counts them.
 const LINKS_MAX: usize = 40;
 
@@ -87,10 +89,16 @@ fn leave_namespaces(network: bool) -> Result<(), Failed> {
     }
     #[expect(deprecated, reason = "its successor is unsafe because of one flag, which is not used here")]
     rustix::thread::unshare(flags).during("making namespaces")?;
-    // The same numbers inside and outside: nobody is root in there, so the next program has no rights in it.
     std::fs::write("/proc/self/setgroups", "deny").during("naming its user")?;
-    std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).during("naming its user")?;
-    std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).during("naming its group")
+    std::fs::write("/proc/self/uid_map", mapping(uid)).during("naming its user")?;
+    std::fs::write("/proc/self/gid_map", mapping(gid)).during("naming its group")
+}
+
+/// The number inside, the same number outside, one of them. Root would have all rights inside, so it has another number there:
+/// the next program is nobody's.
+fn mapping(id: u32) -> String {
+    let inside = if id == 0 { NOBODY } else { id };
+    format!("{inside} {id} 1")
 }
 
 fn change_root(root: &Path) -> io::Result<()> {
@@ -269,6 +277,12 @@ fn unescape(field: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobody_is_root_inside() {
+        assert_eq!(mapping(1000), "1000 1000 1");
+        assert_eq!(mapping(0), "65534 0 1");
+    }
 
     #[test]
     fn mounts_are_read_as_the_kernel_writes_them() {

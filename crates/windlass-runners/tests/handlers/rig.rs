@@ -104,8 +104,9 @@ impl Rig {
 
 /// Found out once for all tests of a process; it depends on who runs them, not on what they tune.
 fn isolation(settings: &Settings) -> Isolation {
-    static FOUND: [OnceLock<Isolation>; 2] = [OnceLock::new(), OnceLock::new()];
-    let found = FOUND[usize::from(settings.namespaces)].get_or_init(|| {
+    static FOUND: [OnceLock<Isolation>; 4] = [const { OnceLock::new() }; 4];
+    let kind = usize::from(settings.namespaces) * 2 + usize::from(settings.uid_base.is_some());
+    let found = FOUND[kind].get_or_init(|| {
         let folder = TempDir::new().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
         Isolation::find_out(settings, folder.path())

@@ -97,6 +97,24 @@ async fn a_view_of_its_own_holds_what_programs_need_and_nothing_else() {
     }
 }
 
+/// A server that is root and gives its handlers no users (`miniq.uid_base = 0`).
+#[tokio::test]
+async fn a_handler_of_a_root_server_without_other_users_is_not_root_in_namespaces_of_its_own() {
+    let rig = Rig::with(|settings| settings.uid_base = None);
+    if !rig.isolation.is_apart() {
+        return assert!(
+            rig.isolation.no_namespaces.is_some()
+                || std::env::var_os("WINDLASS_TEST_NO_NAMESPACES").is_some()
+        );
+    }
+    // Version 3 of the structure; effective, permitted and inheritable rights, twice.
+    let rights = "import ctypes, os\nhead = (ctypes.c_uint32 * 2)(0x20080522, 0)\nrights = (ctypes.c_uint32 * 6)()\n\
+                  assert ctypes.CDLL(None).capget(head, rights) == 0\nopen('own', 'w').write('x')\n\
+                  print(os.getuid() != 0, sum(rights), open('own').read(), end='')";
+    let told = rig.one(&sh("python3 -c \"$(cat)\" > \"$WINDLASS_RESULT\""), rights).await;
+    assert_eq!(brief(&told), "200 OK True 0 x", "{}", log(&told));
+}
+
 /// Everything that can be set for another process, tried on the server itself.
 #[tokio::test]
 async fn limits_priorities_and_processors_of_the_server_are_out_of_reach() {

@@ -296,14 +296,14 @@ pub const KEYS: &[Key] = &[
         whole(0, 4_000_000_000),
         "1",
         "a server that is root runs each context as a user of its own: 1 picks numbers that are nobody's, a larger number is the \
-         first, 0 runs them as itself",
+         first, 0 runs them as itself (in namespaces of their own, where they are nobody, if the kernel allows it)",
     ),
     key(
         "runners.isolation",
         Kind::Choice(&["auto", "strict"]),
         "auto",
-        "auto holds handlers by all that this machine offers and says in the log what it lacks; strict runs no handler if it \
-         lacks anything",
+        "auto holds handlers by all that this machine offers and says in the log what it lacks; strict runs no handler and no \
+         WASI module if it lacks anything",
     ),
     key(
         "miniq.log_file",
