@@ -35,6 +35,21 @@ pub fn finish(holds: &mut Vec<String>) {
     }
 }
 
+/// What such a process should have and has not, in words for the operator; `holds` is what it said at its start.
+pub fn missing(holds: &[String]) -> Vec<&'static str> {
+    let mut wanted = vec![
+        ("limits", "limits of the system"),
+        ("landlock", "all of landlock (Linux 6.12)"),
+        ("seccomp", "seccomp"),
+        ("no processes or files", "limits on processes and files"),
+    ];
+    if rustix::process::geteuid().is_root() {
+        wanted.push(("a user of its own", "a user of their own"));
+    }
+    wanted.retain(|(part, _)| !holds.iter().any(|held| held == part));
+    wanted.into_iter().map(|(_, words)| words).collect()
+}
+
 fn set(resource: Resource, value: u64) -> rustix::io::Result<()> {
     setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
 }

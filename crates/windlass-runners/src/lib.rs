@@ -4,5 +4,6 @@
 pub mod confine;
 pub mod handlers;
 pub mod process;
+pub mod spawn;
 #[cfg(feature = "wasi")]
 pub mod wasi;

@@ -41,6 +41,7 @@ use windlass_dialects::miniq::running::Runners;
 use windlass_dialects::tls::Tls;
 use windlass_dialects::{HttpOptions, QueueyDoor, Tokens};
 use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
+use windlass_runners::spawn::{self, GuestProgram};
 use windlass_store::{OpenOptions, Store, StoreError};
 
 /// Beyond the time that requests in flight are given: closing the store writes its last pages.
@@ -348,10 +349,20 @@ fn bedrock_options(
         hosts: Hosts { loopback_only: is_local, allowed: config.hosts.clone() },
         limits: doors.limits.clone(),
         budget: doors.budget.clone(),
-        query_program: Some(Program { path: own_program()?, args: vec!["run-query".to_owned()] }),
+        query_program: Some(query_program()?),
         query_limits: doors.query,
         version: env!("CARGO_PKG_VERSION"),
     })
+}
+
+fn query_program() -> io::Result<Program> {
+    let own = Arc::new(GuestProgram { path: own_program()?, args: vec!["run-query".to_owned()] });
+    Ok(Program::new(move || {
+        let own = Arc::clone(&own);
+        // Statements speak of local time.
+        let zone = std::env::var_os("TZ").map(|zone| ("TZ", zone));
+        async move { spawn::start(&own, zone.into_iter().collect()).await }
+    }))
 }
 
 /// This very program, also after its file was replaced by a newer one.

@@ -11,6 +11,7 @@ use windlass_core::{
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::bedrock::query::{Answer, Ask, Limits, Program, Queries};
 use windlass_engine::{Claim, Engine, FixedDice, ManualClock, Options, Push, RunAt};
+use windlass_runners::spawn::{self, GuestProgram};
 
 mod writes;
 
@@ -23,7 +24,19 @@ struct World {
 
 /// The process that statements run in.
 pub fn program() -> Program {
-    Program { path: env!("CARGO_BIN_EXE_windlass-run-query").into(), args: Vec::new() }
+    started(guest())
+}
+
+fn guest() -> GuestProgram {
+    GuestProgram { path: env!("CARGO_BIN_EXE_windlass-run-query").into(), args: Vec::new() }
+}
+
+fn started(program: GuestProgram) -> Program {
+    let program = Arc::new(program);
+    Program::new(move || {
+        let program = Arc::clone(&program);
+        async move { spawn::start(&program, Vec::new()).await }
+    })
 }
 
 impl World {
@@ -287,9 +300,9 @@ async fn values_that_functions_make_are_bounded_by_the_largest_job() {
 async fn a_process_that_was_killed_meanwhile_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
-    let script = format!("echo $$ >> '{}'; exec '{}'", pids.display(), program().path.display());
-    let program = Program { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script] };
-    let queries = Queries::new(Some(program), Limits::default());
+    let script = format!("echo $$ >> '{}'; exec '{}'", pids.display(), guest().path.display());
+    let program = GuestProgram { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script] };
+    let queries = Queries::new(Some(started(program)), Limits::default());
     let world = World { queries, ..World::new().await };
     let started = || std::fs::read_to_string(&pids).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(world.text("SELECT 1;").await, "[[1]]");

@@ -64,6 +64,7 @@ pub use isolation::Isolation;
 pub use outcome::{Ended, NewJob, Outcome, Status};
 pub use run::{Batch, BatchJob, Run, Stopper};
 #[cfg(feature = "wasi")]
+pub(crate) use census::resident_bytes;
 pub(crate) use settings::own_uid;
 pub use settings::{HelperProgram, Interpreters, Network, Settings};
 

@@ -1,13 +1,16 @@
 //! One guest process as its runner sees it: started, given runs one after the other, killed when it must be.
 
+pub use crate::spawn::GuestProgram;
+
 use super::desk::FetchError;
 use super::message::{self, Ended, FRAME_EXTRA_BYTES, Limits, Order, Reply};
+use crate::handlers::resident_bytes;
+use crate::spawn;
 use std::io;
-use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 use tokio::io::BufReader;
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// From its start to its first word: it has a compiler to set up, and the machine may be busy.
@@ -24,13 +27,6 @@ const WATCH: Duration = Duration::from_millis(500);
 const PROCESS_BYTES: u64 = 1 << 30;
 /// An idle process is looked at after so many runs.
 const RUNS_BETWEEN_LOOKS: u64 = 64;
-
-/// How to start a guest process: this very program, usually.
-#[derive(Clone, Debug)]
-pub struct GuestProgram {
-    pub path: PathBuf,
-    pub args: Vec<String>,
-}
 
 pub struct Child {
     process: tokio::process::Child,
@@ -67,18 +63,7 @@ impl RunEnd {
 
 impl Child {
     pub async fn start(program: &GuestProgram, limits: Limits) -> io::Result<Child> {
-        let mut process = Command::new(&program.path)
-            .args(&program.args)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // A word of its own at the end of a bad day belongs in the log.
-            .stderr(Stdio::inherit())
-            // Ctrl-C is for the runner, which ends its guests in good order.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
+        let mut process = spawn::start(program, Vec::new()).await?;
         let (orders, replies) = (process.stdin.take(), process.stdout.take());
         let (Some(orders), Some(replies)) = (orders, replies) else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -96,6 +81,15 @@ impl Child {
             Err(_) => return Err(io::ErrorKind::TimedOut.into()),
         }
         Ok(child)
+    }
+
+    /// Why no module is run in it where only full isolation will do (`runners.isolation = strict`).
+    pub fn check_strict(&self) -> Result<(), String> {
+        let missing = crate::confine::missing(&self.confined).join(", ");
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(format!("runners.isolation is strict, and on this machine WASI guests lack {missing}"))
     }
 
     pub fn pid(&self) -> Option<u32> {
@@ -227,9 +221,23 @@ fn is_its_own_fault(status: ExitStatus) -> bool {
     status.signal().is_some_and(|signal| OWN.contains(&signal)) || status.code().is_some_and(|code| code != 0)
 }
 
-/// `None` where there is no such file to read.
-fn resident_bytes(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * rustix::param::page_size() as u64)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wasi::message::write_blocking;
+
+    /// A process that says it could give up nothing, as on another system.
+    #[tokio::test]
+    async fn a_guest_that_is_not_held_is_not_used_where_isolation_is_strict() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let reply = folder.path().join("reply");
+        let confined = vec!["limits".to_owned()];
+        write_blocking(&mut std::fs::File::create(&reply).unwrap(), &Reply::Ready { confined }).unwrap();
+        let script = format!("cat '{}'; cat > /dev/null", reply.display());
+        let program = GuestProgram { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script] };
+        let mut child = Child::start(&program, Limits::default()).await.unwrap();
+        let why = child.check_strict().unwrap_err();
+        assert!(why.contains("landlock") && why.contains("seccomp") && !why.contains("limits of"), "{why}");
+        child.kill().await;
+    }
 }

@@ -4,11 +4,11 @@
 use super::message::{Found, Limits, Order, Reply, Run, length_of};
 use super::sandbox::{Trouble, Wants};
 use std::io;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
 /// From its start to its first reply; the machine may be busy.
@@ -20,11 +20,25 @@ const REPLY_BYTES_MAX: usize = 512 << 20;
 /// A process that has kept more than this after a statement is not used for another one.
 const IDLE_BYTES_MAX: u64 = 96 << 20;
 
-/// How to start such a process: this very program, usually.
-#[derive(Clone, Debug)]
-pub struct Program {
-    pub path: PathBuf,
-    pub args: Vec<String>,
+type Starting = Pin<Box<dyn Future<Output = io::Result<tokio::process::Child>> + Send>>;
+
+/// Starts a process that runs [`serve`](super::serve) on its standard input and output, which are pipes.
+#[derive(Clone)]
+pub struct Program(Arc<dyn Fn() -> Starting + Send + Sync>);
+
+impl Program {
+    pub fn new<S>(start: impl Fn() -> S + Send + Sync + 'static) -> Program
+    where
+        S: Future<Output = io::Result<tokio::process::Child>> + Send + 'static,
+    {
+        Program(Arc::new(move || Box::pin(start())))
+    }
+}
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Program")
+    }
 }
 
 #[derive(Debug)]
@@ -36,20 +50,7 @@ pub struct Child {
 
 impl Child {
     pub async fn start(program: &Program, limits: Limits) -> io::Result<Child> {
-        let zone = std::env::var_os("TZ").map(|zone| ("TZ", zone));
-        let mut process = Command::new(&program.path)
-            .args(&program.args)
-            .env_clear()
-            .envs(zone)
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Its last words belong in the log.
-            .stderr(Stdio::inherit())
-            // Ctrl-C is for the server, which ends its processes in good order.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
+        let mut process = (program.0)().await?;
         let (orders, replies) = (process.stdin.take(), process.stdout.take());
         let (Some(orders), Some(replies)) = (orders, replies) else {
             return Err(io::ErrorKind::BrokenPipe.into());
