@@ -7,6 +7,8 @@
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
+use super::handler::Lang;
+use super::memory::SHARED_BYTES_MAX;
 use std::collections::BTreeMap;
 
 mod list;
@@ -84,6 +86,7 @@ fn refused(fence: Fence) -> Option<Rules> {
         });
         // What `raise` and `abort` are made of.
         let own = u64::from(std::process::id());
+    refuse(libc::SYS_mmap, vec![large_shared_memory()?]);
         refuse(libc::SYS_tgkill, vec![others_than(0, &[own])?]);
     }
     Some(rules)
@@ -110,6 +113,12 @@ fn wide(index: u8, how: SeccompCmpOp, value: u64) -> Option<SeccompCondition> {
 fn masked(index: u8, mask: u64, value: u64) -> Option<SeccompCondition> {
     compare(index, SeccompCmpOp::MaskedEq(mask), value)
 }
+/// Memory that is shared and no file, of more than the watch counts for it (`memory.rs`).
+fn large_shared_memory() -> Option<SeccompRule> {
+    let shared = u64::try_from(libc::MAP_SHARED | libc::MAP_ANONYMOUS).ok()?;
+    all([masked(3, shared, shared), wide(1, SeccompCmpOp::Gt, SHARED_BYTES_MAX)])
+}
+
 
 /// Holds where all conditions do.
 fn all(conditions: impl IntoIterator<Item = Option<SeccompCondition>>) -> Option<SeccompRule> {

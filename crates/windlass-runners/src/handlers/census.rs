@@ -1,4 +1,4 @@
-//! Who is there and how big: the processes of a context, counted from outside.
+//! Who is there: the processes of a context, counted from outside. What they take is counted by `memory.rs` and `disk.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,6 @@ pub struct Group {
     pub processes: Vec<i32>,
     /// Processes and threads.
     pub tasks: u64,
-    pub resident_bytes: u64,
 }
 
 type Groups = HashMap<i32, Group>;
@@ -51,7 +50,6 @@ fn count() -> Groups {
         let group = groups.entry(pgid).or_default();
         group.processes.extend(pid.parse::<i32>());
         group.tasks += one.tasks;
-        group.resident_bytes += one.resident_bytes;
     }
     groups
 }
@@ -62,18 +60,13 @@ fn stat(pid: &str) -> Option<(i32, Group)> {
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let pgid = fields.nth(2)?.parse().ok()?;
     let tasks = fields.nth(14)?.parse().ok()?;
-    let pages: u64 = fields.nth(3)?.parse().ok()?;
-    Some((pgid, Group { processes: Vec::new(), tasks, resident_bytes: pages * page_bytes() }))
-}
-
-fn page_bytes() -> u64 {
-    rustix::param::page_size() as u64
+    Some((pgid, Group { processes: Vec::new(), tasks }))
 }
 
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * page_bytes())
+    Some(pages * rustix::param::page_size() as u64)
 }
 
 /// Children of its first thread; `None` where the kernel does not tell.
@@ -132,7 +125,7 @@ mod tests {
         rustix::process::kill_process_group(pid, rustix::process::Signal::KILL).unwrap();
         shell.wait().unwrap();
         assert_eq!(group.tasks, 3);
-        assert!(group.resident_bytes > 100_000, "{group:?}");
+        assert!(group.processes.contains(&pgid), "{group:?}");
         assert!(children.as_ref().is_none_or(|pids| pids.len() == 2), "{children:?}");
         assert!(tasks_of_user(rustix::process::getuid().as_raw()) > 0);
     }

@@ -106,7 +106,8 @@ pub const SYSTEM: &[&str] = &[
     "/sys/devices/system/cpu",
 ];
 
-pub const DEVICES: &[&str] = &["/dev/null", "/dev/full", "/dev/zero"];
+/// May be written to. Not `/dev/zero`: mapped for writing it is shared memory of any size.
+pub const DEVICES: &[&str] = &["/dev/null", "/dev/full"];
 
 fn readable(bounds: &Bounds) -> Vec<PathBuf> {
     let hidden = trees::resolve(&bounds.hidden);

@@ -7,6 +7,7 @@ use super::frames::{Frame, Frames};
 use super::guard::{Setup, setup_message};
 use super::interpreter::{Launch, PATH};
 use super::outcome::{TOO_MUCH, Verdict};
+use super::memory;
 use super::output::Output;
 use super::pipe::Pipe;
 use super::remove::remove_folder;
@@ -331,19 +332,28 @@ impl Context {
         self.next_look = Instant::now() + WATCH;
         let (census, first, is_apart) = (self.census.clone(), self.first?, self.is_apart);
         let count = move || {
-            let mut group = census.group(i32::try_from(first).unwrap_or(-1));
+            let first = i32::try_from(first).unwrap_or(-1);
+            let mut group = census.group(first);
             // The first process in there is the server's.
             if is_apart {
                 group.tasks = group.tasks.saturating_sub(1);
-                let own = census::resident_bytes(first).unwrap_or(0);
-                group.resident_bytes = group.resident_bytes.saturating_sub(own);
+                group.processes.retain(|process| *process != first);
             }
-            group
+            let bytes = memory::count(&group.processes);
+            (group, bytes)
         };
-        let group = tokio::task::spawn_blocking(count).await.ok()?;
-        if group.resident_bytes > self.memory_bytes_max {
-            let (bytes, most) = (group.resident_bytes, self.memory_bytes_max);
-            return Some(Verdict::error("MEMORY", format!("it took {bytes} bytes of memory, over {most}")));
+        let (group, bytes) = tokio::task::spawn_blocking(count).await.ok()?;
+        let most = self.memory_bytes_max;
+        match bytes {
+            Ok(bytes) if bytes > most => {
+                let message = format!("it took {bytes} bytes of memory, over {most}");
+                return Some(Verdict::error("MEMORY", message));
+            }
+            Ok(_) => {}
+            Err(memory::Hidden(_)) => {
+                let message = "it runs a program that cannot be read, so that its memory cannot be counted";
+                return Some(Verdict::error("MEMORY", message.to_owned()));
+            }
         }
         if group.tasks > self.tasks_max {
             let most = self.tasks_max;

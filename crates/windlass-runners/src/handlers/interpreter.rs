@@ -24,7 +24,8 @@ impl Launch {
     pub fn find(lang: Lang, interpreters: &Interpreters) -> Result<Launch, String> {
         let (name, shim, flags): (&str, &str, &[&str]) = match lang {
             Lang::Node => (&interpreters.node, NODE, &["-e"]),
-            Lang::Php => (&interpreters.php, PHP, &["-r"]),
+            // Its cache of code is shared memory, of more than a context may make in one piece; there is nobody to share it with.
+            Lang::Php => (&interpreters.php, PHP, &["-d", "opcache.enable_cli=0", "-r"]),
             Lang::Python => (&interpreters.python, PYTHON, &["-c"]),
             Lang::Sh => (&interpreters.sh, SH, &["-c"]),
             Lang::Http | Lang::Wasi => {

@@ -22,7 +22,7 @@
 //! | `remove.rs` | what contexts leave behind |
 //! | `shims/` | the interpreter's side, in its own language |
 //! | `output.rs` | new jobs, statuses and log in what a job prints |
-//! | `census.rs`, `disk.rs` | memory, processes and disk of a context, seen from outside |
+//! | `census.rs`, `memory.rs`, `disk.rs` | processes, memory and disk of a context, seen from outside |
 //!
 //! A context belongs to one client, and to one eid or jobtype of it. What a handler does to its context it does to its own
 //! jobs.
@@ -45,6 +45,7 @@ mod interpreter;
 mod isolation;
 mod outcome;
 mod output;
+mod memory;
 mod pipe;
 mod pool;
 mod portions;

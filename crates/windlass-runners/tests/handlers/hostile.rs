@@ -4,7 +4,7 @@ use crate::rig::{PATIENCE, Rig, brief, briefs, log, outcomes, sh};
 use std::time::{Duration, Instant};
 use windlass_runners::handlers::{Handler, HandlerOptions};
 
-fn seconds(timeout: u64) -> HandlerOptions {
+pub fn seconds(timeout: u64) -> HandlerOptions {
     HandlerOptions { timeout: Some(Duration::from_secs(timeout)), ..HandlerOptions::default() }
 }
 

@@ -310,6 +310,53 @@ async fn whoever_fills_the_disk_is_stopped() {
     assert_eq!(brief(&rig.one(&sh("head -c 10000000 /dev/zero > x"), "x").await), "200 OK");
 }
 
+/// Memory that no process shows as its own: shared, and taken out of every mapping but for a page, or altogether.
+#[tokio::test]
+async fn whoever_hides_shared_memory_is_stopped() {
+    let rig = Rig::with(|settings| settings.memory_bytes_max = 150 << 20);
+    let timed = |body: &str| Handler { options: crate::hostile::seconds(100), ..python(body) };
+    let unmapped = "libc.mmap.restype = ctypes.c_void_p\nlibc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]\n\
+                    size = 16 << 20\n\
+                    for n in range(40):\n    \
+                        at = libc.mmap(None, ctypes.c_size_t(size), 3, 0x21, -1, ctypes.c_size_t(0))\n    \
+                        ctypes.memset(ctypes.c_void_p(at), 1, size)\n    \
+                        libc.munmap(at + 4096, size - 4096)\n\
+                    while True: __import__('time').sleep(1)";
+    let forgotten = "import mmap\nkept = []\n\
+                     for n in range(40):\n    \
+                         m = mmap.mmap(-1, 16 << 20)\n    \
+                         m[:] = bytes(16 << 20)\n    \
+                         m.madvise(mmap.MADV_DONTNEED)\n    \
+                         kept.append(m)\n\
+                     while True: __import__('time').sleep(1)";
+    for body in [unmapped, forgotten] {
+        let told = rig.one(&timed(body), "x").await;
+        assert_eq!(told.code, "MEMORY", "{body}: {told:?}");
+    }
+    // More in one piece than is counted for one, by either name; a little is no trouble.
+    let body = "import mmap\nout = []\n\
+                for size in (17 << 20, 1 << 30):\n    out.append(tried(lambda: mmap.mmap(-1, size)))\n\
+                out.append(tried(lambda: os.open('/dev/zero', os.O_RDWR)))\n\
+                zero = os.open('/dev/zero', os.O_RDONLY)\n\
+                out.append(tried(lambda: mmap.mmap(-1, 1 << 20)))\n\
+                return ' '.join(out) + ' %d' % sum(os.read(zero, 10))";
+    let told = rig.one(&python(body), "x").await;
+    let refused = "200 OK EPERM EPERM EACCES done 0";
+    assert_eq!(brief(&told), refused, "{}", log(&told));
+}
+
+/// The kernel shows the memory of such a process to root, and to the owner of its namespaces.
+#[tokio::test]
+async fn a_program_whose_memory_cannot_be_counted_is_stopped() {
+    let rig = Rig::new();
+    let body = "copy = os.open('copy', os.O_CREAT | os.O_WRONLY, 0o111)\n\
+                os.write(copy, open('/bin/sleep', 'rb').read())\nos.close(copy)\n\
+                __import__('subprocess').run(['./copy', payload])";
+    let is_shown = rustix::process::geteuid().is_root() || rig.isolation.is_apart();
+    let told = rig.one(&python(body), if is_shown { "2" } else { "1000" }).await;
+    assert_eq!(told.code, if is_shown { "OK" } else { "MEMORY" }, "{told:?}");
+}
+
 /// As a server does that was killed: it finds what it was running.
 #[tokio::test]
 async fn what_a_killed_server_left_does_not_keep_the_next_from_running_handlers() {
