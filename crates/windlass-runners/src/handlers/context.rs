@@ -1,15 +1,17 @@
 //! One context as the server sees it: a process group with a socket to its shim and two pipes for what it prints.
 
 use super::census::{self, Census};
+use super::cgroup::{Cgroups, Leaf};
 use super::confine::Bounds;
 use super::disk::DiskWatch;
 use super::frames::{Frame, Frames};
 use super::guard::{Setup, setup_message};
 use super::interpreter::{Launch, PATH};
-use super::outcome::{TOO_MUCH, Verdict};
 use super::memory;
+use super::outcome::{TOO_MUCH, Verdict};
 use super::output::Output;
 use super::pipe::Pipe;
+use super::place::{is_reachable, make_folders, user_processes_max};
 use super::remove::remove_folder;
 use super::settings::Settings;
 use bytes::Bytes;
@@ -17,8 +19,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +40,6 @@ const WATCH: Duration = Duration::from_millis(250);
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 /// What a frame holds beside a result.
 const FRAME_EXTRA_BYTES: usize = 128 * 1024;
-/// Room for processes of the same user that are not the context's, where it has no user of its own.
-const SHARED_USER_TASKS: u64 = 1024;
-/// The guard and the first process of a namespace.
-const SERVERS_TASKS: u64 = 2;
 /// How often, and after which pause each, a context is looked at before what runs in it is taken for left behind.
 const REST_LOOKS: u32 = 20;
 const REST_PAUSE: Duration = Duration::from_millis(5);
@@ -64,6 +62,8 @@ pub struct Start<'a> {
     pub census: Arc<Census>,
     /// In namespaces of its own.
     pub is_apart: bool,
+    /// Where it gets a control group, if there are any.
+    pub cgroups: Option<&'a Cgroups>,
 }
 
 pub struct Context {
@@ -75,6 +75,7 @@ pub struct Context {
     stdout: Pipe,
     stderr: Pipe,
     folder: PathBuf,
+    cgroup: Option<Leaf>,
     census: Arc<Census>,
     memory_bytes_max: u64,
     tasks_max: u64,
@@ -149,6 +150,7 @@ impl Context {
             stderr,
             disk: DiskWatch::new(folder.join("work"), start.settings.disk_bytes_max),
             folder,
+            cgroup: None,
             census: start.census.clone(),
             memory_bytes_max: start.settings.memory_bytes_max,
             tasks_max: u64::from(start.settings.processes_max),
@@ -162,9 +164,18 @@ impl Context {
             jobs: 0,
             holds: String::new(),
         };
+        // Before the guard knows what to start.
+        context.enter_cgroup(&start)?;
         context.send(setup_message(&context.setup(&start))?);
         context.wait_until_ready(start.settings).await?;
         Ok(context)
+    }
+
+    fn enter_cgroup(&mut self, start: &Start<'_>) -> io::Result<()> {
+        let (Some(cgroups), Some(guard)) = (start.cgroups, self.guard.id()) else { return Ok(()) };
+        let tasks = u64::from(start.settings.processes_max);
+        let leaf = cgroups.make(start.settings.memory_bytes_max, tasks)?;
+        self.cgroup.insert(leaf).enter(guard)
     }
 
     fn setup(&self, start: &Start<'_>) -> Setup {
@@ -274,9 +285,15 @@ impl Context {
             match frames.take() {
                 Ok(Some(Frame::Word { word, text })) if word == "ended" => {
                     self.drain(output);
-                    return Heard::Gone(how_it_ended(&text));
+                    return Heard::Gone(self.out_of_memory().unwrap_or_else(|| Verdict::of_end(&text)));
                 }
-                Ok(Some(frame)) => return Heard::Frame(frame),
+                Ok(Some(frame)) => {
+                    let is_reply = matches!(frame, Frame::Reply { .. });
+                    return match self.out_of_memory().filter(|_| is_reply) {
+                        Some(verdict) => Heard::Unbearable(verdict),
+                        None => Heard::Frame(frame),
+                    };
+                }
                 Ok(None) => {}
                 Err(error) => {
                     let code = match error.kind() {
@@ -301,7 +318,8 @@ impl Context {
                 more = frames.fill() => {
                     if !more.unwrap_or(false) {
                         self.drain(output);
-                        return Heard::Gone(Verdict::error("EXIT", "its process is gone"));
+                        let gone = || Verdict::error("EXIT", "its process is gone");
+                        return Heard::Gone(self.out_of_memory().unwrap_or_else(gone));
                     }
                 }
             }
@@ -328,8 +346,18 @@ impl Context {
         }
     }
 
+    /// The kernel has ended one of its processes because all together took more memory than they may.
+    fn out_of_memory(&self) -> Option<Verdict> {
+        let is_out = self.cgroup.as_ref().is_some_and(Leaf::is_out_of_memory);
+        let message = || format!("it took more than {} bytes of memory", self.memory_bytes_max);
+        is_out.then(|| Verdict::error("MEMORY", message()))
+    }
+
     async fn look(&mut self, deadline: Instant) -> Option<Verdict> {
         self.next_look = Instant::now() + WATCH;
+        if let Some(verdict) = self.out_of_memory() {
+            return Some(verdict);
+        }
         let (census, first, is_apart) = (self.census.clone(), self.first?, self.is_apart);
         let count = move || {
             let first = i32::try_from(first).unwrap_or(-1);
@@ -438,9 +466,12 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         self.hang_up();
-        let folder = std::mem::take(&mut self.folder);
+        let (folder, cgroup) = (std::mem::take(&mut self.folder), self.cgroup.take());
         // Large folders take their time.
         let remove = move || {
+            if let Some(Err(error)) = cgroup.map(Leaf::remove) {
+                tracing::warn!(%error, "the control group of a context is left behind");
+            }
             if let Err(error) = remove_folder(&folder) {
                 tracing::warn!(folder = %folder.display(), %error, "the folder of a context is left behind");
             }
@@ -452,57 +483,10 @@ impl Drop for Context {
     }
 }
 
-/// Whether another user gets to the folder by its name.
-fn is_reachable(folder: &Path, uid: Option<u32>) -> bool {
-    let may_pass = |path: &Path| path.metadata().is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
-    // Its parent is for this user.
-    uid.is_none() || folder.ancestors().skip(2).all(may_pass)
-}
-
 async fn write_orders(mut to: OwnedWriteHalf, mut queued: mpsc::UnboundedReceiver<Bytes>) {
     while let Some(order) = queued.recv().await {
         if to.write_all(&order).await.is_err() {
             return;
         }
     }
-}
-
-/// Payloads and code are for the server and the context; where it has a user of its own, by its group.
-pub fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
-    let make = |path: &Path, mode: u32| {
-        std::fs::DirBuilder::new().mode(0o700).create(path)?;
-        chown(path, None, uid)?;
-        // Whatever the umask took.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-    };
-    let work = folder.join("work");
-    make(folder, 0o710)?;
-    make(&folder.join("in"), 0o750)?;
-    make(&folder.join("view"), 0o700)?;
-    make(&work, 0o700)?;
-    chown(&work, uid, uid)
-}
-
-pub fn user_processes_max(settings: &Settings, uid: Option<u32>, is_apart: bool) -> u64 {
-    let own_tasks = u64::from(settings.processes_max);
-    match uid {
-        Some(_) => own_tasks,
-        None if is_apart && census::counts_by_namespace() => own_tasks + SERVERS_TASKS,
-        // The limit counts all processes of the user, so it can only be a last fence here; the watch is nearer.
-        None => {
-            let user = rustix::process::getuid().as_raw();
-            census::tasks_of_user(user) + own_tasks + SHARED_USER_TASKS
-        }
-    }
-}
-
-/// `code 7`, `signal 9`
-fn how_it_ended(words: &str) -> Verdict {
-    let number = |rest: &str| rest.parse::<i32>().ok();
-    match words.split_once(' ') {
-        Some(("code", rest)) => number(rest).map(Verdict::exit),
-        Some(("signal", rest)) => number(rest).map(Verdict::signal),
-        _ => None,
-    }
-    .unwrap_or_else(|| Verdict::error("EXIT", "its process is gone"))
 }

@@ -58,6 +58,7 @@ async fn start_context(
         client: &key.client,
         census: inner.census.clone(),
         is_apart: inner.isolation.is_apart(),
+        cgroups: inner.cgroups.as_ref(),
     };
     let context = Context::start(start).await?;
     if !inner.told_confinement.swap(true, Ordering::Relaxed) {

@@ -1,9 +1,11 @@
 //! What holds handlers on this machine, found out by trying it once.
 
+use super::cgroup::Cgroups;
 use super::confine::Bounds;
-use super::context::make_folders;
 use super::frames;
 use super::guard::{NO_NAMESPACES, Setup, setup_message};
+use super::handler::Lang;
+use super::place::{make_folders, user_processes_max};
 use super::settings::Settings;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -22,25 +24,42 @@ pub struct Isolation {
     pub holds: Vec<String>,
     /// Why there are no namespaces, if they were tried.
     pub no_namespaces: Option<String>,
+    /// Why there are no control groups.
+    pub no_cgroups: Option<String>,
 }
 
 impl Isolation {
     /// Tries it in a folder of its own, which is there and stays empty. Waits for processes: not for a thread others wait for.
     pub fn find_out(settings: &Settings, folder: &Path) -> Isolation {
-        let mut no_namespaces = None;
+        let mut isolation = Isolation { no_cgroups: Cgroups::check().err(), ..Isolation::default() };
+        isolation.holds = isolation.attempts(settings, folder);
+        if isolation.no_cgroups.is_none() {
+            isolation.holds.push("control groups".to_owned());
+        }
+        isolation
+    }
+
+    fn attempts(&mut self, settings: &Settings, folder: &Path) -> Vec<String> {
         if settings.namespaces && settings.uid_base.is_none() {
             match attempt(settings, folder, true) {
-                Ok(holds) => return Isolation { holds, no_namespaces },
-                Err(why) => no_namespaces = Some(why.strip_prefix(NO_NAMESPACES).unwrap_or(&why).to_owned()),
+                Ok(holds) => return holds,
+                Err(why) => {
+                    self.no_namespaces = Some(why.strip_prefix(NO_NAMESPACES).unwrap_or(&why).to_owned());
+                }
             }
         }
-        match attempt(settings, folder, false) {
-            Ok(holds) => Isolation { holds, no_namespaces },
-            Err(why) => {
-                tracing::warn!("a process for handlers does not start: {why}");
-                Isolation { holds: Vec::new(), no_namespaces }
-            }
-        }
+        attempt(settings, folder, false).unwrap_or_else(|why| {
+            tracing::warn!("a process for handlers does not start: {why}");
+            Vec::new()
+        })
+    }
+
+    /// In one line, for the operator: what holds contexts here, and what does not.
+    pub fn line(&self) -> String {
+        let mut missing = self.missing();
+        missing.extend(self.no_cgroups.as_ref().map(|why| format!("control groups ({why})")));
+        let list = |parts: &[String]| if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") };
+        format!("{}; missing: {}", list(&self.holds), list(&missing))
     }
 
     fn has(&self, part: &str) -> bool {
@@ -110,7 +129,7 @@ fn run(settings: &Settings, place: &Path, apart: bool) -> io::Result<Vec<u8>> {
         bounds: Bounds {
             memory_bytes_max: settings.memory_bytes_max,
             file_bytes_max: settings.file_bytes_max,
-            user_processes_max: super::context::user_processes_max(settings, settings.uid_base, apart),
+            user_processes_max: user_processes_max(settings, settings.uid_base, apart),
             work: place.join("work"),
             orders: place.join("in"),
             readable: settings.readable.clone(),
@@ -136,10 +155,21 @@ mod tests {
     fn what_is_missing_is_named() {
         let check = |holds: &[&str], why: Option<&str>, missing: &[&str]| {
             let holds = holds.iter().map(|part| (*part).to_owned()).collect();
-            let isolation = Isolation { holds, no_namespaces: why.map(str::to_owned) };
+            let isolation = Isolation { holds, no_namespaces: why.map(str::to_owned), no_cgroups: None };
             assert_eq!(isolation.missing(), missing, "{isolation:?}");
         };
         let own = "a user of its own";
+    #[test]
+    fn all_of_it_fits_in_one_line() {
+        let holds = ["limits", "landlock", "namespaces", "seccomp"].map(str::to_owned).to_vec();
+        let mut isolation = Isolation { holds, ..Isolation::default() };
+        assert_eq!(isolation.line(), "limits, landlock, namespaces, seccomp; missing: nothing");
+        isolation.no_cgroups = Some("cgroup2 is not mounted".to_owned());
+        isolation.holds.pop();
+        let line = "limits, landlock, namespaces; missing: seccomp, control groups (cgroup2 is not mounted)";
+        assert_eq!(isolation.line(), line);
+    }
+
         check(&["limits", "landlock", own, "seccomp", "no network"], None, &[]);
         check(&["limits", "landlock", "namespaces", "seccomp", "no network"], None, &[]);
         let without = "a user or namespaces of their own (making namespaces: EPERM)";

@@ -14,11 +14,12 @@
 //! | `pool.rs`, `find.rs` | idle contexts, how many there may be, and one for a batch |
 //! | `booking.rs`, `seats.rs` | places that are kept for batches until they begin, shares of clients in them |
 //! | `exchange.rs`, `portions.rs` | a batch in a context: the order of things, crashes, time limits; how many jobs it is sent at once |
-//! | `context.rs`, `frames.rs`, `pipe.rs` | a context's process, what is said on its socket, what it prints |
+//! | `context.rs`, `place.rs`, `frames.rs`, `pipe.rs` | a context's process, its folders, what is said on its socket, what it prints |
 //! | `http.rs`, `answers.rs`, `wasi.rs` | handlers that are no processes of ours |
 //! | `isolation.rs` | what holds contexts on this machine |
 //! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
 //! | `calls.rs`, `trees.rs`, `view.rs` | system calls a context may make, files it may read, a world of its own |
+//! | `cgroup.rs` | the kernel's bounds on a whole context, where control groups are delegated |
 //! | `remove.rs` | what contexts leave behind |
 //! | `shims/` | the interpreter's side, in its own language |
 //! | `output.rs` | new jobs, statuses and log in what a job prints |
@@ -32,6 +33,7 @@ mod booking;
 #[cfg(target_os = "linux")]
 mod calls;
 mod census;
+mod cgroup;
 mod confine;
 mod context;
 mod disk;
@@ -43,10 +45,11 @@ mod handler;
 mod http;
 mod interpreter;
 mod isolation;
+mod memory;
 mod outcome;
 mod output;
-mod memory;
 mod pipe;
+mod place;
 mod pool;
 mod portions;
 pub mod remove;
@@ -60,18 +63,19 @@ mod view;
 mod wasi;
 
 pub use booking::{Booking, NoRoom, Resource};
+#[cfg(feature = "wasi")]
+pub(crate) use census::resident_bytes;
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
 pub use isolation::Isolation;
 pub use outcome::{Ended, NewJob, Outcome, Status};
 pub use run::{Batch, BatchJob, Run, Stopper};
-#[cfg(feature = "wasi")]
-pub(crate) use census::resident_bytes;
 pub(crate) use settings::own_uid;
 pub use settings::{HelperProgram, Interpreters, Network, Settings};
 
 use async_trait::async_trait;
 use booking::Hold;
 use census::Census;
+use cgroup::Cgroups;
 use interpreter::Launch;
 use outcome::Verdict;
 use pool::{Key, Pool};
@@ -142,6 +146,7 @@ pub struct Inner {
     room: Notify,
     census: Arc<Census>,
     isolation: Isolation,
+    cgroups: Option<Cgroups>,
     contexts_made: AtomicU64,
     told_confinement: AtomicBool,
     stopping: watch::Sender<Stopping>,
@@ -162,8 +167,10 @@ impl Handlers {
             Some(isolation) => isolation.clone(),
             None => Isolation::find_out(&settings, &settings.folder),
         };
+        let cgroups = Cgroups::prepare().inspect_err(|why| tracing::debug!("no control groups: {why}")).ok();
         let inner = Inner {
             isolation,
+            cgroups,
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type, settings.contexts_per_client),
             lines: http::Lines::default(),
             answers: answers::Budget::new(settings.answers_bytes_max),

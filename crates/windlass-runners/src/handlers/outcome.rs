@@ -80,6 +80,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// By the guard's words about the end of a process: `code 7`, `signal 9`.
+    pub fn of_end(words: &str) -> Verdict {
+        let number = |rest: &str| rest.parse::<i32>().ok();
+        match words.split_once(' ') {
+            Some(("code", rest)) => number(rest).map(Verdict::exit),
+            Some(("signal", rest)) => number(rest).map(Verdict::signal),
+            _ => None,
+        }
+        .unwrap_or_else(|| Verdict::error("EXIT", "its process is gone"))
+    }
+
     pub fn status(exitcode: u16) -> Verdict {
         Verdict { exitcode, code: Status::of(exitcode).code().to_owned(), message: None }
     }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "in tests")]
 
+mod calls;
+mod cgroups;
 mod hostile;
 mod http;
 mod https;
