@@ -1,21 +1,41 @@
 //! System calls of a context: which ones it may make, and with which arguments.
 //!
-//! Two filters, of which the stricter answer counts. One knows the calls of ordinary programs and answers all others as a
-//! kernel does that has never heard of them (ENOSYS), so that C libraries fall back to an older call. The other refuses (EPERM)
+//! Two filters, of which the stricter answer counts. One knows the calls that the context's language needs and answers all others
+//! as a kernel does that has never heard of them (ENOSYS), so that C libraries fall back to an older call. The other refuses (EPERM)
 //! what a context has no right to although the call exists.
+//!
+//! The lists of the languages come from traces of their interpreters (`strace -f`): start, modules, files, threads, processes,
+//! signals, timers, sockets. A script starts any program, so its list holds all groups.
 
+use super::handler::Lang;
+use super::memory::SHARED_BYTES_MAX;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
-use super::handler::Lang;
-use super::memory::SHARED_BYTES_MAX;
 use std::collections::BTreeMap;
 
 mod list;
 
+/// Calls by what they are for, and the languages whose contexts have them beside [`list::BASE`]. The table in docs/runners.md
+/// says the same.
+const GROUPS: &[(&str, &[i64], &[Lang])] = &[
+    ("epoll", list::EPOLL, &[Lang::Sh, Lang::Python, Lang::Node]),
+    ("vectors", list::VECTORS, &[Lang::Sh, Lang::Python, Lang::Node]),
+    ("pidfd", list::PIDFD, &[Lang::Sh, Lang::Python]),
+    ("timerfd", list::TIMERFD, &[Lang::Sh, Lang::Python]),
+    ("splice", list::SPLICE, &[Lang::Sh, Lang::Python]),
+    ("scheduling", list::SCHEDULING, &[Lang::Sh, Lang::Python]),
+    ("inotify", list::INOTIFY, &[Lang::Sh, Lang::Node]),
+    ("protection", list::PROTECTION, &[Lang::Sh, Lang::Node]),
+    ("rights", list::RIGHTS, &[Lang::Sh, Lang::Node]),
+    ("programs", list::PROGRAMS, &[Lang::Sh]),
+];
+
 /// What else holds a context, which decides what the filter has to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
+    /// Whose calls it may make.
+    pub lang: Lang,
     /// IPv4 and IPv6 sockets.
     pub network: bool,
     /// Modes, owners and times of files may be changed: whatever the context can name is its own.
@@ -30,7 +50,7 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 pub fn filter(fence: Fence) -> Option<()> {
     // Both are made before the first is in force.
     let refused = program(refused(fence)?, SeccompAction::Allow, error(libc::EPERM)?)?;
-    let unknown = program(known(), error(libc::ENOSYS)?, SeccompAction::Allow)?;
+    let unknown = program(known(fence.lang), error(libc::ENOSYS)?, SeccompAction::Allow)?;
     seccompiler::apply_filter(&refused).ok()?;
     seccompiler::apply_filter(&unknown).ok()
 }
@@ -45,9 +65,10 @@ fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Op
 }
 
 /// Calls that exist for a context, if only to be refused. The numbers of x32 are not among them.
-fn known() -> Rules {
-    let groups = [list::ALLOWED, list::OLD, list::REFUSED, list::ATTRIBUTES, list::SOCKETS, list::ON_ITSELF];
-    groups.concat().into_iter().map(|call| (call, Vec::new())).collect()
+fn known(lang: Lang) -> Rules {
+    let common = [list::BASE, list::BASE_OLD, list::REFUSED, list::ATTRIBUTES, list::SOCKETS];
+    let own = GROUPS.iter().filter(|(_, _, langs)| langs.contains(&lang)).map(|(_, calls, _)| *calls);
+    common.into_iter().chain(own).flatten().map(|call| (*call, Vec::new())).collect()
 }
 
 /// Calls, some of them only with certain arguments.
@@ -65,6 +86,7 @@ fn refused(fence: Fence) -> Option<Rules> {
         refuse(*call, any(values.iter().map(|value| compare(*index, SeccompCmpOp::Eq, *value)))?);
     }
     refuse(libc::SYS_socketpair, odd_pairs()?);
+    refuse(libc::SYS_mmap, vec![large_shared_memory()?]);
     if fence.network {
         let families = [libc::AF_INET, libc::AF_INET6].map(|family| u64::try_from(family).unwrap_or(0));
         refuse(libc::SYS_socket, vec![others_than(0, &families)?]);
@@ -86,10 +108,15 @@ fn refused(fence: Fence) -> Option<Rules> {
         });
         // What `raise` and `abort` are made of.
         let own = u64::from(std::process::id());
-    refuse(libc::SYS_mmap, vec![large_shared_memory()?]);
         refuse(libc::SYS_tgkill, vec![others_than(0, &[own])?]);
     }
     Some(rules)
+}
+
+/// Memory that is shared and no file, of more than the watch counts for it (`memory.rs`).
+fn large_shared_memory() -> Option<SeccompRule> {
+    let shared = u64::try_from(libc::MAP_SHARED | libc::MAP_ANONYMOUS).ok()?;
+    all([masked(3, shared, shared), wide(1, SeccompCmpOp::Gt, SHARED_BYTES_MAX)])
 }
 
 /// Pairs of sockets that are streams stay between the two ends; a datagram can be sent to any name.
@@ -113,12 +140,6 @@ fn wide(index: u8, how: SeccompCmpOp, value: u64) -> Option<SeccompCondition> {
 fn masked(index: u8, mask: u64, value: u64) -> Option<SeccompCondition> {
     compare(index, SeccompCmpOp::MaskedEq(mask), value)
 }
-/// Memory that is shared and no file, of more than the watch counts for it (`memory.rs`).
-fn large_shared_memory() -> Option<SeccompRule> {
-    let shared = u64::try_from(libc::MAP_SHARED | libc::MAP_ANONYMOUS).ok()?;
-    all([masked(3, shared, shared), wide(1, SeccompCmpOp::Gt, SHARED_BYTES_MAX)])
-}
-
 
 /// Holds where all conditions do.
 fn all(conditions: impl IntoIterator<Item = Option<SeccompCondition>>) -> Option<SeccompRule> {
@@ -139,32 +160,76 @@ fn others_than(index: u8, values: &[u64]) -> Option<SeccompRule> {
 mod tests {
     use super::*;
 
+    const LANGS: [Lang; 4] = [Lang::Sh, Lang::Python, Lang::Node, Lang::Php];
+
     #[test]
     fn every_call_is_in_one_group_and_both_programs_fit_the_kernel() {
-        let groups =
-            [list::ALLOWED, list::OLD, list::REFUSED, list::ATTRIBUTES, list::SOCKETS, list::ON_ITSELF];
+        let common = [list::BASE, list::BASE_OLD, list::REFUSED, list::ATTRIBUTES, list::SOCKETS];
+        let groups = common.into_iter().chain(GROUPS.iter().map(|(_, calls, _)| *calls));
         let mut seen = std::collections::BTreeSet::new();
-        for call in groups.concat() {
-            assert!(seen.insert(call), "{call} is listed twice");
+        for call in groups.flatten() {
+            assert!(seen.insert(*call), "{call} is listed twice");
         }
-        for bits in 0..8 {
-            let fence =
-                Fence { network: bits & 1 != 0, owns_files: bits & 2 != 0, keeps_signals: bits & 4 != 0 };
+        for bits in 0..32 {
+            let fence = Fence {
+                lang: LANGS[bits >> 3],
+                network: bits & 1 != 0,
+                owns_files: bits & 2 != 0,
+                keeps_signals: bits & 4 != 0,
+            };
             let refused = program(refused(fence).unwrap(), SeccompAction::Allow, error(libc::EPERM).unwrap());
-            let unknown = program(known(), error(libc::ENOSYS).unwrap(), SeccompAction::Allow);
+            let unknown = program(known(fence.lang), error(libc::ENOSYS).unwrap(), SeccompAction::Allow);
             assert!(refused.unwrap().len() < 4096 && unknown.unwrap().len() < 4096, "{fence:?}");
         }
     }
 
     #[test]
-    fn every_call_that_is_refused_by_its_arguments_is_known() {
-        let fence = Fence { network: false, owns_files: false, keeps_signals: false };
-        let known = known();
+    fn every_call_that_is_refused_by_its_arguments_is_known_to_scripts() {
+        let fence = Fence { lang: Lang::Sh, network: false, owns_files: false, keeps_signals: false };
+        let known = known(Lang::Sh);
         for call in refused(fence).unwrap().keys() {
             assert!(known.contains_key(call), "{call} would be unknown instead of refused");
         }
-        for call in [libc::SYS_clone3, libc::SYS_memfd_create, libc::SYS_seccomp] {
-            assert!(!known.contains_key(&call), "{call}");
+    }
+
+    #[test]
+    fn each_language_has_what_it_needs_and_not_what_others_need() {
+        let check = |call: i64, langs: &[Lang]| {
+            let having: Vec<Lang> =
+                LANGS.into_iter().filter(|lang| known(*lang).contains_key(&call)).collect();
+            assert_eq!(having, langs, "{call}");
+        };
+        for call in
+            [libc::SYS_read, libc::SYS_futex, libc::SYS_execve, libc::SYS_eventfd2, libc::SYS_prlimit64]
+        {
+            check(call, &LANGS);
+        }
+        check(libc::SYS_epoll_create1, &[Lang::Sh, Lang::Python, Lang::Node]);
+        check(libc::SYS_preadv2, &[Lang::Sh, Lang::Python, Lang::Node]);
+        check(libc::SYS_pidfd_open, &[Lang::Sh, Lang::Python]);
+        check(libc::SYS_sched_setaffinity, &[Lang::Sh, Lang::Python]);
+        check(libc::SYS_pkey_alloc, &[Lang::Sh, Lang::Node]);
+        check(libc::SYS_inotify_init1, &[Lang::Sh, Lang::Node]);
+        check(libc::SYS_mlock, &[Lang::Sh]);
+        for call in
+            [libc::SYS_clone3, libc::SYS_memfd_create, libc::SYS_seccomp, libc::SYS_vmsplice, libc::SYS_tee]
+        {
+            check(call, &[]);
+        }
+    }
+
+    #[test]
+    fn the_table_in_the_documentation_is_this_one() {
+        let text = include_str!("../../../../docs/runners.md");
+        for (name, _, langs) in GROUPS {
+            let start = format!("| {name} |");
+            let line = text.lines().find(|line| line.starts_with(&start));
+            let cells: Vec<&str> =
+                line.unwrap_or_else(|| panic!("no row {name}")).split('|').map(str::trim).collect();
+            // Name, what it is, then a column for each language.
+            for (lang, cell) in LANGS.iter().zip(&cells[3..]) {
+                assert_eq!(*cell == "yes", langs.contains(lang), "{name}, {lang}: {cells:?}");
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! It is done by the guard process to itself, and everything it starts inherits it.
 
+use super::handler::Lang;
 use super::trees;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ const DATA_EXTRA_BYTES: u64 = 512 << 20;
 /// What is asked of the guard: limits, and what may be reached.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bounds {
+    /// The language of its handlers, which decides about the system calls it may make.
+    pub lang: Lang,
     pub memory_bytes_max: u64,
     pub file_bytes_max: u64,
     /// Processes and threads of the user the context runs as.
@@ -149,6 +152,7 @@ mod linux {
         }
         let own = bounds.uid.is_some() || bounds.is_apart;
         let fence = Fence {
+            lang: bounds.lang,
             network: bounds.network,
             owns_files: own,
             keeps_signals: own || landlock.is_some_and(|status| is_scoped(&status)),

@@ -195,6 +195,7 @@ impl Context {
             home: is_reachable(&work, start.uid).then(|| work.to_string_lossy().into_owned()),
             view: start.is_apart.then(|| self.folder.join("view")),
             bounds: Bounds {
+                lang: start.launch.lang,
                 memory_bytes_max: settings.memory_bytes_max,
                 file_bytes_max: settings.file_bytes_max,
                 user_processes_max: user_processes_max(settings, start.uid, start.is_apart),

@@ -1,5 +1,6 @@
 //! A handler: what its author wrote, checked once.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use std::time::Duration;
 pub const BATCH_MAX: usize = 10_000;
 
 /// In what a handler is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Lang {
     Http,
     Node,

@@ -15,6 +15,7 @@ const SH: &str = include_str!("shims/shim.sh");
 /// A program that is there, and what to say to it.
 #[derive(Clone, Debug)]
 pub struct Launch {
+    pub lang: Lang,
     pub program: PathBuf,
     pub args: Vec<String>,
 }
@@ -39,7 +40,7 @@ impl Launch {
             )
         })?;
         let args = flags.iter().copied().chain([shim]).map(str::to_owned).collect();
-        Ok(Launch { program, args })
+        Ok(Launch { lang, program, args })
     }
 }
 

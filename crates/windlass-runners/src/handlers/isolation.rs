@@ -134,6 +134,7 @@ fn run(settings: &Settings, place: &Path, apart: bool) -> io::Result<Vec<u8>> {
             orders: place.join("in"),
             readable: settings.readable.clone(),
             hidden: settings.hidden.iter().cloned().chain([place.to_owned()]).collect(),
+            lang: Lang::Sh,
             network: false,
             uid: settings.uid_base,
             is_apart: false,

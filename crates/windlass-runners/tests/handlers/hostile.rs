@@ -153,6 +153,7 @@ async fn nothing_outlives_the_server() {
         "home": null,
         "view": null,
         "bounds": {
+            "lang": "sh",
             "memory_bytes_max": 1 << 30, "file_bytes_max": 1 << 20, "user_processes_max": 100_000,
             "work": folder.path(), "orders": folder.path(), "readable": [], "hidden": [], "network": false, "uid": null,
             "is_apart": false

@@ -43,9 +43,9 @@ fn as_an_ordinary_user() {
         assert!(ran.status.success(), "{variable}: {said}\n{}", String::from_utf8_lossy(&ran.stderr));
         assert!(said.contains("walls::as_an_ordinary_user ... ok"), "{said}");
     };
-    run(&["walls::", "hostile::", "interpreters::"], "WINDLASS_TEST_NAMESPACES");
+    run(&["walls::", "hostile::", "interpreters::", "calls::", "cgroups::"], "WINDLASS_TEST_NAMESPACES");
     // As on a kernel that lets nobody make namespaces.
-    run(&["walls::"], "WINDLASS_TEST_NO_NAMESPACES");
+    run(&["walls::", "calls::each_language"], "WINDLASS_TEST_NO_NAMESPACES");
 }
 
 fn python(body: &str) -> Handler {

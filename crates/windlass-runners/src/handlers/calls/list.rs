@@ -1,8 +1,8 @@
 //! The lists. Numbers from 424 on are the same for all processors; those that the C library has no name for yet are written
 //! as numbers.
 
-/// What ordinary programs are made of: files, memory, processes and threads, signals, time, waiting.
-pub const ALLOWED: &[i64] = &[
+/// For every context: what the C library, a shell and the small programs of the system are made of.
+pub const BASE: &[i64] = &[
     // Open files.
     libc::SYS_close,
     libc::SYS_close_range,
@@ -23,19 +23,10 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_lseek,
     libc::SYS_pipe2,
     libc::SYS_pread64,
-    libc::SYS_preadv,
-    libc::SYS_preadv2,
     libc::SYS_pwrite64,
-    libc::SYS_pwritev,
-    libc::SYS_pwritev2,
     libc::SYS_read,
-    libc::SYS_readahead,
     libc::SYS_readv,
     libc::SYS_sendfile,
-    libc::SYS_splice,
-    libc::SYS_sync_file_range,
-    libc::SYS_tee,
-    libc::SYS_vmsplice,
     libc::SYS_write,
     libc::SYS_writev,
     // Files by their names.
@@ -47,9 +38,6 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_flistxattr,
     libc::SYS_getcwd,
     libc::SYS_getxattr,
-    libc::SYS_inotify_add_watch,
-    libc::SYS_inotify_init1,
-    libc::SYS_inotify_rm_watch,
     libc::SYS_lgetxattr,
     libc::SYS_linkat,
     libc::SYS_listxattr,
@@ -70,27 +58,16 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_utimensat,
     // Memory, but none that is a file without a name: nobody would count it.
     libc::SYS_brk,
-    libc::SYS_get_mempolicy,
     libc::SYS_madvise,
     libc::SYS_membarrier,
-    libc::SYS_mincore,
-    libc::SYS_mlock,
-    libc::SYS_mlock2,
     libc::SYS_mmap,
     libc::SYS_mprotect,
     libc::SYS_mremap,
     libc::SYS_msync,
-    libc::SYS_munlock,
     libc::SYS_munmap,
-    libc::SYS_pkey_alloc,
-    libc::SYS_pkey_free,
-    libc::SYS_pkey_mprotect,
-    MSEAL,
     // Processes and threads.
-    libc::SYS_capget,
     libc::SYS_clone,
     libc::SYS_execve,
-    libc::SYS_execveat,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_futex,
@@ -114,18 +91,10 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_getsid,
     libc::SYS_gettid,
     libc::SYS_getuid,
-    libc::SYS_ioprio_get,
-    libc::SYS_ioprio_set,
-    libc::SYS_pidfd_open,
     libc::SYS_prctl,
+    libc::SYS_prlimit64,
     libc::SYS_rseq,
-    libc::SYS_sched_get_priority_max,
-    libc::SYS_sched_get_priority_min,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_getattr,
-    libc::SYS_sched_getparam,
-    libc::SYS_sched_getscheduler,
-    libc::SYS_sched_rr_get_interval,
     libc::SYS_sched_yield,
     libc::SYS_set_robust_list,
     libc::SYS_set_tid_address,
@@ -135,27 +104,16 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_uname,
     libc::SYS_wait4,
     libc::SYS_waitid,
-    // To become who one is already; the kernel refuses anybody else.
-    libc::SYS_setgid,
-    libc::SYS_setregid,
-    libc::SYS_setresgid,
-    libc::SYS_setresuid,
-    libc::SYS_setreuid,
-    libc::SYS_setuid,
     // Signals.
     libc::SYS_kill,
-    libc::SYS_pidfd_send_signal,
     libc::SYS_restart_syscall,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigpending,
     libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigsuspend,
     libc::SYS_rt_sigtimedwait,
-    libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_sigaltstack,
-    libc::SYS_signalfd4,
     libc::SYS_tgkill,
     libc::SYS_tkill,
     // Time and chance.
@@ -172,14 +130,7 @@ pub const ALLOWED: &[i64] = &[
     libc::SYS_timer_getoverrun,
     libc::SYS_timer_gettime,
     libc::SYS_timer_settime,
-    libc::SYS_timerfd_create,
-    libc::SYS_timerfd_gettime,
-    libc::SYS_timerfd_settime,
     // Waiting.
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_pwait,
-    libc::SYS_epoll_pwait2,
     libc::SYS_eventfd2,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
@@ -196,20 +147,17 @@ pub const ALLOWED: &[i64] = &[
 
 /// What only one kind of processor has: the first names of calls that have better ones today.
 #[cfg(target_arch = "x86_64")]
-pub const OLD: &[i64] = &[
+pub const BASE_OLD: &[i64] = &[
     libc::SYS_access,
     libc::SYS_alarm,
     libc::SYS_arch_prctl,
     libc::SYS_creat,
     libc::SYS_dup2,
-    libc::SYS_epoll_create,
-    libc::SYS_epoll_wait,
     libc::SYS_eventfd,
     libc::SYS_fork,
     libc::SYS_getdents,
     libc::SYS_getpgrp,
     libc::SYS_getrlimit,
-    libc::SYS_inotify_init,
     libc::SYS_link,
     libc::SYS_lstat,
     libc::SYS_mkdir,
@@ -224,7 +172,6 @@ pub const OLD: &[i64] = &[
     libc::SYS_rmdir,
     libc::SYS_select,
     libc::SYS_setrlimit,
-    libc::SYS_signalfd,
     libc::SYS_stat,
     libc::SYS_symlink,
     libc::SYS_time,
@@ -233,14 +180,93 @@ pub const OLD: &[i64] = &[
 ];
 
 #[cfg(target_arch = "aarch64")]
-pub const OLD: &[i64] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SYS_setrlimit];
+pub const BASE_OLD: &[i64] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SYS_setrlimit];
 
 /// On RISC-V also: which instructions there are, and new ones made known to all cores.
 #[cfg(target_arch = "riscv64")]
-pub const OLD: &[i64] = &[libc::SYS_getrlimit, libc::SYS_setrlimit, 258, 259];
+pub const BASE_OLD: &[i64] = &[libc::SYS_getrlimit, libc::SYS_setrlimit, 258, 259];
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
-pub const OLD: &[i64] = &[];
+pub const BASE_OLD: &[i64] = &[];
+
+/// Many files waited for at once: event loops.
+pub const EPOLL: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_create,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+];
+
+/// Several pieces at a place in a file.
+pub const VECTORS: &[i64] = &[libc::SYS_preadv, libc::SYS_preadv2, libc::SYS_pwritev, libc::SYS_pwritev2];
+
+/// Processes by descriptors.
+pub const PIDFD: &[i64] = &[libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];
+
+/// Alarm clocks that are files.
+pub const TIMERFD: &[i64] = &[libc::SYS_timerfd_create, libc::SYS_timerfd_gettime, libc::SYS_timerfd_settime];
+
+/// Bytes from file to pipe. Not `tee` and `vmsplice`, which keep memory in pipes where nobody counts it.
+pub const SPLICE: &[i64] = &[libc::SYS_splice];
+
+/// Processors and classes of priority, of the caller.
+pub const SCHEDULING: &[i64] = &[
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
+    libc::SYS_sched_getattr,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_rr_get_interval,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+];
+
+/// Changes of files, told as they happen.
+pub const INOTIFY: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_inotify_init,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_rm_watch,
+];
+
+/// Memory whose protection changes often: compilers of running programs.
+pub const PROTECTION: &[i64] = &[libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect, MSEAL];
+
+/// Which rights the process has.
+pub const RIGHTS: &[i64] = &[libc::SYS_capget];
+
+/// What other programs may want that scripts start.
+pub const PROGRAMS: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_signalfd,
+    libc::SYS_execveat,
+    libc::SYS_get_mempolicy,
+    libc::SYS_ioprio_get,
+    libc::SYS_ioprio_set,
+    libc::SYS_mincore,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_munlock,
+    libc::SYS_readahead,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_signalfd4,
+    libc::SYS_sync_file_range,
+    // To become who one is already; the kernel refuses anybody else.
+    libc::SYS_setgid,
+    libc::SYS_setregid,
+    libc::SYS_setresgid,
+    libc::SYS_setresuid,
+    libc::SYS_setreuid,
+    libc::SYS_setuid,
+];
 
 const FCHMODAT2: i64 = 452;
 const FUTEX_WAKE: i64 = 454;
@@ -282,7 +308,7 @@ pub const ATTRIBUTES: &[i64] = &[
     FILE_SETATTR,
 ];
 
-/// Their first argument is a process.
+/// Their first argument is a process, which must be the caller.
 pub const ON_ITSELF: &[i64] = &[
     libc::SYS_prlimit64,
     libc::SYS_sched_setaffinity,
