@@ -48,40 +48,7 @@ struct Made {
 impl LocalHandlers {
     pub fn new(config: &Config, engine: &Engine) -> std::io::Result<LocalHandlers> {
         let asked = &config.handlers;
-        let own = PathBuf::from("/proc/self/exe");
-        let path = if own.exists() { own } else { std::env::current_exe()? };
-        let helper = HelperProgram { path: path.clone(), args: vec!["run-handler".to_owned()] };
-        let plain = Settings::new(config.data.join("contexts"), helper);
-        // Only the embedded store keeps other servers out of the data folder, and contexts that are other users could not
-        // get through it.
-        let uid_base = match asked.uid_base {
-            0 => None,
-            1 => plain.uid_base,
-            first => plain.uid_base.map(|_| first),
-        };
-        let is_temporary = !config.store_is_in_data || uid_base.is_some();
-        let settings = Settings {
-            contexts_max: asked.contexts,
-            contexts_per_type: asked.contexts_per_type,
-            contexts_per_client: fair::share_max(asked.contexts),
-            http_batches_max: asked.http_batches,
-            http_batches_per_client: fair::share_max(asked.http_batches),
-            time_limit: asked.time_limit,
-            memory_bytes_max: asked.memory_bytes_max,
-            disk_bytes_max: asked.disk_bytes_max,
-            strict: asked.strict,
-            network: match asked.network {
-                config::HandlerNetwork::Never => handlers::Network::Never,
-                config::HandlerNetwork::Asked => handlers::Network::WhenAsked,
-                config::HandlerNetwork::Always => handlers::Network::Always,
-            },
-            readable: asked.readable.iter().cloned().map(absolute).collect(),
-            hidden: own_files(config),
-            uid_base,
-            result_bytes_max: config.limits.payload_bytes.min(RESULT_BYTES_MAX),
-            wasi_guest: wasi_guest(path),
-            ..plain
-        };
+        let (settings, is_temporary) = settings(config)?;
         // A file that somebody names is looked at now: clients could do nothing about it, and should not hear of it.
         let tls = asked.ca.as_deref().map(|ca| tls::config(Some(ca), HANDLER_CA)).transpose();
         let world = Arc::new(ServerWorld {
@@ -132,6 +99,53 @@ impl LocalHandlers {
     }
 }
 
+/// What the configuration says about handlers, and whether their folder is one that is made for the purpose.
+fn settings(config: &Config) -> std::io::Result<(Settings, bool)> {
+    let asked = &config.handlers;
+    let own = PathBuf::from("/proc/self/exe");
+    let path = if own.exists() { own } else { std::env::current_exe()? };
+    let helper = HelperProgram { path: path.clone(), args: vec!["run-handler".to_owned()] };
+    let plain = Settings::new(config.data.join("contexts"), helper);
+    // Only the embedded store keeps other servers out of the data folder, and contexts that are other users could not
+    // get through it.
+    let uid_base = match asked.uid_base {
+        0 => None,
+        1 => plain.uid_base,
+        first => plain.uid_base.map(|_| first),
+    };
+    let is_temporary = !config.store_is_in_data || uid_base.is_some();
+    let settings = Settings {
+        contexts_max: asked.contexts,
+        contexts_per_type: asked.contexts_per_type,
+        contexts_per_client: fair::share_max(asked.contexts),
+        http_batches_max: asked.http_batches,
+        http_batches_per_client: fair::share_max(asked.http_batches),
+        time_limit: asked.time_limit,
+        memory_bytes_max: asked.memory_bytes_max,
+        disk_bytes_max: asked.disk_bytes_max,
+        strict: asked.strict,
+        network: match asked.network {
+            config::HandlerNetwork::Never => handlers::Network::Never,
+            config::HandlerNetwork::Asked => handlers::Network::WhenAsked,
+            config::HandlerNetwork::Always => handlers::Network::Always,
+        },
+        readable: asked.readable.iter().cloned().map(absolute).collect(),
+        hidden: own_files(config),
+        uid_base,
+        result_bytes_max: config.limits.payload_bytes.min(RESULT_BYTES_MAX),
+        wasi_guest: wasi_guest(path),
+        ..plain
+    };
+    Ok((settings, is_temporary))
+}
+
+/// What holds handlers that this configuration runs on this machine, in one line. Waits for processes that try it.
+pub fn isolation_line(config: &Config) -> std::io::Result<String> {
+    let (settings, _) = settings(config)?;
+    let folder = TemporaryFolder::new()?;
+    Ok(Isolation::find_out(&settings, folder.path()).line())
+}
+
 /// Says in the log what handlers lack on this machine, without keeping the server from its start.
 fn tell_isolation(settings: Settings, into: Arc<OnceLock<Isolation>>) {
     let find_out = move || {
@@ -141,7 +155,7 @@ fn tell_isolation(settings: Settings, into: Arc<OnceLock<Isolation>>) {
         };
         let missing = isolation.missing().join(", ");
         match (missing.is_empty(), settings.strict) {
-            (true, _) => tracing::debug!("handlers would be held by {}", isolation.holds.join(", ")),
+            (true, _) => tracing::info!("handlers are held by {}", isolation.line()),
             (false, true) => {
                 tracing::error!(
                     "no handler is run: runners.isolation is strict, and on this machine they lack {missing}"

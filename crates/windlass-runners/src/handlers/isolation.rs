@@ -73,12 +73,19 @@ impl Isolation {
     /// What a context should have and has not, in words for the operator.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
-        if !self.has("limits") {
-            missing.push("limits of the system".to_owned());
-        }
         if !self.has("a user of its own") && !self.is_apart() {
             let why = self.no_namespaces.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
             missing.push(format!("a user or namespaces of their own{why}"));
+        }
+        missing.extend(self.missing_for_guests());
+        missing
+    }
+
+    /// Of the same, what WASI guests need, too: they have no files and no processes that namespaces could hide.
+    pub fn missing_for_guests(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if !self.has("limits") {
+            missing.push("limits of the system".to_owned());
         }
         if !self.has("landlock") {
             let part = if self.has("landlock in part") { "all of landlock (Linux 6.12)" } else { "landlock" };
@@ -127,6 +134,7 @@ fn run(settings: &Settings, place: &Path, apart: bool) -> io::Result<Vec<u8>> {
         home: None,
         view: apart.then(|| place.join("view")),
         bounds: Bounds {
+            lang: Lang::Sh,
             memory_bytes_max: settings.memory_bytes_max,
             file_bytes_max: settings.file_bytes_max,
             user_processes_max: user_processes_max(settings, settings.uid_base, apart),
@@ -134,7 +142,6 @@ fn run(settings: &Settings, place: &Path, apart: bool) -> io::Result<Vec<u8>> {
             orders: place.join("in"),
             readable: settings.readable.clone(),
             hidden: settings.hidden.iter().cloned().chain([place.to_owned()]).collect(),
-            lang: Lang::Sh,
             network: false,
             uid: settings.uid_base,
             is_apart: false,
@@ -153,14 +160,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
-        let check = |holds: &[&str], why: Option<&str>, missing: &[&str]| {
-            let holds = holds.iter().map(|part| (*part).to_owned()).collect();
-            let isolation = Isolation { holds, no_namespaces: why.map(str::to_owned), no_cgroups: None };
-            assert_eq!(isolation.missing(), missing, "{isolation:?}");
-        };
-        let own = "a user of its own";
-    #[test]
     fn all_of_it_fits_in_one_line() {
         let holds = ["limits", "landlock", "namespaces", "seccomp"].map(str::to_owned).to_vec();
         let mut isolation = Isolation { holds, ..Isolation::default() };
@@ -171,6 +170,14 @@ mod tests {
         assert_eq!(isolation.line(), line);
     }
 
+    #[test]
+    fn what_is_missing_is_named() {
+        let check = |holds: &[&str], why: Option<&str>, missing: &[&str]| {
+            let holds = holds.iter().map(|part| (*part).to_owned()).collect();
+            let isolation = Isolation { holds, no_namespaces: why.map(str::to_owned), no_cgroups: None };
+            assert_eq!(isolation.missing(), missing, "{isolation:?}");
+        };
+        let own = "a user of its own";
         check(&["limits", "landlock", own, "seccomp", "no network"], None, &[]);
         check(&["limits", "landlock", "namespaces", "seccomp", "no network"], None, &[]);
         let without = "a user or namespaces of their own (making namespaces: EPERM)";
@@ -179,7 +186,7 @@ mod tests {
         check(
             &[],
             None,
-            &["limits of the system", "a user or namespaces of their own", "landlock", "seccomp"],
+            &["a user or namespaces of their own", "limits of the system", "landlock", "seccomp"],
         );
     }
 }

@@ -322,7 +322,10 @@ async fn within_limit(drive: &mut Drive, seats: &Arc<Seats>, run: impl AsyncFnOn
 impl Inner {
     /// Of what handlers are only run with, if the operator says so.
     fn check_isolation(&self) -> Result<(), String> {
-        let missing = self.isolation.missing();
+        self.check_strict(&self.isolation.missing())
+    }
+
+    fn check_strict(&self, missing: &[String]) -> Result<(), String> {
         if !self.settings.strict || missing.is_empty() {
             return Ok(());
         }
@@ -338,7 +341,7 @@ impl Inner {
             return Err("this windlass was built without WASI (cargo feature `wasi`)".to_owned());
         }
         match self.settings.wasi_guest {
-            Some(_) => Ok(()),
+            Some(_) => self.check_strict(&self.isolation.missing_for_guests()),
             None => Err("this server runs no wasi handlers".to_owned()),
         }
     }

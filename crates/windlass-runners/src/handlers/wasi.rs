@@ -137,9 +137,13 @@ async fn start_guest(inner: &Inner, key: &Key) -> Result<Child, String> {
         output_bytes_max: settings.result_bytes_max as u64,
         ..Limits::default()
     };
-    Child::start(&program, limits)
+    let child = Child::start(&program, limits)
         .await
-        .map_err(|error| format!("a process for wasi handlers does not start: {error}"))
+        .map_err(|error| format!("a process for wasi handlers does not start: {error}"))?;
+    if settings.strict {
+        child.check_strict()?;
+    }
+    Ok(child)
 }
 
 enum Turn {

@@ -30,6 +30,8 @@ pub struct Options {
     pub workers: usize,
     pub limits: Limits,
     pub program: GuestProgram,
+    /// No module is run where something of what should hold a guest is missing.
+    pub strict: bool,
 }
 
 /// How a runner is told to stop.
@@ -121,13 +123,24 @@ impl<D: Desk> Runner<D> {
             let starting = Child::start(&self.options.program, self.options.limits);
             let error = tokio::select! {
                 started = starting => match started {
-                    Ok(child) => return Some(child),
+                    Ok(child) => return self.check_strict(&child).then_some(child),
                     Err(error) => error,
                 },
                 () = told(&mut self.stopping, Stopping::Finish) => return None,
             };
             warn!(%error, "a process for WASI jobs does not start; trying again in {delay:?}");
             self.pause(delay).await?;
+        }
+    }
+
+    /// What is missing on a machine does not come by waiting: the runner stops.
+    fn check_strict(&self, child: &Child) -> bool {
+        match child.check_strict() {
+            Err(why) if self.options.strict => {
+                tracing::error!("no WASI job is run: {why}");
+                false
+            }
+            _ => true,
         }
     }
 

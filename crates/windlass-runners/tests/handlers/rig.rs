@@ -78,7 +78,7 @@ impl Rig {
         settings.uid_base = settings.uid_base.map(|base| base + others * 8);
         settings.namespaces = std::env::var_os("WINDLASS_TEST_NO_NAMESPACES").is_none();
         tune(&mut settings);
-        let isolation = isolation(&settings);
+        let isolation = settings.isolation.clone().unwrap_or_else(|| isolation(&settings));
         settings.isolation = Some(isolation.clone());
         Rig { handlers: Handlers::new(settings, world).unwrap(), isolation, folder }
     }

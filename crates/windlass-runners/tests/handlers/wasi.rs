@@ -4,7 +4,9 @@ use crate::rig::{Rig, briefs, handler, helper, log, new_jobs, outcomes};
 use async_trait::async_trait;
 use std::net::IpAddr;
 use std::sync::Arc;
-use windlass_runners::handlers::{BlobError, Handler, HandlerOptions, HelperProgram, Lang, Settings, World};
+use windlass_runners::handlers::{
+    BlobError, Handler, HandlerOptions, HelperProgram, Isolation, Lang, Settings, World,
+};
 
 /// Copies standard input to standard output, says `hm` on standard error, and exits with the first byte minus `0`, times ten.
 const COPY: &str = r#"(module
@@ -99,4 +101,29 @@ async fn a_client_has_no_modules_of_another() {
     let without = Rig::new();
     assert!(without.handlers.check(&handler(Lang::Wasi, "copy")).is_err());
     assert_eq!(without.one(&handler(Lang::Wasi, "copy"), "x").await.code, "BAD_HANDLER");
+}
+
+/// Guests have neither files nor processes to hide, but seccomp and landlock they need.
+#[tokio::test]
+async fn strict_isolation_is_for_modules_too() {
+    let held = |parts: &[&str]| {
+        let holds = parts.iter().map(|part| (*part).to_owned()).collect();
+        move |settings: &mut Settings| {
+            settings.strict = true;
+            settings.isolation = Some(Isolation { holds, ..Isolation::default() });
+        }
+    };
+    let copy = handler(Lang::Wasi, "copy");
+    let rig = rig_with(held(&["limits", "landlock"]));
+    let told = rig.one(&copy, "x").await;
+    assert_eq!(told.code, "BAD_HANDLER", "{told:?}");
+    let why = told.message.unwrap();
+    assert!(why.contains("runners.isolation") && why.ends_with("lack seccomp"), "{why}");
+    assert_eq!(rig.handlers.check(&copy), Err(why));
+    // Without namespaces; on this machine the guest itself says what holds it.
+    let rig = rig_with(held(&["limits", "landlock", "seccomp"]));
+    assert_eq!(rig.handlers.check(&copy), Ok(()));
+    let told = rig.one(&copy, "x").await;
+    let is_held = told.code == "OK";
+    assert!(is_held || told.message.as_ref().is_some_and(|why| why.contains("WASI guests lack")), "{told:?}");
 }

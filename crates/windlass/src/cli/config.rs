@@ -3,6 +3,7 @@
 use crate::config::Source;
 use crate::config::{ConfigArgs, Effective, Value};
 use crate::fault::Outcome;
+use crate::handlers;
 use crate::output::{self, Colour, Style, Table};
 use clap::Args;
 use serde_json::json;
@@ -44,7 +45,13 @@ pub fn run(args: ConfigCommandArgs) -> Outcome {
             (entry.key.help.to_string(), Colour::Dim),
         ]);
     }
-    table.print(Style::of_stdout())
+    table.print(Style::of_stdout())?;
+    if config.handlers.run {
+        let line =
+            handlers::isolation_line(&config).unwrap_or_else(|error| format!("not found out: {error}"));
+        output::say(format!("\nisolation of handlers, here and for this user: {line}"))?;
+    }
+    Ok(())
 }
 
 fn as_json(entry: &Effective) -> serde_json::Value {

@@ -73,6 +73,7 @@ async fn run_jobs(args: RunWasiArgs) -> Outcome {
         workers: usize::from(args.workers),
         limits: limits(&args),
         program: crate::wasi::guest_program()?,
+        strict: false,
     };
     let (stop, stopping) = watch::channel(Stopping::No);
     let mut runner = tokio::spawn(Runner::new(desk, options, stopping).run());

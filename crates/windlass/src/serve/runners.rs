@@ -51,7 +51,8 @@ mod wasi {
             output_bytes_max: asked.output_bytes_max,
             cache_modules: asked.cache_modules,
         };
-        let options = Options { workers: asked.workers, limits, program: guest_program()? };
+        let strict = config.handlers.strict;
+        let options = Options { workers: asked.workers, limits, program: guest_program()?, strict };
         let (stop, stopping) = watch::channel(Stopping::No);
         let task = tokio::spawn(Runner::new(Arc::new(desk), options, stopping).run());
         Ok(Runners { wasi: Some((stop, task)) })

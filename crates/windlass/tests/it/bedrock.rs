@@ -119,6 +119,28 @@ fn the_server_stops_although_a_query_runs() {
     asking.join().unwrap();
 }
 
+/// It is in the middle of a function and reads no orders, so nothing but the kernel can tell it.
+#[test]
+fn a_killed_server_leaves_no_query_behind() {
+    let mut server = Server::start(&["--bedrock", "127.0.0.1:0"]);
+    let at = address(&server);
+    let query = format!("Query\nquery: {IN_ONE_FUNCTION}\n\n");
+    let asking = std::thread::spawn(move || nc(&at, &query));
+    let is_query = |child: &String| {
+        std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| contains(&line, b"run-query"))
+    };
+    let runs = |child: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))
+    };
+    let query = eventually("the query runs", || {
+        children(&server).into_iter().find(|child| is_query(child) && runs(child))
+    });
+    server.kill();
+    eventually("it is gone", || (!is_query(&query)).then_some(()));
+    asking.join().unwrap();
+}
+
 #[test]
 fn a_query_that_needs_too_much_memory_is_refused_and_writes_no_file() {
     let server = Server::start(&["--bedrock", "127.0.0.1:0"]);

@@ -1,7 +1,7 @@
 //! Handlers against a server that is an ordinary user, as most are: it lives, and so do the handlers of others.
 
 use super::{add, set_handler, until_code};
-use crate::server::{Server, eventually};
+use crate::server::{Ran, Server, eventually, windlass};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -68,6 +68,19 @@ fn data_and_configuration_below_a_folder_that_may_be_read_are_not_read() {
     let id = add(server.http, "evil", "read", "x\n").unwrap().remove(0);
     let job = until_code(&server, "evil", "read", &id, "ok");
     assert_eq!(job["log"], "a library", "{job}");
+}
+
+#[test]
+fn the_configuration_is_shown_with_what_holds_handlers_here() {
+    let ran = Ran::of(windlass().args(["config"])).ok();
+    let line = ran.lines().last().unwrap();
+    let said = line.strip_prefix("isolation of handlers, here and for this user: ").expect(line);
+    let (holds, missing) = said.split_once("; missing: ").expect(line);
+    assert!(holds.starts_with("limits") && !missing.is_empty(), "{line}");
+    // Each is in one of the two.
+    assert!(["landlock", "seccomp", "control groups"].iter().all(|part| said.contains(part)), "{line}");
+    let none = Ran::of(windlass().args(["config", "--set", "miniq.run=false"])).ok();
+    assert!(!none.contains("isolation of handlers"), "{none}");
 }
 
 /// Either all of it holds, or nothing is run and whoever hands in a handler is told why.

@@ -19,7 +19,7 @@ struct Rig {
 fn rig(workers: usize, limits: Limits) -> Rig {
     let desk = Arc::new(Memory::default());
     let (stop, stopping) = watch::channel(Stopping::No);
-    let options = Options { workers, limits, program: program() };
+    let options = Options { workers, limits, program: program(), strict: true };
     let runner = tokio::spawn(Runner::new(desk.clone(), options, stopping).run());
     Rig { desk, stop, runner }
 }
