@@ -10,6 +10,7 @@
 //! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | the policies a dialect puts a job under |
 //! | [`fair`] | places that several groups want: whose turn it is, whose work is cut short |
 //! | [`matching`] | which names a worker asks for |
+//! | [`scope`] | which jobs of a tenant a caller may reach |
 //! | [`repeat`] | when a repeating job runs next |
 //! | [`trail`] | what a job leaves behind: the words of its runs, what others did to it |
 //! | [`ports`] | values that flow between long-lived jobs |
@@ -27,6 +28,7 @@ pub mod ports;
 pub mod refused;
 pub mod repeat;
 pub mod retry;
+pub mod scope;
 pub mod state;
 pub mod time;
 pub mod trail;
@@ -40,6 +42,7 @@ pub use lease::{Holder, Lease, Token};
 pub use matching::NameMatch;
 pub use names::{BadName, Name, Queue, Tenant};
 pub use refused::Refused;
+pub use scope::Scope;
 pub use state::{JobState, StateName};
 pub use time::Timestamp;
 pub use transition::{Effects, Transition, apply, apply_for, created};

@@ -15,7 +15,7 @@ pub use tokens::{BadToken, Listed, Source, TokenRecord, Tokens, generate_token};
 use ::http::StatusCode;
 use std::fmt;
 use std::sync::Arc;
-use windlass_core::Tenant;
+use windlass_core::{Scope, Tenant};
 use windlass_engine::Engine;
 
 /// What a caller may do; each role may do what the ones before it may.
@@ -65,6 +65,8 @@ impl fmt::Display for Role {
 pub struct Caller {
     pub tenant: Tenant,
     pub role: Role,
+    /// Which jobs of the tenant they reach.
+    pub scope: Scope,
     /// What people know them by: the note of their token, or its public part.
     pub who: Arc<str>,
     /// The public part of their token; `None`: they have none.
@@ -77,12 +79,12 @@ const ANYONE: &str = "anyone";
 impl Caller {
     /// Somebody without a token.
     pub fn unnamed(role: Role) -> Caller {
-        Caller { tenant: Tenant::default(), role, who: ANYONE.into(), token: None }
+        Caller { tenant: Tenant::default(), role, scope: Scope::default(), who: ANYONE.into(), token: None }
     }
 
     /// The jobs, as far as this caller may reach them.
     pub fn engine(&self, engine: &Engine) -> Engine {
-        engine.clone()
+        engine.within(&self.scope)
     }
 
     /// The tenant a call is about. Only an admin may name another than their own.

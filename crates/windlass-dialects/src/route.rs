@@ -190,6 +190,7 @@ pub fn status_of(error: &EngineError) -> StatusCode {
         "payload_too_large" | "batch_too_large" | "blob_too_large" => StatusCode::PAYLOAD_TOO_LARGE,
         "unsupported" => StatusCode::NOT_IMPLEMENTED,
         "quota_exceeded" => StatusCode::TOO_MANY_REQUESTS,
+        "forbidden" => StatusCode::FORBIDDEN,
         _ if error.is_retryable() => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };

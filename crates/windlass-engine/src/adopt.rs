@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use windlass_core::family::Family;
-use windlass_core::{Event, Job, JobId, JobState, Timestamp, apply};
+use windlass_core::{Event, Job, JobId, JobState, Scope, Timestamp, apply};
 use windlass_store::{Change, InTheWay, Inserted, KeyRule, NewJob, Step, StoreError, Verdict};
 
 /// Rounds for one batch before we stop: each lost one means that a parent or the holder of a key moved on meanwhile.
@@ -22,6 +22,7 @@ impl Inner {
     pub(crate) async fn insert_with_parents(
         self: &Arc<Self>,
         batch: Vec<NewJob>,
+        scope: &Scope,
         now: Timestamp,
     ) -> Result<Vec<Pushed>, EngineError> {
         let parents = || batch.iter().filter_map(|new| Some(new.spec.family()?.parent));
@@ -33,6 +34,7 @@ impl Inner {
         let mut in_the_way = vec![None; batch.len()];
         for _ in 0..ROUNDS_MAX {
             let loaded = self.store.load(ids.clone()).await?.into_iter().flatten();
+            let loaded = loaded.filter(|job| scope.allows(&job.spec.queue, &job.spec.name));
             let parents = loaded.map(|job| (job.id, Parent::of(job))).collect();
             let Round { fates, step } = plan(&batch, &in_the_way, parents, now);
             if step.inserts.is_empty() {

@@ -104,6 +104,7 @@ impl Engine {
     /// Newest first; `None`: of all tenants.
     pub async fn list_blobs(&self, tenant: Option<&Tenant>) -> Result<Vec<ListedBlob>, EngineError> {
         self.inner.open()?;
+        self.check_all()?;
         let mut blobs = self.inner.store.blobs().list(tenant).await?;
         blobs.sort_by(|a, b| {
             let key = |blob: &ListedBlob| (blob.info.stored_at, blob.info.digests);

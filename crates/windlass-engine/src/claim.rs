@@ -9,7 +9,7 @@ use crate::settle::Ask;
 use crate::verbs::Claim;
 use crate::waiting::{LookAgain, Wanted};
 use std::sync::Arc;
-use windlass_core::{Event, Holder, Job, StateName};
+use windlass_core::{Event, Holder, Job, Scope, StateName};
 use windlass_store::ClaimAsk;
 
 /// Jobs on their way to a worker. Until `accept` says that they arrive, dropping it gives them back at once.
@@ -93,6 +93,7 @@ impl Engine {
         if claim.limit == 0 {
             return Ok(Delivery::empty());
         }
+        self.check_claim(&claim)?;
         self.claims_released().await;
         let claim = Arc::new(Claim { limit: claim.limit.min(self.inner.options.batch_max), ..claim });
         if claim.wait_ms == 0 {
@@ -102,6 +103,7 @@ impl Engine {
         let wanted = Wanted {
             queues: claim.queues.clone(),
             names: claim.names.clone(),
+            scope: self.scope.clone(),
             priority: claim.priority,
             limit: claim.limit,
         };
@@ -143,18 +145,19 @@ impl Engine {
     /// One look into the store. It runs on even if the caller is gone, so that what it finds is given back.
     async fn look(&self, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
         let visit = self.inner.enter()?;
-        let claim = claim.clone();
-        self.inner.unstoppable(async move { visit.take(&claim).await }).await
+        let (claim, scope) = (claim.clone(), self.scope.clone());
+        self.inner.unstoppable(async move { visit.take(&claim, scope).await }).await
     }
 }
 
 impl Inner {
-    async fn take(self: &Arc<Self>, claim: &Claim) -> Result<Delivery, EngineError> {
+    async fn take(self: &Arc<Self>, claim: &Claim, scope: Scope) -> Result<Delivery, EngineError> {
         let now = self.now();
         let ask = ClaimAsk {
             tenant: claim.tenant.clone(),
             queues: claim.queues.clone(),
             names: claim.names.clone(),
+            scope,
             priority: claim.priority,
             limit: claim.limit,
             worker: claim.worker.clone(),

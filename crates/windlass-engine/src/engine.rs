@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
-use windlass_core::{Job, JobId, Name, Payload, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, Payload, Queue, Scope, Tenant, Timestamp};
 use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict, WaitingName};
 
 /// Where notes are kept among the store's settings.
@@ -44,6 +44,8 @@ pub struct Engine {
     pub(crate) who: Option<Arc<str>>,
     /// Pushes what was admitted before.
     pub(crate) is_exempt: bool,
+    /// Which jobs it reaches.
+    pub(crate) scope: Scope,
 }
 
 pub(crate) struct Inner {
@@ -113,7 +115,7 @@ impl Engine {
         }
         tokio::spawn(wall::watch(inner.clock.clone(), Arc::downgrade(&inner)));
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
-        let engine = Engine { inner, who: None, is_exempt: false };
+        let engine = Engine { inner, who: None, is_exempt: false, scope: Scope::default() };
         engine.load_quotas().await?;
         Ok(engine)
     }
@@ -121,6 +123,11 @@ impl Engine {
     /// A handle whose acts are remembered with the jobs as done by `who`.
     pub fn on_behalf_of(&self, who: &str) -> Engine {
         Engine { who: Some(who.into()), ..self.clone() }
+    }
+
+    /// A handle that reaches the jobs in `scope` and no others, whatever this one reaches: see `scope.rs`.
+    pub fn within(&self, scope: &Scope) -> Engine {
+        Engine { scope: scope.clone(), ..self.clone() }
     }
 
     /// A handle that pushes jobs whatever the quota of their tenant: they were acknowledged, and admitted, before.
@@ -163,7 +170,7 @@ impl Engine {
         self.inner.open()?;
         self.check_count(ids.len())?;
         let jobs = self.inner.store.load(ids).await?;
-        Ok(jobs.into_iter().map(|job| job.filter(|job| job.spec.tenant == *tenant)).collect())
+        Ok(jobs.into_iter().map(|job| job.filter(|job| self.reaches_job(tenant, job))).collect())
     }
 
     /// A running job, without asking the store. `None`: it is not known here, or others may have changed it since.
@@ -171,12 +178,16 @@ impl Engine {
         if self.inner.store.is_shared() {
             return None;
         }
-        self.inner.leases().get(id).filter(|job| job.spec.tenant == *tenant)
+        self.inner.leases().get(id).filter(|job| self.reaches_job(tenant, job))
     }
 
     pub async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>, EngineError> {
         self.inner.open()?;
-        Ok(self.inner.store.find_alias(tenant, alias).await?)
+        let found = self.inner.store.find_alias(tenant, alias).await?;
+        if self.scope.is_everything() {
+            return Ok(found);
+        }
+        Ok(self.get(tenant, found.into_iter().collect()).await?.pop().flatten().map(|job| job.id))
     }
 
     /// Some job of this queue with exactly this name, in whatever state.
@@ -187,6 +198,9 @@ impl Engine {
         name: &Name,
     ) -> Result<Option<JobId>, EngineError> {
         self.inner.open()?;
+        if !self.reaches(queue, name) {
+            return Ok(None);
+        }
         Ok(self.inner.store.find_named(tenant, queue, name).await?)
     }
 
@@ -201,7 +215,7 @@ impl Engine {
         self.inner.open()?;
         let ids = self.inner.store.children(parent).await?;
         let jobs = self.inner.store.load(ids).await?;
-        Ok(jobs.into_iter().flatten().filter(|job| job.spec.tenant == *tenant).collect())
+        Ok(jobs.into_iter().flatten().filter(|job| self.reaches_job(tenant, job)).collect())
     }
 
     /// The first `limit` of its children, and how many it has in all.
@@ -216,7 +230,7 @@ impl Engine {
         let count = ids.len();
         ids.truncate(limit);
         let jobs = self.inner.store.load(ids).await?;
-        Ok((jobs.into_iter().flatten().filter(|job| job.spec.tenant == *tenant).collect(), count))
+        Ok((jobs.into_iter().flatten().filter(|job| self.reaches_job(tenant, job)).collect(), count))
     }
 
     /// Waits for the end of a job. What it was when it ended is given even if its keep policy drops it at once.
@@ -251,19 +265,24 @@ impl Engine {
     /// `filter.tenant` is the caller's to fill in: `None` shows all tenants.
     pub async fn list(&self, filter: Filter) -> Result<Page, EngineError> {
         self.inner.open()?;
-        Ok(self.inner.store.list(filter).await?)
+        Ok(self.inner.store.list(Filter { scope: self.scope.clone(), ..filter }).await?)
     }
 
-    /// By queue and state; `None`: of all tenants.
+    /// By queue and state; `None`: of all tenants. Queues of which this handle reaches a part only are left out: their figures
+    /// would tell of the rest.
     pub async fn counts(&self, tenant: Option<&Tenant>) -> Result<Vec<QueueCounts>, EngineError> {
         self.inner.open()?;
-        Ok(self.inner.store.counts(tenant, self.now()).await?)
+        let mut counts = self.inner.store.counts(tenant, self.now()).await?;
+        counts.retain(|counts| self.scope.allows_queue(&counts.queue));
+        Ok(counts)
     }
 
     /// The names in this queue of which jobs could be handed out now, of all tenants.
     pub async fn waiting(&self, queue: &Queue) -> Result<Vec<WaitingName>, EngineError> {
         self.inner.open()?;
-        Ok(self.inner.store.waiting(queue, self.now()).await?)
+        let mut waiting = self.inner.store.waiting(queue, self.now()).await?;
+        waiting.retain(|waiting| self.reaches(queue, &waiting.name));
+        Ok(waiting)
     }
 
     /// Notified whenever jobs of this queue become ready, whoever's they are: for those who hand them out themselves.
@@ -275,6 +294,7 @@ impl Engine {
     /// No job of a paused queue is handed out; what runs goes on.
     pub async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), EngineError> {
         let visit = self.inner.enter()?;
+        self.check_queue(queue)?;
         Ok(visit.store.set_paused(tenant, queue, paused).await?)
     }
 
@@ -322,7 +342,7 @@ impl Engine {
         Ok(found.into_iter().map(|key| key[NOTES.len()..].to_owned()).collect())
     }
 
-    /// What happens from here on, of all tenants.
+    /// What happens from here on, of all tenants and queues: [`Engine::reaches`] says what may be told of it.
     pub fn events(&self) -> broadcast::Receiver<Arc<FeedEvent>> {
         self.inner.feed.listen()
     }

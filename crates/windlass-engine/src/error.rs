@@ -23,6 +23,8 @@ pub enum EngineError {
          (PUT /api/v1/tenants/TENANT/quota)"
     )]
     Quota { what: &'static str, max: u64 },
+    #[error("this token is not for {what}; an admin can make another (`windlass token create --queue`)")]
+    OutOfScope { what: String },
     #[error("the server is shutting down; try again in a moment")]
     ShuttingDown,
 }
@@ -43,6 +45,7 @@ impl EngineError {
             EngineError::TooMany { .. } => "batch_too_large",
             EngineError::TooManyWaiters => "too_many_waiters",
             EngineError::Quota { .. } => "quota_exceeded",
+            EngineError::OutOfScope { .. } => "forbidden",
         }
     }
 
@@ -74,6 +77,7 @@ impl EngineError {
             | EngineError::TooLarge { .. }
             | EngineError::ReportTooLarge { .. }
             | EngineError::BlobTooLarge { .. }
+            | EngineError::OutOfScope { .. }
             | EngineError::TooMany { .. } => false,
         }
     }

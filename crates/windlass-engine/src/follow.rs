@@ -22,7 +22,8 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
             tracing::warn!(%error, "looking for limits that other servers have set; trying again");
         }
         drop(visit);
-        let engine = Engine { inner: engine, who: None, is_exempt: false };
+        let engine =
+            Engine { inner: engine, who: None, is_exempt: false, scope: windlass_core::Scope::default() };
         if let Err(error) = engine.load_quotas().await {
             tracing::warn!(%error, "looking for quotas that other servers have set; trying again");
         }

@@ -6,7 +6,7 @@ use crate::settle::Ask;
 use crate::verbs::{Import, Pushed, RunAt};
 use std::sync::Arc;
 use windlass_core::event::{Standing, Stands};
-use windlass_core::{Event, Job, JobId, JobState, Tenant, Timestamp};
+use windlass_core::{Event, Job, JobId, JobState, Scope, Tenant, Timestamp};
 
 /// Until it stands where it stood, nobody is given the job: it is made for a time that never comes.
 const NEVER: Timestamp = Timestamp::MAX;
@@ -22,6 +22,7 @@ impl Engine {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
+        self.check_all()?;
         let tenant = tenant.clone();
         self.inner.unstoppable(async move { visit.import(&tenant, jobs).await }).await
     }
@@ -46,7 +47,7 @@ impl Inner {
             Arc::make_mut(&mut new.spec).created_at = *created_at;
         }
         let pushed = if batch.iter().any(|new| new.spec.family().is_some()) {
-            self.insert_with_parents(batch, now).await?
+            self.insert_with_parents(batch, &Scope::default(), now).await?
         } else {
             self.insert(batch, now).await?
         };

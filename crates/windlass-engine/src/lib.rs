@@ -14,6 +14,7 @@
 //! | `aftermath.rs` | what follows a commit |
 //! | `waiting.rs`, `leases.rs`, `timers.rs`, `registry.rs` | plain tables: waiting claims, held jobs, the next deadline, who waits for an end |
 //! | `ends.rs` | who wants to hear that a lease is over |
+//! | `scope.rs` | which jobs a handle reaches |
 //! | `args.rs` | a payload as a limit looks at it |
 //! | `bell.rs` | between the store's "became ready" and the waiting claims |
 //! | `scheduler.rs` | sleeps until something is due, then handles it |
@@ -48,6 +49,7 @@ mod push;
 pub mod quota;
 mod registry;
 mod scheduler;
+mod scope;
 mod settle;
 mod timers;
 mod unstoppable;

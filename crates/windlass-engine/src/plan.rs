@@ -7,7 +7,7 @@
 use crate::effects;
 use crate::error::VerbError;
 use crate::limits::LimitTables;
-use crate::settle::{Ask, Moved};
+use crate::settle::{Ask, By, Moved};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -124,8 +124,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) verdicts: Verdicts,
     pub(crate) forget_later: Vec<(JobId, JobId)>,
     pub(crate) now: Timestamp,
-    /// Whose doing this is, where that is to be remembered.
-    pub(crate) who: Option<Arc<str>>,
+    /// Whose doing this is.
+    pub(crate) by: By,
 }
 
 impl<'a> Plan<'a> {
@@ -142,7 +142,7 @@ impl<'a> Plan<'a> {
             verdicts: Vec::new(),
             forget_later: Vec::new(),
             now,
-            who: None,
+            by: By::default(),
         }
     }
 
@@ -152,12 +152,15 @@ impl<'a> Plan<'a> {
             self.missing.jobs.insert(ask.id);
             return;
         };
-        let belongs = |job: &&Arc<Job>| tenant.is_none_or(|tenant| *tenant == job.spec.tenant);
+        let belongs = |job: &&Arc<Job>| {
+            let is_reached = self.by.scope.allows(&job.spec.queue, &job.spec.name);
+            is_reached && tenant.is_none_or(|tenant| *tenant == job.spec.tenant)
+        };
         let Some(before) = known.current().filter(belongs).cloned() else {
             return self.answer(index, ask.id, Err(VerbError::NotFound));
         };
         let event = self.limits.completed(&before, ask.event.clone());
-        match apply_for(self.who.as_ref(), &before, event, self.now) {
+        match apply_for(self.by.who.as_ref(), &before, event, self.now) {
             Err(refused) => self.answer(index, ask.id, Err(refused.into())),
             Ok(transition) => {
                 let Some(moves) = effects::follow(self, &before, transition) else { return };

@@ -5,11 +5,11 @@ use crate::error::{EngineError, PushRefused};
 use crate::feed::FeedKind;
 use crate::settle::Ask;
 use crate::verbs::{Push, Pushed, RunAt};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::unique::OnConflict;
-use windlass_core::{Event, Extras, JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
+use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, Scope, StateName, Tenant, Timestamp};
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
 impl Engine {
@@ -22,28 +22,33 @@ impl Engine {
             return Ok(Vec::new());
         }
         if !self.is_exempt {
-            self.admit_jobs(tenant, jobs.len()).await?;
+            self.admit_jobs(tenant, jobs.iter().map(|job| (&job.queue, &job.name))).await?;
         }
-        let tenant = tenant.clone();
-        self.inner.unstoppable(async move { visit.push(&tenant, jobs).await }).await
+        let (tenant, scope) = (tenant.clone(), self.scope.clone());
+        self.inner.unstoppable(async move { visit.push(&tenant, &scope, jobs).await }).await
     }
 }
 
 impl Inner {
-    async fn push(self: &Arc<Self>, tenant: &Tenant, jobs: Vec<Push>) -> Result<Vec<Pushed>, EngineError> {
+    async fn push(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        scope: &Scope,
+        jobs: Vec<Push>,
+    ) -> Result<Vec<Pushed>, EngineError> {
         let now = self.now();
         let epoch = self.limits.epoch();
         let batch = self.built(tenant, jobs, now);
         let after = Aftermath::of(self, &batch, now);
         let pushed = if batch.iter().any(|new| new.spec.family().is_some()) {
-            self.insert_with_parents(batch, now).await?
+            self.insert_with_parents(batch, scope, now).await?
         } else {
             self.insert(batch, now).await?
         };
         self.pushed(tenant, &pushed, &after, now);
         let made_some = pushed.iter().any(|pushed| matches!(pushed, Pushed::New(_)));
         // What follows takes commits of its own. From here on trouble must not say that nothing happened.
-        let resolved = self.resolve_conflicts(pushed, &after.specs).await;
+        let resolved = self.resolve_conflicts(pushed, &after.specs, scope).await;
         let pushed = resolved.map_err(|error| if made_some { error.with_a_part_written() } else { error })?;
         self.relimit_since(epoch, pushed.iter().filter_map(|pushed| pushed.id())).await?;
         Ok(pushed)
@@ -97,7 +102,11 @@ impl Inner {
         self: &Arc<Self>,
         mut pushed: Vec<Pushed>,
         specs: &[Arc<JobSpec>],
+        scope: &Scope,
     ) -> Result<Vec<Pushed>, EngineError> {
+        if !scope.is_everything() {
+            self.refuse_out_of_reach(&mut pushed, scope).await?;
+        }
         let mut updates = Vec::new();
         for (answer, spec) in pushed.iter_mut().zip(specs) {
             let (Pushed::Existing(id), Some(unique)) = (*answer, spec.unique()) else { continue };
@@ -123,6 +132,22 @@ impl Inner {
         // One that is gone by now was there when the push met it, and was updated too late to matter.
         self.change(None, asks, Vec::new()).await?;
         Ok(pushed)
+    }
+
+    /// A key that a job out of reach has is taken, and no more is said or done about it.
+    async fn refuse_out_of_reach(&self, pushed: &mut [Pushed], scope: &Scope) -> Result<(), EngineError> {
+        let held = |pushed: &Pushed| if let Pushed::Existing(id) = pushed { Some(*id) } else { None };
+        let ids: Vec<JobId> = pushed.iter().filter_map(held).collect();
+        let holders = if ids.is_empty() { Vec::new() } else { self.store.load(ids).await? };
+        let is_reached = |job: &Job| scope.allows(&job.spec.queue, &job.spec.name);
+        let out_of_reach: FxHashSet<JobId> =
+            holders.iter().flatten().filter(|job| !is_reached(job)).map(|job| job.id).collect();
+        for answer in pushed {
+            if let Some(id) = held(answer).filter(|id| out_of_reach.contains(id)) {
+                *answer = Pushed::Refused(PushRefused::Duplicate(id));
+            }
+        }
+        Ok(())
     }
 
     fn pushed(&self, tenant: &Tenant, pushed: &[Pushed], after: &Aftermath, now: Timestamp) {

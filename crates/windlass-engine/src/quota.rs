@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use windlass_core::{StateName, Tenant, Timestamp};
+use windlass_core::{Name, Queue, StateName, Tenant, Timestamp};
 
 /// Notes of the store: `quota/<tenant>` holds a [`Quota`] as JSON.
 const NOTES: &str = "quota/";
@@ -214,9 +214,18 @@ impl Engine {
 
     /// Whether the tenant may have so many jobs more; they count from now on. For those who acknowledge jobs before they push
     /// them.
-    pub async fn admit_jobs(&self, tenant: &Tenant, jobs: usize) -> Result<(), EngineError> {
+    pub async fn admit_jobs<'a>(
+        &self,
+        tenant: &Tenant,
+        jobs: impl Iterator<Item = (&'a Queue, &'a Name)>,
+    ) -> Result<(), EngineError> {
+        let mut more = 0;
+        for (queue, name) in jobs {
+            self.check_reach(queue, name)?;
+            more += 1;
+        }
         let usage = self.inner.quotas.of(tenant);
-        let (max, more) = (usage.quota().jobs, jobs as u64);
+        let max = usage.quota().jobs;
         if self.must_count(&usage.jobs, more, max) {
             match self.inner.count_jobs(tenant).await {
                 Ok(counted) => {
@@ -235,7 +244,7 @@ impl Engine {
         let usage = self.inner.quotas.of(tenant);
         let max = usage.quota().blob_bytes;
         if self.must_count(&usage.blob_bytes, bytes, max) {
-            let counted = self.list_blobs(Some(tenant)).await?.iter().map(|blob| blob.info.bytes).sum();
+            let counted = self.inner.count_blob_bytes(tenant).await?;
             *locked(&usage.blob_bytes) = Bound { counted, counted_at: Some(self.now()), added: 0 };
         }
         match locked(&usage.blob_bytes).has_room(bytes, max) {
@@ -258,10 +267,11 @@ impl Engine {
 
     /// Counted now.
     pub async fn in_use(&self, tenant: &Tenant) -> Result<InUse, EngineError> {
+        self.check_all()?;
         let usage = self.inner.quotas.of(tenant);
         Ok(InUse {
             jobs: self.inner.count_jobs(tenant).await?,
-            blob_bytes: self.list_blobs(Some(tenant)).await?.iter().map(|blob| blob.info.bytes).sum(),
+            blob_bytes: self.inner.count_blob_bytes(tenant).await?,
             requests_in_flight: usage.in_flight.load(Ordering::Relaxed),
             waiting_claims: usage.waiting.load(Ordering::Relaxed),
         })
@@ -298,6 +308,10 @@ fn admit(bound: &Mutex<Bound>, more: u64, max: u64, what: &'static str) -> Resul
 }
 
 impl Inner {
+    async fn count_blob_bytes(&self, tenant: &Tenant) -> Result<u64, EngineError> {
+        Ok(self.store.blobs().list(Some(tenant)).await?.iter().map(|blob| blob.info.bytes).sum())
+    }
+
     async fn count_jobs(&self, tenant: &Tenant) -> Result<u64, EngineError> {
         let counts = self.store.counts(Some(tenant), self.now()).await?;
         let live = StateName::ALL.into_iter().filter(|state| !state.is_settled());

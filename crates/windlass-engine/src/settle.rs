@@ -8,7 +8,7 @@ use crate::verbs::{Extend, Extended, How, LogEntry, Renew, Report, Settle, Settl
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::event::{Failure, Finish, Restart, RetryWish};
-use windlass_core::{Event, Holder, Job, JobId, Refused, Tenant, Timestamp};
+use windlass_core::{Event, Holder, Job, JobId, Refused, Scope, Tenant, Timestamp};
 use windlass_store::{Change, Rival, Step, StoreError, Verdict};
 
 mod together;
@@ -24,6 +24,15 @@ const LOADS_MAX: usize = 64;
 pub(crate) struct Ask {
     pub(crate) id: JobId,
     pub(crate) event: Event,
+}
+
+/// Whose doing a change is; the default is the engine's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct By {
+    /// Remembered with the jobs.
+    pub(crate) who: Option<Arc<str>>,
+    /// Jobs outside of it are not there.
+    pub(crate) scope: Scope,
 }
 
 /// A job before and after what was asked; `None`: it is gone.
@@ -155,14 +164,18 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
     }
 
+    pub(crate) fn by(&self) -> By {
+        By { who: self.who.clone(), scope: self.scope.clone() }
+    }
+
     /// The loop, behind the door, and to its end even if the caller goes away.
     pub(crate) async fn verb(&self, tenant: &Tenant, asks: Vec<Ask>) -> Result<Answers, EngineError> {
         let visit = self.inner.enter()?;
         self.check_count(asks.len())?;
-        let (tenant, who) = (tenant.clone(), self.who.clone());
+        let (tenant, by) = (tenant.clone(), self.by());
         let work = async move {
             let epoch = visit.limits.epoch();
-            let answers = visit.change_for(who, Some(&tenant), asks, Vec::new()).await?;
+            let answers = visit.change_for(by, Some(&tenant), asks, Vec::new()).await?;
             let written = answers.iter().flatten().filter_map(|moved| moved.after.as_ref());
             visit.relimit_since(epoch, written.map(|job| job.id)).await?;
             Ok(answers)
@@ -212,18 +225,18 @@ impl Inner {
         asks: Vec<Ask>,
         known: Vec<Arc<Job>>,
     ) -> Result<Answers, EngineError> {
-        self.change_for(None, tenant, asks, known).await
+        self.change_for(By::default(), tenant, asks, known).await
     }
 
-    /// The same, remembered as done by `who`.
-    async fn change_for(
+    /// The same on behalf of a caller.
+    pub(crate) async fn change_for(
         self: &Arc<Self>,
-        who: Option<Arc<str>>,
+        by: By,
         tenant: Option<&Tenant>,
         asks: Vec<Ask>,
         known: Vec<Arc<Job>>,
     ) -> Result<Answers, EngineError> {
-        let mut call = Call { who, ..Call::new(self, tenant, asks, known) };
+        let mut call = Call { by, ..Call::new(self, tenant, asks, known) };
         let outcome = call.run().await;
         let forget_later = std::mem::take(&mut call.forget_later);
         let answers = match outcome {
@@ -253,7 +266,7 @@ impl Inner {
 /// One call of the loop.
 struct Call<'a> {
     engine: &'a Arc<Inner>,
-    who: Option<Arc<str>>,
+    by: By,
     tenant: Option<&'a Tenant>,
     asks: Vec<Ask>,
     answers: Vec<Option<Result<Moved, VerbError>>>,
@@ -286,7 +299,7 @@ impl<'a> Call<'a> {
         }
         Call {
             engine,
-            who: None,
+            by: By::default(),
             tenant,
             answers: asks.iter().map(|_| None).collect(),
             open: (0..asks.len()).collect(),
@@ -351,7 +364,7 @@ impl<'a> Call<'a> {
     async fn plan(&mut self) -> Result<Round, EngineError> {
         for _ in 0..LOADS_MAX {
             let mut plan = Plan::new(&mut self.view, &self.engine.limits, self.engine.now());
-            plan.who = self.who.clone();
+            plan.by = self.by.clone();
             for &index in &self.open {
                 plan.add(index, &self.asks[index], self.tenant);
             }

@@ -20,13 +20,14 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use windlass_core::{Name, NameMatch, Queue, Tenant};
+use windlass_core::{Name, NameMatch, Queue, Scope, Tenant};
 
 /// What a waiter would take.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     pub(crate) queues: Vec<Queue>,
     pub(crate) names: NameMatch,
+    pub(crate) scope: Scope,
     pub(crate) priority: Option<i32>,
     /// How many at once.
     pub(crate) limit: usize,
@@ -34,7 +35,9 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     fn fits(&self, queue: &Queue, name: &Name) -> bool {
-        (self.queues.is_empty() || self.queues.contains(queue)) && self.names.matches(name)
+        (self.queues.is_empty() || self.queues.contains(queue))
+            && self.names.matches(name)
+            && self.scope.allows(queue, name)
     }
 }
 
@@ -221,7 +224,7 @@ mod tests {
     use super::*;
 
     fn wanted(names: NameMatch, priority: Option<i32>, limit: usize) -> Wanted {
-        Wanted { queues: vec![], names, priority, limit }
+        Wanted { queues: vec![], names, scope: Scope::default(), priority, limit }
     }
 
     struct Table {

@@ -138,6 +138,7 @@ impl Bench {
 
     fn ask(&self, limit: usize) -> ClaimAsk {
         ClaimAsk {
+            scope: windlass_core::Scope::default(),
             tenant: self.tenant.clone(),
             queues: vec![self.queue.clone()],
             names: NameMatch::Exact("bench.job".into()),

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use windlass_core::{Body, Job, JobId, JobSpec, NameMatch, Queue, Tenant, Timestamp};
+use windlass_core::{Body, Job, JobId, JobSpec, NameMatch, Queue, Scope, Tenant, Timestamp};
 
 /// One job from one version to the next. `before.version` is the guard.
 #[derive(Clone, Debug)]
@@ -181,6 +181,8 @@ pub struct ClaimAsk {
     /// Empty: any queue of the tenant.
     pub queues: Vec<Queue>,
     pub names: NameMatch,
+    /// Of these, what the caller may reach.
+    pub scope: Scope,
     /// Only jobs of exactly this priority.
     pub priority: Option<i32>,
     pub limit: usize,

@@ -1,7 +1,7 @@
 //! Looking at jobs without touching them.
 
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, NameMatch, Queue, Scope, StateName, Tenant, Timestamp};
 
 /// Jobs per page at most: a page is built in memory on both sides.
 pub const PAGE_MAX: usize = 1_000;
@@ -17,6 +17,8 @@ pub struct Filter {
     pub states: Vec<StateName>,
     pub queue: Option<Queue>,
     pub names: NameMatch,
+    /// Of these, what the caller may reach.
+    pub scope: Scope,
     pub tag: Option<Arc<str>>,
     /// Text somewhere in the payload, byte for byte.
     pub text: Option<Arc<str>>,
@@ -34,6 +36,7 @@ impl Default for Filter {
             states: Vec::new(),
             queue: None,
             names: NameMatch::Any,
+            scope: Scope::default(),
             tag: None,
             text: None,
             repeating: false,
@@ -48,6 +51,7 @@ impl Filter {
     pub fn is_about_states_only(&self) -> bool {
         self.queue.is_none()
             && self.names == NameMatch::Any
+            && self.scope.is_everything()
             && self.tag.is_none()
             && self.text.is_none()
             && !self.repeating
@@ -62,6 +66,7 @@ impl Filter {
             && (self.states.is_empty() || self.states.contains(&job.state().name()))
             && self.queue.as_ref().is_none_or(|queue| *queue == spec.queue)
             && self.names.matches(&spec.name)
+            && self.scope.allows(&spec.queue, &spec.name)
             && self.tag.as_ref().is_none_or(|tag| spec.tags().contains(tag))
             && (!self.repeating || repeats(job))
             && self.text.as_ref().is_none_or(|text| contains(&spec.payload.bytes, text.as_bytes()))

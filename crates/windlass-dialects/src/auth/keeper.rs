@@ -50,6 +50,8 @@ pub struct NewToken {
     pub role: Role,
     pub note: String,
     pub expires_at: Option<Timestamp>,
+    /// As in [`TokenRecord`].
+    pub queues: Vec<String>,
 }
 
 /// Reads the tokens of the store. Called once at the start, before anybody can call.
@@ -156,8 +158,10 @@ async fn keep_new(
     let record = TokenRecord {
         created_at: Some(engine.now()),
         note: new.note,
+        queues: new.queues,
         ..TokenRecord::of(&token, new.tenant, new.role, new.expires_at)?
     };
+    record.scope()?;
     keep(engine, &record).await?;
     tokens.insert(record.clone(), Source::Store)?;
     Ok((token, record))
@@ -189,6 +193,7 @@ pub async fn rotate(
         tenant: old.tenant.clone(),
         role: old.role,
         note: old.note.clone(),
+        queues: old.queues.clone(),
         expires_at: lifetime_ms.map(|ms| now.plus_ms(ms)),
     };
     let (token, record) = keep_new(engine, tokens, new).await?;
@@ -226,6 +231,6 @@ pub async fn revoke(engine: &Engine, tokens: &Tokens, by: &Caller, prefix: &str)
 
 /// A line in the log for every change: who may call is worth knowing later.
 fn told(what: &str, record: &TokenRecord, by: &Caller) {
-    let TokenRecord { prefix, tenant, role, note, .. } = record;
-    tracing::info!(token = %prefix, %tenant, %role, name = %note, by = %by.who, "token {prefix} {what}");
+    let TokenRecord { prefix, tenant, role, note, queues, .. } = record;
+    tracing::info!(token = %prefix, %tenant, %role, ?queues, name = %note, by = %by.who, "token {prefix} {what}");
 }

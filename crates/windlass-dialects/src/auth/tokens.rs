@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
-use windlass_core::{Tenant, Timestamp};
+use windlass_core::scope::BadScope;
+use windlass_core::{Scope, Tenant, Timestamp};
 use windlass_engine::Engine;
 
 /// A token as the server knows it. Holds nothing that lets anyone in.
@@ -31,6 +32,9 @@ pub struct TokenRecord {
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// Which jobs it is for, as [`Scope::parse`] reads it; empty: all of the tenant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +45,10 @@ pub enum BadToken {
     Hash { prefix: String },
     #[error("two tokens have the public part {prefix}")]
     Twice { prefix: String },
+    #[error("the queues of token {prefix}: {why}")]
+    Queues { prefix: String, why: BadScope },
+    #[error("an admin makes tokens for all queues: a token for some needs another role")]
+    AdminOfSome,
     #[error("a stored token cannot be read: {0}")]
     Stored(String),
 }
@@ -55,7 +63,20 @@ impl TokenRecord {
     ) -> Result<Self, BadToken> {
         let prefix = public_part(token).ok_or(BadToken::Shape)?.to_owned();
         let hash = hex(&digest(token));
-        Ok(TokenRecord { prefix, hash, tenant, role, created_at: None, expires_at, note: String::new() })
+        let (note, queues) = (String::new(), Vec::new());
+        Ok(TokenRecord { prefix, hash, tenant, role, created_at: None, expires_at, note, queues })
+    }
+}
+
+impl TokenRecord {
+    /// Which jobs it is for.
+    pub fn scope(&self) -> Result<Scope, BadToken> {
+        let bad = |why| BadToken::Queues { prefix: self.prefix.clone(), why };
+        let scope = Scope::parse(&self.queues).map_err(bad)?;
+        match self.role == Role::Admin && !scope.is_everything() {
+            true => Err(BadToken::AdminOfSome),
+            false => Ok(scope),
+        }
     }
 }
 
@@ -259,6 +280,7 @@ impl Tokens {
 impl Known {
     fn of(record: TokenRecord, source: Source) -> Result<Known, BadToken> {
         let hash = unhex(&record.hash).ok_or_else(|| BadToken::Hash { prefix: record.prefix.clone() })?;
+        let scope = record.scope()?;
         let who = match record.note.as_str() {
             "" => format!("wl_{}", record.prefix),
             note => note.to_owned(),
@@ -266,6 +288,7 @@ impl Known {
         let caller = Caller {
             tenant: record.tenant.clone(),
             role: record.role,
+            scope,
             who: who.into(),
             token: Some(record.prefix.as_str().into()),
         };

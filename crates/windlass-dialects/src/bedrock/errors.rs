@@ -75,6 +75,9 @@ impl From<EngineError> for Status {
             EngineError::Quota { what, max } => {
                 Status(Cow::Owned(format!("429 Too many: this tenant has its quota of {max} {what}")))
             }
+            EngineError::OutOfScope { what } => {
+                Status(Cow::Owned(format!("403 Forbidden: this token is not for {what}")))
+            }
             EngineError::TooManyWaiters => Status(Cow::Borrowed("503 Too many waiting workers")),
             EngineError::TooLarge { .. }
             | EngineError::ReportTooLarge { .. }

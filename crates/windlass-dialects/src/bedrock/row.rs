@@ -9,7 +9,7 @@ use super::{json, params, times};
 use crate::codec::{Encoding, Out};
 use std::borrow::Cow;
 use std::sync::Arc;
-use windlass_core::{Format, Job, JobState, Payload, StateName, Timestamp};
+use windlass_core::{Format, Job, JobState, Payload, Queue, StateName, Timestamp};
 
 /// The `nextRun` as it was written, as long as it is still about the same moment.
 pub const NEXT_RUN: &str = "bedrock.nextRun";
@@ -28,6 +28,11 @@ const PRIORITY_MIDDLE: i64 = 500;
 pub const QUEUE: &str = "default";
 /// Where jobs of `mockRequest` wait, so that a worker that does not ask for them never passes over them.
 pub const MOCK_QUEUE: &str = "bedrock.mock";
+
+/// Where its jobs wait, but for mocked ones.
+pub fn queue() -> Queue {
+    Queue::new(QUEUE).unwrap_or_default()
+}
 
 /// Larger runs first here, smaller below.
 pub fn priority_below(priority: i64) -> i32 {

@@ -4,7 +4,7 @@ use super::errors::{JqError, no_content, respond};
 use super::line::{Line, Target};
 use super::notes::WorkerNote;
 use super::wire::{self, Place};
-use super::yard::{Yard, token_of, worker_of};
+use super::yard::{self, Yard, token_of, worker_of};
 use super::{QUEUE, USUAL_PORT, commands, views};
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
@@ -155,6 +155,8 @@ async fn show(call: &Call, job: &Job) -> Answer {
 pub async fn register(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::worker(encoding, &body)?;
+    // A worker is given jobs of every name.
+    call.engine.check_queue(&yard::queue())?;
     let master = &call.server.jq;
     let url = match asked.place {
         Place::Url(url) => url,
@@ -190,6 +192,7 @@ fn at_peer(call: &Call, port: u16) -> Result<String, JqError> {
 
 /// The worker named in the header, and where it is served: `None`, by another server on the same store.
 async fn worker(call: &Call) -> Result<(String, Option<Arc<Yard>>), JqError> {
+    call.engine.check_queue(&yard::queue())?;
     let id = call
         .headers()
         .get(WORKER_ID)

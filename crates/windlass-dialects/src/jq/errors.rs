@@ -117,6 +117,7 @@ impl From<EngineError> for JqError {
             | EngineError::BlobTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             EngineError::TooMany { .. } => StatusCode::BAD_REQUEST,
             EngineError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
+            EngineError::OutOfScope { .. } => StatusCode::FORBIDDEN,
             // Whether it was written or not: the caller has to ask again, later.
             EngineError::Store(_) | EngineError::TooManyWaiters | EngineError::ShuttingDown => {
                 StatusCode::SERVICE_UNAVAILABLE

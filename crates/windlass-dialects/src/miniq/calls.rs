@@ -50,7 +50,8 @@ pub async fn nameless(_: Call) -> Answer {
 
 async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
     let client = whose(&call, client)?;
-    let jobtype = wire::jobtype(jobtype)?;
+    let (queue, jobtype) = (commands::queue(), wire::jobtype(jobtype)?);
+    call.engine.check_reach(&queue, &jobtype)?;
     let now = call.engine.now();
     let run_at = wire::when(query(&call, "delay").as_deref(), query(&call, "dt").as_deref(), now)?;
     let body = call.read_body().await?;
@@ -60,7 +61,7 @@ async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
         let message = format!("a line is {} bytes long; at most {max} are allowed", large.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
-    call.engine.admit_jobs(&client, payloads.len()).await?;
+    call.engine.admit_jobs(&client, payloads.iter().map(|_| (&queue, &jobtype))).await?;
     let ids = state(&call).add(&client, &jobtype, &payloads, run_at).await?;
     Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": ids.len(), "ids": ids})))
 }
@@ -206,7 +207,8 @@ pub async fn delete_handler(call: Call) -> Answer {
 
 pub async fn list_handlers(call: Call) -> Answer {
     let client = whose(&call, call.param(0))?;
-    let types = handlers::types(&call.engine, &client).await?;
+    let mut types = handlers::types(&call.engine, &client).await?;
+    types.retain(|jobtype| call.engine.reaches(QUEUE, jobtype));
     Ok(json_response(StatusCode::OK, &json!({"types": types})))
 }
 
@@ -253,7 +255,9 @@ fn whose(call: &Call, client: &str) -> Result<Tenant, Problem> {
 }
 
 fn named(call: &Call) -> Result<(Tenant, Name), Problem> {
-    Ok((whose(call, call.param(0))?, wire::jobtype(call.param(1))?))
+    let (client, jobtype) = (whose(call, call.param(0))?, wire::jobtype(call.param(1))?);
+    call.engine.check_reach(&commands::queue(), &jobtype)?;
+    Ok((client, jobtype))
 }
 
 fn no_such_job() -> Problem {

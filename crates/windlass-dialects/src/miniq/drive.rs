@@ -310,7 +310,9 @@ impl<'a> Drive<'a> {
             if payloads.is_empty() {
                 continue;
             }
-            let admitted = self.state.engine.admit_jobs(&self.client, payloads.len()).await;
+            let queue = commands::queue();
+            let coming = payloads.iter().map(|_| (&queue, &name));
+            let admitted = self.state.engine.admit_jobs(&self.client, coming).await;
             if let Err(error @ EngineError::Quota { .. }) = admitted {
                 left_out.add(payloads.len(), &error);
                 continue;

@@ -43,6 +43,7 @@ impl Wanted {
     fn fits(&self, event: &FeedEvent) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == event.tenant)
             && self.job.is_none_or(|job| job == event.id)
+            && self.caller.scope.allows(&event.queue, &event.name)
     }
 
     /// How many events a listener is told it missed. They are those of all tenants, so a listener of one is only told that

@@ -14,6 +14,7 @@ pub async fn handlers(call: Call) -> Answer {
     for book in call.server.handbooks() {
         found.extend(book.handlers(tenant.as_ref(), PAGE_MAX).await?);
     }
+    found.retain(|handler| call.engine.reaches(&handler.queue, &handler.name));
     let mut out = Out::new(reply_encoding(&call), 64 + found.len() * 256);
     out.begin_map();
     out.key("handlers");

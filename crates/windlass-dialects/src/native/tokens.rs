@@ -4,7 +4,7 @@ use super::calls::{Answer, answer, body, param, params, reply_encoding};
 use super::errors::ApiError;
 use super::wire::{self, RotateAsk, TokenAsk};
 use crate::auth::keeper::{self, NewToken, TokenError};
-use crate::auth::{Listed, Role, Source, TokenRecord};
+use crate::auth::{BadToken, Listed, Role, Source, TokenRecord};
 use crate::codec::Out;
 use crate::route::Call;
 use ::http::StatusCode;
@@ -62,7 +62,8 @@ pub async fn create(mut call: Call) -> Answer {
             "`note` is at most {NOTE_BYTES_MAX} bytes without control characters"
         )));
     }
-    let new = NewToken { tenant, role, note: note.to_owned(), expires_at };
+    let queues = ask.queues.iter().flatten().map(|queue| queue.to_string()).collect();
+    let new = NewToken { tenant, role, note: note.to_owned(), expires_at, queues };
     let made = keeper::create(&call.engine, &call.server.tokens, &call.caller, new).await?;
     Ok(shown(reply, &made))
 }
@@ -94,6 +95,7 @@ pub async fn revoke(call: Call) -> Answer {
 pub async fn signing_key(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
+    call.engine.check_all()?;
     let Some(signer) = &call.server.jq.settings().signer else {
         let message = "this server signs nothing; set outgoing.signing_key in its configuration";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "no_signing_key", message));
@@ -130,8 +132,20 @@ fn fields(out: &mut Out, record: &TokenRecord, source: Source) {
         out.key(key);
         out.str(text);
     }
+    queues(out, &record.queues);
     out.opt_int("created_at", record.created_at.map(Timestamp::calendar_ms));
     out.opt_int("expires_at", record.expires_at.map(Timestamp::calendar_ms));
+}
+
+/// Left out where it is all of them.
+pub fn queues(out: &mut Out, queues: &[String]) {
+    if queues.is_empty() {
+        return;
+    }
+    out.key("queues");
+    out.begin_array();
+    queues.iter().for_each(|queue| out.str(queue));
+    out.end_array();
 }
 
 impl From<TokenError> for ApiError {
@@ -141,6 +155,9 @@ impl From<TokenError> for ApiError {
             TokenError::LastAdmin(_) => (StatusCode::CONFLICT, "last_admin_token"),
             TokenError::Configured(_) => (StatusCode::CONFLICT, "token_in_configuration"),
             TokenError::TooMany => (StatusCode::CONFLICT, "too_many_tokens"),
+            TokenError::Bad(BadToken::Queues { .. } | BadToken::AdminOfSome) => {
+                (StatusCode::BAD_REQUEST, "bad_request")
+            }
             TokenError::NoChance(_) | TokenError::Bad(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "token_not_made")
             }

@@ -39,6 +39,8 @@ pub async fn me(call: Call) -> Answer {
     out.bool(call.server.tokens.is_open());
     out.key("payloads");
     out.bool(!call.hides_payloads());
+    let listed = call.caller.token.as_ref().and_then(|prefix| call.server.tokens.get(prefix));
+    super::tokens::queues(&mut out, listed.as_ref().map_or(&[], |listed| &listed.record.queues));
     out.key("doors");
     out.begin_map();
     for (dialect, address) in &call.server.doors {
@@ -66,8 +68,10 @@ pub async fn workers(call: Call) -> Answer {
     out.end_array();
     out.key("more");
     out.bool(more);
-    write_registered(&mut out, &call, tenant.as_ref());
-    write_waiting(&mut out, engine, tenant.as_ref());
+    // Which jobs they would be given is not known.
+    let are_shown = engine.check_all().is_ok();
+    write_registered(&mut out, &call, tenant.as_ref(), are_shown);
+    write_waiting(&mut out, engine, tenant.as_ref(), are_shown);
     if tenant.is_none() {
         out.key("waiting_claims");
         out.uint(engine.waiters() as u64);
@@ -77,10 +81,10 @@ pub async fn workers(call: Call) -> Answer {
 }
 
 /// Workers that a dialect pushes jobs to, with or without jobs.
-fn write_registered(out: &mut Out, call: &Call, tenant: Option<&Tenant>) {
+fn write_registered(out: &mut Out, call: &Call, tenant: Option<&Tenant>, are_shown: bool) {
     out.key("registered");
     out.begin_array();
-    let members = call.server.staffs().into_iter().flat_map(Staff::members);
+    let members = call.server.staffs().into_iter().flat_map(Staff::members).filter(|_| are_shown);
     for member in members.filter(|member| tenant.is_none_or(|tenant| *tenant == member.tenant)).take(PAGE_MAX)
     {
         out.begin_map();
@@ -105,10 +109,10 @@ fn write_registered(out: &mut Out, call: &Call, tenant: Option<&Tenant>) {
 }
 
 /// Workers whose claims wait, by the name they gave.
-fn write_waiting(out: &mut Out, engine: &Engine, tenant: Option<&Tenant>) {
+fn write_waiting(out: &mut Out, engine: &Engine, tenant: Option<&Tenant>, are_shown: bool) {
     out.key("waiting");
     out.begin_array();
-    for ((whose, worker), claims) in engine.waiting_workers().iter().take(PAGE_MAX) {
+    for ((whose, worker), claims) in engine.waiting_workers().iter().filter(|_| are_shown).take(PAGE_MAX) {
         if tenant.is_some_and(|tenant| tenant != whose) {
             continue;
         }
@@ -135,6 +139,7 @@ pub async fn wake_worker(call: Call) -> Answer {
 fn set_quiet(call: Call, quiet: bool) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
+    call.engine.check_all()?;
     let worker = call.param(0);
     if !call.server.staffs().into_iter().any(|staff| staff.set_quiet(&tenant, worker, quiet)) {
         return Err(not_registered());
@@ -145,6 +150,7 @@ fn set_quiet(call: Call, quiet: bool) -> Answer {
 pub async fn dismiss_worker(call: Call) -> Answer {
     let params = params(&call, &["tenant"])?;
     let tenant = call.caller.tenant_for(param(&params, "tenant"))?;
+    call.engine.check_all()?;
     for staff in call.server.staffs() {
         if staff.dismiss(&tenant, call.param(0), &call.caller.who).await {
             return Ok(worker_is(&call, call.param(0), "gone"));

@@ -523,6 +523,8 @@ pub struct TokenAsk<'a> {
     pub note: Option<Text<'a>>,
     pub expires_at: Option<i64>,
     pub expires_in_ms: Option<u64>,
+    #[serde(borrow)]
+    pub queues: Option<Vec<Text<'a>>>,
 }
 
 /// `POST /api/v1/tokens/{prefix}/rotate`; the body may be left out.

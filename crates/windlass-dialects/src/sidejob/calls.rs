@@ -360,6 +360,7 @@ fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
 
 pub async fn logs(call: Call) -> Answer {
     may_look(&call)?;
+    call.engine.check_all()?;
     let tenant = tenant(&call)?;
     let number = |key: &str| -> Result<Option<usize>, Problem> {
         match call.query().find(|(name, _)| name == key) {
@@ -381,6 +382,7 @@ pub async fn logs(call: Call) -> Answer {
 }
 
 pub async fn take_logs(call: Call) -> Answer {
+    call.engine.check_all()?;
     let tenant = tenant(&call)?;
     let entries = call.server.sidejob.log.take(&call.engine, &tenant).await?;
     Ok(json(listed(entries.into_iter())))

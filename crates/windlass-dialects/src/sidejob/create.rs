@@ -49,6 +49,7 @@ pub async fn create(mut call: Call) -> Answer {
     let ask = ask_of(&body)?;
     let wanted = wanted(&ask)?;
     let engine = &call.engine;
+    engine.check_reach(&Queue::new(&wanted.queue)?, &Name::new(&wanted.class)?)?;
     let queues = call.server.sidejob.registry.queues(engine, &tenant).await?;
     let Some(class) = queues.class(&wanted.queue, &wanted.class) else {
         return Err(Problem::not_registered(&wanted.class, &wanted.queue));

@@ -49,6 +49,7 @@ impl Desk {
         others: Vec<JobId>,
         op: Op,
     ) -> Result<Reply, Problem> {
+        check_reach(call, tenant, id, &others).await?;
         let server = &call.server;
         let (reply, answer) = oneshot::channel();
         let is_first = {
@@ -136,6 +137,19 @@ async fn serve(server: &Arc<Server>, tenant: &Tenant, id: JobId) {
                 }
             }
         }
+    }
+}
+
+/// Jobs that a call names have to be within the caller's reach; what follows for others happens wherever they are.
+async fn check_reach(call: &Call, tenant: &Tenant, id: JobId, others: &[JobId]) -> Result<(), Problem> {
+    if call.caller.scope.is_everything() {
+        return Ok(());
+    }
+    let named: Vec<JobId> = std::iter::once(id).chain(others.iter().copied()).collect();
+    let found = call.engine.get(tenant, named.clone()).await?;
+    match named.into_iter().zip(found).find(|(_, job)| job.is_none()) {
+        Some((missing, _)) => Err(Problem::no_job(missing)),
+        None => Ok(()),
     }
 }
 

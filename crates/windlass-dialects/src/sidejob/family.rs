@@ -52,7 +52,8 @@ pub async fn adopt(mut call: Call) -> Answer {
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let also = Also::beside(&["child", "name"], &ask)?;
-    let engine = &call.engine;
+    // Ancestors wherever they are: a circle is one for everybody.
+    let (engine, everywhere) = (&call.engine, &call.server.engine);
     let child = ask.job("child")?.ok_or_else(|| Problem::refused("Missing child"))?;
     let name = ask.text("name")?.unwrap_or_default();
     for _ in 0..LOOKS_MAX {
@@ -67,7 +68,7 @@ pub async fn adopt(mut call: Call) -> Answer {
         if name.is_empty() {
             return Err(Problem::name_not_unique(id, child, ""));
         }
-        let ancestors = ancestors(engine, &tenant, &parent).await?;
+        let ancestors = ancestors(everywhere, &tenant, &parent).await?;
         if ancestors.iter().any(|ancestor| ancestor.id == child) {
             return Err(Problem::would_go_round(id, child));
         }
@@ -77,7 +78,7 @@ pub async fn adopt(mut call: Call) -> Answer {
         // adoptions close a circle between them.
         let unchanged = |job| Deed { job, action: Action::Update(Patch::default()) };
         deeds.extend(std::iter::once(parent).chain(ancestors).map(unchanged));
-        match engine.act_together(&tenant, deeds).await? {
+        match everywhere.act_together(&tenant, deeds).await? {
             Together::Done => return also.run_at_last(&call, &tenant, id, "null".to_owned()).await,
             Together::Stale => {}
             // Nothing but the key of its name can be in the way.
@@ -169,7 +170,9 @@ pub async fn delete(call: Call) -> Answer {
     let engine = &call.engine;
     let answer = |deleted: bool| Ok(json(format!("{{\"job\":{id},\"delete\":{deleted}}}")));
     for _ in 0..LOOKS_MAX {
-        let all = with_descendants(engine, &tenant, find(engine, &tenant, id).await?).await?;
+        // Descendants wherever they are: if one is out of reach, nothing is deleted.
+        let job = find(engine, &tenant, id).await?;
+        let all = with_descendants(&call.server.engine, &tenant, job).await?;
         let is_over =
             |job: &Arc<Job>| matches!(job.state(), JobState::Terminated { .. } | JobState::Cancelled { .. });
         if !all.iter().all(is_over) {

@@ -19,13 +19,13 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::StreamExt;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use windlass_core::{Holder, StateName, Tenant};
+use windlass_core::{Holder, Scope, StateName, Tenant};
 use windlass_engine::{Engine, EngineError, Renew};
 
 /// A byte in this time shows on both sides whether the other is there.
@@ -40,8 +40,8 @@ const NOTE_KEPT_MS: i64 = 24 * 3_600_000;
 /// How often they are looked for.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 
-/// A worker of a tenant.
-type Key = (Tenant, Arc<str>);
+/// A worker of a tenant, and which jobs it may hold.
+type Key = (Tenant, Arc<str>, Scope);
 
 #[derive(Default)]
 pub struct Presences {
@@ -121,7 +121,7 @@ pub async fn attend(mut call: Call) -> Answer {
     if worker.is_empty() || worker.len() > NAME_BYTES_MAX {
         return Err(Problem::refused(format!("worker must be a name of 1 to {NAME_BYTES_MAX} bytes")));
     }
-    let key: Key = (tenant, Arc::from(worker));
+    let key: Key = (tenant, Arc::from(worker), call.caller.scope.clone());
     let server = Arc::clone(&call.server);
     come(&server, &key).await?;
     let (sender, receiver) = mpsc::channel(1);
@@ -191,12 +191,13 @@ async fn sweep(server: &Server) {
             Some(Err(at)) => tokio::time::sleep_until(at).await,
             Some(Ok(gone)) if server.is_stopping() => drop(gone),
             Some(Ok(gone)) => {
-                let mut by_tenant: BTreeMap<Tenant, Vec<Gone>> = BTreeMap::new();
+                let mut by_reach: HashMap<(Tenant, Scope), Vec<Gone>> = HashMap::new();
                 for gone in gone {
-                    by_tenant.entry(gone.key.0.clone()).or_default().push(gone);
+                    let reach = (gone.key.0.clone(), gone.key.2.clone());
+                    by_reach.entry(reach).or_default().push(gone);
                 }
-                for (tenant, gone) in by_tenant {
-                    if let Err(error) = end_runs(&server.engine, &tenant, gone).await {
+                for ((tenant, scope), gone) in by_reach {
+                    if let Err(error) = end_runs(&server.engine.within(&scope), &tenant, gone).await {
                         tracing::warn!(%error, "runs of workers that are gone go on until their leases end");
                     }
                 }
@@ -262,7 +263,7 @@ fn prefix(tenant: &Tenant) -> String {
     format!("sidejob/presence/{tenant}/")
 }
 
-fn note_of((tenant, worker): &Key) -> String {
+fn note_of((tenant, worker, _): &Key) -> String {
     format!("{}{worker}", prefix(tenant))
 }
 
@@ -277,7 +278,7 @@ mod tests {
     #[test]
     fn a_worker_is_gone_when_its_last_connection_is_and_none_takes_its_place() {
         let mut table = Table::default();
-        let key = |name: &str| (Tenant::default(), Arc::from(name));
+        let key = |name: &str| (Tenant::default(), Arc::from(name), Scope::default());
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let grace = Duration::from_secs(10);

@@ -42,12 +42,14 @@ pub async fn register(mut call: Call) -> Answer {
         return Err(Problem::new(StatusCode::BAD_REQUEST, message));
     }
     let classes = Classes::read(&body)?;
+    call.engine.check_queue(&queue)?;
     call.server.sidejob.registry.register(&call.engine, &tenant, &queue, classes).await?;
     Ok(json("null"))
 }
 
 pub async fn registered(call: Call) -> Answer {
     let tenant = tenant(&call)?;
+    call.engine.check_queue(&Queue::new(call.param(0))?)?;
     let queues = call.server.sidejob.registry.queues(&call.engine, &tenant).await?;
     Ok(json(queues.queue(call.param(0)).map_or_else(|| "{}".to_owned(), |classes| classes.text.clone())))
 }

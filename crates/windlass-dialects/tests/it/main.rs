@@ -24,6 +24,7 @@ mod operations;
 mod postgres_server;
 mod queuey;
 mod quotas;
+mod scopes;
 mod sidejob;
 mod stores;
 mod support;

@@ -16,6 +16,7 @@ impl Engine {
     /// Adds a limit or changes one. Jobs that wait and run are brought under it before this returns.
     pub async fn set_limit(&self, tenant: &Tenant, limit: Limit) -> Result<(), EngineError> {
         let visit = self.inner.enter()?;
+        self.check_all()?;
         let tenant = tenant.clone();
         let work = async move {
             let key = format!("{PREFIX}{tenant}/{}", limit.id);
@@ -32,6 +33,7 @@ impl Engine {
     /// Answers whether there was one.
     pub async fn remove_limit(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
         let visit = self.inner.enter()?;
+        self.check_all()?;
         let (tenant, id) = (tenant.clone(), id.to_owned());
         let work = async move {
             visit.store.put_setting(&format!("{PREFIX}{tenant}/{id}"), None).await?;
@@ -60,6 +62,7 @@ impl Engine {
     /// By id.
     pub async fn limits(&self, tenant: &Tenant) -> Result<Vec<LimitView>, EngineError> {
         self.inner.open()?;
+        self.check_all()?;
         let mut views = self.inner.limits.views(tenant);
         if self.inner.store.is_shared() && !views.is_empty() {
             // What runs at other servers counts too, and is not told here.

@@ -34,10 +34,10 @@ impl Engine {
             asks.push(Ask { id: job.id, event: self.inner.event_of(action, now) });
             seen.push(job);
         }
-        let (tenant, who) = (tenant.clone(), self.who.clone());
+        let (tenant, by) = (tenant.clone(), self.by());
         let work = async move {
             let epoch = visit.limits.epoch();
-            let mut call = Call { who, ..Call::new(&visit, Some(&tenant), asks, Vec::new()) };
+            let mut call = Call { by, ..Call::new(&visit, Some(&tenant), asks, Vec::new()) };
             // What the caller saw goes before what we remember: it was decided by that.
             seen.into_iter().for_each(|job| call.view.loaded(job.id, Some(job)));
             let outcome = call.run_together(notes).await;

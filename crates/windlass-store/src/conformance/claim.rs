@@ -1,11 +1,11 @@
 //! Which jobs a claim gives out, in which order, and what it leaves behind.
 
-use super::fixtures::{Rig, ask, at, id, ids, job, queue, tenant};
+use super::fixtures::{Rig, ask, at, id, ids, job, queue, scope, tenant};
 use crate::ClaimAsk;
 use std::collections::BTreeSet;
 use windlass_core::event::Patch;
 use windlass_core::lease::RunKind;
-use windlass_core::{Event, NameMatch, StateName, Tenant, Token};
+use windlass_core::{Event, Holder, NameMatch, StateName, Tenant, Token};
 
 pub(super) async fn jobs_come_by_priority_then_time_then_id(rig: &Rig) {
     // (queue, priority, run_at): the order of their ids is not the order of any of these.
@@ -107,6 +107,31 @@ pub(super) async fn queues_priority_and_limit_are_as_asked(rig: &Rig) {
     let repeated = ClaimAsk { queues: vec![queue("a"), queue("a")], ..ask() };
     assert_eq!(ids(&rig.claim(repeated, at(0)).await), [4], "a queue named twice");
     assert_eq!(ids(&rig.claim(ask(), at(0)).await), [3], "no queues named: any queue");
+}
+
+/// Claims of all kinds, twice: what one with a scope looked through must not be shown to one with another, or none.
+pub(super) async fn a_claim_gets_no_job_outside_its_scope(rig: &Rig) {
+    let drafts = [("a", "x"), ("b", "x"), ("a", "y"), ("b", "y"), ("ab", "x"), ("b", "z")];
+    rig.insert(drafts.map(|(queue, name)| job(name).queue(queue)).into()).await;
+    let glob = |pattern: &str| NameMatch::glob(pattern);
+    let cases: [(ClaimAsk, &[u64]); 8] = [
+        (ClaimAsk { scope: scope(&["a"]), ..ask() }, &[1, 3]),
+        (ClaimAsk { scope: scope(&["a*"]), names: glob("[x]"), ..ask() }, &[1, 5]),
+        (ClaimAsk { scope: scope(&["a"]), queues: vec![queue("a"), queue("b")], ..ask() }, &[1, 3]),
+        (ClaimAsk { scope: scope(&["a"]), queues: vec![queue("b")], names: glob("x"), ..ask() }, &[]),
+        (ClaimAsk { scope: scope(&["b/[yz]"]), queues: vec![queue("b")], ..ask() }, &[4, 6]),
+        (ClaimAsk { scope: scope(&["b/y", "a/x"]), names: glob("*"), ..ask() }, &[1, 4]),
+        (ClaimAsk { scope: scope(&["*/x"]), priority: Some(0), ..ask() }, &[1, 2, 5]),
+        (ClaimAsk { names: glob("*"), ..ask() }, &[1, 2, 3, 4, 5, 6]),
+    ];
+    for (case, expected) in cases.iter().chain(cases.iter().rev()) {
+        let given = rig.claim(case.clone(), at(0)).await;
+        assert_eq!(ids(&given), *expected, "{:?} {:?} {:?}", case.scope, case.queues, case.names);
+        for job in given {
+            let token = job.state().lease().expect("a lease").token;
+            rig.happen(job.id, Event::Return { by: Holder::Token(token) }, at(0)).await;
+        }
+    }
 }
 
 pub(super) async fn tenants_do_not_see_each_other(rig: &Rig) {

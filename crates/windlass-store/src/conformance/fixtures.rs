@@ -151,6 +151,7 @@ pub(super) fn ask() -> ClaimAsk {
         tenant: Tenant::default(),
         queues: Vec::new(),
         names: NameMatch::Any,
+        scope: windlass_core::Scope::default(),
         priority: None,
         limit: 10,
         worker: Some("worker-1".into()),
@@ -158,6 +159,10 @@ pub(super) fn ask() -> ClaimAsk {
         seed: 42,
         gate: None,
     }
+}
+
+pub(super) fn scope(parts: &[&str]) -> windlass_core::Scope {
+    windlass_core::Scope::parse(parts).expect("a scope")
 }
 
 pub(super) fn ids(jobs: &[Arc<Job>]) -> Vec<u64> {

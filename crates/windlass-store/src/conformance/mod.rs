@@ -147,6 +147,7 @@ where
             claim::a_call_that_read_its_clock_earlier_is_answered,
             claim::names_are_matched_as_asked,
             claim::queues_priority_and_limit_are_as_asked,
+            claim::a_claim_gets_no_job_outside_its_scope,
             claim::tenants_do_not_see_each_other,
             claim::a_paused_queue_gives_out_nothing,
             claim::a_claim_is_committed,

@@ -1,6 +1,6 @@
 //! Looking: load, pages, filters, counts, settings, children.
 
-use super::fixtures::{Rig, ask, at, finish, id, ids, job, name, queue, tenant};
+use super::fixtures::{Rig, ask, at, finish, id, ids, job, name, queue, scope, tenant};
 use super::random::{all_jobs, counted};
 use crate::{Filter, StoreError};
 use std::sync::Arc;
@@ -105,6 +105,15 @@ pub(super) async fn filters_pick_what_fits(rig: &Rig) {
         Filter { names: NameMatch::OneOf(vec!["mail".into(), "report".into()]), ..Filter::default() },
         Filter { names: NameMatch::glob("*mail*"), ..Filter::default() },
         Filter { names: NameMatch::glob("ž[a-z]*"), ..Filter::default() },
+        Filter { scope: scope(&["x"]), ..Filter::default() },
+        Filter { scope: scope(&["*/mail", "y/r*"]), ..Filter::default() },
+        Filter { scope: scope(&["nowhere"]), ..Filter::default() },
+        Filter {
+            scope: scope(&["x", "y/mail"]),
+            states: vec![StateName::Ready, StateName::Failed],
+            queue: Some(queue("x")),
+            ..Filter::default()
+        },
         Filter { tag: Some("odd".into()), ..Filter::default() },
         Filter { tag: Some("od".into()), ..Filter::default() },
         Filter { repeating: true, ..Filter::default() },

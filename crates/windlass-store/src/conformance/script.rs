@@ -145,6 +145,7 @@ impl Script {
     pub(super) fn ask(&mut self, gate: Option<Arc<dyn Gate>>) -> ClaimAsk {
         let queues = if self.chance.percent(50) { 0 } else { self.chance.below(4) };
         ClaimAsk {
+            scope: windlass_core::Scope::default(),
             tenant: self.tenant(),
             queues: (0..queues).map(|_| queue(self.chance.pick(&QUEUES))).collect(),
             names: if self.chance.percent(50) { NameMatch::Any } else { self.names() },
@@ -300,6 +301,7 @@ impl Script {
         let chance = &mut self.chance;
         let states = if chance.percent(50) { 0 } else { chance.below(4) };
         Filter {
+            scope: windlass_core::Scope::default(),
             tenant: chance.percent(50).then(|| tenant(chance.pick(&TENANTS))),
             states: (0..states).map(|_| chance.pick(&StateName::ALL)).collect(),
             queue: chance.percent(30).then(|| queue(chance.pick(&QUEUES))),

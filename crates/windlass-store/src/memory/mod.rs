@@ -454,6 +454,7 @@ fn is_asked_for(job: &Job, ask: &ClaimAsk) -> bool {
     spec.tenant == ask.tenant
         && (ask.queues.is_empty() || ask.queues.contains(&spec.queue))
         && ask.names.matches(&spec.name)
+        && ask.scope.allows(&spec.queue, &spec.name)
         && ask.priority.is_none_or(|priority| priority == spec.priority)
 }
 

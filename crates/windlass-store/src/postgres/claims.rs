@@ -190,6 +190,7 @@ fn batches(asks: &[(ClaimAsk, Timestamp)]) -> Vec<Batch> {
             other.tenant == ask.tenant
                 && other.queues == ask.queues
                 && other.names == ask.names
+                && other.scope == ask.scope
                 && other.priority == ask.priority
                 && other.gate.is_some() == ask.gate.is_some()
         });

@@ -434,6 +434,7 @@ pub fn is_asked_for(words: &Words, ask: &ClaimAsk) -> bool {
     words.tenant == ask.tenant
         && (ask.queues.is_empty() || ask.queues.contains(&words.queue))
         && ask.names.matches(&words.name)
+        && ask.scope.allows(&words.queue, &words.name)
         && ask.priority.is_none_or(|priority| priority == words.priority)
 }
 

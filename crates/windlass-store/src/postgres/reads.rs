@@ -165,7 +165,8 @@ fn horizon_of(found: &[Row], wanted: usize, is_done: impl Fn(&Row) -> bool) -> O
 
 /// `None`: any lane will do.
 async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>>> {
-    if filter.tenant.is_none() && filter.queue.is_none() && filter.names == NameMatch::Any {
+    let is_any = filter.tenant.is_none() && filter.queue.is_none() && filter.names == NameMatch::Any;
+    if is_any && filter.scope.is_everything() {
         return Ok(None);
     }
     shared.learn_lanes().await?;
@@ -173,6 +174,7 @@ async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>
         filter.tenant.as_ref().is_none_or(|tenant| *tenant == words.tenant)
             && filter.queue.as_ref().is_none_or(|queue| *queue == words.queue)
             && filter.names.matches(&words.name)
+            && filter.scope.allows(&words.queue, &words.name)
     });
     Ok(Some(fitting))
 }

@@ -86,6 +86,7 @@ impl View {
         self.ask.tenant == ask.tenant
             && self.ask.names == ask.names
             && self.ask.queues == ask.queues
+            && self.ask.scope == ask.scope
             && self.ask.priority == ask.priority
     }
 }

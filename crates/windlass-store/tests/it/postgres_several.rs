@@ -39,6 +39,7 @@ pub fn new_job(name: &str) -> NewJob {
 
 pub fn ask(limit: usize) -> ClaimAsk {
     ClaimAsk {
+        scope: windlass_core::Scope::default(),
         tenant: Tenant::default(),
         queues: Vec::new(),
         names: NameMatch::Any,

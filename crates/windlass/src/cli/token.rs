@@ -21,6 +21,7 @@ Examples:
   windlass token
   windlass token --role operator --tenant shop --note 'the shop team'
   windlass token create --role worker --tenant shop --expires 90d
+  windlass token create --role worker --queue mail --queue 'default/report-*'
   windlass token list
   windlass token rotate 1a2b3c4d --grace 1d
   windlass token revoke 1a2b3c4d")]
@@ -48,6 +49,9 @@ struct NewArgs {
     /// Refused after this time, like 12h or 90d [default: never]
     #[arg(long, value_name = "DURATION", value_parser = words::parse_duration_ms)]
     expires: Option<i64>,
+    /// Only for these jobs: QUEUE or QUEUE/NAME, both may be GLOB patterns; may be given several times [default: all]
+    #[arg(long = "queue", value_name = "QUEUE")]
+    queues: Vec<String>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -132,12 +136,19 @@ fn make(new: &NewArgs, json: bool) -> Outcome {
     if new.note.contains(['"', '\\', ',']) || new.note.chars().any(char::is_control) {
         return Err(Fault::usage("the note may have no quotes, backslashes, commas or line breaks"));
     }
-    let expires_at = new.expires.map(|ms| Timestamp::from_millis(words::now_ms().saturating_add(ms)));
+    if new.queues.iter().any(|queue| queue.contains(['"', '\\', ',', ' '])) {
+        return Err(Fault::usage(
+            "in a configuration a queue is written without quotes, backslashes, commas and blanks; put ? in their place",
+        ));
+    }
+    let expires_at = new.expires.map(|ms| Timestamp::from_calendar_ms(words::now_ms().saturating_add(ms)));
     let token =
         auth::generate_token().map_err(|error| Fault::failed(format!("no random numbers: {error}")))?;
     let mut record = TokenRecord::of(&token, tenant, role, expires_at)
         .map_err(|error| Fault::failed(error.to_string()))?;
     record.note = new.note.clone();
+    record.queues = new.queues.clone();
+    record.scope().map_err(|error| Fault::usage(error.to_string()))?;
     let line = tokens::written(&record);
     if json {
         return output::say_json(&json!({ "token": token, "config": line }));
@@ -156,6 +167,9 @@ fn create(new: &NewArgs, to: &ToServer) -> Outcome {
     let mut ask = json!({ "role": new.role, "tenant": new.tenant, "note": new.note });
     if let Some(ms) = new.expires {
         ask["expires_in_ms"] = ms.into();
+    }
+    if !new.queues.is_empty() {
+        ask["queues"] = json!(new.queues);
     }
     let answer = to.server.client()?.post("/api/v1/tokens", &ask)?;
     show_new(&answer, to.json)
@@ -186,12 +200,14 @@ fn list(to: &ToServer) -> Outcome {
     let when = |value: &Value, without: &str| {
         value.as_i64().map_or_else(|| without.to_owned(), |ms| words::show_relative(ms, now))
     };
-    let mut table = Table::new(&["TOKEN", "ROLE", "TENANT", "EXPIRES", "LAST USED", "KEPT IN", "NOTE"]);
+    let mut table =
+        Table::new(&["TOKEN", "ROLE", "TENANT", "QUEUES", "EXPIRES", "LAST USED", "KEPT IN", "NOTE"]);
     for token in tokens {
         table.row(vec![
             (output::plain(&token["prefix"]), Colour::Bold),
             (output::plain(&token["role"]), Colour::Plain),
             (output::plain(&token["tenant"]), Colour::Plain),
+            (queues(&token["queues"]), Colour::Plain),
             (when(&token["expires_at"], "never"), Colour::Plain),
             (when(&token["last_used_at"], "never"), Colour::Plain),
             (output::plain(&token["source"]), Colour::Dim),
@@ -199,4 +215,11 @@ fn list(to: &ToServer) -> Outcome {
         ]);
     }
     table.print(Style::of_stdout())
+}
+
+fn queues(queues: &Value) -> String {
+    match queues.as_array() {
+        None => "all".to_owned(),
+        Some(queues) => queues.iter().map(output::plain).collect::<Vec<_>>().join(" "),
+    }
 }

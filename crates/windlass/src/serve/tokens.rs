@@ -1,5 +1,5 @@
-//! Tokens as they are written in the configuration: `ROLE TENANT PREFIX:SHA256 [expires=TIME] [NOTE]`, or the token itself in
-//! place of its hash (for a secret that comes by the environment).
+//! Tokens as they are written in the configuration: `ROLE TENANT PREFIX:SHA256 [expires=TIME] [queue=QUEUE …] [NOTE]`, or the
+//! token itself in place of its hash (for a secret that comes by the environment).
 
 use crate::fault::{Fault, Outcome};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use windlass_dialects::{Role, TokenRecord, Tokens};
 use windlass_engine::Engine;
 
 const EXPIRES: &str = "expires=";
+const QUEUE: &str = "queue=";
 
 pub fn written(record: &TokenRecord) -> String {
     let TokenRecord { role, tenant, prefix, hash, note, .. } = record;
@@ -16,11 +17,12 @@ pub fn written(record: &TokenRecord) -> String {
         Some(at) => format!(" {EXPIRES}{}", shown(at)),
         None => String::new(),
     };
-    format!("{role} {} {prefix}:{hash}{expires} {note}", tenant.as_str()).trim_end().to_string()
+    let queues: String = record.queues.iter().map(|queue| format!(" {QUEUE}{queue}")).collect();
+    format!("{role} {} {prefix}:{hash}{expires}{queues} {note}", tenant.as_str()).trim_end().to_string()
 }
 
 fn shown(at: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(at.as_millis()).unwrap_or_default().to_string()
+    jiff::Timestamp::from_millisecond(at.calendar_ms()).unwrap_or_default().to_string()
 }
 
 /// Errors say which entry, never what is in it.
@@ -29,29 +31,47 @@ fn parse(entry: &str) -> Result<TokenRecord, String> {
     let mut words = entry.splitn(4, ' ');
     let mut word = || words.next().filter(|word| !word.is_empty()).ok_or(form);
     let (role, tenant, secret) = (word()?, word()?, word()?);
-    let (expires_at, note) = end_and_note(words.next().unwrap_or_default())?;
+    let Rest { expires_at, queues, note } = rest_of(words.next().unwrap_or_default())?;
     let role = Role::parse(role).ok_or("the role is none of viewer, worker, operator, admin")?;
     let tenant = Tenant::new(tenant).map_err(|error| error.to_string())?;
     match secret.split_once(':') {
         Some((prefix, hash)) => {
             let (prefix, hash) = (prefix.to_string(), hash.to_string());
-            Ok(TokenRecord { prefix, hash, tenant, role, created_at: None, expires_at, note })
+            Ok(TokenRecord { prefix, hash, tenant, role, created_at: None, expires_at, note, queues })
         }
         None => {
             let record =
                 TokenRecord::of(secret, tenant, role, expires_at).map_err(|error| error.to_string())?;
-            Ok(TokenRecord { note, ..record })
+            Ok(TokenRecord { note, queues, ..record })
         }
     }
 }
 
 /// What stands behind the hash.
-fn end_and_note(rest: &str) -> Result<(Option<Timestamp>, String), String> {
-    let Some(rest) = rest.strip_prefix(EXPIRES) else { return Ok((None, rest.to_string())) };
-    let (time, note) = rest.split_once(' ').unwrap_or((rest, ""));
-    let time: jiff::Timestamp =
-        time.parse().map_err(|_| format!("write the time after {EXPIRES} like 2030-01-31T09:00:00Z"))?;
-    Ok((Some(Timestamp::from_millis(time.as_millisecond())), note.to_string()))
+#[derive(Default)]
+struct Rest {
+    expires_at: Option<Timestamp>,
+    queues: Vec<String>,
+    note: String,
+}
+
+fn rest_of(mut text: &str) -> Result<Rest, String> {
+    let mut rest = Rest::default();
+    loop {
+        let (word, after) = text.split_once(' ').unwrap_or((text, ""));
+        if let Some(time) = word.strip_prefix(EXPIRES) {
+            let time: jiff::Timestamp = time
+                .parse()
+                .map_err(|_| format!("write the time after {EXPIRES} like 2030-01-31T09:00:00Z"))?;
+            rest.expires_at = Some(Timestamp::from_calendar_ms(time.as_millisecond()));
+        } else if let Some(queue) = word.strip_prefix(QUEUE) {
+            rest.queues.push(queue.to_owned());
+        } else {
+            rest.note = text.to_owned();
+            return Ok(rest);
+        }
+        text = after;
+    }
 }
 
 /// Those of the configuration, and those kept in the store. None at all: the server is open.
@@ -85,10 +105,12 @@ mod tests {
         assert_eq!(parse(&format!("operator shop {token} the shop team")).unwrap(), record);
         record.expires_at = Some(Timestamp::from_millis(1_900_000_000_000));
         assert_eq!(parse(&written(&record)).unwrap(), record);
-        assert_eq!(
-            parse(&format!("operator shop {token} expires=2030-03-17T17:46:40Z the shop team")).unwrap(),
-            record
-        );
+        let written_by_hand = format!("operator shop {token} expires=2030-03-17T17:46:40Z the shop team");
+        assert_eq!(parse(&written_by_hand).unwrap(), record);
+        record.queues = vec!["mail".to_string(), "default/report-*".to_string()];
+        assert_eq!(parse(&written(&record)).unwrap(), record);
+        let rest = "queue=mail expires=2030-03-17T17:46:40Z queue=default/report-* the shop team";
+        assert_eq!(parse(&format!("operator shop {token} {rest}")).unwrap(), record);
     }
 
     #[test]

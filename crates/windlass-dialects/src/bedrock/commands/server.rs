@@ -6,6 +6,7 @@ use crate::bedrock::errors::{self, Status};
 use crate::bedrock::json::{Writer, quoted};
 use crate::bedrock::params;
 use crate::bedrock::query::{Ask, parameters};
+use crate::bedrock::row;
 use crate::bedrock::wire::{Reply, Request};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ impl Commands<'_> {
         if !self.is_local {
             return Err(errors::UNAUTHORIZED);
         }
+        self.engine.check_queue(&row::queue())?;
         let names = request.given("names").ok_or(Status("402 Missing names".into()))?;
         let globs = names.split(',').map(|name| name.trim_matches(' ')).filter(|name| !name.is_empty());
         let mut crashed = self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner);
@@ -42,13 +44,15 @@ impl Commands<'_> {
         if !self.is_local {
             return Err(errors::UNAUTHORIZED);
         }
+        self.engine.check_queue(&row::queue())?;
         self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner).remove(self.tenant);
         Ok(Reply::ok().into())
     }
 
     pub(super) fn status(&self) -> Reply {
         let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
-        let crashed = crashed.get(self.tenant).into_iter().flatten();
+        let may_know = self.engine.check_queue(&row::queue()).is_ok();
+        let crashed = crashed.get(self.tenant).filter(|_| may_know).into_iter().flatten();
         let crashed: Vec<String> = crashed.map(|glob| quoted(glob.pattern())).collect();
         let jobs = Writer::new()
             .put("crashedJobs", &format!("[{}]", crashed.join(",")))
@@ -90,7 +94,7 @@ impl Commands<'_> {
             patience: Duration::from_millis(patience.unsigned_abs()),
         };
         let is_json = ask.format.as_deref().is_some_and(|format| format.eq_ignore_ascii_case("json"));
-        let answer = self.shared.queries.answer(&self.engine, ask).await;
+        let answer = self.shared.queries.answer(self.engine, ask).await;
         let mut reply = Reply { status: answer.status.into(), headers: answer.headers, body: answer.body };
         if reply.is_ok() && !is_json && request.get("suppressresult").is_some() {
             reply.body.clear();

@@ -159,6 +159,7 @@ pub fn answers() -> Vec<(&'static str, Value)> {
                     ("version", Always, text("Of the server.")),
                     ("open", Always, flag("Nobody needs a token here.")),
                     ("payloads", Always, flag("Whether payloads, results and errors are shown to them.")),
+                    ("queues", Maybe, list(TOKEN_QUEUES, json!({"type": "string"}))),
                     (
                         "doors",
                         Always,
@@ -806,6 +807,10 @@ fn job_view_fields() -> Vec<Field> {
     fields
 }
 
+/// What a token's `queues` mean.
+pub const TOKEN_QUEUES: &str =
+    "Which jobs it is for: QUEUE or QUEUE/NAME, both may be GLOB patterns; all of the tenant if left out.";
+
 fn token_fields() -> Vec<Field> {
     vec![
         ("prefix", Always, text("Its public part, by which it is named.")),
@@ -813,6 +818,7 @@ fn token_fields() -> Vec<Field> {
         ("role", Always, words("What its holder may do.", &ROLES)),
         ("note", Always, text("Who has it, for people.")),
         ("source", Always, words("Where it is kept.", &["configuration", "store"])),
+        ("queues", Maybe, list(TOKEN_QUEUES, json!({"type": "string"}))),
         ("created_at", Maybe, int("When it was made, in milliseconds since 1970.")),
         ("expires_at", Maybe, int("When it ends.")),
         ("last_used_at", Maybe, int("When it was last used, to the minute.")),

@@ -302,6 +302,7 @@ pub fn bodies() -> Vec<(&'static str, Value)> {
                     ("note", Maybe, text("Who has it, for people; shown in lists and in the log.")),
                     ("expires_at", Maybe, int("When it ends, in milliseconds since 1970.")),
                     ("expires_in_ms", Maybe, count("After how many milliseconds it ends.")),
+                    ("queues", Maybe, list(super::answers::TOKEN_QUEUES, json!({"type": "string"}))),
                 ],
             ),
         ),

@@ -2,6 +2,7 @@ use super::*;
 
 fn ask(names: NameMatch) -> ClaimAsk {
     ClaimAsk {
+        scope: windlass_core::Scope::default(),
         tenant: Tenant::default(),
         queues: Vec::new(),
         names,

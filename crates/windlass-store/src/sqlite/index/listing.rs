@@ -4,7 +4,7 @@ use super::Index;
 use super::tenant::TenantIndex;
 use crate::query::Filter;
 use std::collections::BTreeSet;
-use windlass_core::{JobId, NameMatch, StateName};
+use windlass_core::{JobId, NameMatch, Queue, StateName};
 
 /// Jobs named by id for one list at most, where few of them may fit.
 const NAMED_MAX: usize = 20_000;
@@ -15,7 +15,7 @@ impl Index {
     /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at
     /// rows from the newest down finds a page soon.
     pub fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
-        let is_addressed = filter.queue.is_some() || filter.names != NameMatch::Any;
+        let is_addressed = is_addressed(filter);
         if filter.states.is_empty() && !filter.repeating && !is_addressed {
             return None;
         }
@@ -44,13 +44,13 @@ impl Index {
     /// The states that are asked for, of those in which there are jobs of the queue and names that are asked for.
     fn states_fitting(&self, tenant: &TenantIndex, filter: &Filter) -> Vec<StateName> {
         let is_asked = |state: &StateName| filter.states.is_empty() || filter.states.contains(state);
-        if filter.queue.is_none() && filter.names == NameMatch::Any {
+        if !is_addressed(filter) {
             return StateName::ALL.into_iter().filter(is_asked).collect();
         }
         let mut counts = [0_u64; StateName::ALL.len()];
         for (queue, shelf) in tenant.queues_and_shelves() {
             let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
-            if filter.queue.as_ref().is_none_or(|asked| asked == queue) && filter.names.matches(&shelf.name) {
+            if fits(filter, queue, &shelf.name) {
                 counts.iter_mut().zip(&shelf.counts).for_each(|(sum, count)| *sum += count);
             }
         }
@@ -64,8 +64,7 @@ impl Index {
         let mut delayed = false;
         for (queue, shelf) in tenant.queues_and_shelves() {
             let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
-            if filter.queue.as_ref().is_some_and(|asked| asked != queue) || !filter.names.matches(&shelf.name)
-            {
+            if !fits(filter, queue, &shelf.name) {
                 continue;
             }
             if ids.len() + shelf.slots.len() > most {
@@ -82,4 +81,15 @@ impl Index {
         }
         Some(ids)
     }
+}
+
+/// Whether the filter is about some queues or names only.
+fn is_addressed(filter: &Filter) -> bool {
+    filter.queue.is_some() || filter.names != NameMatch::Any || !filter.scope.is_everything()
+}
+
+fn fits(filter: &Filter, queue: &Queue, name: &str) -> bool {
+    filter.queue.as_ref().is_none_or(|asked| asked == queue)
+        && filter.names.matches(name)
+        && filter.scope.allows(queue, name)
 }

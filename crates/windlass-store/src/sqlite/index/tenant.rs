@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use windlass_core::{Job, JobId, JobSpec, Name, NameMatch, Queue, StateName};
+use windlass_core::{Job, JobId, JobSpec, Name, NameMatch, Queue, Scope, StateName};
 
 /// Patterns remembered per tenant. A worker pool asks with a handful; what falls out is built anew when asked again.
 const VIEWS_MAX: usize = 64;
@@ -25,13 +25,16 @@ pub enum Source {
 struct View {
     queue: Option<Queue>,
     names: NameMatch,
+    scope: Scope,
     heads: BTreeSet<(Slot, ShelfId)>,
     used: u64,
 }
 
 impl View {
     fn shows(&self, shelf: &Shelf) -> bool {
-        self.queue.as_ref().is_none_or(|queue| *queue == shelf.queue) && self.names.matches(&shelf.name)
+        self.queue.as_ref().is_none_or(|queue| *queue == shelf.queue)
+            && self.names.matches(&shelf.name)
+            && self.scope.allows(&shelf.queue, &shelf.name)
     }
 }
 
@@ -240,12 +243,13 @@ impl TenantIndex {
         if !exact.is_empty() && !ask.queues.is_empty() {
             let names = ask.queues.iter().filter_map(|queue| self.queues.get(queue));
             let found = names.flat_map(|names| exact.iter().filter_map(|name| names.get(&**name)));
-            return found.flatten().map(|shelf| Source::Shelf(*shelf)).collect();
+            let reached = found.flatten().filter(|shelf| is_reached(ask, &shelves[**shelf as usize]));
+            return reached.map(|shelf| Source::Shelf(*shelf)).collect();
         }
         if ask.queues.is_empty() {
-            return vec![Source::View(self.view(None, &ask.names, shelves))];
+            return vec![Source::View(self.view(None, ask, shelves))];
         }
-        ask.queues.iter().map(|queue| Source::View(self.view(Some(queue), &ask.names, shelves))).collect()
+        ask.queues.iter().map(|queue| Source::View(self.view(Some(queue), ask, shelves))).collect()
     }
 
     /// The slow way, for claims that want one priority only.
@@ -255,6 +259,7 @@ impl TenantIndex {
         let numbers = queues.flat_map(|(_, names)| names.values().flatten().copied());
         numbers
             .filter(|number| ask.names.matches(&shelves[*number as usize].name))
+            .filter(|number| is_reached(ask, &shelves[*number as usize]))
             .map(Source::Shelf)
             .collect()
     }
@@ -282,10 +287,10 @@ impl TenantIndex {
         }
     }
 
-    fn view(&mut self, queue: Option<&Queue>, names: &NameMatch, shelves: &mut [Shelf]) -> ViewId {
-        let known =
-            self.views.iter_mut().find(|(_, view)| view.queue.as_ref() == queue && view.names == *names);
-        if let Some((id, view)) = known {
+    fn view(&mut self, queue: Option<&Queue>, ask: &ClaimAsk, shelves: &mut [Shelf]) -> ViewId {
+        let is_same =
+            |view: &View| view.queue.as_ref() == queue && view.names == ask.names && view.scope == ask.scope;
+        if let Some((id, view)) = self.views.iter_mut().find(|(_, view)| is_same(view)) {
             view.used = self.asks;
             return *id;
         }
@@ -295,7 +300,8 @@ impl TenantIndex {
         let id = self.views_made;
         self.views_made = self.views_made.wrapping_add(1);
         let heads = BTreeSet::new();
-        let mut view = View { queue: queue.cloned(), names: names.clone(), heads, used: self.asks };
+        let (names, scope) = (ask.names.clone(), ask.scope.clone());
+        let mut view = View { queue: queue.cloned(), names, scope, heads, used: self.asks };
         for number in self.queues.values().flat_map(|names| names.values().flatten()) {
             let shelf = &mut shelves[*number as usize];
             if view.shows(shelf) {
@@ -317,4 +323,8 @@ impl TenantIndex {
             shelves[*number as usize].views.retain(|id| *id != oldest);
         }
     }
+}
+
+fn is_reached(ask: &ClaimAsk, shelf: &Shelf) -> bool {
+    ask.scope.allows(&shelf.queue, &shelf.name)
 }

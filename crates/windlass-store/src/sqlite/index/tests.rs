@@ -23,6 +23,7 @@ fn job(id: u64, queue: &str, name: &str, priority: i32, run_at: i64) -> Job {
 
 fn ask(queues: &[&str], names: &str, limit: usize) -> ClaimAsk {
     ClaimAsk {
+        scope: windlass_core::Scope::default(),
         tenant: Tenant::default(),
         queues: queues.iter().map(|queue| Queue::new(queue).unwrap()).collect(),
         names: NameMatch::glob(names),
