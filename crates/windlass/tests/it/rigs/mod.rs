@@ -16,9 +16,10 @@
 //! | `clock` | the machine's clock is set |
 //! | `journal` | the journal on a disk that fails |
 //! | `frozen` | workers that wake up after their lease |
+//! | `power` | the power is cut: what was not synced is lost |
 //!
 //! In `cargo test` they are short. Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS`, `WINDLASS_SWEEP=all`,
-//! `WINDLASS_ROT` (damages), `WINDLASS_SEED`. A broken promise prints the seed and leaves the history beside the build.
+//! `WINDLASS_ROT` (damages), `WINDLASS_CUTS`, `WINDLASS_SEED`. A broken promise prints the seed and leaves the history beside the build.
 
 mod check;
 mod clock;
@@ -32,6 +33,7 @@ mod http;
 mod journal;
 mod kill;
 mod load;
+mod power;
 pub mod process;
 mod quiet;
 mod rot;

@@ -1,0 +1,293 @@
+//! Power cuts: the server's data is on a file system of its own, xfs or ext4 in a file, which is shut down in the middle of the load
+//! without writing its log. What the kernel had not been made to write is gone then, names and lengths of files included, as
+//! with `kill -9` it is not. What was written to the disk stays in its order; torn and reordered sectors are another matter.
+//!
+//! Needs root, loop devices, and the file system's `mkfs`.
+
+use super::http::{Client, Reply};
+use super::process::{Place, Process};
+use super::{note, setting};
+use crate::server::eventually;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Smaller ones are refused by `mkfs.xfs`. The file has holes.
+const DISK_BYTES: u64 = 400 << 20;
+/// `XFS_IOC_GOINGDOWN`, which ext4 has too, with "do not write the log". Just before, a file is written that nobody syncs: were it
+/// there afterwards, the cut would prove nothing.
+const SHUT_DOWN: &str = "import fcntl, os, struct, sys
+disk = os.open(sys.argv[1], os.O_RDONLY)
+probe = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)
+os.write(probe, b'never synced')
+fcntl.ioctl(disk, 0x8004587d, struct.pack('I', 2))";
+const PUSHERS: u64 = 3;
+const WORKERS: u64 = 3;
+/// Over soon after the cut, for jobs whose workers went with it.
+const LEASE_MS: u64 = 3_000;
+
+/// A file system in a file, unmounted when dropped.
+struct Disk {
+    folder: tempfile::TempDir,
+    kind: &'static str,
+}
+
+impl Disk {
+    /// `None`, with a word: not possible here.
+    fn make(kind: &'static str) -> Option<Disk> {
+        let disk = Disk { folder: tempfile::tempdir().unwrap(), kind };
+        std::fs::create_dir(disk.path()).unwrap();
+        std::fs::File::create(disk.image()).unwrap().set_len(DISK_BYTES).unwrap();
+        let quiet = if kind == "ext4" { ["-q", "-F"] } else { ["-q", "-f"] };
+        let made = run(Command::new(format!("mkfs.{kind}")).args(quiet).arg(disk.image()));
+        match made.and_then(|()| disk.mount()) {
+            Ok(()) => Some(disk),
+            Err(why) => {
+                note(&format!("SKIPPED: no {kind} to cut the power of (needs root and loop devices): {why}"));
+                None
+            }
+        }
+    }
+
+    fn image(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("mounted")
+    }
+
+    fn mount(&self) -> Result<(), String> {
+        run(Command::new("mount").args(["-t", self.kind, "-o", "loop"]).arg(self.image()).arg(self.path()))
+    }
+
+    /// The power goes: from here on nothing is written, and what was not synced is lost.
+    fn cut(&self) {
+        run(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.path()).arg(self.probe())).unwrap();
+    }
+
+    /// And comes back; nobody may have files open here.
+    fn restore(&self) {
+        run(Command::new("umount").arg(self.path())).unwrap();
+        self.mount().unwrap();
+        let left = std::fs::read(self.probe()).unwrap_or_default();
+        assert!(left.is_empty(), "the cut of {} lost nothing", self.kind);
+        let _ = std::fs::remove_file(self.probe());
+    }
+
+    fn probe(&self) -> PathBuf {
+        self.path().join("probe")
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).output();
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    // Debian keeps them where only root looks.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = command.env("PATH", format!("{path}:/usr/sbin:/sbin")).output();
+    let output = output.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
+/// What clients were told; jobs by the mark in their payload.
+#[derive(Default)]
+struct Told {
+    pushed: BTreeSet<String>,
+    /// Asked to be finished: with an answer, and with any end of the call.
+    finished: BTreeSet<String>,
+    finishing: BTreeSet<String>,
+}
+
+struct Load {
+    told: Mutex<Told>,
+    stop: AtomicBool,
+    marks: AtomicU64,
+}
+
+impl Load {
+    fn start(server: &Process, marks: u64) -> (Arc<Load>, Vec<JoinHandle<()>>) {
+        let load = Arc::new(Load {
+            told: Mutex::default(),
+            stop: AtomicBool::new(false),
+            marks: AtomicU64::new(marks),
+        });
+        let http = server.http;
+        let client = |is_pusher: bool| {
+            let load = Arc::clone(&load);
+            std::thread::spawn(move || {
+                let mut client = Client::default();
+                while !load.stop.load(Ordering::Relaxed) {
+                    match is_pusher {
+                        true => load.push(&mut client, http),
+                        false => load.work(&mut client, http),
+                    }
+                }
+            })
+        };
+        let clients = (0..PUSHERS + WORKERS).map(|number| client(number < PUSHERS)).collect();
+        (load, clients)
+    }
+
+    fn push(&self, client: &mut Client, to: SocketAddr) {
+        let marks: Vec<String> =
+            (0..3).map(|_| self.marks.fetch_add(1, Ordering::Relaxed).to_string()).collect();
+        let jobs: Vec<Value> = marks.iter().map(|mark| job(mark)).collect();
+        let pushed = client.call(to, "POST", "/api/v1/jobs", Some(&json!({ "jobs": jobs })));
+        match pushed {
+            Reply::Answer(200..=299, _) => self.told.lock().unwrap().pushed.extend(marks),
+            // Not done, or not known.
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+
+    fn work(&self, client: &mut Client, to: SocketAddr) {
+        let Some(jobs) = claim(client, to, LEASE_MS) else { return };
+        let marks: Vec<String> = jobs.iter().map(mark).collect();
+        self.told.lock().unwrap().finishing.extend(marks.iter().cloned());
+        let settled = client.call(to, "POST", "/api/v1/settle", Some(&finish(&jobs)));
+        let Reply::Answer(200, answer) = settled else { return };
+        let answers = answer["settled"].as_array().cloned().unwrap_or_default();
+        let done = marks.into_iter().zip(&answers).filter(|(_, answer)| answer["ok"] == true);
+        self.told.lock().unwrap().finished.extend(done.map(|(mark, _)| mark));
+    }
+}
+
+/// Forgotten as soon as it is finished: only the journal could still know of it.
+fn job(mark: &str) -> Value {
+    json!({ "name": "power", "payload": { "mark": mark }, "keep": { "completed_ms": 0 }, "retry": 100 })
+}
+
+fn mark(job: &Value) -> String {
+    job["payload"]["mark"].as_str().unwrap_or_else(|| panic!("not a job of ours: {job}")).to_owned()
+}
+
+fn finish(jobs: &[Value]) -> Value {
+    let entry = |job: &Value| json!({ "id": job["id"], "token": job["token"], "outcome": "finish" });
+    json!({ "settle": jobs.iter().map(entry).collect::<Vec<_>>() })
+}
+
+/// `None`: no answer, or nothing there.
+fn claim(client: &mut Client, to: SocketAddr, lease_ms: u64) -> Option<Vec<Value>> {
+    let asked = json!({ "name": "power", "limit": 4, "wait_ms": 50, "lease_ms": lease_ms });
+    let Reply::Answer(200, answer) = client.call(to, "POST", "/api/v1/claim", Some(&asked)) else {
+        std::thread::sleep(Duration::from_millis(1));
+        return None;
+    };
+    answer["jobs"].as_array().filter(|jobs| !jobs.is_empty()).cloned()
+}
+
+/// Runs everything there is until nothing is left; how often each job was given out.
+fn drain(server: &Process) -> BTreeMap<String, u64> {
+    let mut client = Client::default();
+    let mut runs = BTreeMap::new();
+    // Lines of the journal get into the store in their order: behind this one there is nothing from before the cut.
+    let last = json!({ "name": "last", "keep": { "completed_ms": 0 } });
+    let pushed = client.call(server.http, "POST", "/api/v1/jobs", Some(&last));
+    assert!(matches!(pushed, Reply::Answer(200..=299, _)), "{pushed:?}");
+    eventually("the journal is read", || {
+        let asked = json!({ "name": "last", "limit": 1, "wait_ms": 500, "lease_ms": 100 * LEASE_MS });
+        let Reply::Answer(200, answer) = client.call(server.http, "POST", "/api/v1/claim", Some(&asked))
+        else {
+            return None;
+        };
+        let jobs = answer["jobs"].as_array().filter(|jobs| !jobs.is_empty())?;
+        let settled = client.call(server.http, "POST", "/api/v1/settle", Some(&finish(jobs)));
+        matches!(settled, Reply::Answer(200, _)).then_some(())
+    });
+    eventually("everything is run", || {
+        while let Some(jobs) = claim(&mut client, server.http, 100 * LEASE_MS) {
+            jobs.iter().for_each(|job| *runs.entry(mark(job)).or_default() += 1);
+            let settled = client.call(server.http, "POST", "/api/v1/settle", Some(&finish(&jobs)));
+            assert!(matches!(settled, Reply::Answer(200, _)), "{settled:?}");
+        }
+        let listed = client.get(server.http, "/api/v1/jobs?limit=1");
+        listed["jobs"].as_array().is_some_and(Vec::is_empty).then_some(())
+    });
+    runs
+}
+
+/// What the server has after the cut against what its clients were told before.
+fn judge(told: &Told, runs: &BTreeMap<String, u64>) {
+    let lost: Vec<&String> = told
+        .pushed
+        .iter()
+        .filter(|mark| !runs.contains_key(*mark) && !told.finishing.contains(*mark))
+        .collect();
+    assert!(lost.is_empty(), "promise 1: {} acknowledged jobs are gone: {lost:?}", lost.len());
+    let again: Vec<&String> = told.finished.iter().filter(|mark| runs.contains_key(*mark)).collect();
+    assert!(again.is_empty(), "promise 10: {} finished jobs run again: {again:?}", again.len());
+    let twice: Vec<_> = runs.iter().filter(|(_, runs)| **runs > 1).collect();
+    assert!(twice.is_empty(), "promise 3: there twice: {twice:?}");
+}
+
+fn cut_the_power(kind: &'static str, flags: &[&str]) {
+    let Some(disk) = Disk::make(kind) else { return };
+    let long = std::env::var_os("WINDLASS_LONG").is_some();
+    let cuts = setting("WINDLASS_CUTS", if long { 20 } else { 2 });
+    let place = Place::with_data(&disk.path().join("data"));
+    let (mut pushed, mut finished, mut left) = (0, 0, 0);
+    for cut in 0..cuts {
+        let mut server = place.start_flags(flags);
+        let (load, clients) = Load::start(&server, cut * 1_000_000_000);
+        // Long enough for some of it to be finished, and never the same; nothing depends on how long it is.
+        let enough = 20 + cut * 37 % 400;
+        eventually("the load is under way", || {
+            (load.told.lock().unwrap().finished.len() as u64 > enough).then_some(())
+        });
+        disk.cut();
+        server.kill();
+        load.stop.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        disk.restore();
+        let mut server = place.start_flags(flags);
+        let runs = drain(&server);
+        let told = load.told.lock().unwrap();
+        judge(&told, &runs);
+        pushed += told.pushed.len();
+        finished += told.finished.len();
+        left += runs.len();
+        server.kill();
+    }
+    assert_eq!(place.check().json()["ok"], true);
+    drop(place);
+    note(&format!(
+        "power cuts on {kind} with {flags:?}: {cuts} cuts, {pushed} acknowledged pushes, {finished} acknowledged finishes, \
+         {left} jobs found and run after the cuts"
+    ));
+}
+
+const JOURNALED: [&str; 2] = ["--set", "journal.native=true"];
+
+#[test]
+fn a_power_cut_on_xfs_loses_and_repeats_nothing_of_the_journal() {
+    cut_the_power("xfs", &JOURNALED);
+}
+
+#[test]
+fn a_power_cut_on_ext4_loses_and_repeats_nothing_of_the_journal() {
+    cut_the_power("ext4", &JOURNALED);
+}
+
+#[test]
+fn a_power_cut_on_xfs_loses_and_repeats_nothing_of_the_store() {
+    cut_the_power("xfs", &[]);
+}
+
+#[test]
+fn a_power_cut_on_ext4_loses_and_repeats_nothing_of_the_store() {
+    cut_the_power("ext4", &[]);
+}
