@@ -101,6 +101,7 @@ fn start_at_rest_ms(server: &Server, handler: &Value) -> i64 {
 
 /// The promise of docs/dialects/miniq.md: within a second and the longest single job of another.
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "this is how tests speak")]
 fn expect_prompt(waited_ms: i64, longest_ms: i64, at_rest_ms: i64) {
     println!(
         "started after {waited_ms} ms; longest job of the other {longest_ms} ms, start at rest {at_rest_ms} ms"
