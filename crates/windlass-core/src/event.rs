@@ -98,6 +98,18 @@ pub enum Event {
     Expire,
 }
 
+impl Event {
+    /// A run that ended well.
+    pub fn finish(by: Holder, outcome: Outcome) -> Event {
+        Event::Finish(Finish { by, outcome, payload: None, ignore_repeat: false })
+    }
+
+    /// A run that went wrong. The engine fills in chance.
+    pub fn fail(by: Holder, outcome: Outcome, retry: RetryWish) -> Event {
+        Event::Fail(Failure { by, outcome, retry, payload: None, chance: 0.0 })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub worker: Option<Arc<str>>,

@@ -18,10 +18,6 @@ const LARGE_BYTES: usize = 256 << 10;
 pub(crate) struct Weight(Arc<AtomicBool>);
 
 impl Weight {
-    pub(crate) fn of(is_large: bool) -> Weight {
-        Weight(Arc::new(AtomicBool::new(is_large)))
-    }
-
     /// So many bytes are to be worked on next.
     pub(crate) async fn add(&self, bytes: usize) {
         if bytes >= LARGE_BYTES && !self.0.swap(true, Ordering::Relaxed) {

@@ -2,8 +2,7 @@
 
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
-use crate::settle::Ask;
-use crate::verbs::Action;
+use crate::verbs::{Action, JobEvent};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
@@ -29,7 +28,7 @@ impl Engine {
         };
         self.check_payloads(std::iter::once(action.payload()))?;
         self.check_reports(std::iter::once(action.report_bytes()))?;
-        let ask = |id| Ask { id, event: self.inner.event_of(action.clone(), now) };
+        let ask = |id| JobEvent { id, event: self.inner.event_of(action.clone(), now) };
         let asks = ids.into_iter().map(ask).collect();
         self.afterwards(tenant, asks, asked).await
     }
@@ -38,10 +37,10 @@ impl Engine {
     async fn afterwards(
         &self,
         tenant: &Tenant,
-        asks: Vec<Ask>,
+        asks: Vec<JobEvent>,
         asked: usize,
     ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
-        let answers = self.verb(tenant, asks).await?;
+        let answers = self.apply_each(tenant, asks).await?;
         Ok(answers.into_iter().take(asked).map(|answer| answer.map(|moved| moved.after)).collect())
     }
 
@@ -64,7 +63,8 @@ impl Engine {
                 }
             }
         }
-        let asks: Vec<Ask> = all.into_iter().map(|id| Ask { id, event: Event::Terminate }).collect();
+        let asks: Vec<JobEvent> =
+            all.into_iter().map(|id| JobEvent { id, event: Event::Terminate }).collect();
         let mut answers = Vec::with_capacity(asked);
         for chunk in asks.chunks(self.inner.options.batch_max.max(1)) {
             let left = asked - answers.len();

@@ -26,7 +26,7 @@ impl Inner {
         now: Timestamp,
     ) -> Result<Vec<Pushed>, EngineError> {
         let parents = || batch.iter().filter_map(|new| Some(new.spec.family()?.parent));
-        let _lanes = self.lanes.enter(parents()).await;
+        let _locked = self.family_locks.lock(parents()).await;
         let mut ids: Vec<JobId> = parents().collect();
         ids.sort_unstable();
         ids.dedup();

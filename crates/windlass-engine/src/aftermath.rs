@@ -4,10 +4,11 @@
 use crate::door::Visit;
 use crate::engine::Inner;
 use crate::feed::FeedKind;
-use crate::settle::Moved;
+use crate::transaction::Moved;
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::sync::Arc;
-use windlass_core::{Event, Job, JobState, Keep, KeepFor, Policy, StateName, Timestamp, apply};
+use windlass_core::{Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, Timestamp, apply};
 use windlass_store::Change;
 
 /// How often and how long apart to ask a store that owes an answer: it may take minutes to come back.
@@ -79,6 +80,9 @@ impl Inner {
 
     /// For what was asked: counts it, tells the feed and those who wait for the job's end.
     pub(crate) fn tell(&self, event: &Event, moved: &Moved) {
+        if matches!(event, Event::Return { .. }) {
+            self.limits.refund(&*self.store, &moved.before, self.now());
+        }
         self.count(event, moved);
         if !self.registry.is_empty() {
             self.tell_watchers(event, moved);
@@ -90,8 +94,13 @@ impl Inner {
         }
     }
 
-    /// For a parent or child that moved along.
-    pub(crate) fn tell_of_family(&self, change: &Change) {
+    /// For parents and children that moved along.
+    pub(crate) fn tell_of_families(&self, changes: &[Change], asked: &FxHashSet<JobId>) {
+        let family = changes.iter().filter(|change| !asked.contains(&change.before.id));
+        family.for_each(|change| self.tell_of_family(change));
+    }
+
+    fn tell_of_family(&self, change: &Change) {
         let before = change.before.state().name();
         let after = change.after.as_ref().map(|job| job.state().name());
         let (kind, state) = match after {

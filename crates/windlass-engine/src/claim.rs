@@ -5,8 +5,7 @@ use crate::door::Visit;
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use crate::feed::FeedKind;
-use crate::settle::Ask;
-use crate::verbs::Claim;
+use crate::verbs::{Claim, JobEvent};
 use crate::waiting::{LookAgain, Wanted};
 use std::sync::Arc;
 use windlass_core::{Event, Holder, Job, Scope, StateName};
@@ -51,9 +50,9 @@ impl std::fmt::Debug for Delivery {
 async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
     let ask = |job: &Arc<Job>| {
         let token = job.state().lease()?.token;
-        Some(Ask { id: job.id, event: Event::Return { by: Holder::Token(token) } })
+        Some(JobEvent { id: job.id, event: Event::Return { by: Holder::Token(token) } })
     };
-    let asks: Vec<Ask> = jobs.iter().filter_map(ask).collect();
+    let asks: Vec<JobEvent> = jobs.iter().filter_map(ask).collect();
     let count = asks.len();
     if let Err(error) = engine.change(None, asks, jobs).await {
         // Their leases end some time; nothing is lost, only late.

@@ -9,9 +9,9 @@ use crate::dice::Dice;
 use crate::door::{Door, Visit};
 use crate::ends::Ends;
 use crate::error::EngineError;
+use crate::family_locks::FamilyLocks;
 use crate::feed::{Feed, FeedEvent};
 use crate::follow;
-use crate::lanes::Lanes;
 use crate::leases::Leases;
 use crate::limits::LimitTables;
 use crate::meters::Meters;
@@ -19,6 +19,7 @@ use crate::quota::Quotas;
 use crate::registry::Registry;
 use crate::scheduler;
 use crate::timers::Timers;
+use crate::transaction::queue::JobQueues;
 use crate::unstoppable::Unstoppable;
 use crate::verbs::{Options, Waited};
 use crate::wall::{self, Calendar};
@@ -60,7 +61,8 @@ pub(crate) struct Inner {
     pub(crate) quotas: Quotas,
     pub(crate) registry: Arc<Registry>,
     pub(crate) ends: Ends,
-    pub(crate) lanes: Lanes,
+    pub(crate) family_locks: FamilyLocks,
+    pub(crate) job_queues: JobQueues,
     pub(crate) feed: Feed,
     pub(crate) meters: Meters,
     pub(crate) door: Door,
@@ -97,7 +99,8 @@ impl Engine {
             quotas: Quotas::default(),
             registry: Arc::default(),
             ends: Ends::default(),
-            lanes: Lanes::new(),
+            family_locks: FamilyLocks::new(),
+            job_queues: JobQueues::default(),
             feed: Feed::new(),
             meters: Meters::default(),
             door: Door::default(),

@@ -25,6 +25,9 @@ pub enum EngineError {
     Quota { what: &'static str, max: u64 },
     #[error("this token is not for {what}; an admin can make another (`windlass token create --queue`)")]
     OutOfScope { what: String },
+    /// Nothing happened: each time, somebody else's change was first.
+    #[error("the job is changed by others again and again; try again")]
+    Contended,
     #[error("the server is shutting down; try again in a moment")]
     ShuttingDown,
 }
@@ -46,6 +49,7 @@ impl EngineError {
             EngineError::TooManyWaiters => "too_many_waiters",
             EngineError::Quota { .. } => "quota_exceeded",
             EngineError::OutOfScope { .. } => "forbidden",
+            EngineError::Contended => "contended",
         }
     }
 
@@ -56,7 +60,9 @@ impl EngineError {
         };
         match self {
             EngineError::Store(StoreError::Full(why) | StoreError::Unavailable(why)) => unknown(&why),
-            EngineError::Store(StoreError::Closed) | EngineError::ShuttingDown => unknown(&self),
+            EngineError::Store(StoreError::Closed) | EngineError::ShuttingDown | EngineError::Contended => {
+                unknown(&self)
+            }
             other => other,
         }
     }
@@ -67,6 +73,7 @@ impl EngineError {
             EngineError::Store(StoreError::Full(_) | StoreError::Unavailable(_) | StoreError::Closed)
             | EngineError::TooManyWaiters
             | EngineError::Quota { .. }
+            | EngineError::Contended
             | EngineError::ShuttingDown => true,
             EngineError::Store(
                 StoreError::Unknown(_)

@@ -2,8 +2,7 @@
 
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
-use crate::settle::Ask;
-use crate::verbs::{Import, Pushed, RunAt};
+use crate::verbs::{Import, JobEvent, Pushed, RunAt};
 use std::sync::Arc;
 use windlass_core::event::{Standing, Stands};
 use windlass_core::{Event, Job, JobId, JobState, Scope, Tenant, Timestamp};
@@ -69,7 +68,7 @@ impl Inner {
         for ((id, standing), job) in standings.into_iter().zip(jobs) {
             let Some(job) = job.filter(|job| is_unfinished(job)) else { continue };
             // The end of a child may set its parent going: what has to be waited for comes first.
-            asks.push((is_end(standing.stands), Ask { id, event: Event::TakeOver(standing) }));
+            asks.push((is_end(standing.stands), JobEvent { id, event: Event::TakeOver(standing) }));
             known.push(job);
         }
         asks.sort_by_key(|(is_end, _)| *is_end);

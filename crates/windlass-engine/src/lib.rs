@@ -1,16 +1,16 @@
 //! Leases, timers, waiting claims, limits: the one door to the jobs.
 //!
-//! A verb goes **decision → commit → wake**. [`Engine`] is the only way to change a job, and within it `settle.rs` is
-//! the only loop that does: it knows the job (from the lease table or the store), applies the rules of
-//! `windlass-core`, and writes the result guarded by the job's version. The scheduler is one more caller of that loop.
+//! A verb goes **decision → commit → wake**. [`Engine`] is the only way to change a job, and within it `transaction.rs`
+//! is the only place that does: it knows the job (from the lease table or the store), applies the rules of
+//! `windlass-core`, and writes the result guarded by the job's version. The scheduler is one more caller.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `engine.rs` | [`Engine`]: the handle; reading, waiting for an end, starting and stopping |
 //! | `verbs.rs` | what can be asked, and the answers |
-//! | `push.rs`, `claim.rs`, `settle.rs`, `act.rs`, `limits.rs` | the verbs that change something |
+//! | `push.rs`, `claim.rs`, `runs.rs`, `act.rs`, `limits.rs` | the verbs that change something |
 //! | `blobs.rs` | bytes by their hash, beside the jobs |
-//! | `plan.rs`, `effects.rs` | one round of `settle.rs`: what moves together; what it means for the family |
+//! | `transaction.rs` | how jobs that exist are changed: [`Transaction`], and under it the loops that decide and commit |
 //! | `aftermath.rs` | what follows a commit |
 //! | `waiting.rs`, `leases.rs`, `timers.rs`, `registry.rs` | plain tables: waiting claims, held jobs, the next deadline, who waits for an end |
 //! | `ends.rs` | who wants to hear that a lease is over |
@@ -20,7 +20,7 @@
 //! | `scheduler.rs` | sleeps until something is due, then handles it |
 //! | `follow.rs` | looks for what other servers on the same store have done |
 //! | `feed.rs`, `meters.rs` | what is told and counted |
-//! | `lanes.rs`, `door.rs` | families one after another; who is inside while the server stops |
+//! | `family_locks.rs`, `door.rs` | families one after another; who is inside while the server stops |
 //! | `clock.rs`, `dice.rs` | the only places that read time and chance |
 
 mod act;
@@ -33,25 +33,24 @@ mod claim;
 pub mod clock;
 pub mod dice;
 mod door;
-mod effects;
 mod ends;
 mod engine;
 pub mod error;
+mod family_locks;
 pub mod feed;
 mod follow;
 mod import;
-mod lanes;
 mod leases;
 mod limits;
 pub mod meters;
-mod plan;
 mod push;
 pub mod quota;
 mod registry;
+mod runs;
 mod scheduler;
 mod scope;
-mod settle;
 mod timers;
+mod transaction;
 mod unstoppable;
 pub mod verbs;
 mod waiting;
@@ -79,7 +78,8 @@ pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
 pub use quota::{InUse, Quota};
 pub use scheduler::Stepped;
+pub use transaction::{Halt, Queued, Stop, Transaction};
 pub use verbs::{
-    Action, Claim, Deed, Extend, Extended, HeldBy, How, Import, LimitView, LogEntry, Options, Push, Pushed,
-    Renew, Report, RunAt, Settle, Settled, Together, Waited, Wish,
+    Action, Claim, Deed, Extend, Extended, HeldBy, How, Import, JobEvent, LimitView, LogEntry, Options, Push,
+    Pushed, Renew, Report, RunAt, Settle, Settled, Together, Waited, Wish,
 };

@@ -3,8 +3,7 @@
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, PushRefused};
 use crate::feed::FeedKind;
-use crate::settle::Ask;
-use crate::verbs::{Push, Pushed, RunAt};
+use crate::verbs::{JobEvent, Push, Pushed, RunAt};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::event::Patch;
@@ -126,7 +125,7 @@ impl Inner {
                 repeat: Some(spec.policy.repeat.clone()),
                 ..Patch::default()
             };
-            Ask { id, event: Event::Update(Box::new(patch)) }
+            JobEvent { id, event: Event::Update(Box::new(patch)) }
         };
         let asks = updates.into_iter().map(ask).collect();
         // One that is gone by now was there when the push met it, and was updated too late to matter.

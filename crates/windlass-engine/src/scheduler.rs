@@ -1,11 +1,11 @@
-//! The scheduler: a deadline passes, an event goes through `settle.rs`. Several servers on one store may all try; one
+//! The scheduler: a deadline passes, an event goes through `transaction.rs`. Several servers on one store may all try; one
 //! gets it written, the others find it done.
 
 use crate::clock::Clock;
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
-use crate::settle::Ask;
 use crate::timers::Timers;
+use crate::verbs::JobEvent;
 use std::sync::{Arc, Weak};
 use windlass_core::{Event, Job, Timestamp};
 
@@ -69,7 +69,7 @@ async fn handle_due(visit: &Arc<Inner>) -> Result<Stepped, EngineError> {
             Some(lease) => Event::Lapse { token: lease.token, chance: visit.dice.chance() },
             None => Event::Expire,
         };
-        Ask { id: job.id, event }
+        JobEvent { id: job.id, event }
     };
     let asks = due.jobs.iter().map(ask).collect();
     // A refusal means that someone else was first, or that the worker has shown signs of life since.

@@ -1,14 +1,14 @@
 //! What can be asked of the engine, and what it answers.
 
-use crate::error::{PushRefused, VerbError};
+use crate::error::{EngineError, PushRefused, VerbError};
 use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch, Standing};
 use windlass_core::lease::Rest;
 use windlass_core::limits::Limit;
 use windlass_core::ports::Ports;
 use windlass_core::{
-    Body, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant,
-    Timestamp,
+    Body, Event, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName,
+    Tenant, Timestamp,
 };
 
 /// Bounds on what one caller may ask.
@@ -120,6 +120,47 @@ pub struct Claim {
     /// Overrides the length in each job's policy.
     pub lease_ms: Option<i64>,
     pub worker: Option<Arc<str>>,
+}
+
+/// What is to happen to a job.
+#[derive(Clone, Debug)]
+pub struct JobEvent {
+    pub id: JobId,
+    pub event: Event,
+}
+
+/// Bytes are bounded wherever they come in: payloads, and what runs report.
+pub(crate) fn check_sizes(event: &Event, max: usize) -> Result<(), EngineError> {
+    match payload_of(event).map(|payload| payload.bytes.len()) {
+        Some(bytes) if bytes > max => return Err(EngineError::TooLarge { bytes, max }),
+        _ => {}
+    }
+    match report_bytes(event) {
+        bytes if bytes > max => Err(EngineError::ReportTooLarge { bytes, max }),
+        _ => Ok(()),
+    }
+}
+
+fn payload_of(event: &Event) -> Option<&Payload> {
+    match event {
+        Event::Finish(finish) => finish.payload.as_ref(),
+        Event::Fail(failure) => failure.payload.as_ref(),
+        Event::Restart(restart) => restart.patch.payload.as_ref(),
+        Event::Update(patch) => patch.payload.as_ref(),
+        Event::Report { payload, .. } => payload.as_ref(),
+        _ => None,
+    }
+}
+
+/// The larger of what a run reports as data: its result, its error.
+pub(crate) fn report_bytes(event: &Event) -> usize {
+    let outcome = match event {
+        Event::Finish(finish) => &finish.outcome,
+        Event::Fail(failure) => &failure.outcome,
+        _ => return 0,
+    };
+    let both = [&outcome.result, &outcome.error];
+    both.into_iter().flatten().map(|report| report.bytes.len()).max().unwrap_or(0)
 }
 
 /// The end of a run.

@@ -4,7 +4,7 @@
 use crate::clock::{Clock, StoreClock};
 use crate::engine::Inner;
 use crate::error::EngineError;
-use crate::settle::Ask;
+use crate::verbs::JobEvent;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use windlass_core::event::Patch;
@@ -204,7 +204,7 @@ impl Inner {
                 let Some(run_at) = kept.moved(&job) else { continue };
                 let if_version = Some(job.version);
                 let patch = Patch { run_at: Some(run_at), if_version, ..Patch::default() };
-                asks.push(Ask { id: job.id, event: Event::Update(Box::new(patch)) });
+                asks.push(JobEvent { id: job.id, event: Event::Update(Box::new(patch)) });
                 known.push(job);
             }
             if !asks.is_empty() {

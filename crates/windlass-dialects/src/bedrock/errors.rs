@@ -2,7 +2,7 @@
 
 use super::wire::Reply;
 use std::borrow::Cow;
-use windlass_engine::{EngineError, VerbError};
+use windlass_engine::{EngineError, Stop, VerbError};
 
 /// A refusal: the whole answer is its status line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,12 @@ impl From<Status> for Reply {
     }
 }
 
+impl From<Status> for Stop<Status> {
+    fn from(status: Status) -> Stop<Status> {
+        Stop::Refuse(status)
+    }
+}
+
 /// Trouble below. The reason is in the line: there is no other place a client would look.
 impl From<EngineError> for Status {
     fn from(error: EngineError) -> Status {
@@ -78,6 +84,7 @@ impl From<EngineError> for Status {
             EngineError::OutOfScope { what } => {
                 Status(Cow::Owned(format!("403 Forbidden: this token is not for {what}")))
             }
+            EngineError::Contended => TIMEOUT_PROCESSING,
             EngineError::TooManyWaiters => Status(Cow::Borrowed("503 Too many waiting workers")),
             EngineError::TooLarge { .. }
             | EngineError::ReportTooLarge { .. }

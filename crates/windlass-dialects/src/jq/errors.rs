@@ -119,9 +119,10 @@ impl From<EngineError> for JqError {
             EngineError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
             EngineError::OutOfScope { .. } => StatusCode::FORBIDDEN,
             // Whether it was written or not: the caller has to ask again, later.
-            EngineError::Store(_) | EngineError::TooManyWaiters | EngineError::ShuttingDown => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            EngineError::Store(_)
+            | EngineError::TooManyWaiters
+            | EngineError::Contended
+            | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         };
         if status.is_server_error() {
             tracing::warn!(code = error.code(), "a call failed: {error}");

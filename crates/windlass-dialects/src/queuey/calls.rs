@@ -13,13 +13,10 @@ use axum::response::Response;
 use bytes::Bytes;
 use std::sync::Arc;
 use windlass_core::state::JobState;
-use windlass_core::{Holder, Job, Tenant};
-use windlass_engine::{Action, Deed, Delivery, Extend, Pushed, Together, VerbError};
+use windlass_core::{Event, Holder, Job, JobId, Tenant};
+use windlass_engine::{Delivery, Extend, Pushed, Stop, Transaction, VerbError};
 
 pub type Answer = Result<Response, Problem>;
-
-/// Looks before a completion gives up: each one lost means that something else happened to the job meanwhile.
-const LOOKS_MAX: usize = 100;
 
 pub async fn ping(_: Call) -> Answer {
     Ok(answer(StatusCode::OK, TEXT, "pong"))
@@ -101,29 +98,20 @@ pub async fn complete(mut call: Call) -> Answer {
     let id = job_id(&call)?;
     let body = json_body(&mut call).await?;
     let ask = wire::complete(&body)?;
-    let engine = &call.engine;
-    for _ in 0..LOOKS_MAX {
-        let job = find(&call, &tenant, id).await?;
+    let number = number_of(&call, &tenant, id).await?;
+    let decide = |tx: &mut Transaction<'_>| {
+        let job = tx.job(number)?.filter(|job| is_named(job, id)).ok_or_else(no_such_job)?;
         let (token, worker) = run_of(&call, &tenant, &job)?;
         check_holder(worker.as_deref(), ask.runner)?;
-        let how = commands::ending(&ask, worker);
-        let deeds = vec![
-            Deed { job: Arc::clone(&job), action: Action::Update(commands::remembering(&job)) },
-            Deed { job: Arc::clone(&job), action: Action::Settle { by: Holder::Token(token), how } },
-        ];
-        match engine.act_together(&tenant, deeds).await? {
-            Together::Stale => {}
-            Together::Refused(_) => return Err(not_active(&job)),
-            Together::Done => {
-                // Not kept: then there is nothing to show.
-                let after = engine.get(&tenant, vec![job.id]).await?.pop().flatten();
-                return Ok(
-                    after.map_or_else(|| json(serde_json::Map::new()), |job| json(commands::shown(&job)))
-                );
-            }
+        let remembering = Event::Update(Box::new(commands::remembering(&job)));
+        for event in [remembering, commands::ending(&ask, Holder::Token(token), worker)] {
+            tx.apply(number, event)?.map_err(|_| not_active(&job))?;
         }
-    }
-    Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the job keeps changing; try again"))
+        Ok::<_, Stop<Problem>>(tx.job(number)?)
+    };
+    // Not kept: then there is nothing to show.
+    let after = call.engine.transact(&tenant, vec![number], decide).await?;
+    Ok(after.map_or_else(|| json(serde_json::Map::new()), |job| json(commands::shown(&job))))
 }
 
 /// The run a completion would end, and whose it is. One whose time is over counts until somebody looks: completing alone
@@ -155,14 +143,21 @@ async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
 
 /// A job of this tenant, in the queue of this protocol: those of others are held by tokens, of which it knows none.
 async fn find(call: &Call, tenant: &Tenant, id: Uuid) -> Result<Arc<Job>, Problem> {
-    let engine = &call.engine;
-    let number = match engine.find_alias(tenant, &id.to_string()).await? {
+    let number = number_of(call, tenant, id).await?;
+    let job = call.engine.get(tenant, vec![number]).await?.pop().flatten();
+    job.filter(|job| is_named(job, id)).ok_or_else(no_such_job)
+}
+
+async fn number_of(call: &Call, tenant: &Tenant, id: Uuid) -> Result<JobId, Problem> {
+    let number = match call.engine.find_alias(tenant, &id.to_string()).await? {
         Some(number) => Some(number),
         None => commands::numbered(id),
     };
-    let Some(number) = number else { return Err(no_such_job()) };
-    let job = engine.get(tenant, vec![number]).await?.pop().flatten();
-    job.filter(|job| job.spec.queue.as_str() == QUEUE && commands::job_id(job) == id).ok_or_else(no_such_job)
+    number.ok_or_else(no_such_job)
+}
+
+fn is_named(job: &Job, id: Uuid) -> bool {
+    job.spec.queue.as_str() == QUEUE && commands::job_id(job) == id
 }
 
 fn check_holder(worker: Option<&str>, says: Option<Uuid>) -> Result<(), Problem> {

@@ -6,15 +6,15 @@ use super::wire::{Complete, Create, End, Shown};
 use super::{Counting, Settings};
 use serde::Deserialize;
 use std::sync::Arc;
-use windlass_core::event::Patch;
+use windlass_core::event::{Patch, RetryWish};
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::state::JobState;
 use windlass_core::{
-    BadName, Extras, Job, JobId, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName,
-    Tenant, Timestamp,
+    BadName, Event, Extras, Holder, Job, JobId, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy,
+    Queue, StateName, Tenant, Timestamp,
 };
-use windlass_engine::{Claim, How, Push, RunAt, Wish};
+use windlass_engine::{Claim, Push, RunAt};
 
 /// Where its jobs wait. Whatever is pushed here by other ways is handed out to its runners, too.
 pub const QUEUE: &str = "queuey";
@@ -84,17 +84,13 @@ pub fn claim(tenant: Tenant, runner: Uuid, settings: &Settings) -> Result<Claim,
 }
 
 /// The end of a run by the runner's word. A failure it reports is final.
-pub fn ending(ask: &Complete, runner: Option<Arc<str>>) -> How {
+pub fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Event {
     let output = ask.output_addr.as_ref().map(|addr| {
         let text = serde_json::json!({ "output_addr": addr }).to_string();
         Payload::json(&text)
     });
     match ask.end {
-        End::Completed => How::Finish {
-            outcome: Outcome { result: output, worker: runner, ..Outcome::default() },
-            payload: None,
-            ignore_repeat: false,
-        },
+        End::Completed => Event::finish(by, Outcome { result: output, worker: runner, ..Outcome::default() }),
         End::Failed => {
             let message = match &ask.output_addr {
                 Some(addr) => format!("the runner reported a failure; its output is blob {addr}"),
@@ -102,7 +98,7 @@ pub fn ending(ask: &Complete, runner: Option<Arc<str>>) -> How {
             };
             let outcome =
                 Outcome { error: output, message: Some(message), worker: runner, ..Outcome::default() };
-            How::Fail { outcome, retry: Wish::Never, payload: None }
+            Event::fail(by, outcome, RetryWish::Never)
         }
     }
 }

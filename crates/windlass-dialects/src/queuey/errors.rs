@@ -7,7 +7,7 @@ use crate::route::{BadBody, Refusal, status_of};
 use ::http::StatusCode;
 use axum::response::Response;
 use windlass_core::BadName;
-use windlass_engine::EngineError;
+use windlass_engine::{EngineError, Stop};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -63,6 +63,12 @@ impl From<BadTenant> for Problem {
 impl From<BadBody> for Problem {
     fn from(bad: BadBody) -> Problem {
         Problem::new(bad.status(), bad.to_string())
+    }
+}
+
+impl From<Problem> for Stop<Problem> {
+    fn from(problem: Problem) -> Stop<Problem> {
+        Stop::Refuse(problem)
     }
 }
 

@@ -7,13 +7,9 @@ use super::ids::Uuid;
 use super::wire::{Complete, End};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::{Holder, Job, JobId, Tenant, Token};
-use windlass_engine::{
-    Action, Deed, Engine, EngineError, Extend, FeedEvent, FeedKind, How, Settle, Together,
-};
+use windlass_core::{Event, Holder, Job, JobId, Tenant, Token};
+use windlass_engine::{Engine, EngineError, Extend, FeedEvent, FeedKind, How, Settle, Stop};
 
-/// Looks before a completion gives up: each one lost means that something else happened to the job meanwhile.
-const LOOKS_MAX: usize = 100;
 /// Longest time without a sign of life, however patient the server is with runners elsewhere. A sign costs nothing here, and
 /// what a server that was killed was running is run by another, or by itself after its restart, when this is over. Longer
 /// than a database is away that is restarted or fails over.
@@ -112,27 +108,22 @@ impl Insider {
 
     /// `false`: the job is no longer this runner's, and nothing was done.
     pub async fn complete(&self, held: &Held, ending: Ending) -> Result<bool, EngineError> {
-        let mut job = held.job.clone();
-        for _ in 0..LOOKS_MAX {
-            let by = Holder::Token(held.token);
-            let how = how(&ending, self.runner);
-            let deeds = vec![
-                Deed { job: job.clone(), action: Action::Update(commands::remembering(&job)) },
-                Deed { job: job.clone(), action: Action::Settle { by, how } },
-            ];
-            match self.engine.act_together(&self.tenant, deeds).await? {
-                Together::Done => return Ok(true),
-                Together::Refused(_) => return Ok(false),
-                Together::Stale => {}
+        let (id, by) = (held.job.id, Holder::Token(held.token));
+        let ended = event(&ending, by, self.runner);
+        let completed = self.engine.transact(&self.tenant, vec![id], |tx| {
+            let is_ours = |job: &Arc<Job>| job.state().lease().is_some_and(|lease| lease.token == held.token);
+            let job = tx.job(id)?.filter(is_ours).ok_or(Stop::Refuse(Failed::NotOurs))?;
+            let remembering = Event::Update(Box::new(commands::remembering(&job)));
+            for event in [remembering, ended.clone()] {
+                tx.apply(id, event)?.map_err(|_| Stop::Refuse(Failed::NotOurs))?;
             }
-            match self.engine.get(&self.tenant, vec![job.id]).await?.pop().flatten() {
-                Some(newer) if newer.state().lease().is_some_and(|lease| lease.token == held.token) => {
-                    job = newer
-                }
-                _ => return Ok(false),
-            }
+            Ok(())
+        });
+        match completed.await {
+            Ok(()) => Ok(true),
+            Err(Failed::NotOurs) => Ok(false),
+            Err(Failed::Engine(error)) => Err(error),
         }
-        Ok(false)
     }
 
     /// Gives the job back unfinished. `counts`: whether the attempt is used up.
@@ -145,18 +136,30 @@ impl Insider {
     }
 }
 
-fn how(ending: &Ending, runner: Uuid) -> How {
+/// Why a run could not be completed.
+enum Failed {
+    NotOurs,
+    Engine(EngineError),
+}
+
+impl From<EngineError> for Failed {
+    fn from(error: EngineError) -> Failed {
+        Failed::Engine(error)
+    }
+}
+
+fn event(ending: &Ending, by: Holder, runner: Uuid) -> Event {
     let (end, output_addr) = match ending {
         Ending::Completed { output_addr } => (End::Completed, output_addr),
         Ending::Failed { output_addr, .. } => (End::Failed, output_addr),
     };
     let told = Complete { end, output_addr: Some(output_addr.clone()), runner: Some(runner) };
-    let mut how = commands::ending(&told, Some(runner.to_string().into()));
-    if let (How::Fail { outcome, .. }, Ending::Failed { message, exit_code, .. }) = (&mut how, ending) {
-        outcome.message = Some(message.clone());
-        outcome.exit_code = *exit_code;
+    let mut event = commands::ending(&told, by, Some(runner.to_string().into()));
+    if let (Event::Fail(failure), Ending::Failed { message, exit_code, .. }) = (&mut event, ending) {
+        failure.outcome.message = Some(message.clone());
+        failure.outcome.exit_code = *exit_code;
     }
-    how
+    event
 }
 
 fn is_news(event: &FeedEvent, id: JobId) -> bool {

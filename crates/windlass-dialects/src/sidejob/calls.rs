@@ -1,12 +1,11 @@
 //! The calls on jobs: read what is asked, work it out, write the answer.
 
-use super::desk::Desk;
 use super::errors::{Problem, json};
 use super::family::{find, with_descendants};
 use super::log::{self, PortEvents};
 use super::ports::{self, At, Operation, Writing};
 use super::runs;
-use super::scene::{Op, Reply, Scene, Stop};
+use super::tx::{self, Op, Reply, Stop, Tx};
 use super::views::{self, OWN_KEYS};
 use super::wire::{self, Ask, Context, OF_ANY_CALL, OF_JOB_CALLS, OF_RUN, RunWish};
 use crate::codec::{Encoding, Out};
@@ -16,6 +15,7 @@ use axum::response::Response;
 use std::collections::BTreeMap;
 use windlass_core::ports::RawJson;
 use windlass_core::{JobId, Tenant};
+use windlass_engine::Transaction;
 
 pub type Answer = Result<Response, Problem>;
 
@@ -51,9 +51,9 @@ impl Also {
     }
 
     /// The run that the call asks for, after all else it does.
-    pub fn then_run(&mut self, scene: &mut Scene, id: JobId, reply: Reply) -> Result<Reply, Stop> {
+    pub fn then_run(&mut self, tx: &mut Tx<'_, '_>, id: JobId, reply: Reply) -> Result<Reply, Stop> {
         let Some(wish) = self.run else { return Ok(reply) };
-        let ran = runs::wished(scene, id, wish)?;
+        let ran = runs::wished(tx, id, wish)?;
         Ok(reply.but(ran.trouble))
     }
 
@@ -62,7 +62,7 @@ impl Also {
         if self.run.is_none() {
             return Ok(json(text));
         }
-        let op: Op = Box::new(move |scene| self.then_run(scene, id, Reply::new(text.clone())));
+        let op: Op = Box::new(move |tx| self.then_run(tx, id, Reply::new(text.clone())));
         carry_out(call, tenant, id, op).await
     }
 }
@@ -91,12 +91,12 @@ pub fn job_id(call: &Call) -> Result<JobId, Problem> {
 }
 
 pub async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Answer {
-    answered(Desk::carry_out(call, tenant, id, op).await?)
+    carry_out_with(call, tenant, id, Vec::new(), op).await
 }
 
 /// The same for a call that names other jobs, too.
 pub async fn carry_out_with(call: &Call, tenant: &Tenant, id: JobId, others: Vec<JobId>, op: Op) -> Answer {
-    answered(Desk::carry_out_with(call, tenant, id, others, op).await?)
+    answered(tx::carry_out(call, tenant, id, others, op).await?)
 }
 
 pub fn answered(reply: Reply) -> Answer {
@@ -118,9 +118,9 @@ async fn job_call(
     let mut op = read(&ask, id, also.context.clone())?;
     // Of the calls that come here only the connecting of ports names other jobs.
     let others = if call.param(3) == "connect" { ask.jobs_named_in("to") } else { Vec::new() };
-    let with_run: Op = Box::new(move |scene| {
-        let reply = op(scene)?;
-        also.then_run(scene, id, reply)
+    let with_run: Op = Box::new(move |tx| {
+        let reply = op(tx)?;
+        also.then_run(tx, id, reply)
     });
     carry_out_with(&call, &tenant, id, others, with_run).await
 }
@@ -143,12 +143,12 @@ pub async fn run(mut call: Call) -> Answer {
     let ask = ask_of(&body)?;
     let mut also = Also::beside(OF_RUN, &ask)?;
     let wish = ask.run_wish()?;
-    let op: Op = Box::new(move |scene| {
-        scene.job(id)?;
-        let ran = runs::wished(scene, id, wish)?;
+    let op: Op = Box::new(move |tx| {
+        tx.job(id)?;
+        let ran = runs::wished(tx, id, wish)?;
         let who = ran.job.map_or_else(|| "null".to_owned(), |job| job.to_string());
         let reply = Reply::new(format!("{{\"run\":{who}}}")).but(ran.trouble);
-        also.then_run(scene, id, reply)
+        also.then_run(tx, id, reply)
     });
     carry_out(&call, &tenant, id, op).await
 }
@@ -159,18 +159,22 @@ pub async fn terminate(mut call: Call) -> Answer {
     let ask = ask_of(&body)?;
     let mut also = Also::beside(&["recursive"], &ask)?;
     let is_recursive = ask.flag("recursive")?;
-    let op: Op = Box::new(move |scene| {
-        let reply = runs::terminate(scene, id)?;
-        also.then_run(scene, id, reply)
+    let op: Op = Box::new(move |tx| {
+        let reply = runs::terminate(tx, id)?;
+        also.then_run(tx, id, reply)
     });
-    let first = Desk::carry_out(&call, &tenant, id, op).await?;
+    let first = tx::carry_out(&call, &tenant, id, Vec::new(), op).await?;
     let mut trouble = None;
     if is_recursive {
         let engine = &call.engine;
-        let all = with_descendants(engine, &tenant, find(engine, &tenant, id).await?).await?;
-        for below in all.into_iter().skip(1).map(|job| job.id) {
-            let op: Op = Box::new(move |scene| runs::terminate(scene, below));
-            match Desk::carry_out(&call, &tenant, below, op).await {
+        let below = |tx: &mut Transaction<'_>| {
+            let job = tx.job(id)?.ok_or_else(|| Problem::no_job(id))?;
+            let all = with_descendants(tx, job)?;
+            Ok::<_, Stop>(all.iter().skip(1).map(|job| job.id).collect::<Vec<_>>())
+        };
+        for below in engine.transact(&tenant, vec![id], below).await? {
+            let op: Op = Box::new(move |tx| runs::terminate(tx, below));
+            match tx::carry_out(&call, &tenant, below, Vec::new(), op).await {
                 Ok(reply) => trouble = trouble.or(reply.trouble),
                 // Gone meanwhile: even better.
                 Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
@@ -185,7 +189,7 @@ pub async fn set_status(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         ask.only(&["status"], OF_JOB_CALLS)?;
         let name = ask.text("status")?.ok_or_else(|| Problem::refused("Missing status"))?;
-        Ok(Box::new(move |scene| runs::set_status(scene, id, &name)))
+        Ok(Box::new(move |tx| runs::set_status(tx, id, &name)))
     })
     .await
 }
@@ -213,10 +217,10 @@ pub async fn set_state(call: Call) -> Answer {
             // Of several of one name the last holds.
             values.insert(key.to_owned(), RawJson::new(written).map_err(wire::BadAsk::from)?);
         }
-        Ok(Box::new(move |scene| {
-            scene.job(id)?;
+        Ok(Box::new(move |tx| {
+            tx.job(id)?;
             if !values.is_empty() {
-                scene.with_ports(id, |ports| ports.set_state(values.clone()))?;
+                tx.with_ports(id, |ports| ports.set_state(values.clone()))?;
             }
             Ok(Reply::null())
         }))
@@ -228,9 +232,9 @@ pub async fn unset(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         ask.only(&["keys"], OF_JOB_CALLS)?;
         let keys = ask.texts("keys")?.ok_or_else(|| Problem::refused("Missing keys"))?;
-        Ok(Box::new(move |scene| {
+        Ok(Box::new(move |tx| {
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            scene.with_ports(id, |ports| {
+            tx.with_ports(id, |ports| {
                 ports.unset_state(&keys);
                 Ok(())
             })?;
@@ -246,7 +250,7 @@ pub async fn set_ports(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         ask.only(&["inports", "outports"], OF_JOB_CALLS)?;
         let (inports, outports) = (ask.declared("inports")?, ask.declared("outports")?);
-        Ok(Box::new(move |scene| ports::set(scene, id, inports.clone(), outports.clone())))
+        Ok(Box::new(move |tx| ports::set(tx, id, inports.clone(), outports.clone())))
     })
     .await
 }
@@ -287,16 +291,16 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
     };
     ask.only(members, OF_JOB_CALLS)?;
     Ok(match what {
-        "read" => Box::new(move |scene| {
+        "read" => Box::new(move |tx| {
             let mut events = PortEvents::default();
-            let reply = ports::read(scene, &at, &mut events)?;
-            scene.log_ports(&events, &context);
+            let reply = ports::read(tx, &at, &mut events)?;
+            tx.log_ports(&events, &context);
             Ok(reply)
         }),
-        "entries" => Box::new(move |scene| {
+        "entries" => Box::new(move |tx| {
             let mut events = PortEvents::default();
-            let reply = ports::entries(scene, &at, &mut events)?;
-            scene.log_ports(&events, &context);
+            let reply = ports::entries(tx, &at, &mut events)?;
+            tx.log_ports(&events, &context);
             Ok(reply)
         }),
         "write" => {
@@ -306,20 +310,20 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
                 None => vec![RawJson::new("null").map_err(wire::BadAsk::from)?],
             };
             let writing = if ask.flag("set_default")? { Writing::Default } else { Writing::Queue };
-            Box::new(move |scene| {
+            Box::new(move |tx| {
                 let mut events = PortEvents::default();
-                let ran = ports::write(scene, &at, &values, writing, &mut events)?;
-                scene.log_ports(&events, &context);
+                let ran = ports::write(tx, &at, &values, writing, &mut events)?;
+                tx.log_ports(&events, &context);
                 Ok(Reply::null().but(ran.trouble))
             })
         }
         "default" => {
             let default = ask.value("default")?;
-            Box::new(move |scene| ports::set_default(scene, &at, default.clone()))
+            Box::new(move |tx| ports::set_default(tx, &at, default.clone()))
         }
         "connect" => {
             let to = ask.objects("to")?.iter().map(Ask::port_alone).collect::<Result<Vec<_>, _>>()?;
-            Box::new(move |scene| ports::connect(scene, &at, &to, &context))
+            Box::new(move |tx| ports::connect(tx, &at, &to, &context))
         }
         other => {
             let message = format!("Unknown port operation: {}", other.chars().take(100).collect::<String>());
@@ -339,7 +343,7 @@ pub async fn group(mut call: Call) -> Answer {
         ask.objects("operations")?.iter().map(operation).collect::<Result<_, _>>()?;
     let jobs: Vec<JobId> = operations.iter().map(Operation::job).collect();
     let Some(first) = jobs.first().copied() else { return Ok(json("{\"results\":[]}")) };
-    let op: Op = Box::new(move |scene| ports::group(scene, &operations, &context));
+    let op: Op = Box::new(move |tx| ports::group(tx, &operations, &context));
     carry_out_with(&call, &tenant, first, jobs, op).await
 }
 

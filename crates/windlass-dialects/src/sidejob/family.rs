@@ -3,20 +3,18 @@
 use super::calls::{Also, Answer, ask_of, job_id, tenant};
 use super::create::tie;
 use super::errors::{Problem, json};
+use super::tx::Stop;
 use super::views;
 use crate::codec::{Encoding, Out};
 use crate::route::Call;
 use ::http::StatusCode;
-use std::collections::HashSet;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::family::Family;
 use windlass_core::unique::Unique;
-use windlass_core::{Extras, Job, JobId, JobState, Tenant};
-use windlass_engine::{Action, Deed, Engine, Together};
+use windlass_core::{Event, Extras, Job, JobId, JobState, Tenant};
+use windlass_engine::{Engine, Transaction};
 
-/// Looks before a call gives up: each one lost means that one of the family moved meanwhile.
-const LOOKS_MAX: usize = 100;
 /// Ancestors that are looked at: a family deeper than that takes no more children.
 const ANCESTORS_MAX: usize = 1_000;
 /// Descendants that one call reaches, as many as fit in one step.
@@ -53,55 +51,60 @@ pub async fn adopt(mut call: Call) -> Answer {
     let ask = ask_of(&body)?;
     let also = Also::beside(&["child", "name"], &ask)?;
     // Ancestors wherever they are: a circle is one for everybody.
-    let (engine, everywhere) = (&call.engine, &call.server.engine);
+    let everywhere = &call.server.engine;
     let child = ask.job("child")?.ok_or_else(|| Problem::refused("Missing child"))?;
     let name = ask.text("name")?.unwrap_or_default();
-    for _ in 0..LOOKS_MAX {
-        let parent = find(engine, &tenant, id).await?;
-        let orphan = find(engine, &tenant, child).await?;
-        if child == id {
-            return Err(Problem::adopts_itself(id));
-        }
+    if child == id {
+        find(&call.engine, &tenant, id).await?;
+        return Err(Problem::adopts_itself(id));
+    }
+    let decide = |tx: &mut Transaction<'_>| {
+        let parent = within_reach(&call, tx, id)?;
+        let orphan = within_reach(&call, tx, child)?;
         if orphan.spec.family().is_some() {
-            return Err(Problem::has_a_parent(id, child));
+            return Err(Problem::has_a_parent(id, child).into());
         }
         if name.is_empty() {
-            return Err(Problem::name_not_unique(id, child, ""));
-        }
-        let ancestors = ancestors(everywhere, &tenant, &parent).await?;
-        if ancestors.iter().any(|ancestor| ancestor.id == child) {
-            return Err(Problem::would_go_round(id, child));
+            return Err(Problem::name_not_unique(id, child, "").into());
         }
         let (family, unique) = tie(id, &name);
-        let mut deeds = vec![Deed { action: retied(&orphan, Some(family), Some(unique)), job: orphan }];
-        // They change in nothing but their version: were one of them adopted meanwhile, this is stale, and no two
-        // adoptions close a circle between them.
-        let unchanged = |job| Deed { job, action: Action::Update(Patch::default()) };
-        deeds.extend(std::iter::once(parent).chain(ancestors).map(unchanged));
-        match everywhere.act_together(&tenant, deeds).await? {
-            Together::Done => return also.run_at_last(&call, &tenant, id, "null".to_owned()).await,
-            Together::Stale => {}
-            // Nothing but the key of its name can be in the way.
-            Together::Refused(_) => return Err(Problem::name_not_unique(id, child, &name)),
+        let ancestors = ancestors(tx, &parent)?;
+        if ancestors.contains(&child) {
+            return Err(Problem::would_go_round(id, child).into());
         }
-    }
-    Err(keeps_changing())
+        // Nothing but the key of its name can be in the way.
+        let tied = tx.apply(child, retied(&orphan, Some(family), Some(unique)))?;
+        tied.map_err(|_| Problem::name_not_unique(id, child, &name))?;
+        // They change in nothing but their version: were one of them adopted meanwhile, this is decided anew, and no two
+        // adoptions close a circle between them.
+        for ancestor in std::iter::once(id).chain(ancestors) {
+            let _ = tx.hold(ancestor)?;
+        }
+        Ok(())
+    };
+    everywhere.transact(&tenant, vec![id, child], decide).await?;
+    also.run_at_last(&call, &tenant, id, "null".to_owned()).await
 }
 
-fn retied(child: &Job, family: Option<Family>, unique: Option<Unique>) -> Action {
+fn retied(child: &Job, family: Option<Family>, unique: Option<Unique>) -> Event {
     let extras = Extras { unique, ..child.spec.extras.as_deref().cloned().unwrap_or_default() };
-    Action::Update(Patch { extras: Some(Box::new(extras)), family: Some(family), ..Patch::default() })
+    Event::Update(Box::new(Patch {
+        extras: Some(Box::new(extras)),
+        family: Some(family),
+        ..Patch::default()
+    }))
 }
 
-async fn ancestors(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<Vec<Arc<Job>>, Problem> {
-    let mut found: Vec<Arc<Job>> = Vec::new();
+fn ancestors(tx: &mut Transaction<'_>, job: &Job) -> Result<Vec<JobId>, Stop> {
+    let mut found: Vec<JobId> = Vec::new();
     let mut next = job.spec.family().map(|family| family.parent);
     while let Some(id) = next {
-        let Some(ancestor) = engine.get(tenant, vec![id]).await?.pop().flatten() else { break };
+        let Some(ancestor) = tx.job(id)? else { break };
         next = ancestor.spec.family().map(|family| family.parent);
-        found.push(ancestor);
+        found.push(id);
         if found.len() > ANCESTORS_MAX {
-            return Err(Problem::refused(format!("a family may be {ANCESTORS_MAX} generations deep")));
+            let message = format!("a family may be {ANCESTORS_MAX} generations deep");
+            return Err(Problem::refused(message).into());
         }
     }
     Ok(found)
@@ -115,51 +118,35 @@ pub async fn disown(mut call: Call) -> Answer {
     let also = Also::beside(&["name", "child"], &ask)?;
     let engine = &call.engine;
     let (name, child_id) = (ask.text("name")?, ask.job("child")?);
-    for _ in 0..LOOKS_MAX {
-        find(engine, &tenant, id).await?;
+    let decide = |tx: &mut Transaction<'_>| {
+        found(tx, id)?;
         let child = match (&name, child_id) {
             (Some(name), _) => {
-                let children = engine.children(&tenant, id).await?;
-                let named = children.into_iter().find(|child| name_of(child) == Some(name));
+                let named = tx.children(id)?.into_iter().find(|child| name_of(child) == Some(name));
                 named.ok_or_else(|| Problem::no_such_child(id, name))?
             }
             (None, Some(child)) => {
-                let job = find(engine, &tenant, child).await?;
+                let job = found(tx, child)?;
                 if job.spec.family().is_none_or(|family| family.parent != id) {
-                    return Err(Problem::not_a_child(id, child));
+                    return Err(Problem::not_a_child(id, child).into());
                 }
                 job
             }
-            (None, None) => return Err(Problem::refused("Missing name")),
+            (None, None) => return Err(Problem::refused("Missing name").into()),
         };
-        let deeds = vec![Deed { action: retied(&child, None, None), job: child }];
-        if let Together::Done = engine.act_together(&tenant, deeds).await? {
-            return also.run_at_last(&call, &tenant, id, "null".to_owned()).await;
-        }
-    }
-    Err(keeps_changing())
+        let untied = tx.apply(child.id, retied(&child, None, None))?;
+        Ok(untied.map_err(|refused| Problem::refused(format!("Job {}: {refused}", child.id)))?)
+    };
+    engine.transact(&tenant, vec![id], decide).await?;
+    also.run_at_last(&call, &tenant, id, "null".to_owned()).await
 }
 
 /// All below a job, parents before their children, the job itself first.
-pub async fn with_descendants(
-    engine: &Engine,
-    tenant: &Tenant,
-    job: Arc<Job>,
-) -> Result<Vec<Arc<Job>>, Problem> {
-    let mut seen: HashSet<JobId> = HashSet::from([job.id]);
-    let mut all = vec![job];
-    let mut next = 0;
-    while next < all.len() {
-        for child in engine.children(tenant, all[next].id).await? {
-            if seen.insert(child.id) {
-                all.push(child);
-            }
-        }
-        if all.len() > DESCENDANTS_MAX {
-            let message = format!("more than {DESCENDANTS_MAX} descendants; begin further down");
-            return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message));
-        }
-        next += 1;
+pub fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Result<Vec<Arc<Job>>, Stop> {
+    let all = tx.with_descendants(job, DESCENDANTS_MAX)?;
+    if all.len() > DESCENDANTS_MAX {
+        let message = format!("more than {DESCENDANTS_MAX} descendants; begin further down");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message).into());
     }
     Ok(all)
 }
@@ -167,32 +154,39 @@ pub async fn with_descendants(
 /// Only what is terminated, down to the last descendant.
 pub async fn delete(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
-    let engine = &call.engine;
-    let answer = |deleted: bool| Ok(json(format!("{{\"job\":{id},\"delete\":{deleted}}}")));
-    for _ in 0..LOOKS_MAX {
+    let decide = |tx: &mut Transaction<'_>| {
+        let job = within_reach(&call, tx, id)?;
         // Descendants wherever they are: if one is out of reach, nothing is deleted.
-        let job = find(engine, &tenant, id).await?;
-        let all = with_descendants(&call.server.engine, &tenant, job).await?;
+        let all = with_descendants(tx, job)?;
         let is_over =
             |job: &Arc<Job>| matches!(job.state(), JobState::Terminated { .. } | JobState::Cancelled { .. });
-        if !all.iter().all(is_over) {
-            return answer(false);
+        if !all.iter().all(|job| is_over(job) && call.engine.reaches(&job.spec.queue, &job.spec.name)) {
+            return Ok(false);
         }
         // The youngest first: nobody becomes an orphan on the way.
-        let deeds = all.into_iter().rev().map(|job| Deed { job, action: Action::Delete }).collect();
-        match engine.act_together(&tenant, deeds).await? {
-            Together::Done => return answer(true),
-            Together::Stale => {}
-            Together::Refused(_) => return answer(false),
+        for job in all.iter().rev() {
+            let deleted = tx.apply(job.id, Event::Delete)?;
+            deleted.map_err(|refused| Problem::refused(format!("Job {}: {refused}", job.id)))?;
         }
-    }
-    Err(keeps_changing())
+        Ok(true)
+    };
+    let deleted = call.server.engine.transact(&tenant, vec![id], decide).await?;
+    Ok(json(format!("{{\"job\":{id},\"delete\":{deleted}}}")))
 }
 
 pub async fn find(engine: &Engine, tenant: &Tenant, id: JobId) -> Result<Arc<Job>, Problem> {
     engine.get(tenant, vec![id]).await?.pop().flatten().ok_or_else(|| Problem::no_job(id))
 }
 
-fn keeps_changing() -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the family keeps changing; try again")
+fn found(tx: &mut Transaction<'_>, id: JobId) -> Result<Arc<Job>, Stop> {
+    tx.job(id)?.ok_or_else(|| Problem::no_job(id).into())
+}
+
+/// A job that the call names. What follows for others happens wherever they are.
+fn within_reach(call: &Call, tx: &mut Transaction<'_>, id: JobId) -> Result<Arc<Job>, Stop> {
+    let job = found(tx, id)?;
+    match call.engine.reaches(&job.spec.queue, &job.spec.name) {
+        true => Ok(job),
+        false => Err(Problem::no_job(id).into()),
+    }
 }

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use windlass_core::ports::{RawJson, Side};
 use windlass_core::{JobId, Tenant, Timestamp};
-use windlass_engine::{Engine, Together};
+use windlass_engine::{Engine, EngineError, Transaction};
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +23,8 @@ const NOTES_MAX: usize = 10_000;
 const NOTES_SLACK: usize = 500;
 /// Bytes kept for one tenant. Notes are read as a whole.
 const BYTES_MAX: usize = 32 << 20;
+/// How far back a note may be that several calls have written into: their commits are told of at the same time.
+const SHARED_LOOKS: usize = 64;
 /// Longest value that is repeated in the log. It is there to follow what flowed, not to keep it.
 const VALUE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of values in one list of an entry, for the same reason.
@@ -149,6 +151,13 @@ fn text(out: Out) -> String {
     String::from_utf8(out.into_bytes()).unwrap_or_default()
 }
 
+/// Entries that were put into a note.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    key: String,
+    bytes: usize,
+}
+
 /// What this server knows of the notes there are.
 #[derive(Default)]
 pub struct Log {
@@ -166,7 +175,10 @@ struct Known {
 impl Known {
     fn add(&mut self, key: String, bytes: usize) {
         self.bytes += bytes;
-        self.notes.push_back((key, bytes));
+        match self.notes.iter_mut().rev().take(SHARED_LOOKS).find(|(known, _)| *known == key) {
+            Some((_, known)) => *known += bytes,
+            None => self.notes.push_back((key, bytes)),
+        }
     }
 
     /// The oldest, once there are clearly too many.
@@ -185,26 +197,44 @@ impl Known {
 }
 
 impl Log {
-    /// The note that holds these entries, to be written with what they tell of.
-    pub fn note(&self, engine: &Engine, tenant: &Tenant, entries: &[String]) -> Option<(String, Vec<u8>)> {
+    /// Puts entries into the commit of what they tell of: one note for all calls that share it.
+    pub fn note(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        tx: &mut Transaction<'_>,
+        entries: &[String],
+    ) -> Option<Noted> {
         if entries.is_empty() {
             return None;
         }
+        let mut text = entries.join(",").into_bytes();
+        let bytes = text.len();
+        let (key, mut value) = match tx.noted(&prefix(tenant)) {
+            Some((key, [others @ .., b']'])) => (key.to_owned(), [others, b","].concat()),
+            _ => (self.next_key(engine, tenant), b"[".to_vec()),
+        };
+        value.append(&mut text);
+        value.push(b']');
+        tx.note(&key, Some(value));
+        Some(Noted { key, bytes })
+    }
+
+    /// By time, then as they came; the last part keeps servers on one store apart.
+    fn next_key(&self, engine: &Engine, tenant: &Tenant) -> String {
         let mut tenants = self.tenants();
         let known = tenants.entry(tenant.clone()).or_default();
         known.last += 1;
-        // By time, then as they came; the last part keeps servers on one store apart.
         let (ms, number, roll) = (engine.now().as_millis(), known.last, engine.roll() as u32);
-        let key = format!("{}{ms:014}-{number:012}-{roll:08x}", prefix(tenant));
-        Some((key, format!("[{}]", entries.join(",")).into_bytes()))
+        format!("{}{ms:014}-{number:012}-{roll:08x}", prefix(tenant))
     }
 
     /// It is written. Keeps the number of notes within bounds.
-    pub async fn written(&self, engine: &Engine, tenant: &Tenant, key: String, bytes: usize) {
+    pub async fn written(&self, engine: &Engine, tenant: &Tenant, noted: Noted) {
         let gone = {
             let mut tenants = self.tenants();
             let known = tenants.entry(tenant.clone()).or_default();
-            known.add(key, bytes);
+            known.add(noted.key, noted.bytes);
             known.excess()
         };
         if gone.is_empty() {
@@ -233,10 +263,10 @@ impl Log {
     /// Appends entries that tell of nothing else.
     pub async fn append(&self, engine: &Engine, tenant: &Tenant, entries: &[String]) -> Result<(), Problem> {
         self.recall(engine, tenant).await?;
-        let Some((key, value)) = self.note(engine, tenant, entries) else { return Ok(()) };
-        let bytes = value.len();
-        engine.put_note(&key, Some(value)).await?;
-        self.written(engine, tenant, key, bytes).await;
+        let value = format!("[{}]", entries.join(",")).into_bytes();
+        let noted = Noted { key: self.next_key(engine, tenant), bytes: value.len() };
+        engine.put_note(&noted.key, Some(value)).await?;
+        self.written(engine, tenant, noted).await;
         Ok(())
     }
 
@@ -265,16 +295,12 @@ impl Log {
     }
 }
 
-async fn forget(
-    engine: &Engine,
-    tenant: &Tenant,
-    keys: Vec<String>,
-) -> Result<(), windlass_engine::EngineError> {
-    let notes = keys.into_iter().map(|key| (key, None)).collect();
-    // Without a job in it there is nothing to be stale or refused.
-    let (Together::Done | Together::Stale | Together::Refused(_)) =
-        engine.act_and_note(tenant, Vec::new(), notes).await?;
-    Ok(())
+async fn forget(engine: &Engine, tenant: &Tenant, keys: Vec<String>) -> Result<(), EngineError> {
+    let all = |tx: &mut Transaction<'_>| {
+        keys.iter().for_each(|key| tx.note(key, None));
+        Ok(())
+    };
+    engine.transact(tenant, Vec::new(), all).await
 }
 
 fn prefix(tenant: &Tenant) -> String {

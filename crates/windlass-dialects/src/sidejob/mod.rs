@@ -6,15 +6,13 @@
 //! | `wire.rs` | bytes to what is asked, values as they were written |
 //! | `calls.rs`, `create.rs`, `family.rs`, `workers.rs` | the calls: jobs and ports; making; parents and children; workers and locks |
 //! | `presence.rs` | workers that hold a connection, and what follows when it ends |
-//! | `scene.rs` | jobs while a call is worked out, before anything is written |
-//! | `desk.rs` | carries calls out, those for one job together |
+//! | `tx.rs` | a call as one transaction of the engine, with what it logs |
 //! | `runs.rs`, `ports.rs` | the rules: who is run and when; what flows |
 //! | `registry.rs`, `log.rs` | classes with workers; what flowed and went wrong |
 //! | `views.rs`, `errors.rs` | how a job and a refusal look |
 
 mod calls;
 mod create;
-mod desk;
 mod errors;
 mod family;
 mod log;
@@ -23,7 +21,7 @@ mod presence;
 mod registry;
 pub mod routes;
 mod runs;
-mod scene;
+mod tx;
 mod views;
 mod wire;
 mod workers;
@@ -82,7 +80,6 @@ pub struct State {
     pub settings: Settings,
     /// One for all jobs made here.
     policy: Arc<Policy>,
-    desk: desk::Desk,
     registry: registry::Registry,
     log: log::Log,
     presences: presence::Presences,
@@ -93,7 +90,6 @@ impl State {
         State {
             policy: Arc::new(create::policy(&settings)),
             settings,
-            desk: desk::Desk::default(),
             registry: registry::Registry::default(),
             log: log::Log::default(),
             presences: presence::Presences::default(),

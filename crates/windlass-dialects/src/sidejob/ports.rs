@@ -1,9 +1,9 @@
-//! What may be done with ports. Each function here is one call, worked out on a scene.
+//! What may be done with ports. Each function here is one call, worked out in a transaction.
 
 use super::errors::Problem;
 use super::log::PortEvents;
 use super::runs::{self, Ran};
-use super::scene::{Reply, Scene, Stop};
+use super::tx::{Reply, Stop, Tx};
 use super::wire::{Context, PortAt, Write};
 use crate::codec::{Encoding, Out};
 use windlass_core::ports::{Declared, ForInputs, Moved, Port, Ports, RawJson, Side};
@@ -28,13 +28,13 @@ impl At {
 }
 
 /// `{"data": 5}`, or `{}` when there is nothing.
-pub fn read(scene: &mut Scene, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
-    let mut ports = scene.ports(at.job)?;
+pub fn read(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
+    let mut ports = tx.ports(at.job)?;
     let before = ports.existing(at.place()).map(Port::size);
     let value = ports.read(at.place()).map_err(|error| Problem::port(at.job, &error))?;
     // A default that is read again and again is nothing to write down.
     if before != Some(0) {
-        scene.set_ports(at.job, ports)?;
+        tx.set_ports(at.job, ports)?;
     }
     let Some(value) = value else { return Ok(Reply::new("{}")) };
     let reply = Reply::new(format!("{{\"data\":{value}}}"));
@@ -43,8 +43,8 @@ pub fn read(scene: &mut Scene, at: &At, events: &mut PortEvents) -> Result<Reply
 }
 
 /// All values, and the port is empty.
-pub fn entries(scene: &mut Scene, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
-    let values = scene.with_ports(at.job, |ports| ports.entries(at.place()))?;
+pub fn entries(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
+    let values = tx.with_ports(at.job, |ports| ports.entries(at.place()))?;
     let reply = Reply::new(format!("{{\"entries\":{}}}", listed(&values)));
     events.read(at.job, at.place(), values);
     Ok(reply)
@@ -59,13 +59,13 @@ pub enum Writing {
 }
 
 pub fn write(
-    scene: &mut Scene,
+    tx: &mut Tx<'_, '_>,
     at: &At,
     values: &[RawJson],
     writing: Writing,
     events: &mut PortEvents,
 ) -> Result<Ran, Stop> {
-    scene.with_ports(at.job, |ports| match (writing, values.last()) {
+    tx.with_ports(at.job, |ports| match (writing, values.last()) {
         (Writing::Default, Some(last)) => ports.set_default(at.place(), Some(last.clone())),
         (Writing::Queue, _) | (Writing::Default, None) => ports.write(at.place(), values.to_vec()),
     })?;
@@ -73,26 +73,26 @@ pub fn write(
     if values.is_empty() {
         return Ok(Ran::default());
     }
-    runs::after_write(scene, at.job, at.side)
+    runs::after_write(tx, at.job, at.side)
 }
 
 /// Runs nothing and logs nothing.
-pub fn set_default(scene: &mut Scene, at: &At, default: Option<RawJson>) -> Result<Reply, Stop> {
-    scene.with_ports(at.job, |ports| ports.set_default(at.place(), default))?;
+pub fn set_default(tx: &mut Tx<'_, '_>, at: &At, default: Option<RawJson>) -> Result<Reply, Stop> {
+    tx.with_ports(at.job, |ports| ports.set_default(at.place(), default))?;
     Ok(Reply::null())
 }
 
 /// Moves all values of a port to others, in one step.
-pub fn connect(scene: &mut Scene, from: &At, to: &[PortAt], context: &Context) -> Result<Reply, Stop> {
+pub fn connect(tx: &mut Tx<'_, '_>, from: &At, to: &[PortAt], context: &Context) -> Result<Reply, Stop> {
     if to.is_empty() {
         return Err(Problem::port(from.job, &windlass_core::ports::PortError::NoDestination).into());
     }
-    let moved: Moved = scene.with_ports(from.job, |ports| ports.take_all(from.place()))?;
+    let moved: Moved = tx.with_ports(from.job, |ports| ports.take_all(from.place()))?;
     let mut events = PortEvents::default();
     events.read(from.job, from.place(), moved.items.clone());
     let mut changed = Vec::new();
     for to in to.iter().map(|to| At::of(to, from.job)) {
-        let is_new = scene.with_ports(to.job, |ports| ports.receive(to.place(), &moved))?;
+        let is_new = tx.with_ports(to.job, |ports| ports.receive(to.place(), &moved))?;
         events.wrote(to.job, to.place(), moved.items.clone());
         if is_new {
             changed.push(to);
@@ -101,26 +101,26 @@ pub fn connect(scene: &mut Scene, from: &At, to: &[PortAt], context: &Context) -
     // All is where it should be before anyone is run to look at it.
     let mut ran = Ran::default();
     for to in changed {
-        ran = ran.and(runs::after_write(scene, to.job, to.side)?);
+        ran = ran.and(runs::after_write(tx, to.job, to.side)?);
     }
-    scene.log_ports(&events, context);
+    tx.log_ports(&events, context);
     Ok(Reply::new(format!("{{\"data\":{}}}", listed(&moved.items))).but(ran.trouble))
 }
 
 /// Makes these, and those of its class, the ports of the job; a side that is not given stays as it is.
 pub fn set(
-    scene: &mut Scene,
+    tx: &mut Tx<'_, '_>,
     id: JobId,
     inports: Option<Declared>,
     outports: Option<Declared>,
 ) -> Result<Reply, Stop> {
-    let job = scene.job(id)?;
-    let Some(class) = scene.queues.class_of(&job) else {
+    let job = tx.job(id)?;
+    let Some(class) = tx.queues.class_of(&job) else {
         return Err(Problem::no_longer_registered(&job.spec.name, &job.spec.queue).into());
     };
     let (has_in, has_out) = (inports.is_some(), outports.is_some());
     let (inports, outports) = class.with(inports.unwrap_or_default(), outports.unwrap_or_default());
-    scene.with_ports(id, |ports| {
+    tx.with_ports(id, |ports| {
         if has_in {
             ports.set_ports(Side::In, inports)?;
         }
@@ -133,11 +133,11 @@ pub fn set(
 }
 
 /// The run that a token is of; anyone else is refused.
-pub fn check_run(scene: &Scene, id: JobId, token: &str) -> Result<(std::sync::Arc<Job>, Holder), Stop> {
-    let job = scene.job(id)?;
+pub fn check_run(tx: &mut Tx<'_, '_>, id: JobId, token: &str) -> Result<(std::sync::Arc<Job>, Holder), Stop> {
+    let job = tx.job(id)?;
     let token = token.parse().ok().map(Token::from_number);
     match (job.state(), token) {
-        (JobState::Running(lease), Some(token)) if lease.token == token && !lease.has_ended(scene.now) => {
+        (JobState::Running(lease), Some(token)) if lease.token == token && !lease.has_ended(tx.now()) => {
             Ok((job, Holder::Token(token)))
         }
         _ => Err(Problem::stale(id).into()),
@@ -145,9 +145,14 @@ pub fn check_run(scene: &Scene, id: JobId, token: &str) -> Result<(std::sync::Ar
 }
 
 /// What a run did with what it was handed: its writes are made, and all of it is one entry of the log.
-pub fn end_iteration(scene: &mut Scene, id: JobId, writes: &[Write], context: &Context) -> Result<Ran, Stop> {
+pub fn end_iteration(
+    tx: &mut Tx<'_, '_>,
+    id: JobId,
+    writes: &[Write],
+    context: &Context,
+) -> Result<Ran, Stop> {
     let mut events = PortEvents::default();
-    let ports = scene.ports(id)?;
+    let ports = tx.ports(id)?;
     let in_hand = ports.in_hand().cloned().unwrap_or_default();
     for handed in &in_hand.inputs {
         events.read(id, (Side::In, &handed.port), vec![handed.value.clone()]);
@@ -157,22 +162,22 @@ pub fn end_iteration(scene: &mut Scene, id: JobId, writes: &[Write], context: &C
         let at = At::of(to, id);
         let to_default = in_hand.are_defaults && at.job == id && at.side == Side::Out;
         let writing = if to_default { Writing::Default } else { Writing::Queue };
-        ran = ran.and(write(scene, &at, values, writing, &mut events)?);
+        ran = ran.and(write(tx, &at, values, writing, &mut events)?);
     }
-    scene.log_ports(&events, context);
+    tx.log_ports(&events, context);
     Ok(ran)
 }
 
 /// The next set of inputs, together.
 pub fn for_inputs(
-    scene: &mut Scene,
+    tx: &mut Tx<'_, '_>,
     id: JobId,
     names: &[String],
     in_run: bool,
     context: &Context,
 ) -> Result<Reply, Stop> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let step = scene.with_ports(id, |ports| ports.hand_out(&names, in_run))?;
+    let step = tx.with_ports(id, |ports| ports.hand_out(&names, in_run))?;
     let (values, defaults) = match step {
         ForInputs::Nothing => return Ok(Reply::new("{\"next\":\"return\"}")),
         ForInputs::Suspend => return Ok(Reply::new("{\"next\":\"suspend\"}")),
@@ -185,7 +190,7 @@ pub fn for_inputs(
         for (name, value) in names.iter().zip(&values) {
             events.read(id, (Side::In, name), vec![value.clone()]);
         }
-        scene.log_ports(&events, context);
+        tx.log_ports(&events, context);
     }
     let values = listed(&values);
     Ok(Reply::new(format!("{{\"next\":\"call\",\"values\":{values},\"defaults\":{defaults}}}")))
@@ -207,21 +212,21 @@ impl Operation {
     }
 }
 
-pub fn group(scene: &mut Scene, operations: &[Operation], context: &Context) -> Result<Reply, Stop> {
+pub fn group(tx: &mut Tx<'_, '_>, operations: &[Operation], context: &Context) -> Result<Reply, Stop> {
     let mut events = PortEvents::default();
     let mut ran = Ran::default();
     let mut results = Vec::with_capacity(operations.len());
     for operation in operations {
         results.push(match operation {
-            Operation::Read(at) => read(scene, at, &mut events)?.text,
-            Operation::Entries(at) => entries(scene, at, &mut events)?.text,
+            Operation::Read(at) => read(tx, at, &mut events)?.text,
+            Operation::Entries(at) => entries(tx, at, &mut events)?.text,
             Operation::Write(at, values) => {
-                ran = ran.and(write(scene, at, values, Writing::Queue, &mut events)?);
+                ran = ran.and(write(tx, at, values, Writing::Queue, &mut events)?);
                 "null".to_owned()
             }
         });
     }
-    scene.log_ports(&events, context);
+    tx.log_ports(&events, context);
     Ok(Reply::new(format!("{{\"results\":[{}]}}", results.join(","))).but(ran.trouble))
 }
 

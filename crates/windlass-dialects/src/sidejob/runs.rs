@@ -2,12 +2,11 @@
 
 use super::ORIGIN;
 use super::errors::Problem;
-use super::scene::{Reply, Scene, Stop};
+use super::tx::{Reply, Stop, Tx};
 use super::wire::RunWish;
 use windlass_core::lease::{Afterwards, Rest, RunKind};
 use windlass_core::ports::Side;
-use windlass_core::{Job, JobId, JobState, Timestamp};
-use windlass_engine::{Action, RunAt};
+use windlass_core::{Event, Job, JobId, JobState, Timestamp};
 
 /// One of the seven, as it is now. A run that was asked for during a run shows already.
 pub fn status(job: &Job) -> &'static str {
@@ -53,28 +52,28 @@ impl Ran {
 }
 
 /// Runs the job or its parent, as wished.
-pub fn wished(scene: &mut Scene, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
-    let at = wish.when.map_or(scene.now, |when| when.from(scene.now));
+pub fn wished(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
+    let at = wish.when.map_or(tx.now(), |when| when.from(tx.now()));
     if !wish.parent {
-        return run(scene, id, at, wish.force);
+        return run(tx, id, at, wish.force);
     }
-    match parent_of(scene, id)? {
-        Some(parent) => run(scene, parent, at, wish.force),
+    match parent_of(tx, id)? {
+        Some(parent) => run(tx, parent, at, wish.force),
         None => Ok(Ran::default()),
     }
 }
 
 /// After something was put into a port: an input is for the job, an output for its parent.
-pub fn after_write(scene: &mut Scene, id: JobId, side: Side) -> Result<Ran, Stop> {
-    let now = scene.now;
+pub fn after_write(tx: &mut Tx<'_, '_>, id: JobId, side: Side) -> Result<Ran, Stop> {
+    let now = tx.now();
     match side {
-        Side::In => run(scene, id, now, false),
-        Side::Out => match parent_of(scene, id)? {
+        Side::In => run(tx, id, now, false),
+        Side::Out => match parent_of(tx, id)? {
             Some(parent) => {
-                let ran = run(scene, parent, now, false)?;
+                let ran = run(tx, parent, now, false)?;
                 // One that need not be run because a run waits for it already may be given that run before this is
                 // written, look, and find nothing. Then this is stale, and looked at anew.
-                scene.hold_still(parent)?;
+                tx.hold(parent)?;
                 Ok(ran)
             }
             None => Ok(Ran::default()),
@@ -83,27 +82,27 @@ pub fn after_write(scene: &mut Scene, id: JobId, side: Side) -> Result<Ran, Stop
 }
 
 /// The parent, if it has one that still exists.
-fn parent_of(scene: &Scene, id: JobId) -> Result<Option<JobId>, Stop> {
-    let Some(parent) = scene.job(id)?.spec.family().map(|family| family.parent) else { return Ok(None) };
-    Ok(scene.find(parent)?.map(|parent| parent.id))
+fn parent_of(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Option<JobId>, Stop> {
+    let Some(parent) = tx.job(id)?.spec.family().map(|family| family.parent) else { return Ok(None) };
+    Ok(tx.find(parent)?.map(|parent| parent.id))
 }
 
-fn run(scene: &mut Scene, id: JobId, at: Timestamp, force: bool) -> Result<Ran, Stop> {
-    let job = scene.job(id)?;
-    if let Some(trouble) = made_elsewhere(scene, &job) {
+fn run(tx: &mut Tx<'_, '_>, id: JobId, at: Timestamp, force: bool) -> Result<Ran, Stop> {
+    let job = tx.job(id)?;
+    if let Some(trouble) = made_elsewhere(tx, &job) {
         return Ok(Ran { job: None, trouble: Some(trouble) });
     }
     let is_down = matches!(status(&job), "failed" | "terminating" | "terminated");
     if is_down && !force {
         return Ok(Ran::default());
     }
-    if will_run_anyway(&job, scene.now) {
+    if will_run_anyway(&job, tx.now()) {
         return Ok(Ran { job: Some(id), trouble: None });
     }
-    if scene.queues.class_of(&job).is_none() {
-        return abandon(scene, &job);
+    if tx.queues.class_of(&job).is_none() {
+        return abandon(tx, &job);
     }
-    let ran = scene.act(id, Action::Run { at: RunAt::At(at), force })?;
+    let ran = tx.apply(id, Event::Run { at, force })?;
     Ok(Ran { job: ran.is_ok().then_some(id), trouble: None })
 }
 
@@ -120,64 +119,64 @@ fn will_run_anyway(job: &Job, now: Timestamp) -> bool {
 
 /// A job of another protocol, of a class that nobody has registered here, has its workers there: it is not for this one to
 /// move.
-fn made_elsewhere(scene: &Scene, job: &Job) -> Option<Problem> {
+fn made_elsewhere(tx: &Tx<'_, '_>, job: &Job) -> Option<Problem> {
     let origin = job.spec.extras.as_ref().and_then(|extras| extras.origin.as_deref());
     let is_own = origin == Some(ORIGIN);
     let problem = || Problem::made_elsewhere(job.id, &job.spec.name, &job.spec.queue);
-    (!is_own && scene.queues.class_of(job).is_none()).then(problem)
+    (!is_own && tx.queues.class_of(job).is_none()).then(problem)
 }
 
 /// Nobody is left who could work on it.
-fn abandon(scene: &mut Scene, job: &Job) -> Result<Ran, Stop> {
+fn abandon(tx: &mut Tx<'_, '_>, job: &Job) -> Result<Ran, Stop> {
     // One that is at rest there already stays there.
-    let _ = scene.act(job.id, Action::PutToRest(Rest::Terminated))?;
+    let _ = tx.apply(job.id, Event::PutToRest(Rest::Terminated))?;
     let trouble = Problem::no_longer_registered(&job.spec.name, &job.spec.queue);
     Ok(Ran { job: None, trouble: Some(trouble) })
 }
 
 /// After the run of a child the engine runs its parent. One whose class is gone is not run: it ends.
-pub fn after_child(scene: &mut Scene, child: JobId) -> Result<(), Stop> {
-    let Some(parent) = parent_of(scene, child)? else { return Ok(()) };
-    let parent = scene.job(parent)?;
+pub fn after_child(tx: &mut Tx<'_, '_>, child: JobId) -> Result<(), Stop> {
+    let Some(parent) = parent_of(tx, child)? else { return Ok(()) };
+    let parent = tx.job(parent)?;
     let is_down = matches!(status(&parent), "failed" | "terminating" | "terminated");
-    if made_elsewhere(scene, &parent).is_some() {
+    if made_elsewhere(tx, &parent).is_some() {
         return Ok(());
     }
-    if !is_down && !will_run_anyway(&parent, scene.now) && scene.queues.class_of(&parent).is_none() {
-        abandon(scene, &parent)?;
+    if !is_down && !will_run_anyway(&parent, tx.now()) && tx.queues.class_of(&parent).is_none() {
+        abandon(tx, &parent)?;
     }
     Ok(())
 }
 
 /// The last run, now; or none, where the class wants none or is gone.
-pub fn terminate(scene: &mut Scene, id: JobId) -> Result<Reply, Stop> {
-    let job = scene.job(id)?;
-    let waits = will_run_anyway(&job, scene.now) || matches!(job.state(), JobState::Terminating { .. });
-    let mut trouble = made_elsewhere(scene, &job);
-    match scene.queues.class_of(&job) {
+pub fn terminate(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
+    let job = tx.job(id)?;
+    let waits = will_run_anyway(&job, tx.now()) || matches!(job.state(), JobState::Terminating { .. });
+    let mut trouble = made_elsewhere(tx, &job);
+    match tx.queues.class_of(&job) {
         _ if status(&job) == "terminated" || trouble.is_some() => {}
-        None if !waits => trouble = abandon(scene, &job)?.trouble,
+        None if !waits => trouble = abandon(tx, &job)?.trouble,
         Some(class) if class.without_shutdown && job.state().lease().is_none() => {
-            let _ = scene.act(id, Action::PutToRest(Rest::Terminated))?;
+            let _ = tx.apply(id, Event::PutToRest(Rest::Terminated))?;
         }
         Some(_) | None => {
-            let _ = scene.act(id, Action::Terminate { recursive: false })?;
+            let _ = tx.apply(id, Event::Terminate)?;
         }
     }
-    Ok(standing(scene, id)?.but(trouble))
+    Ok(standing(tx, id)?.but(trouble))
 }
 
 /// Puts the job into one of the seven statuses.
-pub fn set_status(scene: &mut Scene, id: JobId, name: &str) -> Result<Reply, Stop> {
-    let job = scene.job(id)?;
+pub fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<Reply, Stop> {
+    let job = tx.job(id)?;
     let rest = match name {
-        _ if name == status(&job) => return standing(scene, id),
+        _ if name == status(&job) => return standing(tx, id),
         "queued" => {
-            let now = scene.now;
-            let ran = run(scene, id, now, true)?;
-            return Ok(standing(scene, id)?.but(ran.trouble));
+            let now = tx.now();
+            let ran = run(tx, id, now, true)?;
+            return Ok(standing(tx, id)?.but(ran.trouble));
         }
-        "terminating" => return terminate(scene, id),
+        "terminating" => return terminate(tx, id),
         "running" => {
             let message =
                 format!("Job {id} is running when a worker has claimed it, and not because it is said");
@@ -192,16 +191,16 @@ pub fn set_status(scene: &mut Scene, id: JobId, name: &str) -> Result<Reply, Sto
             return Err(Problem::refused(format!("Invalid status: {other}; it is one of {names}")).into());
         }
     };
-    if let Some(problem) = made_elsewhere(scene, &job) {
+    if let Some(problem) = made_elsewhere(tx, &job) {
         return Err(problem.into());
     }
-    let put = scene.act(id, Action::PutToRest(rest))?;
+    let put = tx.apply(id, Event::PutToRest(rest))?;
     put.map_err(|refused| Problem::refused(format!("Job {id}: {refused}")))?;
-    standing(scene, id)
+    standing(tx, id)
 }
 
 /// `{"job": 1, "status": "queued"}`
-pub fn standing(scene: &Scene, id: JobId) -> Result<Reply, Stop> {
-    let job = scene.job(id)?;
+pub fn standing(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
+    let job = tx.job(id)?;
     Ok(Reply::new(format!("{{\"job\":{id},\"status\":\"{}\"}}", status(&job))))
 }

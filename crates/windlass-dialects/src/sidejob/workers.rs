@@ -1,13 +1,12 @@
 //! The worker's side: registering, claiming, finishing, staying alive; and locks, which keep workers away.
 
 use super::calls::{Also, Answer, ask_of, carry_out, carry_out_with, job_id, tenant};
-use super::desk::Desk;
 use super::errors::{Problem, json};
 use super::family::find;
 use super::ports::{check_run, end_iteration};
 use super::registry::Classes;
 use super::runs;
-use super::scene::{Op, Reply, Scene};
+use super::tx::{self, Op, Reply, Stop, Tx};
 use super::wire::{Ask, OF_ANY_CALL, Write};
 use super::{log, views};
 use crate::listener::Sealed;
@@ -17,9 +16,9 @@ use axum::body::Body;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_core::event::Patch;
-use windlass_core::{Holder, Job, JobId, NameMatch, Outcome, Queue, Tenant, Timestamp, Token};
-use windlass_engine::{Action, Claim, Delivery, Extend, How, Settle, Wish};
+use windlass_core::event::{Patch, RetryWish};
+use windlass_core::{Event, Holder, Job, JobId, NameMatch, Outcome, Queue, Tenant, Timestamp, Token};
+use windlass_engine::{Claim, Delivery, Extend, How, Settle};
 
 /// How long a claim may wait: proxies and clients give up around then.
 const WAIT_MS_MAX: i64 = 300_000;
@@ -152,45 +151,45 @@ pub async fn finish(mut call: Call) -> Answer {
     let error = ask.text("error")?.unwrap_or_default();
     let backtrace = ask.text("backtrace")?;
     also.in_run_of(id);
-    let op: Op = Box::new(move |scene| {
-        let (_, by) = check_run(scene, id, &token)?;
+    let op: Op = Box::new(move |tx| {
+        let (_, by) = check_run(tx, id, &token)?;
         let ran = match end {
-            End::Completed | End::Suspended => end_iteration(scene, id, &writes, &also.context)?,
+            End::Completed | End::Suspended => end_iteration(tx, id, &writes, &also.context)?,
             End::Failed | End::GivenBack => runs::Ran::default(),
         };
         if let End::Failed = end {
-            log_failure(scene, &also, &error, backtrace.as_deref());
+            log_failure(tx, &also, &error, backtrace.as_deref());
         }
-        let settled = scene.act(id, Action::Settle { by, how: how(end, &error) })?;
+        let settled = tx.apply(id, event(end, by, &error, tx.now()))?;
         settled.map_err(|_| Problem::stale(id))?;
         if !matches!(end, End::GivenBack) {
-            runs::after_child(scene, id)?;
+            runs::after_child(tx, id)?;
         }
-        let reply = runs::standing(scene, id)?.but(ran.trouble);
-        also.then_run(scene, id, reply)
+        let reply = runs::standing(tx, id)?.but(ran.trouble);
+        also.then_run(tx, id, reply)
     });
     carry_out_with(&call, &tenant, id, others, op).await
 }
 
-fn how(end: End, error: &str) -> How {
+fn event(end: End, by: Holder, error: &str, now: Timestamp) -> Event {
     match end {
-        End::Completed => How::Finish { outcome: Outcome::default(), payload: None, ignore_repeat: false },
-        End::Suspended => How::Suspend,
+        End::Completed => Event::finish(by, Outcome::default()),
+        End::Suspended => Event::Suspend { by },
         End::Failed => {
             let outcome = Outcome { message: Some(error.to_owned()), ..Outcome::default() };
-            How::Fail { outcome, retry: Wish::Never, payload: None }
+            Event::fail(by, outcome, RetryWish::Never)
         }
-        End::GivenBack => How::Release { delay_ms: 0, counts: false },
+        End::GivenBack => Event::Release { by, run_at: now, counts: false },
     }
 }
 
-fn log_failure(scene: &mut Scene, also: &Also, error: &str, backtrace: Option<&str>) {
+fn log_failure(tx: &mut Tx<'_, '_>, also: &Also, error: &str, backtrace: Option<&str>) {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let (error, backtrace) = (quoted(error), backtrace.map(quoted));
     let mut own = vec![("error", error.as_str())];
     own.extend(backtrace.as_deref().map(|text| ("backtrace", text)));
-    let entry = log::entry(&also.context, scene.now, &own);
-    scene.log(entry);
+    let entry = log::entry(&also.context, tx.now(), &own);
+    tx.log(entry);
 }
 
 /// Reads a set of inputs together; ends the iteration before it.
@@ -205,29 +204,29 @@ pub async fn for_inputs(mut call: Call) -> Answer {
     if token.is_some() {
         also.in_run_of(id);
     }
-    let op: Op = Box::new(move |scene| {
+    let op: Op = Box::new(move |tx| {
         if let Some(token) = &token {
-            check_run(scene, id, token)?;
+            check_run(tx, id, token)?;
         }
-        let ran = end_iteration_of(scene, id, token.is_some(), &writes, &also)?;
-        let reply = super::ports::for_inputs(scene, id, &names, token.is_some(), &also.context)?;
-        also.then_run(scene, id, reply.but(ran.trouble))
+        let ran = end_iteration_of(tx, id, token.is_some(), &writes, &also)?;
+        let reply = super::ports::for_inputs(tx, id, &names, token.is_some(), &also.context)?;
+        also.then_run(tx, id, reply.but(ran.trouble))
     });
     carry_out_with(&call, &tenant, id, others, op).await
 }
 
 /// Without a token there is no run, so nothing was handed to it.
 fn end_iteration_of(
-    scene: &mut Scene,
+    tx: &mut Tx<'_, '_>,
     id: JobId,
     in_run: bool,
     writes: &[Write],
     also: &Also,
-) -> Result<runs::Ran, super::scene::Stop> {
+) -> Result<runs::Ran, Stop> {
     if !in_run && writes.is_empty() {
         return Ok(runs::Ran::default());
     }
-    end_iteration(scene, id, writes, &also.context)
+    end_iteration(tx, id, writes, &also.context)
 }
 
 // --- locks -----------------------------------------------------------------------------------------------------------
@@ -238,11 +237,11 @@ fn lock_of(job: &Job, now: Timestamp) -> Option<&str> {
     (Timestamp::from_millis(until.parse().ok()?) > now).then_some(token)
 }
 
-fn set_lock(scene: &mut Scene, id: JobId, lock: Option<(&str, i64)>) -> Result<(), super::scene::Stop> {
-    let until = |ttl_ms| scene.now.plus_ms(ttl_ms).as_millis();
+fn set_lock(tx: &mut Tx<'_, '_>, id: JobId, lock: Option<(&str, i64)>) -> Result<(), Stop> {
+    let until = |ttl_ms| tx.now().plus_ms(ttl_ms).as_millis();
     let fact = lock.map(|(token, ttl_ms)| Arc::from(format!("{token} {}", until(ttl_ms))));
     let patch = Patch { facts: vec![(LOCK.into(), fact)], ..Patch::default() };
-    scene.act(id, Action::Update(patch))?.map_err(|refused| Problem::refused(refused.to_string()))?;
+    tx.apply(id, Event::Update(Box::new(patch)))?.map_err(|refused| Problem::refused(refused.to_string()))?;
     Ok(())
 }
 
@@ -270,15 +269,15 @@ pub async fn lock(mut call: Call) -> Answer {
     let token = format!("{:016x}{:016x}", engine.roll(), engine.roll());
     for tries in 1..=LOCK_TRIES {
         let (token, mut also) = (token.clone(), also.clone());
-        let op: Op = Box::new(move |scene| {
-            let job = scene.job(id)?;
-            if lock_of(&job, scene.now).is_some() || job.state().lease().is_some() {
+        let op: Op = Box::new(move |tx| {
+            let job = tx.job(id)?;
+            if lock_of(&job, tx.now()).is_some() || job.state().lease().is_some() {
                 return Ok(Reply::new("{\"token\":null}"));
             }
-            set_lock(scene, id, Some((&token, ttl_ms)))?;
-            also.then_run(scene, id, Reply::new(format!("{{\"token\":\"{token}\"}}")))
+            set_lock(tx, id, Some((&token, ttl_ms)))?;
+            also.then_run(tx, id, Reply::new(format!("{{\"token\":\"{token}\"}}")))
         });
-        let reply = Desk::carry_out(&call, &tenant, id, op).await?;
+        let reply = tx::carry_out(&call, &tenant, id, Vec::new(), op).await?;
         if tries == LOCK_TRIES || !reply.text.ends_with("null}") {
             return super::calls::answered(reply);
         }
@@ -304,12 +303,12 @@ pub async fn refresh_lock(mut call: Call) -> Answer {
         let text = format!("{{\"refresh\":{}}}", matches!(extended, Some(Ok(_))));
         return also.run_at_last(&call, &tenant, id, text).await;
     }
-    let op: Op = Box::new(move |scene| {
-        let is_held = lock_of(&*scene.job(id)?, scene.now) == Some(token.as_str());
+    let op: Op = Box::new(move |tx| {
+        let is_held = lock_of(&*tx.job(id)?, tx.now()) == Some(token.as_str());
         if is_held {
-            set_lock(scene, id, Some((&token, ttl_ms)))?;
+            set_lock(tx, id, Some((&token, ttl_ms)))?;
         }
-        also.then_run(scene, id, Reply::new(format!("{{\"refresh\":{is_held}}}")))
+        also.then_run(tx, id, Reply::new(format!("{{\"refresh\":{is_held}}}")))
     });
     carry_out(&call, &tenant, id, op).await
 }
@@ -320,12 +319,12 @@ pub async fn unlock(mut call: Call) -> Answer {
     let ask = ask_of(&body)?;
     let mut also = Also::beside(&["token"], &ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
-    let op: Op = Box::new(move |scene| {
-        let is_held = lock_of(&*scene.job(id)?, scene.now) == Some(token.as_str());
+    let op: Op = Box::new(move |tx| {
+        let is_held = lock_of(&*tx.job(id)?, tx.now()) == Some(token.as_str());
         if is_held {
-            set_lock(scene, id, None)?;
+            set_lock(tx, id, None)?;
         }
-        also.then_run(scene, id, Reply::new(format!("{{\"unlock\":{is_held}}}")))
+        also.then_run(tx, id, Reply::new(format!("{{\"unlock\":{is_held}}}")))
     });
     carry_out(&call, &tenant, id, op).await
 }

@@ -3,8 +3,7 @@
 use super::{PREFIX, RELIMIT_PAGE, each_running, held_by, limit_of};
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
-use crate::settle::Ask;
-use crate::verbs::{HeldBy, LimitView};
+use crate::verbs::{HeldBy, JobEvent, LimitView};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -186,7 +185,7 @@ impl Inner {
                 continue;
             }
             // Every update works out the keys anew, of the job as it is by then.
-            asks.push(Ask { id: job.id, event: Event::Update(Box::default()) });
+            asks.push(JobEvent { id: job.id, event: Event::Update(Box::default()) });
         }
         // The bound itself may have been raised, so what it held is tried again.
         reopened.sort_unstable();

@@ -18,6 +18,7 @@ mod several;
 mod time;
 mod together;
 mod trail;
+mod transact;
 mod unique;
 mod waiting;
 mod world;

@@ -2,18 +2,17 @@
 
 use super::create::repeat_of;
 use super::settle::rename;
-use super::{Answered, Commands, STALE_MAX};
+use super::{Answered, Commands};
 use crate::bedrock::errors::{self, Status, overtaken};
 use crate::bedrock::json::{self, Writer, guessed};
 use crate::bedrock::params::{self, Params, job_id};
 use crate::bedrock::row::{self, Row, State};
 use crate::bedrock::times;
 use crate::bedrock::wire::{Reply, Request};
-use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch};
 use windlass_core::repeat::{Moments, Repeat};
-use windlass_core::{Job, JobId, Name, Payload, Timestamp};
-use windlass_engine::{Action, Deed, RunAt, Together, VerbError};
+use windlass_core::{Event, Job, JobId, Name, Payload, Timestamp};
+use windlass_engine::{Action, Stop, VerbError};
 
 /// Data of UpdateJob; more is taken for a mistake.
 const UPDATE_BYTES_MAX: usize = 1 << 20;
@@ -55,7 +54,7 @@ impl Commands<'_> {
         let repeat = repeat_of(&params, self.shared.profile)?;
         let priority = params.priority("jobpriority")?;
         let id = id?;
-        self.change_guarded(id, |job, now| {
+        self.change(id, |job, now| {
             let mut patch = Patch {
                 payload: Some(Payload::json(&row::data_for(&data, job))),
                 priority: priority.map(row::priority_below),
@@ -76,7 +75,7 @@ impl Commands<'_> {
                 patch.run_at = Some(at);
                 patch.facts = vec![(row::NEXT_RUN.into(), row::next_run_fact(text, at, now))];
             }
-            Ok(vec![Action::Update(patch)])
+            Ok(vec![Event::Update(Box::new(patch))])
         })
         .await
     }
@@ -107,14 +106,12 @@ impl Commands<'_> {
     }
 
     pub(super) async fn delete_job(&self, request: &Request) -> Answered {
-        self.change_guarded(job_id(request)?, |job, now| match State::of(job) {
+        self.change(job_id(request)?, |job, now| match State::of(job) {
             State::Running => Err(errors::DELETE_RUNNING),
             State::Paused => Err(errors::DELETE_PAUSED),
             // Taken away from its worker first.
-            State::Runqueued => {
-                Ok(vec![Action::Requeue { at: RunAt::At(now), even_running: true }, Action::Delete])
-            }
-            State::Queued | State::Finished | State::Failed | State::Cancelled => Ok(vec![Action::Delete]),
+            State::Runqueued => Ok(vec![Event::Requeue { at: now, even_running: true }, Event::Delete]),
+            State::Queued | State::Finished | State::Failed | State::Cancelled => Ok(vec![Event::Delete]),
         })
         .await
     }
@@ -127,12 +124,12 @@ impl Commands<'_> {
         let takes_back = Params::Headers(request).is_true("decrementfailures");
         for id in ids {
             let requeued = self
-                .change_guarded(id, |job, _| {
+                .change(id, |job, _| {
                     let less = if takes_back { row::data_with_one_less(job) } else { None };
                     let attempts = if less.is_some() { 0 } else { row::counted_hand_outs(job) };
                     // Its nextRun is the text of its created, which has no milliseconds.
                     let created = times::seconds(job.spec.created_at);
-                    let at = RunAt::At(times::moment_of(&created));
+                    let at = times::moment_of(&created);
                     let mut patch = Patch {
                         payload: less.as_deref().map(Payload::json),
                         attempts: Some(attempts),
@@ -140,7 +137,7 @@ impl Commands<'_> {
                         ..Patch::default()
                     };
                     rename(&mut patch, job, name.clone());
-                    Ok(vec![Action::Requeue { at, even_running: true }, Action::Update(patch)])
+                    Ok(vec![Event::Requeue { at, even_running: true }, Event::Update(Box::new(patch))])
                 })
                 .await;
             match requeued {
@@ -153,28 +150,21 @@ impl Commands<'_> {
         Ok(Reply::ok().into())
     }
 
-    /// Decides by what the job is, and does it to that version of it or looks again.
-    async fn change_guarded(
+    /// Decides by what the job is; all of it happens, or nothing.
+    async fn change(
         &self,
         id: JobId,
-        decide: impl Fn(&Job, Timestamp) -> Result<Vec<Action>, Status>,
+        decide: impl Fn(&Job, Timestamp) -> Result<Vec<Event>, Status> + Sync,
     ) -> Answered {
-        for _ in 0..STALE_MAX {
-            let job = self.load(id).await?;
-            let actions = decide(&job, self.engine.now())?;
-            let deed = |action| Deed { job: Arc::clone(&job), action };
-            let deeds = actions.into_iter().map(deed).collect();
-            match self.engine.act_together(self.tenant, deeds).await? {
-                Together::Done => return Ok(Reply::ok().into()),
-                Together::Stale => {}
-                Together::Refused(refused) => {
-                    let status =
-                        |(_, error): &(JobId, VerbError)| overtaken(*error, errors::UNIQUE_VIOLATION);
-                    return Err(refused.first().map_or(errors::UNIQUE_VIOLATION, status));
-                }
+        let changed = self.engine.transact(self.tenant, vec![id], |tx| {
+            let job = tx.job(id)?.ok_or(errors::NO_SUCH_JOB)?;
+            for event in decide(&job, tx.now())? {
+                tx.apply(id, event)?.map_err(|error| overtaken(error, errors::UNIQUE_VIOLATION))?;
             }
-        }
-        Err(errors::TIMEOUT_PROCESSING)
+            Ok::<_, Stop<Status>>(())
+        });
+        changed.await?;
+        Ok(Reply::ok().into())
     }
 }
 

@@ -1,15 +1,15 @@
 //! GetJob and GetJobs: jobs are handed out, best first.
 
-use super::{Answered, Commands, Outcome, STALE_MAX};
+use super::{Answered, Commands, Outcome};
 use crate::bedrock::errors::{self, Status};
 use crate::bedrock::json::{self, Writer, guessed, quoted};
 use crate::bedrock::params::{self, Params};
 use crate::bedrock::row::{self, Row, State};
 use crate::bedrock::wire::{Reply, Request};
 use std::sync::{Arc, PoisonError};
-use windlass_core::event::Patch;
-use windlass_core::{Holder, Job, JobId, Outcome as Ending, Payload, Queue};
-use windlass_engine::{Action, Claim, Deed, Delivery, How, Together, Wish};
+use windlass_core::event::{Patch, RetryWish};
+use windlass_core::{Event, Holder, Job, JobId, Outcome as Ending, Payload, Queue};
+use windlass_engine::{Claim, Delivery, Stop};
 
 /// How long a worker that names no time waits for a job.
 const WAIT_MS_DEFAULT: u64 = 60_000;
@@ -92,7 +92,7 @@ impl Commands<'_> {
             rows.push(self.told(job).await?);
         }
         for job in delivery.jobs.iter().filter(|job| row::tells_slot(job)) {
-            self.write_slot(Arc::clone(job)).await?;
+            self.write_slot(job).await?;
         }
         Ok((delivery, rows))
     }
@@ -105,61 +105,57 @@ impl Commands<'_> {
             return Ok(());
         }
         for job in fail {
-            self.fail(job).await?;
+            self.fail(&job).await?;
         }
         delivery.jobs = keep;
         Ok(())
     }
 
     /// Ends the run that nobody has begun, whatever others do to the job meanwhile: else it would be out for ever.
-    async fn fail(&self, mut job: Arc<Job>) -> Result<(), Status> {
-        let token = |job: &Job| job.state().lease().map(|lease| lease.token);
-        let Some(ours) = token(&job) else { return Ok(()) };
-        for _ in 0..STALE_MAX {
+    async fn fail(&self, job: &Job) -> Result<(), Status> {
+        self.change_run(job, |job, by| {
             let outcome = Ending { message: Some("not to be handed out".to_owned()), ..Ending::default() };
-            let how = How::Fail { outcome, retry: Wish::Never, payload: None };
-            let by = Holder::Token(ours);
             // This hand-out was none.
             let attempts = Some(job.progress.attempts.saturating_sub(1));
-            let uncounted = Action::Update(Patch { attempts, ..Patch::default() });
-            let id = job.id;
-            let deeds = vec![
-                Deed { job: job.clone(), action: Action::Settle { by, how } },
-                Deed { job, action: uncounted },
-            ];
-            match self.engine.act_together(self.tenant, deeds).await? {
-                Together::Done | Together::Refused(_) => return Ok(()),
-                Together::Stale => {}
-            }
-            match self.find(id).await? {
-                Some(found) if token(&found) == Some(ours) => job = found,
-                Some(_) | None => return Ok(()),
-            }
-        }
-        Err(errors::TIMEOUT_PROCESSING)
+            let uncounted = Patch { attempts, ..Patch::default() };
+            vec![Event::fail(by, outcome, RetryWish::Never), Event::Update(Box::new(uncounted))]
+        })
+        .await
     }
 
     /// Writes the slot of this run into the job's data, whatever others do to the job meanwhile.
-    async fn write_slot(&self, mut job: Arc<Job>) -> Result<(), Status> {
-        let slot = quoted(&Row::before_run(&job).next_run);
-        let token = job.state().lease().map(|lease| lease.token);
-        for _ in 0..STALE_MAX {
+    async fn write_slot(&self, job: &Job) -> Result<(), Status> {
+        let slot = quoted(&Row::before_run(job).next_run);
+        self.change_run(job, |job, _| {
             let data = row::payload_text(&job.spec.payload);
             if !json::is_object(&data) {
-                return Ok(());
+                return Vec::new();
             }
             let payload = Some(Payload::json(&json::with(&data, row::SLOT, &slot)));
-            let (id, action) = (job.id, Action::Update(Patch { payload, ..Patch::default() }));
-            match self.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
-                Together::Done | Together::Refused(_) => return Ok(()),
-                Together::Stale => {}
+            vec![Event::Update(Box::new(Patch { payload, ..Patch::default() }))]
+        })
+        .await
+    }
+
+    /// Changes a job that was handed out a moment ago; not when that run has ended already.
+    async fn change_run(
+        &self,
+        job: &Job,
+        decide: impl Fn(&Job, Holder) -> Vec<Event> + Sync,
+    ) -> Result<(), Status> {
+        let id = job.id;
+        let token = |job: &Job| job.state().lease().map(|lease| lease.token);
+        let Some(ours) = token(job) else { return Ok(()) };
+        let changed = self.engine.transact(self.tenant, vec![id], |tx| {
+            let Some(job) = tx.job(id)?.filter(|job| token(job) == Some(ours)) else { return Ok(()) };
+            for event in decide(&job, Holder::Token(ours)) {
+                if tx.apply(id, event)?.is_err() {
+                    break;
+                }
             }
-            match self.find(id).await? {
-                Some(found) if found.state().lease().map(|lease| lease.token) == token => job = found,
-                Some(_) | None => return Ok(()),
-            }
-        }
-        Err(errors::TIMEOUT_PROCESSING)
+            Ok::<_, Stop<Status>>(())
+        });
+        changed.await
     }
 
     fn must_not_run(&self, job: &Job) -> bool {

@@ -33,9 +33,6 @@ use windlass_core::matching::Glob;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::{Delivery, Engine};
 
-/// Times a change is tried again because somebody else changed the job meanwhile.
-const STALE_MAX: usize = 20;
-
 /// Everything that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {

@@ -1,16 +1,16 @@
 //! A batch of jobs to be made, and what `unique` means for it: a job whose name is there already, in the store or earlier
 //! in the batch, is that job.
 
+use super::Commands;
 use super::create::{PRIORITY_DEFAULT, Wanted};
-use super::{Commands, STALE_MAX};
 use crate::bedrock::errors::{self, Status};
 use crate::bedrock::profile::Profile;
 use crate::bedrock::{json, row};
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::repeat::Repeat;
-use windlass_core::{Job, JobId, Payload, Policy, Queue};
-use windlass_engine::{Action, Deed, Push, PushRefused, Pushed, Together};
+use windlass_core::{Event, Job, JobId, Payload, Policy, Queue};
+use windlass_engine::{Action, Push, PushRefused, Pushed, Stop};
 
 #[derive(Default)]
 pub struct Batch {
@@ -145,7 +145,7 @@ impl Commands<'_> {
     pub(super) async fn make(&self, batch: Batch) -> Result<Vec<JobId>, Status> {
         for entry in &batch.entries {
             if let Entry::Changed(id, change) = entry {
-                self.change(*id, change).await?;
+                self.take_over(*id, change).await?;
             }
         }
         let pushes: Vec<Push> = batch
@@ -192,17 +192,15 @@ impl Commands<'_> {
         }
     }
 
-    async fn change(&self, id: JobId, change: &Change) -> Result<(), Status> {
-        for _ in 0..STALE_MAX {
-            // One that is gone by now was there when it was met.
-            let Some(job) = self.find(id).await? else { return Ok(()) };
-            let action = Action::Update(change.patch(&job));
-            match self.engine.act_together(self.tenant, vec![Deed { job, action }]).await? {
-                Together::Stale => {}
-                Together::Done | Together::Refused(_) => return Ok(()),
+    async fn take_over(&self, id: JobId, change: &Change) -> Result<(), Status> {
+        let changed = self.engine.transact(self.tenant, vec![id], |tx| {
+            // A job that is gone by now was there when it was met.
+            if let Some(job) = tx.job(id)? {
+                let _ = tx.apply(id, Event::Update(Box::new(change.patch(&job))))?;
             }
-        }
-        Err(errors::TIMEOUT_PROCESSING)
+            Ok::<_, Stop<Status>>(())
+        });
+        changed.await
     }
 }
 

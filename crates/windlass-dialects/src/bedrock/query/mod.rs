@@ -40,12 +40,10 @@ use sandbox::{Touched, Trouble};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::{Job, JobId, Tenant};
-use windlass_engine::{Engine, EngineError, Together, VerbError};
+use windlass_engine::{Engine, EngineError, JobEvent, Stop, VerbError};
 
 /// How long a statement may take, whatever its client's patience.
 const TIME_MAX: Duration = Duration::from_secs(20);
-/// How often a statement that writes is run anew because a job it was to write was changed meanwhile.
-const ROUNDS_MAX: usize = 8;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -102,7 +100,7 @@ impl Queries {
             Ok(answer) => answer,
             Err(Failure::Trouble(trouble)) => of_trouble(trouble, &ask.sql),
             Err(Failure::Engine(error)) => Answer::error("502 Query failed", error.to_string()),
-            Err(Failure::Process(why)) => Answer::error("502 Query failed", why),
+            Err(Failure::Rules(why) | Failure::Process(why)) => Answer::error("502 Query failed", why),
         }
     }
 
@@ -126,7 +124,7 @@ impl Queries {
             Err(why) => return Ok(Answer::error("402 Bad query", why)),
         };
         let until = Instant::now() + ask.patience.min(TIME_MAX);
-        for _ in 0..ROUNDS_MAX {
+        let look = || async {
             let search = Search {
                 engine: engine.clone(),
                 tenant: ask.tenant.clone(),
@@ -136,28 +134,37 @@ impl Queries {
                 until,
             };
             let found = self.pool.run(search).await?;
-            let done = Answer { body: found.body, ..Answer::status("200 OK") };
-            let deeds = writes::deeds(&found.changes, ask.profile, engine.now()).map_err(Trouble::Refused)?;
-            if deeds.is_empty() {
-                return Ok(done);
+            Ok((found.changes.iter().map(|change| change.job.clone()).collect(), found))
+        };
+        let answered = engine.transact_seen(&ask.tenant, look, |tx, found: &pool::Outcome| {
+            let events = writes::events(&found.changes, ask.profile, tx.now());
+            let mut refused = Vec::new();
+            for JobEvent { id, event } in events.map_err(Trouble::Refused).map_err(Failure::from)? {
+                refused.extend(tx.apply(id, event)?.err().map(|why| (id, why)));
             }
-            match engine.act_together(&ask.tenant, deeds).await? {
-                Together::Done => return Ok(done),
-                Together::Stale => {}
-                Together::Refused(refused) => {
-                    return Ok(Answer::error("502 Query failed", why_not(&refused)));
-                }
+            match refused.is_empty() {
+                true => Ok(()),
+                false => Err(Failure::Rules(why_not(&refused)).into()),
             }
-        }
-        Ok(Answer::error("502 Query failed", "the jobs were changed by others again and again; try again"))
+        });
+        let ((), found) = answered.await?;
+        Ok(Answer { body: found.body, ..Answer::status("200 OK") })
     }
 }
 
 enum Failure {
     Trouble(Trouble),
     Engine(EngineError),
+    /// The jobs may not be changed like this.
+    Rules(String),
     /// There is no process to run it.
     Process(String),
+}
+
+impl From<Failure> for Stop<Failure> {
+    fn from(failure: Failure) -> Stop<Failure> {
+        Stop::Refuse(failure)
+    }
 }
 
 impl From<Trouble> for Failure {

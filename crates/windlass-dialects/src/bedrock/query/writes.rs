@@ -5,38 +5,38 @@ use super::sandbox::COLUMNS;
 use crate::bedrock::row::{self, Row, State};
 use crate::bedrock::{Profile, json, times};
 use rusqlite::types::Value;
-use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::event::{CancelRunning, Finish, Patch, RetryWish};
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::repeat::bedrock::Schedule;
 use windlass_core::repeat::{Repeat, Span};
-use windlass_core::{Holder, Job, JobState, KeepFor, Name, Outcome, Payload, Timestamp};
-use windlass_engine::{Action, Deed, How, RunAt, Wish};
+use windlass_core::{Event, Holder, Job, JobState, KeepFor, Name, Outcome, Payload, Timestamp};
+use windlass_engine::JobEvent;
 
 /// What a job may have, as everywhere in this dialect.
 const PRIORITIES: [i64; 6] = [0, 250, 500, 750, 850, 1000];
 
 /// In an order in which they can happen: children have larger ids than their parents and go first.
-pub fn deeds(changes: &[Change], profile: Profile, now: Timestamp) -> Result<Vec<Deed>, String> {
-    let mut deeds = Vec::with_capacity(changes.len());
+pub fn events(changes: &[Change], profile: Profile, now: Timestamp) -> Result<Vec<JobEvent>, String> {
+    let mut all = Vec::with_capacity(changes.len());
     for Change { job, touched } in changes.iter().rev() {
-        let actions = match &touched.set {
+        let events = match &touched.set {
             None => deletion(job),
             Some(values) => Update::of(job, values, profile, now)
-                .and_then(|update| update.actions(job))
+                .and_then(|update| update.events(job))
                 .map_err(|why| format!("job {}: {why}", job.id))?,
         };
-        deeds.extend(actions.into_iter().map(|action| Deed { job: job.clone(), action }));
+        all.extend(events.into_iter().map(|event| JobEvent { id: job.id, event }));
     }
-    Ok(deeds)
+    Ok(all)
 }
 
 /// A job that runs is taken away from its worker first, whose report then finds no job.
-fn deletion(job: &Job) -> Vec<Action> {
-    let cancel = Action::Cancel { running: CancelRunning::Now, failed_too: true };
+fn deletion(job: &Job) -> Vec<Event> {
+    let cancel = || Event::Cancel { running: CancelRunning::Now, failed_too: true };
     match job.state() {
-        JobState::Running(_) if job.spec.policy.keep.cancelled == KeepFor::Drop => vec![cancel],
-        JobState::Running(_) => vec![cancel, Action::Delete],
-        _ => vec![Action::Delete],
+        JobState::Running(_) if job.spec.policy.keep.cancelled == KeepFor::Drop => vec![cancel()],
+        JobState::Running(_) => vec![cancel(), Event::Delete],
+        _ => vec![Event::Delete],
     }
 }
 
@@ -123,33 +123,32 @@ impl Update {
         }
     }
 
-    fn actions(self, job: &Job) -> Result<Vec<Action>, String> {
+    fn events(self, job: &Job) -> Result<Vec<Event>, String> {
         let has_lease_end = job.state().lease().is_some_and(|lease| lease.until.is_some());
         if self.next_run.is_some() && has_lease_end && self.state.is_none() {
             return Err("nextRun of a RUNQUEUED job is when its worker's time is over; \
                         set state = 'QUEUED' with it to run it then"
                 .to_owned());
         }
-        let mut actions = Vec::new();
+        let mut events = Vec::new();
         if self.is_patched {
-            actions.push(Action::Update(self.patch));
+            events.push(Event::Update(Box::new(self.patch)));
         }
-        let overseer = |how| Action::Settle { by: Holder::Overseer, how };
-        let outcome = Outcome::default();
+        let (by, outcome) = (Holder::Overseer, Outcome::default());
         match self.state {
             None => {}
             Some(State::Queued) => {
                 let at = self.next_run.unwrap_or_else(|| times::moment_of(&Row::of(job).next_run));
-                actions.push(Action::Requeue { at: RunAt::At(at), even_running: true });
+                events.push(Event::Requeue { at, even_running: true });
             }
             Some(State::Failed) => {
-                actions.push(overseer(How::Fail { outcome, retry: Wish::Never, payload: None }));
+                events.push(Event::fail(by, outcome, RetryWish::Never));
             }
             Some(State::Finished) => {
-                actions.push(overseer(How::Finish { outcome, payload: None, ignore_repeat: true }));
+                events.push(Event::Finish(Finish { by, outcome, payload: None, ignore_repeat: true }));
             }
             Some(State::Cancelled) => {
-                actions.push(Action::Cancel { running: CancelRunning::Now, failed_too: true });
+                events.push(Event::Cancel { running: CancelRunning::Now, failed_too: true });
             }
             Some(state @ (State::Running | State::Runqueued | State::Paused)) => {
                 return Err(format!(
@@ -158,7 +157,7 @@ impl Update {
                 ));
             }
         }
-        Ok(actions)
+        Ok(events)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a change means for the family: parent and children move in the same step as the job itself.
 
-use crate::plan::{Moves, Plan};
+use super::jobs::{Jobs, Moves, Rules, Worked};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,27 +8,33 @@ use windlass_core::event::Patch;
 use windlass_core::transition::{ChildrenEffect, ParentEffect};
 use windlass_core::{Effects, Event, Job, JobId, JobState, Transition, apply};
 
-/// Settled children forgotten in one step. The rest follows in steps of its own: nobody waits for that.
-pub(crate) const FORGET_PER_STEP_MAX: usize = 1_000;
+/// Settled children deleted in one step. The rest follows in steps of its own: nobody waits for that.
+pub(super) const DELETED_PER_STEP_MAX: usize = 1_000;
 
-/// Follows the effects of one transition until there are no more. `None`: something has to be loaded first, and the
-/// plan knows what.
-pub(crate) fn follow(plan: &mut Plan<'_>, before: &Arc<Job>, transition: Transition) -> Option<Moves> {
+/// Follows the effects of one transition until there are no more. `None`: something has to be loaded first.
+pub(super) fn follow(
+    jobs: &mut Jobs,
+    rules: &Rules<'_>,
+    before: Arc<Job>,
+    transition: Transition,
+) -> Option<Worked> {
     let Transition { job, effects } = transition;
-    let after = plan.limited(before, job);
-    let effects = without_children(before, effects);
+    let after = rules.limited(&before, job);
+    let effects = without_children(&before, effects);
     let mut moves = Moves::new();
     moves.push((before.id, after));
     if effects == Effects::default() {
-        return Some(moves);
+        return Some(Worked { before, moves, delete_later: Vec::new() });
     }
     let at = FxHashMap::from_iter([(before.id, 0)]);
-    let mut family = Cascade { moves, at, work: VecDeque::new(), is_whole: true };
-    family.react(plan, before, effects);
+    let (work, delete_later) = (VecDeque::new(), Vec::new());
+    let mut family = Cascade { jobs, rules, moves, at, work, delete_later, is_whole: true };
+    family.react(&before, effects);
     while let Some((id, event)) = family.work.pop_front() {
-        family.happen(plan, id, event);
+        family.happen(id, event);
     }
-    family.is_whole.then_some(family.moves)
+    let Cascade { moves, delete_later, is_whole, .. } = family;
+    is_whole.then_some(Worked { before, moves, delete_later })
 }
 
 /// A job that never had children has none to tell.
@@ -36,20 +42,23 @@ fn without_children(before: &Job, effects: Effects) -> Effects {
     if never_had_children(before) { Effects { children: None, ..effects } } else { effects }
 }
 
-struct Cascade {
+struct Cascade<'a> {
+    jobs: &'a mut Jobs,
+    rules: &'a Rules<'a>,
     moves: Moves,
     /// Where in `moves` a job is.
     at: FxHashMap<JobId, usize>,
     work: VecDeque<(JobId, Event)>,
+    delete_later: Vec<JobId>,
     is_whole: bool,
 }
 
-impl Cascade {
-    fn happen(&mut self, plan: &mut Plan<'_>, id: JobId, event: Event) {
-        let Some(job) = self.current(plan, id) else { return };
+impl Cascade<'_> {
+    fn happen(&mut self, id: JobId, event: Event) {
+        let Some(job) = self.current(id) else { return };
         // A refusal is fine: the parent is busy, has ended or is gone, and there is nothing to tell it.
-        let Ok(transition) = apply(&job, event, plan.now) else { return };
-        let after = plan.limited(&job, transition.job);
+        let Ok(transition) = apply(&job, event, self.rules.now) else { return };
+        let after = self.rules.limited(&job, transition.job);
         let effects = without_children(&job, transition.effects);
         match self.at.get(&id) {
             Some(&index) => self.moves[index].1 = after,
@@ -58,56 +67,56 @@ impl Cascade {
                 self.moves.push((id, after));
             }
         }
-        self.react(plan, &job, effects);
+        self.react(&job, effects);
     }
 
-    fn current(&mut self, plan: &mut Plan<'_>, id: JobId) -> Option<Arc<Job>> {
+    fn current(&mut self, id: JobId) -> Option<Arc<Job>> {
         if let Some(&index) = self.at.get(&id) {
             return self.moves[index].1.clone();
         }
-        if !plan.view.knows(id) {
-            plan.missing.jobs.insert(id);
+        if !self.jobs.knows(id) {
+            self.jobs.missing.jobs.insert(id);
             self.is_whole = false;
         }
-        plan.view.get(id).cloned()
+        self.jobs.get(id).cloned()
     }
 
-    fn react(&mut self, plan: &mut Plan<'_>, before: &Arc<Job>, effects: Effects) {
+    fn react(&mut self, before: &Arc<Job>, effects: Effects) {
         match effects.parent {
             Some(ParentEffect::Settled(parent)) => self.work.push_back((parent, Event::ChildSettled)),
             Some(ParentEffect::Failed(parent)) => self.work.push_back((parent, Event::ChildFailed)),
             Some(ParentEffect::WrittenOff(parent)) => self.work.push_back((parent, Event::ChildWrittenOff)),
             Some(ParentEffect::Reopened(parent)) => self.work.push_back((parent, Event::ChildAdded)),
             Some(ParentEffect::Run(parent)) => {
-                self.work.push_back((parent, Event::Run { at: plan.now, force: false }));
+                self.work.push_back((parent, Event::Run { at: self.rules.now, force: false }));
             }
             None => {}
         }
         if let Some(effect) = effects.children {
-            self.tell_children(plan, before.id, effect);
+            self.tell_children(before.id, effect);
         }
     }
 
-    fn tell_children(&mut self, plan: &mut Plan<'_>, parent: JobId, effect: ChildrenEffect) {
-        let Some(children) = plan.view.children(parent).map(<[JobId]>::to_vec) else {
-            plan.missing.children_of.insert(parent);
+    fn tell_children(&mut self, parent: JobId, effect: ChildrenEffect) {
+        let Some(children) = self.jobs.children(parent).map(<[JobId]>::to_vec) else {
+            self.jobs.missing.children_of.insert(parent);
             self.is_whole = false;
             return;
         };
-        let mut forgotten = 0;
+        let mut deleted = 0;
         for id in children {
-            let Some(child) = self.current(plan, id) else { continue };
+            let Some(child) = self.current(id) else { continue };
             match effect {
                 // One that waits for children of its own refuses, as it should.
                 ChildrenEffect::Release if is_held_by_parent(&child) => {
                     self.work.push_back((id, Event::ParentPaused));
                 }
                 ChildrenEffect::ForgetSettled | ChildrenEffect::Disband if is_done_for_parent(&child) => {
-                    forgotten += 1;
-                    if forgotten <= FORGET_PER_STEP_MAX {
+                    deleted += 1;
+                    if deleted <= DELETED_PER_STEP_MAX {
                         self.work.push_back((id, Event::Delete));
                     } else {
-                        plan.forget_later.push((parent, id));
+                        self.delete_later.push(id);
                     }
                 }
                 // Losing its parent also starts a child that was held by it.

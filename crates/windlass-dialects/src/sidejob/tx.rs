@@ -1,0 +1,148 @@
+//! A call that changes jobs: one transaction of the engine, with what it logs in the same commit.
+
+use super::errors::Problem;
+use super::log::PortEvents;
+use super::registry::Queues;
+use super::wire::Context;
+use crate::route::Call;
+use std::sync::Arc;
+use windlass_core::ports::{PortError, Ports};
+use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
+use windlass_engine::{Queued, Transaction, VerbError};
+
+/// Why a call ends without an answer.
+pub type Stop = windlass_engine::Stop<Problem>;
+
+impl From<Problem> for Stop {
+    fn from(problem: Problem) -> Stop {
+        Stop::Refuse(problem)
+    }
+}
+
+/// What a call answers once all is written.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub text: String,
+    /// What was done is done, but this has to be said.
+    pub trouble: Option<Problem>,
+}
+
+impl Reply {
+    pub fn new(text: impl Into<String>) -> Reply {
+        Reply { text: text.into(), trouble: None }
+    }
+
+    pub fn null() -> Reply {
+        Reply::new("null")
+    }
+
+    pub fn but(self, trouble: Option<Problem>) -> Reply {
+        Reply { trouble: self.trouble.or(trouble), ..self }
+    }
+}
+
+/// What a call does. Run as often as it takes, so it must not remember anything of the times before.
+pub type Op = Box<dyn FnMut(&mut Tx<'_, '_>) -> Result<Reply, Stop> + Send>;
+
+/// The engine's transaction, and what this protocol needs besides.
+pub struct Tx<'t, 'e> {
+    jobs: &'t mut Transaction<'e>,
+    pub queues: &'t Queues,
+    entries: Vec<String>,
+}
+
+/// Carries out a call, even if the caller goes away. Calls for one job that come at once are one commit. `others`: jobs
+/// that it is about, too.
+pub async fn carry_out(
+    call: &Call,
+    tenant: &Tenant,
+    id: JobId,
+    others: Vec<JobId>,
+    mut op: Op,
+) -> Result<Reply, Problem> {
+    check_reach(call, tenant, id, &others).await?;
+    let (engine, own) = (&call.server.engine, &call.server.sidejob);
+    let queues = own.registry.queues(engine, tenant).await?;
+    own.log.recall(engine, tenant).await?;
+    let queued = Queued { job: id, is_large: call.weight().is_large() };
+    let (server, of) = (Arc::clone(&call.server), tenant.clone());
+    let decide = move |jobs: &mut Transaction<'_>| {
+        let mut tx = Tx { jobs, queues: &queues, entries: Vec::new() };
+        let reply = op(&mut tx)?;
+        let entries = tx.entries;
+        Ok((reply, server.sidejob.log.note(&server.engine, &of, jobs, &entries)))
+    };
+    let (reply, note) = engine.transact_queued(tenant, queued, others, decide).await?;
+    if let Some(note) = note {
+        own.log.written(engine, tenant, note).await;
+    }
+    Ok(reply)
+}
+
+/// Jobs that a call names have to be within the caller's reach; what follows for others happens wherever they are.
+async fn check_reach(call: &Call, tenant: &Tenant, id: JobId, others: &[JobId]) -> Result<(), Problem> {
+    if call.caller.scope.is_everything() {
+        return Ok(());
+    }
+    let named: Vec<JobId> = std::iter::once(id).chain(others.iter().copied()).collect();
+    let found = call.engine.get(tenant, named.clone()).await?;
+    match named.into_iter().zip(found).find(|(_, job)| job.is_none()) {
+        Some((missing, _)) => Err(Problem::no_job(missing)),
+        None => Ok(()),
+    }
+}
+
+impl Tx<'_, '_> {
+    pub fn now(&self) -> Timestamp {
+        self.jobs.now()
+    }
+
+    pub fn find(&mut self, id: JobId) -> Result<Option<Arc<Job>>, Stop> {
+        Ok(self.jobs.job(id)?)
+    }
+
+    pub fn job(&mut self, id: JobId) -> Result<Arc<Job>, Stop> {
+        self.find(id)?.ok_or_else(|| Problem::no_job(id).into())
+    }
+
+    /// Makes it happen, if the rules allow it.
+    pub fn apply(&mut self, id: JobId, event: Event) -> Result<Result<(), VerbError>, Stop> {
+        self.job(id)?;
+        Ok(self.jobs.apply(id, event)?)
+    }
+
+    /// What is written holds only if nothing else happens to this job meanwhile.
+    pub fn hold(&mut self, id: JobId) -> Result<(), Stop> {
+        let _ = self.jobs.hold(id)?;
+        Ok(())
+    }
+
+    pub fn ports(&mut self, id: JobId) -> Result<Ports, Stop> {
+        Ok(self.job(id)?.ports().map(|ports| Ports::clone(ports)).unwrap_or_default())
+    }
+
+    pub fn set_ports(&mut self, id: JobId, ports: Ports) -> Result<(), Stop> {
+        let set = self.jobs.apply(id, Event::SetPorts(Arc::new(ports)))?;
+        Ok(set.map_err(|refused| Problem::refused(refused.to_string()))?)
+    }
+
+    /// Changes the ports of a job.
+    pub fn with_ports<T>(
+        &mut self,
+        id: JobId,
+        change: impl FnOnce(&mut Ports) -> Result<T, PortError>,
+    ) -> Result<T, Stop> {
+        let mut ports = self.ports(id)?;
+        let outcome = change(&mut ports).map_err(|error| Problem::port(id, &error))?;
+        self.set_ports(id, ports)?;
+        Ok(outcome)
+    }
+
+    pub fn log(&mut self, entry: String) {
+        self.entries.push(entry);
+    }
+
+    pub fn log_ports(&mut self, events: &PortEvents, context: &Context) {
+        self.entries.extend(events.entry(context, self.now()));
+    }
+}

@@ -1,0 +1,332 @@
+//! Many events, each answered by itself, in one commit: what is not related to each other is written or not each on its
+//! own, and what lost its race is worked out and written again.
+
+use super::jobs::{By, Jobs, Moved, NoResult, Rules, asks_for_its_key};
+use super::{LOADS_MAX, ROUNDS_MAX, too_deep};
+use crate::engine::{Engine, Inner};
+use crate::error::{EngineError, VerbError};
+use crate::verbs::JobEvent;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use windlass_core::{Event, Job, JobId, Refused, Tenant, Timestamp};
+use windlass_store::{Change, Rival, Step, Verdict};
+
+type Answer = Result<Moved, VerbError>;
+
+impl Engine {
+    pub(super) fn by(&self) -> By {
+        By { who: self.who.clone(), scope: self.scope.clone() }
+    }
+
+    /// Makes each event happen or answers why not, to its end even if the caller goes away.
+    pub(crate) async fn apply_each(
+        &self,
+        tenant: &Tenant,
+        events: Vec<JobEvent>,
+    ) -> Result<Vec<Answer>, EngineError> {
+        let visit = self.inner.enter()?;
+        self.check_count(events.len())?;
+        let (tenant, by) = (tenant.clone(), self.by());
+        let work = async move {
+            let epoch = visit.limits.epoch();
+            let answers = visit.change_for(by, Some(&tenant), events, Vec::new()).await?;
+            let written = answers.iter().flatten().filter_map(|moved| moved.after.as_ref());
+            visit.relimit_since(epoch, written.map(|job| job.id)).await?;
+            Ok(answers)
+        };
+        self.inner.unstoppable(work).await
+    }
+}
+
+impl Inner {
+    /// Makes each event happen or answers why not. `tenant`: whose jobs these must be; `None`: the engine's own doing.
+    /// `known`: jobs the caller has at hand.
+    pub(crate) async fn change(
+        self: &Arc<Self>,
+        tenant: Option<&Tenant>,
+        events: Vec<JobEvent>,
+        known: Vec<Arc<Job>>,
+    ) -> Result<Vec<Answer>, EngineError> {
+        self.change_for(By::default(), tenant, events, known).await
+    }
+
+    /// The same on behalf of a caller.
+    async fn change_for(
+        self: &Arc<Self>,
+        by: By,
+        tenant: Option<&Tenant>,
+        events: Vec<JobEvent>,
+        known: Vec<Arc<Job>>,
+    ) -> Result<Vec<Answer>, EngineError> {
+        let mut batch = Batch { by, ..Batch::new(self, tenant, events, known) };
+        let outcome = batch.run().await;
+        let delete_later = std::mem::take(&mut batch.delete_later);
+        let answers = match outcome {
+            Ok(()) => Ok(batch.answers()),
+            Err(error) if batch.wrote_something => Err(error.with_a_part_written()),
+            Err(error) => Err(error),
+        };
+        self.delete_quietly(delete_later).await;
+        answers
+    }
+}
+
+/// Changes of related jobs: they happen together or not at all.
+#[derive(Debug, Default)]
+struct Group {
+    jobs: SmallVec<[JobId; 1]>,
+    /// Which events it answers, and how, once it is written.
+    answers: SmallVec<[(usize, Answer); 1]>,
+    delete_later: Vec<JobId>,
+}
+
+/// One call.
+struct Batch<'a> {
+    engine: &'a Arc<Inner>,
+    by: By,
+    tenant: Option<&'a Tenant>,
+    events: Vec<JobEvent>,
+    answers: Vec<Option<Answer>>,
+    /// Events without an answer yet.
+    open: Vec<usize>,
+    jobs: Jobs,
+    groups: Vec<Group>,
+    delete_later: Vec<JobId>,
+    wrote_something: bool,
+    /// The time the store was told with the last commit.
+    committed_at: Timestamp,
+}
+
+impl<'a> Batch<'a> {
+    fn new(
+        engine: &'a Arc<Inner>,
+        tenant: Option<&'a Tenant>,
+        events: Vec<JobEvent>,
+        known: Vec<Arc<Job>>,
+    ) -> Batch<'a> {
+        let mut jobs = Jobs::with_capacity(events.len());
+        engine.remember_leased(&mut jobs, events.iter().map(|event| event.id));
+        for job in known {
+            jobs.remember(job);
+        }
+        Batch {
+            engine,
+            by: By::default(),
+            tenant,
+            answers: events.iter().map(|_| None).collect(),
+            open: (0..events.len()).collect(),
+            events,
+            jobs,
+            groups: Vec::new(),
+            delete_later: Vec::new(),
+            wrote_something: false,
+            committed_at: engine.now(),
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), EngineError> {
+        self.load_first().await?;
+        // Siblings that finish at once would all but one lose the race for their parent's next version, over and over.
+        let parent_of = |event: &JobEvent| Some(self.jobs.get(event.id)?.spec.family()?.parent);
+        let _locked = self.engine.family_locks.lock(self.events.iter().filter_map(parent_of)).await;
+        for _ in 0..ROUNDS_MAX {
+            if self.open.is_empty() {
+                return Ok(());
+            }
+            self.plan().await?;
+            self.write().await?;
+        }
+        Err(EngineError::Contended)
+    }
+
+    /// The jobs themselves, and their parents, which most likely have to hear of it.
+    async fn load_first(&mut self) -> Result<(), EngineError> {
+        for event in &self.events {
+            let needed = match self.jobs.get(event.id) {
+                None => Some(event.id),
+                Some(job) => job.spec.family().map(|family| family.parent),
+            };
+            if let Some(id) = needed.filter(|id| !self.jobs.knows(*id)) {
+                self.jobs.missing.jobs.insert(id);
+            }
+        }
+        self.engine.load_missing(&mut self.jobs).await
+    }
+
+    /// Works out the open events, loading whatever turns out to be needed.
+    async fn plan(&mut self) -> Result<(), EngineError> {
+        for _ in 0..LOADS_MAX {
+            self.jobs.undraft_all();
+            self.groups.clear();
+            let rules = self.engine.rules(self.by.clone());
+            let mut verdicts = Vec::new();
+            for place in 0..self.open.len() {
+                let index = self.open[place];
+                verdicts.extend(self.add(&rules, index).map(|answer| (index, answer)));
+            }
+            if self.jobs.missing.is_empty() {
+                for (index, answer) in verdicts {
+                    self.answers[index] = Some(answer);
+                }
+                return Ok(());
+            }
+            self.engine.load_missing(&mut self.jobs).await?;
+        }
+        Err(too_deep())
+    }
+
+    /// Works out one event; an answer that holds whatever becomes of the groups is given at once.
+    fn add(&mut self, rules: &Rules<'_>, index: usize) -> Option<Answer> {
+        let JobEvent { id, event } = &self.events[index];
+        let id = *id;
+        match self.jobs.work_out(rules, self.tenant, id, event.clone()) {
+            Err(NoResult::Missing) => {}
+            Err(NoResult::Refused(error)) => return self.refuse(index, id, error),
+            Ok(worked) => {
+                let after = worked.moves[0].1.clone();
+                let asks = asks_for_its_key(event);
+                let group = self.group_of(&worked.moves);
+                for (id, after) in worked.moves {
+                    if self.jobs.draft(id, Some((after, group)), None).0.is_none() {
+                        self.groups[group].jobs.push(id);
+                    }
+                }
+                if asks {
+                    self.jobs.ask_for_keys(id);
+                }
+                let group = &mut self.groups[group];
+                group.answers.push((index, Ok(Moved { before: worked.before, after })));
+                group.delete_later.extend(worked.delete_later);
+            }
+        }
+        None
+    }
+
+    /// A refusal stands if what it was judged by does.
+    fn refuse(&mut self, index: usize, id: JobId, error: VerbError) -> Option<Answer> {
+        if let Some((_, group)) = self.jobs.drafted(id) {
+            self.groups[*group].answers.push((index, Err(error)));
+            return None;
+        }
+        if self.jobs.is_fresh(id) {
+            return Some(Err(error));
+        }
+        self.jobs.forget(id);
+        self.jobs.missing.jobs.insert(id);
+        None
+    }
+
+    /// The group that these jobs are in, made one of all groups that have one of them already.
+    fn group_of(&mut self, moves: &[(JobId, Option<Arc<Job>>)]) -> usize {
+        let mut mine: Option<usize> = None;
+        for (id, _) in moves {
+            let theirs = self.jobs.drafted(*id).map(|(_, group)| *group);
+            mine = match (mine, theirs) {
+                (Some(a), Some(b)) if a != b => Some(self.merge(a, b)),
+                (mine, theirs) => mine.or(theirs),
+            };
+        }
+        mine.unwrap_or_else(|| {
+            self.groups.push(Group::default());
+            self.groups.len() - 1
+        })
+    }
+
+    fn merge(&mut self, a: usize, b: usize) -> usize {
+        let (large, small) =
+            if self.groups[a].jobs.len() >= self.groups[b].jobs.len() { (a, b) } else { (b, a) };
+        let moved = std::mem::take(&mut self.groups[small]);
+        moved.jobs.iter().for_each(|id| self.jobs.set_group(*id, large));
+        self.groups[large].jobs.extend(moved.jobs);
+        self.groups[large].answers.extend(moved.answers);
+        self.groups[large].delete_later.extend(moved.delete_later);
+        large
+    }
+
+    /// One step per group, all in one commit.
+    async fn write(&mut self) -> Result<(), EngineError> {
+        let mut groups = std::mem::take(&mut self.groups);
+        groups.retain(|group| !group.jobs.is_empty());
+        if !groups.is_empty() {
+            let step = |group: &Group| Step {
+                changes: group.jobs.iter().filter_map(|id| self.jobs.change(*id)).collect(),
+                ..Step::default()
+            };
+            let steps: Vec<Step> = groups.iter().map(step).collect();
+            self.committed_at = self.engine.now();
+            let verdicts = match self.engine.commit(steps.clone(), self.committed_at).await {
+                Ok(verdicts) => verdicts,
+                Err(error) => {
+                    return Err(self.engine.failed(error, steps.into_iter().flat_map(|s| s.changes)));
+                }
+            };
+            let mut done = Vec::with_capacity(steps.len());
+            let mut written = Vec::with_capacity(groups.len());
+            for ((group, step), verdict) in groups.into_iter().zip(steps).zip(verdicts) {
+                match verdict {
+                    Verdict::Done(_) => {
+                        done.extend(step.changes);
+                        written.push(group);
+                    }
+                    Verdict::KeyTaken(rivals) => self.refuse_keys(&group, &rivals),
+                    // Nothing is inserted here, so nothing can be taken.
+                    Verdict::Stale | Verdict::Taken(_) => self.engine.meters.stale.add(1),
+                }
+            }
+            self.refund(&written).await;
+            self.written(written, &done);
+            // A round that was lost was worked out from what is no longer so: not only the jobs it would have changed.
+            self.jobs = Jobs::default();
+        }
+        self.open.retain(|index| self.answers[*index].is_none());
+        Ok(())
+    }
+
+    /// Where the store counts what rates have left, it is told first: whoever hears of the freed place finds the token there.
+    async fn refund(&self, groups: &[Group]) {
+        for (index, answer) in groups.iter().flat_map(|group| &group.answers) {
+            if let (Ok(moved), Event::Return { .. }) = (answer, &self.events[*index].event) {
+                let refunded = self.engine.limits.refund_shared(&*self.engine.store, &moved.before).await;
+                if refunded.is_err() {
+                    // The others would wait for the store in vain, each for as long as this one.
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The events for these jobs are answered; the others of the group are tried again without them.
+    fn refuse_keys(&mut self, group: &Group, rivals: &[Rival]) {
+        let rivals: FxHashMap<JobId, JobId> = rivals.iter().map(|rival| (rival.job, rival.holder)).collect();
+        for (index, _) in &group.answers {
+            if let Some(holder) = rivals.get(&self.events[*index].id) {
+                self.answers[*index] = Some(Err(Refused::KeyTaken(*holder).into()));
+            }
+        }
+    }
+
+    fn written(&mut self, groups: Vec<Group>, changes: &[Change]) {
+        self.wrote_something |= !changes.is_empty();
+        self.engine.after_commit(changes, self.committed_at);
+        if self.engine.feed.has_listeners() {
+            let asked: FxHashSet<JobId> = self.events.iter().map(|event| event.id).collect();
+            self.engine.tell_of_families(changes, &asked);
+        }
+        for group in groups {
+            self.delete_later.extend(group.delete_later);
+            for (index, answer) in group.answers {
+                if let Ok(moved) = &answer {
+                    self.engine.tell(&self.events[index].event, moved);
+                }
+                self.answers[index] = Some(answer);
+            }
+        }
+    }
+
+    fn answers(&mut self) -> Vec<Answer> {
+        let answers = std::mem::take(&mut self.answers);
+        // Every event is answered or still open, and none is open when the loop has ended well.
+        answers.into_iter().map(|answer| answer.unwrap_or(Err(VerbError::NotFound))).collect()
+    }
+}

@@ -1,0 +1,275 @@
+//! The jobs of a transaction: what the store has, what they would become, and what has to be loaded to know more.
+
+use super::family;
+use crate::dice::Dice;
+use crate::error::VerbError;
+use crate::limits::LimitTables;
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use windlass_core::event::{Failure, RetryWish};
+use windlass_core::{Event, Job, JobId, Scope, Tenant, Timestamp, apply_for};
+use windlass_store::{Change, KeyRule};
+
+/// A job before and after an event; `None`: it is gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Moved {
+    pub(crate) before: Arc<Job>,
+    pub(crate) after: Option<Arc<Job>>,
+}
+
+/// Each job that moves and what it becomes; the job the event was for comes first.
+pub(super) type Moves = SmallVec<[(JobId, Option<Arc<Job>>); 1]>;
+
+/// What an event does to a job and its family.
+pub(super) struct Worked {
+    pub(super) before: Arc<Job>,
+    pub(super) moves: Moves,
+    /// Settled children beyond those that one step deletes.
+    pub(super) delete_later: Vec<JobId>,
+}
+
+/// Why an event has no result.
+pub(super) enum NoResult {
+    /// Something has to be loaded first; [`Jobs::missing`] says what.
+    Missing,
+    Refused(VerbError),
+}
+
+/// What decides besides the jobs themselves.
+pub(super) struct Rules<'a> {
+    pub(super) limits: &'a LimitTables,
+    pub(super) now: Timestamp,
+    pub(super) dice: &'a dyn Dice,
+    pub(super) by: By,
+}
+
+/// Whose doing a change is; the default is the engine's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct By {
+    /// Remembered with the jobs.
+    pub(crate) who: Option<Arc<str>>,
+    /// Jobs outside of it are not there.
+    pub(crate) scope: Scope,
+}
+
+impl By {
+    pub(super) fn reaches(&self, tenant: Option<&Tenant>, job: &Job) -> bool {
+        tenant.is_none_or(|tenant| *tenant == job.spec.tenant)
+            && self.scope.allows(&job.spec.queue, &job.spec.name)
+    }
+}
+
+impl Rules<'_> {
+    /// The event with what its caller does not have to know: the keys of limits, and chance.
+    fn completed(&self, job: &Job, mut event: Event) -> Event {
+        if let Event::Fail(Failure { retry: RetryWish::Policy, chance, .. }) = &mut event {
+            *chance = self.dice.chance();
+        }
+        self.limits.completed(job, event)
+    }
+
+    /// The job that a transition leaves, under the limits that are in force.
+    pub(super) fn limited(&self, before: &Job, after: Option<Job>) -> Option<Arc<Job>> {
+        after.map(|mut after| {
+            self.limits.started_over(before, &mut after);
+            Arc::new(after)
+        })
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    /// As the store has it, to our knowledge; `None`: there is no such job.
+    base: Option<Arc<Job>>,
+    /// Loaded for this transaction, not remembered from earlier: a decision by it needs no guard.
+    is_fresh: bool,
+    was_read: bool,
+    /// What it would be, and in which group of changes; `None`: untouched.
+    drafted: Drafted,
+    keys: KeyRule,
+}
+
+/// What a job would be, and in which group of changes.
+pub(super) type Drafted = Option<(Option<Arc<Job>>, usize)>;
+
+impl Known {
+    fn new(base: Option<Arc<Job>>, is_fresh: bool) -> Known {
+        Known { base, is_fresh, was_read: false, drafted: None, keys: KeyRule::Yield }
+    }
+
+    fn current(&self) -> Option<&Arc<Job>> {
+        match &self.drafted {
+            Some((now, _)) => now.as_ref(),
+            None => self.base.as_ref(),
+        }
+    }
+}
+
+/// What has to be loaded.
+#[derive(Debug, Default)]
+pub(super) struct Missing {
+    pub(super) jobs: FxHashSet<JobId>,
+    pub(super) children_of: FxHashSet<JobId>,
+}
+
+impl Missing {
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.children_of.is_empty()
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    known: FxHashMap<JobId, Known>,
+    children: FxHashMap<JobId, Vec<JobId>>,
+    pub(super) missing: Missing,
+}
+
+impl Jobs {
+    pub(super) fn with_capacity(jobs: usize) -> Jobs {
+        Jobs { known: FxHashMap::with_capacity_and_hasher(jobs, Default::default()), ..Jobs::default() }
+    }
+
+    pub(super) fn knows(&self, id: JobId) -> bool {
+        self.known.contains_key(&id)
+    }
+
+    pub(super) fn get(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.known.get(&id)?.current()
+    }
+
+    /// As the store has it, to our knowledge.
+    pub(super) fn base(&self, id: JobId) -> Option<&Arc<Job>> {
+        self.known.get(&id)?.base.as_ref()
+    }
+
+    /// As [`Jobs::get`], and the caller decides by it.
+    pub(super) fn read(&mut self, id: JobId) -> Option<&Arc<Job>> {
+        let known = self.known.get_mut(&id)?;
+        known.was_read = true;
+        known.current()
+    }
+
+    /// The jobs that are there, with what they would be.
+    pub(super) fn present(&self) -> impl Iterator<Item = &Arc<Job>> {
+        self.known.values().filter_map(Known::current)
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.known.keys().copied()
+    }
+
+    pub(super) fn remember(&mut self, job: Arc<Job>) {
+        self.known.insert(job.id, Known::new(Some(job), false));
+    }
+
+    pub(super) fn loaded(&mut self, id: JobId, job: Option<Arc<Job>>) {
+        self.known.insert(id, Known::new(job, true));
+    }
+
+    pub(super) fn children(&self, parent: JobId) -> Option<&[JobId]> {
+        self.children.get(&parent).map(Vec::as_slice)
+    }
+
+    pub(super) fn loaded_children(&mut self, parent: JobId, children: Vec<JobId>) {
+        self.children.insert(parent, children);
+    }
+
+    /// With its children: the list of them may run ahead of what can be read, so one that was not found, and therefore is
+    /// in no group of its own, may be there at the next look.
+    pub(super) fn forget(&mut self, id: JobId) {
+        self.known.remove(&id);
+        for child in self.children.remove(&id).unwrap_or_default() {
+            self.forget(child);
+        }
+    }
+
+    /// Nothing would change, as at the start.
+    pub(super) fn undraft_all(&mut self) {
+        for known in self.known.values_mut() {
+            known.drafted = None;
+            known.keys = KeyRule::Yield;
+        }
+    }
+
+    pub(super) fn drafted(&self, id: JobId) -> Option<&(Option<Arc<Job>>, usize)> {
+        self.known.get(&id)?.drafted.as_ref()
+    }
+
+    /// Answers what it would have been so far, and how it treats its keys.
+    pub(super) fn draft(&mut self, id: JobId, draft: Drafted, keys: Option<KeyRule>) -> (Drafted, KeyRule) {
+        let Some(known) = self.known.get_mut(&id) else { return (None, KeyRule::Yield) };
+        let keys_before = known.keys;
+        known.keys = keys.unwrap_or(keys_before);
+        (std::mem::replace(&mut known.drafted, draft), keys_before)
+    }
+
+    pub(super) fn set_group(&mut self, id: JobId, group: usize) {
+        if let Some(Known { drafted: Some((_, known)), .. }) = self.known.get_mut(&id) {
+            *known = group;
+        }
+    }
+
+    pub(super) fn ask_for_keys(&mut self, id: JobId) {
+        if let Some(known) = self.known.get_mut(&id) {
+            known.keys = KeyRule::Ask;
+        }
+    }
+
+    pub(super) fn is_fresh(&self, id: JobId) -> bool {
+        self.known.get(&id).is_some_and(|known| known.is_fresh)
+    }
+
+    /// Jobs by which something was decided that were remembered from earlier, and which no guard of a commit covers.
+    pub(super) fn in_doubt(&self) -> Vec<JobId> {
+        let doubtful = |known: &Known| known.was_read && !known.is_fresh && known.drafted.is_none();
+        self.known.iter().filter(|(_, known)| doubtful(known)).map(|(id, _)| *id).collect()
+    }
+
+    /// From the version the store has to the one after it.
+    pub(super) fn change(&self, id: JobId) -> Option<Change> {
+        let known = self.known.get(&id)?;
+        let before = known.base.clone()?;
+        let (after, _) = known.drafted.as_ref()?;
+        let after = after.clone().map(|after| one_version_later(after, &before));
+        Some(Change { before, after, keys: known.keys })
+    }
+
+    /// Works out what an event does, with all that follows from it. Nothing is entered yet.
+    pub(super) fn work_out(
+        &mut self,
+        rules: &Rules<'_>,
+        tenant: Option<&Tenant>,
+        id: JobId,
+        event: Event,
+    ) -> Result<Worked, NoResult> {
+        let Some(known) = self.known.get(&id) else {
+            self.missing.jobs.insert(id);
+            return Err(NoResult::Missing);
+        };
+        let is_reached = |job: &&Arc<Job>| rules.by.reaches(tenant, job);
+        let Some(before) = known.current().filter(is_reached).cloned() else {
+            return Err(NoResult::Refused(VerbError::NotFound));
+        };
+        let event = rules.completed(&before, event);
+        match apply_for(rules.by.who.as_ref(), &before, event, rules.now) {
+            Err(refused) => Err(NoResult::Refused(refused.into())),
+            Ok(transition) => family::follow(self, rules, before, transition).ok_or(NoResult::Missing),
+        }
+    }
+}
+
+/// What people ask for is refused if another job has the key by now. What a job goes through by itself is not: it must
+/// never be stuck because of a key.
+pub(super) fn asks_for_its_key(event: &Event) -> bool {
+    matches!(event, Event::Requeue { .. } | Event::Run { .. } | Event::Update(_))
+}
+
+/// Several events in one step are one version.
+fn one_version_later(mut after: Arc<Job>, before: &Job) -> Arc<Job> {
+    if after.version != before.version + 1 {
+        Arc::make_mut(&mut after).version = before.version + 1;
+    }
+    after
+}
