@@ -4,6 +4,7 @@ use super::ORIGIN;
 use super::errors::Problem;
 use super::tx::{Reply, Stop, Tx};
 use super::wire::RunWish;
+use std::sync::Arc;
 use windlass_core::lease::{Afterwards, Rest, RunKind};
 use windlass_core::ports::Side;
 use windlass_core::{Event, Job, JobId, JobState, Timestamp};
@@ -127,25 +128,22 @@ fn made_elsewhere(tx: &Tx<'_, '_>, job: &Job) -> Option<Problem> {
 }
 
 /// Nobody is left who could work on it.
-fn abandon(tx: &mut Tx<'_, '_>, job: &Job) -> Result<Ran, Stop> {
+pub fn abandon(tx: &mut Tx<'_, '_>, job: &Job) -> Result<Ran, Stop> {
     // One that is at rest there already stays there.
     let _ = tx.apply(job.id, Event::PutToRest(Rest::Terminated))?;
     let trouble = Problem::no_longer_registered(&job.spec.name, &job.spec.queue);
     Ok(Ran { job: None, trouble: Some(trouble) })
 }
 
-/// After the run of a child the engine runs its parent. One whose class is gone is not run: it ends.
-pub fn after_child(tx: &mut Tx<'_, '_>, child: JobId) -> Result<(), Stop> {
-    let Some(parent) = parent_of(tx, child)? else { return Ok(()) };
+/// After the run of a child the engine runs its parent. A parent whose class is gone is not run: it ends. To be asked
+/// before the run ends, and ended afterwards.
+pub fn parent_to_end(tx: &mut Tx<'_, '_>, child: JobId) -> Result<Option<Arc<Job>>, Stop> {
+    let Some(parent) = parent_of(tx, child)? else { return Ok(None) };
     let parent = tx.job(parent)?;
     let is_down = matches!(status(&parent), "failed" | "terminating" | "terminated");
-    if made_elsewhere(tx, &parent).is_some() {
-        return Ok(());
-    }
-    if !is_down && !will_run_anyway(&parent, tx.now()) && tx.queues.class_of(&parent).is_none() {
-        abandon(tx, &parent)?;
-    }
-    Ok(())
+    let has_workers = tx.queues.class_of(&parent).is_some() || made_elsewhere(tx, &parent).is_some();
+    let is_run = !is_down && !will_run_anyway(&parent, tx.now());
+    Ok((is_run && !has_workers).then_some(parent))
 }
 
 /// The last run, now; or none, where the class wants none or is gone.

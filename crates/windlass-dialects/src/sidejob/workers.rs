@@ -160,10 +160,14 @@ pub async fn finish(mut call: Call) -> Answer {
         if let End::Failed = end {
             log_failure(tx, &also, &error, backtrace.as_deref());
         }
+        let parent = match end {
+            End::GivenBack => None,
+            End::Completed | End::Suspended | End::Failed => runs::parent_to_end(tx, id)?,
+        };
         let settled = tx.apply(id, event(end, by, &error, tx.now()))?;
         settled.map_err(|_| Problem::stale(id))?;
-        if !matches!(end, End::GivenBack) {
-            runs::after_child(tx, id)?;
+        if let Some(parent) = parent {
+            runs::abandon(tx, &parent)?;
         }
         let reply = runs::standing(tx, id)?.but(ran.trouble);
         also.then_run(tx, id, reply)
