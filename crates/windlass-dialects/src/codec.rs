@@ -5,12 +5,14 @@
 
 mod msgpack;
 mod out;
+mod serialize;
 #[cfg(test)]
 mod tests;
 mod transcode;
 
 pub use msgpack::skip as msgpack_length;
-pub use out::Out;
+pub use out::{Out, Shown};
+pub use serialize::{Kept, Nullable};
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::borrow::Cow;
@@ -91,6 +93,12 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
             }
         }
         from.deserialize_str(TextVisitor)
+    }
+}
+
+impl serde::Serialize for Text<'_> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(self)
     }
 }
 

@@ -9,6 +9,7 @@ use ::http::{HeaderMap, StatusCode};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,8 +56,45 @@ impl Route {
         handle: fn(Call) -> Answering,
         summary: &'static str,
     ) -> Route {
-        let doc = Doc { summary, query: &[], asks: None, answers: &[] };
+        let doc = Doc::new(summary);
         Route { method, path, access, handle, changes_state: false, body_bytes_max: DOCUMENT_BYTES_MAX, doc }
+    }
+
+    /// Parameters that are not segments of the path.
+    pub fn query_params(&self) -> impl Iterator<Item = &'static Param> {
+        self.doc.params.iter().filter(|param| !param.is_in(self.path))
+    }
+
+    /// The same with these parameters.
+    pub const fn with_params(mut self, params: &'static [Param]) -> Route {
+        self.doc.params = params;
+        self
+    }
+
+    /// The same with a body of type `T`.
+    pub const fn asks<T: JsonSchema>(mut self, examples: Examples) -> Route {
+        self.doc.body = Some(Asked { schema: SchemaOf::of::<T>(), may_be_left_out: false, examples });
+        self
+    }
+
+    /// The same with a body of type `T` that may be left out.
+    pub const fn may_ask<T: JsonSchema>(mut self, examples: Examples) -> Route {
+        self.doc.body = Some(Asked { schema: SchemaOf::of::<T>(), may_be_left_out: true, examples });
+        self
+    }
+
+    /// The same with an answer of type `T`.
+    pub const fn answers<T: JsonSchema>(self, status: u16) -> Route {
+        self.answers_with(status, Content::Data(SchemaOf::of::<T>()))
+    }
+
+    pub const fn answers_with(mut self, status: u16, content: Content) -> Route {
+        let mut free = 0;
+        while self.doc.answers[free].is_some() {
+            free += 1;
+        }
+        self.doc.answers[free] = Some((status, content));
+        self
     }
 
     /// The same with another bound on the body.
@@ -77,12 +115,74 @@ pub enum Access {
 /// What the API's description says of a call.
 pub struct Doc {
     pub summary: &'static str,
-    /// Names of parameters in the query; each is described once, in the description's list of parameters.
-    pub query: &'static [&'static str],
-    /// Name of the body's schema.
-    pub asks: Option<&'static str>,
-    /// Status and name of the answer's schema, the usual one first.
-    pub answers: &'static [(u16, &'static str)],
+    /// Parameters of the path and the query. A call refuses others.
+    pub params: &'static [Param],
+    pub body: Option<Asked>,
+    /// Status and content of answers; the first is the usual one.
+    pub answers: [Option<(u16, Content)>; ANSWERS_MAX],
+}
+
+/// Answers described per call.
+const ANSWERS_MAX: usize = 4;
+
+impl Doc {
+    const fn new(summary: &'static str) -> Doc {
+        Doc { summary, params: &[], body: None, answers: [None; ANSWERS_MAX] }
+    }
+}
+
+/// A parameter of a path or query.
+#[derive(Clone, Copy)]
+pub struct Param {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub schema: fn() -> serde_json::Value,
+}
+
+impl Param {
+    pub fn is_in(&self, path: &str) -> bool {
+        path.split('/')
+            .any(|segment| segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) == Some(self.name))
+    }
+}
+
+/// A schema, derived from the type that is read or written.
+#[derive(Clone, Copy)]
+pub struct SchemaOf {
+    pub name: fn() -> Cow<'static, str>,
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+}
+
+impl SchemaOf {
+    pub const fn of<T: JsonSchema>() -> SchemaOf {
+        fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+            generator.subschema_for::<T>()
+        }
+        SchemaOf { name: T::schema_name, schema: schema::<T> }
+    }
+}
+
+/// A body that a call reads.
+pub struct Asked {
+    pub schema: SchemaOf,
+    /// Whether the call means something without one.
+    pub may_be_left_out: bool,
+    /// Name, summary and JSON text of each example.
+    pub examples: Examples,
+}
+
+pub type Examples = &'static [(&'static str, &'static str, &'static str)];
+
+/// What an answer holds.
+#[derive(Clone, Copy)]
+pub enum Content {
+    /// JSON or MessagePack, as the caller wants.
+    Data(SchemaOf),
+    Text,
+    /// Server-sent events, each with data of this shape.
+    Events(SchemaOf),
+    /// JSON of a shape that is described elsewhere.
+    Document,
 }
 
 /// Why a request was refused before its handler was asked.
@@ -149,6 +249,7 @@ pub struct Call {
     /// The jobs, as far as this caller may reach them. `server.engine` is for the server's own work.
     pub engine: Engine,
     pub parts: Parts,
+    pub(crate) route: &'static Route,
     /// In a lock that is never locked: it makes the call shareable, which a body alone is not.
     body: Mutex<Body>,
     arriving: Arriving,
@@ -208,13 +309,25 @@ impl Call {
         body: Body,
         params: Vec<String>,
         share: Option<Share>,
-        route: &Route,
+        route: &'static Route,
     ) -> Call {
         let arriving = Arriving::new(server.budget.clone());
         let body_bytes_max = route.body_bytes_max.min(server.limits.body_bytes_max);
         let (body, weight) = (Mutex::new(body), Weight::default());
         let engine = caller.engine(&server.engine);
-        Call { server, caller, engine, parts, body, arriving, params, body_bytes_max, weight, _share: share }
+        Call {
+            server,
+            caller,
+            engine,
+            parts,
+            route,
+            body,
+            arriving,
+            params,
+            body_bytes_max,
+            weight,
+            _share: share,
+        }
     }
 
     pub(crate) fn weight(&self) -> &Weight {

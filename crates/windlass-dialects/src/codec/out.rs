@@ -1,7 +1,9 @@
 //! Writes an answer into one buffer, in either encoding.
 
 use super::Encoding;
+use super::serialize::{Kept, Next};
 use base64::Engine as _;
+use serde::Serialize;
 use serde_json::Value;
 use windlass_core::{Format, Payload};
 
@@ -11,6 +13,17 @@ pub struct Out {
     bytes: Vec<u8>,
     /// MessagePack writes how many parts there are in front of them: where to write it, and how many so far.
     open: Vec<Open>,
+    /// What the serializer hands over next.
+    next: Next,
+    /// The last value was `None`: its field is to be left out.
+    wrote_none: bool,
+}
+
+/// A place to go back to.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    bytes: usize,
+    parts: Option<u32>,
 }
 
 struct Open {
@@ -21,7 +34,60 @@ struct Open {
 
 impl Out {
     pub fn new(encoding: Encoding, capacity: usize) -> Out {
-        Out { encoding, bytes: Vec::with_capacity(capacity), open: Vec::new() }
+        let bytes = Vec::with_capacity(capacity);
+        Out { encoding, bytes, open: Vec::new(), next: Next::Value, wrote_none: false }
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark { bytes: self.bytes.len(), parts: self.open.last().map(|open| open.parts) }
+    }
+
+    /// Takes back a field whose value was `None`.
+    pub(super) fn leave_out_none(&mut self, before: Mark) {
+        if !std::mem::take(&mut self.wrote_none) {
+            return;
+        }
+        self.bytes.truncate(before.bytes);
+        if let (Some(open), Some(parts)) = (self.open.last_mut(), before.parts) {
+            open.parts = parts;
+        }
+    }
+
+    /// A `None` inside of an array stays there as null.
+    pub(super) fn after_parts(&mut self) {
+        self.wrote_none = false;
+    }
+
+    pub(super) fn expect(&mut self, next: Next) {
+        self.next = next;
+    }
+
+    pub(super) fn none(&mut self) {
+        self.null();
+        self.wrote_none = true;
+    }
+
+    /// A text from the serializer: a key or a value.
+    pub(super) fn text(&mut self, text: &str) {
+        match std::mem::take(&mut self.next) {
+            Next::Key => self.key(text),
+            Next::Value | Next::Json | Next::Msgpack => self.str(text),
+        }
+    }
+
+    /// Bytes from the serializer: a value that is encoded already, or just bytes.
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        match (std::mem::take(&mut self.next), self.encoding) {
+            (Next::Json, Encoding::Json) | (Next::Msgpack, Encoding::Msgpack) => {
+                self.lead();
+                self.bytes.extend_from_slice(bytes);
+            }
+            (Next::Json, Encoding::Msgpack) => match serde_json::from_slice::<Value>(bytes) {
+                Ok(value) => self.value(&value),
+                Err(_) => self.bin(bytes),
+            },
+            (Next::Msgpack, Encoding::Json) | (Next::Key | Next::Value, _) => self.bin(bytes),
+        }
     }
 
     pub fn encoding(&self) -> Encoding {
@@ -203,59 +269,21 @@ impl Out {
         }
     }
 
-    /// A payload under `key`, so that a reader of this encoding can use it at once:
-    ///
-    /// | kept as | JSON answer | MessagePack answer |
-    /// |---|---|---|
-    /// | json | the value, byte for byte | the same value in MessagePack |
-    /// | msgpack | the same value where JSON can say it, and `key_base64` | the value, byte for byte |
-    /// | text | a string | a string |
-    /// | binary | `key_base64` | bin |
-    ///
-    /// `key_format` is added for all but json.
+    /// A payload under `key`, with what [`Shown`] adds to it.
     pub fn payload(&mut self, key: &str, payload: &Payload) {
-        let bytes = &payload.bytes[..];
-        match (self.encoding, payload.format) {
-            (Encoding::Json, Format::Json) => {
-                self.key(key);
-                self.bytes.extend_from_slice(bytes);
-            }
-            (Encoding::Msgpack, Format::Json) => {
-                self.key(key);
-                match serde_json::from_slice::<Value>(bytes) {
-                    Ok(value) => self.value(&value),
-                    Err(_) => self.bin(bytes),
-                }
-            }
-            (Encoding::Msgpack, Format::Msgpack) if super::msgpack_length(bytes) == Ok(bytes.len()) => {
-                self.key(key);
-                self.bytes.extend_from_slice(bytes);
-            }
-            (Encoding::Json, Format::Msgpack) => {
-                if let Ok(value) = super::read::<Value>(Encoding::Msgpack, bytes) {
-                    self.key(key);
-                    self.value(&value);
-                }
-                self.key(&format!("{key}_base64"));
-                self.bin(bytes);
-            }
-            (_, Format::Text) if std::str::from_utf8(bytes).is_ok() => {
-                self.key(key);
-                self.str(std::str::from_utf8(bytes).unwrap_or_default());
-            }
-            (Encoding::Msgpack, Format::Msgpack | Format::Text | Format::Binary) => {
-                self.key(key);
-                self.bin(bytes);
-            }
-            (Encoding::Json, Format::Text | Format::Binary) => {
-                self.key(&format!("{key}_base64"));
-                self.bin(bytes);
-            }
+        let Shown { value, base64, format } = Shown::new(payload, self.encoding);
+        if let Some(value) = value {
+            self.key(key);
+            // Writing to a Vec does not fail.
+            let _ = value.serialize(&mut *self);
         }
-        if payload.format != Format::Json {
-            let name = if key == "payload" { "format".to_owned() } else { format!("{key}_format") };
-            self.key(&name);
-            self.str(format_name(payload.format));
+        if let Some(Kept::Bin(bytes)) = base64 {
+            self.key(&format!("{key}_base64"));
+            self.bin(bytes);
+        }
+        if let Some(format) = format {
+            self.key(&if key == "payload" { "format".to_owned() } else { format!("{key}_format") });
+            self.str(format);
         }
     }
 
@@ -371,6 +399,48 @@ impl Out {
             self.bytes.push(0xcf);
             self.bytes.extend_from_slice(&value.to_be_bytes());
         }
+    }
+}
+
+/// A payload so that a reader of the answer's encoding can use it at once:
+///
+/// | kept as | JSON answer | MessagePack answer |
+/// |---|---|---|
+/// | json | the value, byte for byte | the same value in MessagePack |
+/// | msgpack | the same value where JSON can say it, and `base64` | the value, byte for byte |
+/// | text | a string | a string |
+/// | binary | `base64` | bin |
+///
+/// `format` is there for all but json.
+#[derive(Clone, Debug)]
+pub struct Shown<'a> {
+    pub value: Option<Kept<'a>>,
+    pub base64: Option<Kept<'a>>,
+    pub format: Option<&'static str>,
+}
+
+impl<'a> Shown<'a> {
+    pub fn new(payload: &'a Payload, encoding: Encoding) -> Shown<'a> {
+        let bytes = &payload.bytes[..];
+        let (value, base64) = match (encoding, payload.format) {
+            (_, Format::Json) => (Some(Kept::Json(bytes)), None),
+            (Encoding::Msgpack, Format::Msgpack) if super::msgpack_length(bytes) == Ok(bytes.len()) => {
+                (Some(Kept::Msgpack(bytes)), None)
+            }
+            (Encoding::Json, Format::Msgpack) => {
+                let value = super::read::<Value>(Encoding::Msgpack, bytes).ok();
+                (value.map(Kept::Tree), Some(Kept::Bin(bytes)))
+            }
+            (_, Format::Text) if std::str::from_utf8(bytes).is_ok() => {
+                (Some(Kept::Text(std::str::from_utf8(bytes).unwrap_or_default())), None)
+            }
+            (Encoding::Msgpack, Format::Msgpack | Format::Text | Format::Binary) => {
+                (Some(Kept::Bin(bytes)), None)
+            }
+            (Encoding::Json, Format::Text | Format::Binary) => (None, Some(Kept::Bin(bytes))),
+        };
+        let format = Some(format_name(payload.format)).filter(|_| payload.format != Format::Json);
+        Shown { value, base64, format }
     }
 }
 

@@ -196,3 +196,61 @@ fn every_msgpack_value_can_be_shown_in_json() {
     let nested: Vec<u8> = std::iter::repeat_n(0x81, 60).chain(std::iter::repeat_n(0xc0, 61)).collect();
     assert!(shown(&nested).to_string().len() < 1_000, "keys within keys do not grow without bound");
 }
+
+#[derive(serde::Serialize)]
+struct Answer<'a> {
+    id: u64,
+    nothing: Option<u64>,
+    null: Nullable<u64>,
+    list: Vec<Option<i32>>,
+    raw: Kept<'a>,
+    bytes: Option<Kept<'a>>,
+    #[serde(flatten)]
+    more: More<'a>,
+    last: Option<&'a str>,
+}
+
+#[derive(serde::Serialize)]
+struct More<'a> {
+    inner: Option<Box<More<'a>>>,
+    text: Option<&'a str>,
+}
+
+fn answer(bytes: Option<Kept<'_>>) -> Answer<'_> {
+    Answer {
+        id: 7,
+        nothing: None,
+        null: Nullable(None),
+        list: vec![Some(-1), None],
+        raw: Kept::Json(br#"{"a" : [1,null]}"#),
+        bytes,
+        more: More { inner: Some(Box::new(More { inner: None, text: None })), text: Some("t\n") },
+        last: None,
+    }
+}
+
+#[test]
+fn a_struct_is_written_without_its_missing_fields() {
+    use serde::Serialize;
+    let mut out = Out::new(Encoding::Json, 0);
+    answer(Some(Kept::Bin(&[0, 255]))).serialize(&mut out).unwrap();
+    let text = String::from_utf8(out.into_bytes()).unwrap();
+    let expected = r#"{"id":7,"null":null,"list":[-1,null],"raw":{"a" : [1,null]},"bytes":"AP8=","inner":{},"text":"t\n"}"#;
+    assert_eq!(text, expected);
+    let mut out = Out::new(Encoding::Msgpack, 0);
+    answer(None).serialize(&mut out).unwrap();
+    let bytes = out.into_bytes();
+    assert_eq!(msgpack_length(&bytes), Ok(bytes.len()), "the counts of the maps are right");
+    let read: Value = rmp_serde::from_slice(&bytes).unwrap();
+    let mut expected: Value = serde_json::from_str(expected).unwrap();
+    expected.as_object_mut().unwrap().remove("bytes");
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn a_value_in_messagepack_is_handed_on_as_it_is() {
+    use serde::Serialize;
+    let mut out = Out::new(Encoding::Msgpack, 0);
+    [Kept::Msgpack(&[0xcc, 1]), Kept::Text("x"), Kept::Bin(&[5])].serialize(&mut out).unwrap();
+    assert_eq!(out.into_bytes(), [0xdd, 0, 0, 0, 3, 0xcc, 1, 0xa1, b'x', 0xc4, 1, 5]);
+}

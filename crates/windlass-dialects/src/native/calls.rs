@@ -1,500 +1,200 @@
-//! The calls: read what is asked, ask the engine, write the answer.
+//! Every call of the native API: one line in [`CALLS`] and a file in `calls/`, which holds what is asked, what the engine
+//! is told, and what is answered. The router, the authorisation, the API's description and the table in README.md are
+//! made from the list.
 
-use super::errors::{ApiError, respond};
-use super::wire::{self, CancelAsk, ClaimAsk, ExtendAsk, ExtendEntry, PatchAsk, RunAsk, SettleAsk};
-use super::{commands, views};
-use crate::auth::Role;
-use crate::codec::{self, Encoding, Out};
-use crate::journal::{self, JournalError, NewLine};
-use crate::listener::Sealed;
-use crate::query::Filter;
-use crate::route::Call;
-use ::http::{StatusCode, header};
-use axum::body::Body;
-use axum::response::Response;
-use bytes::Bytes;
-use std::sync::Arc;
-use windlass_core::event::CancelRunning;
-use windlass_core::{Holder, Job, JobId, Tenant};
-use windlass_engine::{
-    Action, Claim, Delivery, EngineError, Extend, Extended, Push, Pushed, Report, VerbError, Waited,
-};
+mod act;
+mod blobs;
+mod bulk;
+mod children;
+mod claim;
+mod events;
+mod extend;
+mod family;
+mod get;
+mod handlers;
+mod history;
+mod import;
+mod limits;
+pub(in crate::native) mod list;
+mod log;
+mod me;
+mod metrics;
+mod patch;
+mod probes;
+mod push;
+mod queues;
+mod quota;
+mod result;
+mod schedules;
+mod settle;
+mod stats;
+mod tokens;
+mod workers;
 
-pub type Answer = Result<Response, ApiError>;
+use super::errors::ErrorAnswer;
+use super::params::*;
+use super::{openapi, request, views};
+use crate::auth::Role::{self, Admin, Operator, Viewer, Worker};
+use crate::codec::{self, Encoding};
+use crate::route::Access::{From, Public};
+use crate::route::{Answering, Call, Content, NO_OWN_BOUND, Route, SchemaOf};
+use views::JobView;
 
-/// Which encoding the caller wants to read: what `Accept` says, else what the body came in.
-pub fn reply_encoding(call: &Call) -> Encoding {
-    let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    match (accept.contains("msgpack"), accept.contains("json")) {
-        (true, _) => Encoding::Msgpack,
-        (false, true) => Encoding::Json,
-        (false, false) => body_encoding(call).ok().flatten().unwrap_or(Encoding::Json),
-    }
-}
-
-/// `None`: the header is missing.
-fn body_encoding(call: &Call) -> Result<Option<Encoding>, ApiError> {
-    let Some(value) = call.headers().get(header::CONTENT_TYPE) else { return Ok(None) };
-    let value = value.to_str().unwrap_or("?");
-    let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match kind.as_str() {
-        "application/json" => Ok(Some(Encoding::Json)),
-        "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
-            Ok(Some(Encoding::Msgpack))
+/// Makes a handler of a call: errors are answered in the encoding the caller reads.
+macro_rules! call {
+    ($call:path) => {{
+        fn handle(call: Call) -> Answering {
+            Box::pin(async move {
+                let reply = request::reply_encoding(&call);
+                $call(call).await.unwrap_or_else(|error| error.response(reply))
+            })
         }
-        _ => Err(wrong_type()),
-    }
+        handle
+    }};
 }
 
-fn wrong_type() -> ApiError {
-    let message = "send the header Content-Type: application/json (or application/msgpack)";
-    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
+type Handler = fn(Call) -> Answering;
+
+const fn get(path: &'static str, role: Role, handle: Handler, summary: &'static str) -> Route {
+    Route::brief(("GET", path, From(role)), handle, summary)
 }
 
-/// The body and the encoding it is in. Without a body the encoding does not matter.
-pub(super) async fn body(call: &mut Call) -> Result<(Encoding, Bytes), ApiError> {
-    let encoding = body_encoding(call)?;
-    let body = call.read_body().await?;
-    match encoding {
-        Some(encoding) => Ok((encoding, body)),
-        None if body.is_empty() => Ok((Encoding::Json, body)),
-        None => Err(wrong_type()),
-    }
+const fn post(path: &'static str, role: Role, handle: Handler, summary: &'static str) -> Route {
+    Route::brief(("POST", path, From(role)), handle, summary)
 }
 
-pub(super) fn answer(status: StatusCode, out: Out) -> Response {
-    let encoding = out.encoding();
-    respond(status, encoding, out.into_bytes())
+const fn put(path: &'static str, role: Role, handle: Handler, summary: &'static str) -> Route {
+    Route::brief(("PUT", path, From(role)), handle, summary)
 }
 
-/// The query's parameters, of which only those in `known` may occur.
-pub(super) fn params(call: &Call, known: &[&str]) -> Result<Vec<(String, String)>, ApiError> {
-    let mut params = Vec::new();
-    for (key, value) in call.query() {
-        if !known.contains(&&*key) {
-            let known = known.join(", ");
-            return Err(ApiError::bad_request(format!("unknown parameter `{key}`; there are: {known}")));
-        }
-        params.push((key.into_owned(), value.into_owned()));
-    }
-    Ok(params)
+const fn patch(path: &'static str, role: Role, handle: Handler, summary: &'static str) -> Route {
+    Route::brief(("PATCH", path, From(role)), handle, summary)
 }
 
-pub(super) fn param<'a>(params: &'a [(String, String)], key: &str) -> Option<&'a str> {
-    params.iter().find(|(name, value)| name == key && !value.is_empty()).map(|(_, value)| value.as_str())
+const fn delete(path: &'static str, role: Role, handle: Handler, summary: &'static str) -> Route {
+    Route::brief(("DELETE", path, From(role)), handle, summary)
 }
 
-pub(super) fn number_param<T: std::str::FromStr>(
-    params: &[(String, String)],
-    key: &str,
-) -> Result<Option<T>, ApiError> {
-    let parse = |text: &str| {
-        text.parse()
-            .map_err(|_| ApiError::bad_request(format!("the parameter `{key}` must be a whole number")))
-    };
-    param(params, key).map(parse).transpose()
+const fn public(path: &'static str, handle: Handler, summary: &'static str) -> Route {
+    Route::brief(("GET", path, Public), handle, summary)
 }
 
-/// The tenant from the query, for calls whose body has no place for it.
-fn query_tenant(call: &Call) -> Result<Tenant, ApiError> {
-    let params = params(call, &["tenant"])?;
-    Ok(call.caller.tenant_for(param(&params, "tenant"))?)
-}
+const ERROR: Content = Content::Data(SchemaOf::of::<ErrorAnswer<'static>>());
+const PLAIN: Content = Content::Text;
+const EVENTS: Content = Content::Events(SchemaOf::of::<events::Event<'static>>());
 
-pub async fn push(mut call: Call) -> Answer {
-    let reply = reply_encoding(&call);
-    let (encoding, body) = body(&mut call).await?;
-    let asked = wire::push(encoding, &body)?;
-    let tenant = call.caller.tenant_for(asked.tenant.as_deref())?;
-    let single = asked.single;
-    let pushes = commands::pushes(&asked.jobs, single)?;
-    drop(asked);
-    if call.server.journal_native && !pushes.is_empty() && pushes.iter().all(journal::pushes::can_wait) {
-        return journaled(&call, &tenant, &pushes, reply).await;
-    }
-    let answers = call.engine.push(&tenant, pushes).await?;
-    if let ([Pushed::Refused(refused)], true) = (answers.as_slice(), single) {
-        return Err((*refused).into());
-    }
-    let mut out = Out::new(reply, 64 + answers.len() * 8);
-    views::pushed(&mut out, &answers);
-    Ok(answer(StatusCode::CREATED, out))
-}
+#[rustfmt::skip]
+pub static CALLS: &[Route] = &[
+    post("/api/v1/jobs", Worker, call!(push::push), "Push one job or a batch; all are made in one step")
+        .asks::<push::Pushes<'_>>(push::EXAMPLES).with_body(NO_OWN_BOUND)
+        .answers::<push::PushedAnswer>(201).answers::<push::Journaled>(202).answers_with(409, ERROR).answers_with(413, ERROR),
+    get("/api/v1/jobs", Viewer, call!(list::list), "List jobs, newest first")
+        .with_params(&[SEARCH, STATE, QUEUE, NAME, TAG, TEXT, LIMIT, CURSOR, TENANT]).answers::<list::Page<'_>>(200),
+    get("/api/v1/jobs/count", Viewer, call!(bulk::count), "How many jobs a search finds; at least so many where counting would take long")
+        .with_params(&[SEARCH, TENANT]).answers::<bulk::Count>(200),
+    post("/api/v1/jobs/bulk", Operator, call!(bulk::bulk), "One action on many jobs: up to 1,000 per call; go on with `next`")
+        .asks::<bulk::BulkAsk<'_>>(bulk::EXAMPLES).answers::<bulk::BulkDone>(200),
+    post("/api/v1/claim", Worker, call!(claim::claim), "Take jobs to work on; waits for some if asked")
+        .may_ask::<claim::ClaimAsk<'_>>(claim::EXAMPLES).answers::<claim::Claimed<'_>>(200),
+    post("/api/v1/settle", Worker, call!(settle::settle), "End runs: finish, fail or release")
+        .asks::<settle::SettleAsk<'_>>(settle::EXAMPLES).with_body(NO_OWN_BOUND).answers::<settle::SettledAnswer<'_>>(200),
+    post("/api/v1/extend", Worker, call!(extend::extend), "Heartbeats: lengthen leases, report progress, hear of cancellations")
+        .asks::<extend::ExtendAsk<'_>>(extend::EXAMPLES).with_body(NO_OWN_BOUND).answers::<extend::ExtendedAnswer>(200),
+    post("/api/v1/jobs/{id}/log", Worker, call!(log::log), "Keep lines with a job that one holds: what its run has to say")
+        .with_params(&[ID, TENANT]).asks::<log::LogAsk<'_>>(log::EXAMPLES).with_body(NO_OWN_BOUND)
+        .answers::<extend::ExtendedEntry>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    get("/api/v1/jobs/{id}", Viewer, call!(get::get), "One job")
+        .with_params(&[ID, TENANT]).answers::<JobView<'_>>(200).answers_with(404, ERROR),
+    patch("/api/v1/jobs/{id}", Operator, call!(patch::patch), "Change a job that is not running")
+        .with_params(&[ID, TENANT]).asks::<patch::PatchAsk<'_>>(patch::EXAMPLES).with_body(NO_OWN_BOUND)
+        .answers::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    delete("/api/v1/jobs/{id}", Operator, call!(act::delete), "Delete a job")
+        .with_params(&[ID, TENANT]).answers::<act::Gone>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    get("/api/v1/jobs/{id}/result", Viewer, call!(result::result), "How a job ended; waits for the end if asked")
+        .with_params(&[ID, WAIT_MS, TENANT]).answers::<result::ResultView<'_>>(200).answers::<result::ResultView<'_>>(202).answers_with(404, ERROR),
+    get("/api/v1/jobs/{id}/children", Viewer, call!(children::children), "The children of a job")
+        .with_params(&[ID, TENANT]).answers::<children::Children<'_>>(200).answers_with(404, ERROR),
+    get("/api/v1/jobs/{id}/family", Viewer, call!(family::family), "Who a job came from, and what came of it: parents, children and theirs, within bounds")
+        .with_params(&[ID, TENANT]).answers::<family::FamilyTree<'_>>(200).answers_with(404, ERROR),
+    post("/api/v1/jobs/{id}/cancel", Operator, call!(act::cancel), "Cancel a job; a running one is asked to stop")
+        .with_params(&[ID, TENANT]).may_ask::<act::CancelAsk>(act::CANCEL_EXAMPLES)
+        .answers::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/jobs/{id}/retry", Operator, call!(act::retry), "Start a job over, its attempts counted from zero")
+        .with_params(&[ID, TENANT]).may_ask::<act::RunAsk>(act::RUN_EXAMPLES)
+        .answers::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/jobs/{id}/run", Operator, call!(act::run), "Run a waiting job now or at a given time")
+        .with_params(&[ID, TENANT]).may_ask::<act::RunAsk>(act::RUN_EXAMPLES)
+        .answers::<JobView<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    get("/api/v1/aliases/{alias}", Viewer, call!(get::get_by_alias), "One job by its alias")
+        .with_params(&[ALIAS, TENANT]).answers::<JobView<'_>>(200).answers_with(404, ERROR),
+    get("/api/v1/queues", Viewer, call!(queues::queues), "Queues and how many jobs they hold")
+        .with_params(&[TENANT]).answers::<queues::Queues<'_>>(200),
+    post("/api/v1/queues/{queue}/pause", Operator, call!(queues::pause), "Hand out no more jobs of a queue")
+        .with_params(&[QUEUE, TENANT]).answers::<queues::QueuePaused<'_>>(200),
+    post("/api/v1/queues/{queue}/resume", Operator, call!(queues::resume), "Hand out jobs of a queue again")
+        .with_params(&[QUEUE, TENANT]).answers::<queues::QueuePaused<'_>>(200),
+    get("/api/v1/limits", Viewer, call!(limits::list), "Limits on rate and concurrency")
+        .with_params(&[TENANT]).answers::<limits::Limits>(200),
+    put("/api/v1/limits/{id}", Operator, call!(limits::put), "Set a limit")
+        .with_params(&[LIMIT_ID, TENANT]).asks::<limits::LimitAsk>(limits::EXAMPLES).answers::<limits::LimitShown>(200).answers_with(400, ERROR),
+    delete("/api/v1/limits/{id}", Operator, call!(limits::delete), "Remove a limit")
+        .with_params(&[LIMIT_ID, TENANT]).answers::<limits::LimitGone<'_>>(200).answers_with(404, ERROR),
+    get("/api/v1/blobs", Viewer, call!(blobs::list), "Blobs, the newest first")
+        .with_params(&[LIMIT, TENANT]).answers::<blobs::Blobs<'_>>(200),
+    post("/api/v1/blobs/gc", Admin, call!(blobs::collect), "Look for blobs that no job names, and remove them if asked")
+        .with_params(&[TENANT]).may_ask::<blobs::BlobGc>(blobs::EXAMPLES).answers::<blobs::UnnamedBlobs<'_>>(200),
+    get("/api/v1/stats", Viewer, call!(stats::stats), "Totals, rates over the last minute, uptime")
+        .with_params(&[TENANT]).answers::<stats::Stats<'_>>(200),
+    get("/api/v1/history", Viewer, call!(history::history), "What was pushed, claimed, finished and failed in each step of a span of time; nothing but for admins")
+        .with_params(&[SPAN]).answers::<history::HistoryAnswer>(200),
+    get("/api/v1/me", Viewer, call!(me::me), "Who is asking, and what they may").answers::<me::Me<'_>>(200),
+    get("/api/v1/workers", Viewer, call!(workers::workers), "Who holds jobs now, who has registered to be given some, and who waits for some")
+        .with_params(&[TENANT]).answers::<workers::Workers<'_>>(200),
+    post("/api/v1/workers/{worker}/quiet", Operator, call!(workers::quiet), "Push no more jobs to a registered worker; what it has goes on")
+        .with_params(&[WORKER, TENANT]).answers::<workers::WorkerIs<'_>>(200).answers_with(404, ERROR),
+    post("/api/v1/workers/{worker}/wake", Operator, call!(workers::wake), "Push jobs to a registered worker again")
+        .with_params(&[WORKER, TENANT]).answers::<workers::WorkerIs<'_>>(200).answers_with(404, ERROR),
+    post("/api/v1/workers/{worker}/dismiss", Operator, call!(workers::dismiss), "Forget a registered worker; the jobs it has count as failed")
+        .with_params(&[WORKER, TENANT]).answers::<workers::WorkerIs<'_>>(200).answers_with(404, ERROR),
+    get("/api/v1/handlers", Viewer, call!(handlers::handlers), "Handlers that the server runs jobs by, with their versions, the newest first")
+        .with_params(&[TENANT]).answers::<handlers::Handlers<'_>>(200),
+    get("/api/v1/schedules", Viewer, call!(schedules::schedules), "Repeating jobs and when they run next, newest first")
+        .with_params(&[LIMIT, CURSOR, TENANT]).answers::<list::Page<'_>>(200),
+    get("/api/v1/events", Viewer, call!(events::events), "What happens to jobs, as it happens")
+        .with_params(&[JOB, SUMMARY_MS, TENANT]).answers_with(200, EVENTS),
+    get("/api/v1/tenants/{tenant}/quota", Viewer, call!(quota::get), "What a tenant may take at most, and what it takes now")
+        .with_params(&[WHOSE_QUOTA]).answers::<quota::TenantQuota<'_>>(200),
+    put("/api/v1/tenants/{tenant}/quota", Admin, call!(quota::put), "Set what a tenant may take; what is left out stays")
+        .with_params(&[WHOSE_QUOTA]).asks::<quota::QuotaAsk>(quota::EXAMPLES).answers::<quota::TenantQuota<'_>>(200).answers_with(400, ERROR),
+    get("/api/v1/signing_key", Operator, call!(tokens::signing_key), "The key by which receivers of your tenant check `Windlass-Signature`")
+        .with_params(&[TENANT]).answers::<tokens::SigningKey<'_>>(200).answers_with(404, ERROR),
+    get("/api/v1/tokens", Admin, call!(tokens::list), "Tokens in force, without what lets anyone in").answers::<tokens::Tokens<'_>>(200),
+    post("/api/v1/tokens", Admin, call!(tokens::create), "Make a token; it is shown in this answer and never again")
+        .may_ask::<tokens::TokenAsk<'_>>(tokens::CREATE_EXAMPLES).answers::<tokens::NewTokenAnswer<'_>>(201).answers_with(400, ERROR),
+    post("/api/v1/tokens/{prefix}/rotate", Admin, call!(tokens::rotate), "Make another token for the holder of this one, which ends after a grace")
+        .with_params(&[PREFIX]).may_ask::<tokens::RotateAsk>(tokens::ROTATE_EXAMPLES)
+        .answers::<tokens::NewTokenAnswer<'_>>(201).answers_with(404, ERROR).answers_with(409, ERROR),
+    delete("/api/v1/tokens/{prefix}", Admin, call!(tokens::revoke), "Refuse a token from now on, also on open connections")
+        .with_params(&[PREFIX]).answers::<tokens::TokenGone<'_>>(200).answers_with(404, ERROR).answers_with(409, ERROR),
+    post("/api/v1/import", Admin, call!(import::import), "Take over jobs that were made elsewhere, as they stand there")
+        .asks::<import::ImportAsk<'_>>(import::EXAMPLES).with_body(NO_OWN_BOUND).answers::<push::PushedAnswer>(200).answers_with(400, ERROR),
+    get("/metrics", Viewer, call!(metrics::metrics), "Figures for Prometheus; all tenants for an admin")
+        .with_params(&[TENANT]).answers_with(200, PLAIN),
+    public("/api/openapi.json", call!(openapi::document), "This description").answers_with(200, Content::Document),
+    public("/healthz", call!(probes::healthz), "Whether the server is alive").answers_with(200, PLAIN),
+    public("/readyz", call!(probes::readyz), "Whether the server can keep what it acknowledges")
+        .answers_with(200, PLAIN).answers_with(503, ERROR),
+    public("/", call!(probes::root), "Sends a browser to the web UI; says OK to everything else")
+        .answers_with(200, PLAIN).answers_with(302, PLAIN),
+];
 
-/// Kept in the journal, whether or not the store can be reached; the jobs have their numbers once they are there.
-async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push], reply: Encoding) -> Answer {
-    let (engine, journal) = (&call.engine, &call.server.journal);
-    let options = engine.options();
-    if pushes.len() > options.batch_max {
-        return Err(EngineError::TooMany { count: pushes.len(), max: options.batch_max }.into());
-    }
-    let sizes = pushes.iter().map(|push| push.payload.bytes.len());
-    if let Some(bytes) = sizes.max().filter(|bytes| *bytes > options.payload_bytes_max) {
-        return Err(EngineError::TooLarge { bytes, max: options.payload_bytes_max }.into());
-    }
-    engine.admit_jobs(tenant, pushes.iter().map(|push| (&push.queue, &push.name))).await?;
-    let now = engine.now();
-    let ids = journal.make_ids(pushes.len(), now);
-    let payloads: Vec<Vec<u8>> =
-        pushes.iter().zip(&ids).map(|(push, id)| journal::pushes::kept(tenant, push, id, now)).collect();
-    let line = |(id, payload)| NewLine { id, kind: journal::pushes::KIND, payload };
-    let texts = ids.iter().map(String::as_str);
-    let lines: Vec<NewLine<'_>> = texts.zip(payloads.iter().map(Vec::as_slice)).map(line).collect();
-    let kept = async { journal.wsync(journal.write(&lines)?).await };
-    kept.await.map_err(|error| match error {
-        JournalError::Unknown(_) => {
-            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "outcome_unknown", error.to_string())
-        }
-        _ => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()),
-    })?;
-    let alias = |push: &Push| push.extras.as_ref().and_then(|extras| extras.alias.clone());
-    let mut out = Out::new(reply, 64 + ids.len() * 24);
-    out.begin_map();
-    out.key("aliases");
-    out.begin_array();
-    for (push, id) in pushes.iter().zip(&ids) {
-        out.str(alias(push).as_deref().unwrap_or(id));
-    }
-    out.end_array();
-    out.end_map();
-    Ok(answer(StatusCode::ACCEPTED, out))
-}
-
-pub async fn claim(mut call: Call) -> Answer {
-    let reply = reply_encoding(&call);
-    let (encoding, body) = body(&mut call).await?;
-    let ask: ClaimAsk<'_> = wire::optional(encoding, &body)?;
-    let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
-    let claim = commands::claim(&ask, tenant)?;
-    let delivery = next_jobs(&call, claim).await?;
-    let mut out = Out::new(reply, room_for(&delivery) + 16);
-    out.begin_map();
-    write_jobs(&mut out, &delivery);
-    out.end_map();
-    Ok(deliver(out, delivery))
-}
-
-pub async fn settle(mut call: Call) -> Answer {
-    let reply = reply_encoding(&call);
-    let (encoding, body) = body(&mut call).await?;
-    let ask: SettleAsk<'_> = codec::read_map(encoding, &body)?;
-    let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
-    let settles = commands::settles(&ask.settle)?;
-    if ask.claim.as_ref().is_some_and(|claim| claim.tenant.is_some()) {
-        return Err(ApiError::bad_request("name the `tenant` beside `claim`, not in it"));
-    }
-    let claim = ask.claim.as_ref().map(|claim| commands::claim(claim, tenant.clone())).transpose()?;
-    let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
-    let settling = call.engine.settle(&tenant, settles);
-    // Both at once, so that one commit does for both.
-    let (answers, delivery) = match claim {
-        None => (settling.await, None),
-        Some(claim) => {
-            let (answers, delivery) = tokio::join!(settling, next_jobs(&call, claim));
-            (answers, Some(delivery))
-        }
-    };
-    let answers = answers?;
-    // What was settled is settled: a claim that did not work out must not hide it.
-    let delivery = delivery.map(Result::unwrap_or_default);
-    let mut out = Out::new(reply, 16 + ids.len() * 48 + delivery.as_ref().map_or(0, room_for));
-    out.begin_map();
-    out.key("settled");
-    out.begin_array();
-    ids.into_iter().zip(&answers).for_each(|(id, answer)| views::settled(&mut out, id, answer));
-    out.end_array();
-    let Some(delivery) = delivery else {
-        out.end_map();
-        return Ok(answer(StatusCode::OK, out));
-    };
-    write_jobs(&mut out, &delivery);
-    out.end_map();
-    Ok(deliver(out, delivery))
-}
-
-/// `None` when the server wants to stop: the worker hears that there is nothing, and asks the next one.
-async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delivery>, ApiError> {
-    tokio::select! {
-        biased;
-        delivery = call.engine.claim(claim) => Ok(Some(delivery?)),
-        () = call.leave() => Ok(None),
-    }
-}
-
-fn jobs_of(delivery: &Option<Delivery>) -> &[Arc<Job>] {
-    delivery.as_ref().map_or(&[], |delivery| &delivery.jobs)
-}
-
-fn room_for(delivery: &Option<Delivery>) -> usize {
-    jobs_of(delivery).iter().map(|job| job.spec.payload.bytes.len() + views::JOB_BYTES_GUESS).sum()
-}
-
-fn write_jobs(out: &mut Out, delivery: &Option<Delivery>) {
-    out.key("jobs");
-    out.begin_array();
-    jobs_of(delivery).iter().for_each(|job| views::claimed(out, job));
-    out.end_array();
-}
-
-/// The jobs belong to the worker once the answer is taken; if nobody takes it, they are given back.
-fn deliver(out: Out, delivery: Option<Delivery>) -> Response {
-    let reply = out.encoding();
-    let bytes = Bytes::from(out.into_bytes());
-    let body = Body::new(Sealed::new(bytes, delivery, |delivery: Option<Delivery>| {
-        delivery.map(Delivery::accept);
-    }));
-    respond(StatusCode::OK, reply, body)
-}
-
-pub async fn extend(mut call: Call) -> Answer {
-    let reply = reply_encoding(&call);
-    let (encoding, body) = body(&mut call).await?;
-    let ask: ExtendAsk<'_> = codec::read_map(encoding, &body)?;
-    if ask.extend.len() > wire::BATCH_MAX {
-        return Err(ApiError::batch_too_large(ask.extend.len()));
-    }
-    let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
-    let answers = extend_and_report(&call, &tenant, &ask.extend).await?;
-    let mut out = Out::new(reply, 16 + answers.len() * 64);
-    out.begin_map();
-    out.key("extended");
-    out.begin_array();
-    ask.extend.iter().zip(&answers).for_each(|(entry, answer)| views::extended(&mut out, entry.id, answer));
-    out.end_array();
-    out.end_map();
-    Ok(answer(StatusCode::OK, out))
-}
-
-/// Every entry is a sign of life; those that carry progress report it, too.
-async fn extend_and_report(
-    call: &Call,
-    tenant: &Tenant,
-    entries: &[ExtendEntry<'_>],
-) -> Result<Vec<Result<Extended, VerbError>>, ApiError> {
-    let mut reports = Vec::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if entry.progress.is_some_and(|percent| percent > 100) {
-            return Err(ApiError::bad_request(format!(
-                "entry {index}: `progress` must be between 0 and 100"
-            )));
-        }
-        if entry.note.as_ref().is_some_and(|note| note.len() > wire::MESSAGE_BYTES_MAX) {
-            let max = wire::MESSAGE_BYTES_MAX;
-            return Err(ApiError::bad_request(format!("entry {index}: `note` may have at most {max} bytes")));
-        }
-        if entry.progress.is_some() || entry.note.is_some() {
-            reports.push(Report {
-                id: entry.id,
-                by: Holder::Token(entry.token),
-                percent: entry.progress,
-                note: entry.note.as_ref().map(|note| note.to_string()),
-                payload: None,
-            });
-        }
-    }
-    let engine = &call.engine;
-    if !reports.is_empty() {
-        // Whether the lease still holds is said by the answer to the extension.
-        engine.report(tenant, reports).await?;
-    }
-    let extend = |entry: &ExtendEntry<'_>| Extend {
-        id: entry.id,
-        by: Holder::Token(entry.token),
-        lease_ms: entry.lease_ms.map(|lease| lease.0),
-    };
-    Ok(engine.extend(tenant, entries.iter().map(extend).collect()).await?)
-}
-
-pub async fn list(call: Call) -> Answer {
-    let reply = reply_encoding(&call);
-    let known = ["search", "state", "queue", "name", "tenant", "tag", "q", "limit", "cursor"];
-    let params = params(&call, &known)?;
-    let mut search =
-        super::bulk::search(&call, param(&params, "search").unwrap_or_default(), param(&params, "tenant"))?;
-    let filter = &mut search.filter;
-    filter.states.extend(super::queries::states(param(&params, "state"))?);
-    if let Some(queue) = param(&params, "queue") {
-        filter.queue = Some(windlass_core::Queue::new(queue)?);
-    }
-    if let Some(name) = param(&params, "name") {
-        filter.names = windlass_core::NameMatch::glob(name);
-    }
-    if let Some(tag) = param(&params, "tag") {
-        filter.tag = Some(tag.into());
-    }
-    if let Some(text) = param(&params, "q") {
-        // Not to be looked at in pieces, whatever it looks like.
-        search.add_text(text);
-        super::bulk::may_search(&call, &search)?;
-    }
-    let page = search.page(&call.engine, cursor(&params)?, page_limit(&params)?).await?;
-    let mut out = Out::new(reply, 32 + page.jobs.len() * 2 * views::JOB_BYTES_GUESS);
-    out.begin_map();
-    out.key("jobs");
-    out.begin_array();
-    page.jobs.iter().for_each(|job| views::job(&mut out, job, None, call.hides_payloads()));
-    out.end_array();
-    write_next(&mut out, page.next);
-    out.end_map();
-    Ok(answer(StatusCode::OK, out))
-}
-
-pub(super) fn cursor(params: &[(String, String)]) -> Result<Option<JobId>, ApiError> {
-    Ok(number_param::<u64>(params, "cursor")?.and_then(JobId::new))
-}
-
-pub(super) fn page_limit(params: &[(String, String)]) -> Result<usize, ApiError> {
-    Ok(number_param::<usize>(params, "limit")?.unwrap_or(50).clamp(1, wire::PAGE_MAX))
-}
-
-pub(super) fn write_next(out: &mut Out, next: Option<JobId>) {
-    out.key("next");
-    match next {
-        Some(next) => out.str(&next.to_string()),
-        None => out.null(),
-    }
-}
-
-/// The job named in the path, and whose it is. An admin who names no tenant may look at any job by its number.
-pub(super) async fn find(call: &Call, asked: Option<&str>) -> Result<(Tenant, Arc<Job>), ApiError> {
-    let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;
-    find_id(call, id, asked).await?.ok_or_else(ApiError::no_such_job)
-}
-
-pub(super) async fn find_id(
-    call: &Call,
-    id: JobId,
-    asked: Option<&str>,
-) -> Result<Option<(Tenant, Arc<Job>)>, ApiError> {
-    let engine = &call.engine;
-    let tenant = call.caller.tenant_for(asked)?;
-    if let Some(job) = engine.get(&tenant, vec![id]).await?.pop().flatten() {
-        return Ok(Some((tenant, job)));
-    }
-    let next = id.get().checked_add(1).and_then(JobId::new);
-    if call.caller.role == Role::Admin && asked.is_none() && next.is_some() {
-        let page = engine.list(Filter { before: next, limit: 1, ..Filter::default() }).await?;
-        if let Some(job) = page.jobs.into_iter().next().filter(|job| job.id == id) {
-            return Ok(Some((job.spec.tenant.clone(), job)));
-        }
-    }
-    Ok(None)
-}
-
-pub async fn get(call: Call) -> Answer {
-    let params = params(&call, &["tenant"])?;
-    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
-    show(&call, &tenant, &job).await
-}
-
-pub async fn get_by_alias(call: Call) -> Answer {
-    let tenant = query_tenant(&call)?;
-    let engine = &call.engine;
-    let id = engine.find_alias(&tenant, call.param(0)).await?.ok_or_else(ApiError::no_such_job)?;
-    let job = engine.get(&tenant, vec![id]).await?.pop().flatten().ok_or_else(ApiError::no_such_job)?;
-    show(&call, &tenant, &job).await
-}
-
-async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
-    let around = super::queries::surroundings(&call.engine, tenant, job).await?;
-    let mut out = Out::new(reply_encoding(call), 1_024);
-    out.begin_map();
-    views::job_fields(&mut out, job, Some(&around), call.hides_payloads());
-    super::watch::next_runs(&mut out, job, around.now);
-    super::trail::write(&mut out, job, call.hides_payloads());
-    out.end_map();
-    Ok(answer(StatusCode::OK, out))
-}
-
-pub async fn children(call: Call) -> Answer {
-    let params = params(&call, &["tenant"])?;
-    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
-    let jobs = call.engine.children(&tenant, job.id).await?;
-    let mut out = Out::new(reply_encoding(&call), 1_024);
-    out.begin_map();
-    out.key("jobs");
-    out.begin_array();
-    let hidden = call.hides_payloads();
-    jobs.iter().take(wire::PAGE_MAX).for_each(|job| views::job(&mut out, job, None, hidden));
-    out.end_array();
-    out.end_map();
-    Ok(answer(StatusCode::OK, out))
-}
-
-pub async fn result(call: Call) -> Answer {
-    let params = params(&call, &["tenant", "wait_ms"])?;
-    let wait_ms = number_param::<u64>(&params, "wait_ms")?.unwrap_or(0).min(wire::WAIT_MS_MAX);
-    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
-    let waited = tokio::select! {
-        biased;
-        waited = call.engine.wait_settled(&tenant, job.id, wait_ms) => waited?,
-        () = call.leave() => Waited::NotYet(job),
-    };
-    let (status, job) = match waited {
-        Waited::Settled(job) => (StatusCode::OK, job),
-        Waited::NotYet(job) => (StatusCode::ACCEPTED, job),
-        Waited::Unknown => return Err(ApiError::no_such_job()),
-    };
-    let mut out = Out::new(reply_encoding(&call), 256);
-    views::result(&mut out, &job, call.hides_payloads());
-    Ok(answer(status, out))
-}
-
-/// Does it to the job in the path, and shows what it is afterwards.
-async fn act(call: &Call, action: Action) -> Answer {
-    let params = params(call, &["tenant"])?;
-    let (tenant, job) = find(call, param(&params, "tenant")).await?;
-    act_on(call, &tenant, &job, action).await
-}
-
-async fn act_on(call: &Call, tenant: &Tenant, job: &Job, action: Action) -> Answer {
-    let engine = call.engine.on_behalf_of(&call.caller.who);
-    let mut answers = engine.act(tenant, vec![job.id], action).await?;
-    let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
-    let mut out = Out::new(reply_encoding(call), 512);
-    match after {
-        Some(job) => views::job(&mut out, &job, None, call.hides_payloads()),
-        None => {
-            out.begin_map();
-            out.key("id");
-            out.uint(job.id.get());
-            out.key("state");
-            out.str("gone");
-            out.end_map();
-        }
-    }
-    Ok(answer(StatusCode::OK, out))
-}
-
-pub async fn cancel(mut call: Call) -> Answer {
-    let (encoding, body) = body(&mut call).await?;
-    let ask: CancelAsk = wire::optional(encoding, &body)?;
-    let running = if ask.now { CancelRunning::Now } else { CancelRunning::Ask };
-    act(&call, Action::Cancel { running, failed_too: false }).await
-}
-
-pub async fn retry(mut call: Call) -> Answer {
-    let (encoding, body) = body(&mut call).await?;
-    let ask: RunAsk = wire::optional(encoding, &body)?;
-    act(&call, Action::Requeue { at: ask.at()?, even_running: ask.force }).await
-}
-
-pub async fn run(mut call: Call) -> Answer {
-    let (encoding, body) = body(&mut call).await?;
-    let ask: RunAsk = wire::optional(encoding, &body)?;
-    act(&call, Action::Run { at: ask.at()?, force: ask.force }).await
-}
-
-pub async fn delete(call: Call) -> Answer {
-    act(&call, Action::Delete).await
-}
-
-pub async fn patch(mut call: Call) -> Answer {
-    let (encoding, body) = body(&mut call).await?;
-    let ask: PatchAsk<'_> = codec::read_map(encoding, &body)?;
-    let params = params(&call, &["tenant"])?;
-    let (tenant, job) = find(&call, param(&params, "tenant")).await?;
-    let now = call.engine.now();
-    let patch = commands::patch(&ask, job.spec.extras.as_deref(), now).map_err(ApiError::bad_request)?;
-    act_on(&call, &tenant, &job, Action::Update(patch)).await
+/// Reads a body as each call that takes payloads or batches would. For the fuzzer.
+pub fn read_as_every_body(encoding: Encoding, body: &[u8]) {
+    let _ = push::read(encoding, body);
+    let _ = codec::read_map::<claim::ClaimAsk<'_>>(encoding, body);
+    let _ = codec::read_map::<settle::SettleAsk<'_>>(encoding, body);
+    let _ = codec::read_map::<extend::ExtendAsk<'_>>(encoding, body);
+    let _ = codec::read_map::<patch::PatchAsk<'_>>(encoding, body);
+    let _ = codec::read_map::<log::LogAsk<'_>>(encoding, body);
+    let _ = codec::read_map::<import::ImportAsk<'_>>(encoding, body);
 }

@@ -1,13 +1,17 @@
 //! One shape for all errors: `{"error":{"code","message"}}`, and the fitting status.
 
-use super::wire;
+use super::reply::written;
+use super::wire::{self, Id};
 use crate::answer::answer;
 use crate::auth::BadTenant;
-use crate::codec::{Encoding, Malformed, Out};
+use crate::codec::{Encoding, Malformed};
 use crate::route::{BadBody, Refusal, status_of};
 use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::borrow::Cow;
 use windlass_core::{BadName, JobId, Refused};
 use windlass_engine::{EngineError, PushRefused, VerbError};
 
@@ -41,26 +45,36 @@ impl ApiError {
     }
 
     pub fn response(&self, encoding: Encoding) -> Response {
-        let mut out = Out::new(encoding, 128);
-        out.begin_map();
-        out.key("error");
-        self.write(&mut out);
-        out.end_map();
-        respond(self.status, encoding, out.into_bytes())
+        let answer = ErrorAnswer { error: self.body() };
+        // An answer that cannot be written has no words for that either.
+        respond(self.status, encoding, written(encoding, 128, &answer).unwrap_or_default())
     }
 
-    pub fn write(&self, out: &mut Out) {
-        out.begin_map();
-        out.key("code");
-        out.str(self.code);
-        out.key("message");
-        out.str(&self.message);
-        if let Some(id) = self.id {
-            out.key("id");
-            out.uint(id.get());
-        }
-        out.end_map();
+    pub fn body(&self) -> ErrorBody<'_> {
+        ErrorBody { code: self.code, message: (&*self.message).into(), id: self.id.map(Id) }
     }
+
+    pub fn into_body(self) -> ErrorBody<'static> {
+        ErrorBody { code: self.code, message: self.message.into(), id: self.id.map(Id) }
+    }
+}
+
+/// What went wrong.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub struct ErrorAnswer<'a> {
+    error: ErrorBody<'a>,
+}
+
+/// One shape for all errors.
+#[derive(Serialize, JsonSchema)]
+pub struct ErrorBody<'a> {
+    /// Stable word for programs.
+    pub code: &'static str,
+    /// For people; says what to do.
+    pub message: Cow<'a, str>,
+    /// The job in the way.
+    pub id: Option<Id>,
 }
 
 pub fn respond(status: StatusCode, encoding: Encoding, body: impl Into<Body>) -> Response {

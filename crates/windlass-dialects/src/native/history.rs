@@ -4,13 +4,8 @@
 #[cfg(test)]
 mod tests;
 
-use super::calls::{Answer, answer, param, params, reply_encoding};
-use super::errors::ApiError;
-use super::rates::{Counts, EVERY, NAMES, counts, difference};
-use crate::codec::Out;
+use super::rates::{Counts, EVERY, counts, difference};
 use crate::http::Server;
-use crate::route::Call;
-use ::http::StatusCode;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use windlass_core::Timestamp;
@@ -130,41 +125,8 @@ pub async fn keep_sampling(server: &Server) {
     }
 }
 
-pub async fn history(call: Call) -> Answer {
-    let params = params(&call, &["span"])?;
-    let server = &call.server;
-    // What the server as a whole does is not one tenant's to know.
-    let is_theirs = call.caller.tenants_for(None)?.is_none();
-    let (from, step_ms, steps) = match param(&params, "span") {
-        None | Some("15m" | "30d") if !is_theirs => (server.engine.now(), HOUR_MS, Vec::new()),
-        None | Some("30d") => {
-            server.history.read(&server.engine);
-            last_hours(&server.history.hours(&server.engine).await?, server.engine.now())
-        }
-        Some("15m") => {
-            let (first, steps) = server.rates.recent();
-            (first.unwrap_or_else(|| server.engine.now()), EVERY.as_millis() as i64, steps)
-        }
-        Some(_) => return Err(ApiError::bad_request("`span` is 15m or 30d")),
-    };
-    let mut out = Out::new(reply_encoding(&call), 64 + steps.len() * 16);
-    out.begin_map();
-    out.key("from");
-    out.int(from.calendar_ms());
-    out.key("step_ms");
-    out.int(step_ms);
-    for (index, name) in NAMES.iter().enumerate() {
-        out.key(name);
-        out.begin_array();
-        steps.iter().for_each(|counts| out.uint(counts[index]));
-        out.end_array();
-    }
-    out.end_map();
-    Ok(answer(StatusCode::OK, out))
-}
-
 /// From the first hour of which anything is known, but no longer ago than the bound.
-fn last_hours(hours: &BTreeMap<i64, Counts>, now: Timestamp) -> (Timestamp, i64, Vec<Counts>) {
+pub fn last_hours(hours: &BTreeMap<i64, Counts>, now: Timestamp) -> (Timestamp, i64, Vec<Counts>) {
     let last = now.calendar_ms().div_euclid(HOUR_MS);
     let oldest = last - HOURS_MAX + 1;
     let first = hours.range(oldest..=last).next().map_or(last, |(hour, _)| *hour);

@@ -2,40 +2,30 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `routes.rs` | every call: method, path, role, what it asks and answers |
-//! | `wire.rs` | bytes to what is asked |
-//! | `commands.rs` | what is asked, in the engine's words |
-//! | `blobs.rs`, `calls.rs`, `bulk.rs`, `queries.rs`, `watch.rs`, `probes.rs`, `events.rs`, `family.rs`, `handlers.rs`, `import.rs`, `metrics.rs`, `trail.rs` | the calls |
+//! | `calls.rs` | the list of calls: method, path, role, what is asked and answered |
+//! | `calls/` | a file per call, or per few that share their answer |
+//! | `request.rs`, `reply.rs` | reads bodies and parameters; writes answers |
+//! | `wire.rs`, `params.rs` | scalars, parts and parameters that calls share |
+//! | `commands.rs` | what calls share of saying it in the engine's words |
+//! | `views.rs` | how a job looks |
 //! | `search.rs` | the words of a search |
-//! | `views.rs` | how jobs, queues and answers look |
 //! | `errors.rs` | the one shape of all errors |
-//! | `openapi.rs`, `schemas.rs` | the API's description, made from the routes |
+//! | `openapi.rs`, `schema.rs` | the API's description, made from the list and from the types that are read and written |
 //! | `rates.rs`, `history.rs` | how much per second; what each hour of the last month was like |
 
-mod blobs;
-mod bulk;
-mod calls;
-pub mod commands;
+pub mod calls;
+mod commands;
 pub mod errors;
-mod events;
-mod family;
-mod handlers;
 pub mod history;
-mod import;
-mod metrics;
 pub mod openapi;
-mod probes;
-mod queries;
-mod quota;
+mod params;
 pub mod rates;
-pub mod routes;
-mod schemas;
+mod reply;
+mod request;
+mod schema;
 mod search;
-mod tokens;
-mod trail;
-pub mod views;
-mod watch;
-pub mod wire;
+mod views;
+mod wire;
 
 use crate::Dialect;
 use crate::codec::Encoding;
@@ -50,7 +40,7 @@ impl Dialect for Native {
     }
 
     fn routes(&self) -> &'static [Route] {
-        routes::ROUTES
+        calls::CALLS
     }
 
     fn refuse(&self, refusal: &Refusal) -> Response {

@@ -1,27 +1,35 @@
-//! The API's description, made from the routes and the schemas. A test holds it against real answers.
+//! The API's description, made from the list of calls. A test holds it against real answers.
 
-use super::calls::Answer;
-use super::errors::respond;
-use super::schemas;
+use super::errors::{ErrorAnswer, respond};
+use super::reply::Answer;
+use super::schema::finish;
 use crate::codec::Encoding;
-use crate::route::{Access, Call, Route};
+use crate::route::{Access, Asked, Call, Content, Route, SchemaOf};
 use ::http::StatusCode;
 use bytes::Bytes;
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::OnceLock;
 
 pub async fn document(_: Call) -> Answer {
     static TEXT: OnceLock<Bytes> = OnceLock::new();
-    let text = TEXT.get_or_init(|| Bytes::from(describe(super::routes::ROUTES).to_string()));
+    let text = TEXT.get_or_init(|| Bytes::from(describe(super::calls::CALLS).to_string()));
     Ok(respond(StatusCode::OK, Encoding::Json, text.clone()))
 }
 
-pub fn describe(routes: &[Route]) -> Value {
+pub fn describe(calls: &[Route]) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut describer = Describer { generator: settings.into_generator() };
     let mut paths = Map::new();
-    for route in routes {
-        let path = paths.entry(route.path).or_insert_with(|| json!({}));
-        path[route.method.to_ascii_lowercase()] = operation(route);
+    for call in calls {
+        let path = paths.entry(call.path).or_insert_with(|| json!({}));
+        path[call.method.to_ascii_lowercase()] = describer.operation(call);
     }
+    let mut schemas = describer.generator.take_definitions(true);
+    schemas.values_mut().for_each(finish);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -41,7 +49,7 @@ pub fn describe(routes: &[Route]) -> Value {
         ],
         "paths": paths,
         "components": {
-            "schemas": schemas::all(),
+            "schemas": schemas,
             "securitySchemes": {"token": {
                 "type": "http",
                 "scheme": "bearer",
@@ -51,45 +59,95 @@ pub fn describe(routes: &[Route]) -> Value {
     })
 }
 
-fn operation(route: &Route) -> Value {
-    let mut operation = json!({
-        "operationId": operation_id(route),
-        "summary": route.doc.summary,
-        "tags": [tag(route.path)],
-        "parameters": parameters(route),
-        "responses": responses(route),
-    });
-    match route.access {
-        Access::Public => {
-            operation["description"] = json!("For everyone who can reach the port.");
-            operation["security"] = json!([]);
-        }
-        Access::From(role) => {
-            operation["description"] = json!(format!("Needs the role {role} or a higher one."));
-            operation["security"] = json!([{"token": []}]);
-        }
-    }
-    if let Some(schema) = route.doc.asks {
-        let content = json!({
-            "schema": reference(schema),
-            "examples": schemas::examples(schema),
+/// Collects the schemas that operations refer to.
+struct Describer {
+    generator: SchemaGenerator,
+}
+
+impl Describer {
+    fn operation(&mut self, call: &Route) -> Value {
+        let mut operation = json!({
+            "operationId": operation_id(call),
+            "summary": call.doc.summary,
+            "tags": [tag(call.path)],
+            "parameters": parameters(call),
+            "responses": self.responses(call),
         });
-        operation["requestBody"] = json!({
-            "description": format!("See {schema}."),
-            "required": schemas::body_is_required(schema),
-            "content": {"application/json": content, "application/msgpack": {"schema": reference(schema)}},
-        });
+        match call.access {
+            Access::Public => {
+                operation["description"] = json!("For everyone who can reach the port.");
+                operation["security"] = json!([]);
+            }
+            Access::From(role) => {
+                operation["description"] = json!(format!("Needs the role {role} or a higher one."));
+                operation["security"] = json!([{"token": []}]);
+            }
+        }
+        if let Some(asked) = &call.doc.body {
+            operation["requestBody"] = self.body(asked);
+        }
+        operation
     }
-    operation
+
+    fn body(&mut self, asked: &Asked) -> Value {
+        let schema = self.schema(asked.schema);
+        json!({
+            "description": format!("See {}.", (asked.schema.name)()),
+            "required": !asked.may_be_left_out,
+            "content": {
+                "application/json": {"schema": schema, "examples": examples(asked)},
+                "application/msgpack": {"schema": schema},
+            },
+        })
+    }
+
+    fn responses(&mut self, call: &Route) -> Value {
+        let mut responses = Map::new();
+        for (status, content) in call.doc.answers.iter().flatten() {
+            responses.insert(status.to_string(), self.response(*status, *content));
+        }
+        if call.path.starts_with("/api/v1") {
+            let error = Content::Data(SchemaOf::of::<ErrorAnswer<'_>>());
+            responses.insert("default".into(), self.response(400, error));
+        }
+        Value::Object(responses)
+    }
+
+    fn response(&mut self, status: u16, content: Content) -> Value {
+        let description = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        let content = match content {
+            Content::Text => json!({"text/plain": {"schema": {"type": "string"}}}),
+            Content::Events(schema) => json!({"text/event-stream": {"schema": self.schema(schema)}}),
+            Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
+            Content::Data(schema) => {
+                let schema = self.schema(schema);
+                json!({"application/json": {"schema": schema}, "application/msgpack": {"schema": schema}})
+            }
+        };
+        json!({"description": description.unwrap_or("answer"), "content": content})
+    }
+
+    fn schema(&mut self, of: SchemaOf) -> Value {
+        (of.schema)(&mut self.generator).to_value()
+    }
+}
+
+/// Their text is JSON; a test reads each.
+fn examples(asked: &Asked) -> Value {
+    let example = |(name, summary, text): &(&str, &str, &str)| {
+        let value = serde_json::from_str(text).unwrap_or(Value::Null);
+        ((*name).to_owned(), json!({"summary": summary, "value": value}))
+    };
+    Value::Object(asked.examples.iter().map(example).collect())
 }
 
 /// `GET /api/v1/jobs/{id}/result` is `get_jobs_id_result`: unique because method and path are.
-fn operation_id(route: &Route) -> String {
-    let path = route.path.trim_start_matches("/api/v1").replace(['{', '}'], "");
+fn operation_id(call: &Route) -> String {
+    let path = call.path.trim_start_matches("/api/v1").replace(['{', '}'], "");
     let words: Vec<&str> = path.split(['/', '.']).filter(|word| !word.is_empty()).collect();
     match words.as_slice() {
-        [] => format!("{}_root", route.method.to_ascii_lowercase()),
-        words => format!("{}_{}", route.method.to_ascii_lowercase(), words.join("_")),
+        [] => format!("{}_root", call.method.to_ascii_lowercase()),
+        words => format!("{}_{}", call.method.to_ascii_lowercase(), words.join("_")),
     }
 }
 
@@ -101,47 +159,16 @@ fn tag(path: &str) -> &'static str {
     }
 }
 
-fn parameters(route: &Route) -> Vec<Value> {
-    let in_path = route.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
-    let of = |name: &str, place: &str| {
-        let (description, schema) = schemas::parameter(route.path, name);
+fn parameters(call: &Route) -> Vec<Value> {
+    let parameter = |param: &crate::route::Param| {
+        let is_in_path = param.is_in(call.path);
         json!({
-            "name": name,
-            "in": place,
-            "required": place == "path",
-            "description": description,
-            "schema": schema,
+            "name": param.name,
+            "in": if is_in_path { "path" } else { "query" },
+            "required": is_in_path,
+            "description": param.about,
+            "schema": (param.schema)(),
         })
     };
-    let in_path: Vec<Value> = in_path.map(|name| of(name, "path")).collect();
-    in_path.into_iter().chain(route.doc.query.iter().map(|name| of(name, "query"))).collect()
-}
-
-fn responses(route: &Route) -> Value {
-    let mut responses = Map::new();
-    for (status, schema) in route.doc.answers {
-        responses.insert(status.to_string(), response(*status, schema));
-    }
-    if route.path.starts_with("/api/v1") {
-        responses.insert("default".into(), response(400, "Error"));
-    }
-    Value::Object(responses)
-}
-
-fn response(status: u16, schema: &str) -> Value {
-    let description = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
-    let content = match schema {
-        "Text" => json!({"text/plain": {"schema": {"type": "string"}}}),
-        "Events" => json!({"text/event-stream": {"schema": reference("Event")}}),
-        "Document" => json!({"application/json": {"schema": {"type": "object"}}}),
-        schema => json!({
-            "application/json": {"schema": reference(schema)},
-            "application/msgpack": {"schema": reference(schema)},
-        }),
-    };
-    json!({"description": description.unwrap_or("answer"), "content": content})
-}
-
-fn reference(schema: &str) -> Value {
-    json!({"$ref": format!("#/components/schemas/{schema}")})
+    call.doc.params.iter().map(parameter).collect()
 }

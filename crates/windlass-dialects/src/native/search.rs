@@ -60,7 +60,7 @@ impl Search {
         for word in words {
             match Word::of(&word) {
                 Word::Field("state", value) => {
-                    search.filter.states.extend(super::queries::states(Some(value))?);
+                    search.filter.states.extend(super::calls::list::states(Some(value))?);
                     ready |= value.split(',').any(|state| state.trim() == "ready");
                     delayed |= value.split(',').any(|state| state.trim() == "delayed");
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass_core::{Tenant, Timestamp};
 use windlass_dialects::auth::{Role, TokenRecord, Tokens, generate_token};
 use windlass_dialects::guard::Hosts;
-use windlass_dialects::native::routes::ROUTES;
+use windlass_dialects::native::calls::CALLS;
 use windlass_dialects::route::Access;
 use windlass_dialects::{HttpOptions, route::Route};
 use windlass_engine::ManualClock;
@@ -32,7 +32,7 @@ async fn every_route_lets_in_its_role_and_higher_ones_only() {
     let keys = Keys::for_tenants(&["a"]);
     let server = TestServer::start(keys.options()).await;
     let stranger = generate_token().unwrap();
-    for route in ROUTES {
+    for route in CALLS {
         let what = format!("{} {}", route.method, route.path);
         let needed = match route.access {
             Access::Public => {
@@ -102,7 +102,7 @@ async fn an_open_server_answers_to_its_own_names_only() {
 async fn no_other_web_site_can_change_anything() {
     let server = TestServer::open().await;
     for foreign in [("origin", "http://evil.example"), ("origin", "null"), ("sec-fetch-site", "cross-site")] {
-        for route in ROUTES.iter().filter(|route| route.method != "GET") {
+        for route in CALLS.iter().filter(|route| route.method != "GET") {
             let path = route.path.replace("{id}", "1").replace("{queue}", "q");
             let headers = [foreign, ("content-type", "application/json")];
             let reply = server.connect().await.call(route.method, &path, &headers, b"{}").await;
@@ -155,11 +155,11 @@ async fn other_pages_may_embed_nothing_of_it() {
 #[test]
 fn nothing_changes_by_a_get() {
     for route in
-        ROUTES.iter().filter(|route| matches!(route.access, Access::From(Role::Operator | Role::Worker)))
+        CALLS.iter().filter(|route| matches!(route.access, Access::From(Role::Operator | Role::Worker)))
     {
         assert!(route.method != "GET" || route.path == "/api/v1/signing_key", "{}", route.path);
     }
-    for route in ROUTES.iter().filter(|route| route.method == "GET") {
+    for route in CALLS.iter().filter(|route| route.method == "GET") {
         let lists_tokens = ["/api/v1/tokens", "/api/v1/signing_key"].contains(&route.path);
         assert!(
             lists_tokens || matches!(route.access, Access::Public | Access::From(Role::Viewer)),

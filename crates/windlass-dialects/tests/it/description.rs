@@ -1,9 +1,9 @@
 //! The API's description says what is true.
 
 use crate::support::TestServer;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
-use windlass_dialects::native::routes::ROUTES;
+use windlass_dialects::native::calls::CALLS;
 
 #[tokio::test]
 async fn the_description_lists_exactly_the_routes() {
@@ -17,7 +17,7 @@ async fn the_description_lists_exactly_the_routes() {
         }
     }
     let served: BTreeSet<String> =
-        ROUTES.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+        CALLS.iter().map(|route| format!("{} {}", route.method, route.path)).collect();
     assert_eq!(described, served);
 }
 
@@ -56,7 +56,7 @@ fn walk(document: &Value, part: &Value) {
 }
 
 /// Whether the value fits the schema: as much of JSON Schema as the description uses.
-fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
+pub(crate) fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
         return fits(document, document.pointer(&reference[1..]).unwrap(), value);
     }
@@ -66,6 +66,7 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
         return if misfits.len() < shapes.len() { Ok(()) } else { Err(misfits.join(" and ")) };
     }
     let fits_type = match schema["type"].as_str() {
+        None if schema.get("type").is_some() => return Err(format!("{} is no type", schema["type"])),
         None => true,
         Some("object") => value.is_object(),
         Some("array") => value.is_array(),
@@ -82,23 +83,42 @@ fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(words) = schema.get("enum").and_then(Value::as_array).filter(|words| !words.contains(value)) {
         return Err(format!("{value} is none of {words:?}"));
     }
-    if value.as_i64().zip(schema["minimum"].as_i64()).is_some_and(|(value, min)| value < min) {
-        return Err(format!("{value} is below {}", schema["minimum"]));
-    }
+    within_bounds(schema, value)?;
     if let Some((items, shape)) = value.as_array().zip(schema.get("items")) {
         items.iter().try_for_each(|item| fits(document, shape, item))?;
     }
-    let Some((fields, known)) = value.as_object().zip(schema["properties"].as_object()) else {
-        return Ok(());
+    value.as_object().map_or(Ok(()), |fields| fields_fit(document, schema, fields))
+}
+
+fn within_bounds(schema: &Value, value: &Value) -> Result<(), String> {
+    let size = match value {
+        Value::String(text) => Some(text.len() as f64),
+        Value::Array(items) => Some(items.len() as f64),
+        _ => value.as_f64(),
     };
+    for (least, most) in [("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")] {
+        if size.zip(schema[least].as_f64()).is_some_and(|(size, least)| size < least)
+            || size.zip(schema[most].as_f64()).is_some_and(|(size, most)| size > most)
+        {
+            return Err(format!("{value} is not from {} to {}", schema[least], schema[most]));
+        }
+    }
+    Ok(())
+}
+
+fn fields_fit(document: &Value, schema: &Value, fields: &Map<String, Value>) -> Result<(), String> {
     for required in schema["required"].as_array().into_iter().flatten() {
         if !fields.contains_key(required.as_str().unwrap()) {
-            return Err(format!("{required} is missing in {value}"));
+            return Err(format!("{required} is missing in {fields:?}"));
         }
     }
     for (name, field) in fields {
-        let shape = known.get(name).ok_or_else(|| format!("{name} is not described"))?;
-        fits(document, shape, field).map_err(|e| format!("{name}: {e}"))?;
+        let other = schema.get("additionalProperties").unwrap_or(&Value::Bool(true));
+        match schema["properties"].get(name).unwrap_or(other) {
+            Value::Bool(true) => {}
+            Value::Bool(false) => return Err(format!("{name} is not described")),
+            shape => fits(document, shape, field).map_err(|e| format!("{name}: {e}"))?,
+        }
     }
     Ok(())
 }
@@ -172,7 +192,7 @@ async fn answers_fit_their_schemas() {
 async fn examples_fit_their_schemas_and_are_understood() {
     let server = TestServer::open().await;
     let document = server.get("/api/openapi.json").await.json();
-    for route in ROUTES.iter().filter(|route| route.doc.asks.is_some()) {
+    for route in CALLS.iter().filter(|route| route.doc.body.is_some()) {
         let operation = &document["paths"][route.path][route.method.to_lowercase()];
         let content = &operation["requestBody"]["content"]["application/json"];
         let examples = content["examples"].as_object().unwrap();
@@ -192,5 +212,20 @@ async fn examples_fit_their_schemas_and_are_understood() {
                 another.as_ref().unwrap_or(&server).call(route.method, &path, &body.to_string()).await;
             assert!(matches!(reply.status, 200 | 201 | 404 | 409), "{what}: {}", reply.text());
         }
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_is_not_described_is_refused() {
+    let server = TestServer::open().await;
+    server.call("POST", "/api/v1/jobs", r#"{"name":"a"}"#).await;
+    for route in CALLS.iter().filter(|route| route.doc.body.is_some()) {
+        let (_, _, example) = route.doc.body.as_ref().unwrap().examples[0];
+        let mut body: Value = serde_json::from_str(example).unwrap();
+        body["surprise"] = json!(1);
+        let path = route.path.replace("{id}", "1").replace("{tenant}", "acme").replace("{prefix}", "x");
+        let reply = server.call(route.method, &path, &body.to_string()).await;
+        assert_eq!(reply.status, 400, "{} {path} {body}", route.method);
+        assert!(reply.text().contains("surprise"), "{} {path}: {}", route.method, reply.text());
     }
 }

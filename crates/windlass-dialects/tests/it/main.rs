@@ -9,6 +9,7 @@ mod boundaries;
 mod connections;
 mod delivery;
 mod description;
+mod documents;
 mod errors;
 mod events;
 mod growth;

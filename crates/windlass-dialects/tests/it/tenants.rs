@@ -3,7 +3,7 @@
 use crate::support::{Keys, TestServer};
 use serde_json::json;
 use windlass_dialects::auth::Role;
-use windlass_dialects::native::routes::ROUTES;
+use windlass_dialects::native::calls::CALLS;
 
 /// Tenant b has a running job 1 with a secret, an alias, a limit and a paused queue; tenant a is the one asking.
 async fn two_tenants() -> (TestServer, Keys, u64) {
@@ -23,7 +23,7 @@ async fn two_tenants() -> (TestServer, Keys, u64) {
 async fn another_tenants_job_is_answered_like_one_that_never_was() {
     let (server, keys, _) = two_tenants().await;
     let a = Some(keys.of("a", Role::Operator));
-    for route in ROUTES.iter().filter(|route| route.path.contains("/jobs/{id}")) {
+    for route in CALLS.iter().filter(|route| route.path.contains("/jobs/{id}")) {
         let body = if route.method == "GET" { "" } else { "{}" };
         let theirs = server.call_as(a, route.method, &route.path.replace("{id}", "1"), body).await;
         let nobodys = server.call_as(a, route.method, &route.path.replace("{id}", "999"), body).await;

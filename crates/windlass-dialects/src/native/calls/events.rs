@@ -1,15 +1,19 @@
-//! What happens to jobs, as it happens: server-sent events.
+//! `GET /api/v1/events`: what happens to jobs, as it happens, as server-sent events.
 
-use super::calls::{Answer, number_param, param, params};
 use crate::auth::Caller;
 use crate::codec::{Encoding, Out};
 use crate::http::Server;
+use crate::native::reply::{Answer, written};
+use crate::native::request::Params;
+use crate::native::wire::{Id, Time};
 use crate::route::Call;
 use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http_body::Frame;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -55,14 +59,14 @@ impl Wanted {
 
 /// There is no history: `Last-Event-ID` is accepted and the stream starts with what happens next. A client that came
 /// back looks at the jobs once, as it would have to anyway after a restart of the server.
-pub async fn events(call: Call) -> Answer {
-    let params = params(&call, &["tenant", "job", "summary_ms"])?;
+pub(super) async fn events(call: Call) -> Answer {
+    let params = Params::of(&call)?;
     let wanted = Wanted {
         caller: call.caller.clone(),
-        tenant: call.caller.tenants_for(param(&params, "tenant"))?,
-        job: number_param(&params, "job")?.and_then(JobId::new),
+        tenant: call.caller.tenants_for(params.tenant())?,
+        job: params.number("job")?.and_then(JobId::new),
     };
-    let every_ms = number_param::<u64>(&params, "summary_ms")?;
+    let every_ms = params.number::<u64>("summary_ms")?;
     let feed = call.engine.events();
     let (sender, receiver) = mpsc::channel(AHEAD_MAX);
     let server = Arc::clone(&call.server);
@@ -221,27 +225,36 @@ fn already_there(
     }
 }
 
+/// The data of one server-sent event; its type is what happened.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Event<'a> {
+    /// The job.
+    id: Id,
+    /// Whose it is.
+    tenant: &'a str,
+    /// Its queue.
+    queue: &'a str,
+    /// Its name.
+    name: &'a str,
+    /// Where it stands afterwards.
+    state: &'a str,
+    /// When it happened.
+    at: Time,
+}
+
 /// `number` counts the events of this stream: a number that counts those of all tenants would tell how busy they are.
 fn write_event(text: &mut Vec<u8>, event: &FeedEvent, number: u64) {
-    let mut out = Out::new(Encoding::Json, 128);
-    out.begin_map();
-    out.key("id");
-    out.uint(event.id.get());
-    for (key, value) in [
-        ("tenant", event.tenant.as_str()),
-        ("queue", event.queue.as_str()),
-        ("name", event.name.as_str()),
-        ("state", event.state.as_str()),
-    ] {
-        out.key(key);
-        out.str(value);
-    }
-    out.key("at");
-    out.int(event.at.calendar_ms());
-    out.end_map();
+    let data = Event {
+        id: Id(event.id),
+        tenant: event.tenant.as_str(),
+        queue: event.queue.as_str(),
+        name: event.name.as_str(),
+        state: event.state.as_str(),
+        at: event.at.into(),
+    };
     text.extend_from_slice(format!("event: {}\nid: {}\ndata: ", event.kind.as_str(), number).as_bytes());
     // JSON escapes line ends, so the data is one line whatever a job is called.
-    text.extend_from_slice(&out.into_bytes());
+    text.extend(written(Encoding::Json, 128, &data).unwrap_or_default());
     text.extend_from_slice(b"\n\n");
 }
 

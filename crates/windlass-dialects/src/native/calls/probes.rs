@@ -1,15 +1,15 @@
-//! Is it there, is it ready?
+//! `GET /healthz`, `/readyz` and `/`: is it there, is it ready?
 
-use super::calls::Answer;
-use super::errors::ApiError;
 use crate::http::Server;
+use crate::native::errors::ApiError;
+use crate::native::reply::Answer;
 use crate::route::Call;
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
 
 /// Browsers are sent to the web UI; everything else hears that the server is there.
-pub async fn root(call: Call) -> Answer {
+pub(super) async fn root(call: Call) -> Answer {
     let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     if !accept.contains("text/html") {
         return Ok(plain(StatusCode::OK, "OK\n"));
@@ -21,12 +21,12 @@ pub async fn root(call: Call) -> Answer {
 }
 
 /// Alive: it answers.
-pub async fn healthz(_: Call) -> Answer {
+pub(super) async fn healthz(_: Call) -> Answer {
     Ok(plain(StatusCode::OK, "OK\n"))
 }
 
 /// Ready: what it acknowledges is kept, and there is room for more requests.
-pub async fn readyz(call: Call) -> Answer {
+pub(super) async fn readyz(call: Call) -> Answer {
     if let Some((code, why)) = lack(&call.server) {
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why));
     }

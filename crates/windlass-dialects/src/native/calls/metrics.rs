@@ -1,7 +1,8 @@
-//! `/metrics` in the Prometheus text format, written by hand from what is counted anyway.
+//! `GET /metrics` in the Prometheus text format, written by hand from what is counted anyway.
 
-use super::calls::{Answer, param, params};
 use crate::http::Server;
+use crate::native::reply::Answer;
+use crate::native::request::seen_tenant;
 use crate::query::{Histogram, QueueCounts};
 use crate::route::Call;
 use ::http::{HeaderValue, header};
@@ -16,9 +17,8 @@ mod tests;
 /// Queues with lines of their own. Each makes a dozen series, and whoever collects them keeps all of them for weeks.
 const QUEUES_SHOWN_MAX: usize = 2_000;
 
-pub async fn metrics(call: Call) -> Answer {
-    let params = params(&call, &["tenant"])?;
-    let tenant = call.caller.tenants_for(param(&params, "tenant"))?;
+pub(super) async fn metrics(call: Call) -> Answer {
+    let tenant = seen_tenant(&call)?;
     let engine = &call.engine;
     let counts = engine.counts(tenant.as_ref()).await?;
     let mut page = Page::default();

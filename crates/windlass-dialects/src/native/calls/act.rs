@@ -1,0 +1,111 @@
+//! `DELETE /api/v1/jobs/{id}`, and `POST …/cancel`, `…/retry`, `…/run`: one action on one job.
+
+use crate::native::commands::run_at;
+use crate::native::errors::ApiError;
+use crate::native::reply::{Answer, ok, reply};
+use crate::native::request::{Body, find, reply_encoding};
+use crate::native::schema::GoneWord;
+use crate::native::views::JobView;
+use crate::native::wire::{Id, When};
+use crate::route::{Call, Examples};
+use ::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use windlass_core::event::CancelRunning;
+use windlass_core::{Job, Tenant};
+use windlass_engine::{Action, RunAt, VerbError};
+
+pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "at once", r#"{"now":true}"#)];
+pub(super) const RUN_EXAMPLES: Examples = &[("now", "now", "{}")];
+
+/// How to cancel.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Cancel")]
+pub struct CancelAsk {
+    /// Take it from its worker at once instead of asking the worker to stop.
+    pub now: bool,
+}
+
+/// When to run.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Run")]
+pub struct RunAsk {
+    /// At this time; now if left out.
+    pub run_at: Option<When>,
+    /// So many milliseconds from now.
+    #[schemars(range(min = 0))]
+    pub delay_ms: Option<i64>,
+    /// run: also what has ended; retry: also what is running.
+    pub force: bool,
+}
+
+impl RunAsk {
+    fn at(&self) -> Result<RunAt, ApiError> {
+        run_at(self.run_at, self.delay_ms).map_err(ApiError::bad_request)
+    }
+}
+
+/// It is gone.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Gone {
+    /// The job.
+    id: Id,
+    /// What became of it.
+    state: GoneWord,
+}
+
+pub(super) async fn cancel(mut call: Call) -> Answer {
+    let ask: CancelAsk = Body::of(&mut call).await?.read_or_default()?;
+    let running = if ask.now { CancelRunning::Now } else { CancelRunning::Ask };
+    act(&call, Action::Cancel { running, failed_too: false }).await
+}
+
+pub(super) async fn retry(mut call: Call) -> Answer {
+    let ask: RunAsk = Body::of(&mut call).await?.read_or_default()?;
+    act(&call, Action::Requeue { at: ask.at()?, even_running: ask.force }).await
+}
+
+pub(super) async fn run(mut call: Call) -> Answer {
+    let ask: RunAsk = Body::of(&mut call).await?.read_or_default()?;
+    act(&call, Action::Run { at: ask.at()?, force: ask.force }).await
+}
+
+pub(super) async fn delete(call: Call) -> Answer {
+    act(&call, Action::Delete).await
+}
+
+/// Does it to the job in the path, and shows what it is afterwards.
+async fn act(call: &Call, action: Action) -> Answer {
+    let (tenant, job) = find(call).await?;
+    act_on(call, &tenant, &job, action).await
+}
+
+pub(super) async fn act_on(call: &Call, tenant: &Tenant, job: &Job, action: Action) -> Answer {
+    let engine = call.engine.on_behalf_of(&call.caller.who);
+    let mut answers = engine.act(tenant, vec![job.id], action).await?;
+    let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
+    let Some(after) = after else { return ok(call, &Gone { id: Id(job.id), state: GoneWord::Gone }) };
+    let view = JobView::new(&after, reply_encoding(call), call.hides_payloads());
+    reply(call, StatusCode::OK, 512, &view)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::Encoding;
+
+    #[test]
+    fn the_body_may_be_left_out() {
+        let read = |encoding, bytes: &'static [u8]| {
+            Body { encoding, bytes: bytes.into() }.read_or_default::<CancelAsk>().map_err(|e| e.code)
+        };
+        assert_eq!(read(Encoding::Json, b""), Ok(CancelAsk { now: false }));
+        assert_eq!(read(Encoding::Json, br#"{"now":true}"#), Ok(CancelAsk { now: true }));
+        assert_eq!(read(Encoding::Json, b"{"), Err("malformed"));
+        assert_eq!(read(Encoding::Json, b"[]"), Err("malformed"));
+        assert_eq!(read(Encoding::Msgpack, &[0x90]), Err("malformed"));
+        assert_eq!(read(Encoding::Msgpack, &[0x80]), Ok(CancelAsk { now: false }));
+    }
+}

@@ -1,0 +1,25 @@
+//! `GET /api/v1/jobs/{id}/children`.
+
+use crate::native::reply::{Answer, reply};
+use crate::native::request::{find, reply_encoding};
+use crate::native::views::JobView;
+use crate::native::wire::PAGE_MAX;
+use crate::route::Call;
+use ::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The children.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Children<'a> {
+    /// In the order of their ids.
+    jobs: Vec<JobView<'a>>,
+}
+
+pub(super) async fn children(call: Call) -> Answer {
+    let (tenant, job) = find(&call).await?;
+    let jobs = call.engine.children(&tenant, job.id).await?;
+    let (encoding, hidden) = (reply_encoding(&call), call.hides_payloads());
+    let shown = jobs.iter().take(PAGE_MAX).map(|job| JobView::new(job, encoding, hidden));
+    reply(&call, StatusCode::OK, 1_024, &Children { jobs: shown.collect() })
+}

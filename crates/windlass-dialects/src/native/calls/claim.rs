@@ -1,0 +1,144 @@
+//! `POST /api/v1/claim`: jobs to work on.
+
+use crate::codec::{Encoding, Text};
+use crate::listener::Sealed;
+use crate::native::commands::within;
+use crate::native::errors::{ApiError, respond};
+use crate::native::reply::{Answer, written};
+use crate::native::request::{Body, reply_encoding};
+use crate::native::views::{ClaimedJob, JOB_BYTES_GUESS};
+use crate::native::wire::{self, Lease, TenantText};
+use crate::route::{Call, Examples};
+use ::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::sync::Arc;
+use windlass_core::{Job, NameMatch, Queue, Tenant};
+use windlass_engine::{Claim, Delivery};
+
+/// Jobs handed out when the claim does not say how many.
+const CLAIM_LIMIT_DEFAULT: usize = 1;
+
+pub(super) const EXAMPLES: Examples = &[(
+    "wait",
+    "up to ten mail jobs, waiting up to thirty seconds",
+    r#"{"name":"mail*","limit":10,"wait_ms":30000,"worker":"w1"}"#,
+)];
+
+/// What a worker wants.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Claim")]
+pub struct ClaimAsk<'a> {
+    /// Only from these queues; any if empty.
+    #[serde(borrow)]
+    pub queues: Vec<Text<'a>>,
+    /// Only from this queue.
+    #[serde(borrow)]
+    pub queue: Option<Text<'a>>,
+    /// Only jobs whose name matches this GLOB.
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    /// Only jobs with one of these names; instead of `name`.
+    #[serde(borrow)]
+    pub names: Vec<Text<'a>>,
+    /// Only jobs of exactly this priority.
+    pub priority: Option<i32>,
+    /// How many at most; 1 if left out.
+    pub limit: Option<usize>,
+    /// How long to wait if there is none; at most five minutes are waited.
+    pub wait_ms: u64,
+    /// How long to hold them without a heartbeat.
+    pub lease_ms: Option<Lease>,
+    /// Who is asking, for people to see.
+    #[serde(borrow)]
+    #[schemars(length(min = 1, max = wire::LABEL_BYTES_MAX))]
+    pub worker: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub tenant: Option<TenantText<'a>>,
+}
+
+/// Jobs to work on; none when there were none in time.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Claimed<'a> {
+    /// Best first.
+    jobs: Vec<ClaimedJob<'a>>,
+}
+
+pub(super) async fn claim(mut call: Call) -> Answer {
+    let body = Body::of(&mut call).await?;
+    let ask: ClaimAsk<'_> = body.read_or_default()?;
+    let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
+    let delivery = next_jobs(&call, wanted(&ask, tenant)?).await?;
+    let reply = reply_encoding(&call);
+    let answer = Claimed { jobs: claimed(&delivery, reply) };
+    let written = written(reply, room_for(&delivery) + 16, &answer)?;
+    drop(answer);
+    Ok(deliver(reply, written, delivery))
+}
+
+/// The claim in the engine's words.
+pub(super) fn wanted(ask: &ClaimAsk<'_>, tenant: Tenant) -> Result<Claim, ApiError> {
+    let names = match (&ask.name, ask.names.as_slice()) {
+        (None, []) => NameMatch::Any,
+        (Some(glob), []) => NameMatch::glob(glob),
+        (None, [name]) => NameMatch::Exact((**name).into()),
+        (None, names) => NameMatch::OneOf(names.iter().map(|name| (**name).into()).collect()),
+        (Some(_), _) => {
+            return Err(ApiError::bad_request("`name` and `names` exclude each other: send one of them"));
+        }
+    };
+    let asked = ask.queues.iter().chain(&ask.queue);
+    let queues: Vec<Queue> = asked.map(|queue| Queue::new(queue)).collect::<Result<_, _>>()?;
+    if queues.len().max(ask.names.len()) > wire::QUEUES_MAX {
+        return Err(ApiError::bad_request(format!(
+            "at most {} queues and names per claim",
+            wire::QUEUES_MAX
+        )));
+    }
+    if let Some(worker) = &ask.worker {
+        within("worker", worker, wire::LABEL_BYTES_MAX).map_err(ApiError::bad_request)?;
+    }
+    Ok(Claim {
+        tenant,
+        queues,
+        names,
+        priority: ask.priority,
+        limit: ask.limit.unwrap_or(CLAIM_LIMIT_DEFAULT).min(wire::BATCH_MAX),
+        wait_ms: ask.wait_ms.min(wire::WAIT_MS_MAX),
+        lease_ms: ask.lease_ms.map(|lease| lease.0),
+        worker: ask.worker.as_ref().map(|worker| Arc::from(&**worker)),
+    })
+}
+
+/// `None` when the server wants to stop: the worker hears that there is nothing, and asks the next one.
+pub(super) async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delivery>, ApiError> {
+    tokio::select! {
+        biased;
+        delivery = call.engine.claim(claim) => Ok(Some(delivery?)),
+        () = call.leave() => Ok(None),
+    }
+}
+
+fn jobs_of(delivery: &Option<Delivery>) -> &[Arc<Job>] {
+    delivery.as_ref().map_or(&[], |delivery| &delivery.jobs)
+}
+
+pub(super) fn room_for(delivery: &Option<Delivery>) -> usize {
+    jobs_of(delivery).iter().map(|job| job.spec.payload.bytes.len() + JOB_BYTES_GUESS).sum()
+}
+
+pub(super) fn claimed(delivery: &Option<Delivery>, reply: Encoding) -> Vec<ClaimedJob<'_>> {
+    jobs_of(delivery).iter().map(|job| ClaimedJob::new(job, reply)).collect()
+}
+
+/// The jobs belong to the worker once the answer is taken; if nobody takes it, they are given back.
+pub(super) fn deliver(reply: Encoding, written: Vec<u8>, delivery: Option<Delivery>) -> Response {
+    let body =
+        axum::body::Body::new(Sealed::new(Bytes::from(written), delivery, |delivery: Option<Delivery>| {
+            delivery.map(Delivery::accept);
+        }));
+    respond(StatusCode::OK, reply, body)
+}

@@ -1,0 +1,41 @@
+//! `GET /api/v1/jobs/{id}` and `GET /api/v1/aliases/{alias}`: all about one job.
+
+use crate::native::errors::ApiError;
+use crate::native::reply::{Answer, reply};
+use crate::native::request::{find, one_tenant, reply_encoding};
+use crate::native::views::{JobView, Surroundings};
+use crate::route::Call;
+use ::http::StatusCode;
+use windlass_core::{Job, Tenant};
+use windlass_engine::Engine;
+
+pub(super) async fn get(call: Call) -> Answer {
+    let (tenant, job) = find(&call).await?;
+    show(&call, &tenant, &job).await
+}
+
+pub(super) async fn get_by_alias(call: Call) -> Answer {
+    let tenant = one_tenant(&call)?;
+    let engine = &call.engine;
+    let id = engine.find_alias(&tenant, call.param(0)).await?.ok_or_else(ApiError::no_such_job)?;
+    let job = engine.get(&tenant, vec![id]).await?.pop().flatten().ok_or_else(ApiError::no_such_job)?;
+    show(&call, &tenant, &job).await
+}
+
+async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
+    let around = surroundings(&call.engine, tenant, job).await?;
+    let view = JobView::whole(job, reply_encoding(call), call.hides_payloads(), &around);
+    reply(call, StatusCode::OK, 1_024, &view)
+}
+
+/// What else decides whether the job can run.
+async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<Surroundings, ApiError> {
+    let mut around = Surroundings { now: engine.now(), ..Surroundings::default() };
+    if job.state().claimable_at().is_none() {
+        return Ok(around);
+    }
+    let counts = engine.counts(Some(tenant)).await?;
+    around.queue_is_paused = counts.iter().any(|counts| counts.queue == job.spec.queue && counts.paused);
+    around.held_by = engine.held_by(job).await?.map(|held| held.limit.into());
+    Ok(around)
+}

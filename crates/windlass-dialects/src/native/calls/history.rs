@@ -1,0 +1,55 @@
+//! `GET /api/v1/history`: what happened in each step of a span of time.
+
+use crate::native::errors::ApiError;
+use crate::native::history::{HOUR_MS, last_hours};
+use crate::native::rates::{Counts, EVERY};
+use crate::native::reply::{Answer, reply};
+use crate::native::request::Params;
+use crate::native::wire::Time;
+use crate::route::Call;
+use ::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// What happened in each step of a span of time, the oldest first.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "History")]
+pub(super) struct HistoryAnswer {
+    /// When the first step begins; for 15m, when it ends.
+    from: Time,
+    /// How long a step is.
+    #[schemars(range(min = 0))]
+    step_ms: i64,
+    /// How many in each step.
+    pushed: Vec<u64>,
+    /// How many in each step.
+    claimed: Vec<u64>,
+    /// How many in each step.
+    finished: Vec<u64>,
+    /// How many in each step.
+    failed: Vec<u64>,
+}
+
+pub(super) async fn history(call: Call) -> Answer {
+    let params = Params::of(&call)?;
+    let server = &call.server;
+    // What the server as a whole does is not one tenant's to know.
+    let is_theirs = call.caller.tenants_for(None)?.is_none();
+    let (from, step_ms, steps) = match params.text("span") {
+        None | Some("15m" | "30d") if !is_theirs => (server.engine.now(), HOUR_MS, Vec::new()),
+        None | Some("30d") => {
+            server.history.read(&server.engine);
+            last_hours(&server.history.hours(&server.engine).await?, server.engine.now())
+        }
+        Some("15m") => {
+            let (first, steps) = server.rates.recent();
+            (first.unwrap_or_else(|| server.engine.now()), EVERY.as_millis() as i64, steps)
+        }
+        Some(_) => return Err(ApiError::bad_request("`span` is 15m or 30d")),
+    };
+    // In the order of `rates::NAMES`.
+    let [pushed, claimed, finished, failed] =
+        std::array::from_fn(|index| steps.iter().map(|counts: &Counts| counts[index]).collect());
+    let answer = HistoryAnswer { from: from.into(), step_ms, pushed, claimed, finished, failed };
+    reply(&call, StatusCode::OK, 64 + steps.len() * 16, &answer)
+}

@@ -1,0 +1,70 @@
+//! `GET /api/v1/jobs`: jobs, newest first.
+
+use super::bulk::{may_search, search};
+use crate::codec::Nullable;
+use crate::native::errors::ApiError;
+use crate::native::reply::{Answer, reply};
+use crate::native::request::{Params, reply_encoding};
+use crate::native::views::{JOB_BYTES_GUESS, JobView};
+use crate::route::Call;
+use ::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use windlass_core::{JobId, NameMatch, Queue, StateName};
+
+/// Jobs, newest first.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Page<'a> {
+    /// The jobs.
+    jobs: Vec<JobView<'a>>,
+    /// Send it as `cursor` to go on; null: that was all.
+    next: Nullable<String>,
+}
+
+impl Page<'_> {
+    pub(super) fn reply(call: &Call, jobs: Vec<JobView<'_>>, next: Option<JobId>) -> Answer {
+        let room = 32 + jobs.len() * 2 * JOB_BYTES_GUESS;
+        reply(call, StatusCode::OK, room, &Page { jobs, next: cursor(next) })
+    }
+}
+
+/// Where to go on.
+pub(super) fn cursor(next: Option<JobId>) -> Nullable<String> {
+    Nullable(next.map(|id| id.to_string()))
+}
+
+pub(super) async fn list(call: Call) -> Answer {
+    let params = Params::of(&call)?;
+    let mut search = search(&call, params.text("search").unwrap_or_default(), params.tenant())?;
+    let filter = &mut search.filter;
+    filter.states.extend(states(params.text("state"))?);
+    if let Some(queue) = params.text("queue") {
+        filter.queue = Some(Queue::new(queue)?);
+    }
+    if let Some(name) = params.text("name") {
+        filter.names = NameMatch::glob(name);
+    }
+    if let Some(tag) = params.text("tag") {
+        filter.tag = Some(tag.into());
+    }
+    if let Some(text) = params.text("q") {
+        // Not to be looked at in pieces, whatever it looks like.
+        search.add_text(text);
+        may_search(&call, &search)?;
+    }
+    let page = search.page(&call.engine, params.cursor()?, params.page_limit()?).await?;
+    let (reply, hidden) = (reply_encoding(&call), call.hides_payloads());
+    Page::reply(&call, page.jobs.iter().map(|job| JobView::new(job, reply, hidden)).collect(), page.next)
+}
+
+/// A comma list of states. `delayed` is a word for the eye only: such jobs are ready but for their time.
+pub(in crate::native) fn states(list: Option<&str>) -> Result<Vec<StateName>, ApiError> {
+    let parse = |word: &str| match word.trim() {
+        "delayed" => Ok(StateName::Ready),
+        word => StateName::parse(word).ok_or_else(|| {
+            let known = StateName::ALL.map(StateName::as_str).join(", ");
+            ApiError::bad_request(format!("there is no state `{word}`; there are: {known}"))
+        }),
+    };
+    list.map_or(Ok(Vec::new()), |list| list.split(',').map(parse).collect())
+}

@@ -1,0 +1,64 @@
+//! `POST /api/v1/jobs/{id}/log`: what a run has to say, line by line.
+
+use super::extend::ExtendedEntry;
+use crate::codec::Text;
+use crate::native::commands::within;
+use crate::native::errors::ApiError;
+use crate::native::reply::{Answer, ok};
+use crate::native::request::{Body, find};
+use crate::native::wire;
+use crate::route::{Call, Examples};
+use schemars::JsonSchema;
+use windlass_core::trail::LOG_LINES_MAX;
+use windlass_core::{Holder, Token};
+use windlass_engine::{LogEntry, VerbError};
+
+/// Lines of one call. More than are kept would be thrown away at once.
+const LINES_MAX: usize = LOG_LINES_MAX;
+
+pub(super) const EXAMPLES: Examples = &[(
+    "two",
+    "two lines of its messages",
+    r#"{"token":65537,"lines":["reading mail.csv","12 rows"],"source":"stderr"}"#,
+)];
+
+/// What a run has to say; the last lines are kept with the job.
+#[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "LogLines")]
+pub struct LogAsk<'a> {
+    /// From the claim.
+    #[schemars(with = "u64")]
+    pub token: Token,
+    /// Line by line.
+    #[serde(borrow)]
+    pub lines: Vec<Text<'a>>,
+    /// Where they come from, such as stderr.
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = wire::LABEL_BYTES_MAX))]
+    pub source: Option<Text<'a>>,
+}
+
+pub(super) async fn log(mut call: Call) -> Answer {
+    // First, so that a caller who may not see the job learns nothing from what is said about the body.
+    let (tenant, job) = find(&call).await?;
+    let body = Body::of(&mut call).await?;
+    let ask: LogAsk<'_> = body.read()?;
+    if ask.lines.len() > LINES_MAX {
+        return Err(ApiError::bad_request(format!(
+            "at most {LINES_MAX} lines in one call; send several calls"
+        )));
+    }
+    if let Some(source) = &ask.source {
+        within("source", source, wire::LABEL_BYTES_MAX).map_err(ApiError::bad_request)?;
+    }
+    let entry = LogEntry {
+        id: job.id,
+        by: Some(Holder::Token(ask.token)),
+        source: ask.source.as_deref().map(Into::into),
+        lines: ask.lines.iter().map(|line| line.to_string()).collect(),
+    };
+    let mut answers = call.engine.log(&tenant, vec![entry]).await?;
+    let extended = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
+    ok(&call, &ExtendedEntry::new(job.id, Ok(extended)))
+}

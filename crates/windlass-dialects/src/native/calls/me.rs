@@ -1,0 +1,54 @@
+//! `GET /api/v1/me`: who is asking, and what they may.
+
+use super::tokens::queues;
+use crate::native::reply::{Answer, ok};
+use crate::native::request::Params;
+use crate::native::schema::RoleWord;
+use crate::route::Call;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Who is asking.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Me<'a> {
+    /// Whose jobs they see.
+    tenant: &'a str,
+    /// What they may.
+    #[schemars(with = "RoleWord")]
+    role: &'static str,
+    /// Of the server.
+    version: &'static str,
+    /// Nobody needs a token here.
+    open: bool,
+    /// Whether payloads, results and errors are shown to them.
+    payloads: bool,
+    /// Which jobs it is for: QUEUE or QUEUE/NAME, both may be GLOB patterns; all of the tenant if left out.
+    queues: Option<&'a [String]>,
+    /// Where other dialects listen, beside HTTP.
+    #[schemars(schema_with = "doors")]
+    doors: BTreeMap<&'a str, String>,
+}
+
+fn doors(_: &mut SchemaGenerator) -> Schema {
+    let about = "Bedrock::Jobs: an address and port.";
+    json_schema!({"type": "object", "properties": {"bedrock": {"type": "string", "description": about}}})
+}
+
+pub(super) async fn me(call: Call) -> Answer {
+    Params::of(&call)?;
+    let listed = call.caller.token.as_ref().and_then(|prefix| call.server.tokens.get(prefix));
+    let doors = call.server.doors.iter().map(|(dialect, address)| (*dialect, address.to_string()));
+    ok(
+        &call,
+        &Me {
+            tenant: call.caller.tenant.as_str(),
+            role: call.caller.role.as_str(),
+            version: call.server.version,
+            open: call.server.tokens.is_open(),
+            payloads: !call.hides_payloads(),
+            queues: listed.as_ref().and_then(|listed| queues(&listed.record)),
+            doors: doors.collect(),
+        },
+    )
+}

@@ -1,0 +1,104 @@
+//! `PATCH /api/v1/jobs/{id}`: what is not named stays.
+
+use super::act::act_on;
+use crate::codec::{Nullable, Raw, Text};
+use crate::native::commands::{payload, repeat, run_at, tags};
+use crate::native::errors::ApiError;
+use crate::native::reply::Answer;
+use crate::native::request::{Body, find};
+use crate::native::schema::FormatWord;
+use crate::native::wire::{When, given};
+use crate::route::{Call, Examples};
+use schemars::JsonSchema;
+use windlass_core::event::Patch;
+use windlass_core::names::NAME_BYTES_MAX;
+use windlass_core::{Extras, Format, Name, Queue, Timestamp};
+use windlass_engine::Action;
+
+pub(super) const EXAMPLES: Examples = &[("first", "first in line", r#"{"priority":-10}"#)];
+
+/// What to change; the rest stays.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(rename = "Patch")]
+pub struct PatchAsk<'a> {
+    /// A new payload.
+    #[serde(borrow)]
+    pub payload: Option<Raw<'a>>,
+    /// A new payload that is not JSON.
+    #[serde(borrow)]
+    pub payload_base64: Option<Text<'a>>,
+    #[schemars(with = "Option<FormatWord>")]
+    pub format: Option<Format>,
+    /// Smaller first.
+    pub priority: Option<i32>,
+    /// The kind of job.
+    #[serde(borrow)]
+    #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
+    pub name: Option<Text<'a>>,
+    /// Where it waits.
+    #[serde(borrow)]
+    #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
+    pub queue: Option<Text<'a>>,
+    /// Not before this time.
+    pub run_at: Option<When>,
+    /// Not before so many milliseconds from now.
+    #[schemars(range(min = 0))]
+    pub delay_ms: Option<i64>,
+    /// A new repeat rule; null ends the repetition.
+    #[serde(borrow, deserialize_with = "given")]
+    #[schemars(with = "Nullable<Text<'a>>")]
+    pub repeat: Option<Option<Text<'a>>>,
+    /// All tags.
+    #[serde(borrow)]
+    pub tags: Option<Vec<Text<'a>>>,
+}
+
+pub(super) async fn patch(mut call: Call) -> Answer {
+    let body = Body::of(&mut call).await?;
+    let ask: PatchAsk<'_> = body.read()?;
+    let (tenant, job) = find(&call).await?;
+    let now = call.engine.now();
+    let patch = changes(&ask, job.spec.extras.as_deref(), now).map_err(ApiError::bad_request)?;
+    act_on(&call, &tenant, &job, Action::Update(patch)).await
+}
+
+/// `extras` are the job's own, of which a patch may change the tags.
+fn changes(ask: &PatchAsk<'_>, extras: Option<&Extras>, now: Timestamp) -> Result<Patch, String> {
+    let patched_extras = match &ask.tags {
+        None => None,
+        Some(new) => Some(Box::new(Extras { tags: tags(new)?, ..extras.cloned().unwrap_or_default() })),
+    };
+    let run_at = match (ask.run_at, ask.delay_ms) {
+        (None, None) => None,
+        (at, delay_ms) => Some(run_at(at, delay_ms)?.from(now)),
+    };
+    Ok(Patch {
+        payload: payload(ask.payload, ask.payload_base64.as_ref(), ask.format)?,
+        priority: ask.priority,
+        name: ask.name.as_ref().map(|name| Name::new(name)).transpose().map_err(|e| e.to_string())?,
+        queue: ask.queue.as_ref().map(|queue| Queue::new(queue)).transpose().map_err(|e| e.to_string())?,
+        run_at,
+        repeat: match &ask.repeat {
+            None => None,
+            Some(None) => Some(None),
+            Some(Some(rule)) => Some(Some(repeat(rule)?)),
+        },
+        extras: patched_extras,
+        ..Patch::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{self, Encoding};
+
+    #[test]
+    fn a_patch_tells_null_from_nothing() {
+        let read = |body: &'static str| codec::read::<PatchAsk<'_>>(Encoding::Json, body.as_bytes()).unwrap();
+        assert_eq!(read("{}").repeat, None);
+        assert_eq!(read(r#"{"repeat":null}"#).repeat, Some(None));
+        assert!(matches!(read(r#"{"repeat":"every 5m"}"#).repeat, Some(Some(_))));
+    }
+}

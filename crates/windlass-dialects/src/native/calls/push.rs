@@ -1,0 +1,417 @@
+//! `POST /api/v1/jobs`: one job, or a batch in `jobs`.
+
+use crate::codec::{self, Encoding, Malformed, Nullable, Raw, Text};
+use crate::journal::{self, JournalError, NewLine};
+use crate::native::commands::{payload, repeat, run_at, tags, within};
+use crate::native::errors::ApiError;
+use crate::native::reply::{Answer, reply};
+use crate::native::request::Body;
+use crate::native::schema::FormatWord;
+use crate::native::wire::{
+    self, BackoffAsk, Id, Keep, KeepMs, Lease, Retry, RetryAsk, TenantText, UniqueAsk, When,
+};
+use crate::route::{Call, Examples};
+use ::http::StatusCode;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+use windlass_core::family::{Family, FamilyRule};
+use windlass_core::names::NAME_BYTES_MAX;
+use windlass_core::retry::{Backoff, RetryPolicy};
+use windlass_core::unique::Unique;
+use windlass_core::{Extras, Format, Name, Payload, Policy, Queue, Tenant};
+use windlass_engine::{EngineError, Push, Pushed, RunAt};
+
+#[cfg(test)]
+mod tests;
+
+pub(super) const EXAMPLES: Examples = &[
+    ("one", "one job", r#"{"name":"mail","payload":{"to":"ann@example.org"}}"#),
+    ("later", "in ten minutes, tried three times", r#"{"name":"mail","delay_ms":600000,"retry":3}"#),
+    ("batch", "a batch", r#"{"jobs":[{"name":"mail","payload":1},{"name":"mail","payload":2}]}"#),
+    ("repeating", "every night, once", r#"{"name":"report","repeat":"0 4 * * *","unique":"report"}"#),
+];
+
+/// A job to be made.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a job, or {\"jobs\": […]}")]
+pub struct NewJob<'a> {
+    /// The kind of job; workers ask for it.
+    // An `Option` for the sake of a better message.
+    #[serde(borrow)]
+    #[schemars(required, length(min = 1, max = NAME_BYTES_MAX))]
+    pub name: Option<Text<'a>>,
+    /// What the worker gets: any value. Kept byte for byte.
+    #[serde(borrow, default)]
+    pub payload: Option<Raw<'a>>,
+    /// Instead of `payload`: bytes that are not JSON.
+    #[serde(borrow, default)]
+    pub payload_base64: Option<Text<'a>>,
+    #[serde(default)]
+    #[schemars(with = "Option<FormatWord>")]
+    pub format: Option<Format>,
+    /// Where it waits; `default` if left out.
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
+    pub queue: Option<Text<'a>>,
+    /// Smaller first.
+    #[serde(default)]
+    #[schemars(range(min = i32::MIN, max = i32::MAX))]
+    pub priority: i32,
+    /// Not before this time.
+    #[serde(default)]
+    pub run_at: Option<When>,
+    /// Not before so many milliseconds from now; instead of `run_at`.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub delay_ms: Option<i64>,
+    /// When it runs again: `every 5m`, `0 4 * * *`, …
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = wire::REPEAT_BYTES_MAX))]
+    pub repeat: Option<Text<'a>>,
+    /// One live job per key.
+    #[serde(borrow, default)]
+    pub unique: Option<UniqueAsk<'a>>,
+    /// Attempts in all, or more exactly.
+    #[serde(default)]
+    pub retry: Option<RetryAsk>,
+    /// How long a worker holds it without a heartbeat.
+    #[serde(default)]
+    pub lease_ms: Option<Lease>,
+    #[serde(default)]
+    pub keep: Option<Keep>,
+    /// A running job that goes on once this one and its other children are settled.
+    #[serde(default)]
+    pub parent: Option<Id>,
+    /// Another id for it, unique per tenant.
+    #[serde(borrow, default)]
+    #[schemars(length(min = 1, max = wire::KEY_BYTES_MAX))]
+    pub alias: Option<Text<'a>>,
+    /// Words to find it by.
+    #[serde(borrow, default)]
+    #[schemars(length(max = wire::TAGS_MAX), inner(length(max = wire::LABEL_BYTES_MAX)))]
+    pub tags: Vec<Text<'a>>,
+    /// The jobs of a batch; only at the top of a body.
+    #[serde(borrow, default)]
+    #[schemars(skip)]
+    pub jobs: Option<Vec<NewJob<'a>>>,
+    /// Only at the top of a body.
+    #[serde(borrow, default)]
+    #[schemars(skip)]
+    pub tenant: Option<TenantText<'a>>,
+}
+
+impl NewJob<'_> {
+    /// What the policy of the job follows from; equal neighbours of a batch share one.
+    fn has_same_policy_as(&self, other: &NewJob<'_>) -> bool {
+        self.lease_ms == other.lease_ms
+            && self.retry == other.retry
+            && self.keep == other.keep
+            && self.repeat.as_deref() == other.repeat.as_deref()
+    }
+
+    fn has_default_policy(&self) -> bool {
+        self.lease_ms.is_none() && self.retry.is_none() && self.keep.is_none() && self.repeat.is_none()
+    }
+}
+
+/// A push, told apart: the tenant asked for, the jobs, and whether it was written as a single job.
+#[derive(Debug, PartialEq)]
+pub struct Pushes<'a> {
+    pub tenant: Option<TenantText<'a>>,
+    pub jobs: Vec<NewJob<'a>>,
+    pub single: bool,
+}
+
+impl JsonSchema for Pushes<'_> {
+    fn schema_name() -> Cow<'static, str> {
+        "Push".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let tenant = generator.subschema_for::<TenantText<'_>>();
+        let jobs = generator.subschema_for::<NewJob<'_>>();
+        let mut one = NewJob::json_schema(generator);
+        one.insert("description".into(), "One job.".into());
+        if let Some(properties) = one.get_mut("properties") {
+            properties["tenant"] = tenant.clone().to_value();
+        }
+        let jobs = json_schema!({
+            "type": "array", "description": "The jobs.", "maxItems": wire::BATCH_MAX, "items": jobs,
+        });
+        let batch = json_schema!({
+            "type": "object", "description": "A batch.", "required": ["jobs"], "additionalProperties": false,
+            "properties": {"jobs": jobs, "tenant": tenant},
+        });
+        json_schema!({"description": "One job, or a batch.", "anyOf": [one, batch]})
+    }
+}
+
+/// Reads the body of a push.
+pub fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malformed> {
+    let mut top: NewJob<'_> = codec::read_map(encoding, body)?;
+    let tenant = top.tenant.take();
+    let Some(jobs) = top.jobs.take() else {
+        return Ok(Pushes { tenant, jobs: vec![top], single: true });
+    };
+    if top != NewJob::default() {
+        return Err(Malformed("beside `jobs` only `tenant` may stand; put the rest into each job".into()));
+    }
+    if let Some(index) = jobs.iter().position(|job| job.jobs.is_some() || job.tenant.is_some()) {
+        return Err(Malformed(format!("job {index}: `jobs` and `tenant` belong at the top of the body")));
+    }
+    Ok(Pushes { tenant, jobs, single: false })
+}
+
+/// What was made.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Pushed")]
+pub(super) struct PushedAnswer {
+    /// In the order of the jobs sent; null where one was refused.
+    ids: Vec<Nullable<Id>>,
+    /// When there is one.
+    id: Option<Id>,
+    /// Those that were there already.
+    existing: Vec<Id>,
+    /// Those that were not made.
+    refused: Option<Vec<RefusedJob>>,
+}
+
+/// A refused job.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct RefusedJob {
+    /// Its place in the batch.
+    index: usize,
+    /// Why, for programs.
+    code: &'static str,
+    /// Why, for people.
+    message: String,
+    /// The job in the way.
+    id: Option<Id>,
+}
+
+impl PushedAnswer {
+    pub(super) fn new(answers: &[Pushed]) -> PushedAnswer {
+        let refusal = |(index, answer): (usize, &Pushed)| {
+            let Pushed::Refused(refused) = answer else { return None };
+            let ApiError { code, message, id, .. } = ApiError::from(*refused);
+            Some(RefusedJob { index, code, message, id: id.map(Id) })
+        };
+        let refused: Vec<RefusedJob> = answers.iter().enumerate().filter_map(refusal).collect();
+        let existing = |answer: &Pushed| match answer {
+            Pushed::Existing(id) => Some(Id(*id)),
+            Pushed::New(_) | Pushed::Refused(_) => None,
+        };
+        PushedAnswer {
+            ids: answers.iter().map(|answer| Nullable(answer.id().map(Id))).collect(),
+            id: if let [answer] = answers { answer.id().map(Id) } else { None },
+            existing: answers.iter().filter_map(existing).collect(),
+            refused: Some(refused).filter(|refused| !refused.is_empty()),
+        }
+    }
+}
+
+/// What was kept in the journal (`journal.native`); the jobs are made a moment later, or when the store is back.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Kept")]
+pub(super) struct Journaled {
+    /// By which each job can be looked up, in the order of the jobs sent.
+    aliases: Vec<String>,
+}
+
+pub(super) async fn push(mut call: Call) -> Answer {
+    let body = Body::of(&mut call).await?;
+    let asked = read(body.encoding, &body.bytes)?;
+    let tenant = call.caller.tenant_for(asked.tenant.as_deref())?;
+    let single = asked.single;
+    let pushes = pushes(&asked.jobs, single)?;
+    drop(asked);
+    if call.server.journal_native && !pushes.is_empty() && pushes.iter().all(journal::pushes::can_wait) {
+        return journaled(&call, &tenant, &pushes).await;
+    }
+    let answers = call.engine.push(&tenant, pushes).await?;
+    if let ([Pushed::Refused(refused)], true) = (answers.as_slice(), single) {
+        return Err((*refused).into());
+    }
+    reply(&call, StatusCode::CREATED, 64 + answers.len() * 8, &PushedAnswer::new(&answers))
+}
+
+/// Kept in the journal, whether or not the store can be reached; the jobs have their numbers once they are there.
+async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
+    let (engine, journal) = (&call.engine, &call.server.journal);
+    let options = engine.options();
+    if pushes.len() > options.batch_max {
+        return Err(EngineError::TooMany { count: pushes.len(), max: options.batch_max }.into());
+    }
+    let sizes = pushes.iter().map(|push| push.payload.bytes.len());
+    if let Some(bytes) = sizes.max().filter(|bytes| *bytes > options.payload_bytes_max) {
+        return Err(EngineError::TooLarge { bytes, max: options.payload_bytes_max }.into());
+    }
+    engine.admit_jobs(tenant, pushes.iter().map(|push| (&push.queue, &push.name))).await?;
+    let now = engine.now();
+    let ids = journal.make_ids(pushes.len(), now);
+    let payloads: Vec<Vec<u8>> =
+        pushes.iter().zip(&ids).map(|(push, id)| journal::pushes::kept(tenant, push, id, now)).collect();
+    let line = |(id, payload)| NewLine { id, kind: journal::pushes::KIND, payload };
+    let texts = ids.iter().map(String::as_str);
+    let lines: Vec<NewLine<'_>> = texts.zip(payloads.iter().map(Vec::as_slice)).map(line).collect();
+    let kept = async { journal.wsync(journal.write(&lines)?).await };
+    kept.await.map_err(|error| match error {
+        JournalError::Unknown(_) => {
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "outcome_unknown", error.to_string())
+        }
+        _ => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()),
+    })?;
+    let alias =
+        |(push, id): (&Push, &String)| match push.extras.as_ref().and_then(|extras| extras.alias.as_ref()) {
+            Some(alias) => alias.to_string(),
+            None => id.clone(),
+        };
+    let aliases: Vec<String> = pushes.iter().zip(&ids).map(alias).collect();
+    reply(call, StatusCode::ACCEPTED, 64 + ids.len() * 24, &Journaled { aliases })
+}
+
+/// Turns a batch into pushes. Equal neighbours share their texts and policy: a waiting job then costs little more than
+/// its payload.
+fn pushes(asks: &[NewJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
+    if asks.len() > wire::BATCH_MAX {
+        return Err(ApiError::batch_too_large(asks.len()));
+    }
+    let mut pushes: Vec<Push> = Vec::with_capacity(asks.len());
+    for (index, ask) in asks.iter().enumerate() {
+        let before = pushes.last().zip(index.checked_sub(1).and_then(|before| asks.get(before)));
+        let push = job(ask, before).map_err(|message| match single {
+            true => ApiError::bad_request(message),
+            false => ApiError::bad_request(format!("job {index}: {message}")),
+        })?;
+        pushes.push(push);
+    }
+    Ok(pushes)
+}
+
+fn job(ask: &NewJob<'_>, before: Option<(&Push, &NewJob<'_>)>) -> Result<Push, String> {
+    let name = match (&ask.name, before) {
+        (None, _) => return Err("`name` is missing: say what kind of job it is".into()),
+        (Some(name), Some((push, _))) if **name == *push.name => push.name.clone(),
+        (Some(name), _) => Name::new(name).map_err(|e| e.to_string())?,
+    };
+    let queue = match (&ask.queue, before) {
+        (Some(queue), Some((push, _))) if **queue == *push.queue => push.queue.clone(),
+        (Some(queue), _) => Queue::new(queue).map_err(|e| e.to_string())?,
+        (None, _) => default_queue(),
+    };
+    let policy = match before {
+        _ if ask.has_default_policy() => default_policy(),
+        Some((push, other)) if ask.has_same_policy_as(other) => push.policy.clone(),
+        _ => Arc::new(policy(ask)?),
+    };
+    Ok(Push {
+        queue,
+        name,
+        payload: payload(ask.payload, ask.payload_base64.as_ref(), ask.format)?
+            .unwrap_or_else(default_payload),
+        priority: ask.priority,
+        run_at: match run_at(ask.run_at, ask.delay_ms)? {
+            // "Every night at three" does not mean now.
+            RunAt::Now if ask.repeat.is_some() && ask.delay_ms.is_none() => RunAt::FirstTurn,
+            at => at,
+        },
+        policy,
+        extras: extras(ask)?,
+        body: None,
+    })
+}
+
+fn default_queue() -> Queue {
+    static QUEUE: OnceLock<Queue> = OnceLock::new();
+    QUEUE.get_or_init(Queue::default).clone()
+}
+
+fn default_policy() -> Arc<Policy> {
+    static POLICY: OnceLock<Arc<Policy>> = OnceLock::new();
+    POLICY.get_or_init(Arc::default).clone()
+}
+
+fn default_payload() -> Payload {
+    static PAYLOAD: OnceLock<Payload> = OnceLock::new();
+    PAYLOAD.get_or_init(Payload::default).clone()
+}
+
+fn policy(ask: &NewJob<'_>) -> Result<Policy, String> {
+    let mut policy = Policy::default();
+    if let Some(lease) = ask.lease_ms {
+        policy.lease.length_ms = Some(lease.0);
+    }
+    if let Some(retry) = &ask.retry {
+        policy.retry = retry_policy(&retry.0)?;
+    }
+    if let Some(keep) = &ask.keep {
+        let or = |asked: Option<KeepMs>, default| asked.map_or(default, |keep| keep.0);
+        policy.keep.completed = or(keep.completed_ms, policy.keep.completed);
+        policy.keep.failed = or(keep.failed_ms, policy.keep.failed);
+        policy.keep.cancelled = or(keep.cancelled_ms, policy.keep.cancelled);
+    }
+    if let Some(rule) = &ask.repeat {
+        policy.repeat = Some(repeat(rule)?);
+        // A repeating job that fails for good waits for its next turn; nobody expects a timer to stop by itself.
+        policy.repeat_after_failure = true;
+    }
+    Ok(policy)
+}
+
+fn retry_policy(ask: &Retry) -> Result<RetryPolicy, String> {
+    let mut retry = RetryPolicy::default();
+    if let Some(max_attempts) = ask.max_attempts {
+        retry.max_attempts = max_attempts;
+    }
+    match ask.backoff {
+        None => {}
+        Some(BackoffAsk::None) => retry.backoff = Backoff::None,
+        Some(BackoffAsk::Fixed { fixed_ms }) => retry.backoff = Backoff::Fixed { delay_ms: fixed_ms },
+        Some(BackoffAsk::Growing { base_ms, cap_ms, jitter_percent }) => {
+            let cap_ms = cap_ms.unwrap_or(3_600_000);
+            let jitter_percent = jitter_percent.unwrap_or(10);
+            if jitter_percent > 100 {
+                return Err("`jitter_percent` must be between 0 and 100".into());
+            }
+            retry.backoff = Backoff::Exponential { base_ms, cap_ms, jitter_percent };
+        }
+    }
+    match retry.backoff {
+        Backoff::Fixed { delay_ms: ms } | Backoff::Exponential { base_ms: ms, .. } if ms < 0 => {
+            return Err("the times of `backoff` must not be negative".into());
+        }
+        _ => {}
+    }
+    retry.give_up_after_ms = ask.give_up_after_ms.map(|ms| ms.max(0));
+    Ok(retry)
+}
+
+fn extras(ask: &NewJob<'_>) -> Result<Option<Box<Extras>>, String> {
+    if ask.alias.is_none() && ask.tags.is_empty() && ask.unique.is_none() && ask.parent.is_none() {
+        return Ok(None);
+    }
+    if let Some(alias) = &ask.alias {
+        within("alias", alias, wire::KEY_BYTES_MAX)?;
+    }
+    let extras = Extras {
+        alias: ask.alias.as_ref().map(|alias| Arc::from(&**alias)),
+        tags: tags(&ask.tags)?,
+        unique: ask.unique.as_ref().map(unique).transpose()?,
+        family: ask.parent.map(|Id(parent)| Family {
+            parent,
+            child_name: None,
+            // The parent gets its turn even if a child fails, and can look at what became of each.
+            rule: FamilyRule::ParentWaits { failure_settles: true },
+        }),
+        ..Extras::default()
+    };
+    Ok(Some(Box::new(extras)))
+}
+
+fn unique(UniqueAsk(ask): &UniqueAsk<'_>) -> Result<Unique, String> {
+    within("unique", &ask.key, wire::KEY_BYTES_MAX)?;
+    Ok(Unique { key: Arc::from(&*ask.key), on_conflict: ask.on_conflict, held_until: ask.held_until })
+}

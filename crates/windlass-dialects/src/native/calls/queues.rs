@@ -1,0 +1,139 @@
+//! `GET /api/v1/queues`, and `POST …/{queue}/pause` and `…/resume`.
+
+use crate::codec::Nullable;
+use crate::native::rates::Flow;
+use crate::native::reply::{Answer, ok, reply};
+use crate::native::request::{one_tenant, seen_tenant};
+use crate::query::QueueCounts;
+use crate::route::Call;
+use ::http::StatusCode;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::{Map, json};
+use std::borrow::Cow;
+use windlass_core::{Queue, StateName, Timestamp};
+
+/// All queues.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Queues<'a> {
+    /// The queues.
+    queues: Vec<QueueView<'a>>,
+}
+
+/// A queue.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Queue")]
+struct QueueView<'a> {
+    /// Its name.
+    queue: &'a str,
+    /// Whose it is.
+    tenant: &'a str,
+    /// No job of it is handed out.
+    paused: bool,
+    #[serde(flatten)]
+    states: StateCounts<'a>,
+    /// How long the oldest job that could run has been waiting.
+    #[schemars(with = "Nullable<u64>")]
+    oldest_ms: Nullable<i64>,
+    /// Over the last minute, through this server.
+    pushed_per_s: f64,
+    /// Over the last minute, through this server.
+    claimed_per_s: f64,
+    /// When nothing is ready any more, if all goes on like this.
+    #[schemars(range(min = 0))]
+    empty_in_ms: Option<i64>,
+}
+
+impl<'a> QueueView<'a> {
+    fn new(counts: &'a QueueCounts, flow: Flow, now: Timestamp) -> QueueView<'a> {
+        let ready = counts.of(StateName::Ready).saturating_sub(counts.delayed);
+        QueueView {
+            queue: &counts.queue,
+            tenant: &counts.tenant,
+            paused: counts.paused,
+            states: StateCounts(Cow::Borrowed(counts)),
+            oldest_ms: Nullable(counts.oldest_due.map(|due| now.since_ms(due))),
+            pushed_per_s: flow.pushed_per_s,
+            claimed_per_s: flow.claimed_per_s,
+            empty_in_ms: flow.empties_in_ms(ready).filter(|_| !counts.paused),
+        }
+    }
+}
+
+/// Counts by state. `ready` could be claimed now; `delayed` is ready but for its time.
+pub(super) struct StateCounts<'a>(pub(super) Cow<'a, QueueCounts>);
+
+impl Serialize for StateCounts<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        for state in StateName::ALL {
+            let count = match state {
+                StateName::Ready => self.0.of(state).saturating_sub(self.0.delayed),
+                _ => self.0.of(state),
+            };
+            map.serialize_entry(state.as_str(), &count)?;
+        }
+        map.serialize_entry("delayed", &self.0.delayed)?;
+        map.end()
+    }
+}
+
+impl JsonSchema for StateCounts<'_> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "StateCounts".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let count = |about: &str| json!({"type": "integer", "description": about, "minimum": 0});
+        let mut properties: Map<_, _> = StateName::ALL
+            .map(|state| (state.as_str().to_owned(), count("Jobs in this state.")))
+            .into_iter()
+            .collect();
+        let delayed = "Ready jobs whose time has not come; not counted under ready.";
+        properties.insert("delayed".into(), count(delayed));
+        let required: Vec<String> = properties.keys().cloned().collect();
+        json_schema!({"type": "object", "properties": properties, "required": required})
+    }
+}
+
+/// A queue that was paused or resumed.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct QueuePaused<'a> {
+    /// The queue.
+    queue: &'a str,
+    /// Whose it is.
+    tenant: &'a str,
+    /// Whether it is paused now.
+    paused: bool,
+}
+
+pub(super) async fn queues(call: Call) -> Answer {
+    let tenant = seen_tenant(&call)?;
+    let engine = &call.engine;
+    let (counts, now) = (engine.counts(tenant.as_ref()).await?, engine.now());
+    let flows = call.server.rates.flows(engine.meters());
+    let flow =
+        |one: &QueueCounts| flows.get(&(one.tenant.clone(), one.queue.clone())).copied().unwrap_or_default();
+    let queues = counts.iter().map(|one| QueueView::new(one, flow(one), now)).collect();
+    reply(&call, StatusCode::OK, 32 + counts.len() * 256, &Queues { queues })
+}
+
+pub(super) async fn pause(call: Call) -> Answer {
+    set_paused(call, true).await
+}
+
+pub(super) async fn resume(call: Call) -> Answer {
+    set_paused(call, false).await
+}
+
+async fn set_paused(call: Call, paused: bool) -> Answer {
+    let tenant = one_tenant(&call)?;
+    let queue = Queue::new(call.param(0))?;
+    call.engine.set_paused(&tenant, &queue, paused).await?;
+    ok(&call, &QueuePaused { queue: &queue, tenant: &tenant, paused })
+}

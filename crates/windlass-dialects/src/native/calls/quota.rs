@@ -1,0 +1,120 @@
+//! `GET` and `PUT /api/v1/tenants/{tenant}/quota`: what a tenant may take, and what it takes.
+
+use crate::native::errors::ApiError;
+use crate::native::reply::{Answer, reply};
+use crate::native::request::{Body, Params};
+use crate::route::{Call, Examples};
+use ::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use windlass_core::Tenant;
+use windlass_engine::Quota;
+
+pub(super) const EXAMPLES: Examples =
+    &[("small", "a small tenant", r#"{"jobs":10000,"requests_per_second":100}"#)];
+
+/// What a tenant may take; what is left out stays.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct QuotaAsk {
+    /// Jobs that have not ended.
+    pub jobs: Option<u64>,
+    /// Bytes of blobs.
+    pub blob_bytes: Option<u64>,
+    /// Kinds of jobs with a handler.
+    pub handlers: Option<u64>,
+    /// Requests that are being answered, waiting ones included.
+    pub requests_in_flight: Option<u64>,
+    /// Requests per second; those of one second may come at once.
+    pub requests_per_second: Option<u64>,
+    /// Claims that wait for a job.
+    pub waiting_claims: Option<u64>,
+}
+
+/// What a tenant may take, and what it takes.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct TenantQuota<'a> {
+    /// The tenant.
+    tenant: &'a str,
+    quota: QuotaShown,
+    in_use: InUse,
+}
+
+/// The most it may take.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct QuotaShown {
+    /// Jobs that have not ended.
+    jobs: u64,
+    /// Bytes of blobs.
+    blob_bytes: u64,
+    /// Kinds of jobs with a handler.
+    handlers: u64,
+    /// Requests that are being answered, waiting ones included.
+    requests_in_flight: u64,
+    /// Requests per second; those of one second may come at once.
+    requests_per_second: u64,
+    /// Claims that wait for a job.
+    waiting_claims: u64,
+}
+
+/// What it takes now.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct InUse {
+    /// Jobs that have not ended.
+    jobs: u64,
+    /// Bytes of blobs.
+    blob_bytes: u64,
+    /// Requests at this server.
+    requests_in_flight: u64,
+    /// Claims that wait at this server.
+    waiting_claims: u64,
+}
+
+pub(super) async fn get(call: Call) -> Answer {
+    Params::of(&call)?;
+    let tenant = call.caller.tenant_for(Some(call.param(0)))?;
+    show(&call, &tenant).await
+}
+
+pub(super) async fn put(mut call: Call) -> Answer {
+    let ask: QuotaAsk = Body::of(&mut call).await?.read()?;
+    Params::of(&call)?;
+    let tenant = call.caller.tenant_for(Some(call.param(0)))?;
+    let engine = &call.engine;
+    let now = engine.quota(&tenant);
+    let quota = Quota {
+        jobs: ask.jobs.unwrap_or(now.jobs),
+        blob_bytes: ask.blob_bytes.unwrap_or(now.blob_bytes),
+        handlers: ask.handlers.unwrap_or(now.handlers),
+        requests_in_flight: ask.requests_in_flight.unwrap_or(now.requests_in_flight),
+        requests_per_second: ask.requests_per_second.unwrap_or(now.requests_per_second),
+        waiting_claims: ask.waiting_claims.unwrap_or(now.waiting_claims),
+    };
+    if quota.requests_in_flight == 0 || quota.requests_per_second == 0 {
+        return Err(ApiError::bad_request("a tenant needs at least one request; revoke its tokens instead"));
+    }
+    engine.set_quota(&tenant, quota).await?;
+    tracing::info!(%tenant, by = %call.caller.who, "quota of {tenant} set: {quota:?}");
+    show(&call, &tenant).await
+}
+
+async fn show(call: &Call, tenant: &Tenant) -> Answer {
+    let (quota, in_use) = (call.engine.quota(tenant), call.engine.in_use(tenant).await?);
+    let quota = QuotaShown {
+        jobs: quota.jobs,
+        blob_bytes: quota.blob_bytes,
+        handlers: quota.handlers,
+        requests_in_flight: quota.requests_in_flight,
+        requests_per_second: quota.requests_per_second,
+        waiting_claims: quota.waiting_claims,
+    };
+    let in_use = InUse {
+        jobs: in_use.jobs,
+        blob_bytes: in_use.blob_bytes,
+        requests_in_flight: in_use.requests_in_flight,
+        waiting_claims: in_use.waiting_claims,
+    };
+    reply(call, StatusCode::OK, 512, &TenantQuota { tenant, quota, in_use })
+}

@@ -1,0 +1,237 @@
+//! `/api/v1/tokens`: which there are, made, rotated and revoked; for admins. And `GET /api/v1/signing_key`.
+
+use crate::auth::keeper::{self, NewToken, TokenError};
+use crate::auth::{BadToken, Listed, Role, Source, TokenRecord};
+use crate::codec::Text;
+use crate::native::errors::ApiError;
+use crate::native::reply::{Answer, ok, reply};
+use crate::native::request::{Body, Params, one_tenant};
+use crate::native::schema::{RoleWord, SourceWord};
+use crate::route::{Call, Examples};
+use ::http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use windlass_core::{Tenant, Timestamp};
+
+/// How long the old token goes on after a rotation if nothing is said: time to hand out the new one.
+const GRACE_MS_DEFAULT: u64 = 3_600_000;
+/// Longest note: it is shown in lists.
+const NOTE_BYTES_MAX: usize = 200;
+
+pub(super) const CREATE_EXAMPLES: Examples = &[(
+    "worker",
+    "for a worker, for three months",
+    r#"{"role":"worker","tenant":"shop","note":"the mail service","expires_in_ms":7776000000}"#,
+)];
+pub(super) const ROTATE_EXAMPLES: Examples =
+    &[("day", "the old one goes on for a day", r#"{"grace_ms":86400000}"#)];
+
+/// A token to be made.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenAsk<'a> {
+    /// What its holder may do; worker if left out.
+    #[serde(borrow)]
+    #[schemars(with = "Option<RoleWord>")]
+    pub role: Option<Text<'a>>,
+    /// Whose jobs it is about; `default` if left out.
+    #[serde(borrow)]
+    pub tenant: Option<Text<'a>>,
+    /// Who has it, for people; shown in lists and in the log.
+    #[serde(borrow)]
+    pub note: Option<Text<'a>>,
+    /// When it ends, in milliseconds since 1970.
+    pub expires_at: Option<i64>,
+    /// After how many milliseconds it ends.
+    pub expires_in_ms: Option<u64>,
+    /// Which jobs it is for: QUEUE or QUEUE/NAME, both may be GLOB patterns; all of the tenant if left out.
+    #[serde(borrow)]
+    pub queues: Option<Vec<Text<'a>>>,
+}
+
+/// How to rotate a token.
+#[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RotateAsk {
+    /// How long the old one goes on; an hour if left out.
+    pub grace_ms: Option<u64>,
+}
+
+/// Tokens.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Tokens<'a> {
+    /// All that are in force.
+    tokens: Vec<TokenView<'a>>,
+}
+
+/// A token in force.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Token")]
+struct TokenView<'a> {
+    /// Its public part, by which it is named.
+    prefix: &'a str,
+    /// Whose jobs it is about.
+    tenant: &'a str,
+    /// What its holder may do.
+    #[schemars(with = "RoleWord")]
+    role: &'static str,
+    /// Who has it, for people.
+    note: &'a str,
+    /// Where it is kept.
+    #[schemars(with = "SourceWord")]
+    source: &'static str,
+    /// Which jobs it is for: QUEUE or QUEUE/NAME, both may be GLOB patterns; all of the tenant if left out.
+    queues: Option<&'a [String]>,
+    /// When it was made, in milliseconds since 1970.
+    created_at: Option<i64>,
+    /// When it ends.
+    expires_at: Option<i64>,
+    /// When it was last used, to the minute.
+    last_used_at: Option<i64>,
+}
+
+impl<'a> TokenView<'a> {
+    fn new(record: &'a TokenRecord, source: Source, last_used_at: Option<Timestamp>) -> TokenView<'a> {
+        TokenView {
+            prefix: record.prefix.as_str(),
+            tenant: record.tenant.as_str(),
+            role: record.role.as_str(),
+            note: record.note.as_str(),
+            source: source.as_str(),
+            queues: queues(record),
+            created_at: record.created_at.map(Timestamp::calendar_ms),
+            expires_at: record.expires_at.map(Timestamp::calendar_ms),
+            last_used_at: last_used_at.map(Timestamp::calendar_ms),
+        }
+    }
+}
+
+/// Left out where it is all of them.
+pub(super) fn queues(record: &TokenRecord) -> Option<&[String]> {
+    Some(&*record.queues).filter(|queues| !queues.is_empty())
+}
+
+/// A token that was made.
+// The only answer that has a token in it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "NewToken")]
+pub(super) struct NewTokenAnswer<'a> {
+    /// What its holder sends. Shown only here.
+    token: &'a str,
+    #[serde(flatten)]
+    shown: TokenView<'a>,
+}
+
+/// A token that was revoked.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct TokenGone<'a> {
+    /// Its public part.
+    revoked: &'a str,
+}
+
+/// What requests for a tenant are signed with.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SigningKey<'a> {
+    /// The tenant.
+    tenant: &'a str,
+    /// The key of HMAC-SHA256, as text.
+    signing_key: String,
+}
+
+pub(super) async fn list(call: Call) -> Answer {
+    Params::of(&call)?;
+    let all = keeper::list(&call.engine, &call.server.tokens).await?;
+    let tokens = all
+        .iter()
+        .map(|Listed { record, source, last_used_at }| TokenView::new(record, *source, *last_used_at));
+    let tokens = tokens.collect();
+    reply(&call, StatusCode::OK, 32 + all.len() * 200, &Tokens { tokens })
+}
+
+pub(super) async fn create(mut call: Call) -> Answer {
+    let body = Body::of(&mut call).await?;
+    let ask: TokenAsk<'_> = body.read_or_default()?;
+    Params::of(&call)?;
+    let role = match ask.role.as_deref() {
+        None => Role::Worker,
+        Some(word) => Role::parse(word)
+            .ok_or_else(|| ApiError::bad_request("`role` is none of viewer, worker, operator, admin"))?,
+    };
+    let tenant = ask.tenant.as_deref().map_or_else(|| Ok(Tenant::default()), Tenant::new)?;
+    let now = call.engine.now();
+    let expires_at = match (ask.expires_at, ask.expires_in_ms) {
+        (Some(_), Some(_)) => {
+            return Err(ApiError::bad_request("`expires_at` or `expires_in_ms`, not both"));
+        }
+        (Some(at), None) => Some(Timestamp::from_calendar_ms(at)),
+        (None, Some(ms)) => Some(now.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX))),
+        (None, None) => None,
+    };
+    if expires_at.is_some_and(|at| at <= now) {
+        return Err(ApiError::bad_request("the token would expire before anybody can use it"));
+    }
+    let note = ask.note.as_deref().unwrap_or_default();
+    if note.len() > NOTE_BYTES_MAX || note.chars().any(char::is_control) {
+        return Err(ApiError::bad_request(format!(
+            "`note` is at most {NOTE_BYTES_MAX} bytes without control characters"
+        )));
+    }
+    let queues = ask.queues.iter().flatten().map(|queue| queue.to_string()).collect();
+    let new = NewToken { tenant, role, note: note.to_owned(), expires_at, queues };
+    let made = keeper::create(&call.engine, &call.server.tokens, &call.caller, new).await?;
+    shown(&call, &made)
+}
+
+pub(super) async fn rotate(mut call: Call) -> Answer {
+    let ask: RotateAsk = Body::of(&mut call).await?.read_or_default()?;
+    Params::of(&call)?;
+    let grace_ms = i64::try_from(ask.grace_ms.unwrap_or(GRACE_MS_DEFAULT)).unwrap_or(i64::MAX);
+    let (server, caller) = (&call.server, &call.caller);
+    let made = keeper::rotate(&call.engine, &server.tokens, caller, call.param(0), grace_ms).await?;
+    shown(&call, &made)
+}
+
+pub(super) async fn revoke(call: Call) -> Answer {
+    Params::of(&call)?;
+    let (server, prefix) = (&call.server, call.param(0));
+    keeper::revoke(&call.engine, &server.tokens, &call.caller, prefix).await?;
+    ok(&call, &TokenGone { revoked: prefix })
+}
+
+/// For those who set handlers and register workers: what these are sent is signed with it.
+pub(super) async fn signing_key(call: Call) -> Answer {
+    let tenant = one_tenant(&call)?;
+    call.engine.check_all()?;
+    let Some(signer) = &call.server.jq.settings().signer else {
+        let message = "this server signs nothing; set outgoing.signing_key in its configuration";
+        return Err(ApiError::new(StatusCode::NOT_FOUND, "no_signing_key", message));
+    };
+    ok(&call, &SigningKey { tenant: &tenant, signing_key: signer.key_of(&tenant) })
+}
+
+fn shown(call: &Call, (token, record): &(String, TokenRecord)) -> Answer {
+    let shown = TokenView::new(record, Source::Store, None);
+    reply(call, StatusCode::CREATED, 256, &NewTokenAnswer { token, shown })
+}
+
+impl From<TokenError> for ApiError {
+    fn from(error: TokenError) -> ApiError {
+        let (status, code) = match &error {
+            TokenError::NotFound(_) => (StatusCode::NOT_FOUND, "no_such_token"),
+            TokenError::LastAdmin(_) => (StatusCode::CONFLICT, "last_admin_token"),
+            TokenError::Configured(_) => (StatusCode::CONFLICT, "token_in_configuration"),
+            TokenError::TooMany => (StatusCode::CONFLICT, "too_many_tokens"),
+            TokenError::Bad(BadToken::Queues { .. } | BadToken::AdminOfSome) => {
+                (StatusCode::BAD_REQUEST, "bad_request")
+            }
+            TokenError::NoChance(_) | TokenError::Bad(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "token_not_made")
+            }
+            TokenError::Engine(_) => {
+                let TokenError::Engine(error) = error else { return ApiError::bad_request("") };
+                return error.into();
+            }
+        };
+        ApiError::new(status, code, error.to_string())
+    }
+}

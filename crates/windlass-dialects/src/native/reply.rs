@@ -1,0 +1,32 @@
+//! Writes answers, in the encoding that the caller reads.
+
+use super::errors::{ApiError, respond};
+use super::request::reply_encoding;
+use crate::codec::{Encoding, Out};
+use crate::route::Call;
+use ::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+
+pub(super) type Answer = Result<Response, ApiError>;
+
+/// Room set aside for an answer whose length nobody has guessed.
+const ROOM: usize = 256;
+
+pub(super) fn ok(call: &Call, value: &impl Serialize) -> Answer {
+    reply(call, StatusCode::OK, ROOM, value)
+}
+
+/// `room` is a guess of the answer's length, which saves most of the growing.
+pub(super) fn reply(call: &Call, status: StatusCode, room: usize, value: &impl Serialize) -> Answer {
+    let encoding = reply_encoding(call);
+    Ok(respond(status, encoding, written(encoding, room, value)?))
+}
+
+pub(super) fn written(encoding: Encoding, room: usize, value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+    let mut out = Out::new(encoding, room);
+    match value.serialize(&mut out) {
+        Ok(()) => Ok(out.into_bytes()),
+        Err(error) => Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "unwritable", error.to_string())),
+    }
+}

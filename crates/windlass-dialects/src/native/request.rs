@@ -1,0 +1,150 @@
+//! What a request holds: its body, its parameters, and the job that its path names.
+
+use super::errors::ApiError;
+use super::wire;
+use crate::auth::Role;
+use crate::codec::{self, Encoding};
+use crate::query::Filter;
+use crate::route::Call;
+use ::http::{StatusCode, header};
+use bytes::Bytes;
+use serde::Deserialize;
+use std::sync::Arc;
+use windlass_core::{Job, JobId, Tenant};
+
+/// Which encoding the caller wants to read: what `Accept` says, else what the body came in.
+pub(super) fn reply_encoding(call: &Call) -> Encoding {
+    let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    match (accept.contains("msgpack"), accept.contains("json")) {
+        (true, _) => Encoding::Msgpack,
+        (false, true) => Encoding::Json,
+        (false, false) => body_encoding(call).ok().flatten().unwrap_or(Encoding::Json),
+    }
+}
+
+/// `None`: the header is missing.
+fn body_encoding(call: &Call) -> Result<Option<Encoding>, ApiError> {
+    let Some(value) = call.headers().get(header::CONTENT_TYPE) else { return Ok(None) };
+    let value = value.to_str().unwrap_or("?");
+    let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/json" => Ok(Some(Encoding::Json)),
+        "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
+            Ok(Some(Encoding::Msgpack))
+        }
+        _ => Err(wrong_type()),
+    }
+}
+
+fn wrong_type() -> ApiError {
+    let message = "send the header Content-Type: application/json (or application/msgpack)";
+    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
+}
+
+/// The body and the encoding it is in. Without a body the encoding does not matter.
+pub(super) struct Body {
+    pub(super) encoding: Encoding,
+    pub(super) bytes: Bytes,
+}
+
+impl Body {
+    pub(super) async fn of(call: &mut Call) -> Result<Body, ApiError> {
+        let encoding = body_encoding(call)?;
+        let bytes = call.read_body().await?;
+        match encoding {
+            Some(encoding) => Ok(Body { encoding, bytes }),
+            None if bytes.is_empty() => Ok(Body { encoding: Encoding::Json, bytes }),
+            None => Err(wrong_type()),
+        }
+    }
+
+    pub(super) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ApiError> {
+        Ok(codec::read_map(self.encoding, &self.bytes)?)
+    }
+
+    /// A body that may be left out.
+    pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, ApiError> {
+        if self.bytes.is_empty() { Ok(T::default()) } else { self.read() }
+    }
+}
+
+/// The query's parameters, of which only those that the list of calls names may occur.
+pub(super) struct Params(Vec<(String, String)>);
+
+impl Params {
+    pub(super) fn of(call: &Call) -> Result<Params, ApiError> {
+        let in_query = || call.route.query_params().map(|param| param.name);
+        let mut params = Vec::new();
+        for (key, value) in call.query() {
+            if !in_query().any(|name| name == key) {
+                let known: Vec<&str> = in_query().collect();
+                let known = known.join(", ");
+                return Err(ApiError::bad_request(format!("unknown parameter `{key}`; there are: {known}")));
+            }
+            params.push((key.into_owned(), value.into_owned()));
+        }
+        Ok(Params(params))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(name, value)| name == key && !value.is_empty());
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn number<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>, ApiError> {
+        let parse = |text: &str| {
+            text.parse()
+                .map_err(|_| ApiError::bad_request(format!("the parameter `{key}` must be a whole number")))
+        };
+        self.text(key).map(parse).transpose()
+    }
+
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.text("tenant")
+    }
+
+    pub(super) fn cursor(&self) -> Result<Option<JobId>, ApiError> {
+        Ok(self.number::<u64>("cursor")?.and_then(JobId::new))
+    }
+
+    pub(super) fn page_limit(&self) -> Result<usize, ApiError> {
+        Ok(self.number::<usize>("limit")?.unwrap_or(50).clamp(1, wire::PAGE_MAX))
+    }
+}
+
+/// The tenant of a call that concerns exactly one: the caller's, or another that the query names.
+pub(super) fn one_tenant(call: &Call) -> Result<Tenant, ApiError> {
+    Ok(call.caller.tenant_for(Params::of(call)?.tenant())?)
+}
+
+/// The tenant of a call that looks around; `None`: all of them.
+pub(super) fn seen_tenant(call: &Call) -> Result<Option<Tenant>, ApiError> {
+    Ok(call.caller.tenants_for(Params::of(call)?.tenant())?)
+}
+
+/// The job named in the path, and whose it is. An admin who names no tenant may look at any job by its number.
+pub(super) async fn find(call: &Call) -> Result<(Tenant, Arc<Job>), ApiError> {
+    let params = Params::of(call)?;
+    let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;
+    find_id(call, id, params.tenant()).await?.ok_or_else(ApiError::no_such_job)
+}
+
+pub(super) async fn find_id(
+    call: &Call,
+    id: JobId,
+    asked: Option<&str>,
+) -> Result<Option<(Tenant, Arc<Job>)>, ApiError> {
+    let engine = &call.engine;
+    let tenant = call.caller.tenant_for(asked)?;
+    if let Some(job) = engine.get(&tenant, vec![id]).await?.pop().flatten() {
+        return Ok(Some((tenant, job)));
+    }
+    let next = id.get().checked_add(1).and_then(JobId::new);
+    if call.caller.role == Role::Admin && asked.is_none() && next.is_some() {
+        let page = engine.list(Filter { before: next, limit: 1, ..Filter::default() }).await?;
+        if let Some(job) = page.jobs.into_iter().next().filter(|job| job.id == id) {
+            return Ok(Some((job.spec.tenant.clone(), job)));
+        }
+    }
+    Ok(None)
+}

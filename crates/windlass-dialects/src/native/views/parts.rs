@@ -1,0 +1,187 @@
+//! Parts of a job that is shown.
+
+use crate::codec::{Encoding, Kept, Shown};
+use crate::native::schema::FormatWord;
+use crate::native::wire::Time;
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use windlass_core::job::AttemptError;
+use windlass_core::ports::{Port, Side};
+use windlass_core::{Job, Lease, Outcome, Payload};
+
+/// Values shown of one port: enough to see what flows; all of them can be read through the dialect that has ports.
+const PORT_VALUES_SHOWN: usize = 100;
+/// Bytes of values shown of one port, for the same reason.
+const PORT_BYTES_SHOWN: usize = 64 << 10;
+
+/// The three fields of a payload; which of them are there is told at [`Shown`].
+macro_rules! payload_fields {
+    ($name:ident: $value:ident, $base64:ident, $format:ident) => {
+        #[derive(Default, Serialize, JsonSchema)]
+        pub struct $name<'a> {
+            /// The value.
+            $value: Option<Kept<'a>>,
+            /// Its bytes, where JSON cannot say them.
+            #[schemars(with = "Option<String>")]
+            $base64: Option<Kept<'a>>,
+            #[schemars(with = "Option<FormatWord>")]
+            $format: Option<&'static str>,
+        }
+
+        impl<'a> $name<'a> {
+            pub fn new(payload: &'a Payload, encoding: Encoding) -> $name<'a> {
+                let Shown { value, base64, format } = Shown::new(payload, encoding);
+                $name { $value: value, $base64: base64, $format: format }
+            }
+        }
+    };
+}
+
+payload_fields!(PayloadFields: payload, payload_base64, format);
+payload_fields!(ResultFields: result, result_base64, result_format);
+payload_fields!(ErrorFields: error, error_base64, error_format);
+
+#[derive(Default, Serialize, JsonSchema)]
+pub struct OutcomeFields<'a> {
+    #[serde(flatten)]
+    result: ResultFields<'a>,
+    #[serde(flatten)]
+    error: ErrorFields<'a>,
+    /// What happened, for people.
+    message: Option<&'a str>,
+    /// What happened, for programs.
+    code: Option<&'a str>,
+    /// Of a process.
+    exit_code: Option<i32>,
+}
+
+impl<'a> OutcomeFields<'a> {
+    pub fn new(outcome: Option<&'a Outcome>, encoding: Encoding) -> OutcomeFields<'a> {
+        let Some(outcome) = outcome else { return OutcomeFields::default() };
+        let Outcome { result, error, .. } = outcome;
+        OutcomeFields {
+            result: result.as_ref().map_or_else(Default::default, |it| ResultFields::new(it, encoding)),
+            error: error.as_ref().map_or_else(Default::default, |it| ErrorFields::new(it, encoding)),
+            message: outcome.message.as_deref(),
+            code: outcome.code.as_deref(),
+            exit_code: outcome.exit_code,
+        }
+    }
+}
+
+/// How far the run has come.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Progress<'a> {
+    /// Percent done.
+    #[schemars(range(max = 100))]
+    percent: Option<u8>,
+    /// For people.
+    note: Option<&'a str>,
+}
+
+impl<'a> Progress<'a> {
+    pub fn of(job: &'a Job) -> Option<Progress<'a>> {
+        let body = job.body.as_ref().filter(|body| body.percent.is_some() || body.note.is_some())?;
+        Some(Progress { percent: body.percent, note: body.note.as_deref() })
+    }
+}
+
+/// Who is working on it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct LeaseView<'a> {
+    /// As it named itself.
+    worker: Option<&'a str>,
+    /// Since when.
+    granted_at: Time,
+    /// Until when, without a heartbeat.
+    until: Option<Time>,
+    /// It was asked to stop.
+    cancel_asked: bool,
+}
+
+impl<'a> LeaseView<'a> {
+    pub fn new(lease: &'a Lease) -> LeaseView<'a> {
+        LeaseView {
+            worker: lease.worker.as_deref(),
+            granted_at: lease.granted_at.into(),
+            until: lease.until.map(Time::from),
+            cancel_asked: lease.cancel_asked,
+        }
+    }
+}
+
+/// One of them.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct FailedAttempt<'a> {
+    /// Which attempt.
+    attempt: u32,
+    /// When.
+    at: Time,
+    /// What happened.
+    message: &'a str,
+    /// When it began.
+    started_at: Option<Time>,
+    /// Who was at it.
+    worker: Option<&'a str>,
+}
+
+impl<'a> FailedAttempt<'a> {
+    pub fn new(error: &'a AttemptError) -> FailedAttempt<'a> {
+        FailedAttempt {
+            attempt: error.attempt,
+            at: error.at.into(),
+            message: &error.message,
+            started_at: error.started_at.map(Time::from),
+            worker: error.worker.as_deref(),
+        }
+    }
+}
+
+/// Values that flow in and out of a long-lived job.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+pub struct Ports<'a> {
+    /// Its inputs by name.
+    inports: BTreeMap<&'a str, PortView<'a>>,
+    /// Its outputs by name.
+    outports: BTreeMap<&'a str, PortView<'a>>,
+}
+
+impl<'a> Ports<'a> {
+    pub fn new(ports: &'a windlass_core::ports::Ports) -> Ports<'a> {
+        let side = |side| ports.iter(side).map(|(name, port)| (name, PortView::new(port))).collect();
+        Ports { inports: side(Side::In), outports: side(Side::Out) }
+    }
+}
+
+/// A port.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct PortView<'a> {
+    /// Values that wait in it.
+    size: usize,
+    /// What is read when none waits.
+    default: Option<Kept<'a>>,
+    /// The first of them.
+    values: Vec<Kept<'a>>,
+}
+
+impl<'a> PortView<'a> {
+    fn new(port: &'a Port) -> PortView<'a> {
+        let mut bytes = 0;
+        let fits = |text: &&str| {
+            bytes += text.len();
+            bytes <= PORT_BYTES_SHOWN
+        };
+        let texts = port.items().take(PORT_VALUES_SHOWN).map(|value| value.as_str());
+        PortView {
+            size: port.size(),
+            default: port.default_value().map(|value| Kept::Json(value.as_str().as_bytes())),
+            values: texts.take_while(fits).map(|text| Kept::Json(text.as_bytes())).collect(),
+        }
+    }
+}
