@@ -16,7 +16,6 @@ use crate::budget::Share;
 use crate::listener::Phase;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -235,11 +234,9 @@ impl<L: Link> Session<L> {
         }
         self.get_to_know(&request);
         let Some((command, reach, role)) = Command::of(&request) else {
-            self.shared.answered.fetch_add(1, Ordering::Relaxed);
             return Ok(self.put(errors::UNRECOGNIZED.into(), Reach::Read, &request, Duration::ZERO));
         };
         let run = self.gather(request, command);
-        self.shared.answered.fetch_add(run.len() as u64, Ordering::Relaxed);
         if let [request] = run.as_slice()
             && let Some(flow) = self.answer_otherwise(command, request, role).await?
         {

@@ -263,6 +263,28 @@ async fn a_query_ends_when_its_time_is_over() {
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
+#[tokio::test]
+async fn one_tenant_leaves_a_slot_for_the_statements_of_others() {
+    let world = Arc::new(World::new().await);
+    let endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT max(i) FROM n;";
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let world = Arc::clone(&world);
+        flood.spawn(async move {
+            world.ask(Ask { patience: Duration::from_secs(20), ..ask(endless) }).await;
+        });
+    }
+    // All of the flood has asked before the quiet tenant does.
+    tokio::task::yield_now().await;
+    let quiet = Ask {
+        tenant: Tenant::new("quiet").unwrap(),
+        patience: Duration::from_secs(15),
+        ..ask("SELECT 1+1;")
+    };
+    assert_eq!(world.ask(quiet).await.status, "200 OK");
+    flood.abort_all();
+}
+
 /// One call of a function: nothing inside of SQLite looks at the clock meanwhile.
 const IN_ONE_FUNCTION: &str = "SELECT instr(hex(zeroblob(500000)), hex(zeroblob(250000))||'1') + instr(hex(zeroblob(500000)), \
      hex(zeroblob(250000))||'2');";

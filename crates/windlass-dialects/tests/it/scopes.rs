@@ -131,6 +131,26 @@ impl World {
     }
 }
 
+#[tokio::test]
+async fn bedrocks_status_counts_the_commands_of_the_callers_tenant() {
+    let keys = Keys::for_tenants(&["acme", "other"]);
+    let server = TestServer::start(keys.options()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bedrock = listener.local_addr().unwrap();
+    let options = BedrockOptions { tokens: Arc::clone(&keys.tokens), ..BedrockOptions::default() };
+    tokio::spawn(bedrock::serve(listener, server.engine.clone(), options, std::future::pending()));
+    let (full, scoped) =
+        (keys.of("acme", Role::Viewer).to_owned(), keys.of("other", Role::Viewer).to_owned());
+    let world = World { server, bedrock, full, scoped };
+    for _ in 0..5 {
+        world.bedrock(&world.full, "QueryJob", "jobID: 1\r\n").await;
+    }
+    let answer = world.bedrock(&world.scoped, "Status", "").await;
+    assert!(answer.contains("\"commandCount\":1,"), "{answer}");
+    let answer = world.bedrock(keys.of("acme", Role::Admin), "Status", "").await;
+    assert!(answer.contains("\"commandCount\":7,"), "{answer}");
+}
+
 /// A token for these queues.
 async fn limited(server: &TestServer, admin: &str, role: &str, queues: &[&str]) -> String {
     let ask = json!({"role": role, "tenant": "acme", "queues": queues}).to_string();

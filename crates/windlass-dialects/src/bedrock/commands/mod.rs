@@ -27,8 +27,8 @@ use crate::auth::{Caller, Role, Tokens};
 use crate::budget::Budget;
 use crate::guard::Hosts;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use windlass_core::matching::Glob;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::{Delivery, Engine};
@@ -127,8 +127,29 @@ pub struct Shared {
     /// Names whose jobs fail instead of being handed out, by tenant.
     pub crashed: RwLock<HashMap<Tenant, Vec<Glob>>>,
     pub commits: Commits,
-    /// Commands that were answered.
-    pub answered: AtomicU64,
+    pub answered: CommandCounts,
+}
+
+/// Commands that were answered, by tenant.
+#[derive(Default)]
+pub struct CommandCounts(RwLock<HashMap<Tenant, AtomicU64>>);
+
+impl CommandCounts {
+    pub fn count(&self, tenant: &Tenant) {
+        if let Some(count) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(tenant) {
+            count.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let mut counts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        counts.entry(tenant.clone()).or_default().fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Of one tenant; `None`: of all.
+    pub fn of(&self, tenant: Option<&Tenant>) -> u64 {
+        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let asked = counts.iter().filter(|(own, _)| tenant.is_none_or(|tenant| tenant == *own));
+        asked.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
+    }
 }
 
 /// An answer, and the jobs that go with it: they are given back if it cannot be delivered.
@@ -181,6 +202,7 @@ impl<'a> Commands<'a> {
 
     /// Carries out a command. Cancelling it while it waits gives back what it was about to be handed.
     pub async fn answer(&self, command: Command, request: &Request) -> Outcome {
+        self.shared.answered.count(self.tenant);
         let answered = match self.refused_for_its_bytes(command, request) {
             Some(status) => Err(status),
             None => self.dispatch(command, request).await,

@@ -10,13 +10,15 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep_until, timeout_at};
 use windlass_core::{Job, Tenant};
 use windlass_engine::Engine;
 
 /// Statements that run at once. Each may hold the jobs it looks at in memory; more would only wait for the processor.
 const AT_ONCE: usize = 4;
+/// Of these, for one tenant: one is left for the others.
+const AT_ONCE_OF_A_TENANT: usize = AT_ONCE - 1;
 /// A process ends a statement by itself when its time is over; after this it is killed.
 const GRACE: Duration = Duration::from_millis(100);
 /// Rows are sent in pieces of about this size.
@@ -27,6 +29,8 @@ pub struct Pool {
     program: Option<Program>,
     limits: Limits,
     slots: Arc<Semaphore>,
+    /// Of tenants whose statements run or wait.
+    shares: Mutex<HashMap<Tenant, Arc<Semaphore>>>,
     idle: Mutex<Vec<Child>>,
 }
 
@@ -48,14 +52,19 @@ pub struct Outcome {
 
 impl Pool {
     pub fn new(program: Option<Program>, limits: Limits) -> Pool {
-        Pool { program, limits, slots: Arc::new(Semaphore::new(AT_ONCE)), idle: Mutex::default() }
+        let slots = Arc::new(Semaphore::new(AT_ONCE));
+        Pool { program, limits, slots, shares: Mutex::default(), idle: Mutex::default() }
     }
 
     /// Runs a statement in a slot, which is free again when its process has ended it or is gone. Whoever stops waiting
     /// ends the statement.
     pub async fn run(self: &Arc<Self>, search: Search) -> Result<Outcome, Failure> {
-        let slot = timeout_at(search.until.into(), Arc::clone(&self.slots).acquire_owned()).await;
-        let Ok(Ok(slot)) = slot else { return Err(Trouble::TimedOut.into()) };
+        let share = self.share_of(&search.tenant);
+        // First of the tenant's own: whoever waits for these keeps no slot from others.
+        let slot = async { Ok::<_, AcquireError>([share.acquire_owned().await?, self.slot().await?]) };
+        let Ok(Ok(slot)) = timeout_at(search.until.into(), slot).await else {
+            return Err(Trouble::TimedOut.into());
+        };
         let (tell, told) = oneshot::channel();
         tokio::spawn(Arc::clone(self).run_in(slot, search, tell));
         told.await.unwrap_or_else(|_| Err(Trouble::TimedOut.into()))
@@ -63,7 +72,7 @@ impl Pool {
 
     async fn run_in(
         self: Arc<Self>,
-        slot: OwnedSemaphorePermit,
+        slot: [OwnedSemaphorePermit; 2],
         search: Search,
         mut tell: oneshot::Sender<Result<Outcome, Failure>>,
     ) {
@@ -108,6 +117,18 @@ impl Pool {
             break;
         }
         drop(slot);
+    }
+
+    async fn slot(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        Arc::clone(&self.slots).acquire_owned().await
+    }
+
+    fn share_of(&self, tenant: &Tenant) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        // A permit holds its semaphore: those that nobody holds are of tenants without statements.
+        shares.retain(|_, share| Arc::strong_count(share) > 1);
+        let share = shares.entry(tenant.clone());
+        Arc::clone(share.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE_OF_A_TENANT))))
     }
 
     /// An idle process, or a new one (`true`).
