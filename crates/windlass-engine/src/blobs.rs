@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::quota::Reserved;
 use std::collections::HashMap;
 use windlass_core::{Job, Tenant, Timestamp};
 use windlass_store::Filter;
@@ -9,8 +10,6 @@ use windlass_store::blobs::{BlobAddr, BlobInfo, BlobReader, BlobWriter, Digests,
 
 /// Jobs looked at in one page while looking for what they name.
 const PAGE: usize = 500;
-/// Bytes of a blob between two looks at its tenant's quota.
-const ADMIT_BYTES: u64 = 1 << 20;
 
 /// A blob on its way in. Dropping it forgets it.
 pub struct BlobUpload {
@@ -18,8 +17,8 @@ pub struct BlobUpload {
     tenant: Tenant,
     writer: Box<dyn BlobWriter>,
     bytes: u64,
-    /// So many were asked for by the quota; it is asked again when there are more.
-    admitted: u64,
+    /// Of its tenant's quota; given back if it is not kept.
+    reserved: Option<Reserved>,
 }
 
 impl BlobUpload {
@@ -29,10 +28,7 @@ impl BlobUpload {
         if self.bytes > max {
             return Err(EngineError::BlobTooLarge { max });
         }
-        if self.bytes > self.admitted {
-            self.engine.admit_blob(&self.tenant, self.bytes).await?;
-            self.admitted = self.bytes.saturating_add(ADMIT_BYTES);
-        }
+        self.engine.reserve_blob(&self.tenant, &mut self.reserved, self.bytes).await?;
         Ok(self.writer.write(bytes).await?)
     }
 
@@ -40,8 +36,8 @@ impl BlobUpload {
     pub async fn finish(self) -> Result<PutBlob, EngineError> {
         let visit = self.engine.inner.enter()?;
         let put = self.writer.finish(visit.now()).await?;
-        if let PutBlob::New(info) = &put {
-            self.engine.add_blob(&self.tenant, info.bytes);
+        if let (PutBlob::New(info), Some(reserved)) = (&put, self.reserved) {
+            reserved.keep(info.bytes);
         }
         Ok(put)
     }
@@ -80,7 +76,7 @@ impl Engine {
     pub async fn put_blob(&self, tenant: &Tenant) -> Result<BlobUpload, EngineError> {
         self.inner.open()?;
         let writer = self.inner.store.blobs().create(tenant).await?;
-        Ok(BlobUpload { engine: self.clone(), tenant: tenant.clone(), writer, bytes: 0, admitted: 0 })
+        Ok(BlobUpload { engine: self.clone(), tenant: tenant.clone(), writer, bytes: 0, reserved: None })
     }
 
     /// For those who have all of it.

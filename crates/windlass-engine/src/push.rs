@@ -1,8 +1,10 @@
 //! Making jobs: one batch, one step, one commit.
 
+use crate::door::Visit;
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, PushRefused};
 use crate::feed::FeedKind;
+use crate::quota::{self, Admitted};
 use crate::verbs::{JobEvent, Push, Pushed, RunAt};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -20,11 +22,33 @@ impl Engine {
         if jobs.is_empty() {
             return Ok(Vec::new());
         }
-        if !self.is_exempt {
-            self.admit_jobs(tenant, jobs.iter().map(|job| (&job.queue, &job.name))).await?;
+        let bytes: Vec<usize> = jobs.iter().map(|job| job.payload.bytes.len()).collect();
+        if self.is_exempt {
+            let pushed = self.push_admitted(visit, tenant, jobs, None).await?;
+            self.have_arrived(tenant, bytes.len() as u64, bytes.iter().map(|bytes| *bytes as u64).sum());
+            return Ok(pushed);
         }
+        let admitted = self.reserve_jobs(tenant, jobs.iter().map(quota::coming)).await?;
+        self.push_admitted(visit, tenant, jobs, Some((admitted, bytes))).await
+    }
+
+    /// What was reserved is concluded even if the caller stops waiting.
+    async fn push_admitted(
+        &self,
+        visit: Visit,
+        tenant: &Tenant,
+        jobs: Vec<Push>,
+        admitted: Option<(Admitted, Vec<usize>)>,
+    ) -> Result<Vec<Pushed>, EngineError> {
         let (tenant, scope) = (tenant.clone(), self.scope.clone());
-        self.inner.unstoppable(async move { visit.push(&tenant, &scope, jobs).await }).await
+        let work = async move {
+            let pushed = visit.push(&tenant, &scope, jobs).await;
+            if let Some((admitted, bytes)) = admitted {
+                admitted.conclude(&bytes, &pushed);
+            }
+            pushed
+        };
+        self.inner.unstoppable(work).await
     }
 }
 

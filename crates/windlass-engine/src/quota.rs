@@ -1,26 +1,26 @@
 //! What one tenant may take, so that none takes it from the others.
 //!
-//! Nothing is counted on the way of a request: what is known is what was counted last and what was added since. It is counted
-//! anew when a hundredth of the quota was added, or the quota is reached: so a tenant gets at most a hundredth too much, after
-//! a restart, and a small quota is exact.
+//! Nothing is counted on the way of a request: what is known is what was counted last, what was added since and what is on its
+//! way. It is counted anew when a hundredth of the quota was added, or the quota is reached: so a tenant gets at most a hundredth too
+//! much, after a restart, and a small quota is exact.
+
+mod bound;
+
+pub(crate) use bound::Reserved;
 
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
+use crate::verbs::{Options, Push, Pushed};
+use bound::Bound;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use windlass_core::{Name, Queue, StateName, Tenant, Timestamp};
+use std::sync::{Arc, PoisonError, RwLock};
+use windlass_core::{Name, Queue, StateName, Tenant};
 
 /// Notes of the store: `quota/<tenant>` holds a [`Quota`] as JSON.
 const NOTES: &str = "quota/";
-/// A count is not repeated sooner.
-const COUNT_EVERY_MS: i64 = 200;
-/// On a store with other servers a count is worth no more after this.
-const COUNT_LASTS_MS: i64 = 5_000;
 /// Requests that may come at once after a quiet time: those of one second.
 const BURST_US: i64 = 1_000_000;
-/// Of a quota: what may be added before it is counted.
-const HUNDREDTH: u64 = 100;
 
 /// The most that one tenant may have. The defaults are far from what an honest tenant needs, and keep one from taking all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -28,6 +28,8 @@ const HUNDREDTH: u64 = 100;
 pub struct Quota {
     /// Jobs that have not ended.
     pub jobs: u64,
+    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    pub payload_bytes: u64,
     /// Bytes of blobs.
     pub blob_bytes: u64,
     /// Kinds of jobs with a handler.
@@ -43,6 +45,7 @@ impl Default for Quota {
     fn default() -> Self {
         Quota {
             jobs: 100_000_000,
+            payload_bytes: 1 << 40,
             blob_bytes: 1 << 40,
             handlers: 10_000,
             requests_in_flight: 8_000,
@@ -52,60 +55,45 @@ impl Default for Quota {
     }
 }
 
+impl Quota {
+    /// The defaults of a server with these bounds: one tenant gets four fifths of the places that it has.
+    fn of_server(options: &Options) -> Quota {
+        let quota = Quota::default();
+        let places = options.waiters_max as u64 / 5 * 4;
+        Quota {
+            waiting_claims: quota.waiting_claims.max(places),
+            requests_in_flight: quota.requests_in_flight.max(places),
+            ..quota
+        }
+    }
+}
+
 /// What a tenant takes now, as far as it is known without counting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InUse {
     pub jobs: u64,
+    pub payload_bytes: u64,
     pub blob_bytes: u64,
     pub requests_in_flight: u64,
     pub waiting_claims: u64,
 }
 
 /// Tenants and what they take.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Quotas {
+    default: Quota,
     tenants: RwLock<FxHashMap<Tenant, Arc<TenantUse>>>,
 }
 
 #[derive(Debug)]
 struct TenantUse {
     quota: RwLock<Quota>,
-    jobs: Mutex<Bound>,
-    blob_bytes: Mutex<Bound>,
+    jobs: Arc<Bound>,
+    payload_bytes: Arc<Bound>,
+    blob_bytes: Arc<Bound>,
     in_flight: Arc<AtomicU64>,
     waiting: Arc<AtomicU64>,
     rate: Rate,
-}
-
-/// An upper bound of a number that only grows by what we add, and shrinks unseen.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bound {
-    counted: u64,
-    counted_at: Option<Timestamp>,
-    added: u64,
-}
-
-impl Bound {
-    fn at_most(self) -> u64 {
-        self.counted.saturating_add(self.added)
-    }
-
-    /// Whether there is room for `more` by what is known.
-    fn has_room(self, more: u64, max: u64) -> bool {
-        self.at_most().saturating_add(more) <= max
-    }
-
-    /// Whether it is time to count.
-    fn must_count(self, more: u64, max: u64, is_shared: bool, now: Timestamp) -> bool {
-        let age_ms = self.counted_at.map(|at| now.as_millis() - at.as_millis());
-        let is_worth_it = self.added.saturating_add(more) > max / HUNDREDTH;
-        match age_ms {
-            None => is_worth_it,
-            Some(age_ms) if !self.has_room(more, max) => age_ms >= COUNT_EVERY_MS,
-            // Others add to it unseen.
-            Some(age_ms) => is_shared && is_worth_it && age_ms >= COUNT_LASTS_MS,
-        }
-    }
 }
 
 /// Requests per second: the moment at which the requests so far would have been spread evenly.
@@ -145,12 +133,16 @@ impl Drop for Share {
 }
 
 impl Quotas {
+    pub(crate) fn new(options: &Options) -> Quotas {
+        Quotas { default: Quota::of_server(options), tenants: RwLock::default() }
+    }
+
     fn of(&self, tenant: &Tenant) -> Arc<TenantUse> {
         if let Some(known) = self.tenants.read().unwrap_or_else(PoisonError::into_inner).get(tenant) {
             return Arc::clone(known);
         }
         let mut tenants = self.tenants.write().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(tenants.entry(tenant.clone()).or_insert_with(|| Arc::new(TenantUse::new())))
+        Arc::clone(tenants.entry(tenant.clone()).or_insert_with(|| Arc::new(TenantUse::new(self.default))))
     }
 
     fn set(&self, tenant: &Tenant, quota: Quota) {
@@ -159,11 +151,12 @@ impl Quotas {
 }
 
 impl TenantUse {
-    fn new() -> TenantUse {
+    fn new(quota: Quota) -> TenantUse {
         TenantUse {
-            quota: RwLock::default(),
-            jobs: Mutex::default(),
-            blob_bytes: Mutex::default(),
+            quota: RwLock::new(quota),
+            jobs: Arc::default(),
+            payload_bytes: Arc::default(),
+            blob_bytes: Arc::default(),
             in_flight: Arc::default(),
             waiting: Arc::default(),
             rate: Rate::default(),
@@ -173,10 +166,6 @@ impl TenantUse {
     fn quota(&self) -> Quota {
         *self.quota.read().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn locked(bound: &Mutex<Bound>) -> std::sync::MutexGuard<'_, Bound> {
-    bound.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn exceeded(what: &'static str, max: u64) -> EngineError {
@@ -212,53 +201,87 @@ impl Engine {
         Share::take(&usage.waiting, max).ok_or_else(|| exceeded("waiting claims", max))
     }
 
-    /// Whether the tenant may have so many jobs more; they count from now on. For those who acknowledge jobs before they push
-    /// them.
+    /// Whether the tenant may have these jobs; they count from now on. For those who acknowledge jobs before they push them, with
+    /// [`Engine::exempt`].
     pub async fn admit_jobs<'a>(
         &self,
         tenant: &Tenant,
-        jobs: impl Iterator<Item = (&'a Queue, &'a Name)>,
+        coming: impl Iterator<Item = Coming<'a>>,
     ) -> Result<(), EngineError> {
-        let mut more = 0;
-        for (queue, name) in jobs {
-            self.check_reach(queue, name)?;
-            more += 1;
-        }
-        let usage = self.inner.quotas.of(tenant);
-        let max = usage.quota().jobs;
-        if self.must_count(&usage.jobs, more, max) {
-            match self.inner.count_jobs(tenant).await {
-                Ok(counted) => {
-                    *locked(&usage.jobs) = Bound { counted, counted_at: Some(self.now()), added: 0 }
-                }
-                // While the store is away what is known has to do: a journal takes jobs all the same.
-                Err(error) if error.is_retryable() && locked(&usage.jobs).has_room(more, max) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        admit(&usage.jobs, more, max, "jobs that have not ended")
+        let Admitted { jobs, payload_bytes } = self.reserve_jobs(tenant, coming).await?;
+        jobs.leave_under_way();
+        payload_bytes.leave_under_way();
+        Ok(())
     }
 
-    /// The same for bytes of blobs; `add` says whether they count from now on.
-    pub(crate) async fn admit_blob(&self, tenant: &Tenant, bytes: u64) -> Result<(), EngineError> {
+    /// Room for jobs that are about to be pushed.
+    pub(crate) async fn reserve_jobs<'a>(
+        &self,
+        tenant: &Tenant,
+        coming: impl Iterator<Item = Coming<'a>>,
+    ) -> Result<Admitted, EngineError> {
+        let (mut jobs, mut bytes) = (0, 0);
+        for (queue, name, payload_bytes) in coming {
+            self.check_reach(queue, name)?;
+            jobs += 1;
+            bytes += payload_bytes as u64;
+        }
+        let usage = self.inner.quotas.of(tenant);
+        let quota = usage.quota();
+        self.count_if_due(&usage.jobs, jobs, quota.jobs, self.inner.count_jobs(tenant)).await?;
+        let count = async { Ok(self.inner.store.payload_bytes(tenant).await?) };
+        self.count_if_due(&usage.payload_bytes, bytes, quota.payload_bytes, count).await?;
+        let no_jobs = || exceeded("jobs that have not ended", quota.jobs);
+        let no_bytes = || exceeded("bytes of payloads", quota.payload_bytes);
+        Ok(Admitted {
+            jobs: usage.jobs.reserve(jobs, quota.jobs).ok_or_else(no_jobs)?,
+            payload_bytes: usage.payload_bytes.reserve(bytes, quota.payload_bytes).ok_or_else(no_bytes)?,
+        })
+    }
+
+    /// Jobs that were admitted before are in the store.
+    pub(crate) fn have_arrived(&self, tenant: &Tenant, jobs: u64, payload_bytes: u64) {
+        let usage = self.inner.quotas.of(tenant);
+        usage.jobs.arrived(jobs);
+        usage.payload_bytes.arrived(payload_bytes);
+    }
+
+    /// Room for so many bytes of a blob in all.
+    pub(crate) async fn reserve_blob(
+        &self,
+        tenant: &Tenant,
+        reserved: &mut Option<Reserved>,
+        bytes: u64,
+    ) -> Result<(), EngineError> {
         let usage = self.inner.quotas.of(tenant);
         let max = usage.quota().blob_bytes;
-        if self.must_count(&usage.blob_bytes, bytes, max) {
-            let counted = self.inner.count_blob_bytes(tenant).await?;
-            *locked(&usage.blob_bytes) = Bound { counted, counted_at: Some(self.now()), added: 0 };
-        }
-        match locked(&usage.blob_bytes).has_room(bytes, max) {
-            true => Ok(()),
-            false => Err(exceeded("bytes of blobs", max)),
-        }
+        let more = bytes.saturating_sub(reserved.as_ref().map_or(0, Reserved::amount));
+        self.count_if_due(&usage.blob_bytes, more, max, self.inner.count_blob_bytes(tenant)).await?;
+        let has_room = match reserved {
+            Some(reserved) => reserved.grow(more, max),
+            None => {
+                *reserved = usage.blob_bytes.reserve(more, max);
+                reserved.is_some()
+            }
+        };
+        if has_room { Ok(()) } else { Err(exceeded("bytes of blobs", max)) }
     }
 
-    pub(crate) fn add_blob(&self, tenant: &Tenant, bytes: u64) {
-        locked(&self.inner.quotas.of(tenant).blob_bytes).added += bytes;
-    }
-
-    fn must_count(&self, bound: &Mutex<Bound>, more: u64, max: u64) -> bool {
-        locked(bound).must_count(more, max, self.is_shared(), self.now())
+    /// While the store is away what is known has to do: a journal takes jobs all the same.
+    async fn count_if_due(
+        &self,
+        bound: &Bound,
+        more: u64,
+        max: u64,
+        count: impl Future<Output = Result<u64, EngineError>>,
+    ) -> Result<(), EngineError> {
+        let Some(begun) = bound.begin_count(more, max, self.is_shared(), self.now()) else { return Ok(()) };
+        match count.await {
+            Ok(counted) => bound.end_count(begun, counted, self.now()),
+            Err(error) if error.is_retryable() && bound.has_room(more, max) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     pub fn quota(&self, tenant: &Tenant) -> Quota {
@@ -271,6 +294,7 @@ impl Engine {
         let usage = self.inner.quotas.of(tenant);
         Ok(InUse {
             jobs: self.inner.count_jobs(tenant).await?,
+            payload_bytes: self.inner.store.payload_bytes(tenant).await?,
             blob_bytes: self.inner.count_blob_bytes(tenant).await?,
             requests_in_flight: usage.in_flight.load(Ordering::Relaxed),
             waiting_claims: usage.waiting.load(Ordering::Relaxed),
@@ -298,13 +322,40 @@ impl Engine {
     }
 }
 
-fn admit(bound: &Mutex<Bound>, more: u64, max: u64, what: &'static str) -> Result<(), EngineError> {
-    let mut bound = locked(bound);
-    if !bound.has_room(more, max) {
-        return Err(exceeded(what, max));
+/// Where a job goes, and how many bytes its payload has.
+pub type Coming<'a> = (&'a Queue, &'a Name, usize);
+
+/// Room for jobs that are about to be pushed; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    jobs: Reserved,
+    payload_bytes: Reserved,
+}
+
+impl Admitted {
+    /// What became of them. Where nobody can tell, they may be there.
+    pub(crate) fn conclude(self, bytes: &[usize], pushed: &Result<Vec<Pushed>, EngineError>) {
+        let new: Vec<usize> = match pushed {
+            Ok(pushed) => {
+                let is_new = |pushed: &Pushed| matches!(pushed, Pushed::New(_));
+                pushed
+                    .iter()
+                    .zip(bytes)
+                    .filter(|(pushed, _)| is_new(pushed))
+                    .map(|(_, bytes)| *bytes)
+                    .collect()
+            }
+            Err(error) if error.code() == "outcome_unknown" => bytes.to_vec(),
+            Err(_) => return,
+        };
+        self.jobs.keep(new.len() as u64);
+        self.payload_bytes.keep(new.iter().map(|bytes| *bytes as u64).sum());
     }
-    bound.added += more;
-    Ok(())
+}
+
+/// What a push brings, for the quota.
+pub(crate) fn coming(push: &Push) -> Coming<'_> {
+    (&push.queue, &push.name, push.payload.bytes.len())
 }
 
 impl Inner {
@@ -352,19 +403,10 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_counted_when_it_matters_and_not_more_often() {
-        let at = Timestamp::from_millis;
-        let bound = |counted, at_ms: Option<i64>, added| Bound { counted, counted_at: at_ms.map(at), added };
-        let check = |bound: Bound, more: u64, is_shared: bool, now: i64, expected: bool| {
-            assert_eq!(bound.must_count(more, 1_000, is_shared, at(now)), expected, "{bound:?} {more} {now}");
-        };
-        check(bound(0, None, 0), 10, false, 0, false);
-        check(bound(0, None, 0), 11, false, 0, true);
-        check(bound(900, Some(0), 90), 10, false, 9_000, false);
-        check(bound(900, Some(0), 90), 11, false, 199, false);
-        check(bound(900, Some(0), 90), 11, false, 200, true);
-        check(bound(100, Some(0), 50), 1, true, 4_999, false);
-        check(bound(100, Some(0), 50), 1, true, 5_000, true);
-        check(bound(100, Some(0), 5), 1, true, 5_000, false);
+    fn a_server_with_more_places_gives_one_tenant_more_of_them() {
+        let of = |waiters_max| Quota::of_server(&Options { waiters_max, ..Options::default() });
+        assert_eq!(of(10_000), Quota::default());
+        assert_eq!((of(50_000).waiting_claims, of(50_000).requests_in_flight), (40_000, 40_000));
+        assert_eq!(of(10), Quota::default());
     }
 }

@@ -57,6 +57,10 @@ impl Store for AwayStore {
         self.away()
     }
 
+    async fn payload_bytes(&self, _: &Tenant) -> Result<u64> {
+        self.away()
+    }
+
     async fn counts(&self, _: Option<&Tenant>, _: Timestamp) -> Result<Vec<QueueCounts>> {
         self.away()
     }

@@ -229,6 +229,10 @@ impl Store for FaultyStore {
         self.faults.play(Call::Set, self.inner.restore(jobs, next)).await
     }
 
+    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
+        self.faults.play(Call::Read, self.inner.payload_bytes(tenant)).await
+    }
+
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         self.faults.play(Call::Read, self.inner.counts(tenant, now)).await
     }

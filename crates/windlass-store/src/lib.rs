@@ -126,6 +126,9 @@ pub trait Store: Send + Sync {
         Err(StoreError::Unsupported("it takes no jobs as they are".to_owned()))
     }
 
+    /// Bytes of the payloads of all jobs of a tenant, settled ones included, from a counter that is kept, not counted.
+    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64>;
+
     /// Jobs by queue and state, from counters that are kept, not counted.
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>>;
 

@@ -61,7 +61,8 @@ async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
         let message = format!("a line is {} bytes long; at most {max} are allowed", large.len());
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
-    call.engine.admit_jobs(&client, payloads.iter().map(|_| (&queue, &jobtype))).await?;
+    let coming = payloads.iter().map(|payload| (&queue, &jobtype, payload.len()));
+    call.engine.admit_jobs(&client, coming).await?;
     let ids = state(&call).add(&client, &jobtype, &payloads, run_at).await?;
     Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": ids.len(), "ids": ids})))
 }

@@ -311,7 +311,7 @@ impl<'a> Drive<'a> {
                 continue;
             }
             let queue = commands::queue();
-            let coming = payloads.iter().map(|_| (&queue, &name));
+            let coming = payloads.iter().map(|payload| (&queue, &name, payload.len()));
             let admitted = self.state.engine.admit_jobs(&self.client, coming).await;
             if let Err(error @ EngineError::Quota { .. }) = admitted {
                 left_out.add(payloads.len(), &error);

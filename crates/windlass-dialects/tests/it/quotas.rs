@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use windlass_core::Timestamp;
+use windlass_core::{Tenant, Timestamp};
 use windlass_dialects::auth::Role;
 use windlass_dialects::bedrock::{self, BedrockOptions};
 use windlass_engine::{ManualClock, SystemClock};
@@ -84,6 +84,74 @@ async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_
     world.clock.advance(1_000);
     assert_eq!(world.acme("POST", "/api/v1/jobs", push).await.status, 201);
     refused(&world.acme("POST", "/api/v1/jobs", push).await, "2 jobs");
+}
+
+#[tokio::test]
+async fn payload_bytes_are_bounded_for_as_long_as_their_jobs_are_kept() {
+    let world = World::new(json!({"payload_bytes": 100})).await;
+    let large =
+        json!({"name": "a", "payload": "x".repeat(58), "keep": {"cancelled_ms": 86_400_000}}).to_string();
+    let push = async || world.acme("POST", "/api/v1/jobs", &large).await;
+    let first = push().await;
+    assert_eq!(first.status, 201, "{}", first.text());
+    refused(&push().await, "100 bytes of payloads");
+    refused(&world.acme("POST", "/acme/job/t/add", &"x".repeat(41)).await, "100 bytes of payloads");
+    let seen = world.acme("GET", "/api/v1/tenants/acme/quota", "").await.json();
+    assert_eq!(
+        (&seen["quota"]["payload_bytes"], &seen["in_use"]["payload_bytes"]),
+        (&json!(100), &json!(60))
+    );
+    assert_eq!(world.call("other", Role::Worker, "POST", "/api/v1/jobs", &large).await.status, 201);
+    let id = first.json()["id"].clone();
+    assert_eq!(world.acme("POST", &format!("/api/v1/jobs/{id}/cancel"), "").await.status, 200);
+    world.clock.advance(1_000);
+    refused(&push().await, "100 bytes of payloads");
+    assert_eq!(world.acme("DELETE", &format!("/api/v1/jobs/{id}"), "").await.status, 200);
+    world.clock.advance(1_000);
+    assert_eq!(push().await.status, 201);
+}
+
+#[tokio::test]
+async fn payload_bytes_are_counted_anew_after_a_restart() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let keys = Keys::for_tenants(&["acme"]);
+    let first = TestServer::start_on(Arc::clone(&store), keys.options(), Arc::new(SystemClock)).await;
+    let path = "/api/v1/tenants/acme/quota";
+    let admin = Some(keys.of("acme", Role::Admin));
+    assert_eq!(first.call_as(admin, "PUT", path, r#"{"payload_bytes":100}"#).await.status, 200);
+    let large = json!({"name": "a", "payload": "x".repeat(58)}).to_string();
+    assert_eq!(first.call_as(admin, "POST", "/api/v1/jobs", &large).await.status, 201);
+    let second = TestServer::start_on(store, keys.options(), Arc::new(SystemClock)).await;
+    refused(&second.call_as(admin, "POST", "/api/v1/jobs", &large).await, "100 bytes of payloads");
+}
+
+#[tokio::test]
+async fn uploads_at_the_same_time_share_the_quota_of_blobs() {
+    let world = World::new(json!({"blob_bytes": 1_000})).await;
+    let (engine, acme) = (&world.server.engine, Tenant::new("acme").unwrap());
+    let mut uploads = Vec::new();
+    let mut refused = 0;
+    for number in 0..8_u8 {
+        let mut upload = engine.put_blob(&acme).await.unwrap();
+        match upload.write(&[number; 200]).await {
+            Ok(()) => uploads.push(upload),
+            Err(error) => {
+                assert_eq!(error.code(), "quota_exceeded");
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((uploads.len(), refused), (5, 3), "none of them has ended yet");
+    assert!(uploads[0].write(b"x").await.is_err());
+    drop(uploads.pop());
+    let mut last = engine.put_blob(&acme).await.unwrap();
+    last.write(&[9; 100]).await.unwrap();
+    last.write(&[9; 100]).await.unwrap();
+    uploads.push(last);
+    for upload in uploads {
+        upload.finish().await.unwrap();
+    }
+    assert_eq!(engine.in_use(&acme).await.unwrap().blob_bytes, 1_000);
 }
 
 #[tokio::test]

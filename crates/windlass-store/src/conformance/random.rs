@@ -432,7 +432,14 @@ impl World {
             let expected = self.reference.counts(Some(&tenant), self.now).await.expect("counts");
             let actual = self.subject.counts(Some(&tenant), self.now).await.expect("counts");
             assert_eq!(counted(&actual), counted(&expected), "{}: counts of {tenant}", self.context());
+            self.compare_bytes(&tenant).await;
         }
+    }
+
+    async fn compare_bytes(&self, tenant: &Tenant) {
+        let expected = self.reference.payload_bytes(tenant).await.expect("bytes");
+        let actual = self.subject.payload_bytes(tenant).await.expect("bytes");
+        assert_eq!(actual, expected, "{}: bytes of payloads of {tenant}", self.context());
     }
 
     async fn compare_all(&self) {
@@ -446,6 +453,7 @@ impl World {
             self.context()
         );
         for tenant in TENANTS.map(tenant) {
+            self.compare_bytes(&tenant).await;
             for alias in ALIASES {
                 let expected = self.reference.find_alias(&tenant, alias).await.expect("find_alias");
                 let actual = self.subject.find_alias(&tenant, alias).await.expect("find_alias");

@@ -131,6 +131,13 @@ impl Store for MemoryStore {
         self.with(|inner| inner.restore(jobs, next))?
     }
 
+    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
+        self.with(|inner| {
+            let own = inner.jobs.values().filter(|job| job.spec.tenant == *tenant);
+            own.map(|job| job.spec.payload.bytes.len() as u64).sum()
+        })
+    }
+
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         self.with(|inner| inner.counts(tenant, now))
     }

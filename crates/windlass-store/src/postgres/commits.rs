@@ -469,6 +469,9 @@ pub async fn send_moved(
     connection.query(query, &params[..count]).await
 }
 
+/// In place of a state: bytes of payloads.
+pub const PAYLOAD_BYTES: i16 = 100;
+
 /// How the numbers of jobs change, by lane and state.
 #[derive(Default)]
 pub struct Tally {
@@ -478,6 +481,10 @@ pub struct Tally {
 impl Tally {
     pub fn add(&mut self, lane: LaneId, job: &Job, n: i64) {
         *self.changes.entry((lane, job.state().name() as i16)).or_default() += n;
+        let bytes = job.spec.payload.bytes.len();
+        if bytes > 0 {
+            *self.changes.entry((lane, PAYLOAD_BYTES)).or_default() += n * bytes as i64;
+        }
     }
 
     pub fn columns(self) -> (Vec<LaneId>, Vec<i16>, Vec<i64>) {

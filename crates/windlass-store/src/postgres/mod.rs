@@ -162,6 +162,10 @@ impl Store for PostgresStore {
         restore::restore(&self.shared, jobs, next).await
     }
 
+    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
+        reads::payload_bytes(&self.shared, tenant).await
+    }
+
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         reads::counts(&self.shared, tenant, now).await
     }

@@ -181,6 +181,16 @@ async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>
 
 // --- counts ----------------------------------------------------------------------------------------------------------
 
+pub async fn payload_bytes(shared: &Shared, tenant: &Tenant) -> Result<u64> {
+    shared.open()?;
+    let sums = shared.pool.read(sql::PAYLOAD_BYTES, &[]).await?;
+    shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
+    let lanes = shared.lanes();
+    let is_own = |lane: LaneId| lanes.words(lane).is_some_and(|words| words.tenant == *tenant);
+    let own = sums.iter().filter(|row| is_own(row.get(0)));
+    Ok(own.map(|row| u64::try_from(row.get::<_, i64>(1)).unwrap_or(0)).sum())
+}
+
 pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;

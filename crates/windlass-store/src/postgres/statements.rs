@@ -91,6 +91,7 @@ queries! {
     CHILDREN "children" [INT8];
     FIND_ALIAS "find_alias" [BYTEA];
     COUNTS "counts" [];
+    PAYLOAD_BYTES "payload_bytes" [];
     COUNTS_BY_TIME "counts_by_time" [INT4_ARRAY, INT8];
     PUT_SETTING "put_setting" [TEXT, BYTEA];
     ADD_SETTING "add_setting" [TEXT, BYTEA];

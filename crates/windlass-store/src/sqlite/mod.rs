@@ -394,6 +394,10 @@ impl Store for SqliteStore {
         self.ask(|reply| Request::Restore { jobs, next, reply }).await
     }
 
+    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
+        Ok(self.index()?.payload_bytes(tenant))
+    }
+
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
         Ok(self.index()?.counts(tenant, now))
     }

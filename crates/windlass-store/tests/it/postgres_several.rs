@@ -233,7 +233,10 @@ async fn a_lane_that_was_made_twice_counts_right_and_wakes_whoever_waits() {
     let by_lane = |table: &str, n: &str| {
         psql(
             &url,
-            &format!("SELECT lane, state, {n} FROM {s}.{table} GROUP BY 1, 2 HAVING {n} <> 0 ORDER BY 1, 2"),
+            // Beyond the states there are bytes.
+            &format!(
+                "SELECT lane, state, {n} FROM {s}.{table} WHERE state < 100 GROUP BY 1, 2 HAVING {n} <> 0 ORDER BY 1, 2"
+            ),
         )
     };
     let mut held = other.claim(ask(4), now()).await.unwrap();

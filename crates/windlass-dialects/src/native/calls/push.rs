@@ -249,7 +249,9 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     if let Some(bytes) = sizes.max().filter(|bytes| *bytes > options.payload_bytes_max) {
         return Err(EngineError::TooLarge { bytes, max: options.payload_bytes_max }.into());
     }
-    engine.admit_jobs(tenant, pushes.iter().map(|push| (&push.queue, &push.name))).await?;
+    engine
+        .admit_jobs(tenant, pushes.iter().map(|push| (&push.queue, &push.name, push.payload.bytes.len())))
+        .await?;
     let now = engine.now();
     let ids = journal.make_ids(pushes.len(), now);
     let payloads: Vec<Vec<u8>> =

@@ -19,6 +19,8 @@ pub(super) const EXAMPLES: Examples =
 pub struct QuotaAsk {
     /// Jobs that have not ended.
     pub jobs: Option<u64>,
+    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    pub payload_bytes: Option<u64>,
     /// Bytes of blobs.
     pub blob_bytes: Option<u64>,
     /// Kinds of jobs with a handler.
@@ -46,6 +48,8 @@ pub(super) struct TenantQuota<'a> {
 struct QuotaShown {
     /// Jobs that have not ended.
     jobs: u64,
+    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    payload_bytes: u64,
     /// Bytes of blobs.
     blob_bytes: u64,
     /// Kinds of jobs with a handler.
@@ -64,6 +68,8 @@ struct QuotaShown {
 struct InUse {
     /// Jobs that have not ended.
     jobs: u64,
+    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    payload_bytes: u64,
     /// Bytes of blobs.
     blob_bytes: u64,
     /// Requests at this server.
@@ -86,6 +92,7 @@ pub(super) async fn put(mut call: Call) -> Answer {
     let now = engine.quota(&tenant);
     let quota = Quota {
         jobs: ask.jobs.unwrap_or(now.jobs),
+        payload_bytes: ask.payload_bytes.unwrap_or(now.payload_bytes),
         blob_bytes: ask.blob_bytes.unwrap_or(now.blob_bytes),
         handlers: ask.handlers.unwrap_or(now.handlers),
         requests_in_flight: ask.requests_in_flight.unwrap_or(now.requests_in_flight),
@@ -104,6 +111,7 @@ async fn show(call: &Call, tenant: &Tenant) -> Answer {
     let (quota, in_use) = (call.engine.quota(tenant), call.engine.in_use(tenant).await?);
     let quota = QuotaShown {
         jobs: quota.jobs,
+        payload_bytes: quota.payload_bytes,
         blob_bytes: quota.blob_bytes,
         handlers: quota.handlers,
         requests_in_flight: quota.requests_in_flight,
@@ -112,6 +120,7 @@ async fn show(call: &Call, tenant: &Tenant) -> Answer {
     };
     let in_use = InUse {
         jobs: in_use.jobs,
+        payload_bytes: in_use.payload_bytes,
         blob_bytes: in_use.blob_bytes,
         requests_in_flight: in_use.requests_in_flight,
         waiting_claims: in_use.waiting_claims,

@@ -270,6 +270,10 @@ impl Index {
             .collect()
     }
 
+    pub fn payload_bytes(&self, tenant: &Tenant) -> u64 {
+        self.tenants.get(tenant).map_or(0, |tenant| tenant.payload_bytes)
+    }
+
     pub fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
         let mut queues: BTreeMap<(Tenant, Queue), QueueCounts> = BTreeMap::new();
         for (name, entry) in &self.tenants {

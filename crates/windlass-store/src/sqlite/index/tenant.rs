@@ -83,10 +83,13 @@ pub struct TenantIndex {
     views: FxHashMap<ViewId, View>,
     views_made: ViewId,
     asks: u64,
+    /// Of all its jobs.
+    pub payload_bytes: u64,
 }
 
 impl TenantIndex {
     pub fn add(&mut self, job: &Job) {
+        self.payload_bytes += job.spec.payload.bytes.len() as u64;
         let state = job.state().name();
         if state != StateName::Ready {
             self.by_state[state as usize].insert(job.id);
@@ -108,6 +111,7 @@ impl TenantIndex {
     }
 
     pub fn remove(&mut self, job: &Job) {
+        self.payload_bytes -= job.spec.payload.bytes.len() as u64;
         let state = job.state().name();
         if state != StateName::Ready {
             self.by_state[state as usize].remove(&job.id);

@@ -1,0 +1,1 @@
+SELECT lane, sum(n)::bigint FROM {s}.tallies WHERE state = 100 GROUP BY lane
