@@ -23,7 +23,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { what: "lanes by their birth", sql: include_str!("migrations/0003_lanes_by_birth.sql") },
     Migration { what: "a timeline beside the clock", sql: include_str!("migrations/0004_timeline.sql") },
     Migration { what: "bytes of payloads", sql: include_str!("migrations/0005_payload_bytes.sql") },
-    Migration { what: "dates of pushes from SQL", sql: include_str!("migrations/0005_dates.sql") },
+    Migration { what: "dates of pushes from SQL", sql: include_str!("migrations/0006_dates.sql") },
 ];
 
 struct Migration {
