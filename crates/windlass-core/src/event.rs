@@ -1,4 +1,4 @@
-//! What can happen to a job. Chance comes in with the event, time with `apply`.
+//! Events that can happen to a job. Random numbers come in with the event, the time with `apply`.
 
 use crate::family::Family;
 use crate::job::{Extras, Outcome, Payload};
@@ -10,27 +10,27 @@ use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A worker is given the job.
+    /// A worker claims the job.
     Claim(Grant),
-    /// A sign of life; lengthens the lease, never shortens it.
+    /// Heartbeat: prolongs the lease, never shortens it.
     Extend {
         by: Holder,
         lease_ms: Option<i64>,
     },
-    /// The lease runs anew from now, be that longer or shorter, and in other hands if `worker` names them.
+    /// Restarts the lease from now, whether that makes it longer or shorter; `worker` names a new holder.
     Renew {
         by: Holder,
         lease_ms: Option<i64>,
         worker: Option<Arc<str>>,
     },
-    /// How far the run has come.
+    /// Progress of the run.
     Report {
         by: Holder,
         percent: Option<u8>,
         note: Option<String>,
         payload: Option<Payload>,
     },
-    /// Words of a run, to be kept with the job. `by` nobody: said from outside its runs, whatever its state.
+    /// Log lines to keep with the job. `by: None`: written from outside the runs, accepted in any state.
     Log {
         by: Option<Holder>,
         source: Option<Arc<str>>,
@@ -38,23 +38,24 @@ pub enum Event {
     },
     Finish(Finish),
     Fail(Failure),
-    /// Given back unfinished. `counts`: whether the attempt is used up.
+    /// The worker gives the job back unfinished. `counts`: the attempt counts.
     Release {
         by: Holder,
         run_at: Timestamp,
         counts: bool,
     },
-    /// Given back as if nobody had taken it: no attempt is used up, and it stands where it stood in the line.
+    /// The worker gives the job back as if it had never been claimed: the attempt does not count, and the job
+    /// keeps its place in the queue.
     Return {
         by: Holder,
     },
-    /// The run ends and the job starts over: attempts count from zero, children that are settled are forgotten.
+    /// Ends the run and starts the job over: attempts count from zero, settled children are deleted.
     Restart(Box<Restart>),
-    /// The run ends, the job does not: it waits to be run again.
+    /// Ends the run but not the job, which waits for a `Run` event.
     Suspend {
         by: Holder,
     },
-    /// The lease with this token has ended.
+    /// The lease with this token has expired.
     Lapse {
         token: Token,
         chance: f64,
@@ -63,38 +64,39 @@ pub enum Event {
         running: CancelRunning,
         failed_too: bool,
     },
-    /// Run it (again), now or at a time. `force` also revives what has ended.
+    /// Runs the job (again), now or at a time. `force` also restarts a settled job.
     Run {
         at: Timestamp,
         force: bool,
     },
-    /// Start over: attempts count from zero. `even_running` takes it away from its worker.
+    /// Starts over: attempts count from zero. `even_running` takes a running job away from its worker.
     Requeue {
         at: Timestamp,
         even_running: bool,
     },
     Terminate,
-    /// Straight to where there is no run, without a last one; a run that is going on ends first.
+    /// Moves straight to a state without a run and without a shutdown run; a current run ends first.
     PutToRest(Rest),
     Update(Box<Patch>),
-    /// Its ports and state are these from now on.
+    /// Replaces its ports and state.
     SetPorts(Arc<Ports>),
-    /// A job that comes from elsewhere takes up where it stood there; only one that nobody was ever given here.
+    /// A job imported from elsewhere enters the state it had there. Accepted only if no worker here ever
+    /// claimed it.
     TakeOver(Standing),
-    /// A child that this job has to wait for was added, or came back to life.
+    /// A child that this job waits for was added, or was restarted.
     ChildAdded,
-    /// A child that this job had to wait for is settled or gone.
+    /// A child that this job waits for was settled or deleted.
     ChildSettled,
-    /// A child that this job had to wait for has failed, which alone does not make this job run.
+    /// A child that this job waits for has failed, which alone does not make this job run.
     ChildFailed,
-    /// A child that had failed is cancelled or gone.
+    /// A failed child was cancelled or deleted.
     ChildWrittenOff,
-    /// The parent's run has ended: a waiting child may start.
+    /// The run of the parent has ended: a waiting child may start.
     ParentPaused,
     Delete,
-    /// Its result is handed to someone and not kept any longer; the job is.
+    /// Hands out the result and deletes it; the job stays.
     TakeResult,
-    /// Its keep time is over, or that of its result.
+    /// The keep time of the job, or of its result, is over.
     Expire,
 }
 
@@ -113,7 +115,7 @@ impl Event {
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub worker: Option<Arc<str>>,
-    /// Overrides the length in the job's policy.
+    /// Overrides the lease length of the job's policy.
     pub lease_ms: Option<i64>,
     pub dice: u16,
 }
@@ -122,9 +124,9 @@ pub struct Grant {
 pub struct Finish {
     pub by: Holder,
     pub outcome: Outcome,
-    /// What the next run of a repeating or waiting job starts with.
+    /// Payload of the next run of a repeating or waiting job.
     pub payload: Option<Payload>,
-    /// End it, whatever its repeat rule says.
+    /// Ends the job in spite of its repeat rule.
     pub ignore_repeat: bool,
 }
 
@@ -132,17 +134,17 @@ pub struct Finish {
 pub struct Restart {
     pub by: Holder,
     pub run_at: Timestamp,
-    /// A repeating job runs at its next turn, whatever `run_at` says.
+    /// A repeating job runs at its next scheduled time instead of `run_at`.
     pub heed_repeat: bool,
-    /// What else changes with it; its own `run_at` means nothing here.
+    /// Further changes of the specification; `patch.run_at` is ignored.
     pub patch: Patch,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryWish {
-    /// As the job's retry policy says.
+    /// By the job's retry policy.
     Policy,
-    /// At this time, within the bound on attempts.
+    /// At this time, within `max_attempts`.
     At(Timestamp),
     Never,
 }
@@ -158,34 +160,34 @@ pub struct Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelRunning {
-    /// The worker is told with its next heartbeat; a finish before that still counts.
+    /// The worker learns of it with its next heartbeat; a finish before that still counts.
     Ask,
-    /// At once; whatever the worker reports later is refused.
+    /// At once; any later report of the worker is refused.
     Now,
     Refuse,
 }
 
-/// Where a job stood before it came here.
+/// State of an imported job at its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub stands: Stands,
-    /// When its present or next run is or was due.
+    /// Time at which the current or next run is or was due.
     pub due_at: Timestamp,
-    /// When it was last given to a worker.
+    /// Start of its last run.
     pub started_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stands {
     Ready,
-    /// Its run is over; it waits for its children, which are made after it.
+    /// Its run is over; it waits for its children, which are created after it.
     Waiting,
     Completed,
     Failed,
     Cancelled,
 }
 
-/// Changes to what was asked. `None` leaves a part alone.
+/// Changes to a specification. `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct Patch {
     pub payload: Option<Payload>,
@@ -193,17 +195,17 @@ pub struct Patch {
     pub name: Option<Name>,
     pub queue: Option<Queue>,
     pub run_at: Option<Timestamp>,
-    /// `Some(None)` ends the repetition.
+    /// `Some(None)` removes the repeat rule.
     pub repeat: Option<Option<Repeat>>,
-    /// What a lease is from the next claim on.
+    /// Lease policy from the next claim on.
     pub lease: Option<(LeasePolicy, Option<Span>)>,
-    /// How many attempts are taken to have been made.
+    /// Number of attempts to record as made.
     pub attempts: Option<u32>,
     pub extras: Option<Box<Extras>>,
-    /// Another parent; `Some(None)`: none. Whatever `extras` says of it.
+    /// New parent; `Some(None)`: no parent. Overrides `extras.family`.
     pub family: Option<Option<Family>>,
-    /// Facts to set, or with `None` to forget; the others stay.
+    /// Facts to set, or with `None` to remove; other facts stay.
     pub facts: Vec<(Arc<str>, Option<Arc<str>>)>,
-    /// Only if the job still has this version.
+    /// Applies only if the job still has this version.
     pub if_version: Option<u64>,
 }

@@ -1,55 +1,59 @@
-//! Fair use of places that several groups want at once: whose turn it is, how many of them one group may hold, and whose work is
-//! cut short because another group waits. A place is whatever runs one piece of work at a time; a piece of work (a batch) can be
-//! cut between two of its steps.
+//! Fair sharing of worker slots between groups: the group that gets the next slot, the most slots one group
+//! may hold, and the batch that is preempted because another group waits. A slot runs one batch at a time; a
+//! batch can be stopped between two of its steps.
 
-/// How many of `total` places one group may hold. The rest is there for whoever comes next, so that he does not have to wait for
-/// the end of a step. Where there are few places every one is wanted: a group that comes then waits for a cut.
+/// Most slots, out of `total`, that one group may hold. An eighth stays free so that a newly arriving group
+/// need not wait for the end of a step. With fewer than eight slots none is reserved: a newly arriving group
+/// waits for a preemption.
 pub fn share_max(total: usize) -> usize {
     total - total / 8
 }
 
-/// The groups whose turn it is, by their places in `held`: those that hold the fewest.
+/// Groups with the fewest slots, as indexes into `held`.
 pub fn next_in_turn(held: &[usize]) -> Vec<usize> {
     let least = held.iter().min();
     (0..held.len()).filter(|group| Some(&held[*group]) == least).collect()
 }
 
-/// A place in use.
+/// A slot in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held<G> {
     pub group: G,
-    /// For how long its work has run.
+    /// Running time of the batch.
     pub ran_ms: i64,
-    /// For how long it has been asked to end after its present step.
+    /// Time since the batch was asked to stop after its current step.
     pub cut_for_ms: Option<i64>,
 }
 
-/// What to do for those who wait.
+/// Preemptions for the groups that wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cuts {
-    /// Work to be cut, by its place in the list.
+    /// Batches to stop, as indexes into `held`.
     pub now: Vec<usize>,
-    /// When to look again, if nothing happens before.
+    /// Time of the next check, if nothing else happens before.
     pub look_again_in_ms: Option<i64>,
 }
 
-/// Work is not cut before it has run this long: otherwise places would change hands more than they work.
+/// A batch runs at least this long before preemption; a shorter quantum would spend more time on switching
+/// than on work.
 pub const QUANTUM_MS: i64 = 500;
-/// Work that was cut and has not ended after this long is in a long step. Other work is cut in its place.
+/// A batch that has not stopped this long after it was asked to is in a long step; another batch is stopped
+/// in its place.
 pub const CUT_PATIENCE_MS: i64 = 1_000;
 
-/// Which work to cut. `waiting` are the groups that have work and no place for it, each once. A group gets a place from the
-/// one that holds the most if that leaves it no worse off, and if it holds none in any case: there may be more groups than places.
+/// Chooses the batches to stop. `waiting` lists each group that has work and no slot for it once. A group
+/// with slots takes one from the group with the most only if that group still holds at least as many
+/// afterwards. A group without any slot always takes one: there may be more groups than slots.
 pub fn cuts<G: Copy + Eq>(held: &[Held<G>], waiting: &[G]) -> Cuts {
     let mut cuts = Cuts::default();
-    // What has been asked to end soon is as good as free, and counts for nobody.
+    // A batch that was asked to stop counts as a free slot and for no group.
     let mut live: Vec<usize> = (0..held.len()).filter(|place| held[*place].cut_for_ms.is_none()).collect();
     let ending = held.iter().filter_map(|one| one.cut_for_ms).filter(|ms| *ms < CUT_PATIENCE_MS);
     let coming = ending.clone().count();
     let mut look_again: Vec<i64> = ending.map(|ms| CUT_PATIENCE_MS - ms).collect();
     let count = |live: &[usize], group: G| live.iter().filter(|place| held[**place].group == group).count();
     let mut waiting: Vec<(usize, G)> = waiting.iter().map(|group| (count(&live, *group), *group)).collect();
-    // Stable: those who hold the same stay in their order.
+    // Stable sort: groups with the same number of slots keep their order.
     waiting.sort_by_key(|(own, _)| *own);
     for (own, group) in waiting.into_iter().skip(coming) {
         let most = |place: &&usize| {
@@ -115,33 +119,33 @@ mod tests {
             let expected = Cuts { now: now.to_vec(), look_again_in_ms: look_again };
             assert_eq!(cuts(&held(text), &waiting), expected, "{text} | {waiting:?}");
         };
-        // Nobody waits, or nobody but those who hold everything.
+        // No group waits, or only the group that holds every slot.
         check("a900 a800", "", &[], None);
         check("a900 a800", "a", &[], None);
         check("", "b", &[], None);
-        // The longest running work of the group with the most places.
+        // The longest running batch of the group with the most slots.
         check("a900 a800", "b", &[0], Some(1_000));
         check("a900 a950 c2000", "b", &[1], Some(1_000));
         check("a900 c2000", "b", &[1], Some(1_000));
-        // Not before it has had its time.
+        // Not before the quantum is over.
         check("a300 a400", "b", &[], Some(100));
-        // Whoever has a place gets a second only from one who keeps as many.
+        // A group with a slot gets a second one only from a group that still holds as many afterwards.
         check("a900 a900 b900", "b", &[], None);
         check("a900 a800 a800 b900", "b", &[0], Some(1_000));
         check("a900 a900 b900 b900", "ab", &[], None);
-        // With fewer places than groups they take turns.
+        // With fewer slots than groups, the groups take turns.
         check("a900", "b", &[0], Some(1_000));
         check("b10", "a", &[], Some(490));
-        // One place for each who waits.
+        // One slot for each waiting group.
         check("a900 a800 a700", "bc", &[0, 1], Some(1_000));
-        // What was cut is on its way, and has to be waited for only so long.
+        // A batch that was asked to stop counts as a free slot until the patience runs out.
         check("a900!100 a800", "b", &[], Some(900));
         check("a900!100 a800 a700", "bc", &[1], Some(900));
         check("a9000!1000 a800", "b", &[1], Some(1_000));
         check("a9000!1000 a100", "b", &[], Some(400));
     }
 
-    /// However long steps take, whoever holds nothing has a place after a quantum, a patience and a step.
+    /// However long the steps are, a group without a slot gets one after a quantum, the patience and a step.
     #[test]
     fn a_flood_gives_way() {
         let mut ran = vec![Held { group: 'a', ran_ms: 0, cut_for_ms: None }; 8];

@@ -9,15 +9,16 @@ use std::sync::Arc;
 pub enum FamilyRule {
     /// The children start when the parent's run ends; the parent runs once more when all of them are settled.
     ParentWaits {
-        /// Whether the failure of its last pending child makes the parent run. Otherwise it runs when another child is
-        /// settled and none is pending, or when the failed child is cancelled, deleted, or run again and settled.
+        /// True: the failure of the last pending child makes the parent run. False: the parent runs when
+        /// another child is settled and none is pending, or when the failed child is cancelled, deleted, or
+        /// run again and settled.
         failure_settles: bool,
     },
     /// The parent is run after each run of the child; neither waits for the other.
     ParentRunsAfter,
 }
 
-/// A child's tie to its parent.
+/// Link from a child to its parent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Family {
     pub parent: JobId,

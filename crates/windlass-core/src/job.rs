@@ -1,4 +1,5 @@
-//! What a job is: what was asked (`JobSpec`, `Policy`), what moves (`Progress`, `Body`), and where it stands.
+//! The job: its specification (`JobSpec`, `Policy`), the parts that change (`Progress`, `Body`), and its
+//! state.
 
 use crate::family::Family;
 use crate::lease::LeasePolicy;
@@ -15,7 +16,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// 1, 2, 3, … per store, never reused.
+/// Job id: 1, 2, 3, … per store, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(NonZeroU64);
@@ -46,7 +47,7 @@ pub enum Format {
     Binary,
 }
 
-/// Bytes as they came. Converted at the edge only, when another dialect must read them.
+/// Bytes exactly as received. Converted only at the edge, when another dialect must read them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {
     pub format: Format,
@@ -70,7 +71,7 @@ impl Default for Payload {
     }
 }
 
-/// How long a settled job stays.
+/// Time for which a settled job is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeepFor {
@@ -98,7 +99,7 @@ pub struct Keep {
 }
 
 impl Default for Keep {
-    /// Completed jobs for an hour, to be looked at; failed ones until someone has dealt with them.
+    /// Completed jobs for an hour, for inspection; failed jobs until an operator has dealt with them.
     fn default() -> Self {
         Keep {
             completed: KeepFor::Ms(3_600_000),
@@ -108,13 +109,13 @@ impl Default for Keep {
     }
 }
 
-/// What becomes of a result.
+/// Retention of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResultPolicy {
-    /// Counted from the job's end, and never longer than the job itself is kept.
+    /// Counted from the end of the job; a result never outlives its job.
     pub keep: KeepFor,
-    /// The first who asks for it takes it away.
+    /// The first read removes the result.
     pub once: bool,
 }
 
@@ -124,14 +125,14 @@ impl Default for ResultPolicy {
     }
 }
 
-/// The rules a job lives by. Jobs of one kind share one, so a waiting job costs a pointer.
+/// Policies of a job. Jobs of one kind share one value, so each waiting job costs only a pointer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Policy {
     #[serde(skip_serializing_if = "is_default")]
     pub lease: LeasePolicy,
-    /// In place of `lease.length_ms`: the lease ends so far away by the calendar, or when the next turn of a repeating
-    /// job comes, if that is sooner.
+    /// Replaces `lease.length_ms`: a calendar span after which the lease expires. A repeating job's lease
+    /// expires at its next scheduled run if that is sooner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_span: Option<Span>,
     #[serde(skip_serializing_if = "is_default")]
@@ -142,14 +143,15 @@ pub struct Policy {
     pub result: ResultPolicy,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
-    /// Runs of one job in one minute by the clock; who would begin one more is given its last run instead: the job goes
-    /// round in a circle.
+    /// Most runs of one job within one minute of the clock. A claim beyond the bound is turned into the job's
+    /// shutdown run, because the job is stuck in a loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_per_minute: Option<u32>,
-    /// A repeating job whose attempts are used up waits for its next turn instead of ending.
+    /// A repeating job that has used up its attempts waits for its next scheduled run instead of failing.
     #[serde(skip_serializing_if = "is_default")]
     pub repeat_after_failure: bool,
-    /// A repeat rule counts from when the latest run was due, be that a retry. Otherwise all runs of one turn have its slot.
+    /// The repeat rule counts from the time the latest run was due, even if that run was a retry. Otherwise
+    /// all attempts of one scheduled run share its slot.
     #[serde(skip_serializing_if = "is_default")]
     pub retry_moves_slot: bool,
 }
@@ -158,14 +160,14 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The rarer things that may be asked of a job; most have none of them.
+/// Rarely used parts of a specification; most jobs have none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Extras {
-    /// The dialect it came by, for people to see; nothing below the dialects looks at it.
+    /// Dialect that created the job, for display; no code below the dialects reads it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Arc<str>>,
-    /// Another id for the same job, unique per tenant.
+    /// Second id of the job, unique per tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alias: Option<Arc<str>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -174,26 +176,28 @@ pub struct Extras {
     pub unique: Option<Unique>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family: Option<Family>,
-    /// Limits this job counts against: set by the engine when the job is made or the limits change.
+    /// Keys of the limits that count this job. Set by the engine when the job is created or the limits
+    /// change.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limit_keys: Vec<Arc<str>>,
-    /// Its first run is at a date that somebody named, not so long after the push: it moves with the calendar when the
-    /// machine's clock is set.
+    /// The first run is at a calendar date, not at a delay after the push. Such a run moves with the calendar
+    /// when the machine's clock is set.
     #[serde(skip_serializing_if = "is_default")]
     pub dated: bool,
-    /// Words of the dialect it came by that no rule needs, such as a date as it was typed; only that dialect reads them.
+    /// Values of the originating dialect that no rule needs, such as a date as it was typed; only that
+    /// dialect reads them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<Arc<str>, Arc<str>>,
 }
 
-/// What was asked. Changes only by an explicit update.
+/// Specification of a job. Changes only by an explicit update.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
     pub tenant: Tenant,
     pub queue: Queue,
     pub name: Name,
     pub payload: Payload,
-    /// Smaller first.
+    /// Smaller numbers first.
     pub priority: i32,
     pub created_at: Timestamp,
     pub policy: Arc<Policy>,
@@ -230,35 +234,35 @@ impl JobSpec {
     }
 }
 
-/// What moves while the job lives; small, rewritten with every transition.
+/// The part of a job that changes with every transition; small, and rewritten each time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Progress {
-    /// Attempts that counted, the present one included.
+    /// Attempts that count, including the current one.
     pub attempts: u32,
-    /// When the present or next run was due: what a repeat rule calls "scheduled".
+    /// Time at which the current or next run was due: the "scheduled" time of a repeat rule.
     pub due_at: Timestamp,
     pub updated_at: Timestamp,
     pub started_at: Option<Timestamp>,
-    /// When the run before the present or last one began.
+    /// Start of the run before the current or last one.
     #[serde(default)]
     pub prior_start: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
-    /// Children this job has to wait for.
+    /// Children that this job waits for.
     pub pending_children: u32,
-    /// Counted only where the policy bounds them.
+    /// Counted only if the policy sets `runs_per_minute`.
     #[serde(default)]
     pub minute_runs: MinuteRuns,
 }
 
-/// Runs begun in the latest minute that had one.
+/// Runs started in the latest minute that had any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct MinuteRuns {
-    /// Since the epoch.
+    /// Minutes since the epoch.
     pub minute: u32,
     pub count: u32,
 }
 
-/// An attempt that ended badly.
+/// Error of a failed attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct AttemptError {
     pub attempt: u32,
@@ -266,39 +270,40 @@ pub struct AttemptError {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
-    /// Who was at it.
+    /// Worker that held the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<Arc<str>>,
 }
 
-/// How a job ended, or how its last run did.
+/// Outcome of the job, or of its last run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Payload>,
-    /// The error as data, where the protocol has such a thing.
+    /// Structured error, where the protocol has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Payload>,
-    /// For people.
+    /// Message for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Who said so, where the protocol wants to know afterwards.
+    /// Worker that reported the outcome, where the protocol shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<Arc<str>>,
-    /// When the run ended, where that is not when it was noticed: by the worker's own clock, or with its lease.
+    /// End of the run, where it differs from the time of the report: by the worker's own clock, or the expiry
+    /// of its lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
 }
 
-/// Errors kept per job: enough to see a pattern, few enough to stay small.
+/// Errors kept per job: enough to see a pattern, few enough to keep the job small.
 pub const ERRORS_KEPT: usize = 10;
 
-/// The larger, rarer part of what moves; kept apart from the row that every claim rewrites.
+/// The larger part of a job that changes rarely; stored apart from the row that every claim rewrites.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Body {
@@ -310,13 +315,13 @@ pub struct Body {
     pub errors: Vec<AttemptError>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// Ports and state of long-lived jobs.
+    /// Ports and state of a long-lived job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<Arc<Ports>>,
-    /// What its runs have said.
+    /// Log lines of its runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<Box<Log>>,
-    /// What was done to it by those who say who they are, oldest first.
+    /// Actions by named users from outside the runs, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub marks: Vec<Mark>,
 }
@@ -337,21 +342,21 @@ impl Body {
     }
 }
 
-/// A job as one version of it stands. Cheap to clone: the large parts are shared.
+/// One version of a job. Cheap to clone: the large parts are shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub id: JobId,
-    /// Grows by one with every commit; guards against writing over someone else's change.
+    /// Grows by one with every commit; an optimistic lock against overwriting a concurrent change.
     pub version: u64,
     pub spec: Arc<JobSpec>,
     pub progress: Progress,
     pub body: Option<Arc<Body>>,
-    /// Changed by `transition` alone.
+    /// Changed only by `transition`.
     pub(crate) state: JobState,
 }
 
 impl Job {
-    /// For stores, which put back together what they wrote apart.
+    /// Rebuilds a job from its stored parts.
     pub fn from_parts(
         id: JobId,
         version: u64,
@@ -371,13 +376,13 @@ impl Job {
         self.body.as_ref()?.ports.as_ref()
     }
 
-    /// Whether its present run is its last because it had too many in one minute.
+    /// True if the current run is the shutdown run because the job started too many runs within one minute.
     pub fn runs_too_often(&self) -> bool {
         let max = self.spec.policy.runs_per_minute;
         self.state.lease().is_some() && max.is_some_and(|max| self.progress.minute_runs.count > max)
     }
 
-    /// When the store may forget it, if ever.
+    /// Time from which the store may delete the job, if any.
     pub fn expires_at(&self) -> Option<Timestamp> {
         let keep = &self.spec.policy.keep;
         match &self.state {
@@ -388,12 +393,11 @@ impl Job {
         }
     }
 
-    /// The result, if it has one.
     pub fn result(&self) -> Option<&Payload> {
         self.body.as_ref()?.outcome.as_ref()?.result.as_ref()
     }
 
-    /// When its result is let go, where that is planned before the job itself goes.
+    /// Time at which the result is deleted, if the policy deletes it before the job.
     pub fn result_expires_at(&self) -> Option<Timestamp> {
         let settled_at = match &self.state {
             JobState::Completed { at } | JobState::Failed { at } | JobState::Cancelled { at } => *at,
@@ -403,7 +407,7 @@ impl Job {
         self.spec.policy.result.keep.expires_at(settled_at)
     }
 
-    /// The next moment at which this job needs attention without anyone asking.
+    /// Next time at which the job needs action without a request: lease expiry, or the end of a keep time.
     pub fn deadline(&self) -> Option<Timestamp> {
         match &self.state {
             JobState::Running(lease) => lease.until,
@@ -411,8 +415,8 @@ impl Job {
         }
     }
 
-    /// The date it waits for, on the timeline, if that was named by a person or a calendar rule. Other times to wait for
-    /// are distances: delays, backoff, intervals.
+    /// Date the job waits for, if a person or a calendar rule named it. Delays, backoff and intervals are
+    /// durations and do not count.
     pub fn appointment(&self) -> Option<Timestamp> {
         let at = match &self.state {
             JobState::Ready { run_at, .. } => *run_at,
@@ -420,13 +424,13 @@ impl Job {
             _ => return None,
         };
         let is_first_try = self.progress.attempts == 0 && at == self.progress.due_at;
-        // A date that was named is for the first run; later ones are a rule's, or so long after something.
+        // A named date applies to the first run only; later runs follow a repeat rule or a delay.
         let is_named = self.spec.is_dated() && self.progress.started_at.is_none();
         let names_dates = is_named || self.spec.policy.repeat.as_ref().is_some_and(Repeat::names_dates);
         (is_first_try && names_dates).then_some(at)
     }
 
-    /// Whether its unique key still keeps others out.
+    /// True if its unique key still blocks other pushes.
     pub fn holds_unique_key(&self) -> bool {
         self.spec.unique().is_some_and(|unique| unique.held_in(&self.state))
     }

@@ -1,18 +1,18 @@
-//! A lease: the right of one worker to one run of a job, and what its end means.
+//! Leases: a worker's exclusive right to one run of a job, and the rules for its expiry.
 
 use crate::Timestamp;
 use crate::state::{JobState, StateName};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// Proof of holding a lease. Strictly increasing per job, with a random part, so that neither an older holder
-/// nor a lucky guess passes for the present one.
+/// Proof of holding a lease. Strictly increasing per job (a fencing token) with a random part, so neither an
+/// earlier holder nor a guessed number is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(u64);
 
 impl Token {
-    /// `version` is the job's version once claimed: it never comes again for that job.
+    /// `version` is the job's version after the claim; it never repeats for that job.
     pub fn new(version: u64, dice: u16) -> Token {
         Token((version << 16) | u64::from(dice))
     }
@@ -26,12 +26,12 @@ impl Token {
     }
 }
 
-/// Who says so: the holder of a token, or a dialect whose protocol knows no tokens.
+/// Authority of a report: the token of a lease, or a dialect whose protocol has no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     Token(Token),
     Anyone,
-    /// Whoever may end a run also where there is none: the job then counts as run.
+    /// May end a run even where the job is not running; the job then counts as run.
     Overseer,
 }
 
@@ -44,32 +44,32 @@ impl Holder {
     }
 }
 
-/// What a run is for.
+/// Purpose of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
     #[default]
     Perform,
-    /// The job is being terminated; this run lets the worker tidy up.
+    /// Last run of a job that is being terminated, in which the worker cleans up.
     Shutdown,
 }
 
-/// What happens once the present run has ended, asked for while it was going on.
+/// Follow-up to the current run, requested while the run was going on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Afterwards {
     #[default]
     Settle,
-    /// At this time, or at once if it has passed by then.
+    /// Run at this time, or at once if the time has passed when the run ends.
     RunAgain {
         at: Timestamp,
     },
     Terminate,
-    /// Whatever the run reports.
+    /// Enter this state, whatever the run reports.
     Rest(Rest),
 }
 
-/// A state without a run in which a job may be put from outside.
+/// State without a run that a client may set directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rest {
@@ -101,11 +101,11 @@ pub struct Lease {
     pub token: Token,
     pub worker: Option<Arc<str>>,
     pub granted_at: Timestamp,
-    /// `None`: held until settled.
+    /// `None`: held until settled, never expires.
     pub until: Option<Timestamp>,
     pub kind: RunKind,
     pub afterwards: Afterwards,
-    /// The worker is told with its next heartbeat.
+    /// The worker learns of the request with its next heartbeat.
     pub cancel_asked: bool,
 }
 
@@ -115,18 +115,18 @@ impl Lease {
     }
 }
 
-/// What the end of a lease means.
+/// Effect of an expired lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLapse {
-    /// Run again at once, within the bound on attempts.
+    /// Run again at once, within `max_attempts`.
     #[default]
     RunAgain,
-    /// The same, in the place in the line of a job that was due when the lease ended.
+    /// Run again, queued as a job that became due when the lease expired.
     AtLeaseEnd,
-    /// The same, in the place it had in the line: before those that came after it.
+    /// Run again, in its old place in the queue: ahead of jobs that became due after it.
     BackInLine,
-    /// The same as a failure reported by the worker: backoff and all.
+    /// Same as a failure reported by the worker, including backoff.
     Fail,
     /// No further attempt.
     GiveUp,
@@ -135,17 +135,17 @@ pub enum OnLapse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LeasePolicy {
-    /// Length when the claim does not ask for one; `None`: held until settled.
+    /// Lease length if the claim names none; `None`: held until settled, never expires.
     pub length_ms: Option<i64>,
     pub on_lapse: OnLapse,
-    /// Added to the attempts when the lease ends: -1 forgives the attempt, +1 punishes it.
+    /// Added to the attempts when the lease expires: -1 does not count the attempt, +1 counts it twice.
     pub lapse_attempts: i8,
-    /// A finish that comes after the lease's end still counts while nobody else was given the job.
+    /// Accepts the end of a run after the lease expired, as long as no other worker has claimed the job.
     pub accept_late: bool,
 }
 
 impl Default for LeasePolicy {
-    /// Thirty seconds: dead workers are noticed soon, and a live one renews three times in that span.
+    /// Thirty seconds: a dead worker is noticed soon, and a live one renews three times in that span.
     fn default() -> Self {
         LeasePolicy {
             length_ms: Some(30_000),

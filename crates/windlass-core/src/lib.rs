@@ -1,6 +1,6 @@
-//! The rules of a job: pure functions, no I/O, no clock, no chance of their own.
+//! Job rules as pure functions: no I/O, no clock, no source of randomness.
 //!
-//! | module | holds |
+//! | module | contents |
 //! |---|---|
 //! | [`job`] | what a job is: what was asked, what moves |
 //! | [`state`] | where a job stands, with the diagram |
@@ -14,7 +14,7 @@
 //! | [`repeat`] | when a repeating job runs next |
 //! | [`trail`] | what a job leaves behind: the words of its runs, what others did to it |
 //! | [`ports`] | values that flow between long-lived jobs |
-//! | [`names`], [`time`] | checked names; moments |
+//! | [`names`], [`time`] | validated names; timestamps |
 
 pub mod event;
 pub mod fair;

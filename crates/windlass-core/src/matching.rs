@@ -1,8 +1,7 @@
-//! Which names a claim, a constraint or a search is about.
+//! Name patterns of claims, limits and searches.
 //!
-//! GLOB here is SQLite's GLOB to the letter, oddities included, because one dialect promised exactly
-//! that to its users and because stores may hand the same pattern to SQL. `tests/it/glob_vs_sqlite.rs`
-//! compares the two on random patterns.
+//! GLOB is exactly SQLite's GLOB, oddities included: a dialect promises that to its users, and stores may
+//! pass the same pattern to SQL. `tests/it/glob_vs_sqlite.rs` compares the two on random patterns.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,20 +9,20 @@ use std::fmt;
 #[cfg(test)]
 mod tests;
 
-/// A pattern, compiled once: `*` any run, `?` any one character, `[a-c]` one of, `[^x]` none of.
+/// Pattern, compiled once: `*` any run, `?` any one character, `[a-c]` one of, `[^x]` none of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "Box<str>", into = "Box<str>")]
 pub struct Glob {
-    // First, so that comparing two patterns compares their texts; the rest follows from it.
+    // First field, so that comparing two patterns compares their texts; the other fields derive from it.
     pattern: Box<str>,
     /// Bytes at the start of `pattern` that a matching text must start with.
     prefix_bytes: usize,
-    /// What follows that prefix.
+    /// Tokens after that prefix.
     tokens: Box<[Token]>,
 }
 
 impl Glob {
-    /// Every text is a pattern. One with an unterminated set (`a[b`) matches nothing, as in SQLite.
+    /// Compiles any text. A pattern with an unterminated set (`a[b`) matches nothing, as in SQLite.
     pub fn new(pattern: &str) -> Glob {
         let prefix_bytes = literal_prefix_bytes(pattern);
         let tokens = tokens_of(until_nul(&pattern[prefix_bytes..]));
@@ -34,13 +33,13 @@ impl Glob {
         &self.pattern
     }
 
-    /// The longest start of the pattern without special characters: every match starts with it, so an
-    /// ordered index need look no further than the names that do.
+    /// Longest prefix of the pattern without special characters. Every match starts with it, so a scan of an
+    /// ordered index can be limited to that prefix.
     pub fn literal_prefix(&self) -> &str {
         &self.pattern[..self.prefix_bytes]
     }
 
-    /// Only stars: matches every text, and the caller may skip matching altogether.
+    /// True for a pattern of stars only, which matches every text; the caller may skip matching.
     pub fn is_everything(&self) -> bool {
         self.prefix_bytes == 0
             && !self.tokens.is_empty()
@@ -73,20 +72,21 @@ impl fmt::Display for Glob {
     }
 }
 
-/// Names somebody asked for, in the cheapest form that says it.
+/// Set of names in a claim or a filter, in its cheapest form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NameMatch {
     Any,
     Exact(Box<str>),
     OneOf(Vec<Box<str>>),
-    /// All but these.
+    /// All names but these.
     NoneOf(Vec<Box<str>>),
     Glob(Glob),
 }
 
 impl NameMatch {
-    /// Reads `text` as a GLOB pattern: only stars are `Any`, no special character is `Exact`.
+    /// Reads `text` as a GLOB pattern: stars only become `Any`, a text without special characters becomes
+    /// `Exact`.
     pub fn glob(text: &str) -> NameMatch {
         let glob = Glob::new(text);
         if glob.is_everything() {
@@ -115,19 +115,19 @@ enum Token {
     AnyOne,
     AnyRun,
     Set(Set),
-    /// A set without its closing bracket, which no character satisfies.
+    /// Set without its closing bracket, which no character satisfies.
     Never,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Set {
     inverted: bool,
-    /// Inclusive. One written backwards stays so and holds nothing; `[z-a]` is `z`, by its first character.
+    /// Inclusive. A reversed range is kept and matches nothing; `[z-a]` matches `z`, by its first character.
     ranges: Vec<(char, char)>,
 }
 
 impl Token {
-    /// Whether this token takes the one character `c`. A run is not a matter of one character.
+    /// True if this token matches the character `c`. `AnyRun` is handled by the caller.
     fn accepts(&self, c: char) -> bool {
         match self {
             Token::Char(wanted) => c == *wanted,
@@ -144,8 +144,8 @@ impl Set {
     }
 }
 
-/// On a mismatch only the latest run is lengthened: whatever an earlier run could reach by growing, the
-/// latest one can reach too. So the cost is at most pattern times text, also for `*a*a*a*a*b`.
+/// On a mismatch only the latest run grows: any text that an earlier run could reach by growing, the latest
+/// run can reach too. The cost is at most pattern length times text length, even for `*a*a*a*a*b`.
 fn tokens_match(tokens: &[Token], text: &str) -> bool {
     let (mut token, mut at) = (0, 0);
     let mut latest_run: Option<(usize, usize)> = None;
@@ -163,7 +163,7 @@ fn tokens_match(tokens: &[Token], text: &str) -> bool {
                 continue;
             }
             (None, None) => return true,
-            // The text is used up; a longer run would leave even less of it for this token.
+            // The text is used up; a longer run would leave even less for this token.
             (Some(_), None) => return false,
             (Some(_) | None, Some(_)) => {}
         }
@@ -191,10 +191,10 @@ fn tokens_of(pattern: &str) -> Vec<Token> {
     tokens
 }
 
-/// Reads a set after its `[`, up to and including its `]`; `None` when that is missing.
+/// Reads a set after its `[`, up to and including its `]`; `None` if the `]` is missing.
 ///
-/// The oddities are SQLite's: a `]` in first place is a member but cannot begin a range, nor can a `]`
-/// end one, nor can the end of one range begin the next (`[a-c-e]` is a to c, `-` and `e`).
+/// The oddities are SQLite's: a `]` in first place is a member but cannot begin a range, a `]` cannot end a
+/// range, and the end of a range cannot begin the next (`[a-c-e]` is a to c, `-` and `e`).
 fn take_set(rest: &mut &str) -> Option<Set> {
     let mut set = Set::default();
     let mut c = take_char(rest)?;
@@ -229,7 +229,7 @@ fn take_char(rest: &mut &str) -> Option<char> {
     Some(c)
 }
 
-/// For SQLite's GLOB both pattern and text end at a NUL.
+/// Text up to its first NUL, where SQLite's GLOB ends both pattern and text.
 fn until_nul(text: &str) -> &str {
     text.find('\0').map_or(text, |nul| &text[..nul])
 }

@@ -1,4 +1,5 @@
-//! Names that were checked once, at the door. Cheap to clone: a batch of a thousand jobs shares one text.
+//! Validated names of tenants, queues and jobs. Validation happens once, when a request is parsed. Cloning is
+//! cheap: the text is shared (`Arc<str>`), so a batch of a thousand jobs holds one copy.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
@@ -6,9 +7,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Longest queue or job name in bytes. 255 is what the oldest dialect allows; longer names belong in the payload.
+/// Longest queue or job name in bytes: the limit of the oldest dialect. Longer texts belong in the payload.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Longest tenant name in bytes: it appears in paths, metrics and every key.
+/// Longest tenant name in bytes. The name appears in paths, metrics and every key.
 pub const TENANT_BYTES_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,15 +84,15 @@ macro_rules! name {
 }
 
 name!(
-    /// Whose job it is. Nothing of one tenant shows in another's answers.
+    /// Tenant that owns a job. Answers to one tenant never show jobs of another.
     Tenant, "tenant", TENANT_BYTES_MAX, |c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 );
 name!(
-    /// Where it waits. Queues are made by use; they can be paused.
+    /// Queue in which a job waits. A queue exists from its first use and can be paused.
     Queue, "queue", NAME_BYTES_MAX, |c| !c.is_control()
 );
 name!(
-    /// The kind of job; workers ask for it by exact name, list or GLOB.
+    /// Kind of a job. A worker claims by exact name, by list or by GLOB.
     Name, "name", NAME_BYTES_MAX, |c| c != '\0'
 );
 

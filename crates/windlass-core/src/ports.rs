@@ -1,8 +1,8 @@
-//! Ports and state: values that flow into, out of and stay with a long-lived job.
+//! Ports and state of a long-lived job: values that flow in, flow out, and stay with the job.
 //!
-//! A port is a queue of JSON values with an optional default that is read when the queue is empty. The
-//! port `*` is no port: where it is declared, any other name becomes one at its first use, with the
-//! default of `*`. Who is run after a write, and what is logged, is the caller's affair.
+//! A port is a queue of JSON values with an optional default that is read while the queue is empty. The name
+//! `*` is not a port: where it is declared, any other name becomes a port at its first use, with the default
+//! of `*`. The caller decides which job runs after a write and what is logged.
 
 mod inputs;
 mod raw_json;
@@ -21,24 +21,25 @@ use std::collections::BTreeMap;
 use std::fmt;
 use values::Values;
 
-/// Values waiting in one port. Stores keep all ports of a job as one record that every write renews, so
-/// they are for what flows, not for what is kept; in memory a new version shares what it has not changed.
+/// Values queued in one port. A store keeps all ports of a job in one record that every write replaces, so
+/// ports are for data in transit, not for storage; in memory a new version shares its unchanged parts with
+/// the previous one.
 pub const PORT_ITEMS_MAX: usize = 10_000;
-/// Ports of a job on one side. Those made on demand come from data, and data can run wild.
+/// Ports of a job on one side. Names of ports created on demand come from data, so they need a bound.
 pub const PORTS_MAX: usize = 1_000;
 /// Longest port name in bytes, the same as for other names.
 pub const PORT_NAME_BYTES_MAX: usize = crate::names::NAME_BYTES_MAX;
-/// Bytes of all values, names and state of one job together: the size of the record, and what it costs
-/// to write one value.
+/// Bytes of all values, names and state of one job: the size of the record, and so the cost of writing one
+/// value.
 pub const PORTS_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// What a value costs beside its text, so that millions of tiny ones count for what they take.
+/// Overhead of a value beside its text, so that many tiny values count for the memory they take.
 const ITEM_BYTES: usize = 32;
 
-/// Declares "any name becomes a port at its first use".
+/// Declares that any name becomes a port at its first use.
 const ON_DEMAND: &str = "*";
 
-/// A side of a job.
+/// Direction of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -46,10 +47,10 @@ pub enum Side {
     Out,
 }
 
-/// A port as one side of a job has it.
+/// Address of a port: side and name.
 pub type At<'a> = (Side, &'a str);
 
-/// The ports of one side as declared: name (or `*`) and default.
+/// Declaration of the ports of one side: name (or `*`) and default.
 pub type Declared = BTreeMap<String, Option<RawJson>>;
 
 /// The ports and the custom state of one job. Empty for a job that has neither.
@@ -59,7 +60,7 @@ pub struct Ports {
     inports: BTreeMap<String, Port>,
     outports: BTreeMap<String, Port>,
     state: State,
-    /// The defaults that a run was handed last.
+    /// Defaults that were last handed to a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_defaults: Option<Vec<RawJson>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +74,7 @@ pub struct Port {
     default: Option<RawJson>,
 }
 
-/// Why an operation on ports is not possible.
+/// Reasons why an operation on ports is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     #[error("invalid port name: {name}")]
@@ -96,38 +97,38 @@ pub enum PortError {
     NoDestination,
 }
 
-/// What left a port for others: all its values, and the default, which it keeps too.
+/// Values moved out of a port, and a copy of its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     pub items: Vec<RawJson>,
     pub default: Option<RawJson>,
 }
 
-/// What reading a set of inputs together came to.
+/// Result of reading a set of inputs together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForInputs {
     /// Nothing to do.
     Nothing,
-    /// Some have values, others neither values nor a default: wait for them.
+    /// Some ports have values, others neither values nor a default: wait for those.
     Suspend,
-    /// One value of each port, now read. Ask again afterwards: there may be more.
+    /// A value from each port, removed from its queue. Ask again afterwards: more may be queued.
     Values(Vec<RawJson>),
-    /// All defaults, changed since last time. Remember them before using them.
+    /// Only defaults, changed since the last time. The caller stores them before using them.
     Defaults(Vec<RawJson>),
 }
 
-/// Letters, digits and underscores, all through.
+/// Accepts letters, digits and underscores only.
 pub fn check_port_name(name: &str) -> Result<(), PortError> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || name.len() > PORT_NAME_BYTES_MAX || !name.chars().all(good) {
-        // A name of any length may have been sent; the answer need not repeat all of it.
+        // The name may be of any length; the error repeats only its beginning.
         return Err(BadName { name: name.chars().take(PORT_NAME_BYTES_MAX).collect() });
     }
     Ok(())
 }
 
-/// Moves everything from a port of one job to ports of another, or fails and moves nothing. Says for
-/// each destination whether it got something new.
+/// Moves everything from a port of one job to ports of another, or fails and moves nothing. Returns for each
+/// destination whether it changed.
 pub fn connect(
     source: &mut Ports,
     from: At<'_>,
@@ -149,7 +150,7 @@ impl Ports {
         Ok(ports)
     }
 
-    /// All ports of one side, by name, without `*`.
+    /// Ports of one side by name, without `*`.
     pub fn iter(&self, side: Side) -> impl Iterator<Item = (&str, &Port)> {
         self.side(side)
             .iter()
@@ -157,24 +158,24 @@ impl Ports {
             .filter(|(name, _)| *name != ON_DEMAND)
     }
 
-    /// A look that makes no port: one that would be made on demand looks as it would then.
+    /// Looks up a port without creating it; a port that would be created on demand is shown as `*`.
     pub fn port(&self, (side, name): At<'_>) -> Result<&Port, PortError> {
         check_port_name(name)?;
         let ports = self.side(side);
         ports.get(name).or_else(|| ports.get(ON_DEMAND)).ok_or_else(|| missing(side, name))
     }
 
-    /// The port of exactly this name, if there is one by now.
+    /// Port of exactly this name, if it exists already.
     pub fn existing(&self, (side, name): At<'_>) -> Option<&Port> {
         self.side(side).get(name)
     }
 
-    /// The oldest value, else the default (as often as asked), else nothing.
+    /// Oldest value, else the default (any number of times), else nothing.
     pub fn read(&mut self, at: At<'_>) -> Result<Option<RawJson>, PortError> {
         Ok(self.open(at)?.read())
     }
 
-    /// Appends all or nothing, in order.
+    /// Appends all values in order, or none.
     pub fn write(&mut self, at: At<'_>, items: Vec<RawJson>) -> Result<(), PortError> {
         self.open(at)?;
         let bytes = items.iter().map(RawJson::cost).sum();
@@ -188,7 +189,7 @@ impl Ports {
         Ok(())
     }
 
-    /// All values, oldest first; the port is empty then. Never the default.
+    /// Removes and returns all values, oldest first; never the default.
     pub fn entries(&mut self, at: At<'_>) -> Result<Vec<RawJson>, PortError> {
         Ok(self.open(at)?.queue.take())
     }
@@ -205,7 +206,7 @@ impl Ports {
         Ok(self.open(at)?.default.clone())
     }
 
-    /// `None` clears it; null is a default like any other.
+    /// Sets the default; `None` clears it. Null is a default like any other value.
     pub fn set_default(&mut self, at: At<'_>, default: Option<RawJson>) -> Result<(), PortError> {
         let before = self.open(at)?.default.take();
         let room = self.check_room_for(default.as_ref().map_or(0, RawJson::cost));
@@ -213,10 +214,10 @@ impl Ports {
         room
     }
 
-    /// Makes these the ports of a side: others vanish with their values, also those made on demand;
-    /// ports that stay keep their values; all defaults are the new ones.
+    /// Replaces the ports of a side: ports not in `declared` are deleted with their values, including ports
+    /// created on demand; other ports keep their values; all defaults are the new ones.
     ///
-    /// The caller puts the worker's own ports in: `declared` is all there will be.
+    /// `declared` must include the worker's own ports.
     pub fn set_ports(&mut self, side: Side, declared: Declared) -> Result<(), PortError> {
         for name in declared.keys().filter(|name| *name != ON_DEMAND) {
             check_port_name(name)?;
@@ -233,13 +234,13 @@ impl Ports {
         Ok(())
     }
 
-    /// Takes all values for [`Ports::receive`]; [`connect`] does both for two jobs.
+    /// Removes all values for [`Ports::receive`]; [`connect`] does both for two jobs.
     pub fn take_all(&mut self, from: At<'_>) -> Result<Moved, PortError> {
         let port = self.open(from)?;
         Ok(Moved { items: port.queue.take(), default: port.default.clone() })
     }
 
-    /// Appends what was moved and takes over its default, if it has one. Whether anything is new here.
+    /// Appends moved values and takes over the default, if there is one. Returns whether the port changed.
     pub fn receive(&mut self, to: At<'_>, moved: &Moved) -> Result<bool, PortError> {
         let differs = moved.default.is_some() && self.open(to)?.default != moved.default;
         if differs {
@@ -249,7 +250,7 @@ impl Ports {
         Ok(differs || !moved.items.is_empty())
     }
 
-    /// [`connect`] within one job; a port may be its own destination.
+    /// Same as [`connect`], within one job; a port may be its own destination.
     pub fn connect_within(&mut self, from: At<'_>, to: &[At<'_>]) -> Result<(Moved, Vec<bool>), PortError> {
         let mut after = self.clone();
         let moved = after.take_all(from)?;
@@ -258,7 +259,7 @@ impl Ports {
         Ok((moved, changed))
     }
 
-    /// One step of reading inputs together; `last_defaults` are those of the last [`ForInputs::Defaults`].
+    /// Reads the inputs once; `last_defaults` are the values of the last [`ForInputs::Defaults`].
     ///
     /// | values in any? | value or default in all? | default in all? | answer |
     /// |---|---|---|---|
@@ -297,7 +298,7 @@ impl Ports {
         self.state.values()
     }
 
-    /// Adds and replaces; other keys stay.
+    /// Adds and replaces keys; other keys stay.
     pub fn set_state(&mut self, values: BTreeMap<String, RawJson>) -> Result<(), PortError> {
         let mut after = self.clone();
         after.state.set(values);
@@ -312,7 +313,7 @@ impl Ports {
         }
     }
 
-    /// What all of it takes, overhead included; held against [`PORTS_BYTES_MAX`].
+    /// Size including overhead; checked against [`PORTS_BYTES_MAX`].
     pub fn bytes(&self) -> usize {
         let sides = self.inports.iter().chain(&self.outports);
         let ports: usize = sides.map(|(name, port)| name.len() + ITEM_BYTES + port.bytes()).sum();
@@ -320,7 +321,7 @@ impl Ports {
         ports + self.state.bytes() + defaults + self.in_hand.as_ref().map_or(0, InHand::bytes)
     }
 
-    /// The port of that name, made now if it may be made on demand.
+    /// Returns the port, creating it if `*` is declared.
     fn open(&mut self, (side, name): At<'_>) -> Result<&mut Port, PortError> {
         check_port_name(name)?;
         if !self.side(side).contains_key(name) {
@@ -361,7 +362,7 @@ impl Ports {
 }
 
 impl Port {
-    /// Waiting values; the default does not count.
+    /// Queued values, without the default.
     pub fn size(&self) -> usize {
         self.queue.len()
     }
@@ -374,7 +375,7 @@ impl Port {
         self.default.as_ref()
     }
 
-    /// Oldest first.
+    /// Values, oldest first.
     pub fn items(&self) -> impl Iterator<Item = &RawJson> {
         self.queue.iter()
     }

@@ -1,4 +1,4 @@
-//! Why something may not happen now. A closed list: each dialect says it in its own words.
+//! Reasons why an event is refused. A closed enum: each dialect maps every reason to its own error.
 
 use crate::job::JobId;
 use crate::state::StateName;
@@ -27,7 +27,7 @@ pub enum Refused {
     Terminating,
     #[error("the job is not kept any longer than its keep policy says, and that time is not over")]
     StillKept,
-    /// Only who keeps the jobs can tell; the rules never say this.
+    /// Found by the store's unique index; the rules in this crate never return it.
     #[error(
         "job {0} has the unique key or the alias of this one; wait until it lets go of it, or cancel it first"
     )]
@@ -35,7 +35,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Stable word for programs; part of the native API.
+    /// Stable error code; part of the native API.
     pub fn code(self) -> &'static str {
         match self {
             Refused::LeaseLost => "lease_lost",

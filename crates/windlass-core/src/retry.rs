@@ -1,23 +1,24 @@
-//! When a failed job runs again, and when it is given up.
+//! Retries: time of the next attempt, and the end of retrying.
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The code of a job that was given up because its time was over ([`RetryPolicy::give_up_after_ms`]), however its last attempt
-/// ended.
+/// Error code of a job that failed because [`RetryPolicy::give_up_after_ms`] ran out, whatever its last
+/// attempt reported.
 pub const TIMED_OUT: &str = "timeout";
 
-/// How long to wait before the next attempt.
+/// Delay before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Backoff {
-    /// At once.
+    /// No delay.
     #[default]
     None,
     Fixed {
         delay_ms: i64,
     },
-    /// `base · 2^(n-1)` after the n-th failure, never more than `cap`, plus up to `jitter_percent` of it.
+    /// `base · 2^(n-1)` after the n-th failure, at most `cap`, plus a random jitter of up to `jitter_percent`
+    /// of the delay.
     Exponential {
         base_ms: i64,
         cap_ms: i64,
@@ -26,7 +27,7 @@ pub enum Backoff {
 }
 
 impl Backoff {
-    /// `failures` counts from 1; `chance` is in `0.0..1.0`.
+    /// `failures` counts from 1; `chance` is the random number for the jitter, in `0.0..1.0`.
     pub fn delay_ms(self, failures: u32, chance: f64) -> i64 {
         match self {
             Backoff::None => 0,
@@ -41,19 +42,20 @@ impl Backoff {
     }
 }
 
-/// How often a job is tried. Asked for once, when the job is made.
+/// Bounds on attempts. Set when the job is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RetryPolicy {
-    /// Attempts in all, the first included; `None`: no bound but the time.
+    /// Total attempts, including the first; `None`: bounded only by `give_up_after_ms`.
     pub max_attempts: Option<u32>,
     pub backoff: Backoff,
-    /// No attempt begins later than this after the job was made.
+    /// No attempt starts later than this after the job was created.
     pub give_up_after_ms: Option<i64>,
 }
 
 impl Default for RetryPolicy {
-    /// Ten attempts over roughly seventeen minutes: long enough for a deployment or a restart elsewhere to end.
+    /// Ten attempts over roughly seventeen minutes: long enough for a deployment or a restart of another
+    /// service.
     fn default() -> Self {
         RetryPolicy {
             max_attempts: Some(10),
@@ -67,7 +69,7 @@ impl RetryPolicy {
     pub const ONCE: RetryPolicy =
         RetryPolicy { max_attempts: Some(1), backoff: Backoff::None, give_up_after_ms: None };
 
-    /// When to try again after `attempts` attempts, or `None` to give up.
+    /// Time of the next attempt after `attempts` attempts; `None`: the job fails for good.
     pub fn next_run(
         &self,
         attempts: u32,

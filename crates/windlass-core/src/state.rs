@@ -1,8 +1,8 @@
-//! Where a job stands. Each variant carries only what that state owns.
+//! Job states. Each variant carries only the data that belongs to that state.
 //!
 //! ```text
 //!            push            claim              finish
-//!   ────────────────► Ready ────────► Running ─────────► Completed ──► (forgotten when its time is over)
+//!   ────────────────► Ready ────────► Running ─────────► Completed ──► (deleted when its keep time ends)
 //!            │         ▲ ▲  ◄──────────  │ │ │    fail
 //!            │ family  │ │ release,retry,│ │ └──────────► Failed
 //!            ▼         │ │ lapse, repeat │ │
@@ -18,15 +18,16 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobState {
-    /// Waits for its time and a worker. `lapsed` is the token of a lease that ended with nobody claiming since.
+    /// Waits for `run_at` and a worker. `lapsed` is the token of the last lease if it expired and no worker
+    /// has claimed the job since.
     Ready {
         run_at: Timestamp,
         lapsed: Option<Token>,
     },
     Running(Lease),
-    /// Waits for its family: a parent for its children, a child for its parent's run to end.
+    /// Waits for its family: a parent for its children, a child for the end of its parent's run.
     Waiting,
-    /// Ended a run without an end to the job; someone will run it again.
+    /// The run ended but the job did not; a `Run` event starts it again.
     Suspended,
     Completed {
         at: Timestamp,
@@ -37,7 +38,7 @@ pub enum JobState {
     Cancelled {
         at: Timestamp,
     },
-    /// Waits for a worker to give it its last run.
+    /// Waits for a worker to do the shutdown run.
     Terminating {
         run_at: Timestamp,
     },
@@ -46,7 +47,7 @@ pub enum JobState {
     },
 }
 
-/// The states by name: for counting, listing and columns. The numbers are part of the store's format.
+/// Names of the states, for counts, lists and columns. The numbers are part of the store's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -97,7 +98,7 @@ impl StateName {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// Nothing more will happen by itself, but for being forgotten.
+    /// True for final states: nothing but expiry of the keep time happens without a request.
     pub fn is_settled(self) -> bool {
         matches!(
             self,
@@ -135,7 +136,7 @@ impl JobState {
         self.name().is_settled()
     }
 
-    /// When a worker may have it, if it is waiting for one.
+    /// Earliest time of a claim, if the job waits for a worker.
     pub fn claimable_at(&self) -> Option<Timestamp> {
         match self {
             JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => Some(*run_at),

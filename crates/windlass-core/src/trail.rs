@@ -1,47 +1,47 @@
-//! What a job leaves behind beside its outcome: the words of its runs ([`Log`]) and what others did to it ([`Mark`]).
+//! Job log ([`Log`]) and history of outside actions ([`Mark`]).
 //!
-//! Both are bounded, and a job that said nothing and was left alone carries neither: the plain way of a job (pushed,
-//! claimed, finished) can be told from its times, and what went wrong from its attempts.
+//! Both are bounded. A job without log lines and without outside actions stores neither: its timestamps show
+//! when it was pushed, claimed and finished, and its attempt errors show what failed.
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of text in all. They are written anew with every batch of lines, so they must stay small beside a disk's
-/// second; whoever says more keeps a log of their own and names it in the result.
+/// Bytes of text per job. The whole log is rewritten with every batch of lines, so it must stay small; a job
+/// with more output writes its own log file and names it in the result.
 pub const LOG_BYTES_MAX: usize = 64 * 1024;
-/// Lines in all: empty ones take room too.
+/// Lines per job: empty lines take space too.
 pub const LOG_LINES_MAX: usize = 1_000;
-/// Bytes of one line; a longer one is cut, and says so by its last character.
+/// Bytes per line. A longer line is truncated and ends in `…`.
 pub const LOG_LINE_BYTES_MAX: usize = 8 * 1024;
-/// Marks kept per job: enough to see who did what, few enough to stay small.
+/// Marks kept per job: enough to see who did what, few enough to keep the job small.
 pub const MARKS_KEPT: usize = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     pub at: Timestamp,
-    /// Which attempt said so; zero before the first.
+    /// Attempt that wrote the line; zero before the first.
     #[serde(rename = "n")]
     pub attempt: u32,
-    /// Where it comes from, such as `stderr`.
+    /// Output stream, such as `stderr`.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Arc<str>>,
     #[serde(rename = "t")]
     pub text: String,
 }
 
-/// The last words of a job's runs, oldest first.
+/// Last log lines of a job, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct Log {
     pub lines: VecDeque<LogLine>,
-    /// Lines that had to make room.
+    /// Lines dropped because the log was full.
     pub dropped: u64,
 }
 
 impl Log {
-    /// Line ends at the end are not part of a line; the oldest lines make room.
+    /// Appends a line without its trailing line ends, dropping the oldest lines if the log is full.
     pub fn add(&mut self, mut line: LogLine) {
         line.text.truncate(line.text.trim_end_matches(['\n', '\r']).len());
         cut(&mut line.text);
@@ -68,7 +68,7 @@ fn cut(text: &mut String) {
     text.push(MARK);
 }
 
-/// What somebody did to a job from outside its runs.
+/// Action on a job from outside its runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     pub at: Timestamp,
@@ -80,11 +80,11 @@ pub struct Mark {
 #[serde(rename_all = "snake_case")]
 pub enum MarkKind {
     Cancelled,
-    /// It runs; its worker was asked to stop.
+    /// The job was running; its worker was asked to stop.
     CancelAsked,
-    /// To be run at once or at a time, its attempts as they were.
+    /// Started at once or at a time, without resetting its attempts.
     Run,
-    /// Started over.
+    /// Started over, attempts reset.
     Retried,
     Terminated,
     Changed,

@@ -1,8 +1,8 @@
-//! The only place where a job's state changes.
+//! The only code that changes a job's state.
 //!
-//! `apply(job, event, now)` answers with the job as it is afterwards, or with the reason why the event may not
-//! happen. Every (state, event) pair is written down: where several states share an answer they are named together,
-//! and nothing falls through.
+//! `apply(job, event, now)` returns the job after the event, or the reason why the event is refused. Every
+//! (state, event) pair is written out: states with the same result are listed together, and there is no
+//! catch-all arm.
 
 use crate::Timestamp;
 use crate::event::{Event, Standing, Stands};
@@ -22,7 +22,7 @@ use acts::*;
 use pieces::*;
 use runs::*;
 
-/// What the rest of the family has to hear of.
+/// Changes that the transition requires in the job's parent and children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     pub parent: Option<ParentEffect>,
@@ -31,38 +31,39 @@ pub struct Effects {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParentEffect {
-    /// The parent waits for one child less, and runs once more if that was the last.
+    /// The parent waits for one child less, and runs again if that was the last.
     Settled(JobId),
     /// The parent waits for one child less, but a failure alone does not make it run.
     Failed(JobId),
-    /// A failed child is cancelled or gone: the parent runs once more if it waits for no other.
+    /// A failed child was cancelled or deleted: the parent runs again if it waits for no other child.
     WrittenOff(JobId),
-    /// The parent waits for one child more: a settled child was started over.
+    /// The parent waits for one child more: a settled child was restarted.
     Reopened(JobId),
-    /// The parent is run after each run of this child.
+    /// The parent runs after each run of this child.
     Run(JobId),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildrenEffect {
-    /// Children that waited for this job's run to end may start.
+    /// Children that waited for the end of this job's run may start.
     Release,
-    /// Settled children have been seen by this run and are forgotten.
+    /// This run has seen its settled children; they are deleted.
     ForgetSettled,
-    /// The job is gone: waiting children start, none of them has a parent any more.
+    /// The job was deleted: waiting children start, and no child has a parent any more.
     Orphan,
-    /// The job has come to its end and is gone: settled children go with it, the others have no parent any more.
+    /// The job ended and was deleted: settled children are deleted with it, the others have no parent any
+    /// more.
     Disband,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transition {
-    /// `None`: the job is gone.
+    /// `None`: the job was deleted.
     pub job: Option<Job>,
     pub effects: Effects,
 }
 
-/// A new job. `held_by_parent`: it waits for its parent's run to end before it may start.
+/// Creates a job. `held_by_parent`: it waits for the end of its parent's run.
 pub fn created(
     id: JobId,
     spec: Arc<JobSpec>,
@@ -75,7 +76,7 @@ pub fn created(
     Job { id, version: 1, spec, progress, body, state }
 }
 
-/// [`apply`], and the job remembers who wanted it. `None`: it is nobody's to be remembered.
+/// Runs [`apply`] and records `who` in the job's history. `None`: records nothing.
 pub fn apply_for(
     who: Option<&Arc<str>>,
     job: &Job,
@@ -94,7 +95,8 @@ pub fn apply_for(
     Ok(transition)
 }
 
-/// Which events leave a mark: those of someone outside. The others are the job's own way, told by its times and attempts.
+/// Kind of history entry for an event from outside a run. The job's own events return `None`: its timestamps
+/// and attempt errors show them.
 fn mark_kind(event: &Event) -> Option<MarkKind> {
     match event {
         Event::Cancel { .. } => Some(MarkKind::Cancelled),
@@ -177,13 +179,15 @@ pub fn apply(job: &Job, event: Event, now: Timestamp) -> Result<Transition, Refu
         }
         Event::ChildSettled => resumed_after(job, one_child_less(job, now), now),
         Event::ChildFailed => stay(one_child_less(job, now)),
-        // Written even where nothing changes: a failure of the last pending child must not pass unseen.
+        // Commits a new version even where nothing changes, so a concurrent failure of the last pending child
+        // is detected.
         Event::ChildWrittenOff => resumed_after(job, touched(job, now), now),
         Event::ParentPaused => match &job.state {
             JobState::Waiting if is_held_by_parent(job) => {
                 to(job, touched(job, now), JobState::ready(job.progress.due_at))
             }
-            // Its own run is over; it waits for its children, or for a failed one to be written off.
+            // Its own run is over; it waits for its children, or for a failed child to be cancelled or
+            // deleted.
             JobState::Waiting => Err(Refused::HasChildren),
             other => Err(Refused::NotClaimable(other.name())),
         },
@@ -218,7 +222,7 @@ fn taken_over(job: &Job, standing: Standing, now: Timestamp) -> Result<Transitio
     let state = match standing.stands {
         Stands::Ready => JobState::ready(standing.due_at),
         Stands::Waiting => {
-            // One that waits and never ran would be held by its parent.
+            // A waiting job that never ran would count as held by its parent.
             next.progress.started_at.get_or_insert(now);
             JobState::Waiting
         }
@@ -238,7 +242,8 @@ fn one_child_less(job: &Job, now: Timestamp) -> Job {
     next
 }
 
-/// A parent that waits for no child any more runs again. It keeps its place in the line: it is as old as its last run.
+/// Runs a parent again that has no pending child left. The parent is queued by the start of its last run,
+/// ahead of newer jobs.
 fn resumed_after(job: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
     match (&job.state, next.progress.started_at) {
         (JobState::Waiting, Some(started_at)) if next.progress.pending_children == 0 => {

@@ -1,10 +1,10 @@
-//! One live job per key.
+//! Unique keys: at most one live job per key.
 
 use crate::state::JobState;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What a second push with the same key does.
+/// Effect of a second push with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
@@ -16,16 +16,16 @@ pub enum OnConflict {
     Refuse,
 }
 
-/// How long the key keeps others out.
+/// End of the time in which the key blocks other pushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum HeldUntil {
     /// Until the job is settled.
     #[default]
     Settled,
-    /// Until it starts to run: a change that arrives during a run gets a run of its own.
+    /// Until a run starts: a push that arrives during the run creates a second job.
     Started,
-    /// As long as the job can be looked up, in any state.
+    /// Until the job is deleted, in any state.
     Forgotten,
 }
 

@@ -3,21 +3,21 @@
 use super::{Limit, Rate};
 use crate::Timestamp;
 
-/// One token. Counting in whole parts of 10⁻¹⁸ makes taking and giving back exact, and keeps the
-/// fraction of a slow rate for as long as it takes to become a whole.
+/// One token. Counting in units of 10⁻¹⁸ tokens makes taking and returning exact, and accumulates the
+/// fractions of a slow rate without loss.
 const TOKEN: u128 = 1_000_000_000_000_000_000;
 
-/// How far `now` may step back and still be taken for two callers reading the clock out of turn. A
-/// longer step means the clock was set; waiting for the old time to come round again would stop work.
+/// Largest backward step of `now` that is taken for two callers reading the clock out of order. A longer step
+/// means that the clock was set; waiting for the old time to return would block all jobs.
 const OUT_OF_TURN_MS: i64 = 1_000;
 
-/// May the next job start?
+/// Answer to: may the next job start?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Yes,
-    /// The rate forbids it until then.
+    /// The rate allows no start before this time.
     NotBefore(Timestamp),
-    /// As many as allowed are running; when one ends the rate may still have a say.
+    /// The concurrency limit is reached; after a job ends, the rate limit still applies.
     WhenOneEnds,
 }
 
@@ -29,14 +29,14 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// For a limit that is new: the whole burst may start now.
+    /// Gauge of a new limit: the whole burst may start now.
     pub fn full(limit: &Limit, now: Timestamp) -> Gauge {
         let bucket = limit.rate.map(|rate| Bucket::new(rate, now).filled());
         Gauge { bucket, max_running: limit.max_running, running: 0 }
     }
 
-    /// For a limit known from before a restart: what was started just before is not known any more, so
-    /// nothing may start until the rate has earned it. The caller charges what is running.
+    /// Gauge of a limit loaded after a restart: the starts just before the restart are unknown, so the bucket
+    /// begins empty. The caller charges the running jobs.
     pub fn empty(limit: &Limit, now: Timestamp) -> Gauge {
         let bucket = limit.rate.map(|rate| Bucket::new(rate, now));
         Gauge { bucket, max_running: limit.max_running, running: 0 }
@@ -52,7 +52,7 @@ impl Gauge {
         }
     }
 
-    /// Takes a token and a place. The caller asked [`Gauge::may_start`] with the same `now`.
+    /// Takes a token and a concurrency slot. The caller has asked [`Gauge::may_start`] with the same `now`.
     pub fn start(&mut self, now: Timestamp) {
         debug_assert_eq!(self.may_start(now), Verdict::Yes);
         if let Some(bucket) = &mut self.bucket {
@@ -62,13 +62,13 @@ impl Gauge {
         self.charge_running();
     }
 
-    /// The job could not be handed out: token and place return, as if it had not started.
+    /// Returns token and slot of a job that was not handed out after all.
     pub fn give_back(&mut self, now: Timestamp) {
         self.refund(now);
         self.end();
     }
 
-    /// The token alone: what took it has left its place already.
+    /// Returns the token alone, of a job that has already left its slot.
     pub fn refund(&mut self, now: Timestamp) {
         if let Some(bucket) = &mut self.bucket {
             bucket.refill(now);
@@ -80,7 +80,7 @@ impl Gauge {
         self.running = self.running.saturating_sub(1);
     }
 
-    /// Counts a job that runs already: after a restart, or when it comes under a limit while running.
+    /// Counts a job that already runs: after a restart, or when a limit starts to apply to a running job.
     pub fn charge_running(&mut self) {
         self.running = self.running.saturating_add(1);
     }
@@ -103,12 +103,12 @@ impl Gauge {
         }
     }
 
-    /// What is in the bucket, for others to adopt.
+    /// Bucket contents, to be adopted by other servers.
     pub(super) fn tokens(&self) -> Option<Tokens> {
         self.bucket.as_ref().map(|bucket| Tokens { tokens: bucket.tokens, at: bucket.at })
     }
 
-    /// When the bucket will be full, if nobody takes from it: from then on it need not be remembered.
+    /// Time at which the bucket is full if nothing is taken; from then on it need not be stored.
     pub(super) fn full_at(&self) -> Option<Timestamp> {
         let bucket = self.bucket.as_ref()?;
         let missing = bucket.full.saturating_sub(bucket.tokens);
@@ -116,12 +116,13 @@ impl Gauge {
         Some(bucket.at.plus_ms(wait_ms))
     }
 
-    /// Nothing runs and the bucket is full: a new gauge would say the same, so this one may be dropped.
+    /// True if nothing runs and the bucket is full: a new gauge would be equal, so this one may be dropped.
     pub fn is_idle(&self, now: Timestamp) -> bool {
         self.running == 0 && self.bucket.as_ref().is_none_or(|bucket| bucket.tokens_at(now) == bucket.full)
     }
 
-    /// Goes on under a changed limit: what runs still runs, what was earned stays up to the new burst.
+    /// Continues under a changed limit: the running count stays, and so do the earned tokens, up to the new
+    /// burst.
     pub(super) fn adapt(&mut self, limit: &Limit, now: Timestamp) {
         let earned = self.bucket.as_mut().map(|bucket| bucket.refill(now).tokens);
         self.max_running = limit.max_running;
@@ -133,14 +134,14 @@ impl Gauge {
     }
 }
 
-/// The contents of a bucket at a moment, apart from its size: what servers that share a limit tell each other.
+/// Bucket contents at a point in time, without the bucket's size: the form in which servers share a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
     tokens: u128,
     at: Timestamp,
 }
 
-/// Parts of tokens and moment, both little-endian. A new form gets another length.
+/// Token units and timestamp, both little-endian. A new format must have a different length.
 const TOKENS_BYTES: usize = 24;
 
 impl Tokens {
@@ -151,7 +152,7 @@ impl Tokens {
         bytes
     }
 
-    /// `None` if the bytes mean nothing to us.
+    /// `None` if the bytes are not in this format.
     pub fn from_bytes(bytes: &[u8]) -> Option<Tokens> {
         let (tokens, rest) = bytes.split_first_chunk::<16>()?;
         let at = i64::from_le_bytes(rest.try_into().ok()?);
@@ -163,14 +164,14 @@ impl Tokens {
 struct Bucket {
     per_ms: u128,
     full: u128,
-    /// As of `at`; never more than `full`.
+    /// Units at time `at`; never more than `full`.
     tokens: u128,
     at: Timestamp,
 }
 
 impl Bucket {
     fn new(rate: Rate, now: Timestamp) -> Bucket {
-        // The cast saturates, and the bounds on a checked rate keep it far from both ends.
+        // The cast saturates, and the bounds of a validated rate keep the value far from both ends.
         let per_ms = (rate.per_second / 1_000.0 * TOKEN as f64).round() as u128;
         Bucket { per_ms: per_ms.max(1), full: u128::from(rate.burst) * TOKEN, tokens: 0, at: now }
     }
@@ -184,8 +185,8 @@ impl Bucket {
         self.tokens.saturating_add(self.per_ms.saturating_mul(elapsed_ms)).min(self.full)
     }
 
-    /// A `now` a little before the last one earns nothing and moves nothing: were `at` to follow it, the
-    /// same stretch of time would be paid for twice.
+    /// Adds the tokens earned up to `now`. A `now` slightly before `at` earns nothing and does not move `at`:
+    /// otherwise the same time span would earn tokens twice.
     fn refill(&mut self, now: Timestamp) -> &mut Bucket {
         self.tokens = self.tokens_at(now);
         if now > self.at || self.at.since_ms(now) > OUT_OF_TURN_MS {
@@ -194,7 +195,7 @@ impl Bucket {
         self
     }
 
-    /// The first millisecond with a whole token, `None` when there is one.
+    /// First millisecond with a whole token; `None` if there is one now.
     fn next_token_at(&self) -> Option<Timestamp> {
         let missing = TOKEN.checked_sub(self.tokens).filter(|missing| *missing > 0)?;
         let wait_ms = i64::try_from(missing.div_ceil(self.per_ms)).unwrap_or(i64::MAX);

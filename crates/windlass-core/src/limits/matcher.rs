@@ -1,4 +1,4 @@
-//! Which jobs a limit is about: a tree of conditions on queue, name, priority and payload.
+//! Matchers: a tree of conditions on queue, name, priority and payload that selects the jobs of a limit.
 
 use super::parse::{BadMatcher, parse_matcher};
 use super::values::{Path, equal, order};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::cmp::Ordering;
 
-/// What a matcher looks at. `args` is the decoded payload; null stands for one that cannot be decoded.
+/// Job fields that a matcher reads. `args` is the decoded payload, or null if it cannot be decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub queue: &'a str,
@@ -16,7 +16,7 @@ pub struct Subject<'a> {
     pub args: &'a Value,
 }
 
-/// In JSON and MessagePack each condition is a map with one key, as shown.
+/// Condition. In JSON and MessagePack each condition is a map with one key, as shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub enum Matcher {
@@ -30,15 +30,15 @@ pub enum Matcher {
     Arg { path: Path, test: Test },
     /// `{"priority": {"ge": 10}}`; several tests must all hold.
     Priority(Vec<Test>),
-    /// `{"all": […]}`; of none, true.
+    /// `{"all": […]}`; true for an empty list.
     All(Vec<Matcher>),
-    /// `{"any": […]}`; of none, false.
+    /// `{"any": […]}`; false for an empty list.
     Any(Vec<Matcher>),
     /// `{"not": …}`
     Not(Box<Matcher>),
 }
 
-/// An operator and what it compares with.
+/// Operator with its operand.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Test {
     Eq(Value),
@@ -60,13 +60,13 @@ impl Matcher {
         self.decide(subject, Some(subject.args)) == Some(true)
     }
 
-    /// The answer as far as it can be known without the payload: `subject.args` is not looked at.
-    /// `None` means the payload decides, and only then is decoding it worth the while.
+    /// Answer without the payload (`subject.args` is not read). `None`: the payload decides and has to be
+    /// decoded.
     pub fn matches_unseen(&self, subject: &Subject<'_>) -> Option<bool> {
         self.decide(subject, None)
     }
 
-    /// Whether any condition looks into the payload.
+    /// True if any condition reads the payload.
     pub fn needs_args(&self) -> bool {
         match self {
             Matcher::Name(_) | Matcher::NameGlob(_) | Matcher::Queue(_) | Matcher::Priority(_) => false,
@@ -131,7 +131,7 @@ impl From<Matcher> for Value {
 }
 
 impl Test {
-    /// What is absent differs from every value, and is neither less, greater nor among any.
+    /// An absent value differs from every value, and is neither less, greater nor in any list.
     pub fn holds(&self, found: Option<&Value>) -> bool {
         let ordering = |wanted| found.and_then(|found| order(found, wanted));
         match self {
@@ -160,7 +160,7 @@ impl Test {
     }
 }
 
-/// One part with the `deciding` answer settles it, whatever the unknown ones would say.
+/// A part with the `deciding` answer decides, whatever the unknown parts would answer.
 fn first_or_known(
     parts: &[Matcher],
     deciding: bool,

@@ -1,11 +1,11 @@
-//! Limits: how fast and how many at once, for the jobs a matcher names, by a key taken from the payload.
+//! Limits on rate and concurrency, for the jobs that a matcher selects, per key taken from the payload.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `mod.rs` | [`Limit`]: what was asked, checked |
-//! | `matcher.rs`, `parse.rs` | [`Matcher`]: which jobs it is about |
-//! | `values.rs` | paths into a payload, comparing and naming what is found there |
-//! | `bucket.rs` | [`Gauge`]: the state of one limit key |
+//! | `mod.rs` | [`Limit`]: a validated limit |
+//! | `matcher.rs`, `parse.rs` | [`Matcher`]: selection of jobs |
+//! | `values.rs` | payload paths; comparison and canonical text of values |
+//! | `bucket.rs` | [`Gauge`]: token bucket and running count of one limit key |
 //! | `table.rs` | [`Limits`]: all limits of one tenant and their gauges |
 
 mod bucket;
@@ -29,41 +29,41 @@ use parse::parse_path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Longest limit id in bytes. It stands in a path and in the key of every job it holds.
+/// Longest limit id in bytes. The id is part of a path and of the key of every job it limits.
 pub const LIMIT_ID_BYTES_MAX: usize = 255;
-/// Paths in one `group_by`. Every value found becomes part of a key kept with the job.
+/// Paths in one `group_by`. Every value found becomes part of a key stored with the job.
 pub const GROUP_BY_MAX: usize = 8;
-/// Slowest rate: one in about twelve days. A bucket is remembered until it is full again, and below
-/// this the arithmetic would lose more than a millionth of the rate.
+/// Slowest rate: one job in about twelve days. A bucket is kept until it is full again, and below this rate
+/// rounding would lose more than a millionth of it.
 pub const PER_SECOND_MIN: f64 = 1e-6;
-/// Fastest rate: far above what one server starts, and small enough that a bucket cannot overflow.
+/// Fastest rate: far above the throughput of one server, and small enough that a bucket cannot overflow.
 pub const PER_SECOND_MAX: f64 = 1e6;
 
-/// Between the id and each group value in a limit key. Ids hold no control character, and in the
-/// values every control character is escaped, so the parts cannot run into each other.
+/// Separator between the id and each group value in a limit key. Ids contain no control character, and group
+/// values escape every control character, so parts cannot merge.
 const KEY_SEPARATOR: char = '\u{1f}';
 
-/// One limit of a tenant. Made by [`Limit::parse`]; written in the words a client uses for it.
+/// Limit of a tenant. Built by [`Limit::parse`]; serialised in the client's format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub struct Limit {
     pub id: Box<str>,
     pub matcher: Matcher,
     pub rate: Option<Rate>,
-    /// How many jobs with the same limit key may run at once.
+    /// Concurrency limit: jobs with the same limit key that may run at once.
     pub max_running: Option<u32>,
-    /// Where in the payload the group is found; jobs of different groups do not hold each other.
+    /// Payload paths of the group; jobs of different groups do not block each other.
     pub group_by: Vec<Path>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     pub per_second: f64,
-    /// How many may start at once after a rest.
+    /// Jobs that may start at once after an idle period.
     pub burst: u32,
 }
 
-/// Why something is not a limit.
+/// Error of [`Limit::parse`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadLimit {
     #[error("a limit must be an object")]
@@ -83,7 +83,7 @@ pub enum BadLimit {
 impl Limit {
     /// Reads `{matcher, rate: {per_second, burst}, max_running, group_by: [path…]}`.
     ///
-    /// A null field is an absent one. Without `burst` a second's worth may start at once.
+    /// A null field counts as absent. Without `burst`, one second's worth of jobs may start at once.
     pub fn parse(id: &str, value: &Value) -> Result<Limit, BadLimit> {
         let fields = value.as_object().ok_or(BadLimit::NotAnObject)?;
         known_fields(fields, &["id", "matcher", "rate", "max_running", "group_by"])?;
@@ -102,8 +102,8 @@ impl Limit {
         }
     }
 
-    /// The limit key of a job, `None` when this limit is not about it. Jobs with the same key share one
-    /// gauge; two jobs have the same key only if every group value is equal (or absent in both).
+    /// Limit key of a job; `None` if the limit does not apply to it. Jobs with the same key share one gauge;
+    /// two jobs have the same key only if every group value is equal (or absent in both).
     pub fn key_for(&self, subject: &Subject<'_>) -> Option<String> {
         if !self.matcher.matches(subject) {
             return None;
@@ -118,13 +118,13 @@ impl Limit {
         Some(key)
     }
 
-    /// Whether the payload has to be decoded for this limit at all.
+    /// True if the limit needs the decoded payload.
     pub fn needs_args(&self) -> bool {
         !self.group_by.is_empty() || self.matcher.needs_args()
     }
 }
 
-/// The id of the limit that a limit key belongs to.
+/// Id of the limit that a limit key belongs to.
 pub(crate) fn limit_id_of(key: &str) -> &str {
     key.split_once(KEY_SEPARATOR).map_or(key, |(id, _groups)| id)
 }
@@ -196,12 +196,12 @@ fn parse_group_by(value: &Value) -> Result<Vec<Path>, BadLimit> {
     paths.iter().map(|path| parse_path(path).ok_or(BAD)).collect()
 }
 
-/// A field that is there and not null.
+/// Field that is present and not null.
 fn given<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     fields.get(name).filter(|value| !value.is_null())
 }
 
-/// A misspelt field would be a limit that does not limit, so unknown ones are refused.
+/// Refuses unknown fields: a misspelt field would otherwise give a limit that does not limit.
 fn known_fields(fields: &Map<String, Value>, known: &[&str]) -> Result<(), BadLimit> {
     match fields.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) => Err(BadLimit::UnknownField { name: name.clone() }),

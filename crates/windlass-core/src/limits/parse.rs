@@ -1,25 +1,26 @@
-//! Reading a matcher. An error says where (a JSON pointer into the matcher) and what is wrong there.
+//! Parser of matchers. An error names the place (a JSON pointer into the matcher) and the fault.
 
 use super::matcher::{Matcher, Test};
 use super::values::{Path, Step};
 use crate::matching::Glob;
 use serde_json::{Map, Value};
 
-/// Conditions within conditions, and lists within compared values. People write three or four levels;
-/// sixteen keeps every recursion over a matcher shallow.
+/// Nesting of conditions, and of lists within operands. People write three or four levels; sixteen keeps
+/// every recursion over a matcher shallow.
 pub const MATCHER_DEPTH_MAX: usize = 16;
-/// Conditions, path steps and compared values in one matcher: it is evaluated at every push.
+/// Conditions, path steps and operands in one matcher. The matcher is evaluated at every push.
 pub const MATCHER_PARTS_MAX: usize = 1024;
-/// Bytes of all names, keys and texts in one matcher: it is kept in memory for as long as it is set.
+/// Bytes of all names, keys and texts in one matcher. The matcher stays in memory for as long as the limit
+/// exists.
 pub const MATCHER_TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Steps in one path. Payloads nest a few levels; the path is walked at every push.
 pub const PATH_STEPS_MAX: usize = 16;
 
-/// Why and where a value is not a matcher.
+/// Parse error of a matcher.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("matcher{at}: {fault}")]
 pub struct BadMatcher {
-    /// A JSON pointer: `/all/1/op`; empty for the whole matcher.
+    /// JSON pointer such as `/all/1/op`; empty for the whole matcher.
     pub at: String,
     pub fault: Fault,
 }
@@ -49,7 +50,7 @@ pub(super) fn parse_matcher(value: &Value) -> Result<Matcher, BadMatcher> {
     budget.condition(value, "", 1)
 }
 
-/// A list of keys and indexes, not too long; `None` otherwise.
+/// Parses a list of keys and indexes; `None` if it is malformed or too long.
 pub(super) fn parse_path(value: &Value) -> Option<Path> {
     let steps = value.as_array().filter(|steps| steps.len() <= PATH_STEPS_MAX)?;
     let parse_step = |step: &Value| match step {
@@ -60,7 +61,7 @@ pub(super) fn parse_path(value: &Value) -> Option<Path> {
     steps.iter().map(parse_step).collect::<Option<_>>().map(Path)
 }
 
-/// What may still be spent on this matcher.
+/// Remaining size budget of this matcher.
 struct Budget {
     parts: usize,
     text_bytes: usize,
@@ -150,7 +151,7 @@ impl Budget {
             self.value(value, at_value, depth)?;
         }
         let any = || value.cloned().ok_or_else(|| bad(at_value, Fault::Expected("given")));
-        // Nothing else has an order; accepting it would make a limit that never applies.
+        // Other types have no order; a limit with such an operand would never apply.
         let ordered = || match any()? {
             value @ (Value::Number(_) | Value::String(_)) => Ok(value),
             _ => Err(bad(at_value, Fault::Expected("a number or a text"))),
@@ -174,7 +175,7 @@ impl Budget {
         }
     }
 
-    /// Walks a compared value to the end: it will be walked again at every push.
+    /// Walks the whole operand and charges the budget: matching walks it again at every push.
     fn value(&mut self, value: &Value, at: &str, depth: usize) -> Result<(), BadMatcher> {
         if depth > MATCHER_DEPTH_MAX {
             return Err(bad(at, Fault::TooDeep));
@@ -209,7 +210,7 @@ impl Budget {
 const CONDITIONS: &[&str] =
     &["name", "name_glob", "queue", "arg", "parameter", "priority", "all", "any", "not"];
 
-/// The one key that says what kind of condition this is. Only `arg` has further fields.
+/// Key that names the kind of condition. Only `arg` takes further fields.
 fn the_condition<'a>(fields: &'a Map<String, Value>, at: &str) -> Result<&'a str, BadMatcher> {
     let mut condition: Option<&str> = None;
     for key in fields.keys() {
@@ -236,7 +237,7 @@ fn bad(at: &str, fault: Fault) -> BadMatcher {
     BadMatcher { at: at.into(), fault }
 }
 
-/// A key as it stands in a JSON pointer (RFC 6901).
+/// Key escaped for a JSON pointer (RFC 6901).
 fn pointer_step(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

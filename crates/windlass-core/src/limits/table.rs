@@ -1,26 +1,27 @@
-//! All limits of one tenant, and the gauges of the keys that are in use.
+//! Limits of one tenant, and the gauges of the keys in use.
 
 use super::{BadLimit, Gauge, Limit, Subject, Tokens, Verdict, limit_id_of};
 use crate::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Limits per tenant: every push is held against each of them.
+/// Limits per tenant: every push is checked against each of them.
 pub const LIMITS_MAX: usize = 256;
 
-/// Gauges of one limit below which looking for idle ones is not worth the while.
+/// Number of gauges of one limit below which no sweep for idle gauges is made.
 const SWEEP_GAUGES_MIN: usize = 64;
 
-/// Keys are those of [`Limits::keys_for`], kept with the job. A key whose limit is gone holds nothing.
+/// Limits by id. Keys come from [`Limits::keys_for`] and are stored with the job. A key of a deleted limit
+/// blocks nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     entries: BTreeMap<Box<str>, Entry>,
-    /// When a key that held a job may open, so far as only time is missing.
+    /// Times at which a key that blocked a job by its rate may allow a start.
     openings: BTreeSet<Timestamp>,
 }
 
-/// A job may not start now. Ask again at `until`, or (`None`) when a job with this key ends; in both
-/// cases also when one with this key is given back or the limits change.
+/// A job may not start now. Ask again at `until`, or (`None`) when a job with this key ends; in both cases
+/// also when a job with this key is given back or the limits change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub key: Arc<str>,
@@ -28,20 +29,20 @@ pub struct Held {
 }
 
 impl Limits {
-    /// Adds a limit with full buckets, or changes one: its buckets keep what they have, its counts stay.
+    /// Adds a limit with full buckets, or changes a limit, whose buckets and running counts stay.
     ///
-    /// The caller then works out the keys of all jobs anew: a running job that gained a key is charged
-    /// with [`Limits::charge_running`], one that lost a key is ended under it with [`Limits::end`].
+    /// The caller then recomputes the keys of all jobs: a running job that gained a key is charged with
+    /// [`Limits::charge_running`], a running job that lost a key is ended under it with [`Limits::end`].
     pub fn set(&mut self, limit: Limit, now: Timestamp) -> Result<(), BadLimit> {
         self.put(limit, now, Birth::Full)
     }
 
-    /// Adds a limit known from before a restart: its buckets start empty, see [`Gauge::empty`].
+    /// Adds a limit loaded after a restart: its buckets start empty, see [`Gauge::empty`].
     pub fn load(&mut self, limit: Limit, now: Timestamp) -> Result<(), BadLimit> {
         self.put(limit, now, Birth::Empty)
     }
 
-    /// Forgets the limit and its gauges; what it held may start at once.
+    /// Deletes the limit and its gauges; the jobs it blocked may start at once.
     pub fn remove(&mut self, id: &str) -> Option<Limit> {
         self.entries.remove(id).map(|entry| entry.limit)
     }
@@ -50,7 +51,7 @@ impl Limits {
         self.entries.get(id).map(|entry| &entry.limit)
     }
 
-    /// By id.
+    /// Limits ordered by id.
     pub fn iter(&self) -> impl Iterator<Item = &Limit> {
         self.entries.values().map(|entry| &entry.limit)
     }
@@ -59,7 +60,7 @@ impl Limits {
         self.entries.is_empty()
     }
 
-    /// Whether [`Limits::keys_for`] would look at the payload of this job; `subject.args` may be null.
+    /// True if [`Limits::keys_for`] needs the payload of this job; `subject.args` may be null.
     pub fn needs_args(&self, subject: &Subject<'_>) -> bool {
         self.iter().any(|limit| match limit.matcher.matches_unseen(subject) {
             Some(matches) => matches && !limit.group_by.is_empty(),
@@ -67,12 +68,12 @@ impl Limits {
         })
     }
 
-    /// The keys of all limits that are about this job.
+    /// Keys of all limits that apply to this job.
     pub fn keys_for(&self, subject: &Subject<'_>) -> Vec<Arc<str>> {
         self.entries.values().filter_map(|entry| entry.key_for(subject)).collect()
     }
 
-    /// The first of the keys that lets nothing start now.
+    /// First key that allows no start now.
     pub fn held(&mut self, keys: &[Arc<str>], now: Timestamp) -> Option<Held> {
         keys.iter().find_map(|key| {
             let until = match self.may_start(key, now) {
@@ -84,7 +85,7 @@ impl Limits {
         })
     }
 
-    /// Takes a token and a place under every key, or nothing at all.
+    /// Takes a token and a slot under every key, or none at all.
     pub fn admit(&mut self, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held> {
         if let Some(held) = self.held(keys, now) {
             self.remember_opening(held.until, now);
@@ -98,7 +99,7 @@ impl Limits {
         Ok(())
     }
 
-    /// What was admitted could not be handed out after all.
+    /// Returns tokens and slots of an admitted job that was not handed out after all.
     pub fn give_back(&mut self, keys: &[Arc<str>], now: Timestamp) {
         self.update(keys, |gauge| {
             gauge.give_back(now);
@@ -106,7 +107,7 @@ impl Limits {
         });
     }
 
-    /// What was admitted and has ended since counts as never started: its tokens return.
+    /// Returns the tokens of an admitted job that has ended and counts as never started.
     pub fn refund(&mut self, keys: &[Arc<str>], now: Timestamp) {
         self.update(keys, |gauge| {
             gauge.refund(now);
@@ -114,16 +115,16 @@ impl Limits {
         });
     }
 
-    /// What was admitted or charged does not run any more.
+    /// Frees the slots of an admitted or charged job that no longer runs.
     pub fn end(&mut self, keys: &[Arc<str>]) {
         self.update(keys, |gauge| {
             gauge.end();
-            // Without a clock: what time has earned since it was last seen is left for the next sweep.
+            // No clock here: tokens earned since the last refill are left for the next sweep.
             gauge.is_idle(Timestamp::EPOCH)
         });
     }
 
-    /// Counts a job that runs already, also beyond `max_running`: it cannot be undone, only waited for.
+    /// Counts a job that already runs, even beyond `max_running`: a running job cannot be stopped here.
     pub fn charge_running(&mut self, keys: &[Arc<str>]) {
         for key in keys {
             if let Some(entry) = self.entries.get_mut(limit_id_of(key)) {
@@ -133,35 +134,36 @@ impl Limits {
         }
     }
 
-    /// Takes over what all who share this limit have come to under one key, whatever was thought of it here.
+    /// Replaces the local state of a key by the state shared by all servers.
     pub fn adopt(&mut self, key: &Arc<str>, running: u32, tokens: Option<Tokens>, now: Timestamp) {
         if let Some(entry) = self.entries.get_mut(limit_id_of(key)) {
             entry.gauge_of(key, now).adopt(running, tokens, now);
         }
     }
 
-    /// What is in the bucket of a key, for others to adopt, and when it will be full by itself. `None`: there is no
-    /// bucket, or it is full.
+    /// Bucket contents of a key, to be adopted by other servers, and the time at which the bucket is full.
+    /// `None`: there is no bucket, or it is full.
     pub fn tokens(&self, key: &str, now: Timestamp) -> Option<(Tokens, Timestamp)> {
         let gauge = self.entries.get(limit_id_of(key))?.gauges.get(key)?;
         let full_at = gauge.full_at().filter(|full_at| *full_at > now)?;
         Some((gauge.tokens()?, full_at))
     }
 
-    /// Whatever is thought of a key here: it is known elsewhere, and adopted before it is asked about again.
+    /// Drops the local gauge of a key. The shared store holds its state, and the caller adopts that before
+    /// the next check.
     pub fn forget(&mut self, key: &str) {
         if let Some(entry) = self.entries.get_mut(limit_id_of(key)) {
             entry.gauges.remove(key);
         }
     }
 
-    /// The next moment after `now` at which a key that held a job may open by itself.
+    /// Next time after `now` at which a blocked key may allow a start without another event.
     pub fn next_change(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.forget_openings_until(now);
         self.openings.first().copied()
     }
 
-    /// Gauges kept: those of keys that run or have not yet earned back what they spent.
+    /// Number of gauges kept: keys with running jobs or with a bucket that is not full.
     pub fn gauges(&self) -> usize {
         self.entries.values().map(|entry| entry.gauges.len()).sum()
     }
@@ -186,7 +188,7 @@ impl Limits {
         }
     }
 
-    /// Changes the gauges that there are; one that comes out idle is dropped.
+    /// Changes existing gauges; a gauge that becomes idle is dropped.
     fn update(&mut self, keys: &[Arc<str>], mut change: impl FnMut(&mut Gauge) -> bool) {
         for key in keys {
             let Some(entry) = self.entries.get_mut(limit_id_of(key)) else { continue };
@@ -209,7 +211,7 @@ impl Limits {
     }
 }
 
-/// What the gauge of a key that was not seen before starts with, at the limit's `born_at`.
+/// Initial bucket of a key that was not seen before, at the limit's `born_at`.
 #[derive(Clone, Copy, Debug)]
 enum Birth {
     Full,
@@ -221,10 +223,10 @@ struct Entry {
     limit: Limit,
     birth: Birth,
     born_at: Timestamp,
-    /// The key without groups, shared by all jobs that have it.
+    /// Key without groups, shared by all jobs that have it.
     key: Arc<str>,
     gauges: HashMap<Arc<str>, Gauge>,
-    /// How many gauges there may be before the idle ones are looked for.
+    /// Number of gauges at which the next sweep for idle gauges starts.
     sweep_at: usize,
 }
 
@@ -253,10 +255,10 @@ impl Entry {
         }
     }
 
-    /// The same as the gauge that was dropped as idle: one born empty has long been full by then, or it
-    /// would not have become idle.
+    /// Equals the gauge that was dropped as idle: a gauge that was created empty has become full before it
+    /// was dropped.
     fn new_gauge(&mut self, now: Timestamp) -> Gauge {
-        // The clock was set back; waiting for the old time to come round again would stop work.
+        // The clock was set back; waiting for the old time to return would block all jobs.
         self.born_at = self.born_at.min(now);
         match self.birth {
             Birth::Full => Gauge::full(&self.limit, self.born_at),
@@ -272,7 +274,8 @@ impl Entry {
         self.gauges.entry(key.clone()).or_insert(fresh)
     }
 
-    /// Each look at all gauges is paid for by as many new ones.
+    /// The threshold doubles with the number of gauges, so the cost of a sweep is amortised over as many
+    /// inserts.
     fn drop_idle(&mut self, now: Timestamp) {
         self.gauges.retain(|_, gauge| !gauge.is_idle(now));
         self.sweep_at = (self.gauges.len() * 2).max(SWEEP_GAUGES_MIN);

@@ -1,9 +1,9 @@
-//! Values in a payload: finding, comparing and naming them.
+//! Payload values: lookup, comparison and canonical text.
 
 use serde_json::{Number, Value};
 use std::cmp::Ordering;
 
-/// Where in the payload a value is found. The empty path is the payload itself.
+/// Path to a value in the payload. The empty path is the payload itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path(pub Vec<Step>);
 
@@ -11,7 +11,7 @@ pub struct Path(pub Vec<Step>);
 pub enum Step {
     /// A field of an object.
     Key(Box<str>),
-    /// An element of an array, the first being 0.
+    /// An element of an array, counted from 0.
     Index(u32),
 }
 
@@ -32,8 +32,8 @@ impl Path {
     }
 }
 
-/// Equal as values: 1 and 1.0 are, key order does not matter. Goes no deeper than the shallower of the
-/// two, so a checked `wanted` bounds the work on a hostile payload.
+/// Equality by value: 1 equals 1.0, and key order does not matter. Recurses no deeper than the shallower
+/// value, so a validated `wanted` bounds the work on a hostile payload.
 pub(super) fn equal(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Number(a), Value::Number(b)) => order_numbers(a, b) == Some(Ordering::Equal),
@@ -45,7 +45,7 @@ pub(super) fn equal(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Numbers by value, texts by code point; everything else, and a mixed pair, has no order.
+/// Numbers by value, texts by code point; other types and mixed pairs have no order.
 pub(super) fn order(found: &Value, wanted: &Value) -> Option<Ordering> {
     match (found, wanted) {
         (Value::Number(a), Value::Number(b)) => order_numbers(a, b),
@@ -54,8 +54,8 @@ pub(super) fn order(found: &Value, wanted: &Value) -> Option<Ordering> {
     }
 }
 
-/// The one text of all values equal to this one: JSON without blanks, keys sorted, whole numbers
-/// written as such. Different values have different texts, and none holds a raw control character.
+/// Writes the canonical text: JSON without blanks, keys sorted, integral numbers as integers. Equal values
+/// have equal texts, different values have different texts, and no text contains a raw control character.
 pub(super) fn write_canonical(value: &Value, out: &mut String) {
     match value {
         Value::Null | Value::Bool(_) | Value::String(_) => out.push_str(&value.to_string()),
@@ -72,7 +72,7 @@ pub(super) fn write_canonical(value: &Value, out: &mut String) {
             out.push(']');
         }
         Value::Object(fields) => {
-            // Sorted here: serde_json's own order depends on a feature any dependency may turn on.
+            // Sorted here: serde_json's own key order depends on a feature that any dependency may enable.
             let mut fields: Vec<_> = fields.iter().collect();
             fields.sort_by_key(|(key, _)| *key);
             out.push('{');
@@ -87,11 +87,11 @@ pub(super) fn write_canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// Two to the 64th: every integer serde_json keeps as one lies strictly between this and its negative.
-/// Longer ones reach us as the nearest double already.
+/// 2^64: every integer that serde_json stores as an integer lies strictly between this and its negative.
+/// Longer integers are parsed as the nearest double.
 const BEYOND_INTEGERS: f64 = 18_446_744_073_709_551_616.0;
 
-/// Exact: neither side is rounded to the other's type.
+/// Exact comparison: neither side is rounded to the other's type.
 fn order_numbers(a: &Number, b: &Number) -> Option<Ordering> {
     match (integer(a), integer(b)) {
         (Some(a), Some(b)) => Some(a.cmp(&b)),
@@ -118,7 +118,7 @@ fn integer(number: &Number) -> Option<i128> {
     number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
 }
 
-/// The number as an integer if it is one, however it was written.
+/// The number as an integer if its value is integral, however it was written.
 fn whole(number: &Number) -> Option<i128> {
     integer(number).or_else(|| {
         let float = number.as_f64()?;

@@ -1,26 +1,26 @@
-//! Reading a set of inputs together, so that nothing is lost with the run that was handed them.
+//! Reading a set of inputs together, such that no value is lost with a run that fails.
 
 use super::{ForInputs, ITEM_BYTES, PortError, Ports, RawJson, Side};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A value that was handed to a run.
+/// Value that was handed to a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handed {
     pub port: String,
     pub value: RawJson,
-    /// Taken from the port, and not its default, which stays there.
+    /// Taken from the port's queue; false for the default, which stays.
     pub queued: bool,
 }
 
-/// What a run was handed last and has not answered for: put back if it dies.
+/// Inputs handed to a run that has not ended; returned to their ports if the run is lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct InHand {
     pub inputs: Vec<Handed>,
-    /// These are the defaults of all ports.
+    /// The inputs are the defaults of all ports.
     pub are_defaults: bool,
-    /// Then: those that were handed out the time before.
+    /// With `are_defaults`: the defaults that were handed out the time before.
     defaults_before: Option<Vec<RawJson>>,
 }
 
@@ -32,7 +32,7 @@ impl InHand {
     }
 }
 
-/// For each name, how often it comes before.
+/// Number of earlier occurrences of each name.
 pub(super) fn earlier(names: &[&str]) -> Vec<usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut earlier = Vec::with_capacity(names.len());
@@ -45,9 +45,9 @@ pub(super) fn earlier(names: &[&str]) -> Vec<usize> {
 }
 
 impl Ports {
-    /// One step of reading inputs together, as [`Ports::for_inputs`] says, remembering the defaults. `to_run`: what it was
-    /// handed before counts as used, and what it is handed now can be put back. Handed to anyone else, a value is gone, and
-    /// what the run has in hand stays there.
+    /// Reads the inputs once, like [`Ports::for_inputs`], and stores the defaults. `to_run`: the inputs of
+    /// the previous call count as consumed, and the new ones can be returned. For any other reader a value is
+    /// gone once read, and the inputs in the hands of the run stay there.
     pub fn hand_out(&mut self, names: &[&str], to_run: bool) -> Result<ForInputs, PortError> {
         let mut after = self.clone();
         if to_run {
@@ -91,12 +91,12 @@ impl Ports {
         self.in_hand.as_ref()
     }
 
-    /// The run has answered for what it was handed.
+    /// The run has consumed its inputs.
     pub fn inputs_used(&mut self) {
         self.in_hand = None;
     }
 
-    /// As if it had never been handed out. A port that is gone meanwhile takes nothing back.
+    /// Returns the inputs to the front of their queues. A port that was deleted meanwhile takes nothing back.
     pub fn inputs_returned(&mut self) {
         let Some(InHand { inputs, are_defaults, defaults_before }) = self.in_hand.take() else { return };
         if are_defaults {

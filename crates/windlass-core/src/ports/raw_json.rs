@@ -1,4 +1,4 @@
-//! JSON as it was written.
+//! JSON in its original text.
 
 use super::{ITEM_BYTES, PortError};
 use serde::de::IgnoredAny;
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest value in bytes. Larger things belong in a file or a store of their own, their address here.
+/// Longest value in bytes. Larger data belongs in a file or an object store, with its address as the value.
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
-/// Lists and objects within each other: where common JSON readers, ours among them, give up.
+/// Nesting of lists and objects: the limit of common JSON parsers, including ours.
 pub const VALUE_DEPTH_MAX: usize = 127;
 
-/// One JSON value as text: key order and integers of any length stay as they are. Two are equal if
-/// their texts are. Only blanks around the value are dropped.
+/// JSON value as text: key order and integers of any length are preserved. Equality compares texts. Only
+/// blanks around the value are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RawJson(Arc<str>);
@@ -41,7 +41,7 @@ impl RawJson {
         &self.0
     }
 
-    /// The text and what keeping it takes besides.
+    /// Bytes of the text plus the overhead of keeping it.
     pub(super) fn cost(&self) -> usize {
         self.0.len() + ITEM_BYTES
     }
@@ -60,8 +60,7 @@ impl TryFrom<String> for RawJson {
     }
 }
 
-/// How deep lists and objects nest in a text known to be JSON. The check for JSON itself does not
-/// recurse, so it takes any depth.
+/// Nesting depth of a valid JSON text. The validation does not recurse, so it accepts any depth.
 fn depth(json: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0usize);
     let (mut in_text, mut escaped) = (false, false);

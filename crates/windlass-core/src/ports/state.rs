@@ -1,12 +1,12 @@
-//! What a job keeps from run to run.
+//! Custom state: keys and values that a job keeps from run to run.
 
 use super::RawJson;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Keys and values; shared by all versions of a job that do not change it, and its weight is known without a walk over it:
-/// every operation on a port makes a version and asks for its weight.
+/// Map shared by all versions of a job that do not change it. The size in bytes is counted incrementally,
+/// because every operation on a port creates a version and checks its size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     values: Arc<BTreeMap<String, RawJson>>,
@@ -18,7 +18,7 @@ impl State {
         &self.values
     }
 
-    /// What all keys and values cost together.
+    /// Sum of the costs of all keys and values.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -205,7 +205,7 @@ fn a_job_may_be_connected_to_itself() {
     check_items(&ports, OUT, &[]);
 }
 
-/// Calls `for_inputs` on a and b until it says something else than values; answers as written there.
+/// Calls `for_inputs` on a and b until the result is no longer `Values`; returns the results as text.
 fn run_inputs(ports: &mut Ports, last_defaults: &mut Option<Vec<RawJson>>) -> Vec<String> {
     let mut said = Vec::new();
     let join = |values: Vec<RawJson>| values.iter().map(RawJson::as_str).collect::<Vec<_>>().join(" ");
@@ -289,7 +289,7 @@ fn whoever_reads_beside_a_run_leaves_it_what_it_has_in_hand() {
     assert_eq!(ports.hand_out(&["a"], false), Ok(ForInputs::Values(all(&["2"]))));
     ports.inputs_returned();
     check_items(&ports, (Side::In, "a"), &["1", "3"]);
-    // Its own next step says that it is done with the one before.
+    // The next step of the run marks the previous inputs as consumed.
     ports.hand_out(&["a"], true).unwrap();
     ports.hand_out(&["a"], true).unwrap();
     ports.inputs_returned();

@@ -1,4 +1,4 @@
-//! The values that wait in a port.
+//! Queue of the values in a port.
 
 use super::RawJson;
 use serde::ser::SerializeSeq;
@@ -6,17 +6,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Values in one piece. A version of a job shares all pieces with the one before but those it puts into or takes from,
-/// so a change costs the copy of one piece, and of one pointer for each of the others.
+/// Values per chunk. A new version of a job shares all chunks with the previous version but the one it
+/// changes, so a change copies one chunk and one pointer for each of the others.
 const PIECE_LEN: usize = 64;
 
-/// First in, first out; cheap to clone, and knows what it weighs.
+/// FIFO queue; cheap to clone, with its size in bytes counted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Values {
-    /// None of them is empty.
+    /// Chunks, none of them empty.
     pieces: VecDeque<Arc<VecDeque<RawJson>>>,
     len: usize,
-    /// What all of them cost together.
+    /// Sum of the costs of all values.
     bytes: usize,
 }
 
@@ -68,7 +68,7 @@ impl Values {
         Some(value)
     }
 
-    /// All of them, oldest first; none is left.
+    /// Removes and returns all values, oldest first.
     pub(super) fn take(&mut self) -> Vec<RawJson> {
         let all = std::mem::take(self);
         all.iter().cloned().collect()
@@ -81,7 +81,7 @@ impl Extend<RawJson> for Values {
     }
 }
 
-/// How they are cut into pieces is nobody's business.
+/// Compares values; the division into chunks does not matter.
 impl PartialEq for Values {
     fn eq(&self, other: &Values) -> bool {
         self.len == other.len && self.iter().eq(other.iter())
@@ -117,7 +117,7 @@ mod tests {
         RawJson::new(&number.to_string()).unwrap()
     }
 
-    /// What a plain queue would hold, and all that is said of it.
+    /// Compares with a plain queue.
     #[track_caller]
     fn check(values: &Values, model: &VecDeque<RawJson>) {
         assert!(values.iter().eq(model));

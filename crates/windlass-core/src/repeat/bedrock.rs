@@ -1,16 +1,16 @@
-//! Bedrock's repeat rules: a base and modifiers, `FINISHED, +1 DAY, START OF DAY, +4 HOURS`, or one of the
-//! words `HOURLY`, `DAILY`, `WEEKLY`. All times are UTC; results have whole seconds.
+//! Bedrock's repeat rules: a base with modifiers, `FINISHED, +1 DAY, START OF DAY, +4 HOURS`, or one of the
+//! words `HOURLY`, `DAILY`, `WEEKLY`. All times are UTC; results are whole seconds.
 //!
-//! The text is split at commas; spaces before a part are dropped, spaces after it are an error, empty
-//! parts are ignored, and case does not matter. The modifiers are applied from left to right the way
-//! SQLite's `DATETIME()` does:
+//! The text is split at commas; spaces before a part are dropped, spaces after it are an error, empty parts
+//! are ignored, and case does not matter. The modifiers apply from left to right, with the semantics of
+//! SQLite's `DATETIME()`:
 //!
-//! | modifier | does |
+//! | modifier | effect |
 //! |---|---|
 //! | `+N SECONDS`, `-N SECONDS` | N of up to eight digits; a space may follow the sign |
 //! | `+N MINUTES`, `HOURS`, `DAYS`, `MONTHS`, `YEARS`, or with `-` | N of up to three digits |
 //! | `START OF HOUR`, `DAY`, `MONTH`, `YEAR` | back to its first second |
-//! | `WEEKDAY N` | forward to that day, 0 is Sunday; stays if it is that day |
+//! | `WEEKDAY N` | forward to that weekday, 0 is Sunday; a date on that weekday stays |
 
 use super::sqlite_date::{SqliteDate, Start};
 use super::{Moments, excerpt, slot_after};
@@ -20,41 +20,41 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 mod tests;
 
-/// As many as SQLite's functions took arguments when the syntax was made; more is a mistake or an attack.
+/// SQLite's maximum number of function arguments when the syntax was made; more is a mistake or an attack.
 const MODIFIERS_MAX: usize = 126;
-/// Slots of a rule with an interval this long or longer are never jumped over: each is worth running.
+/// Rules with an interval this long or longer never skip missed slots: each slot is worth a run.
 const JUMP_BELOW_MS: i64 = 4 * 3_600_000;
 
-/// What the syntax leaves open.
+/// Variants of the syntax.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Style {
     pub words: Words,
     pub missed: Missed,
 }
 
-/// What `HOURLY`, `DAILY` and `WEEKLY` mean.
+/// Meaning of `HOURLY`, `DAILY` and `WEEKLY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Words {
-    /// To the top of the next hour, the next midnight, midnight before the next Sunday.
+    /// Top of the next hour, next midnight, midnight at the start of the next Sunday.
     Snap,
-    /// An hour, a day, seven days after the run finished.
+    /// One hour, one day, seven days after the run finished.
     #[default]
     AfterFinish,
 }
 
-/// What a `SCHEDULED` rule does when it fell behind.
+/// Handling of missed slots of a `SCHEDULED` rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// Runs once for every slot.
+    /// Runs once for every missed slot.
     #[default]
     CatchUp,
-    /// Goes on with the first slot after now, if the rule is a plain interval under four hours.
+    /// Continues with the first slot after now, if the rule is a plain interval under four hours.
     JumpOver,
 }
 
-/// A whole rule: where to count from and how to get to the next run.
+/// Parsed rule: the base and the modifiers that lead to the next run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     base: Base,
@@ -69,7 +69,7 @@ enum Base {
     Finished,
 }
 
-/// One step of a date, see the table above.
+/// Modifier of a date, see the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modifier {
     Plus { amount: i32, unit: Unit },
@@ -87,7 +87,7 @@ pub enum Unit {
     Year,
 }
 
-/// Why a text is no such rule, and what to write instead.
+/// Parse error of such a rule, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBedrock {
     #[error(
@@ -136,17 +136,18 @@ impl Schedule {
         }
     }
 
-    /// Whether its runs are dates, not distances: `START OF DAY`, `WEEKDAY 1`.
+    /// True if the runs are calendar dates (`START OF DAY`, `WEEKDAY 1`), not intervals.
     pub fn names_dates(&self) -> bool {
         self.modifiers.iter().any(|modifier| !matches!(modifier, Modifier::Plus { .. }))
     }
 
     fn jump_over_missed(&self, base: Timestamp, next: Timestamp, now: Timestamp) -> Option<Timestamp> {
-        // Slots have whole seconds, so the base must lose its fraction before the interval is taken.
+        // Slots are whole seconds, so the base loses its fraction before the interval is computed.
         let base = apply(&[], base)?;
         let interval_ms = next.as_millis() - base.as_millis();
         let plain = self.modifiers.iter().all(|modifier| matches!(modifier, Modifier::Plus { .. }));
-        // A slot in the present second is missed, too: times are compared as texts without fractions.
+        // A slot within the current second counts as missed: Bedrock compares times as texts without
+        // fractions.
         if next > apply(&[], now)? || !plain || !(1..JUMP_BELOW_MS).contains(&interval_ms) {
             return Some(next);
         }
@@ -154,13 +155,12 @@ impl Schedule {
     }
 }
 
-/// Reads a comma list of modifiers, `START OF HOUR` among them.
+/// Parses a comma list of modifiers, including `START OF HOUR`.
 pub fn parse_modifiers(text: &str) -> Result<Vec<Modifier>, BadBedrock> {
     modifiers_of(parts_of(&text.to_ascii_uppercase()))
 }
 
-/// As `parse_modifiers`, but refuses `START OF HOUR`, which SQLite does not know and which can only stand
-/// in a repeat rule.
+/// Like `parse_modifiers`, but refuses `START OF HOUR`, which SQLite lacks and only a repeat rule may use.
 pub fn parse_sqlite_modifiers(text: &str) -> Result<Vec<Modifier>, BadBedrock> {
     let modifiers = parse_modifiers(text)?;
     match modifiers.contains(&Modifier::StartOf(Start::Hour)) {
@@ -169,7 +169,7 @@ pub fn parse_sqlite_modifiers(text: &str) -> Result<Vec<Modifier>, BadBedrock> {
     }
 }
 
-/// `DATETIME(from, modifier, …)`: whole seconds; `None` when it leaves the years 1 to 9999.
+/// `DATETIME(from, modifier, …)` in whole seconds; `None` outside the years 1 to 9999.
 pub fn apply(modifiers: &[Modifier], from: Timestamp) -> Option<Timestamp> {
     let mut date = SqliteDate::from_timestamp(from);
     for modifier in modifiers {
@@ -193,7 +193,7 @@ fn plus(date: SqliteDate, amount: i64, unit: Unit) -> Option<SqliteDate> {
     }
 }
 
-/// The words are short for rules that count from `FINISHED`.
+/// The words abbreviate rules that count from `FINISHED`.
 fn word(word: &str, more: Option<&str>, style: Style) -> Result<Schedule, BadBedrock> {
     if more.is_some() {
         return Err(BadBedrock::Base { part: excerpt(word) });
@@ -250,7 +250,7 @@ fn modifier_of(part: &str) -> Option<Modifier> {
     Some(Modifier::Plus { amount: sign * amount, unit })
 }
 
-/// A unit and how many digits may count it.
+/// Unit and the most digits its number may have.
 fn unit_of(word: &str) -> Option<(Unit, usize)> {
     match word.strip_suffix('S').unwrap_or(word) {
         "SECOND" => Some((Unit::Second, 8)),

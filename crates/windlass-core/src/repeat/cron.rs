@@ -6,16 +6,16 @@
 //! ```
 //!
 //! Fields are `*`, numbers, names (`MON`, `JAN`), ranges (`9-17`), steps (`*/5`, `9-17/2`, `5/15` from 5 on)
-//! and lists of these; `L` is the last day of the month; Sunday is 0 and 7. As in Vixie's cron, when both
-//! days are given either is enough; a field that begins with `*` does not count as given. Without `TZ=`
-//! (or `CRON_TZ=`) the times are UTC.
+//! and lists of these; `L` is the last day of the month; Sunday is 0 and 7. As in Vixie cron, if both day
+//! fields are restricted, a day that matches either one is enough; a field that begins with `*` counts as
+//! unrestricted. Without `TZ=` (or `CRON_TZ=`) the times are UTC.
 //!
 //! **Missed ticks are skipped**: the next run is the first tick strictly after both `scheduled` and now, so
-//! each tick runs at most once, also when a run took place early.
+//! each tick runs at most once, even if a run took place early.
 //!
-//! **When clocks change**, a rule for certain hours goes by the clock on the wall: a time that is skipped
-//! runs once, at the first moment after the gap; a time that comes twice runs the first time. A rule for
-//! every hour goes by real time: it has no ticks in the gap, and ticks in both repeated hours.
+//! **Daylight saving time**: a rule for certain hours follows local time. A skipped local time runs once, at
+//! the first moment after the gap; a repeated local time runs the first time. A rule for every hour follows
+//! elapsed time: it has no ticks in the gap, and ticks in both repeated hours.
 
 mod fields;
 #[cfg(test)]
@@ -29,14 +29,14 @@ use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, ToSpan};
 use std::sync::LazyLock;
 
-/// How far ahead a tick is looked for. The rarest there is, 29 February on a given weekday, comes back
-/// after 40 years at most: 28, and 12 more across a century without a leap day.
+/// Search horizon for the next tick. The rarest tick, 29 February on a given weekday, returns after at most
+/// 40 years: 28, and 12 more across a century without a leap day.
 const HORIZON_YEARS: i16 = 41;
 
-/// The bundled database and not the machine's, so that every server computes the same.
+/// Bundled time zone database instead of the machine's, so that every server computes the same times.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
-/// A repeat rule by the calendar.
+/// Parsed cron rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cron {
     seconds: Field,
@@ -48,7 +48,7 @@ pub struct Cron {
     zone: TimeZone,
 }
 
-/// Why a text is no cron rule, and what to write instead.
+/// Parse error of a cron rule, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadCron {
     #[error(
@@ -101,7 +101,7 @@ impl Cron {
 
     pub fn next(&self, at: &Moments) -> Option<Timestamp> {
         let after = at.scheduled.max(at.finished);
-        // Ticks are whole seconds, so strictly after the second that `after` is in is strictly after it.
+        // Ticks are whole seconds: strictly after the second that contains `after` is strictly after `after`.
         let after = jiff::Timestamp::from_second(after.calendar_ms().div_euclid(1_000)).ok()?;
         let tick = match self.hours.is_full(&HOUR) {
             true => self.next_in_real_time(after),
@@ -110,7 +110,7 @@ impl Cron {
         Some(Timestamp::from_calendar_ms(tick?.as_millisecond()))
     }
 
-    /// Each stretch between two clock changes has one offset and is searched on its own.
+    /// Searches each period between two UTC offset changes separately, because it has one offset.
     fn next_in_real_time(&self, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
         let mut from = after.checked_add(SignedDuration::from_secs(1)).ok()?;
         let year_last = self.year_last(from);
@@ -124,8 +124,8 @@ impl Cron {
         }
     }
 
-    /// Times on the wall in their order are moments in their order too, see `moment_of`. Some of the first
-    /// ones found may not lie after `after`, namely in the second pass of a repeated hour.
+    /// Local times in order are timestamps in order too, see `moment_of`. The first candidates may not be
+    /// later than `after`, namely in the second pass of a repeated hour.
     fn next_on_the_wall(&self, after: jiff::Timestamp) -> Option<jiff::Timestamp> {
         let mut from = self.zone.to_datetime(after);
         let year_last = self.year_last(after);
@@ -139,14 +139,15 @@ impl Cron {
         }
     }
 
-    /// The first moment with this time on the wall, or the end of the gap it fell into.
+    /// First timestamp with this local time, or the end of the gap that contains it.
     fn moment_of(&self, wall: DateTime) -> Option<jiff::Timestamp> {
         match self.zone.to_ambiguous_timestamp(wall).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
                 offset.to_timestamp(wall).ok()
             }
             AmbiguousOffset::Gap { after, .. } => {
-                // Read with the later offset, a time in the gap lies before the change, by less than the gap.
+                // Converted with the later offset, a time in the gap lies before the change, by less than the
+                // gap.
                 let before_change = after.to_timestamp(wall).ok()?;
                 self.zone.following(before_change).next().map(|change| change.timestamp())
             }
@@ -157,7 +158,7 @@ impl Cron {
         self.zone.to_datetime(from).year().saturating_add(HORIZON_YEARS)
     }
 
-    /// The first time at or after `from` that the fields allow.
+    /// First local time at or after `from` that the fields allow.
     fn first_from(&self, from: DateTime, year_last: i16) -> Option<DateTime> {
         let day = self.first_day_from(from.date(), year_last)?;
         if day > from.date() {
@@ -204,7 +205,7 @@ impl Cron {
         }
     }
 
-    /// The first time of day at or after `from`; `None` when the day is over.
+    /// First time of day at or after `from`; `None` if none is left on that day.
     fn first_time_from(&self, from: Time) -> Option<Time> {
         let (hour, minute, second) = (from.hour(), from.minute(), from.second());
         let second_first = self.seconds.first_from(0)?;

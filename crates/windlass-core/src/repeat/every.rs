@@ -1,7 +1,7 @@
 //! Fixed intervals: `every 5m`, `every 1h30m`, `every 90 seconds`, `every hour`.
 //!
-//! The runs keep the phase of the first one: the next is the first whole number of intervals after
-//! `scheduled` that lies strictly after now. Slots that were missed are skipped, none runs twice.
+//! Runs keep the phase of the first run: the next run is the first whole number of intervals after
+//! `scheduled` that is strictly after now. Missed slots are skipped, and no slot runs twice.
 
 use super::{Moments, excerpt, slot_after};
 use crate::Timestamp;
@@ -9,18 +9,18 @@ use crate::Timestamp;
 #[cfg(test)]
 mod tests;
 
-/// Ten runs a second is as fast as one job should come back; faster is a worker's own loop.
+/// Ten runs a second; a faster repetition belongs in a loop within the worker.
 const INTERVAL_MS_MIN: i64 = 100;
-/// Ten years. A longer one was more likely mistyped than meant.
+/// Ten years. A longer interval is more likely a typing error.
 const INTERVAL_MS_MAX: i64 = 3_653 * 86_400_000;
 
-/// A repeat rule with a fixed interval.
+/// Repeat rule with a fixed interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Every {
     interval_ms: i64,
 }
 
-/// Why a text is no interval, and what to write instead.
+/// Parse error of an interval, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadEvery {
     #[error("`{text}` does not say how often; write for example `every 5m`")]
@@ -33,7 +33,7 @@ pub enum BadEvery {
     Duration(#[from] BadDuration),
 }
 
-/// Why a text is no duration, and what to write instead.
+/// Parse error of a duration, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDuration {
     #[error("the duration is empty; write for example `10s` or `1h30m`")]
@@ -57,7 +57,7 @@ impl Every {
         if !word.eq_ignore_ascii_case("every") {
             return Err(BadEvery::Form { text: excerpt(text) });
         }
-        // `every hour` is how people say `every 1 hour`.
+        // `every hour` means `every 1 hour`.
         let interval_ms = match unit_ms(duration.trim()) {
             Some(one) => one,
             None => parse_duration_ms(duration)?,
@@ -79,7 +79,7 @@ impl Every {
     }
 }
 
-/// Reads `10s`, `1h30m`, `250ms`, `2d`, `90 seconds`: numbers with units, added up. Case does not matter.
+/// Parses `10s`, `1h30m`, `250ms`, `2d`, `90 seconds`: numbers with units, added up. Case does not matter.
 pub fn parse_duration_ms(text: &str) -> Result<i64, BadDuration> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -118,7 +118,7 @@ fn unit_ms(unit: &str) -> Option<i64> {
     }
 }
 
-/// Cuts before the first character that ends the first piece.
+/// Splits before the first character for which `ends` is true.
 fn split_where(text: &str, ends: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(ends).unwrap_or(text.len()))
 }

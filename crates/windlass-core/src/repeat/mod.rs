@@ -1,14 +1,14 @@
-//! When a job that repeats runs again.
+//! Repeat rules: the next run of a repeating job.
 //!
-//! Three ways to write it, told apart by their shape:
+//! Three syntaxes, recognised by their form:
 //!
-//! | written | read by | counts from |
+//! | syntax | parser | counts from |
 //! |---|---|---|
 //! | `FINISHED, +1 DAY, START OF DAY, +4 HOURS`, `HOURLY` | [`bedrock`] | the base it names |
 //! | `0 4 * * MON-FRI`, `TZ=Europe/Berlin @daily` | [`cron`] | the calendar; missed ticks are skipped |
 //! | `every 5m` | [`every`] | the first scheduled run; missed slots are skipped |
 //!
-//! A rule never reads a clock: what it may look at is handed to it as [`Moments`].
+//! A rule never reads a clock: its input is [`Moments`].
 
 pub mod bedrock;
 pub mod cron;
@@ -28,19 +28,19 @@ pub use cron::BadCron;
 pub use every::{BadDuration, BadEvery};
 pub use span::Span;
 
-/// What a repeat rule may look at.
+/// Times that a repeat rule may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moments {
-    /// When the run that just ended should have begun.
+    /// Scheduled start of the run that just ended.
     pub scheduled: Timestamp,
-    /// When it did begin; `None` when it was never handed out, and then `finished` stands in.
+    /// Actual start; `None` if the job was never handed out, in which case `finished` is used.
     pub started: Option<Timestamp>,
-    /// When it ended, which is now.
+    /// End of the run, which is now.
     pub finished: Timestamp,
 }
 
-/// A repeat rule, valid by construction. Stored as its text and style, so that a better parser reads old
-/// jobs too.
+/// Repeat rule, valid by construction. Stored as its text and style, so a later version of the parser also
+/// reads old jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Repeat {
@@ -57,12 +57,12 @@ enum Rule {
 }
 
 impl Repeat {
-    /// Reads any of the three syntaxes.
+    /// Parses any of the three syntaxes.
     pub fn parse(text: &str) -> Result<Repeat, BadRepeat> {
         Repeat::parse_styled(text, bedrock::Style::default())
     }
 
-    /// As `parse`; `style` settles what the Bedrock syntax leaves open and means nothing to the others.
+    /// Like `parse`; `style` sets the variants of the Bedrock syntax and does not affect the others.
     pub fn parse_styled(text: &str, style: bedrock::Style) -> Result<Repeat, BadRepeat> {
         let rule = match Shape::of(text) {
             Shape::Empty => return Err(BadRepeat::Empty),
@@ -74,7 +74,7 @@ impl Repeat {
         Ok(Repeat { text: text.to_owned(), style, rule })
     }
 
-    /// As it was entered.
+    /// Text as it was entered.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -83,8 +83,8 @@ impl Repeat {
         self.style
     }
 
-    /// When the job runs next. It may lie in the past, which means at once. `None`: never again, because
-    /// no such day exists (cron for 30 February) or it lies beyond the year 9999.
+    /// Next run. A time in the past means at once. `None`: never again, because no such day exists (cron for
+    /// 30 February) or the time is beyond the year 9999.
     pub fn next(&self, at: &Moments) -> Option<Timestamp> {
         match &self.rule {
             Rule::Bedrock(schedule) => schedule.next(at),
@@ -93,7 +93,7 @@ impl Repeat {
         }
     }
 
-    /// Whether its runs are dates by the calendar; otherwise they are so far apart, whatever the calendar says.
+    /// True if the runs are calendar dates, false if they are intervals.
     pub fn names_dates(&self) -> bool {
         match &self.rule {
             Rule::Bedrock(schedule) => schedule.names_dates(),
@@ -102,8 +102,8 @@ impl Repeat {
         }
     }
 
-    /// When a job that was given no time runs first. A rule that names moments waits for the first of them; one that
-    /// counts from the last run begins at once.
+    /// First run of a job that was pushed without a time. A cron rule waits for its first tick; a rule that
+    /// counts from the previous run starts at once.
     pub fn first(&self, now: Timestamp) -> Timestamp {
         match &self.rule {
             Rule::Cron(cron) => {
@@ -113,14 +113,14 @@ impl Repeat {
         }
     }
 
-    /// The next `count` runs, if each begins on time and takes none.
+    /// Next `count` runs, if each starts on time and takes no time.
     pub fn upcoming(&self, at: &Moments, count: usize) -> Vec<Timestamp> {
         let mut at = *at;
         let mut runs = Vec::new();
         while runs.len() < count {
             let Some(run) = self.next(&at) else { break };
             runs.push(run);
-            // A run that is overdue begins now, not in the past.
+            // An overdue run starts now, not in the past.
             let begin = run.max(at.finished);
             at = Moments { scheduled: run, started: Some(begin), finished: begin };
         }
@@ -134,7 +134,7 @@ impl fmt::Display for Repeat {
     }
 }
 
-/// Why a text is no repeat rule, and what to write instead.
+/// Parse error of a repeat rule, with a suggestion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRepeat {
     #[error("the repeat rule is empty; write for example `every 5m`")]
@@ -162,7 +162,7 @@ enum Shape {
 }
 
 impl Shape {
-    /// The first word decides where it can: `FINISHED, +1 DAY, START OF DAY` also has six words, as many
+    /// Recognised by the first word where possible: `FINISHED, +1 DAY, START OF DAY` has six words, as many
     /// as a cron rule.
     fn of(text: &str) -> Shape {
         let text = text.trim_start();
@@ -179,7 +179,7 @@ impl Shape {
     }
 }
 
-/// A repeat rule as it is stored. New fields need a default, so that old jobs can be read.
+/// Stored form of a repeat rule. New fields need a default, so that old jobs can be read.
 #[derive(Serialize, Deserialize)]
 struct Written {
     text: String,
@@ -201,13 +201,13 @@ impl From<Repeat> for Written {
     }
 }
 
-/// `slots` intervals after `base`, or `None` beyond the end of the calendar, where `Timestamp` would clamp.
+/// Time `slots` intervals after `base`; `None` beyond the end of the calendar, where `Timestamp` would clamp.
 fn slot_after(base: Timestamp, slots: i64, interval_ms: i64) -> Option<Timestamp> {
     let ms = slots.checked_mul(interval_ms)?.checked_add(base.as_millis())?;
     (ms <= Timestamp::MAX.as_millis()).then(|| Timestamp::from_millis(ms))
 }
 
-/// A wrong text as shown in a message: enough to recognise it, and on one line.
+/// Excerpt of an invalid text for an error message: short and on one line.
 fn excerpt(text: &str) -> String {
     const SHOWN_CHARS_MAX: usize = 60;
     let mut shown: String =

@@ -1,11 +1,11 @@
-//! A length by the calendar: `+1 MONTH`, or several steps one after another.
+//! Calendar spans: `+1 MONTH`, or several modifiers in sequence.
 
 use super::bedrock::{BadBedrock, Modifier, apply, parse_sqlite_modifiers};
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Valid by construction; stored as the text that was entered.
+/// Calendar span, valid by construction; stored as the text that was entered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Span {
@@ -14,17 +14,17 @@ pub struct Span {
 }
 
 impl Span {
-    /// A comma list of the modifiers of [`super::bedrock`], without `START OF HOUR`.
+    /// Parses a comma list of the modifiers of [`super::bedrock`], without `START OF HOUR`.
     pub fn parse(text: &str) -> Result<Span, BadBedrock> {
         Ok(Span { text: text.to_owned(), steps: parse_sqlite_modifiers(text)? })
     }
 
-    /// As it was entered.
+    /// Text as it was entered.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// In whole seconds; beyond the calendar's end it is the end.
+    /// End of the span in whole seconds, clamped to the end of the calendar.
     pub fn after(&self, from: Timestamp) -> Timestamp {
         apply(&self.steps, from).unwrap_or(Timestamp::MAX)
     }

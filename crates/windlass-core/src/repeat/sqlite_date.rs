@@ -1,8 +1,8 @@
-//! Dates that move the way SQLite's `DATETIME()` modifiers move them.
+//! Date arithmetic of SQLite's `DATETIME()` modifiers.
 //!
-//! SQLite counts from the start of its calendar in November 4714 BC and lets a value leave the valid range
-//! between two modifiers, as long as no modifier has to look at the calendar meanwhile. Both are kept:
-//! `tests/it/repeat_vs_sqlite.rs` compares the two on random modifiers.
+//! SQLite's calendar starts in November 4714 BC, and an intermediate value may leave the valid range as long
+//! as no modifier needs its calendar date. This module does the same; `tests/it/repeat_vs_sqlite.rs` compares
+//! the two on random modifiers.
 
 use crate::Timestamp;
 
@@ -12,20 +12,21 @@ const SECONDS_PER_DAY: i64 = 86_400;
 const FIRST_SECOND: i64 = -210_866_760_000;
 /// 9999-12-31 23:59:59.
 const LAST_SECOND: i64 = 253_402_300_799;
-/// 0001-01-01 00:00:00, the first moment a `Timestamp` can hold.
+/// 0001-01-01 00:00:00, the first second a `Timestamp` can hold.
 const FIRST_TIMESTAMP_SECOND: i64 = -62_135_596_800;
 
-/// Where a `START OF …` modifier goes back to.
+/// Target of a `START OF …` modifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Not SQLite's own; what `STRFTIME('%Y-%m-%d %H:00:00')` does.
+    /// Not a SQLite modifier; equals `STRFTIME('%Y-%m-%d %H:00:00')`.
     Hour,
     Day,
     Month,
     Year,
 }
 
-/// Whole seconds since 1970, as `DATETIME()` drops fractions. Not always a valid date, see above.
+/// Whole seconds since 1970, because `DATETIME()` drops fractions. Not always a valid date, see the module's
+/// comment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SqliteDate {
     seconds: i64,
@@ -51,8 +52,8 @@ impl SqliteDate {
         self.plus_seconds(days.saturating_mul(SECONDS_PER_DAY))
     }
 
-    /// Keeps the day of the month; one that the month lacks runs over into the next month, so a month
-    /// after 31 January is 2 or 3 March. Years are twelve months each.
+    /// Adds months and keeps the day of the month. A day that the month lacks overflows into the next month:
+    /// one month after 31 January is 2 or 3 March. A year is twelve months.
     pub fn plus_months(self, months: i64) -> Option<SqliteDate> {
         let (year, month, day) = self.year_month_day()?;
         let months = (year * 12 + month - 1).checked_add(months)?;
@@ -60,7 +61,7 @@ impl SqliteDate {
         Some(self.moved_to_day(first_of_month + day - 1))
     }
 
-    /// Forward to the next such day of the week (0 is Sunday); stays where it is on that day already.
+    /// Moves forward to the next such weekday (0 is Sunday); a date on that weekday stays.
     pub fn forward_to_weekday(self, weekday: u8) -> Option<SqliteDate> {
         let today = self.valid()?.day_number();
         // 1970-01-01 was a Thursday.
@@ -90,13 +91,13 @@ impl SqliteDate {
         self.seconds.div_euclid(SECONDS_PER_DAY)
     }
 
-    /// Another day, at the same time of day.
+    /// Moves to another day at the same time of day.
     fn moved_to_day(self, day: i64) -> SqliteDate {
         SqliteDate { seconds: day * SECONDS_PER_DAY + self.seconds.rem_euclid(SECONDS_PER_DAY) }
     }
 
-    /// Days are counted from 1 March of year 0, so that a leap day is the last of its year and months
-    /// have a regular pattern of 153 days in five.
+    /// Days are counted from 1 March of year 0, so a leap day is the last day of its year and the months
+    /// follow a regular pattern of 153 days in five.
     fn year_month_day(self) -> Option<(i64, i64, i64)> {
         let days = self.valid()?.day_number() + 719_468;
         let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -111,8 +112,8 @@ impl SqliteDate {
     }
 }
 
-/// The number of the first day of a month; the inverse of `year_month_day`. `None` outside the years
-/// that SQLite computes with.
+/// Number of the first day of a month; the inverse of `year_month_day`. `None` outside SQLite's range of
+/// years.
 fn day_number(year: i64, month: i64) -> Option<i64> {
     if !(-4_713..=9_999).contains(&year) {
         return None;

@@ -1,4 +1,4 @@
-//! What is done to a job from outside its runs.
+//! Transitions requested from outside a run.
 
 use super::Transition;
 use super::pieces::*;
@@ -52,12 +52,12 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
     next.progress.due_at = at;
     match &job.state {
         JobState::Ready { run_at, lapsed } => {
-            // Asking for a run never puts off one that comes sooner; that is what an update is for.
+            // A run request never delays an earlier run; an update does that.
             let run_at = at.min(*run_at);
             next.progress.due_at = run_at;
             to(job, next, JobState::Ready { run_at, lapsed: *lapsed })
         }
-        // It goes on, so how far it came stays to be seen.
+        // The job continues, so its progress stays visible.
         JobState::Suspended => {
             next.progress.attempts = 0;
             to(job, next, JobState::ready(at))
@@ -73,7 +73,7 @@ pub(super) fn run(job: &Job, at: Timestamp, force: bool, now: Timestamp) -> Resu
                     return Err(Refused::Settled(rest.name()));
                 }
                 _ if lease.kind == RunKind::Shutdown && !force => return Err(Refused::Terminating),
-                // Of several that were asked for, the one that comes first.
+                // The earliest of several requested runs wins.
                 (Afterwards::RunAgain { at: sooner }, _) => Afterwards::RunAgain { at: at.min(sooner) },
                 _ => Afterwards::RunAgain { at },
             };
@@ -129,7 +129,7 @@ pub(super) fn terminated(job: &Job, now: Timestamp) -> Result<Transition, Refuse
     let next = touched(job, now);
     match &job.state {
         JobState::Terminated { .. } => Err(Refused::Settled(job.state.name())),
-        // During a shutdown this takes back a forced run, and otherwise changes nothing.
+        // During a shutdown run this revokes a forced run, and otherwise changes nothing.
         JobState::Running(lease) => {
             let lease = Lease { afterwards: Afterwards::Terminate, ..lease.clone() };
             to(job, next, JobState::Running(lease))
@@ -148,7 +148,7 @@ pub(super) fn put_to_rest(job: &Job, rest: Rest, now: Timestamp) -> Result<Trans
     let mut next = touched(job, now);
     match &job.state {
         JobState::Waiting => Err(Refused::Waiting),
-        // Its last run is for that already, and for nothing else.
+        // A shutdown run can only end in `Terminated`.
         JobState::Running(lease) if lease.kind == RunKind::Shutdown && rest != Rest::Terminated => {
             Err(Refused::Terminating)
         }
@@ -182,7 +182,7 @@ pub(super) fn updated(job: &Job, patch: Patch, now: Timestamp) -> Result<Transit
             JobState::Ready { run_at: asked.unwrap_or(*run_at), lapsed: *lapsed }
         }
         JobState::Terminating { run_at } => JobState::Terminating { run_at: asked.unwrap_or(*run_at) },
-        // Held by a parent it no longer has: nobody else would ever start it.
+        // The parent that held it is no longer its parent: no other event would ever start it.
         JobState::Waiting if is_held_by_parent(job) && waiting_parent(&next) != waiting_parent(job) => {
             JobState::ready(next.progress.due_at)
         }

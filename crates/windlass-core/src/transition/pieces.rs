@@ -1,4 +1,4 @@
-//! The pieces the transitions share: who may report on a run, what a state means for the family, what is remembered.
+//! Helpers shared by the transitions: lease checks, effects on the family, errors and outcomes.
 
 use super::{ChildrenEffect, Effects, ParentEffect, Transition};
 use crate::Timestamp;
@@ -13,7 +13,7 @@ use crate::state::JobState;
 use crate::trail::LogLine;
 use std::sync::Arc;
 
-/// The run that is ending: what was decided about the time after it.
+/// The run that is ending, and the requests that arrived during it.
 pub(super) struct Run {
     pub(super) kind: RunKind,
     pub(super) afterwards: Afterwards,
@@ -25,7 +25,7 @@ impl Run {
         Run { kind: lease.kind, afterwards: lease.afterwards, cancel_asked: lease.cancel_asked }
     }
 
-    /// When the run is that was asked for during this one.
+    /// Time of the run that was requested during this one.
     pub(super) fn again_at(&self) -> Option<Timestamp> {
         match self.afterwards {
             Afterwards::RunAgain { at } => Some(at),
@@ -33,10 +33,11 @@ impl Run {
         }
     }
 
-    /// Termination goes before everything a run can report, and so does being put to rest.
+    /// Next state if a termination or a direct move to a state was requested: both override the report of the
+    /// run.
     pub(super) fn overruled(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
         match (self.kind, self.afterwards) {
-            // A forced run takes back the termination that this last run was for.
+            // A forced run revokes the termination that this shutdown run was for.
             (RunKind::Shutdown, Afterwards::RunAgain { at }) => {
                 next.progress.attempts = 0;
                 Some(JobState::ready(at.max(now)))
@@ -53,7 +54,7 @@ impl Run {
         }
     }
 
-    /// The same when the run came to no end: a last run that was cut short is given again.
+    /// Same for a run that did not finish: an interrupted shutdown run is handed out again.
     pub(super) fn overruled_when_unfinished(&self, next: &mut Job, now: Timestamp) -> Option<JobState> {
         match self.overruled(next, now) {
             Some(JobState::Terminated { .. }) if self.kind == RunKind::Shutdown => {
@@ -72,14 +73,15 @@ pub(super) fn held(job: &Job, by: Holder) -> Result<&Lease, Refused> {
     }
 }
 
-/// A lease whose end has passed is lost even if nobody noticed yet: the holder must not go on.
+/// Returns the lease of a holder that may continue. An expired lease is lost even before the expiry is
+/// processed.
 pub(super) fn live_lease(job: &Job, by: Holder, now: Timestamp) -> Result<&Lease, Refused> {
     let lease = held(job, by)?;
     if lease.has_ended(now) { Err(Refused::LeaseLost) } else { Ok(lease) }
 }
 
-/// Whether `by` may end a run now. A lease whose end has passed is lost, noticed or not, unless the policy accepts
-/// late reports while nobody else was given the job.
+/// Checks whether `by` may end a run now. An expired lease is lost, processed or not, unless the policy
+/// accepts late reports while no other worker has claimed the job.
 pub(super) fn ended_run(job: &Job, by: Holder, now: Timestamp) -> Result<Run, Refused> {
     let accept_late = job.spec.policy.lease.accept_late;
     match &job.state {
@@ -107,7 +109,7 @@ pub(super) fn ended_run(job: &Job, by: Holder, now: Timestamp) -> Result<Run, Re
     }
 }
 
-/// The next version of the job, still in its old state.
+/// Next version of the job, still in its old state.
 pub(super) fn touched(job: &Job, now: Timestamp) -> Job {
     let mut next = job.clone();
     next.version += 1;
@@ -119,10 +121,10 @@ pub(super) fn stay(next: Job) -> Result<Transition, Refused> {
     Ok(Transition { job: Some(next), effects: Effects::default() })
 }
 
-/// To another state; tells the parent when that makes the job settled, or no longer settled, and the children when
-/// it means that there is no run of this job any more for them to wait for.
+/// Moves to another state. Notifies the parent if the job becomes settled or is no longer settled, and the
+/// children if no run is left for them to wait for.
 pub(super) fn to(before: &Job, mut next: Job, state: JobState) -> Result<Transition, Refused> {
-    // Trying again does not move the slot of a repeating job: its next turn is counted from there.
+    // A retry does not move the slot of a repeating job: its next run is computed from that slot.
     if let JobState::Ready { run_at, .. } = &state
         && next.spec.policy.repeat.is_none()
     {
@@ -139,13 +141,13 @@ pub(super) fn runs_or_will(state: &JobState) -> bool {
     matches!(state, JobState::Ready { .. } | JobState::Running(_))
 }
 
-/// The run that was asked for during the one that ended: a new life, within the same bound on attempts.
+/// Schedules the run that was requested during the ended one, with attempts reset.
 pub(super) fn run_again(before: &Job, mut next: Job, at: Timestamp) -> Result<Transition, Refused> {
     next.progress.attempts = 0;
     after_run(before, next, JobState::ready(at))
 }
 
-/// Counts a run that begins, where the policy bounds them. `false`: there were too many in this minute.
+/// Counts a new run, if the policy bounds them. `false`: too many in this minute.
 pub(super) fn count_run(next: &mut Job, kind: RunKind, now: Timestamp) -> bool {
     let Some(max) = next.spec.policy.runs_per_minute else { return true };
     let runs = &mut next.progress.minute_runs;
@@ -159,7 +161,7 @@ pub(super) fn count_run(next: &mut Job, kind: RunKind, now: Timestamp) -> bool {
     runs.count <= max
 }
 
-/// The run has come to its end: what it was handed of its inputs is used up.
+/// The run has finished: its inputs are consumed.
 pub(super) fn inputs_used(next: &mut Job) {
     if holds_inputs(next)
         && let Some(ports) = &mut body_mut(next).ports
@@ -168,7 +170,7 @@ pub(super) fn inputs_used(next: &mut Job) {
     }
 }
 
-/// The run came to no good end: what it was handed of its inputs waits again, first in line.
+/// The run failed or was lost: its inputs go back to the front of their queues.
 pub(super) fn inputs_returned(next: &mut Job) {
     if holds_inputs(next)
         && let Some(ports) = &mut body_mut(next).ports
@@ -181,14 +183,14 @@ fn holds_inputs(job: &Job) -> bool {
     job.ports().is_some_and(|ports| ports.in_hand().is_some())
 }
 
-/// The end of a run: a parent that runs after each run of its child hears of it.
+/// Ends a run and notifies a parent that runs after each run of its child.
 pub(super) fn after_run(before: &Job, next: Job, state: JobState) -> Result<Transition, Refused> {
     let mut transition = to(before, next, state)?;
     run_parent(before, &mut transition.effects);
     Ok(transition)
 }
 
-/// The end of the job; kept or not, as its policy says.
+/// Ends the job; it is kept or deleted by its policy.
 pub(super) fn settle(before: &Job, mut next: Job, state: JobState) -> Result<Transition, Refused> {
     let keep = &before.spec.policy.keep;
     let kept_for = match &state {
@@ -210,7 +212,7 @@ pub(super) fn gone(before: &Job) -> Result<Transition, Refused> {
     Ok(Transition { job: None, effects })
 }
 
-/// A parent hears of a child that it need no longer wait for, and of one that it has to wait for from now on.
+/// Notifies the parent of a child that it no longer waits for, or now has to wait for.
 pub(super) fn parent_effect(before: &Job, after: Option<&Job>) -> Option<ParentEffect> {
     match (Tie::of(before), after.map_or(Tie::None, Tie::of)) {
         (Tie::None, Tie::None | Tie::Failed(_)) => None,
@@ -222,13 +224,13 @@ pub(super) fn parent_effect(before: &Job, after: Option<&Job>) -> Option<ParentE
     }
 }
 
-/// What a child is to a parent that waits.
+/// Relation of a child to a parent that waits for it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tie {
-    /// It has no such parent, or is settled.
+    /// No such parent, or the child is settled.
     None,
     Pending(JobId),
-    /// Failed, where a failure does not settle.
+    /// The child failed, and a failure does not settle it.
     Failed(JobId),
 }
 
@@ -246,7 +248,7 @@ impl Tie {
     }
 }
 
-/// The parent that has to wait for this child, if there is one and the child is pending.
+/// Parent that waits for this child, if the child is pending.
 pub(super) fn waiting_parent(child: &Job) -> Option<JobId> {
     match Tie::of(child) {
         Tie::Pending(parent) => Some(parent),
@@ -254,7 +256,7 @@ pub(super) fn waiting_parent(child: &Job) -> Option<JobId> {
     }
 }
 
-/// Waiting for its parent's run to end, and not, after a run of its own, for its children.
+/// True if the job waits for the end of its parent's run, not for its own children after a run.
 pub(super) fn is_held_by_parent(job: &Job) -> bool {
     job.state == JobState::Waiting && job.progress.started_at.is_none()
 }
@@ -279,20 +281,20 @@ pub(super) fn next_turn(job: &Job, now: Timestamp) -> Option<Timestamp> {
     repeat.next(&Moments { scheduled: job.progress.due_at, started: job.progress.started_at, finished: now })
 }
 
-/// When this turn of the job began, as far as its give-up time goes.
+/// Start of the current scheduled run, from which the give-up time counts.
 pub(super) fn turn_began(job: &Job) -> Timestamp {
     let created_at = job.spec.created_at;
     if job.spec.policy.repeat.is_some() { created_at.max(job.progress.due_at) } else { created_at }
 }
 
-/// `run_at`, if another attempt may begin then.
+/// Returns `run_at` if another attempt may start then.
 pub(super) fn within_bounds(job: &Job, run_at: Timestamp) -> Option<Timestamp> {
     let retry = &job.spec.policy.retry;
     let too_late = retry.give_up_after_ms.is_some_and(|limit| run_at > turn_began(job).plus_ms(limit));
     (retry.allows_another(job.progress.attempts) && !too_late).then_some(run_at)
 }
 
-/// Of a job that would have another attempt if it were not too late for it, everyone is told the same.
+/// Sets the timeout error code on a job that has attempts left but no time.
 pub(super) fn say_if_timed_out(next: &mut Job) {
     if next.spec.policy.retry.allows_another(next.progress.attempts)
         && let Some(outcome) = &mut body_mut(next).outcome
@@ -305,7 +307,7 @@ pub(super) fn after_backoff(job: &Job, now: Timestamp, chance: f64) -> Option<Ti
     job.spec.policy.retry.next_run(job.progress.attempts, turn_began(job), now, chance)
 }
 
-/// A new turn: attempts count from zero, and how far the last turn came says nothing about this one.
+/// Starts a new scheduled run: attempts count from zero, and the progress of the previous run is cleared.
 pub(super) fn start_over(next: &mut Job, run_at: Timestamp) {
     next.progress.attempts = 0;
     next.progress.due_at = run_at;
@@ -326,7 +328,7 @@ pub(super) fn body_mut(next: &mut Job) -> &mut Body {
     Arc::make_mut(next.body.get_or_insert_default())
 }
 
-/// Nothing to remember makes no body: most jobs end without a word.
+/// Stores the outcome. An empty outcome creates no body: most jobs end without one.
 pub(super) fn remember_outcome(next: &mut Job, outcome: Outcome, had_body: bool) {
     if had_body || outcome != Outcome::default() {
         body_mut(next).outcome = Some(outcome);
@@ -341,7 +343,7 @@ pub(super) fn remember_lines(next: &mut Job, source: Option<Arc<str>>, lines: Ve
     }
 }
 
-/// The same job, its result gone.
+/// Same job without its result.
 pub(super) fn without_result(job: &Job, now: Timestamp) -> Result<Transition, Refused> {
     let mut next = touched(job, now);
     if let Some(outcome) = &mut body_mut(&mut next).outcome {
@@ -363,13 +365,13 @@ pub(super) fn remember_failure(next: &mut Job, outcome: Outcome, now: Timestamp)
     body.outcome = Some(outcome);
 }
 
-/// When a lease that begins or is renewed now ends. `job` has begun its run already.
+/// Expiry of a lease that is granted or renewed now. `job` has already started its run.
 pub(super) fn lease_end(job: &Job, asked_ms: Option<i64>, now: Timestamp) -> Option<Timestamp> {
     let policy = &job.spec.policy;
     match (asked_ms, &policy.lease_span) {
         (None, Some(span)) => {
             let end = span.after(now);
-            // A turn that is overdue already is no reason to take the job away from its worker.
+            // A scheduled run that is already overdue must not end the lease.
             let turn = next_turn(job, now).filter(|turn| *turn > now);
             Some(turn.map_or(end, |turn| turn.min(end)))
         }
@@ -377,7 +379,7 @@ pub(super) fn lease_end(job: &Job, asked_ms: Option<i64>, now: Timestamp) -> Opt
     }
 }
 
-/// Everything of a patch but what it means for the state.
+/// Applies a patch, except for its effect on the state.
 pub(super) fn patch_spec(next: &mut Job, patch: Patch) {
     let spec = Arc::make_mut(&mut next.spec);
     let was_dated = spec.is_dated();

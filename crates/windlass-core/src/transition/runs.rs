@@ -1,4 +1,4 @@
-//! A run from its claim to its end: what workers say, and what is said of one that says nothing.
+//! Transitions of a run, from claim to end: reports of a worker, and the expiry of its lease.
 
 use super::Transition;
 use super::pieces::*;
@@ -98,7 +98,7 @@ pub(super) fn finished(job: &Job, finish: Finish, now: Timestamp) -> Result<Tran
     let waits = next.progress.pending_children > 0;
     let again = run.again_at();
     let next_turn = if finish.ignore_repeat { None } else { next_turn(job, now) };
-    // The finish counts, but what is to be cancelled does not go on.
+    // The finish counts, but a job with a pending cancellation does not continue.
     if run.cancel_asked && (waits || again.is_some() || next_turn.is_some()) {
         return settle(job, next, JobState::Cancelled { at: now });
     }
@@ -146,7 +146,7 @@ pub(super) fn failed(job: &Job, failure: Failure, now: Timestamp) -> Result<Tran
     }
 }
 
-/// No attempt is left: the end, unless a repeat rule keeps the job going.
+/// No attempt is left: the job fails, unless a repeat rule continues it.
 pub(super) fn give_up(job: &Job, mut next: Job, now: Timestamp) -> Result<Transition, Refused> {
     if job.spec.policy.repeat_after_failure
         && let Some(run_at) = next_turn(job, now)
@@ -251,7 +251,7 @@ pub(super) fn lapsed(job: &Job, token: Token, chance: f64, now: Timestamp) -> Re
         return settle(job, next, JobState::Cancelled { at: now });
     }
     if let Some(at) = run.again_at() {
-        // Nothing is left for the old holder to report: its late finish would undo the run that was asked for.
+        // No `lapsed` token: a late finish of the old holder would cancel the run that was asked for.
         next.progress.attempts = 0;
         return to(job, next, JobState::ready(at.max(now)));
     }

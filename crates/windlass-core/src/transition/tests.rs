@@ -1,6 +1,6 @@
-//! The rules, tested three ways: every (state, event) pair in one text to proofread ([`table`]), the subtle rules one
-//! by one ([`scenarios`], [`families`]), and what must hold whatever happens ([`properties`]). [`stored`] asks whether
-//! what a store wrote yesterday can still be read.
+//! Tests of the rules: every (state, event) pair in one text to proofread ([`table`]), the subtle rules one
+//! by one ([`scenarios`], [`families`]), and invariants under random events ([`properties`]). [`stored`]
+//! checks that jobs written by older versions can still be read.
 
 mod families;
 mod properties;
@@ -28,7 +28,8 @@ fn id(number: u64) -> JobId {
     JobId::new(number).unwrap()
 }
 
-/// Three attempts without backoff, a lease of a second, everything kept: each test changes what it is about.
+/// Three attempts without backoff, a lease of one second, everything kept; each test changes the part it
+/// tests.
 fn policy(change: impl FnOnce(&mut Policy)) -> Policy {
     let mut policy = Policy {
         lease: LeasePolicy { length_ms: Some(1_000), ..LeasePolicy::default() },
@@ -74,13 +75,13 @@ fn every(text: &str) -> Option<Repeat> {
     Some(Repeat::parse(text).unwrap())
 }
 
-// --- what happens to it ------------------------------------------------------------------------------------------
+// --- events applied to a job -------------------------------------------------------------------------------
 
 fn outcome_of(job: &Job, event: Event, ms: i64) -> Transition {
     apply(job, event.clone(), at(ms)).unwrap_or_else(|refused| panic!("{event:?} at {ms}: {refused}"))
 }
 
-/// The job afterwards.
+/// Returns the job after the event.
 fn after(job: &Job, event: Event, ms: i64) -> Job {
     outcome_of(job, event, ms).job.expect("the job is gone")
 }
@@ -100,7 +101,7 @@ fn claimed(job: &Job, ms: i64) -> Job {
     after(job, claim_for(None), ms)
 }
 
-/// Claimed at `ms`, and its lease of a second noticed to be over.
+/// Claimed at `ms`, with its lease of one second expired and processed.
 fn lapsed_after(job: &Job, ms: i64) -> Job {
     let running = claimed(job, ms);
     after(&running, lapse(&running), ms + 1_000)
@@ -130,7 +131,7 @@ fn state(job: &Job) -> &'static str {
     job.state().name().as_str()
 }
 
-// --- events ------------------------------------------------------------------------------------------------------
+// --- events ------------------------------------------------------------------------------------------------
 
 fn claim_for(lease_ms: Option<i64>) -> Event {
     Event::Claim(Grant { worker: None, lease_ms, dice: 9 })

@@ -7,7 +7,7 @@ fn limit(rate: Option<(f64, u32)>, max_running: Option<u32>) -> Limit {
     Limit { id: "m".into(), matcher: Matcher::All(vec![]), rate, max_running, group_by: vec![] }
 }
 
-/// Starts as many as may start at that moment.
+/// Starts as many jobs as may start at that moment.
 fn start_all(gauge: &mut Gauge, ms: i64) -> usize {
     let mut started = 0;
     while gauge.may_start(at(ms)) == Verdict::Yes {
@@ -152,7 +152,7 @@ fn play(gauge: &mut Gauge, max_running: Option<u32>, steps: &[Step]) -> Vec<(i64
 }
 
 proptest! {
-    /// With give-backs: what is given back in a window may be started again within it.
+    /// With give-backs: a job given back within a window may be started again within it.
     #[test]
     fn no_window_holds_more_starts_than_burst_and_rate_allow(
         (per_second, burst) in any_rate(),

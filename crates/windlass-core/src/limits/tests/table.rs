@@ -172,7 +172,7 @@ fn there_are_only_so_many_limits() {
 }
 
 proptest! {
-    /// Dropping idle gauges changes no answer: a table that drops says what one gauge per key says.
+    /// Dropping idle gauges changes no answer: a table that drops them answers like one gauge per key.
     #[test]
     fn the_table_answers_as_one_gauge_per_key_would(
         load in any::<bool>(),
@@ -216,7 +216,7 @@ proptest! {
 fn servers_that_tell_each_other_of_a_limit_hold_it_together() {
     let mut servers = [table(&[MAIL_RATE, MAIL_ONE]), table(&[MAIL_RATE, MAIL_ONE])];
     let (rate, one) = (keys(&["rate"]), keys(&["one"]));
-    // As if one table: what the one took from the bucket is missing to the other.
+    // Two tables behave as one: tokens taken by the first are missing in the second.
     let (mut shared, mut started) = (None, 0);
     for turn in 0..6 {
         let server = &mut servers[turn % 2];

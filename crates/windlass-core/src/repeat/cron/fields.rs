@@ -1,26 +1,26 @@
-//! One field of a cron rule: text to the set of numbers it allows.
+//! Parser of one cron field into the set of numbers it allows.
 
 use super::{BadCron, excerpt};
 
-/// What a field may hold.
+/// Definition of a field: range, names and extensions.
 pub(super) struct Kind {
     name: &'static str,
     min: u32,
     max: u32,
-    /// Names for numbers, the first for `min`.
+    /// Names of the numbers, starting at `min`.
     names: &'static [&'static str],
     names_hint: &'static str,
     example: &'static str,
     also: Also,
 }
 
-/// What a field knows beside its numbers.
+/// Syntax of a field beyond its numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Also {
     Nothing,
-    /// `L`.
+    /// `L`, the last day of the month.
     LastDay,
-    /// Sunday is 7 too, so that a range can end on it.
+    /// Sunday is also 7, so that a range can end on it.
     SundayAsSeven,
 }
 
@@ -48,13 +48,13 @@ pub(super) const WEEKDAY: Kind = Kind {
     ..numbers("day of the week", 0, 7, "MON-FRI")
 };
 
-/// The numbers a field allows, one bit each.
+/// Numbers that a field allows, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     bits: u64,
-    /// It begins with `*`, which for days means "not restricted", also in `*/2`.
+    /// The field begins with `*`; for day fields that means "not restricted", even in `*/2`.
     pub star: bool,
-    /// `L` was given.
+    /// `L` is present.
     pub last: bool,
 }
 
@@ -78,14 +78,14 @@ impl Field {
         self.bits >> number & 1 == 1
     }
 
-    /// The smallest allowed number from `number` on.
+    /// Smallest allowed number at or above `number`.
     pub fn first_from(&self, number: i8) -> Option<i8> {
         debug_assert!((0..=60).contains(&number));
         let rest = self.bits >> number;
         (rest != 0).then(|| number + rest.trailing_zeros() as i8)
     }
 
-    /// Allows everything its kind can hold.
+    /// True if every number of its kind is allowed.
     pub fn is_full(&self, kind: &Kind) -> bool {
         self.bits.count_ones() == kind.max - kind.min + 1
     }
@@ -100,14 +100,14 @@ impl Kind {
         let (low, high) = match range.split_once('-') {
             _ if range == "*" => (self.min, self.open_end()),
             Some((low, high)) => self.range(range, low, high)?,
-            // `5/15` is from 5 on; without a step there is only the one number.
+            // `5/15` means from 5 on; without a step it is a single number.
             None if step.is_some() => (self.number(range)?, self.open_end()),
             None => (self.number(range)?, self.number(range)?),
         };
         Ok((low..=high).step_by(step.unwrap_or(1)).fold(0, |bits, number| bits | 1 << number))
     }
 
-    /// Where a range ends that does not say so. A week that begins on Sunday does not end on one.
+    /// End of a range without an upper bound. 6 for weekdays, because Sunday is already 0.
     fn open_end(&self) -> u32 {
         if self.also == Also::SundayAsSeven { 6 } else { self.max }
     }
@@ -115,7 +115,7 @@ impl Kind {
     fn range(&self, text: &str, low: &str, high: &str) -> Result<(u32, u32), BadCron> {
         let (low, high) = (self.number(low)?, self.number(high)?);
         match (low, high) {
-            // `SAT-SUN`: a week may end on Sunday.
+            // `SAT-SUN`: a weekday range may end on Sunday.
             (low, 0) if self.also == Also::SundayAsSeven && low > 0 => Ok((low, 7)),
             (low, high) if low <= high => Ok((low, high)),
             _ => Err(BadCron::Backwards { field: self.name, text: excerpt(text) }),
@@ -146,7 +146,7 @@ impl Kind {
     }
 }
 
-/// Digits only: `str::parse` alone would also take `+5`.
+/// Parses digits only; `str::parse` alone would also accept `+5`.
 fn digits(text: &str) -> Option<u32> {
     let only_digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if only_digits { text.parse().ok() } else { None }

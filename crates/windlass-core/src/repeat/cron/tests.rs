@@ -132,7 +132,7 @@ fn a_time_that_is_skipped_runs_once_at_the_end_of_the_gap() {
         "2024-03-09T12:00:00-05",
         &["2024-03-10T03:00:00-04", "2024-03-11T02:00:00-04"],
     );
-    // Several in the gap, and one at its very end, are one.
+    // Several ticks in the gap, and one at its very end, become one tick.
     check(
         "TZ=Europe/Berlin */15 2,3 * * *",
         "2024-03-31T01:59:59+01",
@@ -223,7 +223,7 @@ fn what_is_no_cron_rule_says_why() {
     check("TZ=Mars/Olympus 0 4 * * *", "`Mars/Olympus` is not a known time zone");
 }
 
-/// The same rules, said minute by minute. Slow, and so plain that it can be checked by reading.
+/// Reference implementation that checks every minute: slow, and simple enough to verify by reading.
 fn next_by_scanning(cron: &Cron, after: jiff::Timestamp, minutes_max: i64) -> Option<jiff::Timestamp> {
     let minute = SignedDuration::from_mins(1);
     let matches = |wall: DateTime| {

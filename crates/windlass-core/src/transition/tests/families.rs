@@ -1,4 +1,4 @@
-//! What parents and children hear of each other.
+//! Effects between parents and children.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn reopened() -> Option<ParentEffect> {
     Some(ParentEffect::Reopened(id(1)))
 }
 
-/// A parent in its run, with a child that waits for that run to end.
+/// Running parent, with a child that waits for the end of that run.
 fn parent() -> Job {
     after(&claimed(&job(), 0), Event::ChildAdded, 5)
 }
@@ -107,7 +107,7 @@ fn a_child_that_changes_its_parent_is_no_longer_waited_for() {
     let join = || update(|patch| patch.extras.clone_from(&extras));
     assert_eq!(told(&job(), join()), reopened());
     assert_eq!(told(&child(WAITS), join()), None);
-    // Nobody would ever tell it that its parent's run is over.
+    // No event would ever tell it that its parent's run is over.
     assert_eq!(state(&after(&child_with(WAITS, true, |_| {}), leave(), 10)), "ready");
 }
 
@@ -195,7 +195,7 @@ fn children_are_let_go_however_the_parents_run_ends() {
         let children = effects(job, event.clone(), 20).children;
         assert_eq!(children, Some(ChildrenEffect::Release), "{event:?}");
     }
-    // It runs again, and they wait for the end of that run.
+    // The parent runs again, and the children wait for the end of that run.
     for event in [fail(holder(&parent), RetryWish::Policy), release(holder(&parent), 10, true)] {
         assert_eq!(effects(&parent, event, 20).children, None);
     }

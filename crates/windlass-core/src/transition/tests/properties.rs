@@ -1,15 +1,15 @@
-//! What must hold whatever happens: random jobs, random events, a clock that only goes forward.
+//! Invariants: random jobs, random events, a clock that only goes forward.
 
 use super::*;
 use crate::repeat::Span;
 use proptest::prelude::*;
 
-/// One thing that may happen; what it means depends on the job it happens to.
+/// Random event; its exact form depends on the job it is applied to.
 #[derive(Clone, Debug)]
 struct Happening {
     what: u8,
     who: u8,
-    /// Time that passes before.
+    /// Time that passes before the event.
     pause_ms: i64,
     later_ms: i64,
     flag: bool,
@@ -137,7 +137,7 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
     }
 }
 
-/// What the job's past allows it to be.
+/// Checks the job against its history.
 #[derive(Default)]
 struct Past {
     last_token: Option<Token>,
@@ -151,12 +151,12 @@ fn claims_are_sound(before: &Job, after: &Job, now: Timestamp, past: &mut Past) 
     assert_eq!(after.progress.started_at, Some(now));
 }
 
-/// Which events may end a settled state without ending the job.
+/// Events that may leave a settled state without deleting the job.
 fn may_revive(before: &Job, event: &Event) -> bool {
     match event {
         Event::Run { force, .. } => *force || before.state().name().as_str() == "completed",
         Event::Requeue { .. } => true,
-        // To its last run only.
+        // To the shutdown run only.
         Event::Terminate => true,
         _ => false,
     }
@@ -196,7 +196,7 @@ fn step_is_sound(before: &Job, event: &Event, after: &Job, now: Timestamp) {
     }
 }
 
-/// The parent's count goes up and down with what the child says, and never below zero.
+/// The parent's count follows the child's effects, and never falls below zero.
 fn count_for_parent(count: &mut i32, effects: &Effects) {
     match effects.parent {
         Some(ParentEffect::Settled(_) | ParentEffect::Failed(_)) => *count -= 1,
@@ -206,7 +206,7 @@ fn count_for_parent(count: &mut i32, effects: &Effects) {
     assert!((0..=1).contains(count), "a parent counts one child {count} times");
 }
 
-/// The next thing that ordinary workers, time and family do to a job.
+/// Next event that ordinary workers, time and family would cause.
 fn usual_next(job: &Job, now: &mut Timestamp) -> Event {
     match job.state() {
         JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => {
@@ -242,7 +242,7 @@ fn ends_in_the_usual_way(mut job: Job, mut now: Timestamp) {
     panic!("still {} after {steps_enough} steps: {job:?}", job.state().name());
 }
 
-/// Where the job stands after all that, if it still exists.
+/// State of the job after all events, if it still exists.
 fn live(mut job: Job, happenings: &[Happening]) -> (Option<Job>, Timestamp) {
     let mut now = at(0);
     let mut past = Past::default();

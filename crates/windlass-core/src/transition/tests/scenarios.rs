@@ -1,4 +1,4 @@
-//! The subtle rules of one job alone.
+//! Subtle rules of a single job.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn finished_at(job: &Job, began: i64, ended: i64) -> Job {
     after(&running, finish(holder(&running)), ended)
 }
 
-// --- attempts and time -------------------------------------------------------------------------------------------
+// --- attempts and time -------------------------------------------------------------------------------------
 
 #[test]
 fn the_bound_on_attempts_ends_a_job_that_keeps_failing() {
@@ -54,7 +54,8 @@ fn no_way_to_try_again_passes_the_give_up_time() {
     assert_eq!(state(&failed_at(&job, RetryWish::At(at(5_001)), 10)), "failed");
     assert_eq!(state(&lapsed_after(&job, 4_000)), "ready");
     assert_eq!(state(&lapsed_after(&job, 4_001)), "failed");
-    // Everyone is told the same of it, and not of one that ran out of attempts or did not want another.
+    // The code is the same for all clients, and is not set on a job that ran out of attempts or refused a
+    // retry.
     let code = |job: &Job| job.body.as_ref().unwrap().outcome.as_ref().unwrap().code.clone();
     assert_eq!(code(&failed_at(&job, POLICY, 5_001)).as_deref(), Some("timeout"));
     assert_eq!(code(&failed_at(&job, RetryWish::At(at(5_001)), 10)).as_deref(), Some("timeout"));
@@ -64,7 +65,7 @@ fn no_way_to_try_again_passes_the_give_up_time() {
     let running = claimed(&job, 10);
     assert_eq!(state(&after(&running, release(holder(&running), 5_000, true), 10)), "ready");
     assert_eq!(state(&after(&running, release(holder(&running), 5_001, true), 10)), "failed");
-    // As if nobody had asked: then there was no attempt to count.
+    // As if the job had not been claimed: there is no attempt to count.
     assert_eq!(state(&after(&running, release(holder(&running), 5_001, false), 10)), "ready");
 }
 
@@ -140,7 +141,7 @@ fn versions_grow_by_one_and_tokens_with_them() {
     assert_eq!(refusal(&second, finish(holder(&first)), 11), Refused::LeaseLost);
 }
 
-// --- leases ------------------------------------------------------------------------------------------------------
+// --- leases ------------------------------------------------------------------------------------------------
 
 #[test]
 fn what_a_lapse_means_is_the_policys_choice() {
@@ -159,7 +160,7 @@ fn what_a_lapse_means_is_the_policys_choice() {
     assert_eq!(state(&lapsed_after(&on_lapse(OnLapse::GiveUp, 0), 10)), "failed");
 }
 
-/// How often a job is handed out to workers that die, and the attempts it then shows.
+/// Number of times a job is handed out to workers that die, and the attempts it then shows.
 fn hand_outs(lapse_attempts: i8) -> (usize, u32) {
     let mut job = on_lapse(OnLapse::RunAgain, lapse_attempts);
     for count in 1..20 {
@@ -262,7 +263,7 @@ fn a_run_asked_for_is_not_put_off_by_a_release() {
     assert_eq!(run_at(&after(&asked, release(holder(&asked), 90_000, true), 20)), 20);
 }
 
-// --- run, cancel, terminate --------------------------------------------------------------------------------------
+// --- run, cancel, terminate --------------------------------------------------------------------------------
 
 #[test]
 fn asking_for_a_run_brings_it_forward_and_never_puts_it_off() {
@@ -355,7 +356,7 @@ fn a_termination_after_a_forced_run_is_the_last_word() {
     assert_eq!(state(&after(&ended, finish(holder(&ended)), 40)), "terminated");
 }
 
-// --- repeating ---------------------------------------------------------------------------------------------------
+// --- repeating ---------------------------------------------------------------------------------------------
 
 #[test]
 fn a_repeating_job_waits_for_its_next_turn_with_fresh_attempts() {
@@ -450,12 +451,12 @@ fn the_next_turn_starts_with_the_payload_given_and_no_progress() {
     let next = after(&halfway, Event::Finish(end), 10);
     assert_eq!(Some(&next.spec.payload), payload.as_ref());
     assert_eq!(next.body.as_ref().unwrap().percent, None);
-    // A retry goes on where the attempt before it stopped, so that stays to be seen.
+    // A retry continues where the previous attempt stopped, so its progress stays visible.
     let retry = after(&halfway, fail(holder(&running), POLICY), 10);
     assert_eq!(retry.body.as_ref().unwrap().percent, Some(50));
 }
 
-// --- keeping -----------------------------------------------------------------------------------------------------
+// --- keeping -----------------------------------------------------------------------------------------------
 
 #[test]
 fn a_settled_job_is_kept_as_long_as_its_policy_says() {
@@ -489,7 +490,7 @@ fn a_settled_job_is_kept_as_long_as_its_policy_says() {
     assert_eq!(refusal(&keeping(KeepFor::Drop), Event::Expire, 10), Refused::StillKept);
 }
 
-// --- facts -------------------------------------------------------------------------------------------------------
+// --- facts -------------------------------------------------------------------------------------------------
 
 #[test]
 fn facts_are_set_and_forgotten_one_by_one() {
@@ -504,7 +505,7 @@ fn facts_are_set_and_forgotten_one_by_one() {
     assert_eq!(update(&changed, &[("typed", None), ("never", None)]).spec.extras, None);
 }
 
-// --- leases that run anew, runs that were none -------------------------------------------------------------------
+// --- renewed leases, runs ended without a lease ------------------------------------------------------------
 
 #[test]
 fn a_renewed_lease_runs_from_now_be_it_shorter_and_in_other_hands() {
@@ -525,7 +526,7 @@ fn a_returned_job_has_its_old_place_and_all_its_attempts() {
     assert_eq!(returned.progress.attempts, 0);
 }
 
-// --- results -----------------------------------------------------------------------------------------------------
+// --- results -----------------------------------------------------------------------------------------------
 
 fn finished_with_result(result: crate::ResultPolicy) -> Job {
     let running = claimed(&job_with(|policy| policy.result = result), 0);

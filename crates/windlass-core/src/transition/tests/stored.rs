@@ -1,4 +1,4 @@
-//! What is written today is read tomorrow, and what was written yesterday is read today.
+//! Stored formats: jobs written by this version and by older versions can be read.
 
 use super::*;
 use crate::Format;

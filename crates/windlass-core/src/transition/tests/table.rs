@@ -1,11 +1,11 @@
-//! The whole machine as a text: for each state, what every event makes of it. Words after an outcome are events; an
-//! outcome with an exclamation mark is a refusal and leaves the job as it was.
+//! The state machine as a text: for each state, the result of every event. Words after a result are events; a
+//! result with an exclamation mark is a refusal and leaves the job unchanged.
 
 use super::*;
 
 const MOMENT: i64 = 2_000;
 
-/// One state, reached the way a job reaches it.
+/// State, reached by ordinary events.
 fn states() -> Vec<(&'static str, Job)> {
     let short_keep = |policy: &mut Policy| {
         let soon = KeepFor::Ms(100);
@@ -59,7 +59,7 @@ fn with_result(job: &Job, ms: i64) -> Job {
     after(&running, finish_with(holder(&running), "7"), ms)
 }
 
-/// Every event, those of a worker as the holder of the lease, as somebody else, and as anyone.
+/// Every event; worker events as the holder of the lease, as a stranger, and without a token.
 fn events(job: &Job) -> Vec<(String, Event)> {
     let mut events = vec![("claim".to_owned(), claim_for(None))];
     let stranger = Holder::Token(Token::from_number(1));
@@ -174,7 +174,7 @@ const VERBS: [&str; 11] = [
     "suspend",
 ];
 
-/// `whole` in the place of its parts, where all of them are there.
+/// Replaces the names of a group's events by the name of the group, if all of them are present.
 fn fold(events: &mut Vec<String>, parts: &[String], whole: &str) {
     if parts.iter().all(|part| events.contains(part)) {
         let place = events.iter().position(|event| *event == parts[0]).unwrap();
@@ -225,9 +225,9 @@ fn every_event_does_this_in_every_state() {
     assert!(actual == expected, "the machine is now:\n{actual}");
 }
 
-/// A verb alone is that of the lease's holder and of anyone without a token; strangers hold the wrong token. "Every
-/// end" is finish, fail, fail for good, release, return, restart and suspend; "every verb" is these, extend, renew,
-/// report and log. An overseer ends runs that nobody holds.
+/// A verb alone stands for the holder of the lease and for a report without a token; strangers have the wrong
+/// token. "Every end" is finish, fail, fail for good, release, return, restart and suspend; "every verb" is
+/// these, extend, renew, report and log. An overseer ends runs of jobs that are not running.
 const EXPECTED: &str = "
 ready, due
   running <- claim
