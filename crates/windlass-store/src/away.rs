@@ -1,5 +1,5 @@
-//! A store that cannot be reached, in place of one that could not be opened yet: everything fails as it does when a database goes
-//! away, so a server can start and take what it keeps in its journal.
+//! Stand-in for a database that could not be opened yet: every call fails as if the connection were lost. It
+//! lets a server start and accept the requests that it can write to its journal.
 
 use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
@@ -12,7 +12,8 @@ use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
 pub struct AwayStore {
     why: String,
-    /// Beginnings of settings that are read when a server starts. There seem to be none.
+    /// Key prefixes of the settings that a server reads at startup; these reads return an empty list instead
+    /// of an error.
     read_at_start: &'static [&'static str],
     meters: Arc<Meters>,
 }

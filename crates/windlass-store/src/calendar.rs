@@ -1,45 +1,45 @@
-//! What a store remembers of time: its timeline against the clock on the wall. See `docs/adr` on time.
+//! Persistent record of the server's timeline relative to the wall clock. See `docs/adr` on time.
 
 use serde::{Deserialize, Serialize};
 use windlass_core::{Job, Timestamp};
 
-/// Where it is kept among the settings.
+/// Key of the record among the settings.
 pub const CLOCK: &str = "clock";
-/// Differences below this are the reading of two clocks one after the other, not a step.
+/// Smaller differences come from reading two clocks one after the other and are no step.
 const STEP_MIN_MS: i64 = 250;
-/// Steps that are remembered; their jobs have been moved long before there are so many.
+/// Steps kept; the jobs of older steps have been moved long before there are so many.
 const STEPS_MAX: usize = 64;
 
-/// What a store remembers of time.
+/// Persistent record of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// How far the clock on the wall is ahead of the timeline.
+    /// Offset of the wall clock from the timeline.
     pub ahead_ms: i64,
-    /// The timeline has come this far, or a little further.
+    /// The timeline has reached at least this time.
     pub seen_ms: i64,
-    /// Steps after which not every job that waits for a date has been moved.
+    /// Steps after which some jobs that wait for a date have not been moved yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<WallStep>,
 }
 
-/// The clock on the wall was set.
+/// The wall clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WallStep {
-    /// When that was noticed, on the timeline. Jobs that were written later were written with it in mind.
+    /// Timeline time at which the step was detected. Jobs written later already take it into account.
     pub at_ms: i64,
     /// Forward, or back if negative.
     pub by_ms: i64,
 }
 
 impl Kept {
-    /// Where the timeline goes on, with the clock on the wall showing `wall_ms`: behind what was seen of it, so that what
-    /// was written then is older than what is noticed now.
+    /// Time at which the timeline resumes while the wall clock shows `wall_ms`. The result is later than
+    /// `seen_ms`, so jobs written before the restart are older than a step detected now.
     pub fn resume_ms(&self, wall_ms: i64) -> i64 {
         let now_ms = wall_ms.saturating_sub(self.ahead_ms);
         if now_ms < self.seen_ms { self.seen_ms + 1 } else { now_ms }
     }
 
-    /// Whether the clock on the wall was set since, as it shows `wall_ms` at `now_ms` of the timeline.
+    /// Detects a step: at `now_ms` of the timeline the wall clock shows `wall_ms`.
     pub fn step(&self, now_ms: i64, wall_ms: i64) -> Option<WallStep> {
         let by_ms = wall_ms.saturating_sub(now_ms).saturating_sub(self.ahead_ms);
         (by_ms.abs() >= STEP_MIN_MS).then_some(WallStep { at_ms: now_ms, by_ms })
@@ -53,7 +53,8 @@ impl Kept {
         self.steps.push(step);
     }
 
-    /// When a job that waits for a date runs after the steps that it was written before; `None`: none concerns it.
+    /// New run time of a job that waits for a date, after the steps made since the job was written; `None`:
+    /// no step affects it.
     pub fn moved(&self, job: &Job) -> Option<Timestamp> {
         let at = job.appointment().filter(|at| *at < Timestamp::MAX)?;
         let written_ms = job.progress.updated_at.as_millis();
@@ -63,7 +64,7 @@ impl Kept {
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        // Three numbers and a list of such: nothing in it can fail to be written.
+        // Serialising numbers and a list of numbers cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }

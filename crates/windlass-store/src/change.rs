@@ -1,49 +1,50 @@
-//! What is asked of a store, and what it answers.
+//! Requests to a store and its answers.
 
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::{Body, Job, JobId, JobSpec, NameMatch, Queue, Scope, Tenant, Timestamp};
 
-/// One job from one version to the next. `before.version` is the guard.
+/// Change of one job from one version to the next. `before.version` is the optimistic lock.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub before: Arc<Job>,
-    /// `None`: the job is gone.
+    /// `None`: deletes the job.
     pub after: Option<Arc<Job>>,
     pub keys: KeyRule,
 }
 
-/// What a change does about a unique key or an alias that it would take and did not have before.
+/// Handling of a unique key or an alias that the change would take and the job did not hold before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyRule {
-    /// Happens all the same; of several jobs with a claim the one with the smallest id is the holder. For what a job
-    /// goes through by itself: no job is ever stuck because of a key.
+    /// The change is made anyway; if several jobs claim a key, the job with the smallest id is the holder.
+    /// For transitions that a job makes without a request: no job is ever stuck because of a key.
     #[default]
     Yield,
-    /// Is refused with [`Verdict::KeyTaken`] if another job has a claim to it. For what people ask for.
+    /// The change is refused with [`Verdict::KeyTaken`] if another job claims the key. For requests of
+    /// clients.
     Ask,
 }
 
-/// A job to be made; the store gives it its id and calls `windlass_core::created`.
+/// Job to be created; the store assigns the id and calls `windlass_core::created`.
 #[derive(Clone, Debug)]
 pub struct NewJob {
     pub spec: Arc<JobSpec>,
     pub run_at: Timestamp,
     pub body: Option<Arc<Body>>,
-    /// It has to wait for its parent's run to end before it starts.
+    /// The job waits for the end of its parent's run before it starts.
     pub held_by_parent: bool,
 }
 
-/// All or nothing.
+/// Atomic unit of a commit.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     pub changes: SmallVec<[Change; 1]>,
     pub inserts: Vec<NewJob>,
-    /// The changes hold only if every insert makes a job: if one finds its key or alias taken, the step is
+    /// The step requires every insert to create a job: if a key or alias of one is taken, the verdict is
     /// [`Verdict::Taken`].
     pub all_new: bool,
-    /// Settings that are put, or with `None` forgotten, with it.
+    /// Settings to put, or with `None` to delete, in the same transaction.
     pub settings: Vec<(String, Option<Vec<u8>>)>,
 }
 
@@ -61,31 +62,32 @@ impl Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// One answer per insert, in order.
+    /// Results of the inserts, in order.
     Done(Vec<Inserted>),
-    /// One of the jobs has moved on or is gone; nothing of the step happened.
-    /// This is looked at first: a step that is stale says nothing about keys.
+    /// A job has a newer version or was deleted; the step was not applied. Checked first: a stale step says
+    /// nothing about keys.
     Stale,
-    /// Changes that ask for a key or an alias that another job has, in the order of the step; nothing of it happened.
-    /// Each change sees what the earlier ones would do, without those that are named here.
+    /// Changes with [`KeyRule::Ask`] for a key or an alias that another job holds, in the order of the step;
+    /// the step was not applied. Each change is checked against the result of the earlier changes, without
+    /// the refused ones.
     KeyTaken(Vec<Rival>),
-    /// Some inserts of a step that wants them all new would make none; nothing of it happened. For each insert who is
-    /// in its way; `None`: nobody.
+    /// Some inserts of an `all_new` step would create no job; the step was not applied. For each insert the
+    /// holder of its key; `None`: the key is free.
     Taken(Vec<Option<InTheWay>>),
 }
 
-/// A job that may not have its key, because of the one that has it.
+/// Job that may not take its key, and the job that holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
     pub job: JobId,
     pub holder: JobId,
 }
 
-/// Who has the key or the alias of a job that was to be made.
+/// Holder of the key or alias of a new job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InTheWay {
     Job(JobId),
-    /// An earlier insert of the same step, by its place, in whose own way nobody is.
+    /// Earlier insert of the same step, by its index, whose own keys are free.
     Insert(usize),
 }
 
@@ -98,8 +100,8 @@ impl InTheWay {
     }
 }
 
-/// A unique key or an alias that is taken makes no second job; the other inserts of the step are made all the same,
-/// unless the step says `all_new`.
+/// Result of an insert. A unique key or alias that is taken creates no second job; the other inserts of the
+/// step are still made, unless the step is `all_new`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
     New(JobId),
@@ -114,15 +116,16 @@ impl Inserted {
     }
 }
 
-/// Decides, as jobs are picked, whether their limits let them start. `now` is the time by which the limits go: that of the claim
-/// or, of a store that several servers share, the time at which the store took the limits to itself.
+/// Admission check: decides, as jobs are picked, whether their limits allow a start. `now` is the time used
+/// for the limits: the time of the claim, or in a shared store the time at which the store locked the limits.
 pub trait Gate: Send + Sync {
-    /// Takes what the job needs from all its limits, or nothing and says which holds it.
+    /// Takes a token and a slot from all limits of the job, or takes none and returns the limit that blocks
+    /// it.
     fn admit(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held>;
-    /// An admitted job was not given out after all.
+    /// Returns tokens and slots of an admitted job that was not handed out.
     fn give_back(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp);
-    /// For stores that several servers share, before they ask: how many jobs run under this key on all servers, and its
-    /// bucket as the last of them wrote it; `None`: full.
+    /// Shared stores call this before `admit`: sets the number of jobs running under this key on all servers,
+    /// and the bucket as the last server wrote it; `None`: full.
     fn adopt(
         &self,
         _tenant: &Tenant,
@@ -132,13 +135,15 @@ pub trait Gate: Send + Sync {
         _now: Timestamp,
     ) {
     }
-    /// For the same, afterwards: the bucket, to be written with the claims, and when it need not be remembered any more.
-    /// `None`: it is full, or there is none. What is known of the key here is forgotten: the next claim adopts it anew.
+    /// Shared stores call this after `admit`: returns the bucket, to be written with the claims, and the time
+    /// from which it need not be stored. `None`: the bucket is full, or there is none. Drops the local gauge
+    /// of the key: the next claim adopts it again.
     fn bucket(&self, _tenant: &Tenant, _key: &str, _now: Timestamp) -> Option<(Vec<u8>, Timestamp)> {
         None
     }
-    /// For the same, when a run was given back: what the bucket of this key becomes when a token returns to it, and when it need
-    /// not be remembered any more. `None`: it is full then, or there is none. Nothing that is known here changes.
+    /// Shared stores call this when a run was given back: returns the bucket with one token returned, and the
+    /// time from which it need not be stored. `None`: the bucket is then full, or there is none. Changes no
+    /// local state.
     fn refunded(
         &self,
         _tenant: &Tenant,
@@ -153,25 +158,25 @@ pub trait Gate: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     pub key: Arc<str>,
-    /// When to try again; `None`: when `Store::reopen` names the key.
+    /// Time of the next try; `None`: when `Store::reopen` names the key.
     pub until: Option<Timestamp>,
 }
 
-/// Jobs that are due and count against the same limits.
+/// Due jobs that count against the same limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnderLimits {
     pub keys: Vec<Arc<str>>,
     pub due: u64,
-    /// The key that held them back when they were last tried, where that is remembered.
+    /// Key that blocked them at the last try, where the store remembers it.
     pub held: Option<Arc<str>>,
 }
 
-/// How much of a limit is in use under one of its keys, by all servers together.
+/// Use of a limit under one of its keys, on all servers together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     pub key: Arc<str>,
     pub running: u32,
-    /// What its rate has left, as [`Gate::bucket`] gave it; `None`: all.
+    /// Remaining rate, as written by [`Gate::bucket`]; `None`: the bucket is full.
     pub bucket: Option<Vec<u8>>,
 }
 
@@ -187,17 +192,17 @@ pub struct ClaimAsk {
     pub priority: Option<i32>,
     pub limit: usize,
     pub worker: Option<Arc<str>>,
-    /// Overrides the length in each job's policy.
+    /// Overrides the lease length of each job's policy.
     pub lease_ms: Option<i64>,
-    /// Chance for the tokens.
+    /// Random seed of the lease tokens.
     pub seed: u64,
     pub gate: Option<Arc<dyn Gate>>,
 }
 
 impl ClaimAsk {
-    /// The random part of one job's token.
+    /// Random part of one job's token.
     pub fn dice(&self, id: JobId) -> u16 {
-        // SplitMix64's finisher: every bit of the seed and the id reaches every bit of the result.
+        // SplitMix64's finalizer: every bit of the seed and the id affects every bit of the result.
         let mut x = self.seed ^ id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -205,7 +210,7 @@ impl ClaimAsk {
     }
 }
 
-/// Sums up groups with the same keys, and sorts them.
+/// Merges groups with the same keys, and sorts them.
 pub(crate) fn summed(groups: impl IntoIterator<Item = UnderLimits>) -> Vec<UnderLimits> {
     let mut by_keys: BTreeMap<Vec<Arc<str>>, UnderLimits> = BTreeMap::new();
     for group in groups {
@@ -223,6 +228,6 @@ pub(crate) fn summed(groups: impl IntoIterator<Item = UnderLimits>) -> Vec<Under
 #[derive(Clone, Debug, Default)]
 pub struct Due {
     pub jobs: Vec<Arc<Job>>,
-    /// The next moment at which anything becomes due, claimable jobs included. `None`: nothing is planned.
+    /// Next time at which anything becomes due, including claimable jobs. `None`: nothing is scheduled.
     pub next: Option<Timestamp>,
 }

@@ -1,37 +1,37 @@
-//! A whole store into another one: jobs in all states with their ids and versions, settings, pauses, blobs, and where the
-//! ids go on.
+//! Copy of a whole store into another: jobs in all states with their ids and versions, settings, pauses,
+//! blobs, and the next id.
 //!
-//! The target has to be new. While it is being filled, a setting says so ([`unfinished`]), and a server refuses to start
-//! on it; a copy that was interrupted is begun again from nothing. At the end both stores are read once more and
-//! compared, so a source that somebody changed meanwhile is noticed too.
+//! The target has to be new. While it is being filled, a setting marks it ([`unfinished`]), and a server
+//! refuses to start on it; an interrupted copy is started again from nothing. At the end both stores are read
+//! again and compared, which also detects a source that was changed meanwhile.
 
 use crate::blobs::{AddrForm, BlobAddr, ListedBlob, PutBlob};
 use crate::query::PAGE_MAX;
 use crate::{Filter, Page, QueueCounts, Result, Step, Store, StoreError, Verdict};
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
-/// Jobs read and written at a time. A page is held in memory: few enough for large payloads, enough for one commit to be
-/// worth its while.
+/// Jobs per page. A page is held in memory: small enough for large payloads, large enough to amortise a
+/// commit.
 const PAGE: usize = 500;
 const _: () = assert!(PAGE <= PAGE_MAX);
 
-/// The setting of a store that is not a whole copy yet.
+/// Setting that marks a store as an incomplete copy.
 const UNFINISHED: &str = "copy/unfinished";
 
-/// How often a page that others change under our hands is read anew before we give up.
+/// Number of times a page that is modified concurrently is read again before the copy fails.
 const TRIES_MAX: usize = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// What an interrupted copy left is taken away.
+    /// Deletes the remains of an interrupted copy.
     Clear,
     Copy,
     Blobs,
-    /// Both stores are read and compared.
+    /// Reads and compares both stores.
     Verify,
 }
 
-/// What was copied, and the checksum that both stores have.
+/// Numbers of copied items, and the checksum that both stores have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copied {
     pub jobs: u64,
@@ -57,18 +57,19 @@ pub enum CopyError {
     Differs(String),
 }
 
-/// `Some` with when and from where, if this store is a copy that was not finished.
+/// Time and source of the copy, if this store is an incomplete copy.
 pub async fn unfinished(store: &dyn Store) -> Result<Option<String>> {
     let found = store.settings(UNFINISHED).await?;
     Ok(found.into_iter().next().map(|(_, value)| String::from_utf8_lossy(&value).into_owned()))
 }
 
-/// How `restore` refuses an id.
+/// Error of `restore` for an id that exists.
 pub(crate) fn is_there(id: JobId) -> StoreError {
     StoreError::Unsupported(format!("job {id} is there already"))
 }
 
-/// Copies everything. `note` is kept in the target while it is unfinished; `progress` hears (jobs done, jobs in all).
+/// Copies everything. `note` is stored in the target until the copy is complete; `progress` receives (jobs
+/// done, total jobs).
 pub async fn copy(
     from: &dyn Store,
     to: &dyn Store,
@@ -90,7 +91,7 @@ pub async fn copy(
     Ok(copied)
 }
 
-/// Refuses a store that is in use; empties one that an interrupted copy left.
+/// Refuses a store that is in use; empties a store with an interrupted copy.
 async fn make_room(
     to: &dyn Store,
     now: Timestamp,
@@ -120,7 +121,7 @@ async fn contents(store: &dyn Store, now: Timestamp) -> Result<Option<String>> {
     if blobs > 0 {
         return Ok(Some(format!("{blobs} blobs")));
     }
-    // Ids are never reused, also not those of jobs that are gone.
+    // Ids are never reused, not even those of deleted jobs.
     let next = store.next_id().await?.get();
     Ok((next > 1).then(|| format!("it has had {} jobs", next - 1)))
 }
@@ -194,7 +195,7 @@ async fn copy_settings(from: &dyn Store, to: &dyn Store, now: Timestamp) -> Resu
     Ok(())
 }
 
-/// Their bytes are compared with their names by the store that gives them out, and named anew by the one that takes them.
+/// The source store checks the bytes against their hash, and the target store hashes them again.
 async fn copy_blobs(
     from: &dyn Store,
     to: &dyn Store,
@@ -246,7 +247,7 @@ async fn verify(
     })
 }
 
-/// All there is to compare: the jobs by a checksum, the rest as it is.
+/// Contents to compare: the jobs as a checksum, the rest in full.
 struct Contents {
     sum: Sum,
     counts: Vec<QueueCounts>,
@@ -286,7 +287,7 @@ impl Contents {
         if self.blobs != target.blobs {
             return Err(format!("{} blobs and {}", self.blobs.len(), target.blobs.len()));
         }
-        // An earlier, interrupted copy may have used up more.
+        // An earlier, interrupted copy may have used more ids.
         if target.next_id < self.next_id {
             return Err(format!("ids go on at {} and {}", self.next_id, target.next_id));
         }
@@ -323,7 +324,7 @@ impl Sum {
     }
 }
 
-/// Every field of a job, in a form that does not depend on the store.
+/// Hashes every field of a job, in a form that does not depend on the store.
 fn add_to_sum(hasher: &mut crc32fast::Hasher, job: &Job) -> Result<()> {
     let spec = &*job.spec;
     let asked = (
@@ -338,7 +339,7 @@ fn add_to_sum(hasher: &mut crc32fast::Hasher, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// A store that keeps none has none.
+/// Lists the blobs; empty for a store without blob support.
 async fn blobs_of(store: &dyn Store) -> Result<Vec<ListedBlob>> {
     match store.blobs().list(None).await {
         Err(StoreError::Unsupported(_)) => Ok(Vec::new()),

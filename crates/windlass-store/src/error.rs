@@ -1,17 +1,17 @@
-//! Trouble with a store. What a caller did wrong is not trouble: that is `Refused` or a `Verdict`.
+//! Failures of a store. A mistake of the caller is no failure: that is `Refused` or a `Verdict`.
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Nothing of the request happened. Space has to be made; until then nothing is acknowledged.
+    /// The request was not applied. Disk space has to be freed; until then no write is acknowledged.
     #[error("the disk is full: {0}; free some space, the server goes on by itself")]
     Full(String),
-    /// Nothing of the request happened; worth trying again.
+    /// The request was not applied; a retry is worthwhile.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// The request may have happened or not.
+    /// The request may have been applied or not.
     #[error("the outcome is unknown: {0}")]
     Unknown(String),
-    /// What is stored does not fit together; nothing was deleted.
+    /// The stored data is inconsistent; nothing was deleted.
     #[error("the store is damaged: {0}")]
     Corrupt(String),
     #[error("opening the store: {0}")]

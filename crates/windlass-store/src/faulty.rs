@@ -1,4 +1,4 @@
-//! A store that fails on command, to test what stands on it.
+//! Fault-injecting store, to test the code above it.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -22,24 +22,24 @@ use std::time::Duration;
 use tokio::sync::watch;
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
-/// What goes wrong with a call.
+/// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing happens, and the answer says so: `Unavailable`.
+    /// The call is not made and returns `Unavailable`.
     BeforeDoing,
-    /// It happens, but the caller cannot know: `Unknown`.
+    /// The call is made but returns `Unknown`.
     AfterDoing,
-    /// Nothing happens, but the caller cannot know: `Unknown`.
+    /// The call is not made and returns `Unknown`.
     Lost,
-    /// It happens as asked, after this time.
+    /// The call is made after this delay.
     Delay(Duration),
-    /// It happens as asked, once `Faults::release` says so.
+    /// The call is made after `Faults::release`.
     Hold,
-    /// It happens, but nobody hears of it before `Faults::release` says so.
+    /// The call is made, but its answer is held until `Faults::release`.
     HoldAnswer,
 }
 
-/// Which call a fault is meant for.
+/// Kind of call that a fault applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Commit,
@@ -52,20 +52,20 @@ pub enum Call {
     Health,
 }
 
-/// The handle by which a test says what is to go wrong. Clones say it to the same store.
+/// Handle by which a test injects faults. Clones control the same store.
 #[derive(Clone)]
 pub struct Faults {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Taken from the front by the first call each is meant for; `None` is meant for any.
+    /// Faults in order; a call takes the first that applies to it. `None` applies to any call.
     script: Mutex<VecDeque<(Option<Call>, Kind)>>,
-    /// Jobs that the next load of them does not find.
+    /// Jobs that their next load does not find.
     hidden: Mutex<Vec<JobId>>,
     /// Calls held since the last release.
     held: watch::Sender<usize>,
-    /// Releases so far: a held call waits for one more than there were when it came.
+    /// Number of releases; a held call waits until it exceeds the number at its arrival.
     releases: watch::Sender<usize>,
 }
 
@@ -76,27 +76,27 @@ impl Faults {
         Faults { shared: Arc::new(shared) }
     }
 
-    /// The next `count` calls of any kind.
+    /// Injects a fault into the next `count` calls of any kind.
     pub fn fail_next(&self, count: usize, kind: Kind) {
         self.script().extend(std::iter::repeat_n((None, kind), count));
     }
 
-    /// The next `count` calls of this kind; others pass.
+    /// Injects a fault into the next `count` calls of this kind; other calls pass.
     pub fn fail_next_call(&self, call: Call, count: usize, kind: Kind) {
         self.script().extend(std::iter::repeat_n((Some(call), kind), count));
     }
 
-    /// The next load of this job does not find it, as if it were read from just before the commit that made it.
+    /// Makes the next load miss this job, as if it had read just before the commit that created the job.
     pub fn hide(&self, id: JobId) {
         self.hidden().push(id);
     }
 
-    /// Faults that have not happened yet.
+    /// Number of faults that have not happened yet.
     pub fn pending(&self) -> usize {
         self.script().len() + self.hidden().len()
     }
 
-    /// Nothing more goes wrong, and held calls go on.
+    /// Removes all faults and releases held calls.
     pub fn clear(&self) {
         self.script().clear();
         self.hidden().clear();
@@ -110,7 +110,7 @@ impl Faults {
         let _ = held.wait_for(|held| *held >= count).await;
     }
 
-    /// Lets all held calls go on.
+    /// Releases all held calls.
     pub fn release(&self) {
         self.shared.held.send_replace(0);
         self.shared.releases.send_modify(|releases| *releases += 1);
@@ -122,7 +122,7 @@ impl Faults {
         script.remove(place).map(|(_, kind)| kind)
     }
 
-    /// Whether a load of this job is not to find it; said once.
+    /// True once if the next load is to miss this job.
     fn hides(&self, id: JobId) -> bool {
         let mut hidden = self.hidden();
         let place = hidden.iter().position(|other| *other == id);
@@ -137,7 +137,7 @@ impl Faults {
         self.shared.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the call, or not, as the script says.
+    /// Makes the call with the fault that applies to it, if any.
     async fn play<T>(&self, call: Call, doing: impl Future<Output = Result<T>> + Send) -> Result<T> {
         match self.take(call) {
             None => doing.await,
@@ -167,7 +167,7 @@ impl Faults {
         }
     }
 
-    /// Until the next release.
+    /// Waits for the next release.
     async fn held(&self) {
         let mut releases = self.shared.releases.subscribe();
         let before = *releases.borrow();
@@ -309,7 +309,7 @@ impl Store for FaultyStore {
         self.inner.meters()
     }
 
-    /// Never fails: a test has to end.
+    /// Never fails, so that a test can end.
     async fn close(&self) -> Result<()> {
         self.faults.clear();
         self.inner.close().await

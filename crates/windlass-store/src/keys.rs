@@ -1,5 +1,5 @@
-//! Unique keys and aliases: who has a claim to them, and whether a step that minds may take them. Worked out before
-//! anything of the step is written, the same way for every store.
+//! Unique keys and aliases: the jobs that claim them, and the check whether a step may take them. The check
+//! runs before anything of the step is written, the same way for every store.
 
 use crate::change::{Change, InTheWay, KeyRule, NewJob, Rival, Step, Verdict};
 use rustc_hash::FxHashMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::{Job, JobId, JobSpec, Tenant};
 
-/// What only one job at a time may have.
+/// Key that only one job at a time may hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     Unique(Tenant, Arc<str>),
@@ -17,7 +17,7 @@ pub(crate) enum Key {
 
 type Keys = SmallVec<[Key; 2]>;
 
-/// The unique key first: where both are taken, its holder is the one that is named.
+/// Keys of a job, the unique key first: if both are taken, its holder is reported.
 pub(crate) fn keys_of(job: &Job) -> Keys {
     let mut keys = keys_of_spec(&job.spec);
     if !job.holds_unique_key() {
@@ -26,14 +26,15 @@ pub(crate) fn keys_of(job: &Job) -> Keys {
     keys
 }
 
-/// What a job made from this would have: a new one is neither running nor settled, so it holds its key by every rule.
+/// Keys of a job created from this specification. A new job is neither running nor settled, so it holds its
+/// unique key under every `HeldUntil` rule.
 pub(crate) fn keys_of_spec(spec: &JobSpec) -> Keys {
     let unique = spec.unique().map(|unique| Key::Unique(spec.tenant.clone(), unique.key.clone()));
     let alias = spec.alias().map(|alias| Key::Alias(spec.tenant.clone(), alias.into()));
     unique.into_iter().chain(alias).collect()
 }
 
-/// Whether the step can be refused for the sake of a key. Most cannot, and are spared the trial.
+/// True if the step can be refused because of a key. Most steps cannot, and skip the check.
 pub(crate) fn minds_keys(step: &Step) -> bool {
     let takes_one = |spec: &JobSpec| spec.unique().is_some() || spec.alias().is_some();
     let asks = |change: &Change| {
@@ -42,7 +43,7 @@ pub(crate) fn minds_keys(step: &Step) -> bool {
     (step.all_new && step.inserts.iter().any(|new| takes_one(&new.spec))) || step.changes.iter().any(asks)
 }
 
-/// Why the step may not happen. `claimants`: every job that has a claim to the key as things stand.
+/// Verdict that refuses the step, if any. `claimants`: every job that currently claims the key.
 pub(crate) fn refusal(step: &Step, claimants: impl Fn(&Key) -> Vec<JobId>) -> Option<Verdict> {
     let mut trial = Trial { stored: claimants, touched: FxHashMap::default() };
     let rivals: Vec<Rival> = step.changes.iter().filter_map(|change| trial.change(change)).collect();
@@ -57,8 +58,8 @@ pub(crate) fn refusal(step: &Step, claimants: impl Fn(&Key) -> Vec<JobId>) -> Op
     taken.iter().any(Option::is_some).then_some(Verdict::Taken(taken))
 }
 
-/// The keys as they would be after a part of the step. What is refused is left out of it: the rest is judged as if it
-/// had not been asked for.
+/// Holders of the keys after a part of the step. A refused change is left out: the rest is checked as if it
+/// had not been requested.
 struct Trial<F> {
     stored: F,
     /// Jobs sort before inserts, as their ids will.

@@ -1,20 +1,20 @@
-//! Where jobs live.
+//! Storage of jobs.
 //!
-//! A store keeps jobs and takes no decisions: the rules run in `windlass-core`, the same for all. Passing
-//! [`conformance`] is what being a store means; [`memory`] is the plainest reading of the contract.
+//! A store keeps jobs and takes no decisions: the rules run in `windlass-core` and are the same for all
+//! stores. Every store passes [`conformance`]; [`memory`] is the reference implementation.
 //!
-//! The contract, in prose:
+//! The contract:
 //!
-//! * **Done means durable.** A verdict or a claimed job is given out only when it would survive the end of the process
-//!   (and of the machine, unless the operator asked for less).
-//! * **A step is all or nothing.** Its changes are guarded: if one of the jobs has another version by now, the step is
-//!   [`Verdict::Stale`] and nothing of it happened. The same goes for a key that a step minds to find taken
-//!   ([`Verdict::KeyTaken`], [`Verdict::Taken`]).
-//! * **A claim is a commit.** The store picks the first jobs in the order (priority, run_at, id) among those that are
-//!   due, asked for, not paused and let through by the gate, applies `Event::Claim` to each and commits that, before
-//!   anyone else can be given the same job.
-//! * **Ids are 1, 2, 3, …**, never reused, also after the job is gone and over restarts.
-//! * **Readers never hold up writers**, and see everything that was acknowledged before they asked.
+//! * **Acknowledged means durable.** A verdict or a claimed job is returned only when it would survive the
+//!   end of the process (and of the machine, unless the operator chose relaxed durability).
+//! * **A step is atomic.** Its changes are guarded by versions: if a job has a newer version, the verdict is
+//!   [`Verdict::Stale`] and nothing of the step was applied. The same holds for a step that is refused
+//!   because a key is taken ([`Verdict::KeyTaken`], [`Verdict::Taken`]).
+//! * **A claim is a commit.** The store picks the first jobs in the order (priority, run_at, id) among the
+//!   due jobs that match, are not paused and pass the gate, applies `Event::Claim` to each and commits,
+//!   before any other claim can return the same job.
+//! * **Ids are 1, 2, 3, …**, never reused, not even after the job is deleted or after a restart.
+//! * **Readers never block writers**, and see everything that was acknowledged before they started.
 
 pub mod away;
 pub mod blobs;
@@ -53,30 +53,31 @@ use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Times
 
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Hears that jobs of this address became claimable. Called after the commit, on the store's own thread: must be quick.
+/// Receives notice that jobs with this tenant, queue and name became claimable. Called after the commit on
+/// the store's own thread: must return quickly.
 pub trait Listener: Send + Sync {
     fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name);
 }
 
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Carries out each step or nothing of it; one verdict per step, in order.
+    /// Applies each step atomically; returns one verdict per step, in order.
     async fn commit(&self, steps: Vec<Step>, now: Timestamp) -> Result<Vec<Verdict>>;
 
-    /// Gives out up to `ask.limit` jobs, best first.
+    /// Claims up to `ask.limit` jobs, in claim order.
     async fn claim(&self, ask: ClaimAsk, now: Timestamp) -> Result<Vec<Arc<Job>>>;
 
-    /// `None` where there is no such job.
+    /// Loads jobs; `None` for an id that does not exist.
     async fn load(&self, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>>;
 
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>>;
 
-    /// Some job of this queue with exactly this name, in whatever state.
+    /// Finds a job of this queue with exactly this name, in any state.
     async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
         self.find_named_among(tenant, queue, name, Vec::new()).await
     }
 
-    /// The same by looking through the lists of these states, or of all.
+    /// Same, by listing the jobs in these states, or in all states if none is given.
     async fn find_named_among(
         &self,
         tenant: &Tenant,
@@ -102,25 +103,25 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Ids only: the family of one parent, in the order of their ids. May run ahead of `load` by the commit that is under
-    /// way.
+    /// Ids of the children of a parent, in ascending order. May include the effect of a commit in progress
+    /// that `load` does not show yet.
     async fn children(&self, parent: JobId) -> Result<Vec<JobId>>;
 
-    /// Jobs whose deadline has passed (a lease has ended, a keep time is over), at most `limit`, and when to ask next.
-    /// Also lets jobs in whose time has come, so that the listener hears of them.
+    /// At most `limit` jobs whose deadline has passed (an expired lease, an ended keep time), and the time of
+    /// the next call. Also makes jobs claimable whose `run_at` has come, and notifies the listener.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Due>;
 
-    /// Jobs that fit the filter, newest first, by keyset pages.
+    /// Jobs that match the filter, newest first, with keyset pagination.
     async fn list(&self, filter: Filter) -> Result<Page>;
 
-    /// The id that the next new job will have.
+    /// Id of the next new job.
     async fn next_id(&self) -> Result<JobId> {
         Err(StoreError::Unsupported("it does not tell its next id".to_owned()))
     }
 
-    /// Puts jobs in as they are, with their ids and versions; new jobs get ids from `next` on, or later ones if those
-    /// are taken. All or nothing: refused as `Unsupported` if one of the ids is there already. For copies of a whole
-    /// store, see [`copy`].
+    /// Inserts jobs unchanged, with their ids and versions; new jobs get ids from `next` on, or higher if
+    /// those are taken. Atomic: refused as `Unsupported` if an id exists. For copies of a whole store, see
+    /// [`copy`].
     async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
         let _ = (jobs, next);
         Err(StoreError::Unsupported("it takes no jobs as they are".to_owned()))
@@ -129,11 +130,11 @@ pub trait Store: Send + Sync {
     /// Bytes of the payloads of all jobs of a tenant, settled ones included, from a counter that is kept, not counted.
     async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64>;
 
-    /// Jobs by queue and state, from counters that are kept, not counted.
+    /// Job counts per queue and state, from maintained counters.
     async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>>;
 
-    /// The names in this queue of which jobs could be given out now, by tenant and name: those that are due, in queues that
-    /// are not paused. Names that a limit holds back may be left out.
+    /// Names of this queue with claimable jobs, by tenant and name: due jobs in queues that are not paused.
+    /// Names blocked by a limit may be left out.
     async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
         let states = vec![StateName::Ready, StateName::Terminating];
         let paused = self.counts(None, now).await?;
@@ -160,78 +161,78 @@ pub trait Store: Send + Sync {
         Ok(names.into_iter().map(named).collect())
     }
 
-    /// The tenant's due jobs that count against limits, by the keys of these, sorted by them; from what is kept for claims,
-    /// not by a look at each.
+    /// Due jobs of the tenant that count against limits, grouped and sorted by their limit keys; read from
+    /// the claim index, not job by job.
     async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>>;
 
-    /// How much of the tenant's limits is in use under these keys, as claims would count it now. Only stores that are shared
-    /// know; with others the engine does.
+    /// Use of the tenant's limits under these keys, as a claim would count it now. Implemented by shared
+    /// stores only; otherwise the engine counts.
     async fn limit_use(&self, _tenant: &Tenant, _keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
         Ok(Vec::new())
     }
 
-    /// Returns what a run that never began has taken from the rates of its limits. Only stores that are shared are asked; with
-    /// others the engine does it.
+    /// Returns the rate tokens of a run that never started. Called for shared stores only; otherwise the
+    /// engine does it.
     async fn refund(&self, _tenant: &Tenant, _keys: &[Arc<str>], _gate: Arc<dyn Gate>) -> Result<()> {
         Ok(())
     }
 
-    /// No job of a paused queue is given out.
+    /// Pauses or resumes a queue. A claim returns no job of a paused queue.
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()>;
 
-    /// Small durable values by key: limits, tokens, and the like.
+    /// Puts or deletes a setting: a small durable value by key, such as a limit or an access token.
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()>;
-    /// Puts a setting if it is still as expected (`None`: not there), in one step; answers whether it did. After an error it may
-    /// have happened all the same. Only stores that are shared are asked; with others the engine sees to it.
+    /// Compare-and-swap of a setting (`expected: None`: must not exist); returns whether it was set. After an
+    /// error it may have been set. Called for shared stores only; otherwise the engine serialises writes.
     async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
         let _ = (key, expected, value);
         Err(StoreError::Unsupported("it swaps no settings".to_owned()))
     }
-    /// All settings whose key begins so, sorted by key.
+    /// Settings with this key prefix, sorted by key.
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>>;
-    /// Only their keys: values may be large.
+    /// Keys of the settings only, because values may be large.
     async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>>;
 
-    /// Jobs held back by this limit key may be tried again.
+    /// Retries jobs blocked by this limit key.
     fn reopen(&self, limit_key: &str);
 
-    /// Bytes named by their hash, kept beside the jobs.
+    /// Content-addressed blobs, stored beside the jobs.
     fn blobs(&self) -> Arc<dyn blobs::BlobStore> {
         Arc::new(blobs::NoBlobs)
     }
 
-    /// One listener per store: the engine.
+    /// Sets the listener, one per store: the engine.
     fn listen(&self, listener: Arc<dyn Listener>);
 
-    /// `Err` says why writes are not acknowledged at present.
+    /// Returns the reason if writes are not acknowledged at present.
     async fn health(&self) -> Result<()>;
 
     fn meters(&self) -> Arc<meters::Meters>;
 
-    /// Whether other servers may be at work on the same jobs: then what happens there is not told here, but has to be
-    /// looked for.
+    /// True if other servers may work on the same jobs. Their changes are not notified here and have to be
+    /// polled.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Jobs that came into a shared store past every server, at most `limit`: they wait until the engine has worked out
-    /// their limits and written them.
+    /// At most `limit` jobs that were inserted into a shared store by SQL, bypassing the servers. They wait
+    /// until the engine has computed and written their limit keys.
     async fn unchecked(&self, limit: usize) -> Result<Vec<JobId>> {
         let _ = limit;
         Ok(Vec::new())
     }
 
-    /// For stores that are the clock of all servers on them: how far that clock is ahead of this machine's, in ms, as it
-    /// was last measured.
+    /// For stores whose clock all servers follow: offset of that clock from this machine's clock, in ms, as
+    /// last measured.
     fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
         None
     }
 
-    /// For the same stores: how far the clock that dates are by is ahead of the timeline, and where it was set.
+    /// For the same stores: offset of the wall clock from the timeline, and the steps in which it was set.
     fn calendar(&self) -> Option<calendar::Kept> {
         None
     }
 
-    /// Writes what is pending and lets go of files and locks. Later calls fail with `Closed`.
+    /// Writes pending data and releases files and locks. Later calls fail with `Closed`.
     async fn close(&self) -> Result<()>;
 }

@@ -1,10 +1,10 @@
-//! Figures a store keeps about itself, read by `/metrics`.
+//! Metrics of a store, exported by `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper bounds of the time buckets, in microseconds; the last bucket has no bound.
-/// From what a commit takes to what a long run takes.
+/// Upper bounds of the time buckets, in microseconds; the last bucket has no bound. The range covers commits
+/// and long runs.
 pub const TIME_BOUNDS_US: [u64; 16] = [
     50,
     100,
@@ -26,11 +26,11 @@ pub const TIME_BOUNDS_US: [u64; 16] = [
 /// Upper bounds of the size buckets.
 pub const SIZE_BOUNDS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 10_000];
 
-/// Counts by bucket; cheap enough for the hot path.
+/// Bucket counts; cheap enough for the hot path.
 #[derive(Debug)]
 pub struct Histogram {
     bounds: &'static [u64],
-    /// One more than there are bounds.
+    /// Length is one more than `bounds`.
     buckets: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
@@ -59,7 +59,7 @@ impl Histogram {
         self.record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// (upper bound, how many were at most that), then the total and the sum.
+    /// Cumulative counts (upper bound, values up to it), the total count and the sum.
     pub fn snapshot(&self) -> (Vec<(u64, u64)>, u64, u64) {
         let mut total = 0;
         let mut cumulative = Vec::with_capacity(self.bounds.len());
@@ -74,11 +74,11 @@ impl Histogram {
 
 #[derive(Debug)]
 pub struct Meters {
-    /// Verbs (steps, claims) answered by one commit.
+    /// Requests (steps, claims) in one group commit.
     pub commit_size: Histogram,
-    /// From the first statement to the commit being on disk.
+    /// From the first statement to the end of the fsync.
     pub commit_us: Histogram,
-    /// The commit statement alone: writing and syncing the log.
+    /// The commit statement alone: writing and syncing the write-ahead log.
     pub sync_us: Histogram,
     pub checkpoint_us: Histogram,
 }

@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opens a store by its URL.
 
 use crate::error::StoreError;
 use crate::memory::MemoryStore;
@@ -10,22 +10,22 @@ use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// On disk before it is acknowledged.
+    /// Acknowledged after fsync.
     #[default]
     Full,
-    /// Acknowledged before it is on disk: survives the end of the process, not a power cut.
+    /// Acknowledged before fsync: survives the end of the process, not a power cut.
     Relaxed,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     pub durability: Durability,
-    /// Embedded: every commit by the store's own thread, also where a caller could write himself.
+    /// Embedded store: every commit runs on the store's own thread, even where a caller could write directly.
     pub own_thread: bool,
     pub postgres: PostgresOptions,
 }
 
-/// `sqlite:PATH`, `postgres://…` or `memory:`. Other schemes get an error that names the ones there are.
+/// Opens `sqlite:PATH`, `postgres://…` or `memory:`. The error for another scheme lists these.
 pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
     match url.split_once(':') {
         Some(("memory", _)) => Ok(Arc::new(MemoryStore::new())),
@@ -36,7 +36,7 @@ pub async fn open(url: &str, options: OpenOptions) -> Result<Arc<dyn Store>> {
             Ok(Arc::new(store))
         }
         Some(("postgres" | "postgresql", _)) => {
-            // Whoever takes losses into account here does so there, too.
+            // Relaxed durability also accepts an unsafe configuration of the database.
             let accept_unsafe = options.postgres.accept_unsafe || options.durability == Durability::Relaxed;
             let options = PostgresOptions { accept_unsafe, ..options.postgres };
             Ok(Arc::new(PostgresStore::open(url, &options).await?))

@@ -1,17 +1,17 @@
-//! Looking at jobs without touching them.
+//! Queries that do not change jobs.
 
 use std::sync::Arc;
 use windlass_core::{Job, JobId, Name, NameMatch, Queue, Scope, StateName, Tenant, Timestamp};
 
-/// Jobs per page at most: a page is built in memory on both sides.
+/// Most jobs per page: a page is held in memory by server and client.
 pub const PAGE_MAX: usize = 1_000;
-/// Rows looked at for one page at most, so that a filter that fits nothing cannot occupy a reader for long. The page
-/// then comes back short, with a cursor to go on from.
+/// Most rows examined for one page, so that a filter that matches nothing cannot occupy a reader for long.
+/// The page then comes back short, with a cursor to continue.
 pub const SCAN_MAX: usize = 100_000;
 
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// `None`: all tenants; for operators of the whole server only.
+    /// `None`: all tenants; only for operators of the whole server.
     pub tenant: Option<Tenant>,
     /// Empty: any state.
     pub states: Vec<StateName>,
@@ -20,11 +20,11 @@ pub struct Filter {
     /// Of these, what the caller may reach.
     pub scope: Scope,
     pub tag: Option<Arc<str>>,
-    /// Text somewhere in the payload, byte for byte.
+    /// Text anywhere in the payload, compared byte by byte.
     pub text: Option<Arc<str>>,
     /// Only jobs with a repeat rule that are not settled.
     pub repeating: bool,
-    /// Only jobs with smaller ids: the cursor.
+    /// Cursor: only jobs with smaller ids.
     pub before: Option<JobId>,
     pub limit: usize,
 }
@@ -47,7 +47,8 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Nothing but tenant and states is asked for, and not for ready jobs, which are known by their queues.
+    /// True if the filter has only a tenant and states, without `Ready`: ready jobs are indexed by queue, not
+    /// by state.
     pub fn is_about_states_only(&self) -> bool {
         self.queue.is_none()
             && self.names == NameMatch::Any
@@ -59,7 +60,7 @@ impl Filter {
             && !self.states.contains(&StateName::Ready)
     }
 
-    /// Whether the job belongs in the answer, the cursor aside.
+    /// True if the job matches, ignoring the cursor.
     pub fn fits(&self, job: &Job) -> bool {
         let spec = &job.spec;
         self.tenant.as_ref().is_none_or(|tenant| *tenant == spec.tenant)
@@ -73,7 +74,7 @@ impl Filter {
     }
 }
 
-/// It will run again and again, as far as is known.
+/// True if the job has a repeat rule and is not settled.
 pub fn repeats(job: &Job) -> bool {
     job.spec.policy.repeat.is_some() && !job.state().is_settled()
 }
@@ -85,11 +86,11 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     pub jobs: Vec<Arc<Job>>,
-    /// Ask for what comes `before` this id to go on; `None`: that was all.
+    /// Cursor for `Filter::before`; `None`: last page.
     pub next: Option<JobId>,
 }
 
-/// Jobs of one name that could be given out now.
+/// Claimable jobs with the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingName {
     pub tenant: Tenant,
@@ -102,11 +103,11 @@ pub struct QueueCounts {
     pub tenant: Tenant,
     pub queue: Queue,
     pub paused: bool,
-    /// By `StateName as usize`.
+    /// Indexed by `StateName as usize`.
     pub by_state: [u64; 9],
-    /// Jobs that wait for a worker, but whose time has not come.
+    /// Jobs that wait for a worker and are not due yet.
     pub delayed: u64,
-    /// When the job that has been claimable for longest became so.
+    /// `run_at` of the job that has been claimable for the longest time.
     pub oldest_due: Option<Timestamp>,
 }
 

@@ -1,9 +1,9 @@
-//! A job as a row: what changes (`moves`) apart from what was asked, each with a checksum, so that a flipped bit is
-//! loud.
+//! Row format of a job: the changing part (`moves`) apart from the specification (`asked`), each with a
+//! checksum, so that a flipped bit is detected.
 //!
-//! `moves` is fixed-width little-endian: `[format u8][flags u16][crc u32]`, the fields named by the flags, then zeros up to
-//! `MOVES_BYTES_MIN`. A new field gets a new flag at the end; an unknown flag is an error, since it was written by a newer
-//! program.
+//! `moves` is fixed-width little-endian: `[format u8][flags u16][crc u32]`, the fields named by the flags,
+//! then zeros up to `MOVES_BYTES_MIN`. A new field gets a new flag at the end; an unknown flag is an error,
+//! because a newer version wrote it.
 
 use crate::error::StoreError;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use windlass_core::lease::{Afterwards, Lease, Rest, RunKind, Token};
 use windlass_core::{Body, Extras, Format, Job, JobId, JobSpec, JobState, Name, Payload, Policy};
 use windlass_core::{Progress, Queue, StateName, Tenant, Timestamp};
 
-/// Payloads up to this size live in the job's row, which saves writing a second one; larger ones would be written again
-/// with every claim. Measured: in the row is faster at 250 bytes, apart is faster at 500 (docs/adr/0001).
+/// Payloads up to this size are stored in the job's row, which saves a second row; larger ones would be
+/// rewritten with every claim. Measured: inline is faster at 250 bytes, a separate row at 500
+/// (docs/adr/0001).
 pub const INLINE_BYTES_MAX: usize = 384;
 
 const MOVES_FORMAT: u8 = 1;
-/// Room for a lease is kept from the start. Rows of a filled page that grow when they are claimed would split it, which
-/// costs several times what the claim itself does.
+/// Space for a lease is reserved from the start. If the rows of a full page grew when claimed, SQLite would
+/// split the page, which costs several times as much as the claim itself.
 const MOVES_BYTES_MIN: usize = 80;
 
 mod flag {
@@ -34,14 +35,14 @@ mod flag {
     pub const TERMINATE: u16 = 1 << 9;
     pub const CANCEL: u16 = 1 << 10;
     pub const PRIOR_START: u16 = 1 << 11;
-    /// With `RUN_AGAIN`: not at once. Those that wrote it without meant at once.
+    /// With `RUN_AGAIN`: not at once. Rows written before this flag existed mean at once.
     pub const AGAIN_AT: u16 = 1 << 12;
     pub const REST: u16 = 1 << 13;
     pub const MINUTE_RUNS: u16 = 1 << 14;
     pub const ALL: u16 = (1 << 15) - 1;
 }
 
-/// The column `at`: what the state is about in time.
+/// Value of the column `at`: the time that belongs to the state.
 pub fn at(state: &JobState) -> i64 {
     match state {
         JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => run_at.as_millis(),
@@ -54,7 +55,7 @@ pub fn at(state: &JobState) -> i64 {
     }
 }
 
-/// Writes the moving part into `out`, which is cleared first.
+/// Writes the changing part into `out`, which is cleared first.
 pub fn write_moves(job: &Job, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&[MOVES_FORMAT, 0, 0, 0, 0, 0, 0]);
@@ -127,7 +128,7 @@ fn put_if(out: &mut Vec<u8>, flags: &mut u16, flag: u16, number: Option<i64>) {
     }
 }
 
-/// Covers the columns that are written together with the blob, and the blob without the checksum itself.
+/// Checksum over the columns written together with the blob, and over the blob without the checksum itself.
 fn moves_crc(id: JobId, version: u64, state: StateName, at: i64, moves: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.get().to_le_bytes());
@@ -260,7 +261,7 @@ fn count(id: JobId, number: i64) -> Result<u32, StoreError> {
     u32::try_from(number).map_err(|_| damaged(id, "a counter is out of range"))
 }
 
-// --- what was asked ----------------------------------------------------------------------------------------------
+// --- specification -----------------------------------------------------------------------------------------
 
 #[derive(serde::Serialize)]
 struct AskedRef<'a> {
@@ -277,7 +278,7 @@ struct Asked {
     extras: Option<Box<Extras>>,
 }
 
-/// `None` for a job that asks for nothing special.
+/// Encodes policy and extras; `None` if both are the default.
 pub fn write_asked(spec: &JobSpec) -> Result<Option<Vec<u8>>, StoreError> {
     let policy = (*spec.policy != Policy::default()).then_some(&*spec.policy);
     if policy.is_none() && spec.extras.is_none() {
@@ -304,7 +305,7 @@ pub fn asked_crc(id: JobId, spec: &JobSpec, asked: Option<&[u8]>) -> u32 {
     hasher.finalize()
 }
 
-/// Puts names and policies back together, sharing what neighbours have in common.
+/// Rebuilds names and policies, sharing equal values between neighbouring rows.
 #[derive(Default)]
 pub struct Sharing {
     tenant: Option<Tenant>,
@@ -323,7 +324,7 @@ macro_rules! shared_name {
     };
 }
 
-/// The columns of what was asked, as they were read.
+/// Columns of the specification, as read.
 pub struct AskedColumns<'a> {
     pub tenant: &'a str,
     pub queue: &'a str,
@@ -333,7 +334,7 @@ pub struct AskedColumns<'a> {
     pub format: u8,
     pub payload: &'a [u8],
     pub asked: Option<&'a [u8]>,
-    /// `None`: the store has checksums of its own.
+    /// `None`: the store has its own checksums.
     pub crc: Option<u32>,
 }
 
@@ -369,7 +370,7 @@ impl Sharing {
         Ok(spec)
     }
 
-    /// Jobs of one kind ask for the same: the last policy is remembered by its bytes.
+    /// Jobs of one kind have the same policy: the last policy is cached by its bytes.
     fn asked(&mut self, id: JobId, bytes: &[u8]) -> Result<(Arc<Policy>, Option<Box<Extras>>), StoreError> {
         if let Some((known, policy)) = &self.asked
             && known == bytes
@@ -378,7 +379,7 @@ impl Sharing {
         }
         let unread =
             |error: &dyn std::fmt::Display| damaged(id, &format!("what was asked cannot be read: {error}"));
-        // A map in MessagePack never begins with this byte.
+        // `{` never begins a MessagePack map.
         let asked: Asked = match bytes.first() {
             Some(b'{') => serde_json::from_slice(bytes).map_err(|error| unread(&error))?,
             _ => rmp_serde::from_slice(bytes).map_err(|error| unread(&error))?,
@@ -397,7 +398,7 @@ pub fn write_body(body: &Body) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
-/// Writes it into `out`, which is cleared first.
+/// Encodes the body into `out`, which is cleared first.
 pub fn write_body_to(body: &Body, out: &mut Vec<u8>) -> Result<(), StoreError> {
     out.clear();
     rmp_serde::encode::write_named(out, body)

@@ -1,22 +1,23 @@
-//! The machine's clocks: one that people set, and one that only goes on.
+//! Clocks of the machine: the wall clock, which can be set, and the monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use windlass_core::Timestamp;
 
-/// The machine's uptime when the time was first asked for, and what its clock showed then, as time since the epoch. Kept to the
-/// nanosecond: an anchor cut to milliseconds would let the timeline lag behind the clock, and delays end early by it.
+/// Uptime and wall-clock time at the first call of [`now`]. Kept to the nanosecond: an anchor truncated to
+/// milliseconds would make the timeline lag behind the wall clock, and delays would end early.
 static ANCHOR: OnceLock<(Duration, Duration)> = OnceLock::new();
 
-/// What the machine's clock shows. It jumps when it is set.
+/// Wall-clock time, which jumps when the clock is set.
 pub fn wall() -> Timestamp {
     timestamp(since_epoch())
 }
 
-/// Begins as what the machine's clock shows and then goes on evenly, also while the machine sleeps, whatever is done to
-/// that clock.
+/// Time on the server's timeline: starts at the wall-clock time, then advances with the uptime, including
+/// suspend, even if the wall clock is set.
 pub fn now() -> Timestamp {
-    // The uptime first: what passes between the two readings puts the timeline ahead of the clock, never behind it.
+    // Uptime is read first: the time between the two readings puts the timeline ahead of the wall clock,
+    // never behind.
     let (up_then, wall_then) = *ANCHOR.get_or_init(|| {
         let up = uptime();
         (up, since_epoch())

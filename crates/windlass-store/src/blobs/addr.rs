@@ -1,4 +1,4 @@
-//! Addresses of blobs: the hash of their bytes, in three spellings.
+//! Blob addresses: the hash of the bytes, in three notations.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -7,7 +7,7 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// How an address is written.
+/// Notation of an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddrForm {
     /// 40 hex digits.
@@ -30,7 +30,7 @@ impl AddrForm {
     }
 }
 
-/// What somebody asks for: one hash of the bytes.
+/// Requested address: one hash of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlobAddr {
     Sha1([u8; 20]),
@@ -38,8 +38,8 @@ pub enum BlobAddr {
 }
 
 impl BlobAddr {
-    /// Hex in either case, or SRI with `sha256-` or `sha1-`. Nothing else: an address never reaches the file system as
-    /// it was written.
+    /// Parses hex in either case, or SRI with `sha256-` or `sha1-`, and nothing else: a client's text never
+    /// reaches the file system.
     pub fn parse(text: &str) -> Option<BlobAddr> {
         if let Some(encoded) = text.strip_prefix("sha256-") {
             return Some(BlobAddr::Sha256(unbase64(encoded)?));
@@ -94,7 +94,7 @@ impl Digests {
     }
 }
 
-/// Takes bytes as they come.
+/// Incremental hasher.
 #[derive(Clone, Default)]
 pub struct Hasher {
     sha1: Sha1,
@@ -118,7 +118,7 @@ impl Hasher {
     }
 }
 
-/// Written with padding, read with or without.
+/// Encodes with padding, decodes with or without.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

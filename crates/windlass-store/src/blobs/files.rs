@@ -1,14 +1,14 @@
-//! Blobs as files in a folder of their own, beside the database.
+//! Blobs as files in a separate folder beside the database.
 //!
 //! ```text
-//! uploads/                     on their way; emptied at start
-//! t-default/sha1/68/68d5…      names the SHA-256 of the blob with this SHA-1
-//! t-default/sha256/97/979f…    the bytes, as they came
+//! uploads/                     uploads in progress; emptied at startup
+//! t-default/sha1/68/68d5…      name file: SHA-256 of the blob with this SHA-1
+//! t-default/sha256/97/979f…    bytes of the blob
 //! ```
 //!
-//! The name by SHA-1 is written before the bytes and removed after them: a blob that is there has both names, and a name
-//! without bytes is a blob that is not there. Files are moved into place once they are on disk, and the folder is brought
-//! to disk before the put is acknowledged. A file is never changed, so copying the folder while serving is a backup.
+//! The name file is written before the bytes and removed after them: a stored blob has both files, and a name
+//! file without bytes is no blob. Files are synced, then renamed into place, and the folder is synced before
+//! the put is acknowledged. A file is never modified, so copying the folder while serving is a valid backup.
 
 mod keep;
 mod read;
@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 use windlass_core::{Tenant, Timestamp};
 
-/// A cheap handle; clones are the same folder.
+/// Cheap handle; clones refer to the same folder.
 #[derive(Clone)]
 pub struct FileBlobs {
     folder: Arc<Folder>,
@@ -36,24 +36,24 @@ pub struct FileBlobs {
 struct Folder {
     root: PathBuf,
     durability: Durability,
-    /// Numbers the uploads.
+    /// Number of the next upload.
     uploads: AtomicU64,
-    /// Puts share it, a removal has it alone: nothing is removed while it is being put again.
+    /// Shared by puts, exclusive for a removal: no blob is removed while it is being put again.
     moving: RwLock<()>,
-    /// Held while a name by SHA-1 is looked at and written: of two blobs with one SHA-1 the first has it.
+    /// Held while a name file is checked and written: if two blobs have the same SHA-1, the first wins.
     naming: Mutex<()>,
-    /// Blobs this process has put or found whole, which are known to be on disk.
+    /// Blobs that this process has put or verified, known to be synced.
     sure: Mutex<FxHashSet<(Tenant, [u8; 32])>>,
-    /// Why nothing is put any more: what the disk has after a failed sync is anybody's guess.
+    /// Reason why puts are refused: after a failed fsync the state of the disk is unknown.
     sick: OnceLock<String>,
 }
 
-/// Blobs remembered as being on disk; forgotten all at once when there are more. Sixty-odd bytes each.
+/// Most entries in `sure`; all are dropped when it is full. About sixty bytes each.
 const SURE_MAX: usize = 10_000;
 
 impl FileBlobs {
-    /// Clears away uploads that never ended; the folder is made with the first blob. One process per folder: the caller
-    /// holds the lock of the store it belongs to.
+    /// Deletes unfinished uploads; the folder is created with the first blob. One process per folder: the
+    /// caller holds the lock of the store it belongs to.
     pub fn open(root: &Path, durability: Durability) -> Result<FileBlobs> {
         let opening =
             |error: io::Error| StoreError::Open(format!("the folder for blobs {}: {error}", root.display()));
@@ -73,7 +73,7 @@ impl FileBlobs {
     }
 }
 
-/// Files are waited for on threads that may wait.
+/// Runs file I/O on the blocking thread pool.
 async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -105,7 +105,8 @@ impl BlobStore for FileBlobs {
     }
 }
 
-/// Copies all blobs of a folder into another, for backups; also while a server uses the first. Answers how many.
+/// Copies all blobs of a folder into another, for backups, even while a server uses the first. Returns their
+/// number.
 pub fn copy_folder(from: &Path, to: &Path) -> Result<u64> {
     let (from, to) = (Folder::new(from, Durability::Full), Folder::new(to, Durability::Full));
     let copy_all = || {
@@ -120,7 +121,7 @@ pub fn copy_folder(from: &Path, to: &Path) -> Result<u64> {
     copy_all().map_err(|error: io::Error| StoreError::Unavailable(format!("copying blobs: {error}")))
 }
 
-/// With the time it was put, and on disk.
+/// Copies a file with its modification time, and syncs it.
 fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     if let Some(folder) = to.parent() {
         make_folder(folder)?;
@@ -144,7 +145,7 @@ impl Folder {
         }
     }
 
-    /// Tenant names may be `.` and `..`; folder names may not.
+    /// Prefixes the name: a tenant may be called `.` or `..`, a folder may not.
     fn of_tenant(&self, tenant: &Tenant) -> PathBuf {
         self.root.join(format!("t-{tenant}"))
     }
@@ -157,7 +158,7 @@ impl Folder {
         shelved(&self.of_tenant(tenant).join("sha1"), &hex(sha1))
     }
 
-    /// Which blob has this SHA-1. A name that cannot be read is as good as none.
+    /// SHA-256 of the blob with this SHA-1. An unreadable name file counts as missing.
     fn named(&self, tenant: &Tenant, sha1: &[u8; 20]) -> io::Result<Option<[u8; 32]>> {
         match fs::read(self.name_path(tenant, sha1)) {
             Ok(text) => Ok(std::str::from_utf8(&text).ok().and_then(|text| unhex(text.trim_end()))),
@@ -241,7 +242,7 @@ impl Folder {
     }
 }
 
-/// Two levels, so that no folder gets too large.
+/// Two levels of folders, so that no folder becomes too large.
 fn shelved(folder: &Path, name: &str) -> PathBuf {
     folder.join(&name[..2]).join(name)
 }
@@ -250,7 +251,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Names in a folder; none if it is not there.
+/// Names in a folder; empty if the folder does not exist.
 fn entries(folder: &Path) -> io::Result<Vec<String>> {
     let reading = match fs::read_dir(folder) {
         Ok(reading) => reading,

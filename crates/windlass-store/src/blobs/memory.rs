@@ -1,4 +1,4 @@
-//! Blobs for as long as the process lives: the plainest reading of the contract.
+//! Blobs in memory: the reference implementation of the contract.
 
 use super::{BlobAddr, BlobInfo, BlobReader, BlobStore, BlobWriter, Digests, ListedBlob, OpenBlob, PutBlob};
 use crate::Result;
@@ -12,7 +12,7 @@ pub struct MemoryBlobs {
     kept: Arc<Mutex<Kept>>,
 }
 
-/// By tenant and SHA-1, which the put holds to be one blob's only.
+/// Blobs by tenant and SHA-1; a put ensures that a SHA-1 belongs to one blob.
 type Kept = BTreeMap<(Tenant, [u8; 20]), (BlobInfo, Arc<[u8]>)>;
 
 impl MemoryBlobs {
@@ -86,7 +86,7 @@ impl BlobWriter for Writer {
     }
 }
 
-/// Bytes given out at once.
+/// Bytes per chunk returned.
 const PIECE_BYTES: usize = 256 << 10;
 
 struct Reader {

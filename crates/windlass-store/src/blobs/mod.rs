@@ -1,9 +1,10 @@
-//! Content-addressed bytes beside the jobs: what is too large for a payload, named by its own hash.
+//! Content-addressed blobs beside the jobs, for data too large for a payload.
 //!
-//! * **Kept means durable**, as with jobs, and a blob is there whole or not at all.
-//! * **What is read is what was put.** Damage is an error before the last byte is given out, never other bytes.
-//! * **Blobs belong to a tenant.** An address says nothing about blobs of others.
-//! * Nothing is removed unless asked, and then only what nobody put again meanwhile.
+//! * **Acknowledged means durable**, as with jobs, and a blob is stored completely or not at all.
+//! * **Reads are verified.** Damage is reported as an error before the last byte is returned; wrong bytes are
+//!   never returned as a complete blob.
+//! * **A blob belongs to a tenant.** An address reveals nothing about blobs of other tenants.
+//! * A blob is removed only on request, and only if it was not put again meanwhile.
 
 pub mod addr;
 pub mod files;
@@ -15,44 +16,45 @@ use crate::{Result, StoreError};
 use async_trait::async_trait;
 use windlass_core::{Tenant, Timestamp};
 
-/// What is known of a blob.
+/// Metadata of a blob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlobInfo {
     pub digests: Digests,
     pub bytes: u64,
-    /// When it was last put; putting what is there already counts.
+    /// Time of the last put; putting an existing blob counts.
     pub stored_at: Timestamp,
 }
 
-/// A blob and whose it is, in lists.
+/// Blob with its tenant, in lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedBlob {
     pub tenant: Tenant,
     pub info: BlobInfo,
 }
 
-/// What became of a put.
+/// Result of a put.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PutBlob {
     New(BlobInfo),
-    /// The same bytes were there.
+    /// The same bytes were stored already.
     Known(BlobInfo),
-    /// Other bytes with the same SHA-1 are there: somebody made a collision. Nothing was kept.
+    /// Other bytes with the same SHA-1 are stored: a deliberate collision. Nothing was stored.
     Sha1Taken,
 }
 
 #[async_trait]
 pub trait BlobStore: Send + Sync {
-    /// Begins a blob, of which nothing shows before its writer is finished; dropping the writer forgets it.
+    /// Starts a blob, which becomes visible when its writer finishes; dropping the writer discards it.
     async fn create(&self, tenant: &Tenant) -> Result<Box<dyn BlobWriter>>;
 
-    /// `None`: this tenant has no such blob. An error if its bytes are not what the address says.
+    /// Opens a blob; `None` if this tenant has none with the address. Fails if the bytes do not match the
+    /// address.
     async fn open(&self, tenant: &Tenant, addr: &BlobAddr) -> Result<Option<OpenBlob>>;
 
-    /// All blobs, of one tenant or of all, in no order. Their bytes are not looked at.
+    /// Lists the blobs of one tenant or of all, in no order, without checking their bytes.
     async fn list(&self, tenant: Option<&Tenant>) -> Result<Vec<ListedBlob>>;
 
-    /// Removes a blob unless it was put after `unless_put_after`. Answers whether it is gone by this call.
+    /// Removes a blob unless it was put after `unless_put_after`. Returns whether this call removed it.
     async fn remove(&self, tenant: &Tenant, digests: &Digests, unless_put_after: Timestamp) -> Result<bool>;
 }
 
@@ -60,11 +62,11 @@ pub trait BlobStore: Send + Sync {
 pub trait BlobWriter: Send {
     async fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Answers when the blob is safe.
+    /// Returns when the blob is durable.
     async fn finish(self: Box<Self>, now: Timestamp) -> Result<PutBlob>;
 }
 
-/// A blob to be read from its beginning.
+/// Blob opened for reading from its beginning.
 pub struct OpenBlob {
     pub info: BlobInfo,
     pub reader: Box<dyn BlobReader>,
@@ -72,11 +74,11 @@ pub struct OpenBlob {
 
 #[async_trait]
 pub trait BlobReader: Send {
-    /// The next piece; `None` after the last, which is given out only if all of them are what was put.
+    /// Next chunk; `None` after the last. The last chunk is returned only if all bytes match the hash.
     async fn next(&mut self) -> Result<Option<Vec<u8>>>;
 }
 
-/// For stores that keep none.
+/// For stores without blob support.
 pub struct NoBlobs;
 
 fn unsupported() -> StoreError {

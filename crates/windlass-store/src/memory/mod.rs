@@ -1,18 +1,19 @@
-//! The plainest reading of the contract: a map behind a lock, looked through from end to end. Other stores are
-//! compared with this one, so it is written to be checked, not to be fast. Nothing survives the process.
+//! Reference implementation of the contract: a map behind a mutex, scanned in full. Other stores are compared
+//! with it, so it is written for review, not for speed. Nothing survives the process.
 //!
-//! What the contract leaves to be settled is settled here, and asked of every store by [`crate::conformance`]:
+//! Details that the contract leaves open are defined here, and [`crate::conformance`] checks them for every
+//! store:
 //!
-//! * Steps of one commit are carried out in order, and the changes of a step likewise, then its inserts; each sees the
-//!   effect of what came before it. A stale step and an insert that found an existing job use up no id.
-//! * An insert whose unique key is held, or else whose alias is taken, answers `Existing` with the id of the holder;
-//!   also when that holder was made earlier in the same step.
-//! * A job has a claim to its unique key while `Job::holds_unique_key` says so, and to its alias while it exists. Of
-//!   several (one let go of its key when it started, and its run did not finish it) the one with the smallest id is the
-//!   holder.
-//! * A step that minds keys (`Change::keys`, `Step::all_new`) is judged before anything of it is written: changes in
-//!   order, then inserts, each seeing what came before it, without those that are refused themselves.
-//! * The listener may hear of a job more than once or for nothing, but never too little.
+//! * Steps of a commit are applied in order; within a step its changes in order, then its inserts; each sees
+//!   the effect of the earlier ones. A stale step and an insert that found an existing job use no id.
+//! * An insert whose unique key is held, or else whose alias is taken, returns `Existing` with the id of the
+//!   holder, even if that holder was created earlier in the same step.
+//! * A job claims its unique key while `Job::holds_unique_key` is true, and its alias while it exists. If
+//!   several jobs claim a key (one released its key when it started, and its run did not settle it), the job
+//!   with the smallest id is the holder.
+//! * A step with key checks (`Change::keys`, `Step::all_new`) is checked before anything is written: changes
+//!   in order, then inserts, each against the result of the earlier ones, without the refused ones.
+//! * The listener may be notified of a job several times or without need, but never too rarely.
 
 use crate::blobs::BlobStore;
 use crate::blobs::memory::MemoryBlobs;
@@ -45,17 +46,17 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Inner {
     jobs: BTreeMap<JobId, Arc<Job>>,
-    /// Counts on when its job is gone: ids are never reused.
+    /// Not decreased when a job is deleted: ids are never reused.
     last_id: u64,
-    /// Who has a claim to a key; the smallest id is its holder.
+    /// Jobs that claim a key; the smallest id is the holder.
     claimants: BTreeMap<Key, BTreeSet<JobId>>,
     paused: BTreeSet<(Tenant, Queue)>,
     settings: BTreeMap<String, Vec<u8>>,
-    /// Jobs the gate did not let through when it was last asked, unchanged since.
+    /// Jobs that the gate refused at the last check, unchanged since.
     held: BTreeMap<JobId, Held>,
-    /// The `now` of the latest `due`: jobs whose time came before that have been told of.
+    /// `now` of the last `due`: the listener has been notified of jobs due before that.
     looked_at: Option<Timestamp>,
-    /// Addresses of jobs that became claimable during the call at hand.
+    /// Tenant, queue and name of jobs that became claimable during the current call.
     news: BTreeSet<(Tenant, Queue, Name)>,
     listener: Option<Arc<dyn Listener>>,
     closed: bool,
@@ -66,12 +67,12 @@ impl MemoryStore {
         MemoryStore::default()
     }
 
-    /// For tests: says that others may be at work on it, as if it were a database.
+    /// For tests: claims to be shared with other servers, like a database.
     pub fn shared() -> MemoryStore {
         MemoryStore { is_shared: true, ..MemoryStore::default() }
     }
 
-    /// Does the work under the lock; then, without it, tells the listener what came of it.
+    /// Runs `work` under the mutex, then notifies the listener without it.
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> Result<T> {
         let (answer, news, listener) = {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +177,7 @@ impl Store for MemoryStore {
     }
 
     fn reopen(&self, limit_key: &str) {
-        // A closed store gives out no jobs, so there is nobody to tell.
+        // A closed store returns no jobs, so no notice is needed.
         let _ = self.with(|inner| inner.let_in(|held| *held.key == *limit_key));
     }
 
@@ -223,7 +224,8 @@ impl Inner {
         Verdict::Done(step.inserts.into_iter().map(|new| self.insert(new, now)).collect())
     }
 
-    /// Whether each change starts from the job as it stands, or as an earlier change of the same step leaves it.
+    /// True if each change starts from the current version of its job, or from the version left by an earlier
+    /// change of the step.
     fn are_current(&self, changes: &[Change]) -> bool {
         let mut versions: BTreeMap<JobId, Option<u64>> = BTreeMap::new();
         changes.iter().all(|change| {
@@ -247,7 +249,7 @@ impl Inner {
         let highest = ids.last().map_or(0, |id| id.get());
         self.last_id = self.last_id.max(next.get() - 1).max(highest);
         for job in jobs {
-            // The listener hears of them all, whatever their time: better too often than too little.
+            // Notifies for all jobs, even those not due: an extra notice is harmless.
             self.put(job.id, Some(job), Timestamp::MAX);
         }
         Ok(())
@@ -268,7 +270,7 @@ impl Inner {
         self.claimants.get(key)?.first().copied()
     }
 
-    /// Writes one job, or forgets it, with all that follows.
+    /// Writes or deletes one job and updates all indexes.
     fn put(&mut self, id: JobId, after: Option<Arc<Job>>, now: Timestamp) {
         self.held.remove(&id);
         if let Some(before) = self.jobs.remove(&id) {
@@ -281,7 +283,7 @@ impl Inner {
         for key in keys_of(&job) {
             self.claimants.entry(key).or_default().insert(id);
         }
-        // What `due` has looked past already will not be told of by it, so it is told of here.
+        // `due` will not notify of times it has already passed, so the notice is given here.
         let told_until = self.looked_at.max(Some(now));
         if job.state().claimable_at().is_some_and(|run_at| Some(run_at) <= told_until) {
             self.tell(&job);
@@ -322,7 +324,7 @@ impl Inner {
         claimed
     }
 
-    /// `None` when the gate holds the job back. Jobs without limits need not pass it.
+    /// Claims one job; `None` if the gate refuses it. Jobs without limits skip the gate.
     fn give_out(&mut self, id: JobId, ask: &ClaimAsk, now: Timestamp) -> Option<Arc<Job>> {
         let before = self.jobs.get(&id)?.clone();
         let (tenant, keys) = (&before.spec.tenant, before.spec.limit_keys());
@@ -366,7 +368,7 @@ impl Inner {
         Due { jobs: due, next: cut_off.or_else(|| self.next_moment(now)) }
     }
 
-    /// The first moment after `now` at which a job is to be looked at.
+    /// First time after `now` at which a job becomes due.
     fn next_moment(&self, now: Timestamp) -> Option<Timestamp> {
         let deadlines = self.jobs.values().filter_map(|job| job.deadline());
         let starts = self.jobs.values().filter_map(|job| job.state().claimable_at());
@@ -374,7 +376,7 @@ impl Inner {
         deadlines.chain(starts).chain(held).filter(|moment| *moment > now).min()
     }
 
-    /// Jobs held back may be tried again; the next claim asks the gate in any case.
+    /// Retries blocked jobs; the next claim asks the gate in any case.
     fn let_in(&mut self, which: impl Fn(&Held) -> bool) {
         let released: Vec<JobId> =
             self.held.iter().filter(|(_, held)| which(held)).map(|(id, _)| *id).collect();
@@ -397,7 +399,7 @@ impl Inner {
         Page { jobs, next }
     }
 
-    /// Queues that have a job or are paused, by tenant and name.
+    /// Counts of queues that have a job or are paused, by tenant and name.
     fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
         let mut queues: BTreeMap<(Tenant, Queue), QueueCounts> = BTreeMap::new();
         for address in &self.paused {

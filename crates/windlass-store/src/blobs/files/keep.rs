@@ -1,4 +1,5 @@
-//! Putting: small blobs are collected in memory, larger ones in a file that is moved into place at the end.
+//! Puts: small blobs are buffered in memory, larger ones in an upload file that is renamed into place at the
+//! end.
 
 use super::{Folder, SURE_MAX, as_system_time, make_folder, off_the_runtime, read, trouble};
 use crate::blobs::addr::hex;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use windlass_core::{Tenant, Timestamp};
 
-/// Collected in memory before anything is written: most blobs are smaller, and many are there already.
+/// Buffer in memory before anything is written: most blobs are smaller, and many are stored already.
 const BUFFER_BYTES: usize = 1 << 20;
 
 pub(super) struct Writer {
@@ -24,7 +25,7 @@ pub(super) struct Writer {
     upload: Option<Upload>,
 }
 
-/// A file on its way; gone when dropped before it is in its place.
+/// Upload in progress; deleted on drop unless it was renamed into place.
 struct Upload {
     file: File,
     path: PathBuf,
@@ -99,7 +100,7 @@ fn keep(mut writer: Writer, now: Timestamp) -> Result<PutBlob> {
     };
     moving().map_err(|error| unsure(&error))?;
     if folder.named(&writer.tenant, &digests.sha1).map_err(|error| unsure(&error))? != Some(digests.sha256) {
-        // Put at the same time as other bytes with this SHA-1, and second.
+        // Other bytes with this SHA-1 were put at the same time and won.
         fs::remove_file(&place).map_err(|error| unsure(&error))?;
         return Ok(PutBlob::Sha1Taken);
     }
@@ -107,7 +108,7 @@ fn keep(mut writer: Writer, now: Timestamp) -> Result<PutBlob> {
     Ok(PutBlob::New(info))
 }
 
-/// Whether it is there is not known: it may be in its place, but not on disk.
+/// Error after the rename: the blob may be in place but not synced, so the outcome is unknown.
 fn unsure(error: &io::Error) -> StoreError {
     match trouble(error) {
         StoreError::Full(why) => StoreError::Full(why),
@@ -115,7 +116,7 @@ fn unsure(error: &io::Error) -> StoreError {
     }
 }
 
-/// One blob on its way in.
+/// Put in progress.
 struct Put<'a> {
     folder: &'a Folder,
     tenant: &'a Tenant,
@@ -139,7 +140,7 @@ impl Put<'_> {
         sure.insert(self.key());
     }
 
-    /// `false`: other bytes have this SHA-1.
+    /// Writes the name file; `false`: other bytes have this SHA-1.
     fn give_name(&self) -> io::Result<bool> {
         let Digests { sha1, sha256 } = self.digests();
         let known = self.folder.named(self.tenant, sha1)?;
@@ -154,7 +155,7 @@ impl Put<'_> {
             let _alone = self.folder.naming.lock().unwrap_or_else(PoisonError::into_inner);
             match self.folder.named(self.tenant, sha1)? {
                 Some(other) if self.is_taken_by(&other) => return Ok(false),
-                // None yet, or of a blob that never came or is gone.
+                // No name file yet, or one of a blob that was never completed or was removed.
                 _ => self.folder.move_into_place(&upload.path, &place)?,
             }
         }
@@ -166,7 +167,7 @@ impl Put<'_> {
         *other != self.digests().sha256 && self.folder.bytes_path(self.tenant, other).exists()
     }
 
-    /// Whether the bytes are there and safe. Those that are not what they should be are written anew.
+    /// True if the bytes are stored and synced. Damaged bytes count as missing and are written again.
     fn is_there(&self) -> io::Result<bool> {
         let path = self.folder.bytes_path(self.tenant, &self.digests().sha256);
         let mut file = match OpenOptions::new().read(true).write(true).open(&path) {
@@ -182,7 +183,7 @@ impl Put<'_> {
         }
         file.set_modified(as_system_time(self.info.stored_at))?;
         if !is_sure {
-            // Somebody may have been interrupted between moving it here and bringing that to disk.
+            // A crash may have come between the rename and the fsync of the folder.
             self.folder.sync(&file)?;
             self.folder.sync_folder_of(&path)?;
             self.folder.sync_folder_of(&self.folder.name_path(self.tenant, &self.digests().sha1))?;
@@ -212,7 +213,7 @@ impl Folder {
         fs::rename(from, to)
     }
 
-    /// A new folder is on disk once the one it is in is.
+    /// Creates and syncs folders: a new folder is durable once its parent is synced.
     fn make_folders_of(&self, path: &Path) -> io::Result<()> {
         let Some(shelf) = path.parent().filter(|shelf| !shelf.exists()) else { return Ok(()) };
         make_folder(shelf)?;

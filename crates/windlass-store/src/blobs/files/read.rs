@@ -1,4 +1,4 @@
-//! Reading: a blob is hashed before its first byte is given out, and large ones again on the way.
+//! Reads: a blob is hashed before its first byte is returned, and a large one again while it is read.
 
 use super::{Folder, info, off_the_runtime, trouble};
 use crate::blobs::{BlobAddr, BlobInfo, BlobReader, Digests, Hasher, OpenBlob, damaged};
@@ -9,9 +9,9 @@ use std::io::{self, Read, Seek};
 use std::sync::Arc;
 use windlass_core::Tenant;
 
-/// Read and given out at once: large enough that a thread's turn is worth it.
+/// Bytes per read and per chunk: large enough to be worth a task on the blocking thread pool.
 const PIECE_BYTES: usize = 256 << 10;
-/// Up to this a blob is read once, into memory; larger ones are read twice.
+/// Blobs up to this size are read once, into memory; larger ones are read twice.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) fn open(folder: &Arc<Folder>, tenant: &Tenant, addr: &BlobAddr) -> Result<Option<OpenBlob>> {
@@ -22,7 +22,7 @@ pub(super) fn open(folder: &Arc<Folder>, tenant: &Tenant, addr: &BlobAddr) -> Re
     let mut whole = (found.len() <= WHOLE_BYTES_MAX).then(|| Vec::with_capacity(found.len() as usize));
     let (digests, bytes) = hash(&mut file, whole.as_mut()).map_err(|error| trouble(&error))?;
     if digests.sha256 != sha256 || !digests.fit(addr) {
-        // Putting it again writes it anew.
+        // Makes the next put write the blob again.
         folder.sure().remove(&(tenant.clone(), sha256));
         return Err(damaged(&Digests { sha256, ..digests }));
     }
@@ -52,7 +52,7 @@ fn find(folder: &Folder, tenant: &Tenant, addr: &BlobAddr) -> io::Result<Option<
     }
 }
 
-/// From where the file stands to its end; keeps what it read if asked to.
+/// Hashes the file from its current position to the end; appends the bytes to `keep` if given.
 pub(super) fn hash(file: &mut File, mut keep: Option<&mut Vec<u8>>) -> io::Result<(Digests, u64)> {
     let mut hasher = Hasher::default();
     let mut piece = vec![0; PIECE_BYTES];
@@ -80,7 +80,7 @@ impl BlobReader for Whole {
 }
 
 struct Pieces {
-    /// `None` once all is read, or after an error.
+    /// `None` after the end or an error.
     file: Option<File>,
     hasher: Hasher,
     info: BlobInfo,
@@ -102,7 +102,7 @@ impl BlobReader for Pieces {
 
 type Rest = Option<(File, Hasher)>;
 
-/// The last piece is held back unless everything up to it is what was put.
+/// Reads the next chunk. The last chunk is returned only if the hash of all bytes matches.
 fn next_piece(mut file: File, mut hasher: Hasher, info: &BlobInfo) -> Result<(Option<Vec<u8>>, Rest)> {
     let left = info.bytes - hasher.bytes();
     let mut piece = vec![0; usize::try_from(left).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES))];
