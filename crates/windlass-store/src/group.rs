@@ -1,6 +1,6 @@
-//! Group commit: requests that arrive while a commit is under way share the next one.
+//! Group commit: requests that arrive during a commit share the next one.
 
-/// Size of one group at most. A single request above the bound on jobs still forms a group.
+/// Most requests and jobs in one group. A single request above the job limit still forms a group.
 pub(crate) struct GroupLimits {
     pub(crate) requests: usize,
     pub(crate) jobs: usize,

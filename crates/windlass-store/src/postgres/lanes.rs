@@ -168,7 +168,7 @@ impl Lanes {
         self.lanes.iter().filter(|(_, lane)| fits(&lane.words)).map(|(id, _)| *id).collect()
     }
 
-    // --- pauses ------------------------------------------------------------------------------------------------------
+    // --- pauses --------------------------------------------------------------------------------------------
 
     pub fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
         let address = (tenant.clone(), queue.clone());
@@ -203,7 +203,7 @@ impl Lanes {
         !self.paused.is_empty() && self.paused.contains(&(words.tenant.clone(), words.queue.clone()))
     }
 
-    // --- jobs come ---------------------------------------------------------------------------------------------------
+    // --- jobs come -----------------------------------------------------------------------------------------
 
     /// A job can be claimed from here on, or once its time has come.
     pub fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp) {
@@ -230,7 +230,7 @@ impl Lanes {
         std::mem::take(&mut self.news)
     }
 
-    // --- claims look -------------------------------------------------------------------------------------------------
+    // --- claims look ---------------------------------------------------------------------------------------
 
     /// Where this claim has to look, about so many lanes at once; none: there is nothing for it, as far as we know.
     pub fn looks(&mut self, ask: &ClaimAsk, now: Timestamp, at_once: usize) -> Looks {
@@ -372,7 +372,7 @@ impl Lanes {
         lanes.iter().filter_map(|id| Some((*id, self.lanes.get(id)?.entries))).collect()
     }
 
-    // --- limits ------------------------------------------------------------------------------------------------------
+    // --- limits --------------------------------------------------------------------------------------------
 
     pub fn park(&mut self, lane: LaneId, held: Held) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
@@ -402,7 +402,7 @@ impl Lanes {
         released.into_iter().for_each(|lane| self.tell(lane));
     }
 
-    // --- time --------------------------------------------------------------------------------------------------------
+    // --- time ----------------------------------------------------------------------------------------------
 
     /// From when on jobs have not been told of.
     pub fn looked_at(&self) -> Option<Timestamp> {

@@ -46,7 +46,7 @@ pub async fn unchecked(shared: &Shared, limit: usize) -> Result<Vec<JobId>> {
     found.iter().map(|row| rows::id_of(row.get(0))).collect()
 }
 
-// --- time ------------------------------------------------------------------------------------------------------------
+// --- time --------------------------------------------------------------------------------------------------
 
 pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
     shared.open()?;
@@ -102,7 +102,7 @@ fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     one.into_iter().chain(other).min()
 }
 
-// --- lists -----------------------------------------------------------------------------------------------------------
+// --- lists -------------------------------------------------------------------------------------------------
 
 pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     shared.open()?;
@@ -179,7 +179,7 @@ async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>
     Ok(Some(fitting))
 }
 
-// --- counts ----------------------------------------------------------------------------------------------------------
+// --- counts ------------------------------------------------------------------------------------------------
 
 pub async fn payload_bytes(shared: &Shared, tenant: &Tenant) -> Result<u64> {
     shared.open()?;
@@ -319,7 +319,7 @@ impl Counted<'_> {
     }
 }
 
-// --- settings --------------------------------------------------------------------------------------------------------
+// --- settings ----------------------------------------------------------------------------------------------
 
 pub async fn put_setting(shared: &Shared, key: &str, value: Option<Vec<u8>>) -> Result<()> {
     shared.open()?;

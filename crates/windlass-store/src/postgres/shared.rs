@@ -79,7 +79,7 @@ impl Shared {
         }
     }
 
-    // --- lanes -------------------------------------------------------------------------------------------------------
+    // --- lanes ---------------------------------------------------------------------------------------------
 
     /// Lanes of these jobs that we do not know of.
     pub fn missing_lanes<'a>(&self, specs: impl Iterator<Item = &'a Arc<JobSpec>>) -> BTreeSet<Words> {
@@ -201,7 +201,7 @@ impl Shared {
         Ok(())
     }
 
-    // --- rows --------------------------------------------------------------------------------------------------------
+    // --- rows ----------------------------------------------------------------------------------------------
 
     pub async fn jobs(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
         self.learn_unknown(found.iter().map(|row| row.get(2))).await?;

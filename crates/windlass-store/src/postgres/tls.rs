@@ -161,7 +161,7 @@ impl ServerCertVerifier for Lenient {
     }
 }
 
-// --- what the driver asks for ----------------------------------------------------------------------------------------
+// --- what the driver asks for ------------------------------------------------------------------------------
 
 /// One connection on its way, to the host that it is for.
 pub struct Handshake {

@@ -1,5 +1,5 @@
-//! Jobs that need not be read: freshly pushed ones, for the claim that follows, and long-lived ones, for the calls that
-//! look at them again and again.
+//! Job caches: recently pushed jobs, for the claim that follows, and long-lived jobs, for the calls that read
+//! them again and again.
 
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,11 +8,12 @@ use windlass_core::{Body, Job, JobId};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of jobs kept at most. Full means full: the oldest are claimed first, so the newest are the ones to leave out.
+/// Most bytes of cached jobs. A full cache takes no new jobs: the oldest jobs are claimed first, so the
+/// newest are left out.
 const BYTES_MAX: usize = 32 << 20;
-/// What a job takes beside its payload, roughly.
+/// Approximate size of a job beside its payload.
 const OVERHEAD_BYTES: usize = 512;
-/// What a line of a job's log takes beside its text, roughly.
+/// Approximate size of a log line beside its text.
 const LINE_OVERHEAD_BYTES: usize = 64;
 
 #[derive(Default)]
@@ -35,7 +36,7 @@ impl FreshJobs {
         Some(job)
     }
 
-    /// The job has moved on; what we remember of it is out of date.
+    /// Drops an outdated version of a job.
     pub fn forget(&mut self, id: JobId) {
         self.take(id);
     }
@@ -45,27 +46,27 @@ fn cost(job: &Job) -> usize {
     job.spec.payload.bytes.len() + OVERHEAD_BYTES
 }
 
-/// Long-lived jobs remembered at most: half of it in each generation.
+/// Most long-lived jobs cached: half of them in each generation.
 const RECENT_JOBS_MAX: usize = 8_192;
-/// Bytes of them at most, likewise. A job with fuller ports than half of this is read each time.
+/// Most bytes of long-lived jobs, half in each generation. A job larger than half of this is read each time.
 const RECENT_BYTES_MAX: usize = 64 << 20;
 
-/// Jobs with ports as the last commit left them: each call on one begins with a look at it and ends with a new version.
+/// Committed versions of jobs with ports: each call on such a job reads it and writes a new version.
 ///
-/// Never behind what was acknowledged and never ahead of the disk: the writer takes a job out when it writes it, and puts
-/// the new version in when that is committed, before anyone is told. Readers put nothing in, so what they read before a
-/// commit cannot come back after it.
+/// The cache is never behind an acknowledged commit and never ahead of the disk: the writer removes a job
+/// when it writes it, and inserts the new version after the commit, before any reply is sent. Readers insert
+/// nothing, so a version read before a commit cannot come back after it.
 #[derive(Default)]
 pub struct RecentJobs {
     inner: Mutex<Recent>,
 }
 
-/// What was not asked for while a whole generation came in goes with the older one.
+/// Two generations: an entry not used while a whole generation filled is dropped with the older one.
 #[derive(Default)]
 struct Recent {
     young: Generation,
     old: Generation,
-    /// By the transaction that is open, in this order; `None`: it is gone, or has no ports any more.
+    /// Written by the open transaction, in this order; `None`: the job was deleted, or has no ports any more.
     written: Vec<(JobId, Option<Arc<Job>>)>,
 }
 
@@ -86,7 +87,7 @@ impl RecentJobs {
         Some(job)
     }
 
-    /// In the transaction that is open. `None`: it was not there before, or is not there any more.
+    /// Records a write of the open transaction. `None`: the job did not exist before, or was deleted.
     pub fn wrote(&self, before: Option<&Job>, after: Option<&Arc<Job>>) {
         let after = after.filter(|job| job.ports().is_some());
         let had_ports = before.filter(|job| job.ports().is_some());
@@ -96,7 +97,7 @@ impl RecentJobs {
         recent.written.push((id, after.map(Arc::clone)));
     }
 
-    /// It is on disk: from here on the new versions are the ones to see.
+    /// The transaction is durable: its versions become visible.
     pub fn committed(&self) {
         let mut recent = self.inner();
         for (id, job) in std::mem::take(&mut recent.written) {
@@ -108,7 +109,7 @@ impl RecentJobs {
         }
     }
 
-    /// Nothing of it happened. What was taken out stays out.
+    /// The transaction was rolled back. Removed entries stay removed.
     pub fn taken_back(&self) {
         self.inner().written.clear();
     }
@@ -148,7 +149,7 @@ impl Generation {
     }
 }
 
-/// Roughly: what can be large.
+/// Approximate size, counting only the parts that can be large.
 fn body_bytes(body: &Body) -> usize {
     let ports = body.ports.as_ref().map_or(0, |ports| ports.bytes());
     let outcome = body.outcome.iter().flat_map(|outcome| outcome.result.iter().chain(&outcome.error));

@@ -1,4 +1,4 @@
-//! Looking after a database: is it whole, and a copy of it.
+//! Integrity check and backup of a database.
 
 use super::files;
 use super::readers::read_only;
@@ -11,9 +11,9 @@ use rusqlite::backup::{Backup, StepResult};
 use std::path::Path;
 use windlass_core::StateName;
 
-/// Pages copied at a time: small enough for a progress bar to move, large enough to be fast.
+/// Pages per step: few enough for a progress bar to move, enough to be fast.
 const PAGES_PER_STEP: i32 = 2_048;
-/// Problems listed before the rest is only counted.
+/// Problems listed; further ones are only counted.
 const PROBLEMS_MAX: usize = 100;
 
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub struct Report {
     pub by_state: [u64; StateName::ALL.len()],
     pub settings: u64,
     pub commits: u64,
-    /// Empty: the database is whole.
+    /// Empty: no damage found.
     pub problems: Vec<String>,
-    /// Found beyond those listed.
+    /// Problems beyond the listed ones.
     pub more_problems: u64,
 }
 
@@ -38,7 +38,7 @@ impl Report {
     }
 }
 
-/// Reads everything and compares every checksum. Changes nothing; may run beside a server.
+/// Reads everything and verifies every checksum. Changes nothing; may run while a server uses the database.
 pub fn check(database: &Path, progress: &dyn Fn(u64, u64)) -> Result<Report, StoreError> {
     if !database.exists() {
         return Err(StoreError::Open(format!("there is no database at {}", database.display())));
@@ -127,7 +127,7 @@ fn check_jobs(
     Ok(())
 }
 
-/// A consistent copy of a database that may be in use by a server.
+/// Makes a consistent copy of a database that a server may be using.
 pub fn backup_file(database: &Path, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
     if !database.exists() {
         return Err(StoreError::Open(format!("there is no database at {}", database.display())));
@@ -138,13 +138,13 @@ pub fn backup_file(database: &Path, to: &Path, progress: &dyn Fn(u64, u64)) -> R
     copy_blobs(database, to)
 }
 
-/// After the jobs: what those that were copied name is there by then.
+/// Runs after the copy of the jobs: every blob that a copied job refers to exists by then.
 fn copy_blobs(database: &Path, to: &Path) -> Result<(), StoreError> {
     let blobs = |database: &Path| files::beside(database, files::BLOBS);
     copy_folder(&blobs(database), &blobs(to)).map(|_| ())
 }
 
-/// Copies as of one moment: the read transaction keeps later commits out, so that the copy need not start over.
+/// Copies a snapshot: the read transaction hides later commits, so that the copy need not start over.
 fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
     if to.exists() {
         return Err(StoreError::Open(format!("{} exists; choose another name", to.display())));
@@ -167,7 +167,7 @@ fn copy(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(),
 }
 
 fn copy_to(from: &Connection, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<(), StoreError> {
-    // For its owner only, whatever the umask: a copy holds every payload.
+    // Mode 0600 whatever the umask: a copy contains every payload.
     drop(files::open_private(to)?);
     let mut target = Connection::open(to).map_err(read_error)?;
     let moment = from.unchecked_transaction().map_err(read_error)?;

@@ -1,7 +1,7 @@
-//! A database without the room that jobs of the past have left in it.
+//! Compaction: rewrites the database without the free pages that deleted jobs left.
 //!
-//! The new file is made beside the old one, read back whole, and put in its place by one rename: a crash at any point leaves the one
-//! or the other. What a crash leaves of the new file is removed by the next run.
+//! The new file is written beside the old one, read back in full, and put in its place by one rename: a crash
+//! at any point leaves either file complete. The next run removes an unfinished new file.
 
 use super::files::{self, CommitCounter};
 use super::readers::read_only;
@@ -14,19 +14,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Left on the disk beside the new file: a disk that is full to the last byte helps nobody.
+/// Space left free on the disk beside the new file.
 const ROOM_LEFT_BYTES: u64 = 16 << 20;
-/// How often `progress` hears of it.
+/// Interval of the calls of `progress`.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Sizes of the file.
+/// File sizes before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compacted {
     pub before_bytes: u64,
     pub after_bytes: u64,
 }
 
-/// Only while no server uses the database. `progress` hears (bytes written, bytes in all).
+/// Compacts a database that no server uses. `progress` receives (bytes written, total bytes).
 pub fn compact(database: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Compacted, StoreError> {
     if !database.exists() {
         return Err(StoreError::Open(format!("there is no database at {}", database.display())));
@@ -43,7 +43,7 @@ pub fn compact(database: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<
         )));
     }
     CommitCounter::open(database, commits_of(&connection)?, false)?;
-    // What is damaged is left as it is: this says where.
+    // A damaged database is left unchanged: this load fails and names the damage.
     let old = load_index(&connection)?;
     keep_log_when_closed(&connection, false)?;
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(read_error)?;
@@ -78,7 +78,7 @@ fn write_new(
 ) -> Result<(), StoreError> {
     let path = new.to_str().ok_or_else(|| trouble(new, "its name is not UTF-8"))?;
     let _ = std::fs::remove_file(new);
-    // Made here, because SQLite would let others read it.
+    // Created here with mode 0600, because SQLite would make it readable for others.
     files::open_private(new)?;
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -97,7 +97,7 @@ fn write_new(
     synced.map_err(|error| trouble(new, &error.to_string()))
 }
 
-/// The log of the old file is empty, and goes with it.
+/// Replaces the old file and removes its empty write-ahead log.
 fn replace(new: &Path, database: &Path) -> Result<(), StoreError> {
     let log = files::beside(database, "-wal");
     if std::fs::metadata(&log).is_ok_and(|found| found.len() > 0) {

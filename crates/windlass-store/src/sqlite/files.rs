@@ -1,9 +1,10 @@
-//! The files around the database, and what makes a restart after a crash safe.
+//! Files beside the database, and the steps that make a restart after a crash safe.
 //!
-//! * `X.lock`: one server per database.
-//! * `X-wal` is rewritten after an unclean stop. A sync that failed may have left pages that the cache shows and the disk
-//!   does not have; reading them back, writing them anew and syncing that makes what we see what is there.
-//! * `X.commits`: how many commits were acknowledged, written after each. A database that has fewer has lost some.
+//! * `X.lock`: exclusive lock, one server per database.
+//! * `X-wal`: write-ahead log, rewritten after an unclean stop. A failed fsync may leave pages that the page
+//!   cache shows and the disk lacks; copying and syncing the log puts on disk exactly what was read.
+//! * `X.commits`: number of acknowledged commits, written after each. A database with fewer commits has lost
+//!   some.
 
 use crate::error::StoreError;
 use std::fs::{self, File, OpenOptions};
@@ -12,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
-/// The folder for blobs, beside the database.
+/// Suffix of the blob folder beside the database.
 pub const BLOBS: &str = ".blobs";
 
 pub fn beside(database: &Path, ending: &str) -> PathBuf {
@@ -25,7 +26,7 @@ fn open_error(what: &str, path: &Path, error: &std::io::Error) -> StoreError {
     StoreError::Open(format!("{what} {}: {error}", path.display()))
 }
 
-/// Makes the folder, readable by its owner only: payloads are other people's data.
+/// Creates the folder with mode 0700, because payloads are private data.
 pub fn make_folder(database: &Path) -> Result<(), StoreError> {
     let Some(folder) = database.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
@@ -37,7 +38,7 @@ pub fn make_folder(database: &Path) -> Result<(), StoreError> {
         .map_err(|error| open_error("making the folder", folder, &error))
 }
 
-/// A small file of ours, for its owner's eyes only.
+/// Opens or creates a file with mode 0600.
 pub fn open_private(path: &Path) -> Result<File, StoreError> {
     OpenOptions::new()
         .create(true)
@@ -49,8 +50,8 @@ pub fn open_private(path: &Path) -> Result<File, StoreError> {
         .map_err(|error| open_error("opening", path, &error))
 }
 
-/// Creates the database file for its owner only, before SQLite would with the mode of the umask; `-wal` and `-shm` get the
-/// mode of the database. Files that other users could read are closed to them.
+/// Creates the database file with mode 0600 before SQLite creates it with the umask; `-wal` and `-shm`
+/// inherit the mode of the database. Files that other users can read are changed to 0600.
 pub fn make_private(database: &Path) -> Result<(), StoreError> {
     drop(open_private(database)?);
     for path in [database.to_owned(), beside(database, "-wal"), beside(database, "-shm")] {
@@ -68,7 +69,7 @@ pub fn make_private(database: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Held as long as the store is open.
+/// Lock held as long as the store is open.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] File);
 
@@ -92,7 +93,8 @@ pub fn lock(database: &Path) -> Result<Lock, StoreError> {
     Ok(Lock(file))
 }
 
-/// A database that vanished is not a new one: SQLite would begin anew, and remove the log that may hold all there is.
+/// Refuses to replace a lost database: SQLite would create a new one and delete the write-ahead log, which
+/// may contain all remaining jobs.
 pub fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
     let bytes_of = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
     if bytes_of(database) > 0 {
@@ -112,7 +114,8 @@ pub fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
     )))
 }
 
-/// After an unclean stop, before SQLite looks at it: what we can read is what will be on disk.
+/// Rewrites the write-ahead log after an unclean stop, before SQLite opens it, so that the disk holds exactly
+/// what was read.
 pub fn rewrite_log(database: &Path) -> Result<bool, StoreError> {
     let log = beside(database, "-wal");
     match fs::metadata(&log) {
@@ -138,7 +141,7 @@ pub fn sync_folder(database: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Two slots of `[commits u64][relaxed u32][crc u32]`, written in turn: one is whole at any time.
+/// Two slots of `[commits u64][relaxed u32][crc u32]`, written alternately, so that one is always intact.
 #[derive(Debug)]
 pub struct CommitCounter {
     file: File,
@@ -148,7 +151,7 @@ pub struct CommitCounter {
 const SLOT_BYTES: usize = 16;
 
 impl CommitCounter {
-    /// Compares with the commits found in the database.
+    /// Compares with the number of commits in the database.
     pub fn open(database: &Path, found: u64, relaxed: bool) -> Result<CommitCounter, StoreError> {
         let path = beside(database, ".commits");
         let file = open_private(&path)?;
@@ -166,7 +169,7 @@ impl CommitCounter {
         Ok(counter)
     }
 
-    /// Commits are counted before they are on disk.
+    /// True if commits are counted before they are synced.
     pub fn is_relaxed(&self) -> bool {
         self.relaxed
     }
@@ -192,7 +195,7 @@ impl CommitCounter {
     }
 }
 
-/// Whether the disk takes a mebibyte again, after it was full.
+/// True if the disk accepts a mebibyte again, after it was full.
 pub fn has_room(database: &Path) -> bool {
     let path = beside(database, ".room");
     let written = File::create(&path).and_then(|mut file| {

@@ -1,17 +1,17 @@
-//! The embedded store: SQLite as a record store by id, everything that has to be found in memory.
+//! Embedded store: SQLite stores rows by id, and an in-memory index answers all other queries.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `turns` | whose turn it is to write: the writer's thread, or a caller who is alone |
-//! | `writer` | group commit, claims, what happens on errors |
-//! | `requests` | what it is asked, and the answers that wait for their commit |
-//! | `index` | which job is next, who is due, counters: in memory, rebuilt at start |
+//! | `turns` | write lock: held by the writer thread, or by a caller without concurrent writers |
+//! | `writer` | group commit, claims, error handling |
+//! | `requests` | requests to the writer, and replies that wait for their commit |
+//! | `index` | next job, due jobs, counters: in memory, rebuilt at startup |
 //! | `tables`, `rows`, `crate::row` | jobs to rows and back, with checksums |
-//! | `cache` | jobs that need not be read |
-//! | `readers` | lists and look-ups on connections of their own |
-//! | `files` | lock, rewriting the log after a crash, the commit counter |
+//! | `cache` | cached jobs |
+//! | `readers` | lists and lookups on read-only connections |
+//! | `files` | lock file, rewriting the write-ahead log after a crash, commit counter |
 //! | `schema` | tables and migrations |
-//! | `care`, `compact` | check and backup; a smaller file |
+//! | `care`, `compact` | integrity check and backup; compaction |
 
 mod cache;
 mod care;
@@ -59,25 +59,26 @@ use turns::Turns;
 use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 use writer::Pen;
 
-/// Older ones can lose commits when the log starts over.
+/// Older versions can lose commits when the write-ahead log is reset.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 /// Page cache of the writer: holds the hot end of a large queue.
 const CACHE_KIB: i64 = 32_768;
 
-/// What the writer, the readers and the callers share.
+/// State shared by the writer, the readers and the callers.
 pub struct Shared {
     index: Mutex<Index>,
     recent: RecentJobs,
     listener: OnceLock<Arc<dyn Listener>>,
     meters: Arc<Meters>,
-    /// Why nothing is acknowledged at present.
+    /// Reason why writes are not acknowledged at present.
     trouble: Mutex<Option<StoreError>>,
-    /// Pages in the log, told by SQLite after each commit.
+    /// Pages in the write-ahead log, reported by SQLite after each commit.
     log_pages: AtomicU32,
 }
 
 impl Shared {
-    /// A panic while the index was held must not take every later request with it; the next start rebuilds it.
+    /// Ignores poisoning: a panic while the mutex was held must not fail every later request; the next
+    /// startup rebuilds the index.
     fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -86,7 +87,7 @@ impl Shared {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
 
-    /// Tells the listener which jobs can be had now; never while the index is held.
+    /// Notifies the listener of claimable jobs; never called while the mutex of the index is held.
     fn tell_news(&self) {
         let news = self.index().take_news();
         if let Some(listener) = self.listener.get() {
@@ -106,7 +107,7 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens or makes the database and reads all jobs once: checks every row and builds the index.
+    /// Opens or creates the database and reads all jobs once: verifies every row and builds the index.
     pub fn open(database: &Path, options: OpenOptions) -> Result<SqliteStore> {
         if rusqlite::version_number() < SQLITE_VERSION_MIN {
             return Err(StoreError::Open(format!(
@@ -125,7 +126,7 @@ impl SqliteStore {
         schema::migrate(&mut connection)?;
         let loaded = load_index(&connection)?;
         refuse_other_tables(&connection)?;
-        // All is read and whole: from here on the log may go.
+        // Everything was read and verified: from here on the write-ahead log may be checkpointed and deleted.
         keep_log_when_closed(&connection, false)?;
         if after_crash {
             info!("{} was not closed properly; its log was brought in", database.display());
@@ -162,7 +163,7 @@ impl SqliteStore {
         })
     }
 
-    /// The index, for questions that need no row.
+    /// Index, for queries that need no row.
     fn index(&self) -> Result<MutexGuard<'_, Index>> {
         if self.closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(self.shared.index()) }
     }
@@ -192,8 +193,9 @@ fn open_for_writing(database: &Path, durability: Durability) -> Result<Connectio
     Ok(connection)
 }
 
-/// A start that is refused changes nothing. SQLite reads a damaged log up to the damage; closing would bring in that part
-/// and delete the rest, which may be all that is left of acknowledged jobs.
+/// Disables the checkpoint on close, so that a refused start changes nothing. SQLite reads a damaged
+/// write-ahead log up to the damage; a checkpoint on close would apply that part and delete the rest, which
+/// may hold the only copy of acknowledged jobs.
 fn keep_log_when_closed(connection: &Connection, keep: bool) -> Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop).map_err(open_error)
 }
@@ -207,7 +209,7 @@ fn watch_log(connection: &mut Connection, shared: &Arc<Shared>) -> Result<()> {
     connection.wal_hook(Some(hook)).map_err(open_error)
 }
 
-/// Commits the database knows of, before anything is changed; a new file has none.
+/// Commits recorded in the database, before anything is changed; zero for a new file.
 fn commits_of(connection: &Connection) -> Result<u64> {
     if schema::version(connection)? == 0 {
         return Ok(0);
@@ -224,7 +226,7 @@ struct Loaded {
 }
 
 fn load_index(connection: &Connection) -> Result<Loaded> {
-    // Jobs that are due are put where claims look for them; otherwise the first claim would have to move them all.
+    // Puts due jobs into their claim queues at once; otherwise the first claim would have to move them all.
     let mut index = Index::at(seen_at(connection)?);
     for (tenant, queue) in paused_queues(connection)? {
         index.set_paused(&tenant, &queue, true);
@@ -236,7 +238,7 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
     let mut last = 0;
     while let Some(row) = rows.next().map_err(read_error)? {
         let job = parts.job(row)?;
-        // A page that points to a row twice shows it in place of another, whose absence nothing else would tell.
+        // A corrupt page that points to a row twice hides another row; the order of the ids reveals it.
         if job.id.get() <= last {
             return Err(row::damaged(job.id, "it comes after a larger number"));
         }
@@ -256,7 +258,8 @@ fn load_index(connection: &Connection) -> Result<Loaded> {
     Ok(Loaded { index, rows, commits, next_id })
 }
 
-/// How far the timeline has come for sure. All settings are read for it: now, and not when somebody asks.
+/// Last known time of the timeline. Reads all settings, so that damage is found now and not at a later
+/// request.
 fn seen_at(connection: &Connection) -> Result<Timestamp> {
     let settings = read_settings(connection, "").map_err(|error| {
         StoreError::Corrupt(format!("its settings cannot be read: {error}; restore a backup"))
@@ -266,7 +269,7 @@ fn seen_at(connection: &Connection) -> Result<Timestamp> {
     Ok(kept.map_or(Timestamp::EPOCH, |kept| Timestamp::from_millis(kept.seen_ms)))
 }
 
-/// Asked here, where trouble is an answer; the writer's thread could only end the process.
+/// Checked at startup, where an error can be returned; the writer thread could only abort the process.
 fn refuse_other_tables(connection: &Connection) -> Result<()> {
     let mut tables = Tables::new(connection, RowCounts::default());
     let prepared = tables.prepare_all().and_then(|()| Rows::new(connection).prepare_all());
@@ -275,7 +278,7 @@ fn refuse_other_tables(connection: &Connection) -> Result<()> {
     })
 }
 
-/// Rows behind a damaged page are not in any answer; only their number tells.
+/// Rows on a damaged page are missing from every query; only the count reveals it.
 fn counted_rows(connection: &Connection) -> Result<RowCounts> {
     let (written, found) = RowCounts::written_and_found(connection).map_err(read_error)?;
     match written == found {
@@ -446,7 +449,7 @@ impl Store for SqliteStore {
     async fn health(&self) -> Result<()> {
         drop(self.index()?);
         let is_in_trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        // Only the writer notices that it is over, and whoever asks may send no work before that.
+        // Only the writer detects the end of the trouble, and without a request it would not check.
         if is_in_trouble { self.next_id().await.map(drop) } else { Ok(()) }
     }
 

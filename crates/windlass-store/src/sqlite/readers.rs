@@ -1,4 +1,4 @@
-//! Connections for looking: they never hold up the writer, and see every commit that was acknowledged.
+//! Read-only connections: they never block the writer, and see every acknowledged commit.
 
 use super::Shared;
 use super::cache::RecentJobs;
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 use windlass_core::{Job, JobId, NameMatch, Queue, StateName, Tenant};
 
-/// Reads at the same time: more would only take the processor from the writer.
+/// Concurrent reads: more would only take CPU time from the writer.
 const READERS_MAX: usize = 4;
-/// A search through payloads looks for this long per page; then it hands out a cursor. People who wait for a page notice
-/// more than a tenth of a second.
+/// Longest scan for one page; then the page is returned with a cursor. Users notice a wait of more than a
+/// tenth of a second.
 const SCAN_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(80);
 
 pub struct Readers {
@@ -29,7 +29,7 @@ impl Readers {
         Arc::new(Readers { database: database.to_owned(), idle, permits: Semaphore::new(READERS_MAX) })
     }
 
-    /// Runs `read` on a connection of its own, off the async threads.
+    /// Runs `read` with a pooled connection on the blocking thread pool.
     pub async fn with<T, F>(self: &Arc<Self>, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -46,7 +46,7 @@ impl Readers {
         task.await.map_err(|error| StoreError::Unavailable(format!("a read ended early: {error}")))?
     }
 
-    /// What is known of long-lived jobs is not read, and needs no other thread.
+    /// Loads jobs. Cached jobs need no connection and no other thread.
     pub async fn load(
         self: &Arc<Self>,
         recent: &RecentJobs,
@@ -73,7 +73,7 @@ impl Readers {
     }
 }
 
-/// A connection that cannot write, whatever it is told.
+/// Opens a connection that cannot write.
 pub fn read_only(database: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(database, flags).map_err(read_error)?;
@@ -82,7 +82,7 @@ pub fn read_only(database: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Reads those that are not known.
+/// Reads the jobs that are not cached.
 fn load(
     connection: &Connection,
     ids: &[JobId],
@@ -96,11 +96,12 @@ fn load(
     ids.iter().zip(known).map(read).collect()
 }
 
-/// A page of jobs: by the index where it knows the few that can fit, else by looking at rows from the newest down.
+/// Lists jobs: by ids from the index if it knows the few that can match, else by scanning rows from the
+/// newest down.
 pub fn list(connection: &Connection, shared: &Shared, filter: &Filter) -> Result<Page, StoreError> {
     let limit = filter.limit.clamp(1, PAGE_MAX);
     let before = filter.before.map_or(i64::MAX as u64, JobId::get);
-    // Where the state says it all, every job that is named fits: a page and one more are enough to know.
+    // A filter on states alone matches every listed id: a page and one more id are enough.
     let most = if filter.is_about_states_only() { limit + 1 } else { SCAN_MAX };
     let known = shared.index().ids_fitting(filter, before, most);
     match known {
@@ -137,10 +138,10 @@ fn list_known(
     Ok(page)
 }
 
-/// Ids looked at by one statement: a page's time is over soon after one of them.
+/// Ids scanned per statement: small enough to check the time limit often.
 const IDS_AT_ONCE: u64 = 10_000;
 
-/// A bit for each state that is asked for, however often; none asked for is all.
+/// Bit mask of the requested states; all bits if none is requested.
 fn state_bits(states: &[StateName]) -> i64 {
     match states {
         [] => i64::MAX,
@@ -148,8 +149,8 @@ fn state_bits(states: &[StateName]) -> i64 {
     }
 }
 
-/// From the newest down. What a row says of its tenant, queue, name and state is held against the filter by SQLite, which is ten times as
-/// fast as reading the whole job.
+/// Scans rows from the newest down. SQLite filters by tenant, queue, name and state, which is ten times as
+/// fast as decoding the whole job.
 fn list_by_rows(
     connection: &Connection,
     before: u64,
@@ -167,7 +168,7 @@ fn list_by_rows(
     let states = state_bits(&filter.states);
     let (tenant, queue) =
         (filter.tenant.as_ref().map(Tenant::as_str), filter.queue.as_ref().map(Queue::as_str));
-    // Where many jobs are gone the ids have wide gaps.
+    // Skips the gaps that deleted jobs left in the ids.
     let newest = "SELECT coalesce(max(id), 0) FROM jobs WHERE id < ?1";
     let mut newest = connection.prepare_cached(newest).map_err(read_error)?;
     let mut upper = before as i64;

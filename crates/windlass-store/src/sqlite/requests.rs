@@ -1,4 +1,4 @@
-//! What the writer is asked, and the answers that wait for their commit.
+//! Requests to the writer, and replies that wait for their commit.
 
 use crate::change::{ClaimAsk, Due, Step, Verdict};
 use crate::error::StoreError;
@@ -8,7 +8,7 @@ use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
 pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// `Tidy`: look after the log; nobody waits for that.
+/// Request to the writer. `Tidy` asks for a checkpoint and has no reply.
 pub enum Request {
     Commit { steps: Vec<Step>, now: Timestamp, reply: Reply<Vec<Verdict>> },
     Claim { ask: Box<ClaimAsk>, now: Timestamp, reply: Reply<Vec<Arc<Job>>> },
@@ -35,14 +35,14 @@ impl Request {
     }
 }
 
-/// An answer that waits for its commit.
+/// Reply that waits for its commit.
 pub enum Answer {
     Commit(Reply<Vec<Verdict>>, Vec<Verdict>),
     Claim(Reply<Vec<Arc<Job>>>, Vec<Arc<Job>>, Box<ClaimAsk>),
     Due(Reply<Due>, Due),
     NextId(Reply<JobId>, JobId),
     Done(Reply<()>),
-    /// Nothing of it happened, for a reason that concerns nobody else in the group.
+    /// Not applied, for a reason that does not affect the other requests of the group.
     Refused(Reply<()>, StoreError),
 }
 
@@ -82,7 +82,7 @@ impl Answer {
         }
     }
 
-    /// What a claim took from its limits goes back with it.
+    /// Sends an error; a claim also returns its tokens and slots.
     pub fn refuse(self, error: StoreError) {
         match self {
             Answer::Commit(reply, _) => drop(reply.send(Err(error))),

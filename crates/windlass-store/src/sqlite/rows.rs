@@ -1,4 +1,4 @@
-//! Reading jobs back from their rows; used by the writer and by the readers alike.
+//! Decoding of jobs from rows; used by the writer and by the readers.
 
 use super::statement::Statement;
 use crate::error::StoreError;
@@ -20,7 +20,7 @@ pub struct Rows<'c> {
     parts: Parts<'c>,
 }
 
-/// What a row may have in other tables.
+/// Statements for the parts of a job in other tables.
 pub struct Parts<'c> {
     payload: Statement<'c>,
     body: Statement<'c>,
@@ -33,7 +33,7 @@ impl<'c> Rows<'c> {
         Rows { one: Statement::new(connection, one), parts: Parts::new(connection) }
     }
 
-    /// Goes on where another has left off.
+    /// Continues with the shared names and policies of an earlier reader.
     pub fn sharing(self, sharing: Sharing) -> Rows<'c> {
         Rows { parts: Parts { sharing, ..self.parts }, ..self }
     }
@@ -42,7 +42,7 @@ impl<'c> Rows<'c> {
         self.parts.sharing
     }
 
-    /// Fails where a table is not as it should be.
+    /// Fails if a table does not have the expected columns.
     pub fn prepare_all(&mut self) -> Result<(), StoreError> {
         let all = [&mut self.one, &mut self.parts.payload, &mut self.parts.body];
         all.into_iter().try_for_each(|statement| statement.prepare().map(drop)).map_err(read_error)
@@ -67,7 +67,7 @@ impl<'c> Parts<'c> {
         }
     }
 
-    /// A job from a row with `COLUMNS`. Every checksum is looked at.
+    /// Decodes a job from a row with `COLUMNS` and verifies every checksum.
     pub fn job(&mut self, row: &Row<'_>) -> Result<Job, StoreError> {
         let number: i64 = row.get(0).map_err(read_error)?;
         let id = u64::try_from(number)
@@ -138,7 +138,7 @@ impl From<StoreError> for ReadError {
     }
 }
 
-/// A value of the wrong kind in a column is damage; trouble with the file is trouble.
+/// A value of the wrong type in a column is damage; an SQLite error code is a failure of the file.
 fn at_job(id: JobId, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(_) => read_error(error),

@@ -1,17 +1,17 @@
-//! The tables, their versions, and the way from one to the next.
+//! Tables, their versions, and migrations.
 //!
-//! To change the format: add a step at the end of `MIGRATIONS`, never edit one that was released, and add a database
-//! of the version before it to `tests/it/fixtures/`, so that every later version is shown to read it.
+//! To change the format: add a migration at the end of `MIGRATIONS`, never edit a released one, and add a
+//! database of the previous version to `tests/it/fixtures/`, so that every later version is tested with it.
 
 use crate::error::StoreError;
 use rusqlite::Connection;
 
-/// `PRAGMA application_id`: "Wndl". Tells our files from other people's.
+/// `PRAGMA application_id`: "Wndl". Distinguishes our files from other databases.
 const APPLICATION_ID: i64 = 0x576e_646c;
 
-/// Step `n` leads from version `n` to `n + 1`.
+/// Migration `n` leads from version `n` to `n + 1`.
 const MIGRATIONS: &[&str] = &[
-    // 1: jobs by id, and nothing that has to be searched: the index lives in memory.
+    // 1: jobs by id, without SQL indexes: the index is in memory.
     "
     CREATE TABLE jobs (
         id         INTEGER PRIMARY KEY,
@@ -39,7 +39,7 @@ const MIGRATIONS: &[&str] = &[
     CREATE TABLE meta (one INTEGER PRIMARY KEY CHECK (one = 1), commits INTEGER NOT NULL, next_id INTEGER NOT NULL) STRICT;
     INSERT INTO meta VALUES (1, 0, 1);
     ",
-    // 2: how many rows there are. One flipped bit in the head of a page hides the rows behind it from every query.
+    // 2: row counts. A flipped bit in the header of a page hides its rows from every query.
     "
     ALTER TABLE meta ADD COLUMN jobs INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE meta ADD COLUMN settings INTEGER NOT NULL DEFAULT 0;  -- and pauses
@@ -50,7 +50,7 @@ const MIGRATIONS: &[&str] = &[
 
 pub const CURRENT: i64 = MIGRATIONS.len() as i64;
 
-/// Brings the tables to the current version, all steps or none.
+/// Migrates to the current version, in one transaction.
 pub fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let found = version(connection)?;
     if found == CURRENT {
@@ -70,7 +70,7 @@ pub fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     step.commit().map_err(open_error)
 }
 
-/// 0 for an empty file; an error for a database that is not ours.
+/// Version of the tables: 0 for an empty file, an error for a database of another program.
 pub fn version(connection: &Connection) -> Result<i64, StoreError> {
     let read = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let application = read("application_id").map_err(open_error)?;

@@ -1,4 +1,4 @@
-//! A statement that is prepared when it is first used: a commit needs few of all there are.
+//! SQL statement that is prepared at its first use: a commit needs few of them.
 
 use rusqlite::{CachedStatement, Connection, Params, Row, Rows};
 
@@ -13,7 +13,7 @@ impl<'c> Statement<'c> {
         Statement { connection, sql, ready: None }
     }
 
-    /// Fails where the tables are not what they should be.
+    /// Fails if the tables do not have the expected columns.
     pub fn prepare(&mut self) -> rusqlite::Result<&mut CachedStatement<'c>> {
         let prepared = match self.ready.take() {
             Some(prepared) => prepared,

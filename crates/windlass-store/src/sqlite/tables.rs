@@ -1,4 +1,4 @@
-//! Writing jobs: the few statements there are.
+//! SQL statements that write jobs, settings and pauses.
 
 use super::rows::read_error;
 use super::statement::Statement;
@@ -14,16 +14,16 @@ macro_rules! count_settings {
     };
 }
 
-/// Rows there are, written with each commit: rows that vanish with a damaged page are missed at the next start.
+/// Row counts, written with each commit: rows lost with a damaged page are detected at the next startup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowCounts {
     pub jobs: u64,
-    /// Pauses included.
+    /// Settings and pauses.
     pub settings: u64,
 }
 
 impl RowCounts {
-    /// As whoever wrote them counted, and as they are; in one look, because a server may be at work.
+    /// Counts as last committed, and as counted now; in one query, because a server may be writing.
     pub fn written_and_found(connection: &Connection) -> rusqlite::Result<(RowCounts, RowCounts)> {
         let sql =
             concat!("SELECT jobs, settings, (SELECT count(*) FROM jobs), ", count_settings!(), " FROM meta");
@@ -36,10 +36,10 @@ impl RowCounts {
 }
 
 pub struct Tables<'c> {
-    /// As of the transaction that is open.
+    /// Counts of the open transaction.
     pub rows: RowCounts,
     insert: Statement<'c>,
-    /// Rewrites what moves; the commonest write by far.
+    /// Rewrites the changing columns; by far the most frequent write.
     advance: Statement<'c>,
     rewrite: Statement<'c>,
     delete: Statement<'c>,
@@ -55,7 +55,7 @@ pub struct Tables<'c> {
     resume: Statement<'c>,
     count_settings: Statement<'c>,
     count_commit: Statement<'c>,
-    /// Reused for every row.
+    /// Buffers, reused for every row.
     moves: Vec<u8>,
     body: Vec<u8>,
 }
@@ -97,7 +97,7 @@ impl<'c> Tables<'c> {
         }
     }
 
-    /// Fails where a table is not as it should be.
+    /// Fails if a table does not have the expected columns.
     pub fn prepare_all(&mut self) -> Result<(), StoreError> {
         let all = [
             &mut self.insert,
@@ -147,7 +147,8 @@ impl<'c> Tables<'c> {
         self.write_apart(None, job)
     }
 
-    /// From one version to the next. `false`: the job is gone or has another version by now; nothing was written.
+    /// Updates a job from one version to the next. `false`: the job was deleted or has a newer version;
+    /// nothing was written.
     pub fn update(&mut self, before: &Job, after: &Job) -> Result<bool, StoreError> {
         row::write_moves(after, &mut self.moves);
         let changed = if Arc::ptr_eq(&before.spec, &after.spec) {
@@ -214,7 +215,8 @@ impl<'c> Tables<'c> {
             return Ok(());
         };
         let row = params![key, value, crc_of(key, value)];
-        // In this order the number of rows is known without counting; and most are new, notes of what happened.
+        // Insert first: it reports whether the row is new, so the count needs no query; and most settings
+        // written are new.
         match self.add_setting.execute(row).map_err(read_error)? {
             0 => drop(self.change_setting.execute(row).map_err(read_error)?),
             _ => self.rows.settings += 1,
@@ -231,7 +233,7 @@ impl<'c> Tables<'c> {
         self.count_settings()
     }
 
-    /// Counted anew: they are few, and whether one was replaced is not told.
+    /// Counted by a query: pauses are few, and `INSERT OR REPLACE` does not report a replaced row.
     fn count_settings(&mut self) -> Result<(), StoreError> {
         let count = self.count_settings.query_row([], |row| row.get::<_, i64>(0)).map_err(read_error)?;
         self.rows.settings = count as u64;
@@ -245,7 +247,7 @@ impl<'c> Tables<'c> {
         Ok(())
     }
 
-    /// The payload and the body, where they live in tables of their own and have changed.
+    /// Writes payload and body, where they are in separate tables and have changed.
     fn write_apart(&mut self, before: Option<&Job>, after: &Job) -> Result<(), StoreError> {
         let id = after.id.get() as i64;
         let same_payload =
@@ -273,7 +275,7 @@ impl<'c> Tables<'c> {
     }
 }
 
-/// Of a small row: its key and what it says.
+/// Checksum of a small row: key and value.
 pub fn crc_of(key: &str, value: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key.as_bytes());

@@ -64,7 +64,7 @@ async fn a_job_among_many_is_found_by_its_name_without_looking_at_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("windlass.db")).unwrap();
     push(&store, vec![job("old", at(0), &["rare"])]).await;
-    // More than are named by id, so that listing all of them goes by rows.
+    // More jobs than the index lists by id, so that listing all of them scans rows.
     for _ in 0..3 {
         push(&store, (0..10_000).map(|_| job("many", at(0), &[])).collect()).await;
     }
@@ -75,7 +75,7 @@ async fn a_job_among_many_is_found_by_its_name_without_looking_at_the_others() {
     assert_eq!(names(&store, nobody).await, (Vec::new(), 1));
     let wrong_state = Filter { states: vec![StateName::Failed], ..by_name };
     assert_eq!(names(&store, wrong_state).await, (Vec::new(), 1));
-    // By rows, with a word that only reading them tells.
+    // By a scan, with a tag that only the decoded row contains.
     let by_tag = Filter { tag: Some("rare".into()), limit: 10, ..Filter::default() };
     assert_eq!(names(&store, by_tag).await.0, ["old"]);
     store.close().await.unwrap();
@@ -112,7 +112,7 @@ async fn a_compacted_store_is_small_and_the_same() {
     assert!(refused.contains("lock held"), "{refused}");
     store.close().await.unwrap();
     drop(store);
-    // What a crash left of an earlier try.
+    // Remains of an earlier run that crashed.
     std::fs::write(files::beside(&database, ".compacting"), b"half of a file").unwrap();
     let sizes = compact(&database, &|done, all| assert!(done <= all)).unwrap();
     assert!(sizes.after_bytes * 5 < sizes.before_bytes, "{sizes:?}");
@@ -136,7 +136,7 @@ async fn a_damaged_store_is_not_compacted() {
     store.close().await.unwrap();
     drop(store);
     let mut bytes = std::fs::read(&database).unwrap();
-    // One bit of each payload: some of what looks like one is left over from another page.
+    // Flips a bit of each payload: some of the matches are remains of another page.
     let mut from = 0;
     while let Some(found) = bytes[from..].windows(50).position(|window| window == [b'x'; 50]) {
         bytes[from + found + 7] ^= 1;

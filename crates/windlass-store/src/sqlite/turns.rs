@@ -1,9 +1,10 @@
-//! Whose turn it is to write.
+//! Write lock of the embedded store.
 //!
-//! There is one [`Pen`]. A thread of the store's own takes it for as long as requests wait, so that those that arrive
-//! during a commit share the next. Handing a request to that thread and its answer back costs more than the commit itself,
-//! though, so a caller who is alone takes the pen and writes where he stands. Alone means: commits came one by one lately,
-//! nothing waits, it is a small matter, and the disk is quick, for whoever writes keeps his thread from other work.
+//! There is one [`Pen`], the writer state behind a mutex. The writer thread takes it while requests wait, so
+//! that requests arriving during a commit share the next one (group commit). Handing a request to that thread
+//! and its reply back costs more than the commit itself, so a caller without concurrent writers takes the
+//! mutex and commits on its own thread. The conditions: recent commits had one request each, no request
+//! waits, the request is small, and the disk is fast, because a caller that writes blocks its thread.
 
 use super::requests::{Reply, Request};
 use super::writer::{Pen, stop};
@@ -14,35 +15,35 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Keeps the time to the first answer short when hundreds of clients write at once.
+/// Bounds on a group, to keep the time to the first reply short when hundreds of clients write at once.
 const GROUP: GroupLimits = GroupLimits { requests: 256, jobs: 10_000 };
 
-/// Commits of one request each, one after the other, before a caller counts as alone.
+/// Consecutive commits with a single request before callers may write directly.
 const CALM_AFTER: usize = 4;
-/// Jobs that a caller writes himself: some tens of microseconds without the disk.
+/// Most jobs in a direct write: some tens of microseconds without the disk.
 const ALONE_JOBS_MAX: usize = 16;
-/// A disk that takes longer is waited for by the store's own thread.
+/// With slower commits, only the writer thread writes.
 const QUICK: Duration = Duration::from_millis(1);
 
 pub struct Turns {
     desk: Arc<Desk>,
     inbox: Sender<Request>,
-    /// Nobody but the thread writes.
+    /// Disables direct writes.
     thread_only: bool,
 }
 
-/// Where the pen lies.
+/// Mutex around the writer state, and the counters that decide on direct writes.
 struct Desk {
     /// `None`: closed.
     pen: Mutex<Option<Pen>>,
-    /// Requests that were sent to the thread and are not answered yet.
+    /// Requests sent to the thread and not answered yet.
     waiting: AtomicUsize,
-    /// Quick commits of one request each since the last that was not.
+    /// Consecutive fast commits with a single request.
     calm: AtomicUsize,
 }
 
 impl Turns {
-    /// Starts the thread. It ends with the `Turns` or when it is told to close.
+    /// Starts the writer thread. It ends when `Turns` is dropped or a `Close` request arrives.
     pub fn begin(pen: Pen, thread_only: bool) -> Result<Turns, StoreError> {
         let desk =
             Desk { pen: Mutex::new(Some(pen)), waiting: AtomicUsize::new(0), calm: AtomicUsize::new(0) };
@@ -56,7 +57,7 @@ impl Turns {
         Ok(Turns { desk, inbox, thread_only })
     }
 
-    /// Carries the request out before it returns, where nobody else wants to write; otherwise sees that it is.
+    /// Applies the request before returning if no other writer is active; otherwise sends it to the thread.
     pub fn take(&self, request: Request) -> Result<(), StoreError> {
         if self.thread_only {
             return self.send(request);
@@ -64,7 +65,7 @@ impl Turns {
         match self.desk.write_alone(request) {
             Alone::Written { log_is_long: false } => Ok(()),
             Alone::Written { log_is_long: true } => {
-                // Closed meanwhile: then the log is brought in anyway, and what was written stays so.
+                // If the store was closed meanwhile, closing has made the checkpoint; the commit stays valid.
                 let _ = self.send(Request::Tidy {});
                 Ok(())
             }
@@ -72,7 +73,7 @@ impl Turns {
         }
     }
 
-    /// For the thread, whoever is alone.
+    /// Sends a request to the writer thread, even if the caller could write directly.
     pub fn send(&self, request: Request) -> Result<(), StoreError> {
         self.desk.waiting.fetch_add(1, Ordering::SeqCst);
         self.inbox.send(request).map_err(|_| StoreError::Closed)
@@ -104,13 +105,13 @@ impl Desk {
         Alone::Written { log_is_long: pen.log_is_long() }
     }
 
-    /// The thread's whole life.
+    /// Main loop of the writer thread.
     fn serve(&self, requests: &Receiver<Request>) {
         let mut group = Vec::new();
         let closing = loop {
             let Ok(first) = requests.recv() else { break None };
             let mut desk = self.pen();
-            // Only now: whoever had the pen may have kept it for a while.
+            // Gathers after taking the mutex: further requests may have arrived while another writer held it.
             GROUP.gather(&mut group, first, Request::jobs, || requests.try_recv().ok());
             let Some(pen) = desk.as_mut() else { break None };
             if let Some(closing) = self.write_together(pen, &mut group) {
@@ -143,12 +144,12 @@ impl Desk {
     }
 }
 
-/// Whether a caller who asks for `jobs` jobs is alone.
+/// True if a caller with `jobs` jobs may write directly.
 fn may_write(calm: usize, waiting: usize, jobs: usize) -> bool {
     calm >= CALM_AFTER && waiting == 0 && jobs <= ALONE_JOBS_MAX
 }
 
-/// Somebody broke off in the middle of a commit: what the index knows and what is on the disk are no longer the same.
+/// A writer panicked during a commit: the index and the disk may differ, so the process aborts.
 fn half_written() -> ! {
     stop("a write to the store broke off")
 }

@@ -1,5 +1,5 @@
-//! Writing: requests that arrive while a commit is on its way to the disk form the next commit; each is answered only
-//! after its commit is there. Whoever has the [`Pen`] writes.
+//! Writer: requests that arrive during a commit form the next commit (group commit); a reply is sent only
+//! after its commit is durable. The holder of the [`Pen`] writes.
 
 use super::cache::FreshJobs;
 use super::files::{self, CommitCounter, Lock};
@@ -23,15 +23,15 @@ use tracing::{error, info, warn};
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, JobId, Queue, Tenant, Timestamp, apply, created};
 
-/// Pages in the log before it is brought into the database: 16 MiB, copied in some tens of milliseconds.
+/// Pages in the write-ahead log before a checkpoint: 16 MiB, copied in some tens of milliseconds.
 const LOG_PAGES_MAX: u32 = 4_096;
-/// The same where the log is not on disk yet, and bringing it in has to wait for that first: small enough that no claim
+/// Same with relaxed durability, where a checkpoint has to sync the log first: small enough that no claim
 /// waits for more than a few milliseconds.
 const LOG_PAGES_MAX_RELAXED: u32 = 1_024;
-/// How often a full disk is tried again.
+/// Interval of the checks whether a full disk has space again.
 const ROOM_CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Answers the writer gives itself; more are given out by the runtime.
+/// Most replies sent by the writer itself; more are sent by a task of the runtime.
 const ANSWERS_FROM_HERE_MAX: usize = 4;
 
 pub struct Opened {
@@ -42,11 +42,11 @@ pub struct Opened {
     pub commits: u64,
     pub next_id: u64,
     pub rows: RowCounts,
-    /// Where those who wait for answers run, if the store was opened there.
+    /// Runtime of the callers, if the store was opened on one.
     pub runtime: Option<Handle>,
 }
 
-/// The write connection, and what is known from one commit to the next.
+/// Writer state: the write connection, and the data kept from one commit to the next.
 pub struct Pen {
     connection: Connection,
     lock: Lock,
@@ -59,12 +59,12 @@ struct Known {
     shared: Arc<Shared>,
     fresh: FreshJobs,
     sharing: Sharing,
-    /// Commits so far; stored with each, and in the counter file after each.
+    /// Number of commits; stored in each commit, and in the counter file after it.
     commits: u64,
     next_id: u64,
     rows: RowCounts,
     runtime: Option<Handle>,
-    /// The disk was full when last tried.
+    /// Last check of a full disk; `None`: the disk is not full.
     room_checked: Option<Instant>,
 }
 
@@ -87,7 +87,7 @@ impl Pen {
         Pen { connection, lock, known }
     }
 
-    /// Carries out a group of requests in one commit and answers them.
+    /// Applies a group of requests in one commit and replies.
     pub fn write(&mut self, group: &mut Vec<Request>) -> Option<Reply<()>> {
         let known = &mut self.known;
         let mut writer = Writer {
@@ -109,7 +109,7 @@ impl Pen {
         self.known.shared.log_pages.load(Ordering::Relaxed) > max
     }
 
-    /// Brings the log into the database. Errors here mean the same as errors of a commit.
+    /// Makes a checkpoint. An error is handled like an error of a commit.
     pub fn checkpoint(&mut self, how: &str) {
         let began = Instant::now();
         let sql = format!("PRAGMA wal_checkpoint({how})");
@@ -139,18 +139,18 @@ impl Pen {
     }
 }
 
-/// The pen at work on one commit.
+/// State of one group commit.
 struct Writer<'p> {
     connection: &'p Connection,
     known: &'p mut Known,
     tables: Tables<'p>,
     rows: Rows<'p>,
-    /// A transaction is open: something was written in this group.
+    /// True while a transaction is open, that is, after the first write of the group.
     in_step: bool,
 }
 
 impl Writer<'_> {
-    /// Carries out a group of requests in one commit and answers them.
+    /// Applies a group of requests in one commit and replies.
     fn group(&mut self, group: &mut Vec<Request>) -> Option<Reply<()>> {
         if self.is_full() {
             refuse(
@@ -193,8 +193,8 @@ impl Writer<'_> {
         closing
     }
 
-    /// Each answer wakes a task. From outside the runtime every wake-up goes through its shared queue and may rouse a
-    /// thread; many are cheaper handed over at once and given out from within.
+    /// Sends the replies. Each reply wakes a task; from outside the runtime every wake-up goes through its
+    /// injection queue and may wake a thread, so many replies are sent from within a task.
     fn answer(&self, answers: Vec<Answer>) {
         let many = answers.len() > ANSWERS_FROM_HERE_MAX;
         let give_out = move || answers.into_iter().for_each(Answer::send);
@@ -252,7 +252,8 @@ impl Writer<'_> {
     }
 
     fn step(&mut self, step: Step) -> Result<Verdict, StoreError> {
-        // A single change tells by itself whether it was stale; several are looked at before the first is written.
+        // A single update detects a stale version by itself; several changes are checked before the first is
+        // written.
         let minds_keys = minds_keys(&step);
         if (step.changes.len() > 1 || minds_keys) && !self.is_fresh(&step)? {
             return Ok(Verdict::Stale);
@@ -286,7 +287,8 @@ impl Writer<'_> {
         Ok(Verdict::Done(inserted))
     }
 
-    /// Whether every change starts from what is stored, or from what an earlier change of the step will have stored.
+    /// True if every change starts from the stored version, or from the version that an earlier change of the
+    /// step will store.
     fn is_fresh(&mut self, step: &Step) -> Result<bool, StoreError> {
         for (place, change) in step.changes.iter().enumerate() {
             let earlier =
@@ -307,8 +309,8 @@ impl Writer<'_> {
         JobId::new(self.known.next_id).ok_or_else(zero)
     }
 
-    /// Writes the jobs as they are, or says which of the ids is there already. That is looked at before anything is
-    /// written: others may be in the same commit.
+    /// Inserts jobs unchanged, or returns an id that exists. Checked before anything is written, because
+    /// other requests share the commit.
     fn restore(&mut self, jobs: &[Arc<Job>], next: JobId) -> Result<Option<JobId>, StoreError> {
         let mut ids = FxHashSet::default();
         for job in jobs {
@@ -353,7 +355,7 @@ impl Writer<'_> {
             let after = match apply(&before, Event::Claim(grant), now) {
                 Ok(transition) => transition.job,
                 Err(refused) => {
-                    // The index and the rules disagree about what can be claimed: ours is the mistake.
+                    // The index and the rules disagree about the state: a bug in the index.
                     return Err(StoreError::Corrupt(format!("job {id} was next but {refused}")));
                 }
             };
@@ -390,7 +392,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A job that the index knows: just pushed, or read back.
+    /// Loads a job that is in the index, from a cache or from its row.
     fn job(&mut self, id: JobId) -> Result<Arc<Job>, StoreError> {
         if let Some(job) = self.known.fresh.take(id).or_else(|| self.known.shared.recent.get(id)) {
             return Ok(job);
@@ -399,7 +401,7 @@ impl Writer<'_> {
         self.rows.load(id)?.map(Arc::new).ok_or_else(missing)
     }
 
-    // --- commits -------------------------------------------------------------------------------------------------
+    // --- commits -------------------------------------------------------------------------------------------
 
     fn begin(&mut self) -> Result<(), StoreError> {
         if !self.in_step {
@@ -426,8 +428,9 @@ impl Writer<'_> {
             .map_err(|error| StoreError::Unavailable(error.to_string()))
     }
 
-    /// Nothing of the group happened. A full disk is waited for; anything else means that we no longer know what is on
-    /// the disk, and only a restart, which reads it all anew, finds out.
+    /// Fails the whole group, which was not applied. After a full disk the store waits for space; after any
+    /// other error the state of the disk is unknown, and only a restart, which reads everything again,
+    /// resolves it.
     fn give_up(&mut self, error: StoreError, answers: Vec<Answer>, reply: Box<dyn FnOnce(StoreError)>) {
         let StoreError::Full(_) = &error else {
             stop(&format!("writing to {} failed: {error}", self.known.database.display()));
@@ -448,7 +451,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The index ran ahead of the database: read it anew.
+    /// Rebuilds the index, which is ahead of the database after a rollback.
     fn forget_unwritten(&mut self) {
         self.known.fresh = FreshJobs::default();
         self.known.shared.recent.taken_back();
@@ -480,7 +483,8 @@ impl Writer<'_> {
     }
 }
 
-/// What is on the disk is no longer known: end the process before anything wrong is acknowledged or overwritten.
+/// Aborts the process: the state of the disk is unknown, and nothing wrong may be acknowledged or
+/// overwritten.
 pub fn stop(why: &str) -> ! {
     error!("{why}; stopping");
     if !tracing::enabled!(tracing::Level::ERROR) {

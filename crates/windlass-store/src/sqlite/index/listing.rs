@@ -1,4 +1,4 @@
-//! Which jobs can fit a filter, as far as the index tells.
+//! Candidates for a filter, from the index.
 
 use super::Index;
 use super::tenant::TenantIndex;
@@ -6,14 +6,15 @@ use crate::query::Filter;
 use std::collections::BTreeSet;
 use windlass_core::{JobId, NameMatch, Queue, StateName};
 
-/// Jobs named by id for one list at most, where few of them may fit.
+/// Most candidate ids for one list.
 const NAMED_MAX: usize = 20_000;
-/// The same where jobs in any state fit: if there are more, rows from the newest down are quicker, and hold up no claim.
+/// Same for a filter without states: with more candidates a scan from the newest row is faster, and blocks no
+/// claim.
 const NAMED_IN_ANY_STATE_MAX: usize = 2_000;
 
 impl Index {
-    /// The few jobs that can fit, newest first, below `before`; `None` when they are too many to name, so that looking at
-    /// rows from the newest down finds a page soon.
+    /// Ids of the few jobs that can match, newest first, below `before`; `None` if they are too many, in
+    /// which case a scan from the newest row finds a page soon.
     pub fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
         let is_addressed = is_addressed(filter);
         if filter.states.is_empty() && !filter.repeating && !is_addressed {
@@ -32,7 +33,7 @@ impl Index {
             for state in self.states_fitting(entry, filter) {
                 match state {
                     StateName::Ready => ids.extend(self.few_ready(entry, filter, most)?),
-                    // Few of many that are in this state fit: the rows are looked through instead.
+                    // Only few of the many jobs in this state match: scan the rows instead.
                     other if is_addressed && entry.count_in(other) > most => return None,
                     other => ids.extend(entry.newest_in(other, before, limit)),
                 }
@@ -41,7 +42,7 @@ impl Index {
         Some(ids.into_iter().rev().skip_while(|id| id.get() >= before).take(limit).collect())
     }
 
-    /// The states that are asked for, of those in which there are jobs of the queue and names that are asked for.
+    /// Requested states that occur among the jobs of the requested queue and names.
     fn states_fitting(&self, tenant: &TenantIndex, filter: &Filter) -> Vec<StateName> {
         let is_asked = |state: &StateName| filter.states.is_empty() || filter.states.contains(state);
         if !is_addressed(filter) {
@@ -58,7 +59,7 @@ impl Index {
         StateName::ALL.into_iter().filter(is_asked).filter(has_some).collect()
     }
 
-    /// Ready jobs by address, if they are few.
+    /// Ready jobs of the requested queue and names; `None` if they are too many.
     fn few_ready(&self, tenant: &TenantIndex, filter: &Filter, most: usize) -> Option<Vec<JobId>> {
         let mut ids = Vec::new();
         let mut delayed = false;

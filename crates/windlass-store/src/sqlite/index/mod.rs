@@ -1,5 +1,5 @@
-//! Which job is next, in memory. The database finds rows by id and nothing else; every other question (who is next,
-//! who is due, who has this key, how many are there) is answered here. Rebuilt from the rows at start.
+//! In-memory index. SQLite finds rows by id only; the index answers every other query (next job, due jobs,
+//! holder of a key, counts). Rebuilt from the rows at startup.
 
 mod listing;
 mod shelf;
@@ -16,47 +16,48 @@ use std::sync::Arc;
 use tenant::{Source, TenantIndex};
 use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
 
-/// Requests that overtake each other on a busy machine differ by less than this; by more, and the clock was set back, which
-/// costs a look at every waiting job. No claim gets a job before its time either way.
+/// Largest backward step of `now` that is taken for concurrent requests out of order. A larger step means
+/// that the clock was set back, which requires a scan of all waiting jobs. A claim never gets a job before
+/// its time in either case.
 const OVERTAKING_MS_MAX: i64 = 1_000;
 
-/// Whether there are jobs of one name.
+/// Result of a search by exact name.
 pub enum Named {
     Nobody,
     One(JobId),
-    /// There are, in these states; which ones, the rows tell.
+    /// Some exist in these states; their ids are only in the rows.
     Among(Vec<StateName>),
 }
 
-/// Whom to tell that a job of theirs can be had.
+/// Tenant, queue and name of a claimable job, for the listener.
 pub type Address = (Tenant, Queue, Name);
 
 #[derive(Default)]
 pub struct Index {
-    /// The latest moment this index was asked about: jobs due by then are on their shelves, later ones in `delayed`.
+    /// Latest `now` of any call: jobs due by then are on their shelves, later ones in `delayed`.
     now: Timestamp,
     shelves: Vec<Shelf>,
     free_shelves: Vec<ShelfId>,
     tenants: FxHashMap<Tenant, TenantIndex>,
     delayed: BTreeMap<(Timestamp, JobId), (ShelfId, i32)>,
-    /// Ends of leases and of keep times.
+    /// Expiry of leases and ends of keep times.
     deadlines: BTreeSet<(Timestamp, JobId)>,
-    /// Shelves held back by a limit until some moment.
+    /// Shelves blocked by a limit until a time.
     parked_until: BTreeSet<(Timestamp, ShelfId)>,
-    /// Shelves held back by a limit, by its key. May name shelves that were let go since.
+    /// Shelves blocked by a limit, by its key. May contain shelves that were released since.
     parked_by: FxHashMap<Arc<str>, Vec<ShelfId>>,
     children: FxHashMap<JobId, BTreeSet<JobId>>,
-    /// Shelves that got a claimable job, once per job; emptied by `take_news`.
+    /// Shelves with a newly claimable job, one entry per job; emptied by `take_news`.
     news: Vec<ShelfId>,
 }
 
 impl Index {
-    /// Empty, with jobs that are due by `now` expected.
+    /// Empty index that treats jobs due by `now` as claimable.
     pub fn at(now: Timestamp) -> Index {
         Index { now, ..Index::default() }
     }
 
-    /// Enters a job as it stands.
+    /// Adds a job in its current state.
     pub fn add(&mut self, job: &Job) {
         let id = job.id;
         let shelf = self.shelf_for(job);
@@ -79,14 +80,14 @@ impl Index {
         tenant.add(job);
     }
 
-    /// Takes out a job that was entered as it stands here.
+    /// Removes a job; `job` must be the version that was added.
     pub fn remove(&mut self, job: &Job) {
         let id = job.id;
         let shelf = self.shelf_for(job);
         self.shelves[shelf as usize].counts[job.state().name() as usize] -= 1;
         if let Some(run_at) = job.state().claimable_at() {
             let slot = Slot { priority: job.spec.priority, run_at, id };
-            // A job that is just being claimed has left its shelf already.
+            // A job that is being claimed was already removed from its shelf.
             if !self.take_off_shelf(shelf, slot) && self.delayed.remove(&(run_at, id)).is_some() {
                 self.shelves[shelf as usize].delayed -= 1;
             }
@@ -108,7 +109,8 @@ impl Index {
         self.drop_shelf_if_unused(shelf);
     }
 
-    /// Moves the index's clock on: delayed jobs whose time has come and limits whose wait is over are let in.
+    /// Advances the clock of the index: delayed jobs that are due and shelves whose wait is over become
+    /// claimable.
     pub fn advance(&mut self, now: Timestamp) {
         if self.now.since_ms(now) > OVERTAKING_MS_MAX {
             self.rewind(now);
@@ -133,7 +135,7 @@ impl Index {
         }
     }
 
-    /// The clock was set back: jobs that were due by the old time wait for theirs again.
+    /// The clock was set back: jobs that were due by the old time are delayed again.
     fn rewind(&mut self, now: Timestamp) {
         self.now = now;
         for number in 0..self.shelves.len() {
@@ -147,7 +149,7 @@ impl Index {
         }
     }
 
-    /// Picks up to `ask.limit` jobs, best first, and takes them off their shelves.
+    /// Picks up to `ask.limit` jobs in claim order, and removes them from their shelves.
     pub fn pick(&mut self, ask: &ClaimAsk, now: Timestamp) -> Vec<JobId> {
         self.advance(now);
         let mut picked = Vec::new();
@@ -172,7 +174,8 @@ impl Index {
             Source::Shelf(shelf) => due(*shelf),
             Source::View(view) => {
                 let mut best: Option<(Slot, ShelfId)> = None;
-                // The first head is the answer, unless a request that was overtaken asks about a moment before it.
+                // The first head is the answer, unless the request is out of order and asks about an earlier
+                // time.
                 for head in self.tenants.get(&ask.tenant)?.view_heads(*view) {
                     if best.is_some_and(|best| best < *head) {
                         break;
@@ -190,14 +193,15 @@ impl Index {
         if keys.is_empty() { None } else { gate.admit(&ask.tenant, keys, now).err() }
     }
 
-    /// Deadlines that have passed, earliest first.
+    /// Jobs with a passed deadline, earliest first.
     pub fn overdue(&self, now: Timestamp, limit: usize) -> Vec<JobId> {
         self.deadlines.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect()
     }
 
     pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         if now < self.now {
-            // Overtaken: what became due in between is on its shelf. Asking again at once costs nothing.
+            // Request out of order: jobs that became due in between are already on their shelves. Asking
+            // again at once is cheap.
             return Some(now.plus_ms(1));
         }
         let deadline = self.deadlines.first().map(|(at, _)| *at);
@@ -206,7 +210,7 @@ impl Index {
         [deadline, delayed, parked].into_iter().flatten().min()
     }
 
-    /// Who holds the unique key or the alias that this job would take.
+    /// Holder of the unique key or alias that this job would take.
     pub fn conflict(&self, spec: &windlass_core::JobSpec) -> Option<JobId> {
         if spec.unique().is_none() && spec.alias().is_none() {
             return None;
@@ -214,7 +218,7 @@ impl Index {
         self.tenants.get(&spec.tenant)?.conflict(spec)
     }
 
-    /// Every job with a claim to the key, in no order.
+    /// Every job that claims the key, in no order.
     pub fn claimants(&self, key: &Key) -> Vec<JobId> {
         let (Key::Unique(tenant, _) | Key::Alias(tenant, _)) = key;
         self.tenants.get(tenant).map(|tenant| tenant.claimants(key)).unwrap_or_default()
@@ -224,7 +228,7 @@ impl Index {
         self.tenants.get(tenant)?.find_alias(alias)
     }
 
-    /// What is known of the jobs with exactly this name.
+    /// Looks up jobs with exactly this name.
     pub fn named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Named {
         let shelves =
             self.tenants.get(tenant).map(|tenant| tenant.shelves_named(queue, name)).unwrap_or_default();
@@ -250,7 +254,7 @@ impl Index {
         }
     }
 
-    /// Jobs held back by this limit key may be tried again.
+    /// Releases shelves blocked by this limit key.
     pub fn reopen(&mut self, key: &str) {
         for shelf in self.parked_by.remove(key).unwrap_or_default() {
             if self.shelves[shelf as usize].parked_by.as_deref() == Some(key) {
@@ -259,7 +263,7 @@ impl Index {
         }
     }
 
-    /// The addresses of jobs that became claimable since the last call, once per job.
+    /// Tenant, queue and name of the jobs that became claimable since the last call, one entry per job.
     pub fn take_news(&mut self) -> Vec<Address> {
         let news = std::mem::take(&mut self.news);
         news.into_iter()
@@ -294,7 +298,8 @@ impl Index {
                 }
             }
         }
-        // Jobs whose time has come since the index last moved on; the scheduler lets them in within milliseconds.
+        // Counts jobs that became due since the last `advance`; the scheduler makes them claimable within
+        // milliseconds.
         for ((run_at, _), (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
             let shelf = &self.shelves[*shelf as usize];
             if let Some(counts) = queues.get_mut(&(shelf.tenant.clone(), shelf.queue.clone())) {
@@ -305,7 +310,7 @@ impl Index {
         queues.into_values().collect()
     }
 
-    /// The names in this queue of which jobs could be given out now.
+    /// Names of this queue with claimable jobs.
     pub fn waiting(&self, queue: &Queue, now: Timestamp) -> Vec<WaitingName> {
         let mut names: BTreeMap<(&Tenant, &Name), u64> = BTreeMap::new();
         let set_back = now < self.now;
@@ -321,7 +326,7 @@ impl Index {
                 }
             }
         }
-        // Jobs whose time has come since the index last moved on.
+        // Jobs that became due since the last `advance`.
         for (_, (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
             let shelf = &self.shelves[*shelf as usize];
             if shelf.queue == *queue && shelf.is_open() {
@@ -336,13 +341,13 @@ impl Index {
         names.into_iter().map(named).collect()
     }
 
-    /// Due jobs by the limits they count against: the sizes of the shelves that have some.
+    /// Due jobs grouped by their limit keys, from the sizes of the shelves.
     pub fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Vec<UnderLimits> {
         let entry = self.tenants.get(tenant).into_iter();
         let shelves = entry.flat_map(TenantIndex::queues_and_shelves).filter_map(|(_, shelf)| shelf);
         let mut groups: Vec<UnderLimits> = Vec::new();
         for shelf in shelves.map(|number| &self.shelves[number as usize]) {
-            // Overtaken: what became due since the moment asked about is on the shelf already.
+            // Request out of order: jobs that became due after `now` are already on the shelf.
             let due = match now < self.now {
                 true => shelf.slots.iter().filter(|slot| slot.run_at <= now).count(),
                 false => shelf.slots.len(),
@@ -353,7 +358,7 @@ impl Index {
                 groups.push(UnderLimits { keys: shelf.limit_keys.to_vec(), due: due as u64, held });
             }
         }
-        // Those whose time has come since the index last moved on.
+        // Jobs that became due since the last `advance`.
         for ((run_at, _), (shelf, _)) in self.delayed.iter().take_while(|((run_at, _), _)| *run_at <= now) {
             let shelf = &self.shelves[*shelf as usize];
             debug_assert!(*run_at > self.now, "due jobs are on their shelves");
@@ -364,7 +369,7 @@ impl Index {
         summed(groups)
     }
 
-    // --- shelves -------------------------------------------------------------------------------------------------
+    // --- shelves -------------------------------------------------------------------------------------------
 
     fn shelf_for(&mut self, job: &Job) -> ShelfId {
         let spec = &job.spec;
@@ -408,7 +413,7 @@ impl Index {
         taken
     }
 
-    /// Opens or closes a shelf; an opened one is news for everyone who waits for its jobs.
+    /// Changes whether a shelf is open; opening it notifies the listener of its jobs.
     fn reshelve(&mut self, number: ShelfId, change: impl FnOnce(&mut Shelf)) {
         let was_open = self.shelves[number as usize].is_open();
         self.with_head_kept(number, change);
@@ -418,7 +423,7 @@ impl Index {
         }
     }
 
-    /// Changes a shelf and keeps the views that show its first job right.
+    /// Changes a shelf and updates the views that contain its first job.
     fn with_head_kept(&mut self, number: ShelfId, change: impl FnOnce(&mut Shelf)) {
         let shelf = &mut self.shelves[number as usize];
         let before = shelf.head();
@@ -473,5 +478,5 @@ impl Index {
     }
 }
 
-/// Keeps the set of paused queues apart from the queues that have jobs: both outlive each other.
+/// Paused queues, kept apart from queues with jobs: each may exist without the other.
 pub(super) type PausedQueues = FxHashSet<Queue>;

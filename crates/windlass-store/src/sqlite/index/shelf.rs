@@ -1,4 +1,4 @@
-//! A shelf: the due jobs of one address (tenant, queue, name) that count against the same limits, in order.
+//! Shelf: claim queue of the due jobs with the same tenant, queue, name and limit keys.
 
 use crate::query::QueueCounts;
 use smallvec::SmallVec;
@@ -9,7 +9,7 @@ use windlass_core::{JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
 pub type ShelfId = u32;
 pub type ViewId = u32;
 
-/// Ordered as jobs are given out: smaller priority, then earlier, then older.
+/// Entry of a shelf. The field order is the claim order: priority, then time, then id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot {
     pub priority: i32,
@@ -23,19 +23,19 @@ pub struct Shelf {
     pub name: Name,
     pub limit_keys: Box<[Arc<str>]>,
     pub slots: BTreeSet<Slot>,
-    /// All jobs of this address, by `StateName as usize`; the shelf goes when all are zero.
+    /// All jobs of this shelf by `StateName as usize`; the shelf is dropped when all counts are zero.
     pub counts: [u64; 9],
-    /// How many of the ready ones are not due yet.
+    /// Ready jobs that are not due yet.
     pub delayed: u64,
     pub paused: bool,
-    /// The limit that held its first job back when it was last tried.
+    /// Limit that blocked its first job at the last try.
     pub parked_by: Option<Arc<str>>,
     pub parked_until: Option<Timestamp>,
-    /// The views this shelf's first job shows in.
+    /// Views that contain this shelf's first job.
     pub views: SmallVec<[ViewId; 2]>,
 }
 
-/// Distinct priorities looked at to find the oldest due job: exact for all but the oddest queues.
+/// Distinct priorities examined to find the oldest due job: exact for all but the most unusual queues.
 const PRIORITIES_LOOKED_AT: usize = 64;
 
 impl Shelf {
@@ -50,17 +50,17 @@ impl Shelf {
         }
     }
 
-    /// Whether its jobs may be given out at all at present.
+    /// True if its jobs may be claimed at present.
     pub fn is_open(&self) -> bool {
         !self.paused && self.parked_by.is_none()
     }
 
-    /// The next job; none while the shelf is closed.
+    /// First job; `None` while the shelf is closed.
     pub fn head(&self) -> Option<Slot> {
         if self.is_open() { self.slots.first().copied() } else { None }
     }
 
-    /// The next job that is due at `now`, of one priority if asked.
+    /// First job that is due at `now`, optionally of one priority.
     pub fn due_head(&self, priority: Option<i32>, now: Timestamp) -> Option<Slot> {
         if !self.is_open() {
             return None;
@@ -75,7 +75,8 @@ impl Shelf {
         }
     }
 
-    /// `set_back`: `now` is before the moment the shelves were filled for, so that not all on them are due.
+    /// Adds this shelf to the counts. `set_back`: `now` is earlier than the clock of the index, so not every
+    /// job on the shelf is due.
     pub fn count_into(&self, counts: &mut QueueCounts, set_back: bool, now: Timestamp) {
         for (sum, count) in counts.by_state.iter_mut().zip(&self.counts) {
             *sum += count;
@@ -88,7 +89,7 @@ impl Shelf {
         counts.oldest_due = [counts.oldest_due, oldest].into_iter().flatten().min();
     }
 
-    /// The first slot of each priority has the earliest time of that priority.
+    /// Earliest `run_at`: the first slot of each priority is the earliest of that priority.
     fn oldest_due(&self) -> Option<Timestamp> {
         let mut oldest: Option<Timestamp> = None;
         let mut next = self.slots.first().copied();

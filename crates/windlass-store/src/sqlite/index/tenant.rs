@@ -1,4 +1,4 @@
-//! What the index knows of one tenant: its queues and shelves, keys, and the views its workers look through.
+//! Index of one tenant: queues and shelves, keys, and the views of its workers.
 
 use super::PausedQueues;
 use super::shelf::{Shelf, ShelfId, Slot, ViewId};
@@ -11,17 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::{Job, JobId, JobSpec, Name, NameMatch, Queue, Scope, StateName};
 
-/// Patterns remembered per tenant. A worker pool asks with a handful; what falls out is built anew when asked again.
+/// Patterns cached per tenant. A worker pool uses a handful; an evicted view is rebuilt at its next use.
 const VIEWS_MAX: usize = 64;
 
-/// Where a claim looks for its next job.
+/// Place in which a claim looks for its next job.
 pub enum Source {
     View(ViewId),
     Shelf(ShelfId),
 }
 
-/// The first jobs of all shelves that fit one pattern, in order: a claim by GLOB costs the same with a hundred
-/// thousand names as with one.
+/// First jobs of all shelves that match a pattern, in claim order: a claim by GLOB costs the same with a
+/// hundred thousand names as with one.
 struct View {
     queue: Option<Queue>,
     names: NameMatch,
@@ -38,7 +38,7 @@ impl View {
     }
 }
 
-/// Who has a claim to a key. Nearly always one job; of several the one with the smallest id holds it.
+/// Jobs that claim a key. Nearly always one; of several the job with the smallest id is the holder.
 #[derive(Default)]
 struct Keys(FxHashMap<Arc<str>, SmallVec<[JobId; 1]>>);
 
@@ -71,14 +71,14 @@ type Names = FxHashMap<Name, SmallVec<[ShelfId; 1]>>;
 
 #[derive(Default)]
 pub struct TenantIndex {
-    /// Sorted, so that questions about all queues are answered in one order everywhere.
+    /// Sorted, so that queries over all queues return the same order everywhere.
     queues: BTreeMap<Queue, Names>,
     paused: PausedQueues,
     uniques: Keys,
     aliases: Keys,
-    /// Every job that is not ready, by state: those are few, or looked for by state.
+    /// Jobs by state, except ready ones: the others are few, or searched by state.
     by_state: [BTreeSet<JobId>; 9],
-    /// Jobs with a repeat rule that are not settled: few, and asked for together.
+    /// Jobs with a repeat rule that are not settled: few, and listed together.
     repeating: BTreeSet<JobId>,
     views: FxHashMap<ViewId, View>,
     views_made: ViewId,
@@ -146,7 +146,7 @@ impl TenantIndex {
         self.aliases.holder(alias)
     }
 
-    /// How many jobs are in a state other than ready.
+    /// Number of jobs in a state other than ready.
     pub fn count_in(&self, state: StateName) -> usize {
         self.by_state[state as usize].len()
     }
@@ -162,7 +162,7 @@ impl TenantIndex {
         below.flat_map(move |before| self.repeating.range(..before).rev().take(limit).copied())
     }
 
-    // --- queues and shelves --------------------------------------------------------------------------------------
+    // --- queues and shelves --------------------------------------------------------------------------------
 
     pub fn set_paused(&mut self, queue: &Queue, paused: bool) {
         if paused {
@@ -185,7 +185,7 @@ impl TenantIndex {
         shelves.map(|shelves| shelves.to_vec()).unwrap_or_default()
     }
 
-    /// Every queue with each of its shelves; a queue that is only paused comes with none.
+    /// Every queue with each of its shelves; a queue that is only paused has none.
     pub fn queues_and_shelves(&self) -> impl Iterator<Item = (&Queue, Option<ShelfId>)> {
         let shelved = self
             .queues
@@ -217,7 +217,7 @@ impl TenantIndex {
         }
     }
 
-    /// An unused shelf has no head, so no view shows it any more.
+    /// Removes an unused shelf. It has no head, so no view contains it.
     pub fn forget_shelf(&mut self, number: ShelfId, shelf: &Shelf) {
         let Some(names) = self.queues.get_mut(&shelf.queue) else { return };
         if let Some(numbers) = names.get_mut(&shelf.name) {
@@ -231,9 +231,10 @@ impl TenantIndex {
         }
     }
 
-    // --- views ---------------------------------------------------------------------------------------------------
+    // --- views ---------------------------------------------------------------------------------------------
 
-    /// Where this claim has to look. Exact names in named queues are looked up; everything else goes through views.
+    /// Sources for this claim. Exact names in named queues are looked up directly; all other claims use
+    /// views.
     pub fn sources(&mut self, ask: &ClaimAsk, shelves: &mut [Shelf]) -> Vec<Source> {
         self.asks += 1;
         if ask.priority.is_some() {
@@ -256,7 +257,7 @@ impl TenantIndex {
         ask.queues.iter().map(|queue| Source::View(self.view(Some(queue), ask, shelves))).collect()
     }
 
-    /// The slow way, for claims that want one priority only.
+    /// All matching shelves: the slow path for claims of a single priority.
     fn all_fitting(&self, ask: &ClaimAsk, shelves: &[Shelf]) -> Vec<Source> {
         let queues =
             self.queues.iter().filter(|(queue, _)| ask.queues.is_empty() || ask.queues.contains(queue));
@@ -268,7 +269,7 @@ impl TenantIndex {
             .collect()
     }
 
-    /// In order.
+    /// Heads of a view, in claim order.
     pub fn view_heads(&self, view: ViewId) -> impl Iterator<Item = &(Slot, ShelfId)> {
         self.views.get(&view).into_iter().flat_map(|view| &view.heads)
     }
@@ -317,7 +318,7 @@ impl TenantIndex {
         id
     }
 
-    /// Never one that this very claim looks through: those were used last.
+    /// Evicts the least recently used view, never one of the current claim, which were used last.
     fn forget_least_used_view(&mut self, shelves: &mut [Shelf]) {
         let Some(oldest) = self.views.iter().min_by_key(|(_, view)| view.used).map(|(id, _)| *id) else {
             return;
