@@ -1,4 +1,4 @@
-//! Bytes by their hash, in the database, in pieces of moderate size: no request is large, and nothing is held in memory.
+//! Blobs in the database, in chunks of moderate size: no request is large, and no blob is held in memory.
 
 use super::shared::Shared;
 use super::statements as sql;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_core::{Tenant, Timestamp};
 
-/// Bytes in one row.
+/// Bytes per row.
 const PIECE_BYTES: usize = 256 << 10;
-/// Times a put is tried against others who put and remove the same bytes.
+/// Tries of a put against concurrent puts and removals of the same bytes.
 const TRIES_MAX: usize = 100;
 
 pub struct PostgresBlobs {
@@ -85,7 +85,7 @@ fn no_answer(what: &str) -> StoreError {
     StoreError::Unavailable(format!("{what}: PostgreSQL gave no answer"))
 }
 
-/// From `sha1, sha256, bytes, stored_at` at this column.
+/// Reads `sha1, sha256, bytes, stored_at`, starting at this column.
 fn info(row: &Row, at: usize) -> Result<BlobInfo> {
     let bad = |_| StoreError::Corrupt("a blob has hashes of the wrong length; restore a backup".to_owned());
     let sha1 = row.get::<_, &[u8]>(at).try_into().map_err(bad)?;
@@ -98,7 +98,7 @@ fn info(row: &Row, at: usize) -> Result<BlobInfo> {
     })
 }
 
-/// Rows of a blob that is not whole yet; dropping it removes them, by and by.
+/// Rows of an incomplete blob; dropping this deletes them in the background.
 struct Unfinished {
     shared: Arc<Shared>,
     id: i64,
@@ -164,7 +164,7 @@ impl BlobWriter for Writer {
             match unfinished.shared.pool.write(sql::BLOB_FINISH, params).await {
                 Ok(rows) if !rows.is_empty() => return Ok(PutBlob::New(info)),
                 Ok(_) => {}
-                // Somebody else's became whole at the same moment.
+                // A concurrent put of the same bytes completed first.
                 Err(StoreError::Unavailable(why)) if why.contains(UNIQUE_VIOLATION) => {}
                 Err(error) => return Err(error),
             }
@@ -173,7 +173,7 @@ impl BlobWriter for Writer {
             match known.first().map(|row| row.get::<_, &[u8]>(0) == sha256) {
                 Some(true) => return Ok(PutBlob::Known(info)),
                 Some(false) => return Ok(PutBlob::Sha1Taken),
-                // It was removed between the two questions.
+                // The blob was removed between the two queries.
                 None => {}
             }
         }
@@ -181,7 +181,7 @@ impl BlobWriter for Writer {
     }
 }
 
-/// PostgreSQL's code for it, which messages end with.
+/// SQLSTATE of a unique violation, with which the error message ends.
 const UNIQUE_VIOLATION: &str = "(23505)";
 
 struct Reader {
@@ -189,7 +189,7 @@ struct Reader {
     id: i64,
     info: BlobInfo,
     place: i32,
-    /// `None` once all was given out.
+    /// `None` after the end.
     hasher: Option<Hasher>,
 }
 

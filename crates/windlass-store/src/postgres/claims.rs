@@ -1,5 +1,5 @@
-//! Claims: one transaction for all that wait, one question per kind of ask. The database picks and locks, the rules are
-//! applied here, and the result is written in bulk.
+//! Claims: one transaction for all waiting claims, one query per kind of claim. The database picks and locks
+//! the rows, the rules run here, and the results are written in bulk.
 
 use super::commits::{Tally, send_moved};
 use super::connection::{ANSWER_MAX, Connection, Params, Trouble, late};
@@ -21,25 +21,28 @@ use tokio_postgres::Row;
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, Queue, Tenant, Timestamp, apply};
 
-/// Claims answered by one transaction at most, and jobs given out by it.
+/// Most claims and most jobs in one transaction.
 const GROUP_MAX: usize = 1_000;
 const GROUP_JOBS_MAX: usize = 5_000;
-/// Looks for one ask: each but the last found lanes to be empty, held back by a limit, or taken by others.
+/// Most queries for one batch: each but the last found its lanes empty, blocked by a limit, or claimed by
+/// other servers.
 const LOOKS_MAX: usize = 1_000;
-/// A look that found nothing is followed by one at so many times more lanes: there may be many that are empty.
+/// Growth of the number of lanes after a query that found nothing: many lanes may be empty.
 const WIDER: usize = 8;
-/// Candidates beyond what is wanted: others may be taking the first ones at this moment. If they take them all, the next
-/// look goes so many times further.
+/// Candidates beyond the wanted number: other servers may be claiming the first ones. If they claim them all,
+/// the next query examines `FURTHER` times as many.
 const SPARE_CANDIDATES: i64 = 50;
 const FURTHER: i64 = 16;
-/// Jobs of one lane that others may be taking at one moment: all their groups are smaller than this together.
+/// Bound on the jobs of one lane that other servers may be claiming at once: more than all their groups
+/// together.
 const TAKEN_BY_OTHERS_MAX: i64 = 100_000;
-/// A look at all lanes that fit, when a claim found too little, takes at most this part of the time, unless it is quick. One
-/// that took long because the database did not answer for a while must not keep the next one waiting for many times that.
+/// Share of time (1/10) spent on refreshing the lanes when a claim found too little, unless a refresh is
+/// quick. `REFRESH_PAUSE_MAX` bounds the pause after a refresh that was slow because the database did not
+/// answer.
 const REFRESH_SHARE: u32 = 10;
 const REFRESH_QUICK: Duration = Duration::from_millis(20);
 const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(2);
-/// From more lanes than this on, asking for all that have jobs costs less than asking for each.
+/// With more lanes than this, reading the heads of all lanes with jobs is cheaper than reading each.
 const REFRESH_LANES_MAX: usize = 1_000;
 
 pub struct Request {
@@ -48,7 +51,7 @@ pub struct Request {
     pub reply: oneshot::Sender<Result<Vec<Arc<Job>>, StoreError>>,
 }
 
-/// Ends when the store is dropped.
+/// Main loop; ends when the store is dropped.
 pub async fn serve(shared: Arc<Shared>, mut inbox: UnboundedReceiver<Request>) {
     let mut server =
         Server { slot: Slot::new(Arc::clone(&shared.door)), shared, refresh_after: Instant::now() };
@@ -70,14 +73,14 @@ struct Server {
     refresh_after: Instant,
 }
 
-/// Asks that any job fits equally.
+/// Claims that accept the same jobs.
 struct Batch {
     members: Vec<usize>,
     wanted: usize,
     now: Timestamp,
 }
 
-/// A job on its way to whoever asked.
+/// Job picked for a claim.
 struct Pick {
     member: usize,
     look: Look,
@@ -102,7 +105,7 @@ impl Server {
                     given[pick.member].push(pick.after);
                 }
                 for (reply, jobs) in replies.into_iter().zip(given) {
-                    // Whoever asked may have stopped waiting: their leases will end.
+                    // The caller may have gone away; the leases then expire.
                     let _ = reply.send(Ok(jobs));
                 }
             }
@@ -141,7 +144,7 @@ impl Server {
                     round.give_back();
                     match trouble {
                         Trouble::Conflict(_) => {}
-                        // It may have died long ago, while nobody used it.
+                        // An idle connection may have been lost long ago.
                         Trouble::Lost(_) if was_used && lost == 0 => lost += 1,
                         trouble => return Err(trouble.not_done()),
                     }
@@ -156,7 +159,8 @@ impl Server {
         batch.wanted == 0 || self.shared.lanes().may_have(ask, batch.now)
     }
 
-    /// Before saying that there is nothing: others may have put jobs there that we have not heard of yet.
+    /// Refreshes the lanes before reporting that there is no job: other servers may have added jobs without a
+    /// notification yet.
     async fn refresh(&mut self, asks: &[(ClaimAsk, Timestamp)], batches: &[Batch]) -> Result<(), StoreError> {
         let paused = paused(&self.shared.pool.read(sql::PAUSED, &[]).await?)?;
         self.shared.lanes().all_paused(paused);
@@ -181,7 +185,7 @@ impl Server {
     }
 }
 
-/// Members of one batch differ only in who asks and for how long.
+/// Groups claims that differ only in the worker and the lease length.
 fn batches(asks: &[(ClaimAsk, Timestamp)]) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     for (member, (ask, now)) in asks.iter().enumerate() {
@@ -198,7 +202,7 @@ fn batches(asks: &[(ClaimAsk, Timestamp)]) -> Vec<Batch> {
             Some(batch) => {
                 batch.members.push(member);
                 batch.wanted += ask.limit;
-                // The earlier clock: nothing is given out before its time.
+                // The earlier time: no job is claimed before its `run_at`.
                 batch.now = batch.now.min(*now);
             }
             None => batches.push(Batch { members: vec![member], wanted: ask.limit, now: *now }),
@@ -217,7 +221,7 @@ struct Round<'a> {
     shared: Arc<Shared>,
     limits: Limits,
     picks: Vec<Pick>,
-    /// How far lanes were looked through.
+    /// Positions up to which lanes were scanned.
     passed: Vec<(Look, (i64, i64))>,
 }
 
@@ -297,7 +301,7 @@ impl Round<'_> {
         Ok(name)
     }
 
-    /// Fills one batch, as far as there are jobs.
+    /// Picks jobs for one batch, as far as there are any.
     async fn pick(&mut self, connection: &Connection, batch: &Batch) -> Result<(), Trouble> {
         let ask = &self.asks[batch.members[0]].0;
         let mut members = Members { asks: self.asks, rest: batch.members.clone(), given: 0 };
@@ -327,7 +331,8 @@ impl Round<'_> {
                 .map_err(Trouble::Refused)?;
             wanted -= picked;
             if is_last {
-                // Whatever was due in these lanes was given out, is held back, or is someone else's.
+                // Every due job in these lanes was claimed, is blocked by a limit, or is locked by another
+                // server.
                 let beyond = (batch.now.as_millis().saturating_add(1), 0);
                 if picked == found.len() {
                     self.passed.extend(looks.lanes.iter().map(|look| (*look, beyond)));
@@ -341,7 +346,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Nothing up to the bound: the lanes looked at begin behind it, or even later, so that the next look goes further.
+    /// No job up to the bound: raises the floor of the scanned lanes, so that the next query goes further.
     async fn raise(&mut self, connection: &Connection, looks: &Looks, now: Timestamp) -> Result<(), Trouble> {
         let Some((priority, (at, id))) = looks.bound else { return Ok(()) };
         let (behind, beyond) = ((at, id.saturating_add(1)), (now.as_millis().saturating_add(1), 0));
@@ -353,7 +358,7 @@ impl Round<'_> {
             .filter_map(|row| Some((row.get(0), (row.get::<_, Option<i64>>(1)?, row.get(2)))))
             .collect();
         for look in &looks.lanes {
-            // What is before that is someone else's.
+            // Jobs before that position are locked by other servers.
             let passed = if look.priority < priority { beyond } else { behind };
             let head = by_lane.get(&look.lane).copied().unwrap_or(NOWHERE);
             lanes.passed(look, head.max(passed));
@@ -361,7 +366,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Asks the gate, applies the rules; gives how many were picked.
+    /// Asks the gate and applies the rules; returns the number of picked jobs.
     fn give_out(
         &mut self,
         looks: &Looks,
@@ -410,7 +415,7 @@ impl Round<'_> {
         Ok(picked)
     }
 
-    /// It is committed: the next claims need not look at what was given out.
+    /// Records the committed positions, so that the next claims skip them.
     fn note(&self) {
         let mut lanes = self.shared.lanes();
         for (look, place) in &self.passed {
@@ -433,7 +438,7 @@ fn give_back(ask: &ClaimAsk, job: &Job, now: Timestamp) {
     }
 }
 
-/// Who gets the next job: each in turn until it has what it asked for.
+/// Assigns jobs to the claims of a batch: each in turn until its limit is reached.
 struct Members<'a> {
     asks: &'a [(ClaimAsk, Timestamp)],
     rest: Vec<usize>,
@@ -457,7 +462,7 @@ impl Members<'_> {
     }
 }
 
-/// One question for all lanes; where others are taking the same jobs, asked again with more to choose from.
+/// Queries all lanes at once; repeats with more candidates while other servers lock the same rows.
 async fn look(
     connection: &Connection,
     looks: &Looks,

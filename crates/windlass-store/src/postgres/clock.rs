@@ -1,5 +1,6 @@
-//! The database's clock, by which all servers go: less how far it was set ahead, it is the timeline of the jobs. Each server keeps
-//! the timeline by its own uptime meanwhile; the first to see that the database's clock has left it says so to all.
+//! Clock of the database, which all servers follow: minus its offset, it is the timeline of the jobs. Between
+//! readings each server advances the timeline by its own uptime; the first server that detects a step of the
+//! database's clock records it for all.
 
 use super::shared::Shared;
 use super::statements as sql;
@@ -12,12 +13,12 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 use windlass_core::Timestamp;
 
-/// What parts the clock and the timeline by less is followed at once: another primary's clock is off by so much.
+/// Smaller differences are followed at once: the clock of a new primary may be off by this much.
 const STEP_MIN_MS: i64 = 1_000;
-/// Others who set right what we said so soon after us know better: it was this machine that stood still.
+/// A correction by another server this soon after our record takes precedence: this machine was suspended.
 const OVERRULED_WITHIN: Duration = Duration::from_secs(60);
 
-/// What was last seen.
+/// Last reading.
 #[derive(Default)]
 pub struct Watched {
     state: Mutex<State>,
@@ -27,7 +28,7 @@ pub struct Watched {
 struct State {
     has_looked: bool,
     kept: Kept,
-    /// When we last said that the clock was set, and how far ahead that made it.
+    /// Time at which this server last recorded a step, and the offset that it set.
     said: Option<(Instant, i64)>,
     /// The look before this one found the clock set.
     was_set: bool,
@@ -43,7 +44,7 @@ impl Watched {
     }
 }
 
-/// The database's clock, read at some moment between question and answer.
+/// Reading of the database's clock, taken between request and reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     pub there_ms: i64,
@@ -51,7 +52,8 @@ pub struct Reading {
     pub answered: Timestamp,
 }
 
-/// `text` is what the settings have; `seen_ms`, by the database's clock, is the last sign of life of any server.
+/// Follows a reading. `text` is the stored record; `seen_ms`, by the database's clock, is the last heartbeat
+/// of any server.
 pub async fn follow(
     shared: &Shared,
     reading: Reading,
@@ -77,7 +79,7 @@ pub async fn follow(
         kept.take(step);
         let said = shared.pool.write(sql::SET_CLOCK, &[&kept.bytes(), &old]).await?;
         if said.first().is_none_or(|row| row.get::<_, i64>(0) == 0) {
-            // Another server was first; the next look goes by what it said.
+            // Another server recorded the step first; the next reading uses its record.
             return Ok(());
         }
         let (way, seconds) =
@@ -103,7 +105,8 @@ pub async fn follow(
     Ok(())
 }
 
-/// The clock shows less than somebody has seen: it was set back while nobody looked, and no time has passed since.
+/// Step back while no server was running: the clock shows less than the last heartbeat. No time is assumed to
+/// have passed.
 fn step_while_away(kept: &Kept, there_ms: i64, seen_ms: Option<i64>) -> Option<WallStep> {
     let now_ms = there_ms.saturating_sub(kept.ahead_ms);
     let seen_ms = seen_ms.map_or(kept.seen_ms, |seen_ms| kept.seen_ms.max(seen_ms - kept.ahead_ms));
@@ -111,16 +114,16 @@ fn step_while_away(kept: &Kept, there_ms: i64, seen_ms: Option<i64>) -> Option<W
     (behind_ms >= STEP_MIN_MS).then_some(WallStep { at_ms: seen_ms + 1, by_ms: -(behind_ms + 1) })
 }
 
-/// How far the other clock is ahead. It was read at some moment between question and answer: what we thought stays as long as
-/// that can be true, so that a slow answer moves nothing.
+/// Offset of the database's clock. The reading was taken between request and reply: the known offset stays as
+/// long as it fits that interval, so a slow reply changes nothing.
 fn ahead_ms(known: i64, there_ms: i64, asked: Timestamp, answered: Timestamp) -> i64 {
-    // Milliseconds are cut off on both sides.
+    // Both clocks are truncated to milliseconds.
     let least = there_ms.saturating_sub(answered.as_millis()).saturating_sub(1);
     let most = there_ms.saturating_sub(asked.as_millis()).saturating_add(1);
     known.clamp(least, most.max(least))
 }
 
-/// As this machine has it, whoever sets its clock.
+/// Time of this machine, unaffected by changes of its wall clock.
 pub fn ours(shared: &Shared) -> Timestamp {
     steady::now().plus_ms(shared.clock_error_ms)
 }

@@ -1,8 +1,8 @@
-//! Commits: what arrives while a transaction is on its way forms the next one. A few writers work side by side; whatever the
-//! size of a group, it costs the same number of statements.
+//! Commits: requests that arrive during a transaction form the next one (group commit). A few writers run in
+//! parallel; a group of any size costs the same number of statements.
 //!
-//! A transaction takes what it needs in one order, so that no two wait for each other: keys (sorted), jobs (by id), settled
-//! jobs (by id).
+//! Each transaction takes its locks in the same order, which prevents deadlocks: keys (sorted), jobs (by id),
+//! settled jobs (by id).
 
 use super::connection::{Connection, Trouble};
 use super::lanes::{LaneId, Words};
@@ -24,7 +24,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
 use windlass_core::{Job, JobId, JobSpec, Timestamp};
 
-/// A transaction should not hold its locks for long.
+/// Bounds on a group, so that a transaction does not hold its locks for long.
 const GROUP: GroupLimits = GroupLimits { requests: 1_000, jobs: 5_000 };
 
 pub struct Request {
@@ -39,10 +39,10 @@ impl Request {
     }
 }
 
-/// Requests wait here for the next writer that is free.
+/// Queue of requests, from which each free writer takes a group.
 pub type Inbox = Arc<Mutex<UnboundedReceiver<Request>>>;
 
-/// Ends when the store is dropped.
+/// Main loop of a writer; ends when the store is dropped.
 pub async fn write(shared: Arc<Shared>, inbox: Inbox) {
     let mut slot = Slot::new(Arc::clone(&shared.door));
     loop {
@@ -74,7 +74,7 @@ async fn answer(shared: &Arc<Shared>, slot: &mut Slot, group: Vec<Request>) {
         Ok(verdicts) => {
             let mut verdicts = verdicts.into_iter();
             for (count, reply) in replies {
-                // Whoever asked may have stopped waiting.
+                // The caller may have gone away.
                 let _ = reply.send(Ok(verdicts.by_ref().take(count).collect()));
             }
         }
@@ -102,7 +102,7 @@ async fn carry_out(
             Ok(verdicts) => return Ok(verdicts),
             Err(Failed::Unknown(why)) => return Err(StoreError::Unknown(why)),
             Err(Failed::Undone(Trouble::Conflict(_))) => {}
-            // It may have died long ago, while nobody used it.
+            // An idle connection may have been lost long ago.
             Err(Failed::Undone(Trouble::Lost(_))) if was_used && lost == 0 => lost += 1,
             Err(Failed::Undone(trouble)) => return Err(trouble.not_done()),
         }
@@ -133,7 +133,7 @@ struct Attempt<'a> {
     now: Timestamp,
 }
 
-/// What the first half of the transaction found out.
+/// Results of the first half of the transaction: locks and reads.
 struct Asked {
     name: Name,
     found: FxHashMap<JobId, Found>,
@@ -175,7 +175,7 @@ impl<'a> Attempt<'a> {
             match slot.find_out(&name, trouble).await {
                 End::Undone(trouble) => return Err(Failed::Undone(trouble)),
                 End::Unknown(why) => {
-                    // Looking where nothing is does no harm; jobs may be there.
+                    // Jobs may exist, and a claim that finds none does no harm.
                     self.note(&plan, &ids, &rows);
                     return Err(Failed::Unknown(why));
                 }
@@ -185,7 +185,8 @@ impl<'a> Attempt<'a> {
         Ok(plan::with_ids(plan.verdicts, &ids))
     }
 
-    /// It is committed, or may be: jobs that can be claimed are where claims look for them, before anyone is told.
+    /// Records jobs that are claimable after a commit, or a commit of unknown outcome, in the lanes, before
+    /// any reply is sent.
     fn note(&self, plan: &Plan, ids: &[JobId], rows: &Rows) {
         let mut outbox = Vec::new();
         let mut lanes = self.shared.lanes();
@@ -199,7 +200,7 @@ impl<'a> Attempt<'a> {
             }
         }
         drop(lanes);
-        // What frees a limit here may start jobs elsewhere.
+        // A limit freed here may allow jobs on other servers to start.
         for write in &plan.writes {
             let is_limited =
                 write.before.state().lease().is_some() && !write.before.spec.limit_keys().is_empty();
@@ -211,7 +212,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Takes the keys and the jobs, and reads what is needed for the plan: sent at once, one answer to wait for.
+/// Locks the keys and the jobs, and reads the data for the plan, in one pipelined round trip.
 async fn ask(connection: &Connection, steps: &[Step]) -> Result<Asked, Trouble> {
     let needs = Needs::of(steps);
     let keys: Vec<Key> = needs.keys.iter().cloned().collect();
@@ -221,7 +222,7 @@ async fn ask(connection: &Connection, steps: &[Step]) -> Result<Asked, Trouble> 
     locks.dedup();
     let ids: Vec<i64> = needs.ids.iter().map(|id| rows::number(*id)).collect();
     let inserts: usize = steps.iter().map(|step| step.inserts.len()).sum();
-    // Where nothing can be refused, every insert makes a job: its id can be had right away.
+    // If no step can be refused, every insert creates a job, so its id can be drawn at once.
     let is_certain =
         keys.is_empty() && steps.iter().all(|step| step.inserts.is_empty() || step.changes.is_empty());
     let wanted_ids = if is_certain { inserts as i64 } else { 0 };
@@ -297,7 +298,7 @@ fn ref_of(key: &Key) -> Vec<u8> {
     }
 }
 
-/// Everything a plan writes, by statement.
+/// Rows to write, by statement.
 #[derive(Default)]
 struct Rows {
     new_ids: Vec<i64>,
@@ -313,7 +314,7 @@ struct Rows {
     tally_lanes: Vec<LaneId>,
     tally_states: Vec<i16>,
     tally_counts: Vec<i64>,
-    /// Of the inserts, then of the jobs that were written and are not gone.
+    /// Lanes of the inserts, then of the written jobs that were not deleted.
     lanes_after: Vec<LaneId>,
     setting_keys: Vec<String>,
     setting_values: Vec<Vec<u8>>,
@@ -472,7 +473,7 @@ pub async fn send_moved(
 /// In place of a state: bytes of payloads.
 pub const PAYLOAD_BYTES: i16 = 100;
 
-/// How the numbers of jobs change, by lane and state.
+/// Changes of the job counts, by lane and state.
 #[derive(Default)]
 pub struct Tally {
     changes: BTreeMap<(LaneId, i16), i64>,
@@ -498,7 +499,7 @@ impl Tally {
     }
 }
 
-/// Neighbours are mostly of one lane.
+/// Caches the last lane, because neighbouring jobs mostly share one.
 struct LaneFinder<'a> {
     shared: &'a Shared,
     last: Option<(Arc<JobSpec>, LaneId)>,

@@ -1,4 +1,4 @@
-//! One connection, and a few of them to share. A connection that failed is thrown away; the next user makes another.
+//! Connections and a connection pool. A failed connection is discarded; the next user opens another.
 
 use super::hosts::{Hosts, NoSession, Session};
 use super::statements::{Query, Statements};
@@ -12,22 +12,22 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Row, Statement};
 use tracing::{debug, warn};
 
-/// Longest time for one request to the database; large writes get more. Nothing else the store asks takes a tenth of it on a
-/// healthy one, and whoever asked should hear soon that it is not.
+/// Time limit of one request to the database; large writes get more. On a healthy database no other request
+/// takes a tenth of it, and a caller should learn soon that the database is not healthy.
 pub const ANSWER_MAX: Duration = Duration::from_secs(4);
 
-/// What the database does with a session whose server was cut off or stopped: its transaction, and the rows that this
-/// locks, must not stay for the hours that TCP takes to notice.
+/// Session settings for a server that was stopped or cut off: its open transaction and row locks must not
+/// stay for the hours that TCP takes to detect it.
 const WHEN_WE_ARE_GONE: &str = "SET idle_in_transaction_session_timeout = '15s'; SET tcp_keepalives_idle = 10; \
                                 SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3";
 
 pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// How to connect; shared by everyone who does.
+/// Settings for new connections, shared by all users of the database.
 pub struct Door {
     pub hosts: Hosts,
     pub statements: Arc<Statements>,
-    /// Named statements, prepared once per connection; not through a pooler that changes connections under us.
+    /// Uses prepared statements; false behind a pooler in transaction mode.
     pub prepares: bool,
     pub closed: AtomicBool,
 }
@@ -46,7 +46,7 @@ impl Door {
         .await
     }
 
-    /// `hear` gets what the database says unasked.
+    /// Opens a connection; `hear` receives its asynchronous messages.
     pub async fn connect_hearing(
         self: &Arc<Self>,
         mut hear: impl FnMut(AsyncMessage) + Send + 'static,
@@ -79,7 +79,7 @@ impl Door {
 
 pub struct Connection {
     client: Client,
-    /// Which of the hosts; see [`Hosts::is_current`].
+    /// Index of the host; see [`Hosts::is_current`].
     host: usize,
     door: Arc<Door>,
     prepared: Vec<Statement>,
@@ -87,7 +87,8 @@ pub struct Connection {
 }
 
 impl Drop for Connection {
-    /// The client's end ends the other in good order, unless the database is silent: nothing must wait for it.
+    /// Dropping the client closes the session properly. If the connection is already closed, the I/O task is
+    /// aborted instead, because it may wait for a silent database.
     fn drop(&mut self) {
         if self.client.is_closed() {
             self.moving.abort();
@@ -96,7 +97,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// All sent at once: whoever waits for the connection waits for one answer, not for each in turn.
+    /// Prepares all statements in one pipelined round trip.
     async fn prepare_all(&mut self) -> Result<(), Trouble> {
         let statements = Arc::clone(&self.door.statements);
         let tidying = self.client.batch_execute(WHEN_WE_ARE_GONE);
@@ -120,41 +121,42 @@ impl Connection {
         Ok(self.client.query_typed(statements.text(query), &typed).await?)
     }
 
-    /// As [`Connection::say`], with an answer in time.
+    /// Like [`Connection::say`], with a time limit.
     pub async fn say_in_time(&self, sql: &str) -> Result<(), Trouble> {
         tokio::time::timeout(ANSWER_MAX, self.say(sql)).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Words without parameters: BEGIN and the like.
+    /// Runs SQL without parameters, such as BEGIN.
     pub async fn say(&self, sql: &str) -> Result<(), Trouble> {
         Ok(self.client.batch_execute(sql).await?)
     }
 
-    /// Also when the primary is another host by now: this one may be silent, or may take writes that nobody will see.
+    /// True also if another host is the primary by now: this host may be silent, or accept writes that are
+    /// lost.
     pub fn is_broken(&self) -> bool {
         self.client.is_closed() || !self.door.hosts.is_current(self.host)
     }
 
-    /// Ends the connection without a word: what is on its way is lost.
+    /// Closes the connection at once; requests in flight are lost.
     pub fn cut(&self) {
         self.moving.abort();
     }
 }
 
-/// What went wrong with a request, by what there is to do about it.
+/// Failure of a request, classified by the reaction to it.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Another transaction was in the way; the same again may work.
+    /// Conflict with another transaction; a retry may succeed.
     Conflict(String),
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     Lost(String),
-    /// The same, after waiting in vain: another connection would most likely be silent too.
+    /// Same, after a timeout: another connection would most likely time out too.
     Silent(String),
     Refused(StoreError),
 }
 
 impl Trouble {
-    /// What a caller is told whose request certainly did not happen.
+    /// Error for a caller whose request was certainly not applied.
     pub fn not_done(self) -> StoreError {
         match self {
             Trouble::Conflict(why) | Trouble::Lost(why) | Trouble::Silent(why) => {
@@ -188,7 +190,7 @@ impl From<NoSession> for Trouble {
 impl From<tokio_postgres::Error> for Trouble {
     fn from(error: tokio_postgres::Error) -> Trouble {
         let Some(said) = error.as_db_error() else {
-            // The driver keeps what happened to the connection one level down.
+            // The driver keeps the cause one level down.
             let why = std::error::Error::source(&error)
                 .map_or(error.to_string(), |cause| format!("{error}: {cause}"));
             return Trouble::Lost(format!("the connection to PostgreSQL is lost: {why}"));
@@ -200,8 +202,8 @@ impl From<tokio_postgres::Error> for Trouble {
                 Trouble::Conflict(why)
             }
             _ if *code == SqlState::DISK_FULL => Trouble::Refused(StoreError::Full(why)),
-            // A pooler gave us a connection that never saw our statements, or a server that cannot be written to; or this
-            // process stood still for so long that the database has given the session up.
+            // A pooler assigned a connection without our prepared statements, the server is read-only, or
+            // this process was suspended for so long that the database ended the session.
             _ if *code == SqlState::INVALID_SQL_STATEMENT_NAME
                 || *code == SqlState::READ_ONLY_SQL_TRANSACTION
                 || *code == SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT =>
@@ -215,7 +217,7 @@ impl From<tokio_postgres::Error> for Trouble {
     }
 }
 
-/// A few connections for whoever needs one for a moment.
+/// Connection pool for short requests.
 pub struct Pool {
     door: Arc<Door>,
     idle: Mutex<Vec<Connection>>,
@@ -244,8 +246,8 @@ impl Pool {
         }
     }
 
-    /// One question on any connection. A connection may have died while it lay idle, so a question that only reads is asked
-    /// a second time on a new one.
+    /// Runs one query on any connection. An idle connection may have been lost, so a lost query is repeated
+    /// once on a new one; the query must be idempotent.
     pub async fn read(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         let mut is_second = false;
         loop {
@@ -256,7 +258,7 @@ impl Pool {
                 Err(trouble) => {
                     borrowed.throw_away();
                     if trouble.is_lost() {
-                        // The others are most likely no better.
+                        // The other idle connections are most likely lost too.
                         self.forget_idle();
                     }
                     if is_second || !matches!(trouble, Trouble::Lost(_)) {
@@ -268,7 +270,7 @@ impl Pool {
         }
     }
 
-    /// One small write, by itself. Repeating any of these does no harm, so a lost answer is no mystery.
+    /// Runs one small idempotent write in its own transaction; repeating it after a lost reply does no harm.
     pub async fn write(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         self.read(query, params).await.inspect_err(|error| warn!(%error, "writing to PostgreSQL"))
     }

@@ -1,4 +1,4 @@
-//! The hosts a URL names, tried side by side: one that says nothing costs the others a moment, not the whole connection.
+//! Hosts of a URL, tried in parallel: a silent host delays the others only by its head start.
 
 use super::migrate::is_away;
 use super::tls::Tls;
@@ -14,34 +14,34 @@ use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
 
-/// The head start of each host before the next one is tried as well. A host in the same data centre answers in a
-/// hundredth of it.
+/// Head start of each host before the next one is tried in parallel. A host in the same data centre answers
+/// in a hundredth of it.
 const HEAD_START: Duration = Duration::from_millis(300);
-/// Longest time for one host, from the first packet to a session, without `connect_timeout` in the URL.
+/// Time limit for one host, from the first packet to a session, without `connect_timeout` in the URL.
 const CONNECT_MAX: Duration = Duration::from_secs(4);
 
 type Traffic = tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>;
 
-/// A session that takes writes, and the number of its host.
+/// Read-write session, and the index of its host.
 pub struct Session {
     pub client: Client,
     pub traffic: Traffic,
     pub host: usize,
 }
 
-/// Why there is no session.
+/// Reason why no session was opened.
 #[derive(Debug)]
 pub enum NoSession {
-    /// No host refused, and at least one did not answer in time.
+    /// No host gave a read-write session, and at least one did not answer in time.
     Silent(String),
-    /// Each host's own word; whether one of them may think better of it.
+    /// Errors of the hosts, and whether one of them is temporary.
     Refused { said: String, is_away: bool },
-    /// The only host's own word.
+    /// Error of the only host.
     Error(tokio_postgres::Error),
 }
 
 impl NoSession {
-    /// Whether the database may come by itself.
+    /// True if the database may become available without intervention.
     pub fn is_away(&self) -> bool {
         match self {
             NoSession::Silent(_) => true,
@@ -60,17 +60,17 @@ impl std::fmt::Display for NoSession {
     }
 }
 
-/// Where the database may be. One of the hosts is the primary; which one changes with a failover.
+/// Hosts of the database. One of them is the primary; a failover changes which one.
 pub struct Hosts {
     hosts: Vec<Config>,
     tls: Tls,
     connect_max: Duration,
-    /// The host of the newest session: tried first the next time. Sessions with other hosts are out of date.
+    /// Host of the newest session, tried first the next time. Sessions with other hosts are outdated.
     current: AtomicUsize,
 }
 
 impl Hosts {
-    /// Every session must take writes, whatever `target_session_attrs` says: Windlass has no use for a standby.
+    /// Every session must be read-write, whatever `target_session_attrs` says: a standby cannot be used.
     pub fn new(config: &Config, tls: Tls) -> Hosts {
         let count = config.get_hosts().len().max(config.get_hostaddrs().len());
         let connect_max = config.get_connect_timeout().copied().unwrap_or(CONNECT_MAX);
@@ -78,12 +78,12 @@ impl Hosts {
         Hosts { hosts, tls, connect_max, current: AtomicUsize::new(0) }
     }
 
-    /// Whether the newest session is with this host.
+    /// True if the newest session is with this host.
     pub fn is_current(&self, host: usize) -> bool {
         self.current.load(Ordering::Acquire) == host
     }
 
-    /// The first host to give a session that takes writes.
+    /// First host that opens a read-write session.
     pub async fn connect(&self) -> Result<Session, NoSession> {
         let first = self.current.load(Ordering::Acquire);
         let order = std::iter::once(first).chain((0..self.hosts.len()).filter(|number| *number != first));
@@ -104,7 +104,7 @@ impl Hosts {
         }
     }
 
-    /// One host, by all the addresses its name stands for.
+    /// Connects to one host, by all addresses of its name.
     async fn connect_to(&self, config: &Config) -> Result<(Client, Traffic), Failure> {
         let addresses = match timeout(self.connect_max, addresses(config)).await {
             Ok(addresses) => addresses.map_err(Failure::Lookup)?,
@@ -123,7 +123,7 @@ impl Hosts {
             Ok(session) => return Ok(session),
             Err(failures) => failures,
         };
-        // A word tells more than silence.
+        // An error tells more than a timeout.
         let spoke = |failure: &Failure| !matches!(failure, Failure::Silent);
         Err(failures.into_iter().max_by_key(spoke).unwrap_or(Failure::Silent))
     }
@@ -166,7 +166,7 @@ enum Failure {
     Driver(tokio_postgres::Error),
 }
 
-/// The message of the database, or what became of the connection, which the driver keeps one level down.
+/// Message of the database, or the cause of the connection error, which the driver keeps one level down.
 fn words(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(said), _) => said.message().to_owned(),
@@ -177,8 +177,8 @@ fn words(error: &tokio_postgres::Error) -> String {
 
 type Attempt<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// Starts the attempts in order, each when the one before it has failed or has had its head start. The first success
-/// ends the others; without one, all failures.
+/// Starts the attempts in order, each when the previous one has failed or used up its head start. The first
+/// success cancels the others; otherwise all failures are returned.
 async fn race<T, E>(attempts: Vec<Attempt<'_, T, E>>, head_start: Duration) -> Result<T, Vec<E>> {
     let mut waiting = attempts.into_iter();
     let mut running = FuturesUnordered::new();
@@ -208,7 +208,7 @@ async fn race<T, E>(attempts: Vec<Attempt<'_, T, E>>, head_start: Duration) -> R
     }
 }
 
-/// The same settings for one address after the other of a host name.
+/// Settings for each address of a host name.
 async fn addresses(config: &Config) -> io::Result<Vec<Config>> {
     let (Some(Host::Tcp(name)), []) = (config.get_hosts().first(), config.get_hostaddrs()) else {
         return Ok(vec![config.clone()]);
@@ -228,7 +228,7 @@ async fn addresses(config: &Config) -> io::Result<Vec<Config>> {
     Ok(all)
 }
 
-/// The settings of the URL for one of its hosts.
+/// Settings of the URL for one of its hosts.
 fn only_host(all: &Config, number: usize) -> Config {
     let mut one = Config::new();
     match all.get_hosts().get(number) {

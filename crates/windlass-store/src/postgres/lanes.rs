@@ -1,6 +1,7 @@
-//! What this server knows of the lanes: which there are, where the first job of each may be, which are held back by a
-//! limit. Plain tables, no I/O. Nothing here is needed to be right: the database decides who gets a job. It spares looking
-//! where nothing is, and above all passing over rows that are gone but not yet cleaned up.
+//! Cache of the lanes on this server: existing lanes, a lower bound for the first job of each, and lanes
+//! blocked by a limit. Plain data without I/O. Correctness does not depend on it: the database decides which
+//! server gets a job. The cache avoids queries on empty lanes and, above all, scans over dead rows that are
+//! not vacuumed yet.
 
 use super::views::{Rank, ViewId, Views, due};
 use crate::change::{ClaimAsk, Held};
@@ -11,21 +12,22 @@ use std::sync::Arc;
 use windlass_core::{JobSpec, Name, NameMatch, Queue, Tenant, Timestamp};
 
 pub type LaneId = i32;
-/// A place in a lane: (at, id).
+/// Position in a lane: (at, id).
 pub type Place = (i64, i64);
 
 /// Before every job.
 pub const START: Place = (i64::MIN, 0);
-/// Behind every job.
+/// After every job.
 pub const NOWHERE: Place = (i64::MAX, i64::MAX);
-/// Lanes looked at by one claim, at first. Those with the best first jobs are among them; the rest is known to come later.
+/// Lanes in the first query of a claim. The lanes with the best first jobs are among them; jobs of the other
+/// lanes are known to come later.
 pub const LANES_PER_LOOK: usize = 64;
 
-/// The limit key of jobs that were pushed by SQL where there are limits: nobody has worked out yet which of them are about
-/// the job, and until then it is not given out.
+/// Limit key of jobs pushed by SQL while limits exist: their real limit keys have not been computed yet, and
+/// until then they are not claimable.
 pub const UNCHECKED: &str = "\u{1f}unchecked";
 
-/// What makes a lane: jobs that differ in nothing that a claim or a limit looks at, but in their time.
+/// Key of a lane: all job fields that a claim or a limit reads, except the time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Words {
     pub tenant: Tenant,
@@ -57,16 +59,16 @@ impl Words {
 
 struct Lane {
     words: Arc<Words>,
-    /// No job of the lane is before this, as far as we know.
+    /// Lower bound: no known job of the lane comes before this position.
     floor: Place,
-    /// Grows whenever a job enters: a look that began before must not raise the floor over it.
+    /// Grows whenever a job enters: a query that started before must not raise the floor above that job.
     entries: u64,
     parked: Option<Held>,
-    /// That show it.
+    /// Views that contain this lane.
     views: Vec<ViewId>,
 }
 
-/// A lane to look at, and from where.
+/// Lane to query, and the start position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     pub lane: LaneId,
@@ -75,26 +77,27 @@ pub struct Look {
     entries: u64,
 }
 
-/// Where a claim has to look.
+/// Lanes that a claim has to query.
 #[derive(Debug, Default)]
 pub struct Looks {
     pub lanes: Vec<Look>,
-    /// Jobs behind this are not for this look: lanes that were left out may have better ones.
+    /// Upper bound of the query: lanes that were left out may have better jobs beyond it.
     pub bound: Option<(i32, Place)>,
 }
 
-/// What a look for new lanes came to, and the next one starts from.
+/// Result of a query for new lanes, from which the next query continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Number of a transaction: lanes that were made by earlier ones are known.
+    /// Transaction id (xid): lanes created by earlier transactions are known.
     pub before: String,
-    /// When that was, in µs by the database's clock, and in which of its histories: elsewhere numbers may mean others.
+    /// Time of the query in µs by the database's clock, and the timeline of the database; on another timeline
+    /// transaction ids have another meaning.
     pub at_us: i64,
     pub history: String,
 }
 
 impl Default for Seen {
-    /// Nothing.
+    /// No lane is known.
     fn default() -> Seen {
         Seen { before: "0".to_owned(), at_us: i64::MIN, history: String::new() }
     }
@@ -104,14 +107,14 @@ impl Default for Seen {
 pub struct Lanes {
     lanes: FxHashMap<LaneId, Lane>,
     by_words: FxHashMap<Arc<Words>, LaneId>,
-    /// So that a claim by name looks at its own among a hundred thousand.
+    /// Lets a claim by name find its lanes among a hundred thousand.
     by_name: FxHashMap<Tenant, BTreeMap<Name, Vec<LaneId>>>,
     views: Views,
     unchecked: BTreeSet<LaneId>,
     seen: Seen,
     paused: FxHashSet<(Tenant, Queue)>,
     parked: usize,
-    /// The `now` of the latest `due`: jobs whose time came before that have been told of.
+    /// `now` of the last `due`: the listener has been notified of jobs due before that.
     looked_at: Option<Timestamp>,
     news: BTreeSet<(Tenant, Queue, Name)>,
 }
@@ -129,7 +132,8 @@ impl Lanes {
         self.seen.clone()
     }
 
-    /// Looks may overtake each other: the later one counts. Times of different histories cannot be compared.
+    /// Keeps the later result, because queries may finish out of order. Times of different timelines cannot
+    /// be compared.
     pub fn see(&mut self, seen: Seen) {
         if seen.at_us > self.seen.at_us || seen.history != self.seen.history {
             self.seen = seen;
@@ -151,7 +155,7 @@ impl Lanes {
         self.lanes.insert(lane, Lane { words, floor: START, entries: 0, parked: None, views });
     }
 
-    /// Lanes of jobs that nobody has looked at for limits.
+    /// Lanes of jobs whose limit keys have not been computed.
     pub fn unchecked(&self) -> Vec<LaneId> {
         self.unchecked.iter().copied().collect()
     }
@@ -163,7 +167,7 @@ impl Lanes {
         lane.floor = floor;
     }
 
-    /// Lanes by tenant, queue and name.
+    /// Lanes whose key satisfies the predicate.
     pub fn fitting(&self, fits: impl Fn(&Words) -> bool) -> Vec<LaneId> {
         self.lanes.iter().filter(|(_, lane)| fits(&lane.words)).map(|(id, _)| *id).collect()
     }
@@ -182,7 +186,7 @@ impl Lanes {
         }
     }
 
-    /// As the database has it; true if we thought otherwise.
+    /// Replaces the paused queues by those of the database; returns whether they differed.
     pub fn all_paused(&mut self, paused: Vec<(Tenant, Queue)>) -> bool {
         let now: FxHashSet<_> = paused.into_iter().collect();
         if now == self.paused {
@@ -203,15 +207,15 @@ impl Lanes {
         !self.paused.is_empty() && self.paused.contains(&(words.tenant.clone(), words.queue.clone()))
     }
 
-    // --- jobs come -----------------------------------------------------------------------------------------
+    // --- new jobs ------------------------------------------------------------------------------------------
 
-    /// A job can be claimed from here on, or once its time has come.
+    /// Records a job that is claimable now or at a later time.
     pub fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp) {
         let Some(entry) = self.lanes.get_mut(&lane) else { return };
         entry.entries += 1;
         let floor = entry.floor.min(place);
         self.set_floor(lane, floor);
-        // What `due` has looked past already will not be told of by it, so it is told of here.
+        // `due` will not notify of times it has already passed, so the notice is given here.
         let told_until = self.looked_at.max(Some(now)).unwrap_or(now);
         if place.0 <= told_until.as_millis() {
             self.tell(lane);
@@ -230,9 +234,9 @@ impl Lanes {
         std::mem::take(&mut self.news)
     }
 
-    // --- claims look ---------------------------------------------------------------------------------------
+    // --- claims --------------------------------------------------------------------------------------------
 
-    /// Where this claim has to look, about so many lanes at once; none: there is nothing for it, as far as we know.
+    /// Lanes that this claim has to query, about `at_once` of them; empty if no job is known.
     pub fn looks(&mut self, ask: &ClaimAsk, now: Timestamp, at_once: usize) -> Looks {
         let mut looks = Looks::default();
         let view = self.view(ask);
@@ -240,7 +244,7 @@ impl Lanes {
         for rank in self.ranks(view, &own, now) {
             let (priority, from, id) = rank;
             let Some(lane) = self.lanes.get(&id).filter(|lane| self.is_open(lane, now)) else { continue };
-            // Lanes whose beginning is not known yet are all looked at: nothing can be said about what comes before them.
+            // Lanes with an unknown head are all included: nothing is known about the jobs before it.
             if looks.lanes.len() >= at_once && from != START {
                 looks.bound = Some((priority, from));
                 break;
@@ -250,7 +254,7 @@ impl Lanes {
         looks
     }
 
-    /// Whether there may be a job that fits.
+    /// True if a matching job may exist.
     pub fn may_have(&mut self, ask: &ClaimAsk, now: Timestamp) -> bool {
         let view = self.view(ask);
         let own = self.lanes_by_name(ask, view);
@@ -258,7 +262,7 @@ impl Lanes {
             .any(|(.., id)| self.lanes.get(&id).is_some_and(|lane| self.is_open(lane, now)))
     }
 
-    /// All lanes that such a claim is about, with or without jobs.
+    /// All lanes that match the claim, with or without jobs.
     pub fn asked_for(&mut self, ask: &ClaimAsk) -> Vec<LaneId> {
         let view = self.view(ask);
         let own = self.lanes_by_name(ask, view);
@@ -279,7 +283,7 @@ impl Lanes {
         due(view.and_then(|view| self.views.lanes(view)).unwrap_or(own), now)
     }
 
-    /// Names are looked up; everything else goes through a view, which is made when it is asked for.
+    /// View of a claim, built at its first use. Claims by exact name need none.
     fn view(&mut self, ask: &ClaimAsk) -> Option<ViewId> {
         if matches!(ask.names, NameMatch::Exact(_) | NameMatch::OneOf(_)) {
             return None;
@@ -305,7 +309,7 @@ impl Lanes {
         Some(view)
     }
 
-    /// For a claim without a view.
+    /// Lanes of a claim without a view.
     fn lanes_by_name(&self, ask: &ClaimAsk, view: Option<ViewId>) -> BTreeSet<Rank> {
         if view.is_some() { BTreeSet::new() } else { self.ranks_of(ask) }
     }
@@ -316,7 +320,7 @@ impl Lanes {
         asked.map(|(id, lane)| (lane.words.priority, lane.floor, id)).collect()
     }
 
-    /// Lanes of a tenant by name; a few more than are asked for, perhaps.
+    /// Lanes of a tenant by name; may include some that do not match.
     fn named<'a>(&'a self, tenant: &Tenant, asked: &'a NameMatch) -> Box<dyn Iterator<Item = LaneId> + 'a> {
         let Some(names) = self.by_name.get(tenant) else { return Box::new(std::iter::empty()) };
         let exactly = |name: &str| names.get(name).into_iter().flatten().copied();
@@ -339,7 +343,7 @@ impl Lanes {
         }
     }
 
-    /// Every job of the lane before `place` was given out or is someone else's.
+    /// Raises the floor: every job of the lane before `place` was claimed or is locked by another server.
     pub fn passed(&mut self, look: &Look, place: Place) {
         let Some(lane) = self.lanes.get(&look.lane).filter(|lane| lane.entries == look.entries) else {
             return;
@@ -348,12 +352,12 @@ impl Lanes {
         self.set_floor(look.lane, floor);
     }
 
-    /// What the database says is first; `None`: the lane is empty.
+    /// Sets the head as read from the database; `None`: the lane is empty.
     pub fn head_is(&mut self, lane: LaneId, entries: u64, head: Option<Place>, now: Timestamp) {
         let told_until = self.looked_at.max(Some(now)).unwrap_or(now).as_millis();
         let Some(entry) = self.lanes.get(&lane) else { return };
         let head = head.unwrap_or(NOWHERE);
-        // Also of a lane that we have only just learned of.
+        // Also for a lane that was just discovered.
         let is_news = (head < entry.floor || entry.floor == START) && head.0 <= told_until;
         let floor = if entry.entries == entries { head } else { entry.floor.min(head) };
         self.set_floor(lane, floor);
@@ -362,7 +366,7 @@ impl Lanes {
         }
     }
 
-    /// Of lanes in which there may be jobs: how often jobs have entered.
+    /// Entry counters of the lanes that may have jobs.
     pub fn entries(&self) -> FxHashMap<LaneId, u64> {
         let may_have_jobs = self.lanes.iter().filter(|(_, lane)| lane.floor != NOWHERE);
         may_have_jobs.map(|(id, lane)| (*id, lane.entries)).collect()
@@ -381,7 +385,7 @@ impl Lanes {
         }
     }
 
-    /// The key of the limit that it is held back by, as far as this server knows.
+    /// Key of the limit that blocks the lane, as far as this server knows.
     pub fn held_by(&self, lane: LaneId, now: Timestamp) -> Option<Arc<str>> {
         let parked = self.lanes.get(&lane)?.parked.as_ref();
         parked.filter(|held| is_held(Some(held), now)).map(|held| Arc::clone(&held.key))
@@ -404,7 +408,7 @@ impl Lanes {
 
     // --- time ----------------------------------------------------------------------------------------------
 
-    /// From when on jobs have not been told of.
+    /// Time up to which the listener has been notified of due jobs.
     pub fn looked_at(&self) -> Option<Timestamp> {
         self.looked_at
     }

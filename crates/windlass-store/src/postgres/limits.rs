@@ -1,8 +1,10 @@
-//! Limits that hold across servers. What they count is in the database: jobs that run, by the tallies, and what the rates
-//! have left, by rows of their own. A claim that meets a limit has its key to itself from before it counts until its commit.
+//! Limits across servers. Their state is in the database: running jobs in the tallies, token buckets in their
+//! own table. A claim that touches a limit holds an advisory lock on its key from before the count until its
+//! commit.
 //!
-//! The time that a rate goes by is read from the database while the key is held, so that it never goes back from one holder to
-//! the next. The time at which a claim was asked for would not do: one that had to wait would pay for the same stretch again.
+//! The time used for a rate is read from the database while the lock is held, so that it never goes back from
+//! one holder to the next. The time of the request would be wrong: a claim that waited for the lock would
+//! earn tokens for the same time span again.
 
 use super::connection::{Connection, Params, Trouble};
 use super::lanes::{LaneId, Seen, Words};
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_core::{Tenant, Timestamp};
 
-/// Keys that this transaction has to itself.
+/// Keys locked by this transaction.
 #[derive(Default)]
 pub struct Limits {
     taken: FxHashSet<(Tenant, Arc<str>)>,
@@ -27,8 +29,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Takes the keys of these lanes and tells the gate how things stand. Keys come sorted, so that two claims that need
-    /// the same wait for one another in one order only.
+    /// Locks the keys of these lanes and passes their state to the gate. Keys are locked in sorted order,
+    /// which prevents deadlocks.
     pub async fn take(
         &mut self,
         shared: &Shared,
@@ -59,11 +61,11 @@ impl Limits {
             Box::pin(async move { connection.query(sql::LOCK_KEYS, &[locks]).await }),
             Box::pin(async move { connection.query(sql::LANES_SINCE, &[before, at_us, history]).await }),
             Box::pin(async move { connection.query(sql::BUCKETS, &[refs]).await }),
-            // After the buckets: one that was full and is not there any more was full before this.
+            // After the buckets: a bucket whose row is gone was full before this time.
             Box::pin(async { connection.query(sql::CLOCK, &[]).await }),
         ];
         let mut answers = all(sending).await?.into_iter().skip(1);
-        // Jobs may run in lanes that another server has just made.
+        // Jobs may run in lanes that another server has just created.
         shared.learn_since(&answers.next().unwrap_or_default()).map_err(Trouble::Refused)?;
         let buckets = answers.next().unwrap_or_default();
         let clock = answers.next().unwrap_or_default();
@@ -81,12 +83,12 @@ impl Limits {
         Ok(())
     }
 
-    /// When keys were taken last; what is asked of a gate goes by it.
+    /// Time of the last lock; used for all questions to the gate.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// What the rates have left after this claim, to be written with it.
+    /// Buckets after this claim, to be written with it.
     pub fn buckets(&self, gates: &FxHashMap<Tenant, Arc<dyn Gate>>) -> Buckets {
         let mut buckets = Buckets::default();
         for (tenant, key) in &self.taken {
@@ -112,7 +114,7 @@ pub struct Buckets {
     pub full: Vec<Vec<u8>>,
 }
 
-/// As a claim that comes now would find it; for whoever wants to know why a job waits.
+/// Use of the limits as a claim would find it now; answers why a job waits.
 pub async fn in_use(
     shared: &Shared,
     tenant: &Tenant,
@@ -133,10 +135,10 @@ pub async fn in_use(
     Ok(used.collect())
 }
 
-/// Rounds before a token is given up: each one lost means that a claim took the same key meanwhile.
+/// Tries before a token is given up: each lost try means that a claim used the same key meanwhile.
 const REFUNDS_MAX: usize = 100;
 
-/// A token comes back to the rate of each key.
+/// Returns a token to the bucket of each key.
 pub async fn refund(
     shared: &Shared,
     tenant: &Tenant,
@@ -147,7 +149,8 @@ pub async fn refund(
     for key in keys {
         refund_one(shared, tenant, key, gate).await?;
     }
-    // Others may have heard of the freed place before the token was back; one lane names all limits of its jobs.
+    // Other servers may have been notified of the free slot before the token was back; one lane names all
+    // limits of its jobs.
     let lanes = lanes_under(shared, tenant, keys.iter());
     let with = |key: &Arc<str>| {
         let known = shared.lanes();
@@ -170,7 +173,8 @@ async fn refund_one(
     let mut tried: Option<Vec<u8>> = None;
     for _ in 0..REFUNDS_MAX {
         let found = shared.pool.read(sql::BUCKETS, &[&vec![reference.as_slice()]]).await?;
-        // Without a row the bucket is full. One as it was tried: it was written, and the answer got lost.
+        // Without a row the bucket is full. An unchanged bucket after a try: the write succeeded, and its
+        // reply was lost.
         let Some(bucket) = found.first().map(|row| row.get::<_, Vec<u8>>(1)) else { return Ok(()) };
         if tried.as_ref() == Some(&bucket) {
             return Ok(());
@@ -194,7 +198,7 @@ async fn refund_one(
     Err(StoreError::Unavailable(format!("claims took from the limit {key:?} again and again")))
 }
 
-/// Jobs that run, by limit key.
+/// Running jobs by limit key.
 async fn running(
     shared: &Shared,
     connection: &Connection,

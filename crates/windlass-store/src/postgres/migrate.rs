@@ -1,4 +1,5 @@
-//! Tables and their versions. Several servers may start at once: one of them does it, the others wait and find it done.
+//! Migrations of the tables. If several servers start at once, one migrates, and the others wait and find it
+//! done.
 
 use super::options::Address;
 use super::statements::quote;
@@ -9,14 +10,14 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tracing::info;
 
-/// Older ones lack what the statements use.
+/// Older versions lack features that the statements use.
 const POSTGRES_VERSION_MIN: i32 = 130_000;
-/// Longest wait for another server's migration.
+/// Time limit for another server's migration.
 const LOCK_MAX: Duration = Duration::from_secs(300);
-/// Longest wait for the answer to a question that takes the database no time.
+/// Time limit for a trivial query.
 const HELLO_MAX: Duration = Duration::from_secs(10);
 
-/// Steps from one version of the tables to the next, in order; never changed once released.
+/// Migrations in order; never changed once released.
 const MIGRATIONS: &[Migration] = &[
     Migration { what: "jobs, lanes, settings, blobs", sql: include_str!("migrations/0001_jobs.sql") },
     Migration { what: "push from SQL", sql: include_str!("migrations/0002_push.sql") },
@@ -31,26 +32,26 @@ struct Migration {
     sql: &'static str,
 }
 
-/// What there is, and what there should be.
+/// Existing and required version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// 0: no tables yet.
     pub version: usize,
     pub newest: usize,
-    /// What has to be done, in order.
+    /// Pending migrations, in order.
     pub missing: Vec<String>,
 }
 
-/// Looks, and changes nothing.
+/// Reads the version and changes nothing.
 pub async fn look(address: &Address) -> Result<Standing, StoreError> {
     standing(&connect(address).await?, &address.schema).await
 }
 
-/// Brings the tables up to date, all steps or none; gives what there was before.
+/// Applies all pending migrations in one transaction; returns the version found before.
 pub async fn migrate(address: &Address) -> Result<Standing, StoreError> {
     let mut client = connect(address).await?;
     let step = in_time(client.transaction()).await?;
-    // Of this schema only: others in the same database may be migrated at the same time.
+    // Lock per schema: other schemas of the same database may be migrated at the same time.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('windlass migrate ' || $1, 0))";
     tokio::time::timeout(LOCK_MAX, step.execute_typed(lock, &[(&address.schema, Type::TEXT)]))
         .await
@@ -96,7 +97,7 @@ pub async fn connect(address: &Address) -> Result<Client, StoreError> {
     Ok(session.client)
 }
 
-/// The answer, or an error when the database falls silent.
+/// Awaits a query with a time limit.
 pub async fn in_time<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
@@ -105,7 +106,8 @@ pub async fn in_time<T>(
     answer.map_err(|_| StoreError::Unavailable(late()))?.map_err(open_error)
 }
 
-/// Without statements that have names: behind a pooler these would stay on a connection that others get next.
+/// Uses unnamed statements only: behind a pooler, named ones would stay on a connection that another client
+/// gets next.
 async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError> {
     let number = "SELECT current_setting('server_version_num')::int, to_regclass($1) IS NOT NULL,
                          EXISTS (SELECT FROM pg_tables WHERE schemaname = $2)";
@@ -154,7 +156,8 @@ pub fn open_error(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
-/// A database that cannot be reached, or is just starting or stopping, may come; everything else is for somebody to mend.
+/// True if the database cannot be reached, or is starting or stopping: it may become available. All other
+/// errors need an operator.
 pub fn is_away(error: &tokio_postgres::Error) -> bool {
     use std::error::Error;
     let is_io = error.source().is_some_and(|cause| cause.is::<std::io::Error>());
@@ -164,7 +167,7 @@ pub fn is_away(error: &tokio_postgres::Error) -> bool {
     }
 }
 
-/// Starting, stopping, no connection left.
+/// SQLSTATEs: starting, stopping, too many connections.
 const AWAY: [SqlState; 4] = [
     SqlState::CANNOT_CONNECT_NOW,
     SqlState::ADMIN_SHUTDOWN,

@@ -1,21 +1,21 @@
-//! Several servers on one database.
+//! PostgreSQL store: several servers on one database.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
 //! | `migrations/`, `migrate` | tables and their versions |
-//! | `queries/`, `statements` | every statement there is |
-//! | `commits`, `plan` | groups of steps in one transaction; what they come to |
-//! | `claims`, `lanes`, `views` | which jobs are given out; where to look for them |
-//! | `transaction` | one writer's connection, and what became of a commit whose answer was lost |
-//! | `reads` | lists, look-ups, deadlines, counts, settings |
-//! | `restore`, `blobs` | jobs put in as they are; bytes by their hash |
+//! | `queries/`, `statements` | all SQL statements |
+//! | `commits`, `plan` | group commit; verdicts and rows of a group |
+//! | `claims`, `lanes`, `views` | claims; cache of where claimable jobs are |
+//! | `transaction` | connection of a writer, and the outcome of a commit whose reply was lost |
+//! | `reads` | lists, lookups, deadlines, counts, settings |
+//! | `restore`, `blobs` | insertion of jobs unchanged; content-addressed blobs |
 //! | `rows` | jobs to columns and back |
-//! | `news` | what servers tell each other |
-//! | `limits` | limits that hold across servers |
-//! | `watch`, `clock` | what others do on the same database; its clock |
-//! | `safety` | whether what the database acknowledges is on its disk |
+//! | `news` | notifications between servers (LISTEN and NOTIFY) |
+//! | `limits` | limits across servers |
+//! | `watch`, `clock` | polling for changes by other servers; the database's clock |
+//! | `safety` | check that acknowledged commits are durable |
 //! | `hosts` | the primary among several hosts |
-//! | `connection`, `tls`, `options`, `shared` | what all of these stand on |
+//! | `connection`, `tls`, `options`, `shared` | infrastructure |
 
 mod blobs;
 mod claims;
@@ -60,7 +60,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex, oneshot};
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
-/// Connections that read. Reading takes a moment; more would only wait for the same two processors of the database.
+/// Read connections. Reads are short; more connections would only compete for the database's CPU.
 const READERS: usize = 4;
 
 pub struct PostgresStore {
@@ -70,7 +70,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Brings the tables up to date, unless told not to, and connects.
+    /// Migrates the tables, unless disabled, and connects.
     pub async fn open(url: &str, options: &PostgresOptions) -> Result<PostgresStore> {
         let address = Address::parse(url, options)?;
         safety::check(&address, options.accept_unsafe).await?;
@@ -102,7 +102,7 @@ impl PostgresStore {
         Ok(PostgresStore { shared, commits, claims })
     }
 
-    /// What `windlass migrate` shows and does; gives what there was before.
+    /// Implements `windlass migrate`; returns the version found before.
     pub async fn migrate(url: &str, options: &PostgresOptions, only_look: bool) -> Result<Standing> {
         let address = Address::parse(url, options)?;
         if only_look { migrate::look(&address).await } else { migrate::migrate(&address).await }

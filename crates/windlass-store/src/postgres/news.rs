@@ -1,9 +1,9 @@
-//! What servers on one database tell each other: where jobs became claimable, and which limits have room again. A word that
-//! gets lost costs time only, until the next poll.
+//! Notifications between the servers on one database: positions of newly claimable jobs, and limits with free
+//! capacity. A lost notification only delays a job until the next poll.
 //!
-//! Words are sent after the commit they are about, by a connection of their own: a transaction that notifies has to commit
-//! one after another with all others that do, and the jobs should not wait for that. What gathers while words are on their
-//! way goes out together.
+//! Notifications are sent after the commit, on a separate connection: PostgreSQL serialises the commits of
+//! all transactions that call NOTIFY, and job transactions should not wait for that. Entries that accumulate
+//! during a send go out together.
 
 use super::lanes::{LaneId, Place};
 use super::shared::Shared;
@@ -19,22 +19,22 @@ use tokio::sync::{Notify, mpsc};
 use tokio_postgres::AsyncMessage;
 use tracing::{debug, info};
 
-/// PostgreSQL takes 8,000 bytes at a time.
+/// PostgreSQL's limit for one payload is 8,000 bytes.
 const WORD_BYTES_MAX: usize = 7_500;
-/// How long to wait before connecting again.
+/// Delay before a reconnect.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
-    /// A job came to this place.
+    /// A job entered the lane at this position.
     Entered(LaneId, Place),
-    /// A job of this lane, which has limits, does not run any more.
+    /// A job of this lane, which has limits, stopped running.
     Freed(LaneId),
 }
 
 #[derive(Default)]
 pub struct Outbox {
-    /// Nobody to tell: nothing is gathered.
+    /// False: no other server is connected, and nothing is collected.
     has_company: AtomicBool,
     gathered: Mutex<Gathered>,
     something: Notify,
@@ -58,7 +58,7 @@ impl Outbox {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         for one in news {
             match one {
-                // Of several in one lane the first is enough: whoever looks there sees the others.
+                // The first job of a lane is enough: a server that queries the lane sees the others.
                 News::Entered(lane, place) => {
                     let first = gathered.entered.entry(lane).or_insert(place);
                     *first = (*first).min(place);
@@ -76,12 +76,12 @@ impl Outbox {
     }
 }
 
-/// The channel of a schema; `windlass.push` speaks on it too.
+/// Channel of a schema; `windlass.push` notifies on it too.
 pub fn channel(schema: &str) -> String {
     format!("{schema}_jobs")
 }
 
-/// `SENDER e LANE AT ID f LANE …`, in as few words as fit.
+/// Encodes as `SENDER e LANE AT ID f LANE …`, in as few payloads as possible.
 fn written(sender: &str, news: &[News]) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = sender.to_owned();
@@ -89,7 +89,7 @@ fn written(sender: &str, news: &[News]) -> Vec<String> {
         if word.len() > WORD_BYTES_MAX {
             words.push(std::mem::replace(&mut word, sender.to_owned()));
         }
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = match one {
             News::Entered(lane, (at, id)) => write!(word, " e {lane} {at} {id}"),
             News::Freed(lane) => write!(word, " f {lane}"),
@@ -99,7 +99,7 @@ fn written(sender: &str, news: &[News]) -> Vec<String> {
     words
 }
 
-/// `None`: not of this form, or cut off; whoever hears that looks for itself.
+/// Decodes a payload. `None`: another format or truncated; the receiver then polls.
 fn read(word: &str) -> Option<(&str, Vec<News>)> {
     let mut parts = word.split(' ');
     let sender = parts.next()?;
@@ -115,7 +115,7 @@ fn read(word: &str) -> Option<(&str, Vec<News>)> {
     Some((sender, news))
 }
 
-/// Speaks and listens, until the store is gone.
+/// Sends and receives notifications until the store is closed.
 pub async fn exchange(shared: Weak<Shared>, channel: String) {
     let mut was_well = true;
     loop {
@@ -132,7 +132,7 @@ pub async fn exchange(shared: Weak<Shared>, channel: String) {
     }
 }
 
-/// Ends well when the store is gone.
+/// One connection; returns `Ok` when the store is closed.
 async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Result<(), String> {
     let (ear, mut heard) = mpsc::unbounded_channel();
     let hear = move |message: AsyncMessage| {
@@ -142,10 +142,10 @@ async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Resu
     };
     let shown = |trouble: super::connection::Trouble| trouble.not_done().to_string();
     let connection = strong.door.connect_hearing(hear).await.map_err(shown)?;
-    // Words may be lost with the machine: then so are those who would have heard them.
+    // Notifications may be lost with the machine, together with their receivers.
     connection.say_in_time("SET synchronous_commit = off").await.map_err(shown)?;
     connection.say_in_time(&format!("LISTEN {}", super::statements::quote(channel))).await.map_err(shown)?;
-    // What was said before we listened has to be looked for.
+    // Notifications sent before LISTEN were missed, so poll once.
     watch::look_around(&strong).await.map_err(|error| error.to_string())?;
     let mut strong = Some(strong);
     loop {
@@ -166,7 +166,7 @@ async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Resu
                     said.map_err(|_| "PostgreSQL does not answer".to_owned())?.map_err(shown)?;
                 }
             }
-            // The store may have been closed meanwhile, or another host may be the primary now.
+            // Checks whether the store was closed or another host became the primary.
             () = tokio::time::sleep(Duration::from_secs(1)) => if connection.is_broken() {
                 return Err("the primary is another host".to_owned());
             },

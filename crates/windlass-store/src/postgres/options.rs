@@ -1,4 +1,4 @@
-//! Where the database is and how to behave there.
+//! Connection options.
 
 use super::hosts::Hosts;
 use super::tls::{SslMode, Tls};
@@ -7,33 +7,33 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 
-/// A peer that acknowledges nothing for so long is gone.
+/// A peer that acknowledges nothing for this long is considered dead.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// A connection on which nothing is said is tried with so many packets at this interval.
+/// TCP keepalive of an idle connection: start, interval and number of probes.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEPALIVE_TRIES: u32 = 3;
 
-/// What only this store can be told.
+/// Options of the PostgreSQL store.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// `?schema=` in the URL goes before it.
+    /// Overridden by `?schema=` in the URL.
     pub schema: String,
-    /// Bring the tables up to date when opening; otherwise old ones are an error.
+    /// Migrates the tables when opening; otherwise outdated tables are an error.
     pub migrate: bool,
-    /// Hear of other servers' jobs at once. Without it, and through a pooler that gives out connections by transaction, they
-    /// are looked for every `poll_ms`.
+    /// Receives notifications of other servers' jobs (LISTEN). Without it, and behind a pooler in transaction
+    /// mode, changes are polled every `poll_ms`.
     pub listen: bool,
     pub poll_ms: u64,
     /// Keep the timeline of the jobs by the database's clock, and say so there when that was set. Not for copies, which
     /// write nothing of their own.
     pub follow_clock: bool,
-    /// For tests: how far this machine's clock is taken to be ahead of what it shows.
+    /// For tests: error added to this machine's clock.
     pub clock_error_ms: i64,
-    /// Also use a database that acknowledges before it is on disk (`fsync` or `synchronous_commit` off); otherwise that is an
-    /// error.
+    /// Accepts a database that acknowledges commits before they are on disk (`fsync` or `synchronous_commit`
+    /// off); otherwise that is an error.
     pub accept_unsafe: bool,
-    /// Connections that write, beside those that read and listen.
+    /// Write connections, beside those for reads and notifications.
     pub writers: usize,
 }
 
@@ -52,12 +52,12 @@ impl Default for PostgresOptions {
     }
 }
 
-/// The URL taken apart: what the driver needs, and the schema.
+/// Parsed URL: the driver's settings, and the schema.
 pub struct Address {
     pub config: Config,
     pub tls: Tls,
     pub schema: String,
-    /// For people: without the password.
+    /// For display, without the password.
     pub shown: String,
 }
 
@@ -79,7 +79,7 @@ impl Address {
         let roots = asked("sslrootcert");
         let tls = Tls::new(mode, roots.as_deref())?;
         let url = if theirs.is_empty() { base.to_owned() } else { format!("{base}?{}", theirs.join("&")) };
-        // The driver's own message may quote the URL, password included.
+        // The driver's message may quote the URL, including the password.
         let mut config: Config = url.parse().map_err(|_| {
             StoreError::Open(
                 "the URL is not of the form postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned(),
@@ -91,7 +91,7 @@ impl Address {
             config.application_name("windlass");
         }
         config.ssl_mode(mode.for_driver());
-        // A socket in a folder of this machine is not encrypted, whatever is asked for.
+        // A Unix socket is never encrypted, whatever the mode.
         if config.get_hosts().iter().all(|host| !matches!(host, Host::Tcp(_))) {
             config.ssl_mode(SslMode::Disable.for_driver());
         } else if (mode < SslMode::Require || (mode == SslMode::Require && roots.is_none()))
@@ -113,7 +113,7 @@ impl Address {
     }
 }
 
-/// What notices a database that is gone without a word; what the URL says goes before it.
+/// Sets timeouts that detect a silent peer; parameters of the URL take precedence.
 fn watch_the_peer(config: &mut Config, asked: &[&str]) {
     let is_asked = |key: &str| asked.iter().any(|pair| key_of(pair) == key);
     if !is_asked("tcp_user_timeout") {
@@ -130,7 +130,7 @@ fn watch_the_peer(config: &mut Config, asked: &[&str]) {
     }
 }
 
-/// Every session is asked whether it takes writes; to ask for one that does not is a mistake.
+/// Refuses `target_session_attrs=read-only`: every session must be read-write.
 fn refuse_standby(config: &Config) -> Result<(), StoreError> {
     if config.get_target_session_attrs() == TargetSessionAttrs::ReadOnly {
         let what = "target_session_attrs=read-only asks for a standby, and every call writes; use read-write";
@@ -139,14 +139,14 @@ fn refuse_standby(config: &Config) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Parameters of the URL that the driver does not hear of.
+/// URL parameters that are not passed to the driver.
 const OURS: [&str; 3] = ["schema", "sslmode", "sslrootcert"];
 
 fn key_of<'a>(pair: &&'a str) -> &'a str {
     pair.split_once('=').map_or(*pair, |(key, _)| key)
 }
 
-/// `%2F` is `/`; what is not of that form stands for itself.
+/// Decodes `%2F` as `/`; an invalid escape stays as it is.
 fn unescaped(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -173,7 +173,7 @@ fn bad_mode(word: &str) -> StoreError {
     ))
 }
 
-/// Whether what is said goes over a network.
+/// True if the connection leaves this machine.
 fn is_far(config: &Config) -> bool {
     let is_near = |host: &Host| match host {
         Host::Tcp(name) => {
@@ -188,7 +188,7 @@ fn is_far(config: &Config) -> bool {
 fn check_schema(schema: &str) -> Result<(), StoreError> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let begins_well = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-    // 63 is PostgreSQL's own limit; names made from this one need some room.
+    // PostgreSQL's limit is 63; names derived from the schema need some space.
     if begins_well && schema.len() <= 48 && schema.chars().all(is_plain) {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! What a group of steps comes to: verdicts, and the rows to write. Pure: the database was asked before, and is written to
-//! afterwards, in one transaction that holds the rows and the keys in question.
+//! Plan of a group commit: verdicts, and rows to write. Pure code between the reads and the writes of one
+//! transaction, which holds locks on the rows and keys involved.
 
 use super::lanes::LaneId;
 use crate::change::{Change, Inserted, NewJob, Step, Verdict};
@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use windlass_core::{Job, JobId, created};
 
-/// Jobs of this plan that have no id yet are numbered from here: behind every real one, in the order they are made.
+/// Provisional ids of new jobs start here: above every real id, in the order of insertion.
 const PROVISIONAL: u64 = 1 << 62;
 
-/// What the database said of a job.
+/// Job as found in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     pub version: u64,
@@ -22,7 +22,7 @@ pub struct Found {
     pub is_done: bool,
 }
 
-/// What has to be known before anything can be planned.
+/// Rows and keys that have to be read and locked before planning.
 #[derive(Default)]
 pub struct Needs {
     pub ids: BTreeSet<JobId>,
@@ -49,12 +49,13 @@ impl Needs {
     }
 }
 
-/// One row from what it is to what it will be.
+/// Change of one row.
 pub struct Write {
-    /// As it is in the database.
+    /// Version in the database.
     pub before: Arc<Job>,
     pub after: Option<Arc<Job>>,
-    /// That its row is in. Its words may find another: two servers may have made the same lane at the same time.
+    /// Lane of the row. The key of the job may lead to another lane: two servers may have created the same
+    /// lane at once.
     pub lane: LaneId,
     pub was_done: bool,
 }
@@ -65,11 +66,11 @@ pub struct Plan {
     pub writes: Vec<Write>,
     /// In the order in which they get their ids.
     pub inserts: Vec<Job>,
-    /// As they will be; `None`: gone.
+    /// New values; `None`: deleted.
     pub settings: BTreeMap<String, Option<Vec<u8>>>,
 }
 
-/// Carries out the steps on what was found, in order.
+/// Applies the steps in order to the data found.
 pub fn plan(
     steps: &[Step],
     found: &FxHashMap<JobId, Found>,
@@ -91,11 +92,11 @@ pub fn plan(
 
 struct Planner<'a> {
     found: &'a FxHashMap<JobId, Found>,
-    /// Of jobs that were changed by the plan; `None`: gone.
+    /// Versions of jobs changed by the plan; `None`: deleted.
     versions: FxHashMap<JobId, Option<u64>>,
-    /// Of the keys that anyone asks for.
+    /// Claimants of the keys that a step asks for.
     claimants: FxHashMap<Key, BTreeSet<JobId>>,
-    /// Where among the writes a job is.
+    /// Index of a job in `plan.writes`.
     at: FxHashMap<JobId, usize>,
     plan: Plan,
 }
@@ -159,7 +160,7 @@ impl Planner<'_> {
         Inserted::New(id)
     }
 
-    /// Keys that nobody asks for need no book-keeping.
+    /// Moves a job between keys. Keys that no step asks for are not tracked.
     fn move_keys(&mut self, id: JobId, had: &[Key], has: &[Key]) {
         if self.claimants.is_empty() {
             return;
@@ -181,7 +182,7 @@ fn provisional(place: usize) -> JobId {
     JobId::new(PROVISIONAL + place as u64).expect("a number above another is not zero")
 }
 
-/// Puts the ids that the database gave in place of the provisional ones.
+/// Replaces provisional ids by those that the database assigned.
 pub fn with_ids(verdicts: Vec<Verdict>, ids: &[JobId]) -> Vec<Verdict> {
     let real = |id: JobId| match id.get().checked_sub(PROVISIONAL) {
         Some(place) => ids.get(place as usize).copied().unwrap_or(id),

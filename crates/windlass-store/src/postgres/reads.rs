@@ -1,4 +1,4 @@
-//! Looking at jobs, and small writes that stand for themselves.
+//! Reads, and small writes that need no plan.
 
 use super::lanes::LaneId;
 use super::rows;
@@ -35,7 +35,7 @@ pub async fn find_alias(shared: &Shared, tenant: &Tenant, alias: &str) -> Result
     found.first().and_then(|row| row.get::<_, Option<i64>>(0)).map(rows::id_of).transpose()
 }
 
-/// Jobs pushed by SQL whose limits have not been worked out.
+/// Jobs pushed by SQL whose limit keys have not been computed.
 pub async fn unchecked(shared: &Shared, limit: usize) -> Result<Vec<JobId>> {
     shared.open()?;
     let lanes = shared.lanes().unchecked();
@@ -58,14 +58,14 @@ pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
         since
     };
     let (now_ms, one_more) = (now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
-    // A clock may go back.
+    // The clock may go back.
     let starts = async {
         let starts = shared.pool.read(sql::STARTS, &[&since.min(now_ms), &now_ms]).await?;
         shared.learn_unknown(starts.iter().map(|row| row.get(0))).await?;
         Ok(starts)
     };
     let starts: Vec<Row> = starts.await.inspect_err(|_: &StoreError| {
-        // Whoever asks next has to be told of what this call should have told.
+        // Resets the position, so that the next call notifies of the jobs that this call missed.
         if since == i64::MIN {
             shared.lanes().forget_look()
         } else {
@@ -120,7 +120,8 @@ pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     loop {
         let wanted = (limit + 1).max(if filter.tag.is_some() { PAGE_MAX } else { 0 });
         let most = wanted as i64;
-        // Both tables in one look: a job that ends between two would be in both, or in neither.
+        // Both tables in one query: a job that is settled between two queries would appear in both, or in
+        // neither.
         let mut found = match (&living, &done) {
             (None, None) => Vec::new(),
             (Some(_), None) => {
@@ -153,17 +154,17 @@ pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     }
 }
 
-/// The column of a look at both tables that tells them apart.
+/// Column of `LIST_ALL` that tells the table.
 const IS_DONE: usize = 11;
 
-/// Below this id one of the tables may have more than it showed.
+/// Id below which one of the tables may have more rows than it returned.
 fn horizon_of(found: &[Row], wanted: usize, is_done: impl Fn(&Row) -> bool) -> Option<i64> {
     let (done, living): (Vec<&Row>, Vec<&Row>) = found.iter().partition(|row| is_done(row));
     let full = [done, living].into_iter().filter(|rows| rows.len() == wanted);
     full.filter_map(|rows| rows.last().map(|row| row.get::<_, i64>(0))).max()
 }
 
-/// `None`: any lane will do.
+/// Lanes that match the filter; `None`: any lane.
 async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>>> {
     let is_any = filter.tenant.is_none() && filter.queue.is_none() && filter.names == NameMatch::Any;
     if is_any && filter.scope.is_everything() {
@@ -216,7 +217,7 @@ pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) ->
             }
         }
     }
-    // One that has both kinds came twice.
+    // A lane with both ready and terminating jobs was added twice.
     waiting.sort_unstable();
     waiting.dedup();
     let by_time = shared.pool.read(sql::COUNTS_BY_TIME, &[&waiting, &now.as_millis()]).await?;
@@ -231,7 +232,7 @@ pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) ->
     Ok(counted.queues.into_values().collect())
 }
 
-/// The names in this queue of which jobs could be given out now.
+/// Names of this queue with claimable jobs.
 pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
@@ -269,7 +270,7 @@ pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<V
     Ok(names.into_iter().map(|((tenant, name), ready)| WaitingName { tenant, name, ready }).collect())
 }
 
-/// What waits in the lanes with limits, by the tallies, less what waits for its time.
+/// Due jobs of the lanes with limits: the tallies minus the delayed jobs.
 pub async fn under_limits(shared: &Shared, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
@@ -329,7 +330,8 @@ pub async fn put_setting(shared: &Shared, key: &str, value: Option<Vec<u8>>) -> 
     }
 }
 
-/// A lost answer is asked for again, so `false` may also mean that the first try did it.
+/// Compare-and-swap. The write is repeated after a lost reply, so `false` may also mean that the first try
+/// succeeded.
 pub async fn swap_setting(
     shared: &Shared,
     key: &str,

@@ -1,4 +1,4 @@
-//! Jobs put in as they are, for copies of whole stores.
+//! Insertion of jobs unchanged, for copies of whole stores.
 
 use super::commits::Tally;
 use super::connection::{Connection, Params, Trouble};
@@ -61,7 +61,7 @@ struct Restored {
     /// In the order of the jobs.
     lanes: Vec<LaneId>,
     tally: (Vec<LaneId>, Vec<i16>, Vec<i64>),
-    /// The last id that is taken.
+    /// Highest id in use.
     last: i64,
     ids: Vec<i64>,
 }
@@ -90,7 +90,7 @@ impl Restored {
 
     async fn write(&self, connection: &Connection) -> Result<(), Trouble> {
         let (lanes, states, counts) = &self.tally;
-        // A job may be there as one that is settled or as one that is not.
+        // An existing job may be in the table of settled jobs or in the other.
         let begun: Sending<'_> = vec![
             said(connection, "BEGIN"),
             Box::pin(async move { connection.query(sql::LOAD, &[&self.ids]).await }),
@@ -107,7 +107,7 @@ impl Restored {
         let bytes = [&self.jobs, &self.done]
             .map(|table| table.spec.payloads.iter().map(|bytes| bytes.len()).sum::<usize>());
         all_within(patience(self.ids.len(), bytes[0] + bytes[1]), sending).await?;
-        // A sequence does not go back with its transaction, so it is moved once nothing else can fail but the commit.
+        // A sequence is not rolled back, so it is advanced when only the commit can still fail.
         let sending: Sending<'_> = vec![
             Box::pin(async move { connection.query(sql::IDS_GO_ON, &[&self.last]).await }),
             said(connection, "COMMIT"),

@@ -1,4 +1,4 @@
-//! Jobs to columns and back.
+//! Encoding of jobs as columns, and back.
 
 use super::lanes::{LaneId, Words};
 use crate::error::StoreError;
@@ -8,10 +8,11 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_core::{Job, JobId, JobSpec, JobState, Progress, StateName, Timestamp};
 
-/// Digest of a tenant and its unique key or alias: of fixed length, so that an index can hold it whatever the key is.
+/// Digest of a tenant and its unique key, alias or limit key: of fixed length, so that an index can hold any
+/// key.
 pub type Ref = Vec<u8>;
 
-/// Half of SHA-256: nobody finds two keys with the same.
+/// Half of SHA-256: collisions are infeasible.
 const REF_BYTES: usize = 16;
 
 pub fn unique_ref(tenant: &str, key: &str) -> Ref {
@@ -26,7 +27,8 @@ pub fn limit_ref(tenant: &str, key: &str) -> Ref {
     digest(b'l', tenant, key)
 }
 
-/// No tenant contains a slash, so no two pairs make the same text. `windlass.push` does the same in SQL.
+/// No tenant contains a slash, so different pairs give different texts. `windlass.push` computes the same in
+/// SQL.
 fn digest(kind: u8, tenant: &str, key: &str) -> Ref {
     let mut hasher = Sha256::new();
     hasher.update([kind]);
@@ -36,12 +38,12 @@ fn digest(kind: u8, tenant: &str, key: &str) -> Ref {
     hasher.finalize()[..REF_BYTES].to_vec()
 }
 
-/// What a transaction locks to have a key for itself. Two keys with the same number wait for each other, which does no harm.
+/// Number of the advisory lock for a key. Keys with the same number block each other, which is harmless.
 pub fn lock_number(bytes: &[u8]) -> i64 {
     bytes.first_chunk::<8>().map_or(0, |head| i64::from_be_bytes(*head))
 }
 
-/// While the job holds its unique key.
+/// Digest of the unique key, while the job holds it.
 pub fn held_ref(job: &Job) -> Option<Ref> {
     let unique = job.spec.unique().filter(|_| job.holds_unique_key())?;
     Some(unique_ref(&job.spec.tenant, &unique.key))
@@ -79,7 +81,7 @@ pub fn read_limit_keys(bytes: &[u8]) -> Result<Vec<Arc<str>>, StoreError> {
         .map_err(|error| StoreError::Corrupt(format!("the limit keys of a lane cannot be read: {error}")))
 }
 
-/// The new rows of a commit, column by column.
+/// New rows of a commit, by column.
 #[derive(Default)]
 pub struct NewRows {
     pub lanes: Vec<LaneId>,
@@ -96,7 +98,7 @@ pub struct NewRows {
 }
 
 impl NewRows {
-    /// A job to which nothing has happened yet; its id is for the database to give.
+    /// Adds a new job; the database assigns its id.
     pub fn push(&mut self, lane: LaneId, job: &Job) -> Result<(), StoreError> {
         let spec = &job.spec;
         self.asked.push(row::write_asked(spec)?);
@@ -114,7 +116,7 @@ impl NewRows {
     }
 }
 
-/// What moves, column by column.
+/// Changing columns of a commit.
 #[derive(Default)]
 pub struct MovedRows {
     pub ids: Vec<i64>,
@@ -156,7 +158,7 @@ impl MovedRows {
     }
 }
 
-/// What was asked, where it was changed.
+/// Changed specifications, by column.
 #[derive(Default)]
 pub struct SpecRows {
     pub ids: Vec<i64>,
@@ -182,7 +184,7 @@ impl SpecRows {
     }
 }
 
-/// From `id, version, lane, state, at, created_at, format, payload, moves, asked, body`.
+/// Decodes `id, version, lane, state, at, created_at, format, payload, moves, asked, body`.
 pub fn job(row: &Row, words: &Words, sharing: &mut Sharing) -> Result<Job, StoreError> {
     let id = id_of(row.get(0))?;
     let read = |error: tokio_postgres::Error| row::damaged(id, &error.to_string());
@@ -216,7 +218,7 @@ pub fn job(row: &Row, words: &Words, sharing: &mut Sharing) -> Result<Job, Store
     Ok(Job::from_parts(id, version, Arc::new(spec), progress, body, state))
 }
 
-/// A job as it was made.
+/// State and progress of a job that was never changed, which has no `moves`.
 fn untouched(
     id: JobId,
     state: u8,

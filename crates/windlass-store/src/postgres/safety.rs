@@ -1,14 +1,14 @@
-//! Whether what the database acknowledges is on its disk.
+//! Check that acknowledged commits are durable.
 
 use super::migrate::{connect, in_time};
 use super::options::Address;
 use crate::error::StoreError;
 use tracing::warn;
 
-/// As our own sessions have it: a role or a database may have settings of its own.
+/// Settings of our own session, because a role or a database may override them.
 const SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')";
 
-/// Refuses a database that acknowledges what it may lose, unless that was accepted; then it is said.
+/// Refuses a database that may lose acknowledged commits, unless accepted; then it logs a warning.
 pub async fn check(address: &Address, accept_unsafe: bool) -> Result<(), StoreError> {
     let client = connect(address).await?;
     let row = in_time(client.query_typed_one(SETTINGS, &[])).await?;
@@ -39,7 +39,7 @@ fn danger(fsync: &str, synchronous_commit: &str) -> Option<&'static str> {
             "PostgreSQL has synchronous_commit = off, for this role, this database or all: when it fails, the jobs \
              acknowledged last are lost",
         ),
-        // `local` and more: at least on the disk of the primary.
+        // `local` and higher: at least synced on the primary.
         _ => None,
     }
 }

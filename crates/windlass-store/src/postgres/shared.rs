@@ -1,4 +1,4 @@
-//! What the writers, the readers and the callers share.
+//! State shared by the writers, the readers and the callers.
 
 use super::connection::{Door, Pool};
 use super::lanes::{LaneId, Lanes, Seen, Words};
@@ -19,17 +19,17 @@ use windlass_core::{Job, JobSpec, Name, Queue, Tenant, Timestamp};
 
 pub struct Shared {
     pub door: Arc<Door>,
-    /// For reading, and for small writes that stand for themselves.
+    /// Connections for reads, and for small writes that need no plan.
     pub pool: Pool,
     pub listener: OnceLock<Arc<dyn Listener>>,
     pub meters: Arc<Meters>,
-    /// What this server calls itself among others.
+    /// Name of this server, unique among the servers of the database.
     pub server: String,
-    /// What the others should hear of.
+    /// Notifications to send to the other servers.
     pub outbox: Outbox,
     /// How far the clock of the database is ahead of ours, in ms.
     pub clock_ahead_ms: Arc<AtomicI64>,
-    /// Entries in the tallies after they were summed up last, as far as we did it.
+    /// Rows left in the tallies after this server last summed them up.
     pub tallies_left: AtomicI64,
     /// See [`super::PostgresOptions`].
     pub follows_clock: bool,
@@ -69,7 +69,7 @@ impl Shared {
         if self.door.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
     }
 
-    /// Tells the listener which jobs can be had now; never while the lanes are held.
+    /// Notifies the listener of claimable jobs; never called while the mutex of the lanes is held.
     pub fn tell_news(&self) {
         let news = self.lanes().take_news();
         if let Some(listener) = self.listener.get() {
@@ -81,7 +81,7 @@ impl Shared {
 
     // --- lanes ---------------------------------------------------------------------------------------------
 
-    /// Lanes of these jobs that we do not know of.
+    /// Lanes of these jobs that this server does not know.
     pub fn missing_lanes<'a>(&self, specs: impl Iterator<Item = &'a Arc<JobSpec>>) -> BTreeSet<Words> {
         let lanes = self.lanes();
         let mut missing = BTreeSet::new();
@@ -99,8 +99,8 @@ impl Shared {
         missing
     }
 
-    /// Makes lanes, or finds those that others have made. By itself, before the commit that uses them: a lane that stays
-    /// empty does no harm.
+    /// Creates lanes, or finds those that other servers created. Runs in its own transaction before the
+    /// commit that uses them: a lane that stays empty does no harm.
     pub async fn make_lanes(&self, missing: BTreeSet<Words>) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
@@ -119,14 +119,15 @@ impl Shared {
         self.learn(&entered)
     }
 
-    /// Lanes that others have made since the last look; how many there are in all costs nothing.
+    /// Learns lanes created by other servers since the last call; the cost does not depend on the total
+    /// number of lanes.
     pub async fn learn_lanes(&self) -> Result<()> {
         let Seen { before, at_us, history } = self.lanes().seen();
         let rows = self.pool.read(sql::LANES_SINCE, &[&before, &at_us, &history]).await?;
         self.learn_since(&rows)
     }
 
-    /// Those of these that we do not know of, whenever they were made.
+    /// Learns those of these lanes that are unknown, whenever they were created.
     pub async fn learn_unknown(&self, lanes: impl Iterator<Item = LaneId>) -> Result<()> {
         let unknown: BTreeSet<LaneId> = {
             let known = self.lanes();
@@ -140,7 +141,8 @@ impl Shared {
         self.learn(&rows)
     }
 
-    /// As [`Shared::learn`], with what the next look starts from; one row without a lane if there is none.
+    /// Like [`Shared::learn`], and records where the next query starts; a result without new lanes is one row
+    /// without a lane.
     pub fn learn_since(&self, found: &[Row]) -> Result<()> {
         let Some(first) = found.first() else { return Ok(()) };
         if first.get::<_, Option<LaneId>>(0).is_some() {
@@ -150,7 +152,7 @@ impl Shared {
         Ok(())
     }
 
-    /// From `id, tenant, queue, name, priority, limit_keys`.
+    /// Decodes `id, tenant, queue, name, priority, limit_keys`.
     pub fn learn(&self, found: &[Row]) -> Result<()> {
         let mut lanes = self.lanes();
         for row in found {
@@ -169,7 +171,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks which job is first in these lanes.
+    /// Reads the first job of each of these lanes.
     pub async fn refresh_heads(&self, only: Vec<LaneId>, now: Timestamp) -> Result<()> {
         let entries = self.lanes().entries_of(&only);
         let heads = self.pool.read(sql::HEADS_OF, &[&only]).await?;
@@ -183,11 +185,11 @@ impl Shared {
         Ok(())
     }
 
-    /// The same for all lanes; those without jobs cost the database nothing.
+    /// Same for all lanes; empty lanes cost the database nothing.
     pub async fn refresh_all_heads(&self, now: Timestamp) -> Result<()> {
         let mut entries = self.lanes().entries();
         let heads = self.pool.read(sql::HEADS, &[]).await?;
-        // Also lanes that we missed, for whatever reason: here jobs wait.
+        // Includes lanes that were missed for any reason: jobs wait in them.
         self.learn_unknown(heads.iter().map(|row| row.get(0))).await?;
         let mut lanes = self.lanes();
         for row in &heads {
@@ -227,7 +229,7 @@ impl Shared {
     }
 }
 
-/// Spares most jobs of a batch the making of a key.
+/// Compares without building a lane key, which most jobs of a batch do not need.
 pub fn is_same_lane(one: &JobSpec, other: &JobSpec) -> bool {
     one.priority == other.priority
         && one.name == other.name
@@ -236,7 +238,7 @@ pub fn is_same_lane(one: &JobSpec, other: &JobSpec) -> bool {
         && one.limit_keys() == other.limit_keys()
 }
 
-/// Different for every store that is opened anywhere: by process, time and count.
+/// Unique per opened store: process id, time and counter.
 fn server_name() -> String {
     static OPENED: AtomicU32 = AtomicU32::new(0);
     let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();

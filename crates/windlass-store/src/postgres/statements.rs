@@ -1,8 +1,8 @@
-//! Every statement there is, by name. The text is in `queries/`; `{s}` in it stands for the schema.
+//! All SQL statements by name. The texts are in `queries/`; `{s}` in them stands for the schema.
 
 use tokio_postgres::types::Type;
 
-/// Names a statement of [`Statements`].
+/// Index of a statement in [`Statements`].
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
     place: usize,
@@ -11,8 +11,8 @@ pub struct Query {
 struct Described {
     sql: &'static str,
     types: &'static [Type],
-    /// A plan that was made while the table was small would be bad for long once it is not. It is for statements that come
-    /// about once a second and look at much.
+    /// Planned at every execution: a generic plan made while the table was small would stay bad when it
+    /// grows. For statements that run about once a second and read many rows.
     planned_anew: bool,
 }
 
@@ -124,7 +124,7 @@ queries! {
     LIST_ALL "list_all" [INT8, INT2_ARRAY, INT4_ARRAY, BYTEA, INT8, INT2_ARRAY];
 }
 
-/// The statements as they are sent: with the name of the schema in them.
+/// Statement texts with the name of the schema.
 pub struct Statements {
     texts: Vec<String>,
 }
@@ -158,7 +158,7 @@ impl Query {
     }
 }
 
-/// An identifier as SQL takes it, whatever is in it.
+/// Quotes an SQL identifier.
 pub fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }

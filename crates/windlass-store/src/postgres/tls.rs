@@ -1,4 +1,4 @@
-//! The way to the database, encrypted: `sslmode` and `sslrootcert` of the URL mean what they mean to other PostgreSQL clients.
+//! TLS to the database: `sslmode` and `sslrootcert` of the URL have the same meaning as in libpq.
 
 use crate::error::StoreError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -15,24 +15,24 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-/// Where systems keep the certificates they trust.
+/// Usual locations of the system's trusted certificates.
 const SYSTEM_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
-/// The only protocol spoken here; newer servers ask for it by name.
+/// ALPN protocol; newer servers require it.
 const PROTOCOL: &[u8] = b"postgresql";
 
-/// What is asked of the connection. Each mode asks for all that the one before it asks for.
+/// TLS requirements. Each mode includes those of the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SslMode {
     Disable,
-    /// Encrypted if the database can.
+    /// Encrypted if the database supports it.
     #[default]
     Prefer,
-    /// Encrypted, whoever answers.
+    /// Encrypted, without a check of the certificate.
     Require,
-    /// Its certificate was given out by someone who is trusted.
+    /// The certificate is signed by a trusted authority.
     VerifyCa,
-    /// And it names the host that was asked for.
+    /// In addition, the certificate names the host.
     VerifyFull,
 }
 
@@ -48,7 +48,7 @@ impl SslMode {
         })
     }
 
-    /// What the driver has to know of it.
+    /// Equivalent mode of the driver.
     pub fn for_driver(self) -> tokio_postgres::config::SslMode {
         match self {
             SslMode::Disable => tokio_postgres::config::SslMode::Disable,
@@ -60,17 +60,17 @@ impl SslMode {
     }
 }
 
-/// Makes connections secure; cheap to clone.
+/// TLS configuration; cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ClientConfig>,
 }
 
 impl Tls {
-    /// `roots`: a file of certificates to trust; by default, and with the word `system`, those of the system.
+    /// `roots`: file of trusted certificates; by default, and with the word `system`, the system's.
     pub fn new(mode: SslMode, roots: Option<&str>) -> Result<Tls, StoreError> {
         let bad = |why: String| StoreError::Open(format!("TLS to PostgreSQL: {why}"));
-        // As elsewhere: who names a file for `require` wants it to be looked at.
+        // As in libpq: `require` with a file of certificates means `verify-ca`.
         let mode = if mode == SslMode::Require && roots.is_some() { SslMode::VerifyCa } else { mode };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -106,7 +106,7 @@ fn read_roots(file: Option<&str>) -> Result<RootCertStore, String> {
     if added == 0 { Err(trouble(&"there is none in it")) } else { Ok(roots) }
 }
 
-/// Does not mind what the other side is called and, without roots, who it is.
+/// Certificate check that ignores the host name and, without roots, the signer.
 #[derive(Debug)]
 struct Lenient {
     provider: Arc<CryptoProvider>,
@@ -161,9 +161,9 @@ impl ServerCertVerifier for Lenient {
     }
 }
 
-// --- what the driver asks for ------------------------------------------------------------------------------
+// --- traits of the driver ----------------------------------------------------------------------------------
 
-/// One connection on its way, to the host that it is for.
+/// TLS handshake with one host.
 pub struct Handshake {
     config: Arc<ClientConfig>,
     host: String,
@@ -174,7 +174,7 @@ impl MakeTlsConnect<Socket> for Tls {
     type TlsConnect = Handshake;
     type Error = std::io::Error;
 
-    /// Also called where nothing will be encrypted, such as for a socket in a folder.
+    /// Also called for connections without encryption, such as a Unix socket.
     fn make_tls_connect(&mut self, host: &str) -> Result<Handshake, std::io::Error> {
         Ok(Handshake { config: Arc::clone(&self.config), host: host.to_owned() })
     }
@@ -196,7 +196,7 @@ impl TlsConnect<Socket> for Handshake {
 pub struct Secured(tokio_rustls::client::TlsStream<Socket>);
 
 impl TlsStream for Secured {
-    /// Passwords are not tied to the certificate: `verify-full` is what tells a wrong server from the right one.
+    /// No channel binding: `verify-full` is the protection against a wrong server.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -1,5 +1,5 @@
-//! One writer's connection, and how its transactions end. Where an answer got lost, the database is asked
-//! whether the transaction was taken back; unless it was, its outcome is unknown.
+//! Connection of one writer, and the end of its transactions. If the reply to a commit was lost, the database
+//! is asked whether the transaction was aborted; unless it was, the outcome is unknown.
 
 use super::connection::{ANSWER_MAX, Connection, Door, Trouble, late};
 use super::statements as sql;
@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Row;
 use tracing::warn;
 
-/// How long a database that could not be reached is left alone; requests are refused meanwhile.
+/// Pause after a failed connection attempt; requests are refused meanwhile.
 const LEAVE_ALONE: Duration = Duration::from_millis(250);
-/// How long to go on asking what became of a transaction, and how often.
+/// Time limit and interval for finding out the outcome of a transaction.
 const FIND_OUT_MAX: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// Times the same transaction is tried when others are in its way.
+/// Tries of a transaction that conflicts with others.
 pub const TRIES_MAX: usize = 10;
 
-/// Statements on their way together: sent in order, without waiting for one another.
+/// Pipelined statements: sent in order, without waiting for each reply.
 pub type Sending<'a> = Vec<Pin<Box<dyn Future<Output = Result<Vec<Row>, Trouble>> + Send + 'a>>>;
 
-/// Which transaction this is, as the database calls it.
+/// Identity of a transaction in the database.
 #[derive(Clone, Debug)]
 pub struct Name {
     xid: String,
-    /// Of the database's history: after a failover the same number may be another transaction.
+    /// Timeline of the database: after a failover the same xid may be another transaction.
     timeline: String,
 }
 
@@ -35,9 +35,9 @@ impl Name {
     }
 }
 
-/// How a transaction ended.
+/// Outcome of a failed transaction.
 pub enum End {
-    /// Nothing of it happened.
+    /// Not applied.
     Undone(Trouble),
     Unknown(String),
 }
@@ -53,7 +53,7 @@ impl Slot {
         Slot { door, connection: None, failed_at: None }
     }
 
-    /// Whether a connection that has been used before would be used again: it may have died since.
+    /// True if an existing connection would be used, which may have been lost since.
     pub fn is_used(&self) -> bool {
         self.connection.is_some()
     }
@@ -89,7 +89,7 @@ impl Slot {
         }
     }
 
-    /// Takes back what an unfinished transaction did.
+    /// Rolls back an open transaction.
     pub async fn roll_back(&mut self) {
         let Some(connection) = &self.connection else { return };
         let rolled_back = tokio::time::timeout(ANSWER_MAX, connection.say("ROLLBACK")).await;
@@ -98,7 +98,7 @@ impl Slot {
         }
     }
 
-    /// Nothing was committed yet when this went wrong.
+    /// Ends the transaction after a failure before the commit was sent.
     pub async fn undo(&mut self, trouble: Trouble) -> Trouble {
         if trouble.is_lost() {
             self.throw_away();
@@ -108,10 +108,11 @@ impl Slot {
         trouble
     }
 
-    /// After the last statements and the commit were sent together and something went wrong.
+    /// Determines the outcome after a failure of the last statements and the commit, which were sent
+    /// together.
     pub async fn find_out(&mut self, name: &Name, trouble: Trouble) -> End {
         if !trouble.is_lost() {
-            // One of the statements was refused, and the commit became a rollback.
+            // A statement failed, so the commit became a rollback.
             return End::Undone(trouble);
         }
         self.throw_away();
@@ -128,8 +129,8 @@ impl Slot {
         End::Unknown(why)
     }
 
-    /// Whether it certainly did not happen. `Err`: ask again. "Committed" proves nothing: after a crash the number of a
-    /// transaction that was lost may have been given to another.
+    /// True if the transaction was certainly not applied. `Err`: ask again. "Committed" proves nothing: after
+    /// a crash the xid of a lost transaction may have been reused.
     async fn status(&mut self, name: &Name) -> Result<bool, ()> {
         let connection = self.connection().await.map_err(drop)?;
         let params: super::connection::Params<'_> = &[&name.xid];
@@ -155,7 +156,7 @@ impl Slot {
     }
 }
 
-/// Sends all, and waits for all answers; the first trouble counts.
+/// Sends all statements and awaits all replies; returns the first failure.
 pub async fn all(sending: Sending<'_>) -> Result<Vec<Vec<Row>>, Trouble> {
     all_within(ANSWER_MAX, sending).await
 }
@@ -165,14 +166,14 @@ pub async fn all_within(time: Duration, sending: Sending<'_>) -> Result<Vec<Vec<
     answers.map_err(|_| late())?.into_iter().collect()
 }
 
-/// How long a write of this size may take on a slow machine.
+/// Time limit of a write of this size on a slow machine.
 pub fn patience(jobs: usize, bytes: usize) -> Duration {
     let for_jobs = Duration::from_millis(2).saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
     let for_bytes = Duration::from_micros(u64::try_from(bytes).unwrap_or(u64::MAX));
     ANSWER_MAX + for_jobs + for_bytes
 }
 
-/// BEGIN and the like, among the statements.
+/// SQL without parameters, such as BEGIN, among the pipelined statements.
 pub fn said<'a>(
     connection: &'a Connection,
     words: &'static str,

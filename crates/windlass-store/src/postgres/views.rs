@@ -1,5 +1,5 @@
-//! Which lanes a kind of claim looks at, the one with the best first job first. A pattern is held against every name once, not
-//! with every claim; what a claim costs then depends on the lanes that it looks at, not on how many there are.
+//! Views: lanes that match a kind of claim, in claim order. A pattern is matched against each name once, not
+//! at every claim; the cost of a claim then depends on the lanes it queries, not on their total number.
 
 use super::lanes::{LaneId, NOWHERE, Place, Words, is_asked_for};
 use crate::change::ClaimAsk;
@@ -9,11 +9,10 @@ use windlass_core::Timestamp;
 
 pub type ViewId = u32;
 
-/// Kinds of claims that are remembered. A pool of workers asks with a handful; what falls out is made anew when it is asked for
-/// again.
+/// Kinds of claims cached. A worker pool uses a handful; an evicted view is rebuilt at its next use.
 const VIEWS_MAX: usize = 64;
 
-/// Where a lane stands among others: its first job may be here.
+/// Sort key of a lane: priority, lower bound of its first job, id.
 pub type Rank = (i32, Place, LaneId);
 
 #[derive(Default)]
@@ -25,7 +24,7 @@ pub struct Views {
 
 struct View {
     id: ViewId,
-    /// The first claim of this kind; who asked, for how many and for how long does not matter.
+    /// First claim of this kind; its worker, limit and lease length do not matter.
     ask: ClaimAsk,
     lanes: BTreeSet<Rank>,
     used: u64,
@@ -39,7 +38,7 @@ impl Views {
         Some(view.id)
     }
 
-    /// For claims like this one, which is about these lanes; gives the lanes of a view that had to go, and its id.
+    /// Builds a view with these lanes; returns its id, and the id and lanes of an evicted view.
     pub fn make(&mut self, ask: &ClaimAsk, lanes: BTreeSet<Rank>) -> (ViewId, Option<(ViewId, Vec<LaneId>)>) {
         let gone = (self.views.len() >= VIEWS_MAX).then(|| self.least_used()).flatten();
         let gone = gone.map(|place| {
@@ -48,7 +47,7 @@ impl Views {
         });
         let id = self.made;
         self.made = self.made.wrapping_add(1);
-        // What a gate holds is the engine's; nobody asks it through a view.
+        // Drops the gate, which belongs to the engine and is not used by a view.
         let ask = ClaimAsk { gate: None, ..ask.clone() };
         self.views.push(View { id, ask, lanes, used: self.asks });
         (id, gone)
@@ -58,7 +57,7 @@ impl Views {
         (0..self.views.len()).min_by_key(|place| self.views[*place].used)
     }
 
-    /// A new lane comes into all views that are about it.
+    /// Adds a new lane to all views that match it.
     pub fn enter(&mut self, words: &Words, rank: Rank) -> Vec<ViewId> {
         let mut ids = Vec::new();
         for view in self.views.iter_mut().filter(|view| is_asked_for(words, &view.ask)) {
@@ -91,7 +90,7 @@ impl View {
     }
 }
 
-/// In order, without those whose first job is still to come.
+/// Lanes in order, without those whose first job is not due.
 pub fn due(lanes: &BTreeSet<Rank>, now: Timestamp) -> impl Iterator<Item = Rank> + '_ {
     let last_due = (now.as_millis(), i64::MAX);
     let after = |rank: Rank| lanes.range((Bound::Excluded(rank), Bound::Unbounded)).next().copied();
@@ -104,7 +103,7 @@ pub fn due(lanes: &BTreeSet<Rank>, now: Timestamp) -> impl Iterator<Item = Rank>
                 next = after(rank);
                 return Some(rank);
             }
-            // The others of this priority come later still.
+            // The other lanes of this priority are later still.
             next = after((priority, NOWHERE, LaneId::MAX));
         }
     })

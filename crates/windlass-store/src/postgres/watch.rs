@@ -1,4 +1,4 @@
-//! What others do on the same database.
+//! Polling for changes made by other servers on the same database.
 
 use super::clock;
 use super::shared::Shared;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use tracing::{debug, warn};
 use windlass_core::Timestamp;
 
-/// Entries in the tallies that are summed up; fewer cost a reader nothing worth mentioning. But there is no use in that before
-/// there are so many times more than were left by the last time: every lane with jobs needs some.
+/// Rows in the tallies below which summing up is not worthwhile, and the growth since the last time that
+/// triggers it: every lane with jobs needs some rows.
 const TALLIES_FEW: i64 = 500;
 const TALLIES_SHARE: i64 = 3;
-/// The looks of a poll take at most this part of the time, so that a database in trouble gets no more of it; but what others
-/// do there is never left unseen for longer than this, or than was asked for.
+/// Share of time (1/10) spent on polling, so that an overloaded database gets no more load; `PAUSE_MAX`
+/// bounds the pause, unless a longer poll interval is configured.
 const SHARE: u32 = 10;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Looks again and again, until the store is gone.
+/// Polls until the store is closed.
 pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
     let mut pause = Duration::from_millis(poll_ms.max(10));
     let mut was_well = true;
@@ -40,7 +40,7 @@ pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
     }
 }
 
-/// One look: the clock, lanes and pauses that others have made, jobs we have not heard of.
+/// One poll: the clock, lanes and pauses of other servers, and jobs without a notification.
 pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     shared.open()?;
     let asked = clock::ours(shared);
@@ -58,7 +58,7 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     let paused = super::claims::paused(&shared.pool.read(sql::PAUSED, &[]).await?)?;
     shared.lanes().all_paused(paused);
     shared.refresh_all_heads(now(shared)).await?;
-    // What holds jobs back may have been freed without our hearing of it.
+    // A limit may have been freed without a notification.
     shared.lanes().unpark(|held| held.until.is_none());
     shared.tell_news();
     shared.pool.write(sql::DROP_FULL_BUCKETS, &[]).await?;
@@ -71,12 +71,12 @@ pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     Ok(())
 }
 
-/// The timeline of the jobs.
+/// Current time on the timeline of the jobs.
 pub fn now(shared: &Shared) -> Timestamp {
     clock::ours(shared).plus_ms(shared.clock_ahead_ms.load(Ordering::Relaxed))
 }
 
-/// The others need not wait for our signs of life to stop.
+/// Signs off, so that other servers need not wait for our heartbeat to time out.
 pub async fn leave(shared: &Shared) {
     if let Err(error) = shared.pool.write(sql::GOODBYE, &[&shared.server]).await {
         debug!(%error, "leaving PostgreSQL");
