@@ -89,9 +89,10 @@ impl Gauge {
         self.running
     }
 
-    /// What all who share this limit have come to: how many run, and what is in the bucket (`None`: nobody has taken from
-    /// it, so it is full). A moment that has not come yet was written by a clock that was set since: how long ago that was is not
-    /// known, and nothing is earned by waiting for it. One may start then, which writes the bucket with the right time.
+    /// Takes over the state shared by all servers: the running count and the bucket (`None`: no server has
+    /// taken from the bucket, so it is full). A bucket time in the future was written before the clock was
+    /// set back: the real age is unknown, and waiting for that time would earn nothing. In that case one job
+    /// may start, which writes the bucket with the current time.
     pub(super) fn adopt(&mut self, running: u32, tokens: Option<Tokens>, now: Timestamp) {
         self.running = running;
         if let Some(bucket) = &mut self.bucket {

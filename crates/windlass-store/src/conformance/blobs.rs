@@ -1,4 +1,4 @@
-//! Bytes by their hash.
+//! Content-addressed blobs.
 
 use super::fixtures::{Rig, at, tenant};
 use crate::Store;
@@ -7,7 +7,7 @@ use windlass_core::Tenant;
 
 async fn put(store: &dyn Store, owner: &Tenant, bytes: &[u8], now: i64) -> PutBlob {
     let mut writer = store.blobs().create(owner).await.expect("a blob can be begun");
-    // Uneven pieces, as they come from a socket.
+    // Uneven chunks, as they arrive from a socket.
     for piece in bytes.chunks(300_007) {
         writer.write(piece).await.expect("a piece is taken");
     }
@@ -78,7 +78,7 @@ pub(super) async fn an_unfinished_blob_is_nowhere(rig: &Rig) {
 }
 
 pub(super) async fn a_tenant_has_its_own_blobs(rig: &Rig) {
-    // The last two would be steps up in a path.
+    // The last two would be parent folders in a path.
     let owners = [tenant("a"), tenant("b"), tenant("."), tenant("..")];
     for owner in &owners {
         let address = Digests::of(b"shared").show(AddrForm::Sha256);

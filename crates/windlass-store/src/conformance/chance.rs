@@ -1,4 +1,4 @@
-//! Chance that can be repeated: everything follows from the seed.
+//! Reproducible random numbers: everything follows from the seed.
 
 /// SplitMix64: small, and good enough to vary a test.
 pub(super) struct Chance(u64);
@@ -16,7 +16,7 @@ impl Chance {
         x ^ (x >> 31)
     }
 
-    /// From zero to one less than `bound`.
+    /// Random number from zero to `bound - 1`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }

@@ -1,4 +1,4 @@
-//! Which jobs a claim gives out, in which order, and what it leaves behind.
+//! Claims: matching jobs, their order, and their state afterwards.
 
 use super::fixtures::{Rig, ask, at, id, ids, job, queue, scope, tenant};
 use crate::ClaimAsk;
@@ -8,7 +8,7 @@ use windlass_core::lease::RunKind;
 use windlass_core::{Event, Holder, NameMatch, StateName, Tenant, Token};
 
 pub(super) async fn jobs_come_by_priority_then_time_then_id(rig: &Rig) {
-    // (queue, priority, run_at): the order of their ids is not the order of any of these.
+    // (queue, priority, run_at): the order of the ids is not the order of any of these.
     let drafts = [("a", 0, 5), ("b", 0, 5), ("a", -1, 9), ("b", 7, 0), ("a", 0, 4), ("c", i32::MIN, 9)];
     let drafts =
         drafts.map(|(queue, priority, run_at)| job("x").queue(queue).priority(priority).run_at(run_at));
@@ -34,7 +34,7 @@ pub(super) async fn no_job_is_given_out_before_its_time(rig: &Rig) {
     rig.happen(later, Event::Update(Box::new(patch)), at(101)).await;
     assert!(rig.claim(ask(), at(499)).await.is_empty(), "a job put off is not given out at its old time");
 
-    // The clock may be set back: what was due an hour ahead is not due now.
+    // The clock may be set back: a job due an hour ahead is not due now.
     let hour_ms = 3_600_000;
     rig.push(job("e").run_at(hour_ms)).await;
     rig.store.due(at(2 * hour_ms), 10).await.expect("due");
@@ -42,8 +42,8 @@ pub(super) async fn no_job_is_given_out_before_its_time(rig: &Rig) {
     assert_eq!(ids(&rig.claim(ask(), at(hour_ms)).await), [4, 5]);
 }
 
-/// Calls overtake each other on their way into the store. Within a second it may take the later moment for both, but
-/// it has to answer, and what it gives out is not early by its own account.
+/// Calls may reach the store out of order. Within a second the store may use the later time for both, but it
+/// has to answer, and no returned job may be early by the store's own time.
 pub(super) async fn a_call_that_read_its_clock_earlier_is_answered(rig: &Rig) {
     rig.insert(vec![job("a").run_at(5_000), job("b").run_at(4_000), job("c").run_at(5_000).priority(-1)])
         .await;
@@ -165,7 +165,7 @@ pub(super) async fn a_paused_queue_gives_out_nothing(rig: &Rig) {
     pause(&Tenant::default(), "a", false).await;
     assert_eq!(ids(&rig.claim(named(), at(0)).await), [1], "the queue goes on");
 
-    // A pause holds no run up that has begun.
+    // A pause does not affect a run that has started.
     pause(&Tenant::default(), "a", true).await;
     rig.happen(id(1), super::fixtures::finish(), at(0)).await;
 }

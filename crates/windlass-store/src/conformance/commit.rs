@@ -1,4 +1,4 @@
-//! Guards, atomic steps, and what steps see of each other.
+//! Version guards, atomic steps, and the visibility of steps to each other.
 
 use super::fixtures::{Rig, after, ask, at, done, existing, id, inserted, job, new_id, step};
 use crate::{Change, KeyRule, Step, Verdict};
@@ -41,7 +41,7 @@ pub(super) async fn a_step_of_several_changes_is_atomic(rig: &Rig) {
     let c = rig.push(job("c")).await;
     rig.happen(c.id, reprioritise(1), at(1)).await;
 
-    // The stale one comes last, after the others could have been written.
+    // The stale change comes last, after the others could have been written.
     let changes = [&a, &b, &c].map(|before| change(before, reprioritise(9)));
     let verdict =
         rig.commit_one(Step { changes: changes.into_iter().collect(), ..Step::default() }, at(1)).await;

@@ -1,4 +1,4 @@
-//! Deadlines, the next moment, and what the listener hears.
+//! Deadlines, the next due time, and notifications of the listener.
 
 use super::fixtures::{Draft, Rig, at, finish, id, ids, job, queue};
 use crate::Due;
@@ -144,7 +144,7 @@ pub(super) async fn the_listener_hears_of_delayed_jobs_at_their_time(rig: &Rig) 
     due(rig, at(101)).await;
     ears.hear("b", "its time came").await;
     ears.hear("c", "its time came").await;
-    // A call that read its clock earlier may be carried out later.
+    // A call that read its clock earlier may be executed later.
     due(rig, at(250)).await;
     rig.insert(vec![job("late").run_at(230)]).await;
     due(rig, at(251)).await;

@@ -1,4 +1,4 @@
-//! Words the checks share: drafts of jobs, asks, and a store that explains when it fails.
+//! Fixtures of the checks: job drafts, claims, and a store wrapper whose failures explain themselves.
 
 use crate::{ClaimAsk, Inserted, Listener, NewJob, Step, Store, Verdict};
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use windlass_core::{
     StateName, Tenant, Timestamp, apply,
 };
 
-/// Longest wait for the listener, which may be called from another thread: far beyond any healthy delay.
+/// Time limit for the listener, which may be called from another thread: far beyond any healthy delay.
 const HEARING_MAX: Duration = Duration::from_secs(10);
 
 pub(super) fn at(ms: i64) -> Timestamp {
@@ -36,7 +36,7 @@ pub(super) fn name(text: &str) -> Name {
     Name::new(text).expect("checks use good names")
 }
 
-/// A job in the making: `job("mail").queue("out").run_at(5).new_job()`.
+/// Job draft: `job("mail").queue("out").run_at(5).new_job()`.
 #[derive(Clone)]
 pub(super) struct Draft {
     pub(super) spec: JobSpec,
@@ -145,7 +145,7 @@ impl Draft {
     }
 }
 
-/// Any ten jobs of the default tenant.
+/// Claim of any ten jobs of the default tenant.
 pub(super) fn ask() -> ClaimAsk {
     ClaimAsk {
         tenant: Tenant::default(),
@@ -188,7 +188,7 @@ pub(super) fn done() -> Verdict {
     Verdict::Done(Vec::new())
 }
 
-/// The same job one event later; the event has to be allowed.
+/// Job after one event, which has to be allowed.
 pub(super) fn after(before: &Job, event: Event, now: Timestamp) -> Option<Job> {
     match apply(before, event, now) {
         Ok(transition) => transition.job,
@@ -209,7 +209,7 @@ pub(super) fn finish() -> Event {
     })
 }
 
-/// A store under test, in the words of the checks.
+/// Store under test, with the operations of the checks.
 pub(super) struct Rig {
     pub(super) store: Arc<dyn Store>,
 }
@@ -237,7 +237,7 @@ impl Rig {
         self.commit(vec![step], now).await.remove(0)
     }
 
-    /// One step of inserts, at time zero.
+    /// Commits one step of inserts, at time zero.
     pub(super) async fn insert(&self, drafts: Vec<Draft>) -> Vec<Inserted> {
         let count = drafts.len();
         let step = Step::insert(drafts.into_iter().map(Draft::new_job).collect());
@@ -246,7 +246,7 @@ impl Rig {
         answers
     }
 
-    /// A job that has to be new.
+    /// Inserts a job that has to be new.
     pub(super) async fn push(&self, draft: Draft) -> Arc<Job> {
         match self.insert(vec![draft]).await[0] {
             Inserted::New(id) => self.get(id).await,
@@ -264,7 +264,7 @@ impl Rig {
         self.find(id).await.unwrap_or_else(|| panic!("job {id} should be there"))
     }
 
-    /// Applies the event to the job as it stands and commits that.
+    /// Applies the event to the current version of the job and commits it.
     pub(super) async fn happen(&self, id: JobId, event: Event, now: Timestamp) {
         let before = self.get(id).await;
         let what = format!("{event:?}");
@@ -288,7 +288,7 @@ impl Rig {
         ears
     }
 
-    /// A job in the given state, made by events from a draft with the given name.
+    /// Creates a job in the given state, by events on a draft with the given name.
     pub(super) async fn job_in(&self, state: StateName, draft: Draft) -> JobId {
         use windlass_core::event::CancelRunning;
         let held = state == StateName::Waiting;
@@ -320,7 +320,7 @@ impl Rig {
     }
 }
 
-/// Remembers what the listener was told. Stores may tell from another thread, after they have answered.
+/// Records notifications. A store may notify from another thread, after it has answered.
 #[derive(Default)]
 pub(super) struct Ears {
     heard: Mutex<BTreeSet<(Tenant, Queue, Name)>>,
@@ -336,12 +336,12 @@ impl Listener for Ears {
 }
 
 impl Ears {
-    /// What was heard so far does not count.
+    /// Discards the notifications so far.
     pub(super) fn forget(&self) {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Waits until the listener has heard of a job of this name in the default tenant and queue.
+    /// Waits for a notification of a job with this name in the default tenant and queue.
     pub(super) async fn hear(&self, text: &str, why: &str) {
         let address = (Tenant::default(), Queue::default(), name(text));
         let heard = async {

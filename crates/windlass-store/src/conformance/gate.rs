@@ -1,4 +1,4 @@
-//! Limits: the gate is asked in order, jobs it holds are passed over, and nothing it gave is lost.
+//! Limits: the gate is asked in claim order, blocked jobs are skipped, and no token is lost.
 
 use super::fixtures::{Rig, ask, at, ids, job};
 use crate::{ClaimAsk, Gate, Held, UnderLimits};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::{Tenant, Timestamp};
 
-/// Room by key; keys without an entry have all the room there is.
+/// Free slots by key; keys without an entry are unlimited.
 #[derive(Default)]
 struct Rooms {
     rooms: Mutex<BTreeMap<Arc<str>, Room>>,
@@ -93,7 +93,7 @@ pub(super) async fn admissions_equal_claims(rig: &Rig) {
     let gate = Rooms::with("k", 100, None);
     let mut given = 0;
     for now in [9, 4, 11, 19].map(hour) {
-        // Also after the clock was set back, when a store may have taken jobs for due that are not.
+        // Also after the clock was set back, when a store may still treat jobs as due that are not.
         rig.store.due(hour(19), 10).await.expect("due");
         given += rig.claim(ClaimAsk { limit: 3, ..through(&gate) }, now).await.len();
         assert_eq!(gate.free("k"), 100 - given, "what the gate gave is held by claimed jobs, at {now}");

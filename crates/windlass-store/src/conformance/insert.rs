@@ -1,4 +1,4 @@
-//! Ids, what is read back, unique keys and aliases.
+//! Ids, reading back, unique keys and aliases.
 
 use super::fixtures::{Rig, after, at, done, existing, finish, id, inserted, job, new_id, step, tenant};
 use crate::{Step, Verdict};

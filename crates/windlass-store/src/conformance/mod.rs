@@ -1,21 +1,21 @@
-//! What every store has to do: passing this is what being a store means.
+//! Conformance suite: the checks that every store has to pass.
 //!
-//! [`exercise`] asks for a new, empty store per check and panics with an explanation where one falls short. Stores on
-//! disk are put through [`restart_equivalence`] as well. The checks are plain code, so that a test of a store is one
-//! call; everything random follows from the seed, which every complaint names.
+//! [`exercise`] asks for a new, empty store per check and panics with an explanation if the check fails.
+//! Stores on disk also run [`restart_equivalence`]. The checks are plain functions, so that the test of a
+//! store is one call; everything random follows from the seed, which every failure names.
 //!
-//! | file | claims about |
+//! | file | checks |
 //! |---|---|
-//! | [`insert`] | ids, what is read back, unique keys, aliases |
+//! | [`insert`] | ids, reading back, unique keys, aliases |
 //! | [`claim`] | order, time, filters, pauses, leases; [`gate`]: limits |
-//! | [`commit`] | guards, atomic steps, order of steps; [`roundtrip`]: nothing is lost of what was written |
-//! | [`taken`] | steps that mind whether a key is taken |
-//! | [`due`] | deadlines, the next moment, what the listener hears |
+//! | [`commit`] | version guards, atomic steps, order of steps; [`roundtrip`]: all fields are read back as written |
+//! | [`taken`] | steps that check whether a key is taken |
+//! | [`due`] | deadlines, the next due time, notifications of the listener |
 //! | [`query`] | load, pages, filters, counts, settings, children |
-//! | [`restore`] | jobs put in as they are, and copies of whole stores |
-//! | [`blobs`] | bytes by their hash: what is put is read, by its tenant only |
-//! | [`random`] | the same answers as [`crate::memory`] to thousands of random calls, over restarts too |
-//! | [`model`] | invariants over random histories, told from the outside |
+//! | [`restore`] | insertion of jobs unchanged, and copies of whole stores |
+//! | [`blobs`] | content-addressed blobs, visible to their tenant only |
+//! | [`random`] | the same answers as [`crate::memory`] to thousands of random calls, across restarts |
+//! | [`model`] | invariants over random histories, checked from the outside |
 
 mod blobs;
 mod chance;
@@ -39,10 +39,11 @@ use std::sync::Arc;
 
 pub use random::{copy_equivalence, restart_equivalence};
 
-/// Random operations per comparison: enough that each pair of kinds meets many times, few enough for every test run.
+/// Random operations per comparison: enough for each pair of kinds to meet many times, few enough for every
+/// test run.
 const OPERATIONS: usize = 3_000;
 
-/// Runs each check on a store of its own, which it closes afterwards.
+/// Runs each check on its own store, which is closed afterwards.
 macro_rules! run_checks {
     ($new_store:expr, [$($check:path),* $(,)?]) => {
         $(
@@ -53,7 +54,7 @@ macro_rules! run_checks {
     };
 }
 
-/// Runs every check. `new_store` gives a new, empty store each time.
+/// Runs every check. `new_store` returns a new, empty store each time.
 pub async fn exercise<F, Fut>(new_store: F, seed: u64)
 where
     F: Fn() -> Fut,
@@ -67,7 +68,7 @@ where
     Box::pin(model::check_invariants(store, seed, OPERATIONS)).await;
 }
 
-/// What a store needs to be the source and the target of a copy.
+/// Requirements on a store as source and target of a copy.
 pub async fn exercise_copies<F, Fut>(new_store: F, seed: u64)
 where
     F: Fn() -> Fut,

@@ -1,12 +1,13 @@
-//! Invariants over random histories: workers that come and go, late reports, ended leases, stale commits. What holds
-//! is told from the outside, by what the store answers, not by comparison with another store.
+//! Invariants over random histories: workers that come and go, late reports, expired leases, stale commits.
+//! They are checked from the outside, by the answers of the store, not by comparison with another store.
 //!
-//! * At most one live lease per job; its tokens strictly increase; only the present token counts, and only in time.
-//! * No job is given out before its time, from a paused queue, or after it was settled, unless it was requeued.
-//! * Attempts stay within their bound.
+//! * At most one live lease per job; its tokens strictly increase; only the current token is accepted, and
+//!   only before the lease expires.
+//! * No job is claimed before its time, from a paused queue, or after it was settled, unless it was requeued.
+//! * Attempts stay within `max_attempts`.
 //! * At most one job holds a unique key; a refused duplicate names that job.
-//! * Counters equal rows, rows equal what was acknowledged: nothing is lost, nothing appears.
-//! * Once the trouble is over, every job comes to an end.
+//! * Counters equal rows, and rows equal acknowledged jobs: none is lost, none appears.
+//! * After the faults end, every job settles.
 
 use super::fixtures::{Draft, Rig, ask, at, done, job, queue};
 use super::random::{all_jobs, count, counted};
@@ -18,12 +19,12 @@ use windlass_core::event::CancelRunning;
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::{Event, Holder, Job, JobId, KeepFor, StateName, Tenant, Timestamp, Token, apply};
 
-/// Operations between two looks at all rows.
+/// Operations between two comparisons of all rows.
 const LOOK_EVERY: usize = 20;
-/// Longest way to the end of every job, in rounds of a second: retries and leases are far shorter than that.
+/// Most rounds of one second until every job is settled: retries and leases are far shorter.
 const QUIET_ROUNDS_MAX: usize = 100;
 
-/// Lets workers loose on the store, watches what they are answered, and at last lets all jobs end.
+/// Runs random workers against the store, checks the answers, and finally lets all jobs settle.
 pub async fn check_invariants(store: Arc<dyn Store>, seed: u64, operations: usize) {
     let mut model = Model::new(store, seed);
     for _ in 0..operations {
@@ -48,13 +49,13 @@ pub async fn check_invariants(store: Arc<dyn Store>, seed: u64, operations: usiz
     model.rig.close("the model").await;
 }
 
-/// A worker's view of one run. It is kept after its end: workers that were thought dead come back.
+/// A worker's view of one run. Kept after the end of the run: workers presumed dead come back.
 #[derive(Clone)]
 struct Grant {
-    /// As it was given out; committing from it later is stale if anything happened since.
+    /// Version at the claim; a later commit from it is stale if the job changed since.
     job: Arc<Job>,
     token: Token,
-    /// Of the lease as last acknowledged.
+    /// Lease as last acknowledged.
     until: Timestamp,
 }
 
@@ -64,7 +65,7 @@ struct Model {
     seed: u64,
     operation: usize,
     now: Timestamp,
-    /// Every job there should be, as last acknowledged.
+    /// Every job that should exist, as last acknowledged.
     jobs: BTreeMap<JobId, Arc<Job>>,
     last_token: BTreeMap<JobId, Token>,
     grants: Vec<Grant>,
@@ -165,7 +166,7 @@ impl Model {
         assert!(job.progress.attempts <= max, "{context} more often than {max} times");
     }
 
-    /// A worker says something about a run of its own, present or past, from what it sees now or saw then.
+    /// Reports on a current or past run of a worker, from the current or an old version.
     async fn work(&mut self) {
         if self.grants.is_empty() {
             return;
@@ -200,7 +201,7 @@ impl Model {
         }
     }
 
-    /// A sign of life never shortens a lease.
+    /// A heartbeat never shortens a lease.
     fn note_extension(&mut self, number: usize, after: Option<&Job>) {
         if let Some(until) = after.and_then(|job| job.state().lease()).and_then(|lease| lease.until) {
             assert!(until >= self.grants[number].until, "{}: a lease was shortened", self.context());
@@ -215,7 +216,7 @@ impl Model {
         };
     }
 
-    /// Time goes on, and what is due is dealt with: leases that ended, keep times that are over.
+    /// Advances the time and handles deadlines: expired leases, ended keep times.
     async fn tick(&mut self) {
         let step_ms = self.script.chance.between_ms(0, 40);
         self.now = self.now.plus_ms(step_ms);
@@ -270,7 +271,7 @@ impl Model {
         }
     }
 
-    /// Starts a job over, unless another has its key by now.
+    /// Requeues a job, unless another job holds its key by now.
     async fn requeue(&mut self) {
         let event = Event::Requeue { at: self.now, even_running: true };
         let Some(job) = self.some_job() else { return };
@@ -296,7 +297,7 @@ impl Model {
         self.jobs.values().nth(skipped).cloned()
     }
 
-    /// Rows are what was acknowledged, counters are rows, keys are held once.
+    /// Checks that rows equal acknowledged jobs, counters equal rows, and each key has one holder.
     async fn look(&self) {
         let rows = all_jobs(&*self.rig.store).await;
         let acknowledged: Vec<Arc<Job>> = self.jobs.values().rev().cloned().collect();
@@ -311,7 +312,7 @@ impl Model {
         }
     }
 
-    /// Everybody goes on working, nobody dies any more: all jobs have to settle.
+    /// Lets all workers finish without faults: all jobs have to settle.
     async fn come_to_an_end(&mut self) {
         for text in QUEUES {
             self.set_paused(text, false).await;

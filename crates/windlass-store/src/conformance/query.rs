@@ -1,4 +1,4 @@
-//! Looking: load, pages, filters, counts, settings, children.
+//! Queries: load, pages, filters, counts, settings, children.
 
 use super::fixtures::{Rig, ask, at, finish, id, ids, job, name, queue, scope, tenant};
 use super::random::{all_jobs, counted};
@@ -6,7 +6,7 @@ use crate::{Filter, StoreError};
 use std::sync::Arc;
 use windlass_core::{Event, Format, Job, JobId, KeepFor, NameMatch, Payload, StateName, Tenant};
 
-/// Every page of the filter, one after the other.
+/// Every page of the filter, in order.
 async fn pages(rig: &Rig, filter: Filter) -> Vec<Arc<Job>> {
     let limit = filter.limit;
     let (mut jobs, mut before) = (Vec::new(), filter.before);
@@ -53,7 +53,7 @@ pub(super) async fn pages_hold_still_while_jobs_come_and_go(rig: &Rig) {
         let page = rig.store.list(Filter { before, limit: 3, ..Filter::default() }).await.expect("list");
         seen.extend(ids(&page.jobs));
         before = page.next;
-        // Between the pages a job comes, one that was seen goes, and one that was not seen changes.
+        // Between the pages a job is added, one that was seen is deleted, and one that was not seen changes.
         rig.push(job("b")).await;
         rig.happen(id(12 - 3 * round), Event::Delete, at(0)).await;
         if round < 3 {

@@ -1,4 +1,4 @@
-//! The same answers as [`MemoryStore`] to thousands of random calls, over restarts too.
+//! Comparison with [`MemoryStore`] over thousands of random calls, across restarts.
 
 use super::fixtures::{id, ids, queue, tenant};
 use super::script::{ALIASES, LIMITS, QUEUES, Script, TENANTS};
@@ -9,16 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::{Job, Tenant, Timestamp, apply};
 
-/// Operations between two comparisons of all there is.
+/// Operations between two comparisons of the whole contents.
 const DUMP_EVERY: usize = 200;
-/// Restarts per run, and operations between two of them.
+/// Restarts per run, and operations between two restarts.
 const RESTARTS: usize = 10;
 const OPERATIONS_PER_LIFE: usize = 200;
 const HOUR_MS: i64 = 3_600_000;
-/// Old versions kept to commit from; the older ones are replaced at random.
+/// Old versions kept for stale commits; the older ones are replaced at random.
 const OLD_JOBS_MAX: usize = 50;
 
-/// Puts the same random calls to the store and to a [`MemoryStore`]; every answer has to be the same.
+/// Makes the same random calls to the store and to a [`MemoryStore`]; every answer has to be equal.
 pub async fn compare(store: Arc<dyn Store>, seed: u64, operations: usize) {
     let mut world = World::new(store, seed);
     world.operate(operations).await;
@@ -26,8 +26,8 @@ pub async fn compare(store: Arc<dyn Store>, seed: u64, operations: usize) {
     world.subject.close().await.expect("close");
 }
 
-/// For stores that outlive the process: what was there before a stop is there after the next start, and it goes on as
-/// if there had been none. `open` opens the same place each time; at first there is nothing.
+/// For persistent stores: after a restart the contents are the same, and later answers are as if there had
+/// been no restart. `open` opens the same location each time; it is empty at first.
 pub async fn restart_equivalence<F, Fut>(open: F, seed: u64)
 where
     F: Fn() -> Fut,
@@ -46,7 +46,8 @@ where
     world.subject.close().await.expect("close");
 }
 
-/// After a random life in memory, the copy in a new store goes on as the original would, and so does the copy of that.
+/// After a random history in memory, a copy in a new store continues like the original, and so does a copy of
+/// the copy.
 pub async fn copy_equivalence<F, Fut>(new_store: F, seed: u64)
 where
     F: Fn() -> Fut,
@@ -67,11 +68,11 @@ where
     world.subject.close().await.expect("close");
 }
 
-/// All that can be read of a store.
+/// Complete readable contents of a store.
 #[derive(Debug, PartialEq)]
 pub struct Dump {
     pub jobs: Vec<Arc<Job>>,
-    /// Pauses included.
+    /// Includes pauses.
     pub counts: Vec<QueueCounts>,
     pub settings: Vec<(String, Vec<u8>)>,
 }
@@ -86,7 +87,7 @@ impl Dump {
         }
     }
 
-    /// Panics with the first difference, not with everything.
+    /// Panics with the first difference instead of the whole contents.
     pub fn expect_same(&self, other: &Dump, context: &str) {
         assert_eq!(ids(&self.jobs), ids(&other.jobs), "{context}: the jobs there are");
         for (one, two) in self.jobs.iter().zip(&other.jobs) {
@@ -114,7 +115,7 @@ async fn all_pages(store: &dyn Store, mut filter: Filter) -> Vec<Arc<Job>> {
     }
 }
 
-/// Counts to compare: by tenant and queue, without those that say nothing.
+/// Counts to compare, by tenant and queue, without empty ones.
 pub(super) fn counted(counts: &[QueueCounts]) -> Vec<QueueCounts> {
     let says_something = |counts: &&QueueCounts| counts.paused || counts.by_state.iter().any(|n| *n > 0);
     let mut counts: Vec<QueueCounts> = counts.iter().filter(says_something).cloned().collect();
@@ -122,7 +123,7 @@ pub(super) fn counted(counts: &[QueueCounts]) -> Vec<QueueCounts> {
     counts
 }
 
-/// What the counters should say by the rows; only which queues are paused is taken from `kept`.
+/// Expected counters, computed from the rows; only the paused queues are taken from `kept`.
 pub(super) fn count(jobs: &[Arc<Job>], kept: &[QueueCounts], now: Timestamp) -> Vec<QueueCounts> {
     let mut queues = BTreeMap::new();
     for counts in kept {
@@ -147,8 +148,8 @@ pub(super) fn count(jobs: &[Arc<Job>], kept: &[QueueCounts], now: Timestamp) -> 
     queues.into_values().collect()
 }
 
-/// Limits that are open or shut, and say the same however often they are asked. They go by the time of the script: a store that
-/// is shared tells its gate the time of its own clock.
+/// Limits that are either open or closed and give the same answer however often they are asked. They use the
+/// time of the script, because a shared store passes the time of its own clock.
 #[derive(Default)]
 struct Doors {
     shut: Mutex<BTreeMap<Arc<str>, Option<Timestamp>>>,
@@ -172,7 +173,7 @@ impl Gate for Doors {
     fn give_back(&self, _: &Tenant, _: &[Arc<str>], _: Timestamp) {}
 }
 
-/// The store in question and the reference, which have been told the same things so far.
+/// Store under test and reference, which have received the same calls so far.
 struct World {
     subject: Arc<dyn Store>,
     reference: MemoryStore,
@@ -181,7 +182,7 @@ struct World {
     operation: usize,
     now: Timestamp,
     newest: u64,
-    /// Versions seen before, to commit from when they are stale.
+    /// Earlier versions, for stale commits.
     old: Vec<Arc<Job>>,
     doors: Arc<Doors>,
 }
@@ -225,7 +226,7 @@ impl World {
         }
     }
 
-    /// A few steps: inserts, changes, several changes at once, from present and from old versions.
+    /// A few steps: inserts, changes, several changes at once, from current and old versions.
     async fn commit(&mut self) {
         let mut steps = Vec::new();
         for _ in 0..[1, 1, 1, 2, 4][self.script.chance.index(5)] {
@@ -258,7 +259,7 @@ impl World {
         expected
     }
 
-    /// An event that the rules allow, for a job as it stands or, at times, as it once stood.
+    /// Event that the rules allow, for the current or sometimes an old version of a job.
     async fn change(&mut self) -> Option<Change> {
         let before = if !self.old.is_empty() && self.script.chance.percent(12) {
             self.old[self.script.chance.index(self.old.len())].clone()
@@ -275,7 +276,7 @@ impl World {
         None
     }
 
-    /// One of the younger jobs, more often than not: the old ones are mostly gone.
+    /// Mostly one of the newer jobs, because most old ones are deleted.
     async fn some_job(&mut self) -> Option<Arc<Job>> {
         for _ in 0..10 {
             let span = if self.script.chance.percent(70) { self.newest.min(60) } else { self.newest };
@@ -312,7 +313,7 @@ impl World {
         }
     }
 
-    /// Time goes on, as a rule, and the deadlines that pass are mostly kept. At times the clock is set.
+    /// Usually advances the time and handles most of the passed deadlines; sometimes sets the clock.
     async fn tick(&mut self) {
         let step_ms = match self.script.chance.below(60) {
             0 => -HOUR_MS,
@@ -342,7 +343,8 @@ impl World {
         }
     }
 
-    /// The next moment must not be later than anything planned, nor so early that asking then is in vain for ever.
+    /// The next due time must not be later than any scheduled time, nor so early that callers poll in vain
+    /// forever.
     async fn check_next(&self, next: Option<Timestamp>) {
         let paused = self.paused().await;
         let mut planned = Vec::new();
@@ -395,7 +397,7 @@ impl World {
                 false => shut.insert(key.into(), until),
             };
         }
-        // Also when one wait replaces another: a store may have noted the longer one.
+        // Also when one wait replaces another: a store may have recorded the longer one.
         self.reference.reopen(key);
         self.subject.reopen(key);
     }

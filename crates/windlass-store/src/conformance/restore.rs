@@ -1,4 +1,4 @@
-//! Jobs put in as they are, and copies of whole stores.
+//! Insertion of jobs unchanged, and copies of whole stores.
 
 use super::fixtures::{Rig, ask, at, finish, id, ids, job, new_id, queue, tenant};
 use super::random::{Dump, all_jobs};
@@ -56,7 +56,7 @@ pub(super) async fn restored_jobs_are_as_they_were(rig: &Rig) {
     expected.expect_same(&Dump::of(&*back.store, at(10)).await, "a copy of a copy");
 }
 
-/// What is found by an index is found: by claims, keys, aliases, parents and deadlines.
+/// Checks the indexes: claims, keys, aliases, parents and deadlines.
 pub(super) async fn restored_jobs_take_part_in_everything(rig: &Rig) {
     let source = a_bit_of_everything().await;
     copied(&source, rig).await.expect("copy");
@@ -105,7 +105,7 @@ pub(super) async fn a_restore_in_the_way_of_a_job_changes_nothing(rig: &Rig) {
     assert_eq!(rig.insert(vec![job("next")]).await, [new_id(2)], "not even the next id moved");
 }
 
-/// A job with this id, made where ids begin at 1.
+/// Job with this id, created in a store whose ids begin at 1.
 async fn as_job(source: &Rig, number: u64) -> Arc<Job> {
     while source.store.next_id().await.expect("next_id").get() <= number {
         source.push(job("source")).await;
@@ -131,7 +131,7 @@ pub(super) async fn a_target_in_use_is_refused(rig: &Rig) {
 pub(super) async fn an_interrupted_copy_says_so_and_is_begun_again(rig: &Rig) {
     let source = a_bit_of_everything().await;
     let (target, faults) = FaultyStore::new(rig.store.clone());
-    // The mark and the jobs are written; then the connection is lost.
+    // The marker and the jobs are written; then the connection is lost.
     faults.fail_next_call(Call::Set, 2, Kind::Delay(Duration::ZERO));
     faults.fail_next_call(Call::Set, 1, Kind::BeforeDoing);
     let torn = copy(&*source.store, &*target, "from over there", at(10), QUIET).await;

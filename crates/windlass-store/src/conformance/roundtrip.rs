@@ -1,4 +1,4 @@
-//! Nothing is lost of what was written: every state, policy, extra and byte comes back.
+//! Round trip: every state, policy, extra and byte is read back as written.
 
 use super::fixtures::{Draft, Rig, at, done, id, job, name, queue, tenant};
 use crate::Step;
@@ -18,8 +18,8 @@ use windlass_core::{
 
 const FORMATS: [Format; 4] = [Format::Json, Format::Msgpack, Format::Text, Format::Binary];
 
-/// Makes a job of the draft, then rewrites it as `rewrite` says; both have to be read back as written, alone, in a
-/// list and by a claim.
+/// Creates a job from the draft, then changes it with `rewrite`; both versions have to be read back as
+/// written, alone, in a list and by a claim.
 async fn check(
     rig: &Rig,
     draft: Draft,
@@ -167,7 +167,7 @@ pub(super) async fn all_extras_come_back(rig: &Rig) {
         let drafted = job("a").extras(|slot| *slot = extras.clone());
         check(rig, drafted, |_, _| JobState::Waiting).await;
         let plain = rig.push(job("b")).await;
-        // Whether it has a date is said with the date.
+        // The `dated` flag is set together with the date.
         let freed = Extras { alias: None, unique: None, dated: false, ..extras };
         let patch = Patch { extras: Some(Box::new(freed.clone())), ..Patch::default() };
         rig.happen(plain.id, Event::Update(Box::new(patch)), at(0)).await;

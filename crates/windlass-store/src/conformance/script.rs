@@ -1,4 +1,4 @@
-//! Random jobs, asks, events and filters. Few names of each kind, so that they meet often.
+//! Random jobs, claims, events and filters. Few names of each kind, so that they meet often.
 
 use super::chance::Chance;
 use super::fixtures::{Draft, at, id, job, name, queue, tenant};
@@ -36,7 +36,7 @@ impl Script {
     }
 
     pub(super) fn tenant(&mut self) -> Tenant {
-        // Mostly one, so that the other is not most of the work.
+        // Mostly one value, so that the other does not dominate the work.
         tenant(if self.chance.percent(80) { TENANTS[0] } else { TENANTS[1] })
     }
 
@@ -158,7 +158,7 @@ impl Script {
         }
     }
 
-    /// Something that could be said of the job; the rules may refuse it.
+    /// Random event for the job; the rules may refuse it.
     pub(super) fn event(&mut self, job: &Job, now: Timestamp) -> Event {
         let by = self.holder(job);
         let run_at = now.plus_ms(if self.chance.percent(50) { 0 } else { self.chance.between_ms(-10, 150) });
@@ -203,7 +203,7 @@ impl Script {
         }
     }
 
-    /// What a few calls on its ports make of them: mostly something is put in at one end or taken out at the other.
+    /// Ports after a few random calls: mostly a write at one end or a read at the other.
     fn ports(&mut self, job: &Job) -> Ports {
         let mut ports = job.ports().map(|ports| Ports::clone(ports)).unwrap_or_default();
         if ports.iter(Side::In).next().is_none() {
@@ -225,7 +225,7 @@ impl Script {
                 18 => ports.connect_within(at, &[(Side::Out, PORTS[0])]).map(drop),
                 _ => ports.hand_out(&[PORTS[0]], self.chance.percent(50)).map(drop),
             };
-            // What does not fit is not done.
+            // A refused write is ignored.
             let _ = done;
         }
         ports
@@ -240,7 +240,7 @@ impl Script {
         RawJson::new(&text).expect("it is JSON")
     }
 
-    /// What is due to a job whose deadline has passed.
+    /// Event for a job whose deadline has passed.
     pub(super) fn deadline_event(&mut self, job: &Job) -> Event {
         match job.state().lease() {
             Some(lease) => Event::Lapse { token: lease.token, chance: self.chance.fraction() },

@@ -1,4 +1,4 @@
-//! Steps that mind whether a key is taken.
+//! Steps that check whether a key is taken.
 
 use super::fixtures::{Rig, after, at, done, id, job, new_id};
 use crate::{Change, InTheWay, KeyRule, Rival, Step, Verdict};
@@ -130,7 +130,7 @@ pub(super) async fn a_change_that_yields_happens_although_its_key_is_taken(rig: 
     rig.happen(running.id, release, at(0)).await;
     assert_eq!(rig.get(running.id).await.state().name(), StateName::Ready);
 
-    // Both have a claim now: what does not take the key anew is not refused for it.
+    // Both jobs claim the key now: a change that does not take it anew is not refused.
     let update = || Event::Update(Box::new(Patch { priority: Some(5), ..Patch::default() }));
     for job in [running.id, second.id] {
         let job = rig.get(job).await;

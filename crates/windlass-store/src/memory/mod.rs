@@ -67,7 +67,7 @@ impl MemoryStore {
         MemoryStore::default()
     }
 
-    /// For tests: claims to be shared with other servers, like a database.
+    /// For tests: reports itself as shared with other servers, like a database.
     pub fn shared() -> MemoryStore {
         MemoryStore { is_shared: true, ..MemoryStore::default() }
     }

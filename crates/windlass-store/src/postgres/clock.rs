@@ -30,7 +30,7 @@ struct State {
     kept: Kept,
     /// Time at which this server last recorded a step, and the offset that it set.
     said: Option<(Instant, i64)>,
-    /// The look before this one found the clock set.
+    /// The previous reading found a step.
     was_set: bool,
 }
 
@@ -97,8 +97,8 @@ pub async fn follow(
         state.kept = kept;
         (is_set, std::mem::replace(&mut state.was_set, is_set))
     });
-    // Until when a rate holds jobs back was worked out by the time that the clock showed; a claim that was under way may have
-    // done so after this look.
+    // Rates computed the end of their wait by the old clock; a claim in progress may have done so even after
+    // this reading.
     if is_set || was_set {
         shared.lanes().unpark(|_| true);
     }

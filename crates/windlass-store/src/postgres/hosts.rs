@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
 
-    /// What a host does when it is tried.
+    /// Behaviour of a host in the test.
     #[derive(Clone, Copy, Debug)]
     enum Does {
         Nothing,
@@ -275,7 +275,7 @@ mod tests {
     }
     use Does::{Answers, Nothing, Refuses};
 
-    /// What came of it, and how many hosts were tried.
+    /// Result, and the number of hosts tried.
     async fn tried(hosts: &[Does]) -> (Result<&'static str, Vec<&'static str>>, u32) {
         let begun = AtomicU32::new(0);
         let begun = &begun;

@@ -25,8 +25,8 @@ pub struct PostgresOptions {
     /// mode, changes are polled every `poll_ms`.
     pub listen: bool,
     pub poll_ms: u64,
-    /// Keep the timeline of the jobs by the database's clock, and say so there when that was set. Not for copies, which
-    /// write nothing of their own.
+    /// Follows the database's clock, and records its steps in the database. Off for copies, which write
+    /// nothing of their own.
     pub follow_clock: bool,
     /// For tests: error added to this machine's clock.
     pub clock_error_ms: i64,

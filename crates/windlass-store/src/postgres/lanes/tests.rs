@@ -46,7 +46,7 @@ fn a_claim_looks_at_the_lanes_it_asks_for_and_at_each_once() {
     }
 }
 
-/// As `looks` finds them, by looking at every lane.
+/// Expected result of `looks`, by a scan of every lane.
 fn looked_for(lanes: &Lanes, ask: &ClaimAsk, now: Timestamp) -> Vec<LaneId> {
     let fits = |lane: &Lane| {
         lane.floor.0 <= now.as_millis() && is_asked_for(&lane.words, ask) && lanes.is_open(lane, now)
@@ -61,8 +61,8 @@ fn looked_for(lanes: &Lanes, ask: &ClaimAsk, now: Timestamp) -> Vec<LaneId> {
     found.into_iter().map(|(.., lane)| lane).collect()
 }
 
-/// Lanes, jobs that come and go, limits and pauses, in any order: what a claim looks at is always what it would find by
-/// looking at every lane, also when there are more kinds of claims than are remembered.
+/// With random lanes, jobs, limits and pauses, a claim queries exactly the lanes that a scan of every lane
+/// finds, even with more kinds of claims than there are cached views.
 #[test]
 fn views_show_what_looking_at_every_lane_shows() {
     let mut state = 88_172_645_463_325_252_u64;
@@ -92,7 +92,7 @@ fn views_show_what_looking_at_every_lane_shows() {
             2 => lanes.park(lane, held((dice(2) == 0).then(|| now.plus_ms(5)))),
             3 => lanes.unpark(|_| true),
             4 | 5 => {
-                // Sometimes a job has entered since the look began.
+                // Sometimes a job has entered since the query started.
                 let missed = dice(2);
                 let entries = lanes.lanes.get(&lane).map_or(0, |lane| lane.entries.saturating_sub(missed));
                 lanes.head_is(lane, entries, (dice(2) == 0).then_some(place), now);

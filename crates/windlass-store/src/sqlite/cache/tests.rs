@@ -54,7 +54,7 @@ fn what_is_taken_back_or_gone_is_not_known() {
     recent.committed();
     recent.wrote(Some(&one), Some(&job(1, "2")));
     recent.taken_back();
-    // Written and deleted in one commit, and one that has no ports any more.
+    // A job written and deleted in one commit, and a job that lost its ports.
     recent.wrote(Some(&two), Some(&job(2, "2")));
     recent.wrote(Some(&job(2, "2")), None);
     recent.wrote(Some(&three), Some(&without_ports(&three)));
