@@ -98,7 +98,7 @@ mod tests {
         check(&[2, 5, 2], &[0, 2]);
     }
 
-    /// `a600`: work of group a that has run for 600 ms; `a600!100`: it was cut 100 ms ago.
+    /// `a600`: batch of group a that has run for 600 ms; `a600!100`: it was asked to stop 100 ms ago.
     fn held(text: &str) -> Vec<Held<char>> {
         let one = |word: &str| {
             let (group, times) = word.split_at(1);
@@ -136,7 +136,7 @@ mod tests {
         // With fewer slots than groups, the groups take turns.
         check("a900", "b", &[0], Some(1_000));
         check("b10", "a", &[], Some(490));
-        // One slot for each waiting group.
+        // A slot for each waiting group.
         check("a900 a800 a700", "bc", &[0, 1], Some(1_000));
         // A batch that was asked to stop counts as a free slot until the patience runs out.
         check("a900!100 a800", "b", &[], Some(900));

@@ -1,4 +1,4 @@
-//! Parents and children.
+//! Parent and child jobs.
 
 use crate::JobId;
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FamilyRule {
-    /// The children start when the parent's run ends; the parent runs once more when all of them are settled.
+    /// The children start when the parent's run ends; the parent runs again when all of them are settled.
     ParentWaits {
         /// True: the failure of the last pending child makes the parent run. False: the parent runs when
         /// another child is settled and none is pending, or when the failed child is cancelled, deleted, or
         /// run again and settled.
         failure_settles: bool,
     },
-    /// The parent is run after each run of the child; neither waits for the other.
+    /// The parent runs after each run of the child; neither waits for the other.
     ParentRunsAfter,
 }
 

@@ -342,7 +342,7 @@ impl Body {
     }
 }
 
-/// One version of a job. Cheap to clone: the large parts are shared.
+/// Job at one version. Cheap to clone: the large parts are shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub id: JobId,

@@ -8,10 +8,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum OnConflict {
-    /// Nothing; the caller gets the existing job's id.
+    /// No effect; the push returns the id of the existing job.
     #[default]
     Return,
-    /// The existing job takes over the new one's payload, priority and repeat rule.
+    /// Replaces payload, priority and repeat rule of the existing job by those of the push.
     Update,
     Refuse,
 }

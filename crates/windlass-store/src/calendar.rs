@@ -80,12 +80,12 @@ mod tests {
     #[test]
     fn the_timeline_goes_on_where_it_was_and_the_clock_is_believed_unless_it_went_back() {
         for (ahead_ms, seen_ms, wall_ms, resumes_at, step_by) in [
-            (0, 1_000, 5_000, 5_000, None),         // four seconds went by
+            (0, 1_000, 5_000, 5_000, None),         // four seconds passed
             (0, 9_000, 5_000, 9_001, Some(-4_001)), // the clock was set back meanwhile
             (-4_000, 9_000, 6_000, 10_000, None),   // and stayed so
             (3_000, 1_000, 5_000, 2_000, None),
             (0, 5_000, 5_000, 5_000, None),
-            (0, 5_100, 5_000, 5_101, None), // as good as nothing
+            (0, 5_100, 5_000, 5_101, None), // below the threshold
         ] {
             let kept = kept(ahead_ms, seen_ms);
             let now_ms = kept.resume_ms(wall_ms);

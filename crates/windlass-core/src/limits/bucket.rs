@@ -1,9 +1,9 @@
-//! The state of one limit key: a token bucket and a count of running jobs.
+//! State of one limit key: a token bucket and a count of running jobs.
 
 use super::{Limit, Rate};
 use crate::Timestamp;
 
-/// One token. Counting in units of 10⁻¹⁸ tokens makes taking and returning exact, and accumulates the
+/// Units per token. Counting in units of 10⁻¹⁸ tokens makes taking and returning exact, and accumulates the
 /// fractions of a slow rate without loss.
 const TOKEN: u128 = 1_000_000_000_000_000_000;
 

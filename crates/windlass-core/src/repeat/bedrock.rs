@@ -38,7 +38,7 @@ pub struct Style {
 pub enum Words {
     /// Top of the next hour, next midnight, midnight at the start of the next Sunday.
     Snap,
-    /// One hour, one day, seven days after the run finished.
+    /// An hour, a day, seven days after the run finished.
     #[default]
     AfterFinish,
 }

@@ -6,7 +6,7 @@ pub(super) fn at(text: &str) -> Timestamp {
     Timestamp::from_millis(moment.as_millisecond())
 }
 
-/// A run that began when it should and ended at `text`.
+/// Run that started on time and ended at `text`.
 pub(super) fn finished(text: &str) -> Moments {
     Moments { scheduled: at(text), started: Some(at(text)), finished: at(text) }
 }
@@ -23,7 +23,7 @@ fn the_shape_of_a_text_says_which_syntax_it_is() {
     {
         check_shape(text, Shape::Bedrock);
     }
-    // Five and six words, and yet not cron.
+    // Five and six words, but not cron.
     check_shape("FINISHED, +1 DAY, +1 HOUR", Shape::Bedrock);
     check_shape("FINISHED, +1 DAY, START OF DAY", Shape::Bedrock);
     for text in

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`insert`] | ids, reading back, unique keys, aliases |
 //! | [`claim`] | order, time, filters, pauses, leases; [`gate`]: limits |
-//! | [`commit`] | version guards, atomic steps, order of steps; [`roundtrip`]: all fields are read back as written |
+//! | [`commit`] | version guards, atomic steps, order of steps; [`roundtrip`]: every field is read back |
 //! | [`taken`] | steps that check whether a key is taken |
 //! | [`due`] | deadlines, the next due time, notifications of the listener |
 //! | [`query`] | load, pages, filters, counts, settings, children |

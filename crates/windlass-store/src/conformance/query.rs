@@ -53,7 +53,7 @@ pub(super) async fn pages_hold_still_while_jobs_come_and_go(rig: &Rig) {
         let page = rig.store.list(Filter { before, limit: 3, ..Filter::default() }).await.expect("list");
         seen.extend(ids(&page.jobs));
         before = page.next;
-        // Between the pages a job is added, one that was seen is deleted, and one that was not seen changes.
+        // Between the pages a job is added, a listed job is deleted, and a job not listed yet changes.
         rig.push(job("b")).await;
         rig.happen(id(12 - 3 * round), Event::Delete, at(0)).await;
         if round < 3 {

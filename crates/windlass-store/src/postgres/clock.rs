@@ -155,11 +155,11 @@ mod tests {
     fn a_clock_is_believed_until_an_answer_says_otherwise() {
         let at = Timestamp::from_millis;
         for (known, there, asked, answered, expected) in [
-            (0, 1_003, 1_000, 1_010, 0), // the same clock, and a slow answer
+            (0, 1_003, 1_000, 1_010, 0), // the same clock, and a slow reply
             (0, 1_000, 1_000, 1_000, 0),
-            (0, 4_600_000, 1_000_000, 1_000_004, 3_599_995), // an hour ahead, at the least
-            (3_599_995, 4_600_500, 1_000_500, 1_000_501, 3_599_998), // a quicker answer tells it better
-            (3_599_998, 4_700_000, 1_100_000, 1_100_900, 3_599_998), // a slow one tells nothing
+            (0, 4_600_000, 1_000_000, 1_000_004, 3_599_995), // at least an hour ahead
+            (3_599_995, 4_600_500, 1_000_500, 1_000_501, 3_599_998), // a quicker reply is more precise
+            (3_599_998, 4_700_000, 1_100_000, 1_100_900, 3_599_998), // a slow reply changes nothing
             (0, 1_000, 4_000, 4_002, -2_999),                // behind
         ] {
             assert_eq!(ahead_ms(known, there, at(asked), at(answered)), expected, "{known} {there}");

@@ -132,7 +132,7 @@ pub async fn exchange(shared: Weak<Shared>, channel: String) {
     }
 }
 
-/// One connection; returns `Ok` when the store is closed.
+/// Sends and receives on one connection; returns `Ok` when the store is closed.
 async fn talk(strong: Arc<Shared>, shared: &Weak<Shared>, channel: &str) -> Result<(), String> {
     let (ear, mut heard) = mpsc::unbounded_channel();
     let hear = move |message: AsyncMessage| {

@@ -154,7 +154,7 @@ pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     }
 }
 
-/// Column of `LIST_ALL` that tells the table.
+/// Column of `LIST_ALL` that names the table of the row.
 const IS_DONE: usize = 11;
 
 /// Id below which one of the tables may have more rows than it returned.

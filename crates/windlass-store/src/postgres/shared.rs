@@ -27,7 +27,7 @@ pub struct Shared {
     pub server: String,
     /// Notifications to send to the other servers.
     pub outbox: Outbox,
-    /// How far the clock of the database is ahead of ours, in ms.
+    /// Offset of the database's clock from this machine's, in ms.
     pub clock_ahead_ms: Arc<AtomicI64>,
     /// Rows left in the tallies after this server last summed them up.
     pub tallies_left: AtomicI64,

@@ -40,7 +40,7 @@ pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
     }
 }
 
-/// One poll: the clock, lanes and pauses of other servers, and jobs without a notification.
+/// Polls once: the clock, lanes and pauses of other servers, and jobs without a notification.
 pub async fn look_around(shared: &Arc<Shared>) -> Result<()> {
     shared.open()?;
     let asked = clock::ours(shared);

@@ -129,7 +129,7 @@ fn any_rate() -> impl Strategy<Value = (f64, u32)> {
     (prop_oneof![0.001f64..1.0, 1.0f64..500.0], 1u32..8)
 }
 
-/// Plays the steps; yields every start (+1) and give-back (-1) with its moment.
+/// Plays the steps; yields every start (+1) and give-back (-1) with its time.
 fn play(gauge: &mut Gauge, max_running: Option<u32>, steps: &[Step]) -> Vec<(i64, i64)> {
     let (mut now, mut moves) = (0, Vec::new());
     for step in steps {

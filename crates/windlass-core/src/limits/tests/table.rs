@@ -252,7 +252,7 @@ fn a_bucket_that_was_written_with_the_clock_ahead_goes_on_by_the_right_time() {
         server.tokens("rate", at(now)).unwrap().0
     };
     let ahead = empty(&mut server, HOUR_MS);
-    // Whoever looks, and however often: the bucket is written only by a start.
+    // Checks alone, however many, do not change the bucket: only a start writes it.
     for now in [0, 100, 10_000] {
         server.adopt(&rate[0], 0, Some(ahead), at(now));
         assert_eq!(server.admit(&rate, at(now)), Ok(()), "at {now}");
@@ -261,7 +261,7 @@ fn a_bucket_that_was_written_with_the_clock_ahead_goes_on_by_the_right_time() {
     let written = server.tokens("rate", at(10_000)).unwrap().0;
     server.adopt(&rate[0], 0, Some(written), at(10_100));
     assert_eq!(server.admit(&rate, at(10_100)), held("rate", Some(10_500)));
-    // Two that read the clock out of turn are no such case.
+    // Two servers that read the clock out of order are no such case.
     server.adopt(&rate[0], 0, Some(written), at(9_900));
     assert_eq!(server.admit(&rate, at(9_900)), held("rate", Some(10_500)));
 }

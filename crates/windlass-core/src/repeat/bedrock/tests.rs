@@ -72,7 +72,7 @@ fn a_plain_interval_under_four_hours_jumps_over_missed_slots_when_asked_to() {
     check("SCHEDULED, +10 MINUTES", &behind, SNAP, "2024-05-15T13:20:07Z");
     check("SCHEDULED, +1 HOUR, -30 MINUTES", &behind, SNAP, "2024-05-15T13:30:07Z");
     check("SCHEDULED, +239 MINUTES", &behind, SNAP, "2024-05-15T15:56:07Z");
-    // Too long, snapping, standing still or going back: one slot per run.
+    // Interval too long, snapping, zero or negative: no slot is skipped.
     check("SCHEDULED, +4 HOURS", &behind, SNAP, "2024-05-15T04:00:07Z");
     check("SCHEDULED, +1 HOUR, START OF HOUR", &behind, SNAP, "2024-05-15T01:00:00Z");
     check("SCHEDULED, +0 SECONDS", &behind, SNAP, "2024-05-15T00:00:07Z");

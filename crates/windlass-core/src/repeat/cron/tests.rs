@@ -1,7 +1,7 @@
 use super::*;
 use crate::repeat::tests::{at, finished};
 
-/// The first ticks after `from`, each written with the offset that its expectation has.
+/// First ticks after `from`, each written with the UTC offset of its expected value.
 #[track_caller]
 fn check(rule: &str, from: &str, expected: &[&str]) {
     let cron = Cron::parse(rule).unwrap();
@@ -103,7 +103,7 @@ fn at_words_stand_for_rules() {
 #[test]
 fn rare_days_are_found_and_impossible_ones_are_not() {
     check("0 0 29 2 *", "2096-03-01T00:00:00Z", &["2104-02-29T00:00:00Z"]);
-    // 29 February on a Sunday, across a century without a leap day: the longest wait there is.
+    // 29 February on a Sunday, across a century without a leap day: the longest possible wait.
     check("0 0 29 2 */7", "2088-03-01T00:00:00Z", &["2128-02-29T00:00:00Z"]);
     check("* * 29 2 */7", "2088-03-01T00:00:00Z", &["2128-02-29T00:00:00Z", "2128-02-29T00:01:00Z"]);
     for rule in ["0 0 30 2 *", "* * 30 2 *", "TZ=Europe/Berlin * * 31 4 *", "TZ=Europe/Berlin 0 2 31 4 *"] {

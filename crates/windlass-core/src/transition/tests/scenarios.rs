@@ -367,7 +367,7 @@ fn a_repeating_job_waits_for_its_next_turn_with_fresh_attempts() {
     };
     assert_eq!(turn("every 1h", 20), ("ready", 3_600_000, 0));
     assert_eq!(turn("0 4 * * *", 20), ("ready", 4 * 3_600_000, 0));
-    // Bedrock's rules know whole seconds.
+    // Bedrock's rules count whole seconds.
     assert_eq!(turn("FINISHED, +1 HOUR", 1_000), ("ready", 3_601_000, 0));
     assert_eq!(turn("SCHEDULED, +1 HOUR", 1_000), ("ready", 3_600_000, 0));
 }
