@@ -2,17 +2,17 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`job`] | what a job is: what was asked, what moves |
-//! | [`state`] | where a job stands, with the diagram |
-//! | [`transition`] | `created` and `apply`: the only place where a state changes |
-//! | [`event`] | what can happen to a job |
-//! | [`refused`] | why something may not happen now |
-//! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | the policies a dialect puts a job under |
-//! | [`fair`] | places that several groups want: whose turn it is, whose work is cut short |
-//! | [`matching`] | which names a worker asks for |
+//! | [`job`] | a job: its specification, policy, progress and outcome |
+//! | [`state`] | job states, with the state diagram |
+//! | [`transition`] | `created` and `apply`: the only code that changes a state |
+//! | [`event`] | events that `apply` accepts |
+//! | [`refused`] | reasons why an event is refused |
+//! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | policies that a dialect sets on a job |
+//! | [`fair`] | fair sharing of worker slots between groups: next group, preemption |
+//! | [`matching`] | name patterns of a claim |
 //! | [`scope`] | which jobs of a tenant a caller may reach |
-//! | [`repeat`] | when a repeating job runs next |
-//! | [`trail`] | what a job leaves behind: the words of its runs, what others did to it |
+//! | [`repeat`] | next run of a repeating job |
+//! | [`trail`] | job log and history of outside actions |
 //! | [`ports`] | values that flow between long-lived jobs |
 //! | [`names`], [`time`] | validated names; timestamps |
 
