@@ -8,6 +8,7 @@
 //! | [`event`] | events that `apply` accepts |
 //! | [`refused`] | reasons why an event is refused |
 //! | [`lease`], [`retry`], [`unique`], [`family`], [`limits`] | policies that a dialect sets on a job |
+//! | [`handler`] | source and options of a handler |
 //! | [`fair`] | fair sharing of worker slots between groups: next group, preemption |
 //! | [`matching`] | name patterns of a claim |
 //! | [`scope`] | which jobs of a tenant a caller may reach |
@@ -19,6 +20,7 @@
 pub mod event;
 pub mod fair;
 pub mod family;
+pub mod handler;
 pub mod job;
 pub mod lease;
 pub mod limits;

@@ -18,7 +18,7 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use windlass_dialects::{HttpOptions, serve};
+use windlass_dialects::{ServerOptions, serve};
 use windlass_engine::{Engine, Options, SystemClock, SystemDice};
 use windlass_store::OpenOptions;
 
@@ -54,7 +54,7 @@ async fn run(jobs: usize, constrained: bool) -> f64 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let master = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(serve(listener, engine.clone(), HttpOptions::default(), async {
+    let serving = tokio::spawn(serve(listener, engine.clone(), ServerOptions::default(), async {
         let _ = stopped.await;
     }));
     if constrained {

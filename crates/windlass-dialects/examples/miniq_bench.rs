@@ -28,14 +28,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use windlass_core::handler::HandlerText;
 use windlass_core::{Queue, Tenant};
+use windlass_dialects::dialect::Soon;
 use windlass_dialects::journal::format::{self, NewLine};
 use windlass_dialects::journal::{Home, Settings};
-use windlass_dialects::miniq::running::{
-    Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners, Soon,
-};
-use windlass_dialects::miniq::wire::HandlerText;
-use windlass_dialects::{HttpOptions, serve};
+use windlass_dialects::runners::{Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners};
+use windlass_dialects::{ServerOptions, serve};
 use windlass_engine::{Engine, Options, SystemClock, SystemDice};
 use windlass_store::OpenOptions;
 
@@ -89,7 +88,7 @@ impl World {
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let journal = Settings { home: Home::Folder(folder.path().join("journal")), ..Settings::default() };
-        let options = HttpOptions { journal, runners, ..HttpOptions::default() };
+        let options = ServerOptions { journal, runners, ..ServerOptions::default() };
         let serving = tokio::spawn(serve(listener, engine.clone(), options, async {
             let _ = stopped.await;
         }));

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use windlass_dialects::{HttpOptions, serve};
+use windlass_dialects::{ServerOptions, serve};
 use windlass_engine::{Engine, Options, SystemClock, SystemDice};
 use windlass_store::OpenOptions;
 
@@ -66,7 +66,7 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let serving = tokio::spawn(serve(listener, engine.clone(), HttpOptions::default(), async {
+        let serving = tokio::spawn(serve(listener, engine.clone(), ServerOptions::default(), async {
             let _ = stopped.await;
         }));
         let bench = Bench { at, engine, stop, serving, _folder: folder };

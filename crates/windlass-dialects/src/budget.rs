@@ -68,6 +68,11 @@ impl Budget {
         Budget(Arc::new(Inner { units, free, wait, waiting, small }))
     }
 
+    /// All of it, in use or not.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.0.units) * UNIT as u64
+    }
+
     /// Makes `share` large enough for a request of `bytes`; waits if others have the memory. A request that costs more
     /// than there is at all has it for itself.
     pub async fn cover(&self, share: &mut Share, bytes: usize) -> Result<(), Busy> {

@@ -2,7 +2,11 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`http`] | `serve`: all HTTP dialects on one port |
+//! | [`dialect`] | what a dialect is: its name, keys, calls and port; what it is when it runs |
+//! | [`server`] | starts and stops the dialects on their ports |
+//! | [`settings`] | configuration keys and their values |
+//! | `http` | which call is meant, who may make it |
+//! | `problem` | refusals over HTTP, in the words of each dialect |
 //! | [`route`] | what a dialect lists for each of its calls: method, path, who may, what it does |
 //! | [`auth`] | tokens, roles, tenants |
 //! | [`blobs`] | which blobs a job names |
@@ -13,7 +17,8 @@
 //! | [`journal`] | lines that are kept before the store has them |
 //! | [`outgoing`] | which addresses the server may call by itself |
 //! | [`signature`] | how those who are called know that it was the server |
-//! | [`bedrock`] | Bedrock::Jobs on a port of its own |
+//! | [`registered_handlers`], [`registered_workers`] | what dialects run jobs by, and whom they give them to |
+//! | [`runners`] | what runs handlers, as dialects see it |
 //! | [`native`] | the API under `/api/v1` |
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
 //! | [`bedrock`] | Bedrock::Jobs over TCP |
@@ -30,9 +35,9 @@ pub mod bedrock;
 pub mod blobs;
 pub mod budget;
 pub mod codec;
+pub mod dialect;
 pub mod guard;
-pub mod handbook;
-pub mod http;
+mod http;
 pub mod journal;
 pub mod jq;
 pub mod listener;
@@ -40,37 +45,25 @@ pub mod miniq;
 pub mod native;
 pub mod outgoing;
 pub mod pace;
+mod problem;
 pub mod queuey;
+pub mod registered_handlers;
+pub mod registered_workers;
 pub mod route;
+pub mod runners;
+pub mod server;
+pub mod settings;
 pub mod sidejob;
 pub mod signature;
-pub mod staff;
 pub mod tls;
 mod weight;
 
 pub(crate) use windlass_engine::query;
 
-use axum::response::Response;
-use route::{Refusal, Route};
-
-/// One protocol over HTTP.
-pub trait Dialect: Send + Sync {
-    fn name(&self) -> &'static str;
-
-    /// Every call it answers. The router, the authorisation and the API description are made from this list.
-    fn routes(&self) -> &'static [Route];
-
-    /// Says in this dialect's words that a request was refused before its handler was asked.
-    fn refuse(&self, refusal: &Refusal) -> Response;
-
-    /// Whether web pages from this origin may make calls; by default only our own may.
-    fn lets_in(&self, _server: &http::Server, _origin: &str) -> bool {
-        false
-    }
-}
-
-pub const ALL: &[&dyn Dialect] =
-    &[&native::Native, &jq::Jq, &queuey::Queuey, &miniq::Miniq, &sidejob::SideJob];
+/// Every dialect there is. The first answers for paths that belong to none.
+pub const ALL: Dialects =
+    &[&native::Native, &bedrock::Bedrock, &jq::Jq, &queuey::Queuey, &sidejob::SideJob, &miniq::Miniq];
 
 pub use auth::{Role, TokenRecord, Tokens, generate_token};
-pub use http::{HttpOptions, QueueyDoor, serve};
+pub use dialect::{Dialect, Dialects};
+pub use server::{OwnPort, Ports, ServerOptions, Started, serve};

@@ -2,7 +2,7 @@
 //! how long it may leave an answer unread.
 
 use crate::answer::{JSON, answer};
-use crate::arrivals::{Arrival, Arrivals};
+use crate::dialect::{Connection, Stream};
 use crate::tls::Tls;
 use ::http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use ::http::{HeaderMap, HeaderValue, StatusCode};
@@ -18,15 +18,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use tower_service::Service;
 
+mod accept;
 mod head;
 mod unread;
 
+pub(crate) use accept::Port;
 use head::Head;
 
 /// What one client, and all together, may take.
@@ -74,12 +76,6 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// Where a connection comes from.
-struct From {
-    peer: Peer,
-    arrival: Arc<Arrival>,
-}
-
 /// Where the server is on its way down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -89,121 +85,50 @@ pub enum Phase {
     Cut,
 }
 
-/// Serves until `phase` says otherwise and the last answer is written, or `limits.grace` is over.
-pub(crate) async fn run(
+/// Answers HTTP on a port with `app`.
+pub(crate) async fn serve_http(
+    name: &'static str,
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     app: Router,
     limits: Limits,
     phase: watch::Sender<Phase>,
 ) {
+    let port = Port { name, listener, tls, limits: limits.clone(), too_many: too_many_connections() };
     let limits = Arc::new(limits);
-    let permits_all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX).max(1);
-    let permits = Arc::new(Semaphore::new(permits_all as usize));
-    let arrivals = Arrivals::new(limits.connections_per_address);
-    let mut draining = phase.subscribe();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = draining.wait_for(|phase| *phase >= Phase::Draining) => break,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                rest_after(&error).await;
-                continue;
+    let converse = move |stream, peer, connection| {
+        let (app, limits) = (app.clone(), Arc::clone(&limits));
+        async move {
+            match stream {
+                Stream::Plain(stream) => serve_connection(stream, Peer(peer), connection, app, &limits).await,
+                Stream::Tls(stream) => serve_connection(stream, Peer(peer), connection, app, &limits).await,
             }
-        };
-        tune(&stream);
-        let permit = Arc::clone(&permits).try_acquire_owned();
-        let (Ok(permit), Some(arrival)) = (permit, arrivals.enter(peer.ip())) else {
-            tokio::spawn(turn_away(stream));
-            continue;
-        };
-        let from = From { peer: Peer(peer), arrival };
-        let (app, tls, limits, phase) = (app.clone(), tls.clone(), Arc::clone(&limits), phase.subscribe());
-        tokio::spawn(async move {
-            match tls {
-                None => serve_connection(stream, from, app, &limits, phase).await,
-                Some(tls) => serve_tls(stream, from, &tls, app, &limits, phase).await,
-            }
-            drop(permit);
-        });
-    }
-    drop(listener);
-    let all_gone = permits.acquire_many(permits_all);
-    if tokio::time::timeout(limits.grace, all_gone).await.is_err() {
-        tracing::warn!("cutting connections that did not end within {:?}", limits.grace);
-        phase.send_replace(Phase::Cut);
-        let _ = tokio::time::timeout(Duration::from_secs(1), permits.acquire_many(permits_all)).await;
-    }
+        }
+    };
+    port.serve(phase, converse).await;
 }
 
-/// A connection that broke while it waited is nobody's trouble. Being out of file descriptors is, and it does not pass
-/// faster by trying at once.
-pub(crate) async fn rest_after(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
-        return;
-    }
-    tracing::warn!(%error, "cannot accept a connection; trying again in a moment");
-    tokio::time::sleep(Duration::from_millis(100)).await;
-}
-
-/// Answers at once, and notices a peer that vanished without a word: a worker that waits for jobs on a dead connection
-/// would otherwise be given one.
-pub(crate) fn tune(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(Duration::from_secs(15))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
-    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
-}
-
-async fn turn_away(mut stream: TcpStream) {
+fn too_many_connections() -> String {
     let body =
         r#"{"error":{"code":"too_many_connections","message":"too many connections; try again later"}}"#;
-    let answer = format!(
+    format!(
         "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
-    );
-    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
-    let _ = stream.shutdown().await;
+    )
 }
 
-async fn serve_tls(
-    stream: TcpStream,
-    from: From,
-    tls: &Tls,
-    app: Router,
-    limits: &Limits,
-    phase: watch::Receiver<Phase>,
-) {
-    let handshake = tls.acceptor().accept(stream);
-    match tokio::time::timeout(limits.tls_handshake_timeout, handshake).await {
-        Ok(Ok(stream)) => serve_connection(stream, from, app, limits, phase).await,
-        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => tracing::debug!("TLS handshake took too long"),
-    }
-}
-
-async fn serve_connection<S>(
-    stream: S,
-    from: From,
-    app: Router,
-    limits: &Limits,
-    mut phase: watch::Receiver<Phase>,
-) where
+async fn serve_connection<S>(stream: S, peer: Peer, connection: Connection, app: Router, limits: &Limits)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let Connection { arrival, mut phase } = connection;
     let turns = Arc::new(Turns::default());
     let paced = Paced::new(stream, Arc::clone(&turns), limits);
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(from.peer);
-        if !from.arrival.is_admitted() {
-            request.extensions_mut().insert(Arc::clone(&from.arrival));
+        request.extensions_mut().insert(peer);
+        if !arrival.is_admitted() {
+            request.extensions_mut().insert(Arc::clone(&arrival));
         }
         turns.begin();
         let (parts, body) = request.into_parts();
@@ -230,7 +155,7 @@ async fn serve_connection<S>(
         .max_header_size(limits.header_bytes_max)
         .serve_connection(TokioIo::new(paced), service);
     let mut connection = pin!(connection);
-    let mut draining = false;
+    let mut is_draining = false;
     loop {
         tokio::select! {
             ended = connection.as_mut() => {
@@ -239,11 +164,8 @@ async fn serve_connection<S>(
                 }
                 return;
             }
-            _ = phase.wait_for(|phase| *phase >= if draining { Phase::Cut } else { Phase::Draining }) => {
-                if draining {
-                    return;
-                }
-                draining = true;
+            _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !is_draining => {
+                is_draining = true;
                 connection.as_mut().graceful_shutdown();
             }
         }

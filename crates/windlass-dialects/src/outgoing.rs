@@ -2,6 +2,7 @@
 //! become their hand inside a network they cannot reach.
 
 use crate::auth::Tokens;
+use crate::settings::{BadConfig, Values};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -55,6 +56,15 @@ impl Allowed {
             false => vec![Net::Loopback, Net::Private],
         };
         Allowed { nets, while_open: Some(OnceLock::new()) }
+    }
+
+    /// As the key `name` says; by default what fits the address of HTTP.
+    pub fn from_values(values: &Values, name: &str) -> Result<Allowed, BadConfig> {
+        let entries = values.list(name);
+        match entries.is_empty() {
+            true => Ok(Allowed::default_for(values.bind("http")?.is_loopback())),
+            false => Allowed::parse(entries.iter().map(String::as_str)).map_err(|why| values.bad(name, why)),
+        }
     }
 
     /// Ends the default as soon as a token is needed.

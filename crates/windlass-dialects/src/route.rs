@@ -1,11 +1,12 @@
 //! What a dialect lists for each of its calls, and what its handlers are given.
 
-use crate::auth::{Caller, Role};
+use crate::auth::{BadTenant, Caller, Role};
 use crate::budget::Busy;
-use crate::http::Server;
+use crate::codec::Encoding;
+use crate::server::Server;
 use crate::weight::Weight;
 use ::http::request::Parts;
-use ::http::{HeaderMap, StatusCode};
+use ::http::{HeaderMap, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use windlass_core::Tenant;
 use windlass_engine::quota::Share;
 use windlass_engine::{Engine, EngineError};
 
@@ -260,6 +262,13 @@ pub struct Call {
     weight: Weight,
 }
 
+/// A body in an encoding that is not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongType {
+    /// The header names none at all.
+    pub is_empty: bool,
+}
+
 /// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBody {
@@ -374,6 +383,39 @@ impl Call {
     /// The query, decoded.
     pub fn query(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         form_urlencoded::parse(self.parts.uri.query().unwrap_or_default().as_bytes())
+    }
+
+    /// The value of a parameter in the query, decoded.
+    pub fn query_value(&self, name: &str) -> Option<String> {
+        self.query().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+    }
+
+    /// Whose jobs the call is about: an admin may name another tenant in the query.
+    pub fn tenant(&self) -> Result<Tenant, BadTenant> {
+        self.caller.tenant_for(self.query_value("tenant").as_deref())
+    }
+
+    /// The encoding of the body, by its header; `None` without one. `Err`: neither JSON nor MessagePack.
+    pub fn body_encoding(&self) -> Result<Option<Encoding>, WrongType> {
+        let Some(value) = self.headers().get(header::CONTENT_TYPE) else { return Ok(None) };
+        let kind = value.to_str().unwrap_or("?").split(';').next().unwrap_or_default();
+        match kind.trim().to_ascii_lowercase().as_str() {
+            "application/json" => Ok(Some(Encoding::Json)),
+            "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
+                Ok(Some(Encoding::Msgpack))
+            }
+            other => Err(WrongType { is_empty: other.is_empty() }),
+        }
+    }
+
+    /// The encoding that the caller reads: what `Accept` says, else that of the body, else the usual one.
+    pub fn reply_encoding(&self, usual: Encoding) -> Encoding {
+        let accept = self.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+        match (accept.contains("msgpack"), accept.contains("json")) {
+            (true, _) => Encoding::Msgpack,
+            (false, true) => Encoding::Json,
+            (false, false) => self.body_encoding().ok().flatten().unwrap_or(usual),
+        }
     }
 
     /// The whole body, within the bound of the call.

@@ -45,6 +45,7 @@ mod limits;
 pub mod meters;
 mod push;
 pub mod quota;
+mod reading;
 mod registry;
 mod runs;
 mod scheduler;

@@ -7,7 +7,7 @@ mod blobs;
 mod check;
 mod compact;
 mod completions;
-mod config;
+pub mod config;
 mod copy;
 mod demo;
 mod import;

@@ -1,7 +1,7 @@
 //! Configuration in two forms: as written ([`written`]: words and where they came from) and as meant ([`Config`]:
 //! values that were checked once). Flags win over `--set`, that over the environment, that over the file.
 
-mod dialects;
+mod flags;
 mod handlers;
 pub mod keys;
 mod limits;
@@ -14,47 +14,21 @@ pub use handlers::{HandlerConfig, HandlerNetwork};
 pub use limits::Limits;
 pub use written::{Raw, Written};
 
+pub use windlass_dialects::settings::{BadConfig, Bind, Effective, Source, Value};
+
 use clap::Args;
-use keys::{KEYS, Key, Kind};
-use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use flags::PortFlags;
 use std::path::PathBuf;
 use std::time::Duration;
-use windlass_dialects::bedrock::Profile;
-use windlass_dialects::outgoing::Allowed;
-use windlass_dialects::{journal, jq, miniq, queuey, sidejob};
+use windlass_dialects::settings::{DialectSettings, Key, Kind, Values};
+use windlass_dialects::signature::Signer;
+use windlass_dialects::{ALL, Dialects, journal};
 use windlass_store::Durability;
 use windlass_store::postgres::PostgresOptions;
-
-/// What cannot be meant, in words for whoever wrote it.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct BadConfig(pub String);
 
 impl From<BadConfig> for crate::fault::Fault {
     fn from(bad: BadConfig) -> Self {
         crate::fault::Fault::Usage(bad.0)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    Default,
-    File(String),
-    Variable(String),
-    Set,
-    Flag(String),
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Source::Default => f.write_str("default"),
-            Source::File(path) => f.write_str(path),
-            Source::Variable(name) => f.write_str(name),
-            Source::Set => f.write_str("--set"),
-            Source::Flag(name) => write!(f, "--{name}"),
-        }
     }
 }
 
@@ -73,9 +47,8 @@ pub struct ConfigArgs {
     /// Address of the HTTP API [default: 127.0.0.1:7373]
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
-    /// Address of the Bedrock::Jobs dialect [default: 127.0.0.1:8888]
-    #[arg(long, value_name = "ADDR|off")]
-    pub bedrock: Option<String>,
+    #[command(flatten)]
+    pub ports: PortFlags,
     /// Announce the server on the local network [default: auto]
     #[arg(long, value_name = "on|off|auto")]
     pub mdns: Option<String>,
@@ -102,11 +75,16 @@ impl ConfigArgs {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
-        self.read_with(std::env::vars_os().filter_map(text))
+        self.read_with(ALL, std::env::vars_os().filter_map(text))
     }
 
-    fn read_with(&self, variables: impl Iterator<Item = (String, String)>) -> Result<Config, BadConfig> {
-        let mut written = Written::default();
+    /// The configuration of a server with these dialects.
+    pub fn read_with(
+        &self,
+        dialects: Dialects,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<Config, BadConfig> {
+        let mut written = Written::new(dialects);
         if let Some(path) = &self.config {
             written.read_file(path)?;
         }
@@ -126,27 +104,13 @@ impl ConfigArgs {
             ("store", &self.store),
             ("durability", &self.durability),
             ("http", &self.http),
-            ("bedrock", &self.bedrock),
             ("mdns", &self.mdns),
             ("log", &self.log),
             ("log_level", &self.log_level),
         ];
         let given = texts.into_iter().filter_map(|(name, text)| Some((name, text.clone()?)));
+        let given = given.chain(self.ports.given());
         given.chain(self.insecure.then(|| ("insecure", "true".to_string()))).collect()
-    }
-}
-
-/// An address to listen on. A default that is taken is skipped; one that somebody asked for is not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bind {
-    pub addresses: Vec<SocketAddr>,
-    pub text: String,
-    pub asked: bool,
-}
-
-impl Bind {
-    pub fn is_loopback(&self) -> bool {
-        self.addresses.iter().all(|address| address.ip().is_loopback())
     }
 }
 
@@ -177,23 +141,6 @@ pub struct Wasi {
     pub tenant: String,
 }
 
-/// One key with its value in force, for `windlass config`.
-#[derive(Clone, Debug)]
-pub struct Effective {
-    pub key: &'static Key,
-    pub value: Value,
-    pub source: Source,
-}
-
-/// A value that fits its key's kind.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Value {
-    Text(String),
-    Whole(i64),
-    Switch(bool),
-    List(Vec<String>),
-}
-
 /// As meant.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -209,8 +156,6 @@ pub struct Config {
     pub http: Bind,
     /// Names beside localhost that a browser may know the server by.
     pub hosts: Vec<String>,
-    pub bedrock: Option<Bind>,
-    pub bedrock_profile: Profile,
     pub mdns: String,
     pub log: LogForm,
     pub log_level: String,
@@ -221,25 +166,27 @@ pub struct Config {
     pub tls: Option<Tls>,
     pub limits: Limits,
     pub blob_bytes_max: u64,
-    pub jq: jq::Settings,
-    pub queuey: queuey::Settings,
-    /// Where to look for a free port of queuey-queue's own.
-    pub queuey_port: Option<u16>,
-    pub sidejob: sidejob::Settings,
+    pub dialects: Dialects,
+    pub settings: DialectSettings,
+    /// Signs what the server sends by itself.
+    pub signer: Option<Signer>,
     pub wasi: Wasi,
-    pub miniq: miniq::Settings,
     pub handlers: HandlerConfig,
     pub journal: journal::Settings,
-    pub journal_native: bool,
     /// Every key, those of the dialects included.
-    pub values: Vec<Effective>,
+    pub values: Values,
     pub warnings: Vec<String>,
 }
 
 impl Config {
     pub fn from_written(written: &Written) -> Result<Config, BadConfig> {
-        let values = KEYS.iter().map(|key| effective(key, written)).collect::<Result<Vec<_>, _>>()?;
-        let found = Found(&values);
+        let values = written.keys.all().map(|key| effective(key, written)).collect::<Result<_, _>>()?;
+        let found = Values(values);
+        let mut settings = DialectSettings::default();
+        for dialect in written.keys.0 {
+            dialect.configure(&found, &mut settings)?;
+        }
+        let signer = signer(&found)?;
         let data = PathBuf::from(found.text("data"));
         let store = match found.text("store") {
             "" => format!("sqlite:{}", data.join("windlass.db").display()),
@@ -264,145 +211,63 @@ impl Config {
             http: found.bind("http")?,
             hosts: found.list("hosts"),
             mdns: found.text("mdns").to_string(),
-            bedrock: if found.text("bedrock") == "off" { None } else { Some(found.bind("bedrock")?) },
-            bedrock_profile: Profile::parse(found.text("bedrock.profile")).unwrap_or_default(),
             log: if found.text("log") == "json" { LogForm::Json } else { LogForm::Text },
             log_level: found.text("log_level").to_string(),
             insecure: found.switch("insecure"),
             shutdown: found.seconds("shutdown_s"),
             tokens: found.list("auth.tokens"),
             hide_payloads: found.text("auth.viewer_payloads") == "hide",
-            tls: found.tls()?,
-            limits: found.limits(),
+            tls: tls(&found)?,
+            limits: Limits::from_values(&found),
             blob_bytes_max: found.count("blobs.bytes_max") as u64,
-            jq: found.jq()?,
-            queuey: found.queuey(),
-            queuey_port: found.queuey_port(),
-            sidejob: found.sidejob(),
-            wasi: found.wasi(),
-            miniq: found.miniq(&store, &data),
-            handlers: found.handlers()?,
+            dialects: written.keys.0,
+            settings,
+            wasi: Wasi::from_values(&found),
+            handlers: HandlerConfig::from_values(&found, signer.clone())?,
+            signer,
             journal: journal::Settings {
                 home: handlers::journal_home(&store, &data, store_is_in_data),
                 bytes_max: found.whole("journal.bytes_max").unsigned_abs(),
             },
-            journal_native: found.switch("journal.native"),
             store_is_in_data,
             store,
             data,
             warnings: written.warnings.clone(),
-            values,
+            values: found,
         })
     }
 }
 
-/// Values by name. Only asked for names in [`KEYS`] and in their kind; a test builds every field from the defaults.
-struct Found<'a>(&'a [Effective]);
-
-impl Found<'_> {
-    fn get(&self, name: &str) -> &Effective {
-        let position = self.0.iter().position(|entry| entry.key.name == name);
-        debug_assert!(position.is_some(), "{name} is not in KEYS");
-        &self.0[position.unwrap_or(0)]
-    }
-
-    fn text(&self, name: &str) -> &str {
-        match &self.get(name).value {
-            Value::Text(text) => text,
-            _ => "",
-        }
-    }
-
-    fn switch(&self, name: &str) -> bool {
-        matches!(self.get(name).value, Value::Switch(true))
-    }
-
-    fn whole(&self, name: &str) -> i64 {
-        match self.get(name).value {
-            Value::Whole(number) => number,
-            _ => 0,
-        }
-    }
-
-    fn list(&self, name: &str) -> Vec<String> {
-        match &self.get(name).value {
-            Value::List(entries) => entries.clone(),
-            _ => Vec::new(),
-        }
-    }
-
-    fn count(&self, name: &str) -> usize {
-        usize::try_from(self.whole(name)).unwrap_or(usize::MAX)
-    }
-
-    fn seconds(&self, name: &str) -> Duration {
-        Duration::from_secs(u64::try_from(self.whole(name)).unwrap_or(0))
-    }
-
-    fn bind(&self, name: &str) -> Result<Bind, BadConfig> {
-        let entry = self.get(name);
-        let text = self.text(name).to_string();
-        let addresses = match text.to_socket_addrs() {
-            Ok(addresses) => addresses.collect(),
-            Err(error) => {
-                let message =
-                    format!("{name} ({}): {text:?} is not an address HOST:PORT: {error}", entry.source);
-                return Err(BadConfig(message));
-            }
-        };
-        Ok(Bind { addresses, text, asked: entry.source != Source::Default })
-    }
-
-    fn jq(&self) -> Result<jq::Settings, BadConfig> {
-        let bad = |name: &str, why: String| BadConfig(format!("{name} ({}): {why}", self.get(name).source));
-        let addresses = self.list("jq.worker_addresses");
-        let addresses = match addresses.is_empty() {
-            true => Allowed::default_for(self.bind("http")?.is_loopback()),
-            false => Allowed::parse(addresses.iter().map(String::as_str))
-                .map_err(|why| bad("jq.worker_addresses", why.to_string()))?,
-        };
-        let workers = self.list("jq.workers");
-        let workers = workers.iter().map(|text| jq::FixedWorker::parse(text)).collect::<Result<_, _>>();
-        Ok(jq::Settings {
-            backoff_base_ms: self.whole("jq.backoff_base_ms"),
-            backoff_cap_ms: self.whole("jq.backoff_cap_s") * 1_000,
-            result_ttl_ms: self.whole("jq.result_ttl_s") * 1_000,
-            record_ttl_ms: self.whole("jq.record_ttl_s") * 1_000,
-            addresses: addresses.into(),
-            workers: workers.map_err(|why| bad("jq.workers", why))?,
-            signer: self.signer()?,
-        })
-    }
-
-    fn wasi(&self) -> Wasi {
-        let storage_url = self.text("wasi.storage_url");
+impl Wasi {
+    fn from_values(values: &Values) -> Wasi {
         Wasi {
-            workers: self.count("wasi.workers"),
-            time_limit: self.seconds("wasi.time_limit_s"),
-            memory_bytes_max: self.count("wasi.memory_bytes_max") as u64,
-            output_bytes_max: self.count("wasi.output_bytes_max") as u64,
-            cache_modules: u32::try_from(self.whole("wasi.cache_modules")).unwrap_or(u32::MAX),
-            storage_url: Some(storage_url.to_string()).filter(|url| !url.is_empty()),
-            tenant: self.text("wasi.tenant").to_string(),
+            workers: values.count("wasi.workers"),
+            time_limit: values.seconds("wasi.time_limit_s"),
+            memory_bytes_max: values.count("wasi.memory_bytes_max") as u64,
+            output_bytes_max: values.count("wasi.output_bytes_max") as u64,
+            cache_modules: u32::try_from(values.whole("wasi.cache_modules")).unwrap_or(u32::MAX),
+            storage_url: values.optional("wasi.storage_url").map(str::to_string),
+            tenant: values.text("wasi.tenant").to_string(),
         }
     }
+}
 
-    fn tls(&self) -> Result<Option<Tls>, BadConfig> {
-        let client_ca = self.text("tls.client_ca");
-        match (self.text("tls.cert"), self.text("tls.key")) {
-            ("", "") if !client_ca.is_empty() => {
-                Err(BadConfig("tls.client_ca needs tls.cert and tls.key".to_string()))
-            }
-            ("", "") => Ok(None),
-            ("", _) | (_, "") => {
-                Err(BadConfig("tls.cert and tls.key go together; set both or none".to_string()))
-            }
-            (cert, key) => {
-                let client_ca = Some(client_ca).filter(|path| !path.is_empty()).map(PathBuf::from);
-                Ok(Some(Tls { cert: cert.into(), key: key.into(), client_ca }))
-            }
+fn tls(values: &Values) -> Result<Option<Tls>, BadConfig> {
+    let client_ca = values.optional("tls.client_ca").map(PathBuf::from);
+    match (values.text("tls.cert"), values.text("tls.key")) {
+        ("", "") if client_ca.is_some() => {
+            Err(BadConfig("tls.client_ca needs tls.cert and tls.key".to_string()))
         }
+        ("", "") => Ok(None),
+        ("", _) | (_, "") => Err(BadConfig("tls.cert and tls.key go together; set both or none".to_string())),
+        (cert, key) => Ok(Some(Tls { cert: cert.into(), key: key.into(), client_ca })),
     }
+}
+
+/// The key that requests are signed with.
+fn signer(values: &Values) -> Result<Option<Signer>, BadConfig> {
+    let signer = values.optional("outgoing.signing_key").map(Signer::new).transpose();
+    signer.map_err(|why| BadConfig(format!("outgoing.signing_key: {why}")))
 }
 
 fn effective(key: &'static Key, written: &Written) -> Result<Effective, BadConfig> {

@@ -11,12 +11,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use windlass_core::handler::HandlerText;
 use windlass_core::{Tenant, fair};
-use windlass_dialects::miniq::running::{
-    Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners, Soon,
-};
-use windlass_dialects::miniq::wire::HandlerText;
+use windlass_dialects::dialect::Soon;
+use windlass_dialects::miniq;
 use windlass_dialects::outgoing::Allowed;
+use windlass_dialects::runners::{Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners};
 use windlass_dialects::signature::{self, Signer};
 use windlass_engine::Engine;
 use windlass_engine::blob::BlobAddr;
@@ -179,7 +179,7 @@ fn own_files(config: &Config) -> Vec<PathBuf> {
     let mut files = vec![config.data.clone()];
     files.extend(config.file.clone());
     files.extend(config.tls.as_ref().map(|tls| tls.key.clone()));
-    files.extend(config.miniq.log.as_ref().map(|log| log.path.clone()));
+    files.extend(config.settings.get::<miniq::Settings>().log.map(|log| log.path));
     if let Some(path) = config.store.strip_prefix("sqlite:") {
         files.extend(
             ["", "-wal", "-shm", "-journal", ".lines"].map(|end| PathBuf::from(format!("{path}{end}"))),
@@ -315,7 +315,7 @@ impl Booking for LocalBooking {
             Ok(handler) => Arc::new(handler),
             Err(why) => return Box::new(Broken { left, why, is_over: false }),
         };
-        let job = |job: windlass_dialects::miniq::running::BatchJob| handlers::BatchJob {
+        let job = |job: windlass_dialects::runners::BatchJob| handlers::BatchJob {
             id: job.id,
             attempt: job.attempt,
             payload: job.payload,

@@ -3,14 +3,16 @@
 mod away;
 mod last_resort;
 mod listeners;
-mod naming;
 mod ready;
 mod resources;
 mod runners;
 mod secrecy;
 pub mod tokens;
 
-use crate::config::{Bind, Config, ConfigArgs};
+#[cfg(test)]
+mod tests;
+
+use crate::config::{Config, ConfigArgs};
 use crate::discovery::{self, Announcement};
 use crate::fault::{Fault, Outcome};
 use crate::handlers::LocalHandlers;
@@ -19,27 +21,25 @@ use crate::telemetry;
 use away::{NotOpened, Waited};
 use clap::Args;
 use last_resort::LastResort;
-use listeners::{Bound, prepare, refuse_open_doors};
+use listeners::{prepare, refuse_open_doors, try_clone};
 use ready::ReadyFile;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use windlass_dialects::auth::keeper;
-use windlass_dialects::bedrock::BedrockOptions;
-use windlass_dialects::bedrock::query::{self, Program};
 use windlass_dialects::budget::Budget;
+use windlass_dialects::dialect::Guests;
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::listener::Limits;
-use windlass_dialects::miniq::running::Runners;
+use windlass_dialects::runners::Runners;
 use windlass_dialects::tls::Tls;
-use windlass_dialects::{HttpOptions, QueueyDoor, Tokens};
+use windlass_dialects::{Ports, ServerOptions, Started};
 use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
 use windlass_runners::spawn::{self, GuestProgram};
 use windlass_store::{OpenOptions, Store, StoreError};
@@ -48,8 +48,6 @@ use windlass_store::{OpenOptions, Store, StoreError};
 const CLOSING: Duration = Duration::from_secs(20);
 /// Threads that are in the middle of something get this much time after the store is closed.
 const THREADS: Duration = Duration::from_secs(2);
-/// Memory that a query may have on the smallest machine.
-const QUERY_BYTES_MIN: u64 = 64 << 20;
 /// Beyond all that: the process is ended even if no thread of the runtime is free to do it.
 const LAST_RESORT: Duration = Duration::from_secs(5);
 
@@ -95,15 +93,15 @@ async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastRe
     let bound = prepare(&config).await?;
     let mut server = match open_store(&config).await {
         Ok(store) => {
-            let server = Server::start_on(&config, bound, store).await?;
+            let server = Server::start_on(&config, bound, store, false).await?;
             ready.write(&server.listening)?;
             greet(&config, &server);
             server
         }
         Err(NotOpened::Wrong(fault)) => return Err(fault),
         Err(NotOpened::Away(why)) => {
-            match away::wait(&config, bound.try_clone()?, why, &mut ready, signals.next()).await? {
-                Waited::Opened(store) => Server::start_on(&config, bound, store).await?,
+            match away::wait(&config, try_clone(&bound)?, why, &mut ready, signals.next()).await? {
+                Waited::Opened(store) => Server::start_on(&config, bound, store, false).await?,
                 Waited::Ended(server, ended) => {
                     return stop(*server, ended, &config, last_resort, &mut signals).await;
                 }
@@ -168,7 +166,7 @@ pub struct Server {
     pub listening: Vec<(&'static str, SocketAddr)>,
     engine: Engine,
     stop: watch::Sender<bool>,
-    doors: JoinSet<io::Result<()>>,
+    serving: JoinSet<()>,
     /// End with the server.
     _tasks: JoinSet<()>,
     announcement: Option<Announcement>,
@@ -183,10 +181,15 @@ impl Server {
     pub async fn start(config: &Config) -> Outcome<Server> {
         let bound = prepare(config).await?;
         let store = open_store(config).await.map_err(Fault::from)?;
-        Server::start_on(config, bound, store).await
+        Server::start_on(config, bound, store, false).await
     }
 
-    async fn start_on(config: &Config, bound: Bound, store: Arc<dyn Store>) -> Outcome<Server> {
+    async fn start_on(
+        config: &Config,
+        ports: Ports,
+        store: Arc<dyn Store>,
+        store_is_away: bool,
+    ) -> Outcome<Server> {
         let tls = match &config.tls {
             Some(files) => {
                 let tls = Tls::mutual(&files.cert, &files.key, files.client_ca.clone())
@@ -196,74 +199,41 @@ impl Server {
             None => None,
         };
         let engine = start_engine(config, store).await?;
-        // Whoever is given a job can reach us to tell of its end: nothing is handed out before every listener is open.
+        // A worker that is given a job can reach us to tell of its end: nothing is handed out before every listener is open.
         engine.hold_claims();
         let tokens = tokens::read(&config.tokens, &engine).await?;
         refuse_open_doors(config, &tokens)?;
-        config.jq.addresses.follow(&tokens);
         config.handlers.addresses.follow(&tokens);
         let mut tasks = JoinSet::new();
         tasks.spawn(keeper::follow(engine.clone(), Arc::clone(&tokens)));
         if engine.is_shared() {
             tasks.spawn(away::remember_tokens(engine.clone(), config.data.clone()));
         }
-        let miniq = naming::named(config.miniq.clone(), &engine).await?;
-        let limits = Doors::of(config);
-        let (stop, stopping) = watch::channel(false);
-        let mut doors = JoinSet::new();
-        let mut listening = Vec::new();
-        if let Some(listener) = bound.bedrock {
-            listening.push(("bedrock", listener.local_addr()?));
-            let options = bedrock_options(config, &limits, &tokens, tls.as_ref())?;
-            let told = told_to_stop(stopping.clone());
-            doors.spawn(windlass_dialects::bedrock::serve(listener, engine.clone(), options, told));
-        }
-        let (quit, opened) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        let queuey_door = bound.queuey.map(|listener| queuey_door(config, listener, tls.as_ref()));
-        if let Some(door) = &queuey_door {
-            listening.push(("queuey", door.listener.local_addr()?));
-        }
-        let options = HttpOptions {
+        let listening = listeners::addresses(&ports)?;
+        let quit = Arc::new(Notify::new());
+        let options = ServerOptions {
             tokens,
-            hosts: Hosts { loopback_only: config.http.is_loopback(), allowed: config.hosts.clone() },
             tls,
-            limits: limits.limits,
-            budget: limits.budget,
-            descriptors_max: limits.descriptors_max,
-            jq: config.jq.clone(),
-            extra: Some(crate::ui::router()),
-            hide_payloads: config.hide_payloads,
-            doors: listening.clone(),
-            queuey: config.queuey.clone(),
-            queuey_door,
-            sidejob: config.sidejob.clone(),
-            miniq,
             runners: handlers(config, &engine)?,
-            journal: config.journal.clone(),
-            journal_native: config.journal_native,
             quit: Arc::clone(&quit),
-            opened: Arc::clone(&opened),
-            store: config.store.split(':').next().unwrap_or_default().to_string(),
-            version: env!("CARGO_PKG_VERSION"),
+            store_is_away,
+            ..options(config)?
         };
-        if let Some(listener) = bound.http {
-            listening.insert(0, ("http", listener.local_addr()?));
-            let door = windlass_dialects::serve(listener, engine.clone(), options, told_to_stop(stopping));
-            doors.spawn(door);
-            tokio::select! {
-                () = opened.notified() => {}
-                ended = doors.join_next() => return Err(end_of(ended)),
-            }
-        }
+        let started = Started::new(engine.clone(), options, ports).await;
+        let started = started.map_err(|error| Fault::failed(error.to_string()))?;
+        let (stop, stopping) = watch::channel(false);
+        let mut serving = JoinSet::new();
+        serving.spawn(started.serve(told_to_stop(stopping)));
         let announcement = announce(config, &listening, &engine)?;
         let runners = runners::start(config, &engine)?;
         let shutdown = config.shutdown;
-        Ok(Server { listening, engine, stop, doors, _tasks: tasks, announcement, runners, quit, shutdown })
+        Ok(Server { listening, engine, stop, serving, _tasks: tasks, announcement, runners, quit, shutdown })
     }
 
-    /// Only if a listener gives up by itself, which none should.
+    /// Only if the listeners give up by themselves, which none should.
     async fn ended(&mut self) -> Fault {
-        end_of(self.doors.join_next().await)
+        let _ = self.serving.join_next().await;
+        Fault::failed("the listeners ended by themselves")
     }
 
     /// Jobs are handed out from here on, by all listeners and runners.
@@ -277,16 +247,8 @@ impl Server {
             let _ = tokio::task::spawn_blocking(move || announcement.end()).await;
         }
         self.stop.send_replace(true);
-        let doors = async { while self.doors.join_next().await.is_some() {} };
-        tokio::join!(doors, self.runners.stop(self.shutdown));
+        tokio::join!(self.serving.join_next(), self.runners.stop(self.shutdown));
         self.engine.shutdown().await;
-    }
-}
-
-fn end_of(door: Option<Result<io::Result<()>, tokio::task::JoinError>>) -> Fault {
-    match door {
-        Some(Ok(Err(error))) => Fault::failed(format!("listening: {error}")),
-        _ => Fault::failed("a listener ended by itself"),
     }
 }
 
@@ -326,39 +288,33 @@ async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// Plain on this machine, as the protocol's own clients speak it; from elsewhere it is wrapped in TLS where there is a
-/// certificate.
-fn queuey_door(config: &Config, listener: TcpListener, tls: Option<&Arc<Tls>>) -> QueueyDoor {
-    QueueyDoor { listener, tls: tls.filter(|_| !config.http.is_loopback()).cloned() }
-}
-
-/// On this machine the protocol is spoken plainly, so that `nc` and the clients there are can speak it; from elsewhere
-/// it is wrapped in TLS where there is a certificate.
-fn bedrock_options(
-    config: &Config,
-    doors: &Doors,
-    tokens: &Arc<Tokens>,
-    tls: Option<&Arc<Tls>>,
-) -> io::Result<BedrockOptions> {
-    let is_local = config.bedrock.as_ref().is_some_and(Bind::is_loopback);
-    Ok(BedrockOptions {
-        profile: config.bedrock_profile,
-        tokens: Arc::clone(tokens),
-        tls: tls.filter(|_| !is_local).cloned(),
+/// What the configuration says of a server.
+fn options(config: &Config) -> Outcome<ServerOptions> {
+    let descriptors_max = resources::raise_descriptors();
+    let memory = resources::memory_for_requests(Some(config.limits.memory_bytes).filter(|bytes| *bytes > 0));
+    Ok(ServerOptions {
+        dialects: config.dialects,
+        settings: config.settings.clone(),
+        hosts: Hosts { loopback_only: config.http.is_loopback(), allowed: config.hosts.clone() },
+        limits: limits(config, descriptors_max),
+        budget: Budget::new(memory),
+        descriptors_max,
+        extra: Some(crate::ui::router()),
+        signer: config.signer.clone(),
+        guests: Some(guests()?),
+        journal: config.journal.clone(),
         hide_payloads: config.hide_payloads,
-        hosts: Hosts { loopback_only: is_local, allowed: config.hosts.clone() },
-        limits: doors.limits.clone(),
-        budget: doors.budget.clone(),
-        query_program: Some(query_program()?),
-        query_limits: doors.query,
+        store: config.store.split(':').next().unwrap_or_default().to_string(),
         version: env!("CARGO_PKG_VERSION"),
+        ..ServerOptions::default()
     })
 }
 
-fn query_program() -> io::Result<Program> {
-    let own = Arc::new(GuestProgram { path: own_program()?, args: vec!["run-query".to_owned()] });
-    Ok(Program::new(move || {
-        let own = Arc::clone(&own);
+/// Starts this program again, with nothing of what the server holds.
+fn guests() -> io::Result<Guests> {
+    let path = own_program()?;
+    Ok(Guests::new(move |command| {
+        let own = GuestProgram { path: path.clone(), args: vec![command.to_owned()] };
         // Statements speak of local time.
         let zone = std::env::var_os("TZ").map(|zone| ("TZ", zone));
         async move { spawn::start(&own, zone.into_iter().collect()).await }
@@ -418,39 +374,24 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
     started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))
 }
 
-/// What all ports share, and what each may take.
-struct Doors {
-    limits: Limits,
-    budget: Budget,
-    query: query::Limits,
-    descriptors_max: Option<u64>,
-}
-
-impl Doors {
-    fn of(config: &Config) -> Doors {
-        let descriptors_max = resources::raise_descriptors();
-        let connections_max = resources::connections(config.limits.connections, descriptors_max);
-        if connections_max < config.limits.connections / 2 {
-            warn!(
-                "at most {connections_max} connections for each port instead of {}: there are {} file descriptors; raise \
-                 the limit (ulimit -n)",
-                config.limits.connections,
-                descriptors_max.unwrap_or_default()
-            );
-        }
-        let limits = Limits {
-            connections_max,
-            connections_per_address: config.limits.connections_per_address,
-            idle_timeout: config.limits.idle,
-            body_bytes_max: config.limits.body_bytes,
-            grace: config.shutdown,
-            ..Limits::default()
-        };
-        let memory =
-            resources::memory_for_requests(Some(config.limits.memory_bytes).filter(|bytes| *bytes > 0));
-        let most = query::Limits::default().memory_bytes;
-        let query = query::Limits { memory_bytes: most.min((memory / 2).max(QUERY_BYTES_MIN)) };
-        Doors { limits, budget: Budget::new(memory), query, descriptors_max }
+/// What each port may take.
+fn limits(config: &Config, descriptors_max: Option<u64>) -> Limits {
+    let connections_max = resources::connections(config.limits.connections, descriptors_max);
+    if connections_max < config.limits.connections / 2 {
+        warn!(
+            "at most {connections_max} connections for each port instead of {}: there are {} file descriptors; raise \
+             the limit (ulimit -n)",
+            config.limits.connections,
+            descriptors_max.unwrap_or_default()
+        );
+    }
+    Limits {
+        connections_max,
+        connections_per_address: config.limits.connections_per_address,
+        idle_timeout: config.limits.idle,
+        body_bytes_max: config.limits.body_bytes,
+        grace: config.shutdown,
+        ..Limits::default()
     }
 }
 

@@ -13,17 +13,18 @@
 //! | [`query`] | SQL over the jobs |
 //! | [`commits`] | the count of commits |
 //! | [`browser`] | what is refused because a web page could have sent it |
-//! | [`session`], [`later`], [`door`] | one connection; commands nobody waits for; the port |
+//! | [`session`], [`later`] | one connection; commands nobody waits for |
+//! | [`port`] | its keys, its port, what connections share |
 
 pub mod browser;
 pub mod commands;
 pub mod commits;
-pub mod door;
 pub mod errors;
 pub mod import;
 pub mod json;
 pub mod later;
 pub mod params;
+pub mod port;
 pub mod profile;
 pub mod query;
 pub mod row;
@@ -31,5 +32,5 @@ pub mod session;
 pub mod times;
 pub mod wire;
 
-pub use door::{BedrockOptions, serve};
+pub use port::{Bedrock, Settings};
 pub use profile::Profile;

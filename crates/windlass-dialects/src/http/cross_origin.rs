@@ -1,7 +1,6 @@
 //! Web pages from elsewhere that a dialect lets in.
 
-use super::Server;
-use crate::Dialect;
+use crate::dialect::Running;
 use crate::guard::SEC_FETCH_SITE;
 use ::http::request::Parts;
 use ::http::{HeaderValue, header};
@@ -11,9 +10,9 @@ use axum::response::Response;
 const REMEMBERED_S: HeaderValue = HeaderValue::from_static("600");
 
 /// The origin of a page that is let in.
-pub fn guest(server: &Server, dialect: &dyn Dialect, parts: &Parts) -> Option<HeaderValue> {
+pub fn guest(dialect: &dyn Running, parts: &Parts) -> Option<HeaderValue> {
     let origin = parts.headers.get(header::ORIGIN)?;
-    dialect.lets_in(server, origin.to_str().ok()?).then(|| origin.clone())
+    dialect.allows_origin(origin.to_str().ok()?).then(|| origin.clone())
 }
 
 /// The guard refuses what comes from other sites, and this one is let in.

@@ -5,12 +5,12 @@ use super::line::{Line, Target};
 use super::notes::WorkerNote;
 use super::wire::{self, Place};
 use super::yard::{self, Yard, token_of, worker_of};
-use super::{QUEUE, USUAL_PORT, commands, views};
+use super::{Master, QUEUE, USUAL_PORT, commands, views};
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
 use crate::listener::Peer;
 use crate::route::Call;
-use ::http::{HeaderName, StatusCode, header};
+use ::http::{HeaderName, StatusCode};
 use axum::response::Response;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -24,27 +24,16 @@ pub type Answer = Result<Response, JqError>;
 /// Says which worker is calling.
 const WORKER_ID: HeaderName = HeaderName::from_static("worker-id");
 
-/// Which encoding the caller wants to read: what `Accept` says, else what the body came in, else MessagePack.
-pub fn reply_encoding(call: &Call) -> Encoding {
-    let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    match (accept.contains("msgpack"), accept.contains("json")) {
-        (true, _) => Encoding::Msgpack,
-        (false, true) => Encoding::Json,
-        (false, false) => body_encoding(call).unwrap_or(Encoding::Msgpack),
-    }
+fn reply_encoding(call: &Call) -> Encoding {
+    call.reply_encoding(Encoding::Msgpack)
 }
 
 /// Without a word it is MessagePack.
 fn body_encoding(call: &Call) -> Result<Encoding, JqError> {
-    let Some(value) = call.headers().get(header::CONTENT_TYPE) else { return Ok(Encoding::Msgpack) };
-    let kind =
-        value.to_str().unwrap_or("?").split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match kind.as_str() {
-        "application/json" => Ok(Encoding::Json),
-        "" | "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
-            Ok(Encoding::Msgpack)
-        }
-        _ => Err(JqError::wrong_type()),
+    match call.body_encoding() {
+        Ok(encoding) => Ok(encoding.unwrap_or(Encoding::Msgpack)),
+        Err(wrong) if wrong.is_empty => Ok(Encoding::Msgpack),
+        Err(_) => Err(JqError::wrong_type()),
     }
 }
 
@@ -71,7 +60,7 @@ fn one_text(call: &Call, status: StatusCode, key: &str, text: &str) -> Response 
 pub async fn push(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::job(encoding, &body)?;
-    let push = commands::push(&asked, call.server.jq.settings())?;
+    let push = commands::push(&asked, call.server.state::<Master>().settings())?;
     let pushed = call.engine.push(&call.caller.tenant, vec![push]).await?.pop();
     // Without key, alias and parent nothing can be in its way.
     let id = pushed.and_then(Pushed::id).ok_or_else(JqError::no_such_job)?;
@@ -104,7 +93,7 @@ pub async fn polling(call: Call) -> Answer {
         Waited::Settled(job) => show(&call, &*read_result(&call, job).await?).await,
         Waited::NotYet(_) => {
             let message = format!("the job has not ended within {timeout_s} s; ask again");
-            Err(JqError::new(StatusCode::REQUEST_TIMEOUT, "not_ended", message))
+            Err(JqError::coded(StatusCode::REQUEST_TIMEOUT, "not_ended", message))
         }
         Waited::Unknown => Err(JqError::no_such_job()),
     }
@@ -125,7 +114,7 @@ fn asked_id(call: &Call) -> Result<JobId, JqError> {
 
 /// JQ's jobs are those of its queue; what has no word in JQ is not there.
 async fn find(call: &Call, id: JobId) -> Result<Arc<Job>, JqError> {
-    let job = call.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
+    let job = call.engine.get_one(&call.caller.tenant, id).await?;
     job.filter(|job| job.spec.queue.as_str() == QUEUE && views::status(job).is_some())
         .ok_or_else(JqError::no_such_job)
 }
@@ -157,7 +146,7 @@ pub async fn register(mut call: Call) -> Answer {
     let asked = wire::worker(encoding, &body)?;
     // A worker is given jobs of every name.
     call.engine.check_queue(&yard::queue())?;
-    let master = &call.server.jq;
+    let master = call.server.state::<Master>();
     let url = match asked.place {
         Place::Url(url) => url,
         Place::Port(port) => at_peer(&call, port)?,
@@ -166,7 +155,7 @@ pub async fn register(mut call: Call) -> Answer {
     let target = Target::parse(&url).map_err(JqError::bad_request)?;
     target.check(&master.settings().addresses).await.map_err(JqError::bad_request)?;
     let id = super::new_id("w-")
-        .map_err(|e| JqError::new(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
+        .map_err(|e| JqError::coded(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
     let tenant = call.caller.tenant.clone();
     let server = master.server().map(str::to_owned);
     let note =
@@ -174,7 +163,7 @@ pub async fn register(mut call: Call) -> Answer {
     // Written down before it is given anything, so that its answers are known after a restart and at other servers.
     master.notes().put(&tenant, &id, &note).await?;
     let settings = master.settings();
-    let line = Line::new(&id, target, settings.addresses.clone()).signed(settings.signer.as_ref(), &tenant);
+    let line = Line::new(&id, target, settings.addresses.clone()).signed(master.signer(), &tenant);
     let line = Arc::new(line);
     master.yard_for(&tenant).register(id.clone(), asked.max_jobs, line, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
@@ -198,7 +187,7 @@ async fn worker(call: &Call) -> Result<(String, Option<Arc<Yard>>), JqError> {
         .get(WORKER_ID)
         .ok_or_else(|| JqError::bad_request("the header worker-id is missing"))?;
     let id = id.to_str().map_err(|_| JqError::no_such_worker())?.to_owned();
-    let (master, tenant) = (&call.server.jq, &call.caller.tenant);
+    let (master, tenant) = (call.server.state::<Master>(), &call.caller.tenant);
     if let Some(yard) = master.yard(tenant).filter(|yard| yard.table().knows(&id)) {
         return Ok((id, Some(yard)));
     }
@@ -211,7 +200,7 @@ async fn worker(call: &Call) -> Result<(String, Option<Arc<Yard>>), JqError> {
 
 pub async fn unregister(call: Call) -> Answer {
     let (id, yard) = worker(&call).await?;
-    let (master, tenant) = (&call.server.jq, &call.caller.tenant);
+    let (master, tenant) = (call.server.state::<Master>(), &call.caller.tenant);
     let is_gone = if drains(&call)? {
         // First written down: after a restart it is not to be given anything either.
         let is_written = master.notes().change(tenant, &id, |note| note.leaving = true).await?;
@@ -244,7 +233,7 @@ pub async fn ping(call: Call) -> Answer {
         None => true,
     };
     if is_news {
-        call.server.jq.notes().put_ping(tenant, &id, engine.now()).await?;
+        call.server.state::<Master>().notes().put_ping(tenant, &id, engine.now()).await?;
     }
     Ok(no_content())
 }
@@ -282,7 +271,7 @@ async fn their_token(
     if let Some(held) = held.filter(|held| held.worker.as_deref() == Some(worker)) {
         return Ok(is_meant(held.attempt).then_some(held.token));
     }
-    let job = call.engine.get(&call.caller.tenant, vec![id]).await?.pop().flatten();
+    let job = call.engine.get_one(&call.caller.tenant, id).await?;
     let job = job.filter(|job| job.spec.queue.as_str() == QUEUE).ok_or_else(JqError::no_such_job)?;
     let is_theirs = worker_of(&job).is_some_and(|theirs| **theirs == *worker);
     Ok(token_of(&job).filter(|_| is_theirs && is_meant(job.progress.attempts)))
@@ -290,7 +279,7 @@ async fn their_token(
 
 /// An answer to an attempt that is over: heard before from the same worker, or too late.
 async fn late(call: &Call, tenant: &Tenant, id: JobId, worker: &str) -> Answer {
-    let job = call.engine.get(tenant, vec![id]).await?.pop().flatten().ok_or_else(JqError::no_such_job)?;
+    let job = call.engine.get_one(tenant, id).await?.ok_or_else(JqError::no_such_job)?;
     let outcome = job.body.as_ref().and_then(|body| body.outcome.as_ref());
     let is_repeated = outcome.is_some_and(|outcome| {
         outcome.worker.as_deref() == Some(worker) && outcome.code.as_deref() != Some("lease_ended")

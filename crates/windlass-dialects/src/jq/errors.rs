@@ -1,9 +1,11 @@
 //! One shape for all errors: `{"error": "a_word", "message": "a sentence"}`, and the fitting status.
 
+use super::Jq;
 use super::wire::Bad;
 use crate::answer::answer;
 use crate::codec::{Encoding, Out};
-use crate::route::{BadBody, Refusal};
+use crate::problem::{Problem, Words};
+use crate::route::{BadBody, Call};
 use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
@@ -11,55 +13,77 @@ use windlass_core::Refused;
 use windlass_core::limits::BadLimit;
 use windlass_engine::{EngineError, VerbError};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JqError {
-    pub status: StatusCode,
-    pub error: &'static str,
-    pub message: String,
+pub type JqError = Problem<Jq>;
+
+impl Words for Jq {
+    fn response(problem: &JqError, encoding: Encoding) -> Response {
+        let mut out = Out::new(encoding, 128);
+        out.begin_map();
+        out.key("error");
+        out.str(problem.code);
+        out.key("message");
+        out.str(&problem.message);
+        out.end_map();
+        respond(problem.status, encoding, out.into_bytes())
+    }
+
+    fn reply_encoding(call: &Call) -> Encoding {
+        call.reply_encoding(Encoding::Msgpack)
+    }
+
+    fn body_code(bad: BadBody) -> &'static str {
+        match bad {
+            BadBody::TooLarge { .. } => "too_large",
+            BadBody::Slow => "too_slow",
+            BadBody::CutOff => "bad_request",
+            BadBody::Busy(_) => "busy",
+        }
+    }
+
+    fn engine_status(error: &EngineError) -> StatusCode {
+        let status = match error {
+            EngineError::TooLarge { .. }
+            | EngineError::ReportTooLarge { .. }
+            | EngineError::BlobTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            EngineError::TooMany { .. } => StatusCode::BAD_REQUEST,
+            EngineError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
+            EngineError::OutOfScope { .. } => StatusCode::FORBIDDEN,
+            // Whether it was written or not: the caller has to ask again, later.
+            EngineError::Store(_)
+            | EngineError::TooManyWaiters
+            | EngineError::Contended
+            | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        if status.is_server_error() {
+            tracing::warn!(code = error.code(), "a call failed: {error}");
+        }
+        status
+    }
 }
 
 impl JqError {
-    pub fn new(status: StatusCode, error: &'static str, message: impl Into<String>) -> JqError {
-        JqError { status, error, message: message.into() }
-    }
-
-    pub fn bad_request(message: impl Into<String>) -> JqError {
-        JqError::new(StatusCode::BAD_REQUEST, "bad_request", message)
-    }
-
     pub fn no_such_job() -> JqError {
-        JqError::new(StatusCode::NOT_FOUND, "not_found", "there is no such job")
+        JqError::coded(StatusCode::NOT_FOUND, "not_found", "there is no such job")
     }
 
     pub fn no_such_worker() -> JqError {
-        JqError::new(StatusCode::NOT_FOUND, "not_found", "there is no such worker; register again")
+        JqError::coded(StatusCode::NOT_FOUND, "not_found", "there is no such worker; register again")
     }
 
     pub fn no_such_constraint() -> JqError {
-        JqError::new(StatusCode::NOT_FOUND, "not_found", "there is no such constraint")
+        JqError::coded(StatusCode::NOT_FOUND, "not_found", "there is no such constraint")
     }
 
     /// The worker's answer comes too late: the attempt was ended by its timeout, or the job is with another.
     pub fn not_yours() -> JqError {
         let message =
             "this attempt is not yours any more: it timed out, or the job was given to another worker";
-        JqError::new(StatusCode::NOT_FOUND, "stale", message)
+        JqError::coded(StatusCode::NOT_FOUND, "stale", message)
     }
 
     pub fn wrong_type() -> JqError {
         let message = "send MessagePack (Content-Type: application/msgpack) or JSON (application/json)";
-        JqError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
-    }
-
-    pub fn response(&self, encoding: Encoding) -> Response {
-        let mut out = Out::new(encoding, 128);
-        out.begin_map();
-        out.key("error");
-        out.str(self.error);
-        out.key("message");
-        out.str(&self.message);
-        out.end_map();
-        respond(self.status, encoding, out.into_bytes())
+        JqError::coded(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
     }
 }
 
@@ -91,52 +115,12 @@ impl From<BadLimit> for JqError {
     }
 }
 
-impl From<BadBody> for JqError {
-    fn from(bad: BadBody) -> JqError {
-        let error = match bad {
-            BadBody::TooLarge { .. } => "too_large",
-            BadBody::Slow => "too_slow",
-            BadBody::CutOff => "bad_request",
-            BadBody::Busy(_) => "busy",
-        };
-        JqError::new(bad.status(), error, bad.to_string())
-    }
-}
-
-impl From<&Refusal> for JqError {
-    fn from(refusal: &Refusal) -> JqError {
-        JqError::new(refusal.status(), refusal.code(), refusal.to_string())
-    }
-}
-
-impl From<EngineError> for JqError {
-    fn from(error: EngineError) -> JqError {
-        let status = match &error {
-            EngineError::TooLarge { .. }
-            | EngineError::ReportTooLarge { .. }
-            | EngineError::BlobTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            EngineError::TooMany { .. } => StatusCode::BAD_REQUEST,
-            EngineError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
-            EngineError::OutOfScope { .. } => StatusCode::FORBIDDEN,
-            // Whether it was written or not: the caller has to ask again, later.
-            EngineError::Store(_)
-            | EngineError::TooManyWaiters
-            | EngineError::Contended
-            | EngineError::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-        };
-        if status.is_server_error() {
-            tracing::warn!(code = error.code(), "a call failed: {error}");
-        }
-        JqError::new(status, error.code(), error.to_string())
-    }
-}
-
 impl From<VerbError> for JqError {
     fn from(error: VerbError) -> JqError {
         match error {
             VerbError::NotFound => JqError::no_such_job(),
             VerbError::ReportTooLarge { .. } => {
-                JqError::new(StatusCode::PAYLOAD_TOO_LARGE, error.code(), error.to_string())
+                JqError::coded(StatusCode::PAYLOAD_TOO_LARGE, error.code(), error.to_string())
             }
             VerbError::Refused(Refused::LeaseLost | Refused::NotRunning) => JqError::not_yours(),
             VerbError::Refused(
@@ -150,7 +134,7 @@ impl From<VerbError> for JqError {
                 | Refused::Terminating
                 | Refused::StillKept
                 | Refused::KeyTaken(_)),
-            ) => JqError::new(StatusCode::CONFLICT, refused.code(), refused.to_string()),
+            ) => JqError::coded(StatusCode::CONFLICT, refused.code(), refused.to_string()),
         }
     }
 }

@@ -27,12 +27,14 @@ pub mod wire;
 mod workers;
 mod yard;
 
-use crate::Dialect;
 use crate::codec::Encoding;
+use crate::dialect::{Context, Dialect, Running, Soon, StartError, Starting};
 use crate::outgoing::Allowed;
+use crate::problem::CallError;
+use crate::registered_workers::RegisteredWorker;
 use crate::route::{Refusal, Route};
+use crate::settings::{BadConfig, DialectSettings, Key, Kind, SECONDS, Values, whole};
 use crate::signature::Signer;
-use crate::staff::{Dismissing, Member, Staff};
 use axum::response::Response;
 use line::{Line, Target};
 use notes::{Noted, Notes, WorkerNote};
@@ -58,15 +60,7 @@ const FAREWELL: Duration = Duration::from_secs(6);
 /// to anybody afterwards.
 const UNSENT_MS: i64 = 3_000;
 
-/// Why workers cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("no chance for a name: {0}")]
-    NoChance(#[from] getrandom::Error),
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-}
-
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jq;
 
 impl Dialect for Jq {
@@ -81,7 +75,35 @@ impl Dialect for Jq {
     fn refuse(&self, refusal: &Refusal) -> Response {
         errors::JqError::from(refusal).response(Encoding::Msgpack)
     }
+
+    fn settings(&self) -> &'static [Key] {
+        KEYS
+    }
+
+    fn configure(&self, values: &Values, settings: &mut DialectSettings) -> Result<(), BadConfig> {
+        settings.put(Settings::from_values(values)?);
+        Ok(())
+    }
+
+    fn start(&self, context: Context) -> Starting<'static> {
+        Box::pin(async move { Ok(Arc::new(Master::start(context).await?) as Arc<dyn Running>) })
+    }
 }
+
+const KEYS: &[Key] = &[
+    Key::new("jq.backoff_base_ms", whole(0, 86_400_000), "1000", "first retry of a JQ job"),
+    Key::new("jq.backoff_cap_s", SECONDS, "3600", "longest wait between two tries"),
+    Key::new("jq.result_ttl_s", SECONDS, "3600", "how long a result is kept"),
+    Key::new("jq.record_ttl_s", SECONDS, "604800", "how long the record of a job is kept"),
+    Key::new(
+        "jq.worker_addresses",
+        Kind::List,
+        "",
+        "where JQ workers may be: loopback, private, any, addresses, blocks; by default loopback, and private on a \
+         server others can reach; with tokens nowhere",
+    ),
+    Key::new("jq.workers", Kind::List, "", "JQ workers that need not register, each as NAME URL MAX_JOBS"),
+];
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -93,8 +115,21 @@ pub struct Settings {
     pub addresses: Arc<Allowed>,
     /// Workers that need not register.
     pub workers: Vec<FixedWorker>,
-    /// Signs what workers are sent.
-    pub signer: Option<Signer>,
+}
+
+impl Settings {
+    fn from_values(values: &Values) -> Result<Settings, BadConfig> {
+        let workers = values.list("jq.workers");
+        let workers = workers.iter().map(|text| FixedWorker::parse(text)).collect::<Result<_, _>>();
+        Ok(Settings {
+            backoff_base_ms: values.whole("jq.backoff_base_ms"),
+            backoff_cap_ms: values.seconds_ms("jq.backoff_cap_s"),
+            result_ttl_ms: values.seconds_ms("jq.result_ttl_s"),
+            record_ttl_ms: values.seconds_ms("jq.record_ttl_s"),
+            addresses: Arc::new(Allowed::from_values(values, "jq.worker_addresses")?),
+            workers: workers.map_err(|why| values.bad("jq.workers", why))?,
+        })
+    }
 }
 
 impl Default for Settings {
@@ -106,7 +141,6 @@ impl Default for Settings {
             record_ttl_ms: 7 * 86_400_000,
             addresses: Arc::new(Allowed::default_for(true)),
             workers: Vec::new(),
-            signer: None,
         }
     }
 }
@@ -195,6 +229,8 @@ struct Inner {
     engine: Engine,
     notes: Notes,
     settings: Settings,
+    /// Signs what workers are sent.
+    signer: Option<Signer>,
     /// What the others call this server, on a store that several share.
     server: Option<String>,
     yards: Mutex<HashMap<Tenant, Arc<Yard>>>,
@@ -203,10 +239,17 @@ struct Inner {
 
 impl Master {
     /// With the workers that had registered before, and the jobs they had.
-    pub async fn start(engine: Engine, settings: Settings) -> Result<Master, StartError> {
+    async fn start(context: Context) -> Result<Master, StartError> {
+        let Context { engine, signer, .. } = context;
+        let mut settings: Settings = context.settings.get();
+        settings.addresses.follow(&context.tokens);
+        if context.store_is_away {
+            // The jobs of workers that are always there would be looked up.
+            settings.workers.clear();
+        }
         let notes = Notes::new(engine.clone());
         let server = if engine.is_shared() {
-            let me = new_id("s-")?;
+            let me = new_id("s-").map_err(|error| StartError(format!("no chance for a name: {error}")))?;
             // Before any worker is ours, so that nobody takes it for a dead server's. While the store is away there are no workers
             // either; the first look signs again.
             if let Err(error) = notes.put_sign(&me, 1).await {
@@ -217,7 +260,7 @@ impl Master {
             None
         };
         let (yards, stop) = (Mutex::default(), watch::Sender::new(false));
-        let inner = Arc::new(Inner { engine, notes, settings, server, yards, stop });
+        let inner = Arc::new(Inner { engine, notes, settings, signer, server, yards, stop });
         if inner.server.is_some() {
             tokio::spawn(peers::follow(Arc::downgrade(&inner), inner.stop.subscribe()));
         } else {
@@ -233,6 +276,10 @@ impl Master {
 
     pub fn settings(&self) -> &Settings {
         &self.inner.settings
+    }
+
+    fn signer(&self) -> Option<&Signer> {
+        self.inner.signer.as_ref()
     }
 
     fn notes(&self) -> &Notes {
@@ -277,13 +324,8 @@ impl Master {
         }
     }
 
-    /// Workers that this server serves now, of all tenants.
-    pub fn workers(&self) -> usize {
-        self.inner.all_yards().iter().map(|yard| yard.table().len()).sum()
-    }
-
     /// Takes no more jobs; those on their way arrive or are given back. Other servers may have the workers.
-    pub async fn stop(&self) {
+    async fn leave(&self) {
         self.inner.stop.send_replace(true);
         for yard in self.inner.all_yards() {
             let _ = tokio::time::timeout(FAREWELL, yard.drained()).await;
@@ -347,7 +389,7 @@ impl Inner {
                 // One of the configuration was named by whoever runs the server, so it may be called wherever it is.
                 let allowed =
                     if is_fixed { Arc::new(Allowed::any()) } else { self.settings.addresses.clone() };
-                let line = Line::new(&id, target, allowed).signed(self.settings.signer.as_ref(), &tenant);
+                let line = Line::new(&id, target, allowed).signed(self.signer.as_ref(), &tenant);
                 let line = Arc::new(line);
                 yard.register(id.clone(), max_jobs, line, is_fixed);
                 if pings {
@@ -379,11 +421,15 @@ impl Inner {
     }
 }
 
-impl Staff for Master {
-    fn members(&self) -> Vec<Member> {
-        let mut members = Vec::new();
+impl Running for Master {
+    fn stop(&self, _grace: Duration) -> Soon<'_, ()> {
+        Box::pin(self.leave())
+    }
+
+    fn workers(&self) -> Vec<RegisteredWorker> {
+        let mut workers = Vec::new();
         for yard in self.inner.all_yards() {
-            members.extend(yard.table().roster().map(|worker| Member {
+            workers.extend(yard.table().roster().map(|worker| RegisteredWorker {
                 dialect: ORIGIN,
                 tenant: yard.tenant.clone(),
                 id: worker.id.clone(),
@@ -395,14 +441,14 @@ impl Staff for Master {
                 is_fixed: worker.is_fixed,
             }));
         }
-        members
+        workers
     }
 
     fn set_quiet(&self, tenant: &Tenant, id: &str, quiet: bool) -> bool {
         self.yard(tenant).is_some_and(|yard| yard.set_quiet(id, quiet))
     }
 
-    fn dismiss<'a>(&'a self, tenant: &'a Tenant, id: &'a str, who: &'a str) -> Dismissing<'a> {
+    fn dismiss<'a>(&'a self, tenant: &'a Tenant, id: &'a str, who: &'a str) -> Soon<'a, bool> {
         Box::pin(async move {
             let let_go = self.let_go(tenant, id, &format!("{who} let it go")).await;
             let_go.unwrap_or_else(|error| {

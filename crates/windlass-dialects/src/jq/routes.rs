@@ -2,21 +2,9 @@
 
 use super::{calls, openapi};
 use crate::auth::Role::{Operator, Viewer, Worker};
+use crate::problem::call;
 use crate::route::Access::{From, Public};
 use crate::route::{Access, Answering, Call, NO_OWN_BOUND, Route};
-
-/// Makes a handler of a call: errors are answered in the encoding the caller reads.
-macro_rules! call {
-    ($call:path) => {{
-        fn handle(call: Call) -> Answering {
-            Box::pin(async move {
-                let reply = calls::reply_encoding(&call);
-                $call(call).await.unwrap_or_else(|error| error.response(reply))
-            })
-        }
-        handle
-    }};
-}
 
 const fn route(
     method: &'static str,

@@ -214,10 +214,6 @@ impl<L: Clone> Workers<L> {
         self.numbers.contains_key(id)
     }
 
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     pub fn held(&self, id: JobId) -> Option<&Held> {
         self.held.get(&id)
     }

@@ -350,22 +350,14 @@ impl Yard {
 
 /// Every JQ job that runs, of one tenant or of all.
 pub async fn running(engine: &Engine, tenant: Option<&Tenant>) -> Result<Vec<Arc<Job>>, EngineError> {
-    let mut filter = Filter {
+    let filter = Filter {
         tenant: tenant.cloned(),
         states: vec![StateName::Running],
         queue: Some(queue()),
         limit: BATCH_MAX,
         ..Filter::default()
     };
-    let mut found = Vec::new();
-    loop {
-        let page = engine.list(filter.clone()).await?;
-        found.extend(page.jobs);
-        filter.before = page.next;
-        if filter.before.is_none() {
-            return Ok(found);
-        }
-    }
+    engine.pages(filter).collect().await
 }
 
 /// Who has it.

@@ -39,7 +39,7 @@ pub async fn add(call: Call) -> Answer {
 
 /// The same with names in the query.
 pub async fn add_by_query(call: Call) -> Answer {
-    let (client, jobtype) = (query(&call, "client"), query(&call, "jobtype"));
+    let (client, jobtype) = (call.query_value("client"), call.query_value("jobtype"));
     add_jobs(call, &client.unwrap_or_default(), &jobtype.unwrap_or_default()).await
 }
 
@@ -53,7 +53,7 @@ async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
     let (queue, jobtype) = (commands::queue(), wire::jobtype(jobtype)?);
     call.engine.check_reach(&queue, &jobtype)?;
     let now = call.engine.now();
-    let run_at = wire::when(query(&call, "delay").as_deref(), query(&call, "dt").as_deref(), now)?;
+    let run_at = wire::when(call.query_value("delay").as_deref(), call.query_value("dt").as_deref(), now)?;
     let body = call.read_body().await?;
     let payloads = wire::payloads(&body)?;
     let max = call.engine.options().payload_bytes_max;
@@ -74,7 +74,7 @@ pub async fn get(call: Call) -> Answer {
 
 /// The bytes of the result, once the job has one.
 pub async fn result(call: Call) -> Answer {
-    let wait_s = match query(&call, "wait") {
+    let wait_s = match call.query_value("wait") {
         None => 0,
         Some(text) => text
             .parse::<u64>()
@@ -125,7 +125,7 @@ pub async fn archive(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     let number = |key: &str| {
         let bad = || Problem::new(StatusCode::BAD_REQUEST, format!("`{key}` must be a whole number"));
-        query(&call, key).map(|text| text.parse::<u64>().map_err(|_| bad())).transpose()
+        call.query_value(key).map(|text| text.parse::<u64>().map_err(|_| bad())).transpose()
     };
     let limit = number("limit")?.map_or(PAGE_DEFAULT, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let states = StateName::ALL.into_iter().filter(|state| state.is_settled()).collect();
@@ -157,7 +157,7 @@ pub async fn waiting(call: Call) -> Answer {
 
 pub async fn add_handler(mut call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
-    let method = query(&call, "method");
+    let method = call.query_value("method");
     let body = call.read_body().await?;
     let handler = wire::handler(&body, method.as_deref())?;
     if let Some(next) = handler.next() {
@@ -242,11 +242,7 @@ fn plain(text: &'static str) -> Response {
 // --- what they share -----------------------------------------------------------------------------------------------
 
 fn state(call: &Call) -> &State {
-    &call.server.miniq
-}
-
-fn query(call: &Call, key: &str) -> Option<String> {
-    call.query().find(|(name, _)| name == key).map(|(_, value)| value.into_owned())
+    call.server.state()
 }
 
 /// The client a call is about: the caller's own, unless an admin calls.
@@ -277,7 +273,7 @@ async fn find(call: &Call) -> Result<Arc<Job>, Problem> {
             None => id.parse().ok().and_then(JobId::new),
         };
         let job = match number {
-            Some(number) => engine.get(&client, vec![number]).await?.pop().flatten(),
+            Some(number) => engine.get_one(&client, number).await?,
             None => None,
         };
         // An id may be known a moment before its job can be read.

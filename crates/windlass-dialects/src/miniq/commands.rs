@@ -1,11 +1,11 @@
 //! This dialect's words in the engine's: the rules a job lives by, a job from a line, the end of a run, a job as it is shown.
 
 use super::Settings;
-use super::running::{Report, Status};
 use super::times;
 use super::wire::{self, BadAsk, Kind};
 use crate::journal::ingest::Reader;
 use crate::journal::{Line, ids};
+use crate::runners::{Report, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};

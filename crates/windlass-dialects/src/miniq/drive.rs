@@ -2,9 +2,9 @@
 //! said to be over, and its outcomes are settled in groups.
 
 use super::log::{self, Info, Lines};
-use super::running::{Batch, BatchJob, Booking, Ended, Report, Resource, Run, Status};
 use super::{State, commands, handlers, wire};
 use crate::journal::ids;
+use crate::runners::{Batch, BatchJob, Booking, Ended, Report, Resource, Run, Status};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,32 +1,24 @@
 //! How a refusal is said: `{"code":404,"message":"…"}`, with the status of that number.
 
+use super::Miniq;
 use super::wire::BadAsk;
 use crate::answer::{JSON, answer};
-use crate::auth::BadTenant;
+use crate::codec::Encoding;
 use crate::journal::JournalError;
-use crate::route::{BadBody, Refusal, status_of};
+use crate::problem::{self, Words};
 use ::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
-use windlass_engine::EngineError;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    pub status: StatusCode,
-    pub message: String,
-}
+pub type Problem = problem::Problem<Miniq>;
 
-impl Problem {
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Problem {
-        Problem { status, message: message.into() }
+impl Words for Miniq {
+    fn response(problem: &Problem, _encoding: Encoding) -> Response {
+        json_response(problem.status, &json!({"code": problem.status.as_u16(), "message": problem.message}))
     }
 
-    pub fn not_found(message: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, message)
-    }
-
-    pub fn response(&self) -> Response {
-        json_response(self.status, &json!({"code": self.status.as_u16(), "message": self.message}))
+    fn not_yours() -> String {
+        "only an admin may speak for another client than their own".to_owned()
     }
 }
 
@@ -34,12 +26,6 @@ pub fn json_response(status: StatusCode, value: &Value) -> Response {
     let mut text = value.to_string();
     text.push('\n');
     answer(status, JSON, text)
-}
-
-impl From<&Refusal> for Problem {
-    fn from(refusal: &Refusal) -> Problem {
-        Problem::new(refusal.status(), refusal.to_string())
-    }
 }
 
 impl From<BadAsk> for Problem {
@@ -57,24 +43,6 @@ impl From<BadAsk> for Problem {
             | BadAsk::Payload(_) => StatusCode::BAD_REQUEST,
         };
         Problem::new(status, bad.to_string())
-    }
-}
-
-impl From<BadTenant> for Problem {
-    fn from(bad: BadTenant) -> Problem {
-        let status = bad.status();
-        match bad {
-            BadTenant::NotYours => {
-                Problem::new(status, "only an admin may speak for another client than their own")
-            }
-            BadTenant::Name(why) => Problem::new(status, why),
-        }
-    }
-}
-
-impl From<BadBody> for Problem {
-    fn from(bad: BadBody) -> Problem {
-        Problem::new(bad.status(), bad.to_string())
     }
 }
 
@@ -96,11 +64,5 @@ impl From<JournalError> for Problem {
             tracing::warn!("an add failed: {error}");
         }
         Problem::new(status, error.to_string())
-    }
-}
-
-impl From<EngineError> for Problem {
-    fn from(error: EngineError) -> Problem {
-        Problem::new(status_of(&error), error.to_string())
     }
 }

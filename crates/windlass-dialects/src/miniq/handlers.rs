@@ -1,7 +1,9 @@
 //! Handlers: kept in the store, every version of them, the newest in force.
 
-use super::wire::HandlerText;
+use super::{State, commands};
+use crate::registered_handlers::{HandlerVersion, RegisteredHandler};
 use std::sync::Arc;
+use windlass_core::handler::HandlerText;
 use windlass_core::{Name, Tenant};
 use windlass_engine::{Engine, EngineError};
 
@@ -136,4 +138,35 @@ pub async fn all(
         }
     }
     Ok(found)
+}
+
+/// The handlers in the words of the native API.
+pub(super) async fn registered(
+    state: &State,
+    client: Option<&Tenant>,
+    limit: usize,
+) -> Result<Vec<RegisteredHandler>, EngineError> {
+    let found = all(&state.engine, client, limit).await?;
+    Ok(found
+        .into_iter()
+        .map(|(client, jobtype, versions)| describe(state, client, jobtype, versions))
+        .collect())
+}
+
+fn describe(state: &State, tenant: Tenant, name: String, versions: Vec<Shown>) -> RegisteredHandler {
+    let in_force = versions.first().and_then(|version| version.handler.as_ref());
+    let trouble =
+        in_force.zip(state.runners.as_ref()).and_then(|(handler, runners)| runners.check(handler).err());
+    let version = |version: Shown| HandlerVersion {
+        text: version.handler.map(|handler| serde_json::to_value(handler).unwrap_or_default()),
+        id: version.id,
+    };
+    RegisteredHandler {
+        dialect: "miniq",
+        tenant,
+        name,
+        queue: commands::QUEUE.to_owned(),
+        trouble,
+        versions: versions.into_iter().map(version).collect(),
+    }
 }

@@ -2,9 +2,9 @@
 //! works, and one round of it is in `round.rs`.
 
 use super::round::{Round, Type};
-use super::running::Runners;
 use super::sysid::{self, NoSysid, Reserved};
 use super::{Leaving, State, SysidState, commands, handlers};
+use crate::runners::Runners;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;

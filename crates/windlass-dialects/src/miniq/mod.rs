@@ -8,38 +8,44 @@
 //! | `commands.rs` | what is asked in the engine's words; a job as a row |
 //! | `calls.rs` | the calls |
 //! | `errors.rs` | the one shape of all errors |
-//! | `handlers.rs`, `handbook.rs` | handlers and their versions; the same for people to look at |
-//! | `sysid.rs` | the name of this server on its store |
+//! | `settings.rs` | its keys and settings |
+//! | `handlers.rs` | handlers and their versions |
+//! | `sysid.rs`, `naming.rs` | the name of this server on its store; finding one at the start |
 //! | `schedule.rs` | whose turn it is: a plain table |
 //! | `master.rs`, `round.rs` | takes jobs and has them run; batches that are chosen and claimed together |
 //! | `drive.rs` | one batch from its claim to its end |
-//! | `running.rs` | what runs handlers, as this dialect sees it |
 //! | `log.rs`, `times.rs` | a line for each thing that happens to a job; dates |
 
 mod calls;
 pub mod commands;
 mod drive;
 mod errors;
-mod handbook;
 pub mod handlers;
 pub mod log;
 mod master;
+mod naming;
 mod round;
 pub mod routes;
-pub mod running;
 pub mod schedule;
+mod settings;
 pub mod sysid;
 pub mod times;
 pub mod wire;
 
-use crate::Dialect;
+use crate::codec::Encoding;
+use crate::dialect::{Context, Dialect, Running, Soon, Starting};
 use crate::journal::ids;
+use crate::journal::ingest::Reader;
 use crate::journal::{Journal, JournalError, NewLine};
+use crate::problem::CallError;
+use crate::registered_handlers::RegisteredHandler;
 use crate::route::{Refusal, Route};
+use crate::runners::Runners;
+use crate::settings::{BadConfig, DialectSettings, Key, Values};
 use axum::response::Response;
-use log::{Info, JobLog, Lines, LogSettings};
-use running::Runners;
+use log::{Info, JobLog, Lines};
 use schedule::Scheduler;
+pub use settings::Settings;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,9 +53,10 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use windlass_core::{Name, Policy, Tenant, Timestamp};
-use windlass_engine::Engine;
+use windlass_engine::{Engine, EngineError};
 use wire::Kind;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miniq;
 
 impl Dialect for Miniq {
@@ -62,36 +69,25 @@ impl Dialect for Miniq {
     }
 
     fn refuse(&self, refusal: &Refusal) -> Response {
-        errors::Problem::from(refusal).response()
+        errors::Problem::from(refusal).response(Encoding::Json)
     }
-}
 
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// How long a job is locked for the server that runs it, unless that renews it.
-    pub lock_ms: i64,
-    pub retry_delay_ms: i64,
-    /// No try begins later than this after the job has come into the store.
-    pub give_up_after_ms: i64,
-    pub archive_keep_ms: i64,
-    pub log: Option<LogSettings>,
-    /// The name of this machine, of which sysids are made.
-    pub host: String,
-    /// A sysid that was free when the server started; without one, any.
-    pub sysid: Option<Arc<str>>,
-}
+    fn settings(&self) -> &'static [Key] {
+        settings::KEYS
+    }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            lock_ms: 300_000,
-            retry_delay_ms: 300_000,
-            give_up_after_ms: 6 * 3_600_000,
-            archive_keep_ms: 14 * 86_400_000,
-            log: None,
-            host: String::new(),
-            sysid: None,
-        }
+    fn configure(&self, values: &Values, settings: &mut DialectSettings) -> Result<(), BadConfig> {
+        settings.put(Settings::from_values(values));
+        Ok(())
+    }
+
+    fn start(&self, context: Context) -> Starting<'static> {
+        Box::pin(async move {
+            let Context { engine, journal, runners, .. } = context;
+            let settings: Settings = context.settings.get();
+            let sysid = naming::find_name(&engine, &settings.host).await?;
+            Ok(State::start(engine, journal, settings, sysid, runners)? as Arc<dyn Running>)
+        })
     }
 }
 
@@ -142,15 +138,16 @@ enum Leaving {
 }
 
 impl State {
-    pub fn start(
+    fn start(
         engine: Engine,
         journal: Journal,
         settings: Settings,
+        sysid: Option<Arc<str>>,
         runners: Option<Arc<dyn Runners>>,
     ) -> io::Result<Arc<State>> {
         let log = JobLog::start(settings.log.clone())?;
         let any_name = || ids::new_sysid(&settings.host, engine.roll()).into();
-        journal.rename(settings.sysid.clone().unwrap_or_else(any_name));
+        journal.rename(sysid.unwrap_or_else(any_name));
         let (under_way, over) = mpsc::channel(1);
         let state = Arc::new(State {
             policy: Arc::new(commands::policy(&settings)),
@@ -177,11 +174,6 @@ impl State {
             *locked(&state.master) = Some(tokio::spawn(master::run(Arc::clone(&state), runners)));
         }
         Ok(state)
-    }
-
-    /// Knows the lines of this dialect in the journal.
-    pub fn lines(&self) -> commands::Lines {
-        commands::Lines { policy: Arc::clone(&self.policy) }
     }
 
     /// Appends jobs to the journal; their ids, once they are safe.
@@ -278,19 +270,8 @@ impl State {
         });
     }
 
-    /// Starts nothing more; what runs goes on until [`State::stop`].
-    pub fn start_no_more(&self) {
-        self.set_started(false);
-    }
-
-    /// Starts nothing more, and nobody waits for what runs: the process is about to end, or as good as.
-    pub fn abandon(&self) {
-        self.stop.send_replace(true);
-        self.leave.send_if_modified(|leave| leave.is_none() && leave.replace(Leaving::Abandoned).is_none());
-    }
-
     /// Starts nothing more; what runs may end within `grace`, then it is given back. When it has been, the name is released.
-    pub async fn stop(&self, grace: Duration) {
+    async fn end_runs(&self, grace: Duration) {
         self.stop.send_replace(true);
         // What the master is about to start it may still start, so that it is given back.
         let master = locked(&self.master).take();
@@ -310,6 +291,34 @@ impl State {
         let keeper = locked(&self.keeper).take();
         ended(keeper, FAREWELL).await;
         self.log.close().await;
+    }
+}
+
+impl Running for State {
+    fn journal_reader(&self) -> Option<Arc<dyn Reader>> {
+        Some(Arc::new(commands::Lines { policy: Arc::clone(&self.policy) }))
+    }
+
+    fn drain(&self) {
+        self.set_started(false);
+    }
+
+    fn stop(&self, grace: Duration) -> Soon<'_, ()> {
+        Box::pin(self.end_runs(grace))
+    }
+
+    /// The process is about to end, or as good as: nobody waits for what runs.
+    fn abandon(&self) {
+        self.stop.send_replace(true);
+        self.leave.send_if_modified(|leave| leave.is_none() && leave.replace(Leaving::Abandoned).is_none());
+    }
+
+    fn handlers<'a>(
+        &'a self,
+        tenant: Option<&'a Tenant>,
+        limit: usize,
+    ) -> Soon<'a, Result<Vec<RegisteredHandler>, EngineError>> {
+        Box::pin(handlers::registered(self, tenant, limit))
     }
 }
 

@@ -1,9 +1,9 @@
 //! One round: batches for as many free places as there are, chosen one by one, claimed together. Claims of one type are one
 //! question to the store, and questions for several types are asked at once, so that they share a commit.
 
-use super::running::{Booking, NoRoom, Resource, Runners};
 use super::schedule::Candidate;
 use super::{State, commands, drive, handlers};
+use crate::runners::{Booking, NoRoom, Resource, Runners};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,17 +3,9 @@
 use super::calls;
 use super::wire::HANDLER_BYTES_MAX;
 use crate::auth::Role::{Admin, Operator, Viewer, Worker};
+use crate::problem::call;
 use crate::route::Access::From;
-use crate::route::{Answering, Call, NO_OWN_BOUND, Route};
-
-macro_rules! call {
-    ($call:path) => {{
-        fn handle(call: Call) -> Answering {
-            Box::pin(async move { $call(call).await.unwrap_or_else(|problem| problem.response()) })
-        }
-        handle
-    }};
-}
+use crate::route::{NO_OWN_BOUND, Route};
 
 /// Twice what a handler may have, so that one that is too long is refused in this dialect's words.
 const HANDLER_BODY_BYTES_MAX: usize = 2 * HANDLER_BYTES_MAX;

@@ -3,7 +3,7 @@
 //! context being favoured. Where all places are taken, batches of those who have the most are cut. The rules are
 //! `windlass_core::fair`.
 
-use super::running::Resource;
+use crate::runners::Resource;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Notify;

@@ -82,23 +82,18 @@ async fn running(
     queue: Queue,
     is_wanted: impl Fn(&Job) -> bool,
 ) -> Result<Vec<Arc<Job>>, EngineError> {
-    let (mut found, mut before) = (Vec::new(), None);
-    loop {
-        let filter = Filter {
-            tenant: tenant.clone(),
-            states: vec![StateName::Running],
-            queue: Some(queue.clone()),
-            before,
-            limit: PAGE,
-            ..Filter::default()
-        };
-        let page = engine.list(filter).await?;
-        found.extend(page.jobs.into_iter().filter(|job| is_wanted(job)));
-        before = page.next;
-        if before.is_none() {
-            return Ok(found);
-        }
+    let mut found = Vec::new();
+    let mut pages = engine.pages(Filter {
+        tenant,
+        states: vec![StateName::Running],
+        queue: Some(queue),
+        limit: PAGE,
+        ..Filter::default()
+    });
+    while let Some(jobs) = pages.next().await? {
+        found.extend(jobs.into_iter().filter(|job| is_wanted(job)));
     }
+    Ok(found)
 }
 
 /// What follows is what always follows when a lease ends.

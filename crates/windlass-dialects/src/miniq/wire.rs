@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use windlass_core::handler::HandlerText;
 use windlass_core::{Name, Tenant, Timestamp};
 
 /// Jobs in one add at most: an add is one answer with an id for each.
@@ -112,24 +112,6 @@ pub fn when(delay: Option<&str>, dt: Option<&str>, now: Timestamp) -> Result<Opt
     }
 }
 
-/// A handler as it is set, kept and shown. Keys that are not here are dropped.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HandlerText {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eid: Option<String>,
-    pub lang: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before_each: Option<String>,
-    pub body: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_each: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<Value>,
-}
-
 /// A JSON object is a handler; any other text is its body, in the language that `method` names.
 pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk> {
     if body.len() > HANDLER_BYTES_MAX {
@@ -169,13 +151,6 @@ pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk>
     match &handler.options {
         Some(options) if !options.is_object() => Err(BadAsk::Handler("options must be an object".to_owned())),
         _ => Ok(handler),
-    }
-}
-
-impl HandlerText {
-    /// The type of the job that follows when one of this type has ended well.
-    pub fn next(&self) -> Option<&str> {
-        self.options.as_ref()?.get("next")?.as_str()
     }
 }
 

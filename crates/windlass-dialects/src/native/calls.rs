@@ -33,25 +33,13 @@ mod workers;
 
 use super::errors::ErrorAnswer;
 use super::params::*;
-use super::{openapi, request, views};
+use super::{openapi, views};
 use crate::auth::Role::{self, Admin, Operator, Viewer, Worker};
 use crate::codec::{self, Encoding};
+use crate::problem::call;
 use crate::route::Access::{From, Public};
 use crate::route::{Answering, Call, Content, NO_OWN_BOUND, Route, SchemaOf};
 use views::JobView;
-
-/// Makes a handler of a call: errors are answered in the encoding the caller reads.
-macro_rules! call {
-    ($call:path) => {{
-        fn handle(call: Call) -> Answering {
-            Box::pin(async move {
-                let reply = request::reply_encoding(&call);
-                $call(call).await.unwrap_or_else(|error| error.response(reply))
-            })
-        }
-        handle
-    }};
-}
 
 type Handler = fn(Call) -> Answering;
 

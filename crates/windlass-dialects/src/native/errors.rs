@@ -5,7 +5,8 @@ use super::wire::{self, Id};
 use crate::answer::answer;
 use crate::auth::BadTenant;
 use crate::codec::{Encoding, Malformed};
-use crate::route::{BadBody, Refusal, status_of};
+use crate::problem::CallError;
+use crate::route::{BadBody, Call, Refusal, status_of};
 use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
@@ -44,18 +45,24 @@ impl ApiError {
         VerbError::NotFound.into()
     }
 
-    pub fn response(&self, encoding: Encoding) -> Response {
-        let answer = ErrorAnswer { error: self.body() };
-        // An answer that cannot be written has no words for that either.
-        respond(self.status, encoding, written(encoding, 128, &answer).unwrap_or_default())
-    }
-
     pub fn body(&self) -> ErrorBody<'_> {
         ErrorBody { code: self.code, message: (&*self.message).into(), id: self.id.map(Id) }
     }
 
     pub fn into_body(self) -> ErrorBody<'static> {
         ErrorBody { code: self.code, message: self.message.into(), id: self.id.map(Id) }
+    }
+}
+
+impl CallError for ApiError {
+    fn reply_encoding(call: &Call) -> Encoding {
+        call.reply_encoding(Encoding::Json)
+    }
+
+    fn response(&self, encoding: Encoding) -> Response {
+        let answer = ErrorAnswer { error: self.body() };
+        // An answer that cannot be written has no words for that either.
+        respond(self.status, encoding, written(encoding, 128, &answer).unwrap_or_default())
     }
 }
 

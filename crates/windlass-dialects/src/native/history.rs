@@ -4,10 +4,10 @@
 #[cfg(test)]
 mod tests;
 
+use super::State;
 use super::rates::{Counts, EVERY, counts, difference};
-use crate::http::Server;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::Timestamp;
 use windlass_engine::{Engine, EngineError};
 
@@ -109,16 +109,16 @@ fn sum(a: Counts, b: Counts) -> Counts {
 }
 
 /// Reads the counters again and again. Never ends.
-pub async fn keep_sampling(server: &Server) {
-    let engine = &server.engine;
+pub(super) async fn keep_sampling(state: Arc<State>) {
+    let engine = &state.engine;
     let mut samples = 0_u32;
     loop {
-        server.rates.sample(engine.now(), engine.meters());
+        state.rates.sample(engine.now(), engine.meters());
         tokio::time::sleep(EVERY).await;
-        server.history.read(engine);
+        state.history.read(engine);
         samples += 1;
         if samples.is_multiple_of(WRITE_EVERY_SAMPLES)
-            && let Err(error) = server.history.write(engine).await
+            && let Err(error) = state.history.write(engine).await
         {
             tracing::debug!(%error, "the history waits to be written");
         }

@@ -27,10 +27,20 @@ mod search;
 mod views;
 mod wire;
 
-use crate::Dialect;
 use crate::codec::Encoding;
+use crate::dialect::{Context, Dialect, Running, Soon, Starting};
+use crate::journal::ingest::Reader;
+use crate::journal::pushes::Pushes;
+use crate::problem::CallError;
 use crate::route::{Refusal, Route};
+use crate::settings::{BadConfig, DialectSettings, Values};
 use axum::response::Response;
+use history::History;
+use rates::Rates;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::task::AbortHandle;
+use windlass_engine::Engine;
 
 pub struct Native;
 
@@ -45,5 +55,64 @@ impl Dialect for Native {
 
     fn refuse(&self, refusal: &Refusal) -> Response {
         errors::ApiError::from(refusal).response(Encoding::Json)
+    }
+
+    fn configure(&self, values: &Values, settings: &mut DialectSettings) -> Result<(), BadConfig> {
+        settings.put(Settings { journals_pushes: values.switch("journal.native") });
+        Ok(())
+    }
+
+    fn start(&self, context: Context) -> Starting<'static> {
+        let state = Arc::new(State {
+            settings: context.settings.get(),
+            engine: context.engine,
+            rates: Rates::default(),
+            history: History::default(),
+            sampling: OnceLock::new(),
+        });
+        let sampling = tokio::spawn(history::keep_sampling(Arc::clone(&state)));
+        let _ = state.sampling.set(sampling.abort_handle());
+        Box::pin(async { Ok(state as Arc<dyn Running>) })
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Pushes go into the journal, too, and are acknowledged from there.
+    pub journals_pushes: bool,
+}
+
+/// What the calls share.
+struct State {
+    settings: Settings,
+    engine: Engine,
+    rates: Rates,
+    history: History,
+    sampling: OnceLock<AbortHandle>,
+}
+
+impl Running for State {
+    fn journal_reader(&self) -> Option<Arc<dyn Reader>> {
+        Some(Arc::new(Pushes))
+    }
+
+    fn stop(&self, _grace: Duration) -> Soon<'_, ()> {
+        self.abandon();
+        Box::pin(std::future::ready(()))
+    }
+
+    fn close(&self) -> Soon<'_, ()> {
+        Box::pin(async {
+            self.history.read(&self.engine);
+            if let Err(error) = self.history.write(&self.engine).await {
+                tracing::debug!(%error, "the last minute of the history is lost");
+            }
+        })
+    }
+
+    fn abandon(&self) {
+        if let Some(sampling) = self.sampling.get() {
+            sampling.abort();
+        }
     }
 }

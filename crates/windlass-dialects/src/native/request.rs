@@ -6,7 +6,7 @@ use crate::auth::Role;
 use crate::codec::{self, Encoding};
 use crate::query::Filter;
 use crate::route::Call;
-use ::http::{StatusCode, header};
+use ::http::StatusCode;
 use bytes::Bytes;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -14,26 +14,7 @@ use windlass_core::{Job, JobId, Tenant};
 
 /// Which encoding the caller wants to read: what `Accept` says, else what the body came in.
 pub(super) fn reply_encoding(call: &Call) -> Encoding {
-    let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
-    match (accept.contains("msgpack"), accept.contains("json")) {
-        (true, _) => Encoding::Msgpack,
-        (false, true) => Encoding::Json,
-        (false, false) => body_encoding(call).ok().flatten().unwrap_or(Encoding::Json),
-    }
-}
-
-/// `None`: the header is missing.
-fn body_encoding(call: &Call) -> Result<Option<Encoding>, ApiError> {
-    let Some(value) = call.headers().get(header::CONTENT_TYPE) else { return Ok(None) };
-    let value = value.to_str().unwrap_or("?");
-    let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    match kind.as_str() {
-        "application/json" => Ok(Some(Encoding::Json)),
-        "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => {
-            Ok(Some(Encoding::Msgpack))
-        }
-        _ => Err(wrong_type()),
-    }
+    call.reply_encoding(Encoding::Json)
 }
 
 fn wrong_type() -> ApiError {
@@ -49,7 +30,7 @@ pub(super) struct Body {
 
 impl Body {
     pub(super) async fn of(call: &mut Call) -> Result<Body, ApiError> {
-        let encoding = body_encoding(call)?;
+        let encoding = call.body_encoding().map_err(|_| wrong_type())?;
         let bytes = call.read_body().await?;
         match encoding {
             Some(encoding) => Ok(Body { encoding, bytes }),
@@ -136,7 +117,7 @@ pub(super) async fn find_id(
 ) -> Result<Option<(Tenant, Arc<Job>)>, ApiError> {
     let engine = &call.engine;
     let tenant = call.caller.tenant_for(asked)?;
-    if let Some(job) = engine.get(&tenant, vec![id]).await?.pop().flatten() {
+    if let Some(job) = engine.get_one(&tenant, id).await? {
         return Ok(Some((tenant, job)));
     }
     let next = id.get().checked_add(1).and_then(JobId::new);

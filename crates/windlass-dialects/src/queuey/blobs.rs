@@ -1,6 +1,7 @@
 //! Bytes by their hash: in and out by pieces, none of them in memory whole.
 
-use super::calls::{Answer, tenant};
+use super::State;
+use super::calls::Answer;
 use super::errors::Problem;
 use crate::answer::{TEXT, answer};
 use crate::route::Call;
@@ -15,7 +16,7 @@ use windlass_engine::EngineError;
 use windlass_engine::blob::{AddrForm, BlobAddr, BlobDownload, PutBlob};
 
 pub async fn put(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let max = call.engine.blob_bytes_max();
     if call.body_bytes_announced() > max {
         return Err(EngineError::BlobTooLarge { max }.into());
@@ -32,14 +33,14 @@ pub async fn put(mut call: Call) -> Answer {
             return Err(Problem::new(StatusCode::CONFLICT, message));
         }
     };
-    Ok(answer(status, TEXT, info.digests.show(call.server.queuey.settings.addresses)))
+    Ok(answer(status, TEXT, info.digests.show(call.server.state::<State>().settings.addresses)))
 }
 
 pub async fn get(call: Call) -> Answer {
     if call.hides_payloads() {
         return Err(Problem::new(StatusCode::FORBIDDEN, "viewers may not see blobs on this server"));
     }
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let text = address(&call).ok_or_else(|| bad_address("?"))?;
     let addr = BlobAddr::parse(&text).ok_or_else(|| bad_address(&text))?;
     let Some(blob) = call.engine.get_blob(&tenant, &addr).await? else {

@@ -1,5 +1,6 @@
 //! The calls on jobs: read what is asked, ask the engine, write the answer.
 
+use super::State;
 use super::commands::{self, QUEUE};
 use super::errors::Problem;
 use super::ids::Uuid;
@@ -23,18 +24,18 @@ pub async fn ping(_: Call) -> Answer {
 }
 
 pub async fn create(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let body = json_body(&mut call).await?;
     let ask = wire::create(&body)?;
     let engine = &call.engine;
     loop {
         let asked_at = engine.now();
         let uuid = Uuid::new(asked_at.as_millis(), [engine.roll(), engine.roll()]);
-        let push = commands::push(&ask, uuid, &call.server.queuey.policy)?;
+        let push = commands::push(&ask, uuid, &call.server.state::<State>().policy)?;
         match engine.push(&tenant, vec![push]).await?.pop() {
             Some(Pushed::New(id)) => {
                 // A runner may have it already, or even have ended it; the answer is the job as it was made.
-                let job = engine.get(&tenant, vec![id]).await?.pop().flatten();
+                let job = engine.get_one(&tenant, id).await?;
                 let made_at = job.map_or(asked_at, |job| job.spec.created_at);
                 return Ok(json(commands::shown_new(&ask, uuid, made_at)));
             }
@@ -48,7 +49,7 @@ pub async fn create(mut call: Call) -> Answer {
 }
 
 pub async fn get(call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let id = job_id(&call)?;
     look(&call, &tenant).await?;
     let job = find(&call, &tenant, id).await?;
@@ -57,11 +58,11 @@ pub async fn get(call: Call) -> Answer {
 }
 
 pub async fn claim(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let body = json_body(&mut call).await?;
     let ask = wire::claim(&body)?;
     look(&call, &tenant).await?;
-    let claim = commands::claim(tenant, ask.runner, &call.server.queuey.settings)?;
+    let claim = commands::claim(tenant, ask.runner, &call.server.state::<State>().settings)?;
     let delivery = call.engine.claim(claim).await?;
     let Some(job) = delivery.jobs.first() else {
         let mut response = Response::new(Body::empty());
@@ -75,7 +76,7 @@ pub async fn claim(mut call: Call) -> Answer {
 }
 
 pub async fn tickle(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let id = job_id(&call)?;
     let is_json = is_json(&call);
     let ask = wire::tickle(&call.read_body().await?, is_json)?;
@@ -83,7 +84,7 @@ pub async fn tickle(mut call: Call) -> Answer {
     let job = find(&call, &tenant, id).await?;
     let Some(lease) = job.state().lease() else { return Err(not_active(&job)) };
     check_holder(lease.worker.as_deref(), ask.runner)?;
-    let lease_ms = Some(commands::lease_ms(&call.server.queuey.settings));
+    let lease_ms = Some(commands::lease_ms(&call.server.state::<State>().settings));
     // By its token: whoever was given the job since we looked is not kept alive by this.
     let entry = Extend { id: job.id, by: Holder::Token(lease.token), lease_ms };
     match call.engine.extend(&tenant, vec![entry]).await?.pop() {
@@ -94,7 +95,7 @@ pub async fn tickle(mut call: Call) -> Answer {
 }
 
 pub async fn complete(mut call: Call) -> Answer {
-    let tenant = tenant(&call)?;
+    let tenant = call.tenant()?;
     let id = job_id(&call)?;
     let body = json_body(&mut call).await?;
     let ask = wire::complete(&body)?;
@@ -124,7 +125,7 @@ fn run_of(
     match job.state() {
         JobState::Running(lease) => Ok((lease.token, lease.worker.clone())),
         JobState::Ready { lapsed: Some(token), .. }
-            if !call.server.queuey.looks.has_looked_since(tenant, job.progress.updated_at) =>
+            if !call.server.state::<State>().looks.has_looked_since(tenant, job.progress.updated_at) =>
         {
             Ok((*token, commands::outcome(job).and_then(|outcome| outcome.worker.clone())))
         }
@@ -137,14 +138,14 @@ async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
     let engine = &call.engine;
     let now = engine.now();
     engine.catch_up().await?;
-    call.server.queuey.looks.looked(tenant, now);
+    call.server.state::<State>().looks.looked(tenant, now);
     Ok(())
 }
 
 /// A job of this tenant, in the queue of this protocol: those of others are held by tokens, of which it knows none.
 async fn find(call: &Call, tenant: &Tenant, id: Uuid) -> Result<Arc<Job>, Problem> {
     let number = number_of(call, tenant, id).await?;
-    let job = call.engine.get(tenant, vec![number]).await?.pop().flatten();
+    let job = call.engine.get_one(tenant, number).await?;
     job.filter(|job| is_named(job, id)).ok_or_else(no_such_job)
 }
 
@@ -179,12 +180,6 @@ fn not_active(job: &Job) -> Problem {
 
 fn job_id(call: &Call) -> Result<Uuid, Problem> {
     Uuid::parse(call.param(0)).ok_or_else(|| Problem::bad_request("the job id must be a UUID"))
-}
-
-/// Whose jobs: an admin may name another tenant.
-pub(super) fn tenant(call: &Call) -> Result<Tenant, Problem> {
-    let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
-    Ok(call.caller.tenant_for(asked.as_deref())?)
 }
 
 fn is_json(call: &Call) -> bool {

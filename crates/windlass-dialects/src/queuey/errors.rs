@@ -1,37 +1,19 @@
 //! How a refusal is said: a status, and a line of text for people.
 
+use super::Queuey;
 use super::wire::BadAsk;
 use crate::answer::{TEXT, answer};
-use crate::auth::BadTenant;
-use crate::route::{BadBody, Refusal, status_of};
+use crate::codec::Encoding;
+use crate::problem::{self, Words};
 use ::http::StatusCode;
 use axum::response::Response;
-use windlass_core::BadName;
-use windlass_engine::{EngineError, Stop};
+use windlass_engine::Stop;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    pub status: StatusCode,
-    pub message: String,
-}
+pub type Problem = problem::Problem<Queuey>;
 
-impl Problem {
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Problem {
-        Problem { status, message: message.into() }
-    }
-
-    pub fn bad_request(message: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, message)
-    }
-
-    pub fn response(&self) -> Response {
-        answer(self.status, TEXT, self.message.clone())
-    }
-}
-
-impl From<&Refusal> for Problem {
-    fn from(refusal: &Refusal) -> Problem {
-        Problem::new(refusal.status(), refusal.to_string())
+impl Words for Queuey {
+    fn response(problem: &Problem, _encoding: Encoding) -> Response {
+        answer(problem.status, TEXT, problem.message.clone())
     }
 }
 
@@ -48,32 +30,8 @@ impl From<BadAsk> for Problem {
     }
 }
 
-impl From<BadName> for Problem {
-    fn from(bad: BadName) -> Problem {
-        Problem::bad_request(bad.to_string())
-    }
-}
-
-impl From<BadTenant> for Problem {
-    fn from(bad: BadTenant) -> Problem {
-        Problem::new(bad.status(), bad.to_string())
-    }
-}
-
-impl From<BadBody> for Problem {
-    fn from(bad: BadBody) -> Problem {
-        Problem::new(bad.status(), bad.to_string())
-    }
-}
-
 impl From<Problem> for Stop<Problem> {
     fn from(problem: Problem) -> Stop<Problem> {
         Stop::Refuse(problem)
-    }
-}
-
-impl From<EngineError> for Problem {
-    fn from(error: EngineError) -> Problem {
-        Problem::new(status_of(&error), error.to_string())
     }
 }

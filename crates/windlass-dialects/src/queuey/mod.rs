@@ -19,14 +19,18 @@ pub mod insider;
 pub mod routes;
 mod wire;
 
-use crate::Dialect;
+use crate::codec::Encoding;
+use crate::dialect::{Context, Dialect, Listen, Running, Starting};
+use crate::problem::CallError;
 use crate::route::{Refusal, Route};
+use crate::settings::{BadConfig, COUNT, DialectSettings, Key, Kind, SECONDS, Values, whole};
 use axum::response::Response;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use windlass_core::{Policy, Tenant, Timestamp};
 use windlass_engine::blob::AddrForm;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queuey;
 
 impl Dialect for Queuey {
@@ -39,9 +43,54 @@ impl Dialect for Queuey {
     }
 
     fn refuse(&self, refusal: &Refusal) -> Response {
-        errors::Problem::from(refusal).response()
+        errors::Problem::from(refusal).response(Encoding::Json)
+    }
+
+    fn settings(&self) -> &'static [Key] {
+        KEYS
+    }
+
+    fn configure(&self, values: &Values, settings: &mut DialectSettings) -> Result<(), BadConfig> {
+        settings.put(Settings::from_values(values));
+        Ok(())
+    }
+
+    fn listener(&self, settings: &DialectSettings) -> Option<Listen> {
+        settings.get::<Settings>().port.map(|port| Listen::Http { port })
+    }
+
+    fn start(&self, context: Context) -> Starting<'static> {
+        Box::pin(async move { Ok(Arc::new(State::new(context.settings.get())) as Arc<dyn Running>) })
     }
 }
+
+const KEYS: &[Key] = &[
+    Key::new(
+        "queuey.abandoned_age_s",
+        SECONDS,
+        "300",
+        "a job without a heartbeat for so long is given to another",
+    ),
+    Key::new(
+        "queuey.max_attempts",
+        COUNT,
+        "3",
+        "a job with more attempts than this fails when it is abandoned",
+    ),
+    Key::new(
+        "queuey.attempt_counting",
+        Kind::Choice(&["literal", "claims-only"]),
+        "literal",
+        "literal: claims and abandonments count as attempts; claims-only: claims alone",
+    ),
+    Key::new("queuey.keep_s", SECONDS, "0", "how long ended jobs stay; 0 is for ever"),
+    Key::new(
+        "queuey.port",
+        whole(0, 65_535),
+        "0",
+        "a port of queuey-queue's own beside that of http, or the next free one; its program used 1717; 0: none",
+    ),
+];
 
 /// What counts as an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +113,24 @@ pub struct Settings {
     pub counting: Counting,
     /// How long ended jobs stay; `None`: for ever.
     pub keep_ms: Option<i64>,
+    /// Where to look for a free port of its own.
+    pub port: Option<u16>,
+}
+
+impl Settings {
+    fn from_values(values: &Values) -> Settings {
+        Settings {
+            addresses: AddrForm::parse(values.text("blobs.address")).unwrap_or_default(),
+            abandoned_age_ms: values.seconds_ms("queuey.abandoned_age_s"),
+            max_attempts: u32::try_from(values.whole("queuey.max_attempts")).unwrap_or(u32::MAX),
+            counting: match values.text("queuey.attempt_counting") {
+                "claims-only" => Counting::ClaimsOnly,
+                _ => Counting::Literal,
+            },
+            keep_ms: Some(values.seconds_ms("queuey.keep_s")).filter(|ms| *ms > 0),
+            port: u16::try_from(values.whole("queuey.port")).ok().filter(|port| *port > 0),
+        }
+    }
 }
 
 impl Default for Settings {
@@ -74,20 +141,23 @@ impl Default for Settings {
             max_attempts: 3,
             counting: Counting::default(),
             keep_ms: None,
+            port: None,
         }
     }
 }
 
 /// What the calls share.
-pub struct State {
-    pub settings: Settings,
+struct State {
+    settings: Settings,
     /// One for all jobs made here.
     policy: Arc<Policy>,
     looks: Looks,
 }
 
+impl Running for State {}
+
 impl State {
-    pub fn new(settings: Settings) -> State {
+    fn new(settings: Settings) -> State {
         State { policy: Arc::new(commands::policy(&settings)), settings, looks: Looks::default() }
     }
 }

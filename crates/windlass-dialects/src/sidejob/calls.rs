@@ -5,6 +5,7 @@ use super::family::{find, with_descendants};
 use super::log::{self, PortEvents};
 use super::ports::{self, At, Operation, Writing};
 use super::runs;
+use super::state_of;
 use super::tx::{self, Op, Reply, Stop, Tx};
 use super::views::{self, OWN_KEYS};
 use super::wire::{self, Ask, Context, OF_ANY_CALL, OF_JOB_CALLS, OF_RUN, RunWish};
@@ -381,14 +382,14 @@ pub async fn logs(call: Call) -> Answer {
         ));
     }
     let (skip, limit) = (number("after")?.unwrap_or(0), number("limit")?.unwrap_or(ENTRIES_MAX));
-    let entries = call.server.sidejob.log.read(&call.engine, &tenant).await?;
+    let entries = state_of(&call.server).log.read(&call.engine, &tenant).await?;
     Ok(json(listed(entries.into_iter().skip(skip).take(limit.min(ENTRIES_MAX)))))
 }
 
 pub async fn take_logs(call: Call) -> Answer {
     call.engine.check_all()?;
     let tenant = tenant(&call)?;
-    let entries = call.server.sidejob.log.take(&call.engine, &tenant).await?;
+    let entries = state_of(&call.server).log.take(&call.engine, &tenant).await?;
     Ok(json(listed(entries.into_iter())))
 }
 
@@ -403,7 +404,7 @@ pub async fn add_log(mut call: Call) -> Answer {
     let own: Vec<(&str, &str)> =
         said.fields().filter(|(key, _)| enclosed.is_some() || !OF_ANY_CALL.contains(key)).collect();
     let entry = log::entry(&context, call.engine.now(), &own);
-    let (engine, log) = (&call.engine, &call.server.sidejob.log);
+    let (engine, log) = (&call.engine, &state_of(&call.server).log);
     log.append(engine, &tenant, &[entry]).await?;
     Ok(json(log.read(engine, &tenant).await?.len().to_string()))
 }

@@ -3,6 +3,7 @@
 use super::calls::{Answer, ask_of, tenant};
 use super::errors::{Problem, json};
 use super::registry;
+use super::state_of;
 use super::views::BY;
 use super::wire::{Ask, OF_ANY_CALL, When};
 use super::{ORIGIN, Settings, State};
@@ -50,7 +51,7 @@ pub async fn create(mut call: Call) -> Answer {
     let wanted = wanted(&ask)?;
     let engine = &call.engine;
     engine.check_reach(&Queue::new(&wanted.queue)?, &Name::new(&wanted.class)?)?;
-    let queues = call.server.sidejob.registry.queues(engine, &tenant).await?;
+    let queues = state_of(&call.server).registry.queues(engine, &tenant).await?;
     let Some(class) = queues.class(&wanted.queue, &wanted.class) else {
         return Err(Problem::not_registered(&wanted.class, &wanted.queue));
     };
@@ -68,7 +69,7 @@ pub async fn create(mut call: Call) -> Answer {
     };
     let body = (*ports != Default::default())
         .then(|| Arc::new(Body { ports: Some(Arc::clone(&ports)), ..Body::default() }));
-    let push = push(&call.server.sidejob, &wanted, by, body)?;
+    let push = push(state_of(&call.server), &wanted, by, body)?;
     match engine.push(&tenant, vec![push]).await?.pop() {
         Some(Pushed::New(id)) => Ok(json(format!("{{\"job\":{id}}}"))),
         Some(Pushed::Refused(PushRefused::NoParent(parent))) => Err(Problem::no_job(parent)),
@@ -82,7 +83,7 @@ pub async fn create(mut call: Call) -> Answer {
 
 /// Whether the token is that of the present run of this job.
 async fn is_run_of(call: &Call, tenant: &Tenant, id: JobId, token: &str) -> Result<bool, Problem> {
-    let job = call.engine.get(tenant, vec![id]).await?.pop().flatten();
+    let job = call.engine.get_one(tenant, id).await?;
     let token = token.parse().ok().map(Token::from_number);
     Ok(job.and_then(|job| job.state().lease().map(|lease| lease.token)) == token && token.is_some())
 }

@@ -1,27 +1,19 @@
 //! How a refusal is said: `{"error": message}`, and the fitting status.
 
+use super::SideJob;
 use super::wire::BadAsk;
 use crate::answer::{JSON, answer};
-use crate::auth::BadTenant;
-use crate::route::{BadBody, Refusal, status_of};
+use crate::codec::Encoding;
+use crate::problem::{self, Words};
 use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
+use windlass_core::JobId;
 use windlass_core::ports::PortError;
-use windlass_core::{BadName, JobId};
-use windlass_engine::EngineError;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    pub status: StatusCode,
-    pub message: String,
-}
+pub type Problem = problem::Problem<SideJob>;
 
 impl Problem {
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Problem {
-        Problem { status, message: message.into() }
-    }
-
     /// What is asked makes no sense, or may not be now.
     pub fn refused(message: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message)
@@ -94,21 +86,21 @@ impl Problem {
             PortError::NotJson { .. } | PortError::TooDeep { .. } => Problem::refused(error.to_string()),
         }
     }
+}
 
-    pub fn response(&self) -> Response {
-        let body = serde_json::json!({ "error": self.message });
-        answer(self.status, JSON, body.to_string())
+impl Words for SideJob {
+    fn response(problem: &Problem, _encoding: Encoding) -> Response {
+        let body = serde_json::json!({ "error": problem.message });
+        answer(problem.status, JSON, body.to_string())
+    }
+
+    fn bad_name_status() -> StatusCode {
+        StatusCode::UNPROCESSABLE_ENTITY
     }
 }
 
 pub fn json(body: impl Into<Body>) -> Response {
     answer(StatusCode::OK, JSON, body)
-}
-
-impl From<&Refusal> for Problem {
-    fn from(refusal: &Refusal) -> Problem {
-        Problem::new(refusal.status(), refusal.to_string())
-    }
 }
 
 impl From<BadAsk> for Problem {
@@ -121,29 +113,5 @@ impl From<BadAsk> for Problem {
             }
             BadAsk::Port(_) => Problem::refused(bad.to_string()),
         }
-    }
-}
-
-impl From<BadName> for Problem {
-    fn from(bad: BadName) -> Problem {
-        Problem::refused(bad.to_string())
-    }
-}
-
-impl From<BadTenant> for Problem {
-    fn from(bad: BadTenant) -> Problem {
-        Problem::new(bad.status(), bad.to_string())
-    }
-}
-
-impl From<BadBody> for Problem {
-    fn from(bad: BadBody) -> Problem {
-        Problem::new(bad.status(), bad.to_string())
-    }
-}
-
-impl From<EngineError> for Problem {
-    fn from(error: EngineError) -> Problem {
-        Problem::new(status_of(&error), error.to_string())
     }
 }

@@ -175,7 +175,7 @@ pub async fn delete(call: Call) -> Answer {
 }
 
 pub async fn find(engine: &Engine, tenant: &Tenant, id: JobId) -> Result<Arc<Job>, Problem> {
-    engine.get(tenant, vec![id]).await?.pop().flatten().ok_or_else(|| Problem::no_job(id))
+    engine.get_one(tenant, id).await?.ok_or_else(|| Problem::no_job(id))
 }
 
 fn found(tx: &mut Transaction<'_>, id: JobId) -> Result<Arc<Job>, Stop> {

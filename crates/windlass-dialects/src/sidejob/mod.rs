@@ -26,9 +26,12 @@ mod views;
 mod wire;
 mod workers;
 
-use crate::Dialect;
-use crate::http::Server;
+use crate::codec::Encoding;
+use crate::dialect::{Context, Dialect, Running, Starting};
+use crate::problem::CallError;
 use crate::route::{Refusal, Route};
+use crate::server::Server;
+use crate::settings::{BadConfig, COUNT, DialectSettings, Key, Kind, SECONDS, Values};
 use axum::response::Response;
 use std::sync::Arc;
 use windlass_core::Policy;
@@ -36,6 +39,7 @@ use windlass_core::Policy;
 /// Where jobs were made, as they say it.
 const ORIGIN: &str = "sidejob";
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SideJob;
 
 impl Dialect for SideJob {
@@ -48,13 +52,49 @@ impl Dialect for SideJob {
     }
 
     fn refuse(&self, refusal: &Refusal) -> Response {
-        errors::Problem::from(refusal).response()
+        errors::Problem::from(refusal).response(Encoding::Json)
     }
 
-    fn lets_in(&self, server: &Server, origin: &str) -> bool {
-        server.sidejob.settings.origins.iter().any(|allowed| allowed == origin || allowed == "*")
+    fn settings(&self) -> &'static [Key] {
+        KEYS
+    }
+
+    fn configure(&self, values: &Values, settings: &mut DialectSettings) -> Result<(), BadConfig> {
+        settings.put(Settings::from_values(values));
+        Ok(())
+    }
+
+    fn start(&self, context: Context) -> Starting<'static> {
+        Box::pin(async move { Ok(Arc::new(State::new(context.settings.get())) as Arc<dyn Running>) })
     }
 }
+
+const KEYS: &[Key] = &[
+    Key::new(
+        "sidejob.lease_s",
+        SECONDS,
+        "60",
+        "a SideJob run without a sign of life for so long is another worker's",
+    ),
+    Key::new(
+        "sidejob.grace_s",
+        SECONDS,
+        "1",
+        "a SideJob worker whose connection ended keeps its runs if it opens another one within so long",
+    ),
+    Key::new(
+        "sidejob.runs_per_minute",
+        COUNT,
+        "600",
+        "a SideJob job that begins one more run in one minute by the clock is terminated",
+    ),
+    Key::new(
+        "sidejob.origins",
+        Kind::Text,
+        "",
+        "web pages from these origins, separated by spaces, may call the SideJob dialect; * is all of them",
+    ),
+];
 
 /// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,9 +115,21 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    fn from_values(values: &Values) -> Settings {
+        Settings {
+            // Without any time no run could end.
+            lease_ms: values.seconds_ms("sidejob.lease_s").max(1_000),
+            grace_ms: values.seconds_ms("sidejob.grace_s"),
+            runs_per_minute: u32::try_from(values.whole("sidejob.runs_per_minute")).unwrap_or(u32::MAX),
+            origins: values.text("sidejob.origins").split_whitespace().map(str::to_owned).collect(),
+        }
+    }
+}
+
 /// What the calls share.
-pub struct State {
-    pub settings: Settings,
+struct State {
+    settings: Settings,
     /// One for all jobs made here.
     policy: Arc<Policy>,
     registry: registry::Registry,
@@ -85,8 +137,19 @@ pub struct State {
     presences: presence::Presences,
 }
 
+impl Running for State {
+    fn allows_origin(&self, origin: &str) -> bool {
+        self.settings.origins.iter().any(|allowed| allowed == origin || allowed == "*")
+    }
+}
+
+/// The state of this dialect.
+fn state_of(server: &Server) -> &State {
+    server.state()
+}
+
 impl State {
-    pub fn new(settings: Settings) -> State {
+    fn new(settings: Settings) -> State {
         State {
             policy: Arc::new(create::policy(&settings)),
             settings,

@@ -8,12 +8,13 @@
 use super::ORIGIN;
 use super::calls::{Answer, ask_of, tenant};
 use super::errors::Problem;
+use super::state_of;
 use super::wire::OF_ANY_CALL;
 use crate::answer::JSON;
 use crate::auth::Caller;
-use crate::http::Server;
 use crate::query::Filter;
 use crate::route::Call;
+use crate::server::Server;
 use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::response::Response;
@@ -139,7 +140,7 @@ async fn come(server: &Server, key: &Key) -> Result<(), Problem> {
     let stamp = format!("{} {:016x}", engine.now().as_millis(), engine.roll());
     // Before it counts here: whoever finds it gone meanwhile finds another's note.
     engine.put_note(&note_of(key), Some(stamp.clone().into_bytes())).await?;
-    let presences = &server.sidejob.presences;
+    let presences = &state_of(server).presences;
     let is_time_to_prune = {
         let mut table = presences.table();
         table.came(key, &stamp);
@@ -172,20 +173,20 @@ async fn stay(server: Arc<Server>, caller: Caller, key: Key, sender: mpsc::Sende
         // The workers are there: it is the server that goes.
         return;
     }
-    let begins = server.sidejob.presences.table().left(&key, Instant::now());
+    let begins = state_of(&server).presences.table().left(&key, Instant::now());
     if begins {
         sweep(&server).await;
     }
 }
 
 fn grace(server: &Server) -> Duration {
-    Duration::from_millis(server.sidejob.settings.grace_ms.unsigned_abs())
+    Duration::from_millis(state_of(server).settings.grace_ms.unsigned_abs())
 }
 
 /// Sees to those that are gone, until nobody is.
 async fn sweep(server: &Server) {
     loop {
-        let due = server.sidejob.presences.table().due(grace(server), Instant::now());
+        let due = state_of(server).presences.table().due(grace(server), Instant::now());
         match due {
             None => return,
             Some(Err(at)) => tokio::time::sleep_until(at).await,
@@ -218,15 +219,17 @@ async fn end_runs(engine: &Engine, tenant: &Tenant, gone: Vec<Gone>) -> Result<(
         engine.put_note(&note, None).await?;
         names.insert(key.1);
     }
-    let mut filter = Filter {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut pages = engine.pages(Filter {
         tenant: Some(tenant.clone()),
         states: vec![StateName::Running],
         limit: PAGE,
         ..Filter::default()
-    };
-    while !names.is_empty() {
-        let page = engine.list(filter.clone()).await?;
-        let ended = page.jobs.iter().filter_map(|job| {
+    });
+    while let Some(jobs) = pages.next().await? {
+        let ended = jobs.iter().filter_map(|job| {
             // Workers of other dialects may have the same name.
             job.spec.extras.as_ref().filter(|extras| extras.origin.as_deref() == Some(ORIGIN))?;
             let lease = job.state().lease()?;
@@ -238,10 +241,6 @@ async fn end_runs(engine: &Engine, tenant: &Tenant, gone: Vec<Gone>) -> Result<(
         for some in ended.chunks(engine.options().batch_max) {
             // A refusal: the run has ended by itself.
             engine.renew(tenant, some.to_vec()).await?;
-        }
-        filter.before = page.next;
-        if filter.before.is_none() {
-            break;
         }
     }
     Ok(())

@@ -2,17 +2,9 @@
 
 use super::{calls, create, family, presence, workers};
 use crate::auth::Role::{Viewer, Worker};
+use crate::problem::call;
 use crate::route::Access::{From, Public};
-use crate::route::{Answering, Call, NO_OWN_BOUND, Route};
-
-macro_rules! call {
-    ($call:path) => {{
-        fn handle(call: Call) -> Answering {
-            Box::pin(async move { $call(call).await.unwrap_or_else(|problem| problem.response()) })
-        }
-        handle
-    }};
-}
+use crate::route::{NO_OWN_BOUND, Route};
 
 /// Bytes of the classes of a queue, of an entry of the log, of a list of names: hundreds of classes, thousands of names.
 const LIST_BYTES_MAX: usize = 1 << 20;

@@ -3,6 +3,7 @@
 use super::errors::Problem;
 use super::log::PortEvents;
 use super::registry::Queues;
+use super::state_of;
 use super::wire::Context;
 use crate::route::Call;
 use std::sync::Arc;
@@ -61,7 +62,7 @@ pub async fn carry_out(
     mut op: Op,
 ) -> Result<Reply, Problem> {
     check_reach(call, tenant, id, &others).await?;
-    let (engine, own) = (&call.server.engine, &call.server.sidejob);
+    let (engine, own) = (&call.server.engine, state_of(&call.server));
     let queues = own.registry.queues(engine, tenant).await?;
     own.log.recall(engine, tenant).await?;
     let queued = Queued { job: id, is_large: call.weight().is_large() };
@@ -70,7 +71,7 @@ pub async fn carry_out(
         let mut tx = Tx { jobs, queues: &queues, entries: Vec::new() };
         let reply = op(&mut tx)?;
         let entries = tx.entries;
-        Ok((reply, server.sidejob.log.note(&server.engine, &of, jobs, &entries)))
+        Ok((reply, state_of(&server).log.note(&server.engine, &of, jobs, &entries)))
     };
     let (reply, note) = engine.transact_queued(tenant, queued, others, decide).await?;
     if let Some(note) = note {

@@ -6,6 +6,7 @@ use super::family::find;
 use super::ports::{check_run, end_iteration};
 use super::registry::Classes;
 use super::runs;
+use super::state_of;
 use super::tx::{self, Op, Reply, Stop, Tx};
 use super::wire::{Ask, OF_ANY_CALL, Write};
 use super::{log, views};
@@ -42,14 +43,14 @@ pub async fn register(mut call: Call) -> Answer {
     }
     let classes = Classes::read(&body)?;
     call.engine.check_queue(&queue)?;
-    call.server.sidejob.registry.register(&call.engine, &tenant, &queue, classes).await?;
+    state_of(&call.server).registry.register(&call.engine, &tenant, &queue, classes).await?;
     Ok(json("null"))
 }
 
 pub async fn registered(call: Call) -> Answer {
     let tenant = tenant(&call)?;
     call.engine.check_queue(&Queue::new(call.param(0))?)?;
-    let queues = call.server.sidejob.registry.queues(&call.engine, &tenant).await?;
+    let queues = state_of(&call.server).registry.queues(&call.engine, &tenant).await?;
     Ok(json(queues.queue(call.param(0)).map_or_else(|| "{}".to_owned(), |classes| classes.text.clone())))
 }
 
@@ -115,7 +116,7 @@ async fn log_of_rapid_runs(call: &Call, tenant: &Tenant, job: &Job) -> Result<()
     let context = vec![("job".to_owned(), job.id.to_string())];
     let error = ("error", "\"Job was terminated due to being called too rapidly\"");
     let entry = log::entry(&context, call.engine.now(), &[error]);
-    call.server.sidejob.log.append(&call.engine, tenant, &[entry]).await
+    state_of(&call.server).log.append(&call.engine, tenant, &[entry]).await
 }
 
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use windlass_dialects::auth::{Role, TokenRecord, Tokens, generate_token};
 use windlass_dialects::guard::Hosts;
 use windlass_dialects::native::calls::CALLS;
 use windlass_dialects::route::Access;
-use windlass_dialects::{HttpOptions, route::Route};
+use windlass_dialects::{ServerOptions, route::Route};
 use windlass_engine::ManualClock;
 
 /// A request that passes the guard if the caller may, whatever the handler then makes of it.
@@ -64,7 +64,7 @@ async fn a_token_that_is_revoked_or_expired_is_refused_on_an_open_connection() {
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(0)));
     let tokens = Tokens::new([record(&kept, None), record(&expiring, Some(Timestamp::from_millis(1_000)))]);
     let tokens = Arc::new(tokens.unwrap());
-    let options = HttpOptions { tokens: Arc::clone(&tokens), ..HttpOptions::default() };
+    let options = ServerOptions { tokens: Arc::clone(&tokens), ..ServerOptions::default() };
     let server = TestServer::start_at(options, clock.clone()).await;
     let mut client = server.connect().await;
     let mut status = async |token: &str| {
@@ -81,7 +81,7 @@ async fn a_token_that_is_revoked_or_expired_is_refused_on_an_open_connection() {
 #[tokio::test]
 async fn an_open_server_answers_to_its_own_names_only() {
     let hosts = Hosts { allowed: vec!["jobs.example.org".into()], ..Hosts::default() };
-    let server = TestServer::start(HttpOptions { hosts, ..HttpOptions::default() }).await;
+    let server = TestServer::start(ServerOptions { hosts, ..ServerOptions::default() }).await;
     for (host, status) in
         [("localhost", 200), ("127.0.0.1:7373", 200), ("jobs.example.org", 200), ("evil.example", 421)]
     {

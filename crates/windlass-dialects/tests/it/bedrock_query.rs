@@ -10,6 +10,7 @@ use windlass_core::{
 };
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::bedrock::query::{Answer, Ask, Limits, Program, Queries};
+use windlass_dialects::dialect::Guests;
 use windlass_engine::{Claim, Engine, FixedDice, ManualClock, Options, Push, RunAt};
 use windlass_runners::spawn::{self, GuestProgram};
 
@@ -23,8 +24,12 @@ struct World {
 }
 
 /// The process that statements run in.
-pub fn program() -> Program {
+fn program() -> Program {
     started(guest())
+}
+
+pub fn guests() -> Guests {
+    Guests::new(|_| async { spawn::start(&guest(), Vec::new()).await })
 }
 
 fn guest() -> GuestProgram {

@@ -32,9 +32,46 @@ fn wire_modules_and_codecs_know_no_socket_and_no_engine() {
     }
 }
 
+fn dialects() -> Vec<&'static str> {
+    windlass_dialects::ALL.iter().map(|dialect| dialect.name()).collect()
+}
+
+#[test]
+fn every_dialect_has_a_folder_of_its_name() {
+    for name in dialects() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name);
+        assert!(folder.join("mod.rs").exists() && folder.join("README.md").exists(), "{name}");
+    }
+}
+
+#[test]
+fn keys_of_a_dialect_begin_with_its_name() {
+    for dialect in windlass_dialects::ALL {
+        for key in dialect.settings() {
+            let below = key.name.strip_prefix(dialect.name());
+            assert!(below.is_some_and(|below| below.is_empty() || below.starts_with('.')), "{}", key.name);
+        }
+    }
+}
+
+#[test]
+fn only_the_list_of_dialects_names_them() {
+    let is_shared = |path: &Path| {
+        let path = path.to_string_lossy();
+        !dialects().iter().any(|name| path.contains(&format!("/src/{name}/")))
+            && !path.ends_with("/src/lib.rs")
+            && !path.contains("/src/bin/")
+    };
+    for (path, text) in all().into_iter().filter(|(path, _)| is_shared(path)) {
+        for name in dialects() {
+            assert!(!text.contains(&format!("crate::{name}")), "{} knows {name}", path.display());
+        }
+    }
+}
+
 #[test]
 fn no_dialect_knows_another() {
-    let dialects: Vec<&str> = windlass_dialects::ALL.iter().map(|dialect| dialect.name()).collect();
+    let dialects = dialects();
     for (path, text) in all() {
         let own = dialects.iter().find(|name| path.to_string_lossy().contains(&format!("/src/{name}/")));
         let Some(own) = own else { continue };

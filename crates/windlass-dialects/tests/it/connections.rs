@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::budget::{Budget, Share};
 use windlass_dialects::listener::Limits;
 use windlass_dialects::tls::Tls;
 
 async fn limited(limits: Limits) -> TestServer {
-    TestServer::start(HttpOptions { limits, ..HttpOptions::default() }).await
+    TestServer::start(ServerOptions { limits, ..ServerOptions::default() }).await
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn one_address_cannot_take_all_connections() {
 #[tokio::test]
 async fn a_large_body_waits_for_memory_and_is_then_refused() {
     let budget = Budget::with_wait(4 << 20, Duration::from_millis(100));
-    let options = HttpOptions { budget: budget.clone(), ..HttpOptions::default() };
+    let options = ServerOptions { budget: budget.clone(), ..ServerOptions::default() };
     let server = TestServer::start(options).await;
     let large = format!(r#"{{"name":"a","payload":"{}"}}"#, "x".repeat(1 << 20));
     let mut all = Share::default();
@@ -147,7 +147,7 @@ async fn a_large_body_waits_for_memory_and_is_then_refused() {
 async fn readiness_ends_when_file_descriptors_run_short() {
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     for (max, status) in [(used, 503), (u64::MAX, 200)] {
-        let options = HttpOptions { descriptors_max: Some(max), ..HttpOptions::default() };
+        let options = ServerOptions { descriptors_max: Some(max), ..ServerOptions::default() };
         let server = TestServer::start(options).await;
         let reply = server.get("/readyz").await;
         assert_eq!(reply.status, status, "{max}: {}", reply.text());
@@ -267,7 +267,7 @@ async fn tls_serves_and_follows_a_changed_certificate() {
     let first = certificate_in(folder.path());
     let tls = Arc::new(Tls::open(&cert, &key).unwrap());
     let server =
-        TestServer::start(HttpOptions { tls: Some(Arc::clone(&tls)), ..HttpOptions::default() }).await;
+        TestServer::start(ServerOptions { tls: Some(Arc::clone(&tls)), ..ServerOptions::default() }).await;
     let mut client = tls_client(&server, first.clone()).await.unwrap();
     assert_eq!(client.call("GET", "/healthz", &[], b"").await.text(), "OK\n");
 
@@ -297,7 +297,8 @@ async fn plain_text_to_a_tls_port_is_closed_and_a_stalled_handshake_too() {
     let tls = Tls::open(folder.path().join("cert.pem"), folder.path().join("key.pem")).unwrap();
     let limits = Limits { tls_handshake_timeout: Duration::from_millis(200), ..Limits::default() };
     let server =
-        TestServer::start(HttpOptions { tls: Some(Arc::new(tls)), limits, ..HttpOptions::default() }).await;
+        TestServer::start(ServerOptions { tls: Some(Arc::new(tls)), limits, ..ServerOptions::default() })
+            .await;
     let mut plain = server.connect().await;
     plain.send("GET", "/healthz", &[], b"").await;
     assert!(plain.reply("GET").await.is_none());
@@ -370,7 +371,7 @@ async fn with_a_client_ca_only_clients_with_its_certificates_are_answered() {
     std::fs::write(&ca, pem).unwrap();
     let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     let tls = Arc::new(Tls::mutual(&cert, &key, Some(ca.clone())).unwrap());
-    let server = TestServer::start(HttpOptions { tls: Some(tls), ..HttpOptions::default() }).await;
+    let server = TestServer::start(ServerOptions { tls: Some(tls), ..ServerOptions::default() }).await;
     assert!(is_answered(&server, &trusted, Some(&ours)).await);
     assert!(!is_answered(&server, &trusted, None).await);
     assert!(!is_answered(&server, &trusted, Some(&others)).await);

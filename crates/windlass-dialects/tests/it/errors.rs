@@ -1,7 +1,7 @@
 //! What is refused, and how it is said.
 
 use crate::support::TestServer;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::listener::Limits;
 use windlass_engine::{Options, SystemClock};
 
@@ -98,7 +98,7 @@ async fn bodies_need_the_right_type_and_no_compression() {
 #[tokio::test]
 async fn a_body_is_accepted_up_to_its_limit() {
     let limits = Limits { body_bytes_max: 1_000, ..Limits::default() };
-    let server = TestServer::start(HttpOptions { limits, ..HttpOptions::default() }).await;
+    let server = TestServer::start(ServerOptions { limits, ..ServerOptions::default() }).await;
     let frame = r#"{"name":"a","payload":""}"#.len();
     let body = |bytes: usize| format!(r#"{{"name":"a","payload":"{}"}}"#, "x".repeat(bytes - frame));
     assert_eq!(server.post("/api/v1/jobs", &body(1_000)).await.status, 201);
@@ -130,7 +130,7 @@ async fn a_batch_or_payload_that_is_too_large_is_refused_whole() {
 async fn a_result_that_is_too_large_is_refused_and_the_worker_may_report_a_smaller_one() {
     let bounds = Options { payload_bytes_max: 100, ..Options::default() };
     let server =
-        TestServer::start_with(HttpOptions::default(), std::sync::Arc::new(SystemClock), bounds).await;
+        TestServer::start_with(ServerOptions::default(), std::sync::Arc::new(SystemClock), bounds).await;
     let (id, token) = server.claimed(r#"{"name":"a"}"#).await;
     let (other, others) = server.claimed(r#"{"name":"b"}"#).await;
     let settle = async |outcome: &str, what: &str, bytes: usize| {

@@ -1,14 +1,13 @@
 //! `auth.viewer_payloads = hide`: what jobs work on is hidden from viewers at every door.
 
-use crate::support::{Keys, TestServer};
+use crate::support::{Keys, TestServer, serve_port};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use windlass_dialects::auth::Role;
-use windlass_dialects::bedrock::{self, BedrockOptions};
 use windlass_dialects::route::{Access, Route};
-use windlass_dialects::{ALL, HttpOptions};
+use windlass_dialects::{ALL, ServerOptions};
 
 const CANARY: &str = "canary-8fb1";
 const BINARY: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -29,16 +28,16 @@ struct World {
 impl World {
     async fn new() -> World {
         let keys = Keys::for_tenants(&["acme"]);
-        let server = TestServer::start(HttpOptions { hide_payloads: true, ..keys.options() }).await;
+        let server = TestServer::start(ServerOptions { hide_payloads: true, ..keys.options() }).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let bedrock = listener.local_addr().unwrap();
-        let options = BedrockOptions {
+        let options = ServerOptions {
             tokens: Arc::clone(&keys.tokens),
             hide_payloads: true,
-            query_program: Some(crate::bedrock_query::program()),
-            ..BedrockOptions::default()
+            guests: Some(crate::bedrock_query::guests()),
+            ..ServerOptions::default()
         };
-        tokio::spawn(bedrock::serve(listener, server.engine.clone(), options, std::future::pending()));
+        tokio::spawn(serve_port("bedrock", listener, server.engine.clone(), options, std::future::pending()));
         let mut world = World {
             server,
             keys,

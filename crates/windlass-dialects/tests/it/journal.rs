@@ -5,11 +5,13 @@ use crate::support::TestServer;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::journal::ingest::Ingest;
 use windlass_dialects::journal::pushes::Pushes;
 use windlass_dialects::journal::{Journal, NewLine, Settings};
 use windlass_dialects::miniq::{self, commands};
+use windlass_dialects::native;
+use windlass_dialects::settings::DialectSettings;
 use windlass_engine::query::Filter;
 use windlass_engine::{Engine, FixedDice, Options, SystemClock};
 use windlass_store::Store;
@@ -115,7 +117,10 @@ async fn a_batch_larger_than_the_engine_takes_is_put_in_piece_by_piece() {
 #[tokio::test]
 async fn a_native_push_can_be_kept_in_the_journal_and_looked_up_by_its_alias() {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let options = HttpOptions { journal_native: true, ..HttpOptions::default() };
+    let options = ServerOptions {
+        settings: DialectSettings::of(native::Settings { journals_pushes: true }),
+        ..ServerOptions::default()
+    };
     let server = TestServer::start_on(store, options, Arc::new(SystemClock)).await;
     faults.fail_next_call(Call::Commit, 1_000_000, Kind::BeforeDoing);
     let push =

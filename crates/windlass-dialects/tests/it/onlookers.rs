@@ -2,7 +2,7 @@
 
 use crate::support::{Keys, TestServer};
 use serde_json::{Value, json};
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::auth::Role;
 
 async fn found(server: &TestServer, search: &str) -> Vec<u64> {
@@ -136,7 +136,7 @@ async fn a_bulk_action_stays_within_the_tenant_unless_an_admin_asks() {
 #[tokio::test]
 async fn viewers_see_no_payloads_where_they_are_hidden_and_cannot_search_them() {
     let keys = Keys::for_tenants(&["a"]);
-    let server = TestServer::start(HttpOptions { hide_payloads: true, ..keys.options() }).await;
+    let server = TestServer::start(ServerOptions { hide_payloads: true, ..keys.options() }).await;
     let (viewer, worker) = (Some(keys.of("a", Role::Viewer)), Some(keys.of("a", Role::Worker)));
     server
         .call_as(worker, "POST", "/api/v1/jobs", r#"{"name":"x","retry":1,"payload":{"pin":"xyzzy"}}"#)

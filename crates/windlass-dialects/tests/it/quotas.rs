@@ -1,14 +1,14 @@
 //! What one tenant may take.
 
-use crate::support::{Keys, Reply, TestServer};
+use crate::support::{Keys, Reply, TestServer, serve_port};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use windlass_core::{Tenant, Timestamp};
+use windlass_dialects::ServerOptions;
 use windlass_dialects::auth::Role;
-use windlass_dialects::bedrock::{self, BedrockOptions};
 use windlass_engine::{ManualClock, SystemClock};
 use windlass_store::Store;
 use windlass_store::memory::MemoryStore;
@@ -67,8 +67,14 @@ async fn a_tenant_with_its_quota_of_jobs_makes_no_more_by_any_dialect_until_one_
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let options = BedrockOptions { tokens: Arc::clone(&world.keys.tokens), ..BedrockOptions::default() };
-    tokio::spawn(bedrock::serve(listener, world.server.engine.clone(), options, std::future::pending()));
+    let options = ServerOptions { tokens: Arc::clone(&world.keys.tokens), ..ServerOptions::default() };
+    tokio::spawn(serve_port(
+        "bedrock",
+        listener,
+        world.server.engine.clone(),
+        options,
+        std::future::pending(),
+    ));
     let mut text = TcpStream::connect(at).await.unwrap();
     let token = world.keys.of("acme", Role::Worker);
     let ask = format!("CreateJob\r\nname: x\r\nconnection: close\r\ntoken: {token}\r\n\r\n");

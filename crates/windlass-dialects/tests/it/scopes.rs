@@ -1,16 +1,15 @@
 //! Tokens for some queues: nothing of the others is pushed to, claimed, seen, changed or listed with them, at any door.
 
-use crate::support::{Keys, Reply, TestServer};
+use crate::support::{Keys, Reply, TestServer, serve_port};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use windlass_core::Job;
-use windlass_dialects::ALL;
 use windlass_dialects::auth::Role;
-use windlass_dialects::bedrock::{self, BedrockOptions};
 use windlass_dialects::route::Access;
+use windlass_dialects::{ALL, ServerOptions};
 use windlass_engine::query::Filter;
 
 const CANARY: &str = "canary-51c7";
@@ -34,12 +33,12 @@ impl World {
         let server = TestServer::start(keys.options()).await;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let bedrock = listener.local_addr().unwrap();
-        let options = BedrockOptions {
+        let options = ServerOptions {
             tokens: Arc::clone(&keys.tokens),
-            query_program: Some(crate::bedrock_query::program()),
-            ..BedrockOptions::default()
+            guests: Some(crate::bedrock_query::guests()),
+            ..ServerOptions::default()
         };
-        tokio::spawn(bedrock::serve(listener, server.engine.clone(), options, std::future::pending()));
+        tokio::spawn(serve_port("bedrock", listener, server.engine.clone(), options, std::future::pending()));
         let full = keys.of("acme", Role::Operator).to_owned();
         let admin = keys.of("acme", Role::Admin);
         let scoped = limited(&server, admin, "operator", queues).await;
@@ -137,8 +136,8 @@ async fn bedrocks_status_counts_the_commands_of_the_callers_tenant() {
     let server = TestServer::start(keys.options()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let bedrock = listener.local_addr().unwrap();
-    let options = BedrockOptions { tokens: Arc::clone(&keys.tokens), ..BedrockOptions::default() };
-    tokio::spawn(bedrock::serve(listener, server.engine.clone(), options, std::future::pending()));
+    let options = ServerOptions { tokens: Arc::clone(&keys.tokens), ..ServerOptions::default() };
+    tokio::spawn(serve_port("bedrock", listener, server.engine.clone(), options, std::future::pending()));
     let (full, scoped) =
         (keys.of("acme", Role::Viewer).to_owned(), keys.of("other", Role::Viewer).to_owned());
     let world = World { server, bedrock, full, scoped };

@@ -12,12 +12,25 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_core::{Tenant, Timestamp};
 use windlass_dialects::auth::{Role, TokenRecord, Tokens, generate_token};
-use windlass_dialects::{HttpOptions, serve};
+use windlass_dialects::{OwnPort, Ports, ServerOptions, Started, serve};
 use windlass_engine::{Clock, Engine, FixedDice, ManualClock, Options, SystemClock};
 use windlass_store::Store;
 
 /// Nothing here takes nearly as long; a machine that is busy with other things may.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Serves one dialect on a port of its own, and nothing else.
+pub async fn serve_port(
+    dialect: &'static str,
+    listener: TcpListener,
+    engine: Engine,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()>,
+) -> std::io::Result<()> {
+    let ports = Ports { http: None, own: vec![OwnPort { dialect, listener, is_local: false }] };
+    Started::new(engine, options, ports).await.map_err(std::io::Error::other)?.serve(shutdown).await;
+    Ok(())
+}
 
 pub struct TestServer {
     pub addr: SocketAddr,
@@ -30,35 +43,39 @@ pub struct TestServer {
 
 impl TestServer {
     pub async fn open() -> TestServer {
-        TestServer::start(HttpOptions::default()).await
+        TestServer::start(ServerOptions::default()).await
     }
 
-    pub async fn start(options: HttpOptions) -> TestServer {
+    pub async fn start(options: ServerOptions) -> TestServer {
         TestServer::start_at(options, Arc::new(SystemClock)).await
     }
 
     pub async fn manual() -> (TestServer, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_000_000)));
-        (TestServer::start_at(HttpOptions::default(), clock.clone()).await, clock)
+        (TestServer::start_at(ServerOptions::default(), clock.clone()).await, clock)
     }
 
-    pub async fn start_at(options: HttpOptions, clock: Arc<dyn Clock>) -> TestServer {
+    pub async fn start_at(options: ServerOptions, clock: Arc<dyn Clock>) -> TestServer {
         TestServer::start_with(options, clock, Options::default()).await
     }
 
-    pub async fn start_with(options: HttpOptions, clock: Arc<dyn Clock>, bounds: Options) -> TestServer {
+    pub async fn start_with(options: ServerOptions, clock: Arc<dyn Clock>, bounds: Options) -> TestServer {
         let dice = Arc::new(FixedDice::new(1));
         let Chosen { store, folder } = Chosen::new().await;
         let engine = Engine::start(store, clock, dice, bounds).await.unwrap();
         TestServer { _folder: folder, ..TestServer::of(engine, options).await }
     }
 
-    pub async fn start_on(store: Arc<dyn Store>, options: HttpOptions, clock: Arc<dyn Clock>) -> TestServer {
+    pub async fn start_on(
+        store: Arc<dyn Store>,
+        options: ServerOptions,
+        clock: Arc<dyn Clock>,
+    ) -> TestServer {
         let dice = Arc::new(FixedDice::new(1));
         TestServer::of(Engine::start(store, clock, dice, Options::default()).await.unwrap(), options).await
     }
 
-    async fn of(engine: Engine, options: HttpOptions) -> TestServer {
+    async fn of(engine: Engine, options: ServerOptions) -> TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -134,8 +151,8 @@ impl Keys {
         token
     }
 
-    pub fn options(&self) -> HttpOptions {
-        HttpOptions { tokens: Arc::clone(&self.tokens), ..HttpOptions::default() }
+    pub fn options(&self) -> ServerOptions {
+        ServerOptions { tokens: Arc::clone(&self.tokens), ..ServerOptions::default() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tokens that are made, rotated and revoked while the server runs.
 
-use crate::support::{Keys, Reply, TestServer};
+use crate::support::{Keys, Reply, TestServer, serve_port};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use windlass_core::Timestamp;
 use windlass_dialects::auth::{Role, Tokens, keeper};
-use windlass_dialects::bedrock::{self, BedrockOptions};
-use windlass_dialects::{HttpOptions, auth};
+use windlass_dialects::{ServerOptions, auth};
 use windlass_engine::{ManualClock, SystemClock};
 use windlass_store::Store;
 use windlass_store::memory::MemoryStore;
@@ -119,8 +118,8 @@ async fn what_waits_for_the_holder_of_a_token_ends_with_it() {
     let server = TestServer::start(keys.options()).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let options = BedrockOptions { tokens: Arc::clone(&keys.tokens), ..BedrockOptions::default() };
-    tokio::spawn(bedrock::serve(listener, server.engine.clone(), options, std::future::pending()));
+    let options = ServerOptions { tokens: Arc::clone(&keys.tokens), ..ServerOptions::default() };
+    tokio::spawn(serve_port("bedrock", listener, server.engine.clone(), options, std::future::pending()));
     let (token, prefix) = make(&server, &keys, json!({"role": "worker", "tenant": "a"})).await;
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
@@ -153,7 +152,7 @@ async fn servers_on_one_store_hear_of_each_others_tokens_within_seconds() {
     let keys = Keys::for_tenants(&["a"]);
     let here = TestServer::start_on(Arc::clone(&store), keys.options(), Arc::new(SystemClock)).await;
     let theirs = Arc::new(Tokens::new([]).unwrap());
-    let options = HttpOptions { tokens: Arc::clone(&theirs), ..HttpOptions::default() };
+    let options = ServerOptions { tokens: Arc::clone(&theirs), ..ServerOptions::default() };
     let there = TestServer::start_on(store, options, Arc::new(SystemClock)).await;
     tokio::spawn(keeper::follow(there.engine.clone(), theirs));
     let (token, prefix) = make(&here, &keys, json!({"role": "viewer"})).await;

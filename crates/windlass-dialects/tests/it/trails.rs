@@ -2,7 +2,7 @@
 
 use crate::support::{Keys, TestServer};
 use serde_json::{Value, json};
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::auth::Role;
 
 fn told(job: &Value) -> Vec<String> {
@@ -68,7 +68,7 @@ async fn the_history_of_a_job_tells_what_became_of_it_and_by_whom() {
 #[tokio::test]
 async fn words_and_reasons_are_hidden_with_the_payloads() {
     let keys = Keys::for_tenants(&["a"]);
-    let server = TestServer::start(HttpOptions { hide_payloads: true, ..keys.options() }).await;
+    let server = TestServer::start(ServerOptions { hide_payloads: true, ..keys.options() }).await;
     let (worker, viewer) = (keys.of("a", Role::Worker), keys.of("a", Role::Viewer));
     let call = async |path: &str, body: Value| {
         server.call_as(Some(worker), "POST", path, &body.to_string()).await.json()

@@ -1,7 +1,7 @@
 //! `windlass config`: the configuration in force, and where each value comes from.
 
 use crate::config::Source;
-use crate::config::{ConfigArgs, Effective, Value};
+use crate::config::{Config, ConfigArgs, Effective, Value};
 use crate::fault::Outcome;
 use crate::handlers;
 use crate::output::{self, Colour, Style, Table};
@@ -29,14 +29,10 @@ pub fn run(args: ConfigCommandArgs) -> Outcome {
         output::note(format!("warning: {warning}"));
     }
     if args.json {
-        let entries = config.values.iter().map(|entry| {
-            let value = json!({"value": as_json(entry), "source": entry.source.to_string()});
-            (entry.key.name.to_string(), value)
-        });
-        return output::say_json(&serde_json::Value::Object(entries.collect()));
+        return output::say_json(&listing(&config));
     }
     let mut table = Table::new(&["KEY", "VALUE", "FROM", "WHAT"]);
-    for entry in &config.values {
+    for entry in &config.values.0 {
         let colour = if entry.source == Source::Default { Colour::Dim } else { Colour::Bold };
         table.row(vec![
             (entry.key.name.to_string(), Colour::Plain),
@@ -52,6 +48,15 @@ pub fn run(args: ConfigCommandArgs) -> Outcome {
         output::say(format!("\nisolation of handlers, here and for this user: {line}"))?;
     }
     Ok(())
+}
+
+/// Every key with its value and where that comes from.
+pub fn listing(config: &Config) -> serde_json::Value {
+    let entries = config.values.0.iter().map(|entry| {
+        let value = json!({"value": as_json(entry), "source": entry.source.to_string()});
+        (entry.key.name.to_string(), value)
+    });
+    serde_json::Value::Object(entries.collect())
 }
 
 fn as_json(entry: &Effective) -> serde_json::Value {

@@ -1,7 +1,7 @@
 //! `windlass demo`: a guided tour. A server of its own on a temporary store and a free port, real jobs, a real worker.
 
 use crate::client::Client;
-use crate::config::{Config, Raw, Source, Written, keys};
+use crate::config::{Config, Source, Written};
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style};
 use crate::serve::Server;
@@ -11,6 +11,7 @@ use std::io::{BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use windlass_dialects::ALL;
 
 /// Time to read a step.
 const PAUSE: Duration = Duration::from_millis(2500);
@@ -59,14 +60,12 @@ pub fn run(args: DemoArgs) -> Outcome {
 }
 
 fn config_in(folder: &std::path::Path) -> Outcome<Config> {
-    let mut written = Written::default();
+    let mut written = Written::new(ALL);
     let data = folder.display().to_string();
     for (name, text) in
         [("data", data.as_str()), ("http", "127.0.0.1:0"), ("bedrock", "127.0.0.1:0"), ("mdns", "off")]
     {
-        if let Some(key) = keys::find(name) {
-            written.put(key, Raw::Text(text.to_string()), Source::Set);
-        }
+        written.put_text(name, text, Source::Set)?;
     }
     Ok(Config::from_written(&written)?)
 }

@@ -1,13 +1,12 @@
-//! What miniq's jobs live by, what its handlers may have, and where the journal is.
+//! What handlers may have, and where the journal is.
 
-use super::{BadConfig, Found};
+use super::BadConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_dialects::journal::Home;
-use windlass_dialects::miniq;
-use windlass_dialects::miniq::log::LogSettings;
 use windlass_dialects::outgoing::Allowed;
+use windlass_dialects::settings::Values;
 use windlass_dialects::signature::Signer;
 
 /// What handlers of miniq's clients may have.
@@ -62,74 +61,28 @@ fn address_number(store: &str) -> u32 {
     scheme.bytes().chain(address.bytes()).fold(0x811c_9dc5, hash)
 }
 
-impl Found<'_> {
-    pub(super) fn miniq(&self, store: &str, data: &Path) -> miniq::Settings {
-        let ms = |name: &str| self.whole(name).saturating_mul(1_000);
-        let path = match self.text("miniq.log_file") {
-            "off" => None,
-            "" if store == "memory:" => None,
-            "" => Some(data.join("jobs.log")),
-            path => Some(PathBuf::from(path)),
-        };
-        let log = path.map(|path| LogSettings {
-            path,
-            bytes_max: self.whole("miniq.log_bytes_max").unsigned_abs(),
-            files_kept: self.count("miniq.log_files_kept"),
-        });
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        miniq::Settings {
-            lock_ms: ms("miniq.lock_s").max(1_000),
-            retry_delay_ms: ms("miniq.retry_delay_s"),
-            give_up_after_ms: ms("miniq.give_up_after_s"),
-            archive_keep_ms: ms("miniq.archive_keep_s"),
-            log,
-            host: host.trim().to_owned(),
-            sysid: None,
-        }
-    }
-
-    pub(super) fn handlers(&self) -> Result<HandlerConfig, BadConfig> {
+impl HandlerConfig {
+    pub(super) fn from_values(values: &Values, signer: Option<Signer>) -> Result<HandlerConfig, BadConfig> {
         Ok(HandlerConfig {
-            run: self.switch("miniq.run"),
-            contexts: self.count("miniq.contexts"),
-            contexts_per_type: self.count("miniq.contexts_per_type"),
-            http_batches: self.count("miniq.http_batches"),
-            time_limit: self.seconds("miniq.time_limit_s"),
-            memory_bytes_max: self.count("miniq.memory_bytes_max") as u64,
-            disk_bytes_max: self.count("miniq.disk_bytes_max") as u64,
-            strict: self.text("runners.isolation") == "strict",
-            network: match self.text("miniq.network") {
+            run: values.switch("miniq.run"),
+            contexts: values.count("miniq.contexts"),
+            contexts_per_type: values.count("miniq.contexts_per_type"),
+            http_batches: values.count("miniq.http_batches"),
+            time_limit: values.seconds("miniq.time_limit_s"),
+            memory_bytes_max: values.count("miniq.memory_bytes_max") as u64,
+            disk_bytes_max: values.count("miniq.disk_bytes_max") as u64,
+            strict: values.text("runners.isolation") == "strict",
+            network: match values.text("miniq.network") {
                 "always" => HandlerNetwork::Always,
                 "asked" => HandlerNetwork::Asked,
                 _ => HandlerNetwork::Never,
             },
-            addresses: self.addresses("miniq.handler_addresses")?,
-            signer: self.signer()?,
-            ca: Some(self.text("miniq.handler_ca")).filter(|path| !path.is_empty()).map(PathBuf::from),
-            readable: self.list("miniq.readable").into_iter().map(PathBuf::from).collect(),
-            uid_base: u32::try_from(self.whole("miniq.uid_base")).unwrap_or(0),
+            addresses: Arc::new(Allowed::from_values(values, "miniq.handler_addresses")?),
+            signer,
+            ca: values.optional("miniq.handler_ca").map(PathBuf::from),
+            readable: values.list("miniq.readable").into_iter().map(PathBuf::from).collect(),
+            uid_base: u32::try_from(values.whole("miniq.uid_base")).unwrap_or(0),
         })
-    }
-
-    /// The key that requests are signed with.
-    pub(super) fn signer(&self) -> Result<Option<Signer>, BadConfig> {
-        match self.text("outgoing.signing_key") {
-            "" => Ok(None),
-            key => {
-                Signer::new(key).map(Some).map_err(|why| BadConfig(format!("outgoing.signing_key: {why}")))
-            }
-        }
-    }
-
-    /// What the server may call by itself.
-    fn addresses(&self, name: &str) -> Result<Arc<Allowed>, BadConfig> {
-        let entries = self.list(name);
-        let allowed = match entries.is_empty() {
-            true => Allowed::default_for(self.bind("http")?.is_loopback()),
-            false => Allowed::parse(entries.iter().map(String::as_str))
-                .map_err(|why| BadConfig(format!("{name}: {why}")))?,
-        };
-        Ok(Arc::new(allowed))
     }
 }
 

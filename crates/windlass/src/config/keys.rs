@@ -1,51 +1,18 @@
-//! Every configuration key there is: one line each. A key is written the same everywhere: `queuey.max_attempts` in the
-//! file and with `--set`, `WINDLASS_QUEUEY_MAX_ATTEMPTS` in the environment.
+//! Every configuration key there is: one line each, those of a dialect in its folder.
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
-    Text,
-    /// `HOST:PORT`.
-    Address,
-    /// `HOST:PORT` or `off`.
-    AddressOrOff,
-    Choice(&'static [&'static str]),
-    Whole {
-        min: i64,
-        max: i64,
-    },
-    Switch,
-    /// A list of texts; in the environment and with `--set` separated by commas.
-    List,
-}
-
-#[derive(Debug)]
-pub struct Key {
-    pub name: &'static str,
-    pub kind: Kind,
-    /// As it would be written; empty means unset.
-    pub default: &'static str,
-    /// Never shown.
-    pub secret: bool,
-    pub help: &'static str,
-}
+use windlass_dialects::Dialects;
+use windlass_dialects::settings::{COUNT, Key, Kind, SECONDS, whole};
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, secret: false, help }
+    Key::new(name, kind, default, help)
 }
 
 const fn secret(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
-    Key { name, kind, default, secret: true, help }
+    Key::new(name, kind, default, help).secret()
 }
 
-const fn whole(min: i64, max: i64) -> Kind {
-    Kind::Whole { min, max }
-}
-
-const SECONDS: Kind = whole(0, 100 * 366 * 86_400);
-const COUNT: Kind = whole(1, 1_000_000_000);
-
-/// In the order in which `windlass config` and the documentation show them.
-pub const KEYS: &[Key] = &[
+/// Keys that belong to no dialect, in the order in which `windlass config` shows them.
+const KEYS: &[Key] = &[
     key("data", Kind::Text, "windlass-data", "folder of the embedded store"),
     key(
         "store",
@@ -88,12 +55,6 @@ pub const KEYS: &[Key] = &[
     ),
     key("http", Kind::Address, "127.0.0.1:7373", "address of the HTTP API; port 0 picks a free one"),
     key("hosts", Kind::List, "", "host names, beside localhost, by which browsers may call an open server"),
-    key(
-        "bedrock",
-        Kind::AddressOrOff,
-        "127.0.0.1:8888",
-        "address of the Bedrock::Jobs dialect (also bedrock.listen)",
-    ),
     key("mdns", Kind::Choice(&["on", "off", "auto"]), "auto", "announce the server on the local network"),
     key("log", Kind::Choice(&["text", "json"]), "text", "form of the log on standard error"),
     key(
@@ -149,68 +110,11 @@ pub const KEYS: &[Key] = &[
         "sha1",
         "how the answer to a put spells the address; all three are understood",
     ),
-    key("bedrock.profile", Kind::Choice(&["seed", "current"]), "seed", "which Bedrock::Jobs is spoken"),
-    key("jq.backoff_base_ms", whole(0, 86_400_000), "1000", "first retry of a JQ job"),
-    key("jq.backoff_cap_s", SECONDS, "3600", "longest wait between two tries"),
-    key("jq.result_ttl_s", SECONDS, "3600", "how long a result is kept"),
-    key("jq.record_ttl_s", SECONDS, "604800", "how long the record of a job is kept"),
-    key(
-        "jq.worker_addresses",
-        Kind::List,
-        "",
-        "where JQ workers may be: loopback, private, any, addresses, blocks; by default loopback, and private on a \
-         server others can reach; with tokens nowhere",
-    ),
     secret(
         "outgoing.signing_key",
         Kind::Text,
         "",
         "signs what JQ workers and http handlers are sent (Windlass-Signature); at least 32 characters",
-    ),
-    key("jq.workers", Kind::List, "", "JQ workers that need not register, each as NAME URL MAX_JOBS"),
-    key(
-        "queuey.abandoned_age_s",
-        SECONDS,
-        "300",
-        "a job without a heartbeat for so long is given to another",
-    ),
-    key("queuey.max_attempts", COUNT, "3", "a job with more attempts than this fails when it is abandoned"),
-    key(
-        "queuey.attempt_counting",
-        Kind::Choice(&["literal", "claims-only"]),
-        "literal",
-        "literal: claims and abandonments count as attempts; claims-only: claims alone",
-    ),
-    key("queuey.keep_s", SECONDS, "0", "how long ended jobs stay; 0 is for ever"),
-    key(
-        "queuey.port",
-        whole(0, 65_535),
-        "0",
-        "a port of queuey-queue's own beside that of http, or the next free one; its program used 1717; 0: none",
-    ),
-    key(
-        "sidejob.lease_s",
-        SECONDS,
-        "60",
-        "a SideJob run without a sign of life for so long is another worker's",
-    ),
-    key(
-        "sidejob.grace_s",
-        SECONDS,
-        "1",
-        "a SideJob worker whose connection ended keeps its runs if it opens another one within so long",
-    ),
-    key(
-        "sidejob.runs_per_minute",
-        COUNT,
-        "600",
-        "a SideJob job that begins one more run in one minute by the clock is terminated",
-    ),
-    key(
-        "sidejob.origins",
-        Kind::Text,
-        "",
-        "web pages from these origins, separated by spaces, may call the SideJob dialect; * is all of them",
     ),
     key(
         "wasi.workers",
@@ -241,63 +145,6 @@ pub const KEYS: &[Key] = &[
         "8589934592",
         "a journal that has grown to this takes no more jobs until the store has taken some",
     ),
-    key("miniq.lock_s", SECONDS, "300", "how long a worker may hold a job"),
-    key("miniq.retry_delay_s", SECONDS, "300", "wait before the next try"),
-    key("miniq.give_up_after_s", SECONDS, "21600", "no try begins later than this"),
-    key("miniq.archive_keep_s", SECONDS, "1209600", "how long finished jobs stay in the archive"),
-    key("miniq.run", Kind::Switch, "true", "whether this server runs the handlers of its clients"),
-    key("miniq.contexts", whole(1, 1_024), "8", "processes of handlers at once"),
-    key("miniq.contexts_per_type", whole(1, 1_024), "2", "of these, for one client and eid or job type"),
-    key("miniq.http_batches", whole(1, 10_000), "64", "batches of http handlers at once"),
-    key(
-        "miniq.time_limit_s",
-        whole(1, 100 * 366 * 86_400),
-        "120",
-        "a job that runs longer in its handler is ended",
-    ),
-    key(
-        "miniq.memory_bytes_max",
-        whole(16 << 20, 1 << 40),
-        "536870912",
-        "memory of one context with all its processes",
-    ),
-    key(
-        "miniq.disk_bytes_max",
-        whole(1 << 20, 1 << 50),
-        "1073741824",
-        "disk that one context may fill: a job that fills more is ended",
-    ),
-    key(
-        "miniq.network",
-        Kind::Choice(&["never", "asked", "always"]),
-        "never",
-        "which handlers have a network: none, those with options.network, all",
-    ),
-    key(
-        "miniq.handler_addresses",
-        Kind::List,
-        "",
-        "where http handlers may be: loopback, private, any, addresses, blocks; by default as jq.worker_addresses",
-    ),
-    key(
-        "miniq.handler_ca",
-        Kind::Text,
-        "",
-        "a file of certificates (PEM) by which https handlers are believed; by default the system's",
-    ),
-    key(
-        "miniq.readable",
-        Kind::List,
-        "",
-        "folders that handlers may read beside the system's programs and libraries",
-    ),
-    key(
-        "miniq.uid_base",
-        whole(0, 4_000_000_000),
-        "1",
-        "a server that is root runs each context as a user of its own: 1 picks numbers that are nobody's, a larger number is the \
-         first, 0 runs them as itself (in namespaces of their own, where they are nobody, if the kernel allows it)",
-    ),
     key(
         "runners.isolation",
         Kind::Choice(&["auto", "strict"]),
@@ -305,41 +152,52 @@ pub const KEYS: &[Key] = &[
         "auto holds handlers by all that this machine offers and says in the log what it lacks; strict runs no handler and no \
          WASI module if it lacks anything",
     ),
-    key(
-        "miniq.log_file",
-        Kind::Text,
-        "",
-        "a line for each job that enters, starts and ends; by default jobs.log in the data folder, off for none",
-    ),
-    key("miniq.log_bytes_max", whole(1 << 10, 1 << 40), "67108864", "a log of this size is put aside"),
-    key("miniq.log_files_kept", whole(0, 1_000), "4", "logs that were put aside and are kept"),
 ];
 
-/// Other ways to write a key: TOML cannot hold `bedrock = "…"` beside `[bedrock] profile = "…"`.
-const ALIASES: &[(&str, &str)] = &[("bedrock.listen", "bedrock"), ("store.url", "store")];
+/// Another way to write a key: TOML cannot hold `store = "…"` beside `[store] schema = "…"`.
+const STORE_ALIAS: (&str, &str) = ("store.url", "store");
 
 /// Variables of the same family that are not configuration of the server.
 pub const OTHER_VARIABLES: &[&str] = &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN", "WINDLASS_CA"];
 
-pub fn find(name: &str) -> Option<&'static Key> {
-    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, key)| key);
-    KEYS.iter().find(|key| key.name == name)
-}
+/// All keys of a server with these dialects.
+#[derive(Clone, Copy)]
+pub struct Keys(pub Dialects);
 
-impl Key {
-    pub fn variable(&self) -> String {
-        variable(self.name)
+impl Keys {
+    /// In the order in which `windlass config` shows them.
+    pub fn all(self) -> impl Iterator<Item = &'static Key> {
+        KEYS.iter().chain(self.0.iter().flat_map(|dialect| dialect.settings()))
+    }
+
+    /// Keys of dialects that are flags, too: each holds the address of a port and has the name of its dialect.
+    pub fn ports(self) -> impl Iterator<Item = &'static Key> {
+        let is_port = |dialect: &str, key: &Key| key.name == dialect;
+        self.0.iter().flat_map(move |dialect| {
+            dialect.settings().iter().filter(move |key| is_port(dialect.name(), key))
+        })
+    }
+
+    /// Other ways to write keys that have keys below them.
+    fn aliases(self) -> impl Iterator<Item = (String, &'static str)> {
+        let ports = self.ports().map(|key| (format!("{}.listen", key.name), key.name));
+        ports.chain([(STORE_ALIAS.0.to_owned(), STORE_ALIAS.1)])
+    }
+
+    pub fn find(self, name: &str) -> Option<&'static Key> {
+        let meant = self.aliases().find(|(alias, _)| alias == name).map_or(name, |(_, key)| key);
+        self.all().find(|key| key.name == meant)
+    }
+
+    /// Names with the variable that sets them, aliases included.
+    pub fn variables(self) -> impl Iterator<Item = (String, &'static str)> {
+        let keys = self.all().map(|key| (variable(key.name), key.name));
+        keys.chain(self.aliases().map(|(alias, key)| (variable(&alias), key)))
     }
 }
 
 pub fn variable(name: &str) -> String {
     format!("WINDLASS_{}", name.replace('.', "_").to_ascii_uppercase())
-}
-
-/// Names with the variable that sets them, aliases included.
-pub fn variables() -> impl Iterator<Item = (String, &'static str)> {
-    let keys = KEYS.iter().map(|key| (key.variable(), key.name));
-    keys.chain(ALIASES.iter().map(|(alias, key)| (variable(alias), *key)))
 }
 
 /// The known name a mistyped one most likely meant, if any is near.

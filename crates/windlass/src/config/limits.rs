@@ -1,7 +1,7 @@
 //! What clients may take.
 
-use super::Found;
 use std::time::Duration;
+use windlass_dialects::settings::Values;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -16,17 +16,17 @@ pub struct Limits {
     pub idle: Duration,
 }
 
-impl Found<'_> {
-    pub(super) fn limits(&self) -> Limits {
+impl Limits {
+    pub(super) fn from_values(values: &Values) -> Limits {
         Limits {
-            payload_bytes: self.count("limits.payload_bytes"),
-            body_bytes: self.count("limits.body_bytes"),
-            batch: self.count("limits.batch"),
-            waiters: self.count("limits.waiters"),
-            connections: self.count("limits.connections"),
-            connections_per_address: self.count("limits.connections_per_address"),
-            memory_bytes: self.whole("limits.memory_bytes").unsigned_abs(),
-            idle: self.seconds("limits.idle_s"),
+            payload_bytes: values.count("limits.payload_bytes"),
+            body_bytes: values.count("limits.body_bytes"),
+            batch: values.count("limits.batch"),
+            waiters: values.count("limits.waiters"),
+            connections: values.count("limits.connections"),
+            connections_per_address: values.count("limits.connections_per_address"),
+            memory_bytes: values.whole("limits.memory_bytes").unsigned_abs(),
+            idle: values.seconds("limits.idle_s"),
         }
     }
 }

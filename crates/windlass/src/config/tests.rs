@@ -1,5 +1,7 @@
+use super::keys::Keys;
 use super::*;
 use std::io::Write;
+use windlass_dialects::{bedrock, jq};
 
 /// Reads a configuration from a file's text, variables, `--set` words and flags, as `windlass serve` would.
 fn read(
@@ -16,18 +18,18 @@ fn read(
         http: http.map(str::to_string),
         ..ConfigArgs::default()
     };
-    args.read_with(variables.iter().map(|(name, text)| (name.to_string(), text.to_string())))
+    args.read_with(ALL, variables.iter().map(|(name, text)| (name.to_string(), text.to_string())))
 }
 
 fn shown(config: &Config, name: &str) -> (Value, Source) {
-    let entry = config.values.iter().find(|entry| entry.key.name == name).unwrap();
+    let entry = config.values.0.iter().find(|entry| entry.key.name == name).unwrap();
     (entry.value.clone(), entry.source.clone())
 }
 
 #[test]
 fn every_default_fits_its_key() {
     let config = read("", &[], &[], None).unwrap();
-    assert_eq!(config.values.len(), KEYS.len());
+    assert_eq!(config.values.0.len(), Keys(ALL).all().count());
     assert_eq!(config.store, "sqlite:windlass-data/windlass.db");
     assert_eq!(config.http.text, "127.0.0.1:7373");
     assert!(!config.http.asked && config.http.is_loopback());
@@ -36,7 +38,7 @@ fn every_default_fits_its_key() {
 
 #[test]
 fn every_key_is_there_once() {
-    let mut names: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+    let mut names: Vec<&str> = Keys(ALL).all().map(|key| key.name).collect();
     names.sort_unstable();
     let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
     assert!(twice.is_empty(), "{twice:?}");
@@ -89,9 +91,10 @@ fn a_key_below_a_dot_has_a_variable_too() {
 fn bedrock_may_be_an_address_or_a_table_or_off() {
     let config =
         read("[bedrock]\nlisten = \"127.0.0.1:9\"\nprofile = \"current\"\n", &[], &[], None).unwrap();
-    assert_eq!(config.bedrock.unwrap().text, "127.0.0.1:9");
-    assert_eq!(read("bedrock = \"off\"", &[], &[], None).unwrap().bedrock, None);
-    assert_eq!(read("", &[], &["bedrock=off"], None).unwrap().bedrock, None);
+    let listen = |config: Config| config.settings.get::<bedrock::Settings>().listen;
+    assert_eq!(listen(config).unwrap().text, "127.0.0.1:9");
+    assert_eq!(listen(read("bedrock = \"off\"", &[], &[], None).unwrap()), None);
+    assert_eq!(listen(read("", &[], &["bedrock=off"], None).unwrap()), None);
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn a_secret_is_not_repeated_in_an_error() {
 #[test]
 fn the_manual_lists_every_key_with_its_default() {
     let manual = include_str!("../../../../docs/operating.md");
-    for Key { name, default, help, .. } in KEYS {
+    for Key { name, default, help, .. } in Keys(ALL).all() {
         let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
         let row = format!("| `{name}` | {default} | {help} |");
         assert!(manual.contains(&row), "docs/operating.md should have the row\n{row}");
@@ -127,8 +130,10 @@ fn the_manual_lists_every_key_with_its_default() {
 
 #[test]
 fn a_list_in_a_flag_is_written_with_commas_or_as_in_the_file() {
-    let workers =
-        |text: &str| read("", &[], &[&format!("jq.workers={text}")], None).map(|config| config.jq.workers);
+    let workers = |text: &str| {
+        let config = read("", &[], &[&format!("jq.workers={text}")], None);
+        config.map(|config| config.settings.get::<jq::Settings>().workers)
+    };
     let one = workers("mailer http://127.0.0.1:6401 8").unwrap();
     assert_eq!((one.len(), one[0].max_jobs), (1, 8));
     assert_eq!(workers(r#"["mailer http://127.0.0.1:6401 8"]"#).unwrap(), one);

@@ -1,10 +1,12 @@
 //! Configuration as it was written: which key got which words, and where. Nothing is understood yet except that every
 //! key exists.
 
-use super::keys::{self, Key};
+use super::keys::{self, Keys};
 use super::{BadConfig, Source};
 use std::collections::BTreeMap;
 use std::path::Path;
+use windlass_dialects::Dialects;
+use windlass_dialects::settings::Key;
 
 /// Words as they came: text from a flag or a variable, a value from the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,13 +16,17 @@ pub enum Raw {
 }
 
 /// The winning words for each key that was set at all.
-#[derive(Debug, Default)]
 pub struct Written {
+    pub keys: Keys,
     values: BTreeMap<&'static str, (Raw, Source)>,
     pub warnings: Vec<String>,
 }
 
 impl Written {
+    pub fn new(dialects: Dialects) -> Written {
+        Written { keys: Keys(dialects), values: BTreeMap::new(), warnings: Vec::new() }
+    }
+
     /// Later calls win: call in the order file, environment, `--set`, flags.
     pub fn put(&mut self, key: &'static Key, raw: Raw, source: Source) {
         self.values.insert(key.name, (raw, source));
@@ -31,7 +37,7 @@ impl Written {
     }
 
     pub fn put_text(&mut self, name: &str, text: &str, source: Source) -> Result<(), BadConfig> {
-        let key = keys::find(name).ok_or_else(|| unknown_key(name, &source))?;
+        let key = self.keys.find(name).ok_or_else(|| self.unknown_key(name, &source))?;
         self.put(key, Raw::Text(text.to_string()), source);
         Ok(())
     }
@@ -55,7 +61,7 @@ impl Written {
             match value {
                 toml::Value::Table(inner) => self.read_table(&name, inner, source)?,
                 value => {
-                    let key = keys::find(&name).ok_or_else(|| unknown_key(&name, source))?;
+                    let key = self.keys.find(&name).ok_or_else(|| self.unknown_key(&name, source))?;
                     self.put(key, Raw::Toml(value), source.clone());
                 }
             }
@@ -64,9 +70,10 @@ impl Written {
     }
 
     pub fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
-        let known: Vec<(String, &'static str)> = keys::variables().collect();
+        let known: Vec<(String, &'static str)> = self.keys.variables().collect();
         for (variable, text) in variables.filter(|(variable, _)| variable.starts_with("WINDLASS_")) {
-            match known.iter().find(|(name, _)| *name == variable).and_then(|(_, name)| keys::find(name)) {
+            match known.iter().find(|(name, _)| *name == variable).and_then(|(_, name)| self.keys.find(name))
+            {
                 Some(key) => self.put(key, Raw::Text(text), Source::Variable(variable)),
                 None => self.warn_of_variable(&variable, &known),
             }
@@ -91,6 +98,14 @@ impl Written {
             None => Err(BadConfig(format!("--set {assignment}: write it as --set KEY=VALUE"))),
         }
     }
+
+    fn unknown_key(&self, name: &str, source: &Source) -> BadConfig {
+        let hint = match keys::nearest(name, self.keys.all().map(|key| key.name)) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => "`windlass config` lists all keys".to_string(),
+        };
+        BadConfig(format!("unknown configuration key {name:?} ({source}); {hint}"))
+    }
 }
 
 /// A list in a flag or a variable: with commas, or as it would stand in the file. `None`: it begins like the latter and is not.
@@ -104,12 +119,4 @@ pub fn list(text: &str) -> Option<Vec<String>> {
     }
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     Some(parts.map(str::to_string).collect())
-}
-
-fn unknown_key(name: &str, source: &Source) -> BadConfig {
-    let hint = match keys::nearest(name, keys::KEYS.iter().map(|key| key.name)) {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => "`windlass config` lists all keys".to_string(),
-    };
-    BadConfig(format!("unknown configuration key {name:?} ({source}); {hint}"))
 }

@@ -1,7 +1,6 @@
 //! A server whose database is away when it starts: it takes what it can keep in its journal, answers everything else with 503, and
 //! goes on with the database when that is there.
 
-use super::listeners::Bound;
 use super::ready::ReadyFile;
 use super::{Server, greet, open_store};
 use crate::config::Config;
@@ -10,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::{info, warn};
+use windlass_dialects::Ports;
 use windlass_engine::Engine;
 use windlass_store::away::AwayStore;
 use windlass_store::{Store, StoreError};
@@ -55,7 +55,7 @@ pub enum Waited {
 /// Serves from the journal until the database is there or `told_to_end`. The ready file is written at once.
 pub async fn wait(
     config: &Config,
-    bound: Bound,
+    ports: Ports,
     why: StoreError,
     ready: &mut ReadyFile,
     told_to_end: impl Future<Output = ()>,
@@ -67,10 +67,7 @@ pub async fn wait(
     }
     warn!("{why}; starting all the same: new jobs are kept in the journal until the database is there");
     let store = Arc::new(AwayStore::new(format!("{why}"), READ_AT_START));
-    // Workers that are always there have jobs to be looked up.
-    let mut first = config.clone();
-    first.jq.workers.clear();
-    let mut server = Server::start_on(&first, bound, store).await?;
+    let mut server = Server::start_on(config, ports, store, true).await?;
     ready.write(&server.listening)?;
     greet(config, &server);
     server.hand_out();

@@ -8,24 +8,35 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use tokio::net::TcpListener;
 use tracing::warn;
-use windlass_dialects::Tokens;
+use windlass_dialects::dialect::{Dialect, Listen};
+use windlass_dialects::{OwnPort, Ports, Tokens};
 
-/// Ports that are tried for queuey-queue's own before giving up.
+/// Ports that are tried for a dialect before giving up.
 const PORTS_TRIED: u16 = 100;
 
 /// Doors that others can reach, unless the operator has said that anybody may come in.
-fn open_doors(config: &Config) -> Option<&Bind> {
-    let mut doors = std::iter::once(&config.http).chain(&config.bedrock);
+fn open_doors(config: &Config) -> Option<Bind> {
+    let own = own_ports(config).filter_map(|(_, listen)| match listen {
+        Listen::Tcp(bind) => Some(bind),
+        Listen::Http { .. } => None,
+    });
+    let mut doors = std::iter::once(config.http.clone()).chain(own);
     doors.find(|bind| !bind.is_loopback() && !config.insecure)
+}
+
+/// Ports that dialects want for themselves.
+fn own_ports(config: &Config) -> impl Iterator<Item = (&'static str, Listen)> {
+    let listen = |dialect: &&'static dyn Dialect| Some((dialect.name(), dialect.listener(&config.settings)?));
+    config.dialects.iter().filter_map(listen)
 }
 
 /// Nobody else can reach a server whose bytes anybody on the way can read.
 fn refuse_plain_doors(config: &Config) -> Outcome {
     match open_doors(config) {
         Some(door) if config.tls.is_none() && config.tokens.is_empty() => {
-            Err(missing(door, "tokens and TLS"))
+            Err(missing(&door, "tokens and TLS"))
         }
-        Some(door) if config.tls.is_none() => Err(missing(door, "TLS")),
+        Some(door) if config.tls.is_none() => Err(missing(&door, "TLS")),
         _ => Ok(()),
     }
 }
@@ -33,7 +44,7 @@ fn refuse_plain_doors(config: &Config) -> Outcome {
 /// Nobody else can reach a server that does not know who is calling. The store may hold tokens, so it is open by now.
 pub fn refuse_open_doors(config: &Config, tokens: &Tokens) -> Outcome {
     match open_doors(config) {
-        Some(door) if tokens.is_open() => Err(missing(door, "tokens")),
+        Some(door) if tokens.is_open() => Err(missing(&door, "tokens")),
         _ => Ok(()),
     }
 }
@@ -47,7 +58,7 @@ fn missing(door: &Bind, what: &str) -> Fault {
 }
 
 /// Sockets first: a port that is taken should not cost the time to open a large store.
-pub async fn prepare(config: &Config) -> Outcome<Bound> {
+pub async fn prepare(config: &Config) -> Outcome<Ports> {
     refuse_plain_doors(config)?;
     if let Some(why) = discovery::refusal(config) {
         return Err(Fault::usage(why));
@@ -55,51 +66,52 @@ pub async fn prepare(config: &Config) -> Outcome<Bound> {
     bind_all(config).await
 }
 
-/// Sockets that are bound and not served yet.
-pub struct Bound {
-    pub http: Option<TcpListener>,
-    pub bedrock: Option<TcpListener>,
-    pub queuey: Option<TcpListener>,
+/// Where each port is reached, HTTP first.
+pub fn addresses(ports: &Ports) -> io::Result<Vec<(&'static str, SocketAddr)>> {
+    let http = ports.http.iter().map(|listener| ("http", listener));
+    let own = ports.own.iter().map(|port| (port.dialect, &port.listener));
+    http.chain(own).map(|(name, listener)| Ok((name, listener.local_addr()?))).collect()
 }
 
-impl Bound {
-    /// The same doors once more: whoever knocks is let in by one of the two.
-    pub fn try_clone(&self) -> io::Result<Bound> {
-        let again = |listener: &TcpListener| {
-            let fd = listener.as_fd().try_clone_to_owned()?;
-            TcpListener::from_std(std::net::TcpListener::from(fd))
-        };
-        Ok(Bound {
-            http: self.http.as_ref().map(again).transpose()?,
-            bedrock: self.bedrock.as_ref().map(again).transpose()?,
-            queuey: self.queuey.as_ref().map(again).transpose()?,
-        })
-    }
+/// The same sockets once more: a client that connects is accepted by one of the two.
+pub fn try_clone(ports: &Ports) -> io::Result<Ports> {
+    let again = |listener: &TcpListener| {
+        let fd = listener.as_fd().try_clone_to_owned()?;
+        TcpListener::from_std(std::net::TcpListener::from(fd))
+    };
+    let own = |port: &OwnPort| Ok(OwnPort { listener: again(&port.listener)?, ..*port });
+    Ok(Ports {
+        http: ports.http.as_ref().map(again).transpose()?,
+        own: ports.own.iter().map(own).collect::<io::Result<_>>()?,
+    })
 }
 
 /// A default address that is taken is skipped, as long as another door is open.
-async fn bind_all(config: &Config) -> Outcome<Bound> {
+async fn bind_all(config: &Config) -> Outcome<Ports> {
     let http = bind("http", &config.http).await?;
-    let bedrock = match &config.bedrock {
-        Some(address) => bind("bedrock", address).await?,
-        None => None,
-    };
-    if http.is_none() && bedrock.is_none() {
+    let mut own = Vec::new();
+    for (dialect, listen) in own_ports(config) {
+        let (listener, is_local) = match listen {
+            Listen::Tcp(address) => (bind(dialect, &address).await?, address.is_loopback()),
+            Listen::Http { .. } if http.is_none() => continue,
+            Listen::Http { port } => {
+                (Some(bind_from(dialect, &config.http, port).await?), config.http.is_loopback())
+            }
+        };
+        own.extend(listener.map(|listener| OwnPort { dialect, listener, is_local }));
+    }
+    if http.is_none() && own.is_empty() {
         return Err(Fault::failed(format!(
             "nothing to listen on: another program listens on {}, maybe a second windlass; choose another with --http \
              127.0.0.1:0",
             config.http.text
         )));
     }
-    let queuey = match config.queuey_port {
-        Some(port) if http.is_some() => Some(bind_from(&config.http, port).await?),
-        Some(_) | None => None,
-    };
-    Ok(Bound { http, bedrock, queuey })
+    Ok(Ports { http, own })
 }
 
-/// The first free port from this one on, at the addresses of `bind`: the rule of queuey-queue's own program.
-async fn bind_from(bind: &Bind, port: u16) -> Outcome<TcpListener> {
+/// The first free port from this one on, at the addresses of `bind`.
+async fn bind_from(dialect: &str, bind: &Bind, port: u16) -> Outcome<TcpListener> {
     let last = port.saturating_add(PORTS_TRIED - 1);
     for port in port..=last {
         let at = |address: &SocketAddr| SocketAddr::new(address.ip(), port);
@@ -109,12 +121,12 @@ async fn bind_from(bind: &Bind, port: u16) -> Outcome<TcpListener> {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
             Err(error) => {
                 return Err(Fault::failed(format!(
-                    "listening for queuey on port {port}: {error}; set another queuey.port"
+                    "listening for {dialect} on port {port}: {error}; set another {dialect}.port"
                 )));
             }
         }
     }
-    Err(Fault::failed(format!("ports {port} to {last} are all in use; set another queuey.port")))
+    Err(Fault::failed(format!("ports {port} to {last} are all in use; set another {dialect}.port")))
 }
 
 /// `None`: it is a default address, and taken.

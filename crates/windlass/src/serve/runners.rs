@@ -17,7 +17,7 @@ mod wasi {
     use tokio::sync::watch;
     use tokio::task::JoinHandle;
     use windlass_core::Tenant;
-    use windlass_dialects::queuey::insider::Insider;
+    use windlass_dialects::queuey::{self, insider::Insider};
     use windlass_engine::Engine;
     use windlass_runners::wasi::message::Limits;
     use windlass_runners::wasi::runner::{Options, Runner, Stopping};
@@ -38,11 +38,12 @@ mod wasi {
             Some(url) => Some(Storage::new(Client::new(url, None, None)?)),
             None => None,
         };
+        let settings: queuey::Settings = config.settings.get();
         let desk = Local {
-            insider: Insider::new(engine.clone(), tenant.clone(), config.queuey.clone()),
+            addresses: settings.addresses,
+            insider: Insider::new(engine.clone(), tenant.clone(), settings),
             engine: engine.clone(),
             tenant,
-            addresses: config.queuey.addresses,
             storage,
         };
         let limits = Limits {

@@ -257,6 +257,6 @@ impl<'a> Commands<'a> {
     }
 
     async fn find(&self, id: JobId) -> Result<Option<Arc<Job>>, Status> {
-        Ok(self.engine.get(self.tenant, vec![id]).await?.pop().flatten())
+        Ok(self.engine.get_one(self.tenant, id).await?)
     }
 }

@@ -1,10 +1,11 @@
 use super::*;
+use crate::dialect::Soon;
 use crate::journal::{self, Journal};
 use crate::miniq::Settings;
-use crate::miniq::running::{Batch, Run, Soon};
-use crate::miniq::wire::HandlerText;
+use crate::runners::{Batch, Run};
 use std::sync::Mutex;
 use std::time::Duration;
+use windlass_core::handler::HandlerText;
 use windlass_engine::{Engine, FixedDice, ManualClock, Options};
 use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
@@ -58,7 +59,7 @@ async fn world() -> (Arc<State>, Faults) {
     let (clock, dice) = (Arc::new(ManualClock::default()), Arc::new(FixedDice::new(1)));
     let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
     let journal = Journal::open(journal::Settings::default()).unwrap();
-    (State::start(engine, journal, Settings::default(), None).unwrap(), faults)
+    (State::start(engine, journal, Settings::default(), None, None).unwrap(), faults)
 }
 
 /// `big/t 100`: so many jobs are said to wait.

@@ -2,11 +2,11 @@
 
 use crate::auth::Caller;
 use crate::codec::{Encoding, Out};
-use crate::http::Server;
 use crate::native::reply::{Answer, written};
 use crate::native::request::Params;
 use crate::native::wire::{Id, Time};
 use crate::route::Call;
+use crate::server::Server;
 use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::response::Response;

@@ -94,7 +94,7 @@ async fn ancestors(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<Vec<Ar
     while let Some(id) =
         parent.filter(|id| line.len() < ANCESTORS_MAX && line.iter().all(|one| one.id != *id))
     {
-        let Some(found) = engine.get(tenant, vec![id]).await?.pop().flatten() else { break };
+        let Some(found) = engine.get_one(tenant, id).await? else { break };
         parent = found.spec.family().map(|family| family.parent);
         line.push(found);
     }

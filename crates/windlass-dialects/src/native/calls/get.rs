@@ -18,7 +18,7 @@ pub(super) async fn get_by_alias(call: Call) -> Answer {
     let tenant = one_tenant(&call)?;
     let engine = &call.engine;
     let id = engine.find_alias(&tenant, call.param(0)).await?.ok_or_else(ApiError::no_such_job)?;
-    let job = engine.get(&tenant, vec![id]).await?.pop().flatten().ok_or_else(ApiError::no_such_job)?;
+    let job = engine.get_one(&tenant, id).await?.ok_or_else(ApiError::no_such_job)?;
     show(&call, &tenant, &job).await
 }
 

@@ -1,10 +1,10 @@
 //! `GET /api/v1/handlers`: handlers that dialects keep, with what their versions say.
 
 use crate::codec::Kept;
-use crate::handbook::KeptHandler;
 use crate::native::reply::{Answer, reply};
 use crate::native::request::seen_tenant;
 use crate::native::wire::PAGE_MAX;
+use crate::registered_handlers::RegisteredHandler;
 use crate::route::Call;
 use ::http::StatusCode;
 use schemars::JsonSchema;
@@ -47,7 +47,7 @@ struct VersionView<'a> {
 
 impl<'a> HandlerView<'a> {
     /// A handler's text tells of payloads, so it is hidden with them.
-    fn new(handler: &'a KeptHandler, hidden: bool) -> HandlerView<'a> {
+    fn new(handler: &'a RegisteredHandler, hidden: bool) -> HandlerView<'a> {
         let versions = handler.versions.iter().map(|version| VersionView {
             id: &version.id,
             text: version.text.clone().filter(|_| !hidden).map(Kept::Tree),
@@ -65,9 +65,9 @@ impl<'a> HandlerView<'a> {
 
 pub(super) async fn handlers(call: Call) -> Answer {
     let tenant = seen_tenant(&call)?;
-    let mut found: Vec<KeptHandler> = Vec::new();
-    for book in call.server.handbooks() {
-        found.extend(book.handlers(tenant.as_ref(), PAGE_MAX).await?);
+    let mut found: Vec<RegisteredHandler> = Vec::new();
+    for (_, running) in call.server.running() {
+        found.extend(running.handlers(tenant.as_ref(), PAGE_MAX).await?);
     }
     found.retain(|handler| call.engine.reaches(&handler.queue, &handler.name));
     let hidden = call.hides_payloads();

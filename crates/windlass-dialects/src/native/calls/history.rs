@@ -1,5 +1,6 @@
 //! `GET /api/v1/history`: what happened in each step of a span of time.
 
+use crate::native::State;
 use crate::native::errors::ApiError;
 use crate::native::history::{HOUR_MS, last_hours};
 use crate::native::rates::{Counts, EVERY};
@@ -38,11 +39,11 @@ pub(super) async fn history(call: Call) -> Answer {
     let (from, step_ms, steps) = match params.text("span") {
         None | Some("15m" | "30d") if !is_theirs => (server.engine.now(), HOUR_MS, Vec::new()),
         None | Some("30d") => {
-            server.history.read(&server.engine);
-            last_hours(&server.history.hours(&server.engine).await?, server.engine.now())
+            server.state::<State>().history.read(&server.engine);
+            last_hours(&server.state::<State>().history.hours(&server.engine).await?, server.engine.now())
         }
         Some("15m") => {
-            let (first, steps) = server.rates.recent();
+            let (first, steps) = server.state::<State>().rates.recent();
             (first.unwrap_or_else(|| server.engine.now()), EVERY.as_millis() as i64, steps)
         }
         Some(_) => return Err(ApiError::bad_request("`span` is 15m or 30d")),

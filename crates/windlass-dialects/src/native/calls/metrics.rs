@@ -1,10 +1,10 @@
 //! `GET /metrics` in the Prometheus text format, written by hand from what is counted anyway.
 
-use crate::http::Server;
 use crate::native::reply::Answer;
 use crate::native::request::seen_tenant;
 use crate::query::{Histogram, QueueCounts};
 use crate::route::Call;
+use crate::server::Server;
 use ::http::{HeaderValue, header};
 use axum::body::Body;
 use axum::response::Response;

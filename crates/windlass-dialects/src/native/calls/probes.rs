@@ -1,9 +1,9 @@
 //! `GET /healthz`, `/readyz` and `/`: is it there, is it ready?
 
-use crate::http::Server;
 use crate::native::errors::ApiError;
 use crate::native::reply::Answer;
 use crate::route::Call;
+use crate::server::Server;
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;

@@ -2,6 +2,7 @@
 
 use crate::codec::{self, Encoding, Malformed, Nullable, Raw, Text};
 use crate::journal::{self, JournalError, NewLine};
+use crate::native::State;
 use crate::native::commands::{payload, repeat, run_at, tags, within};
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
@@ -228,7 +229,10 @@ pub(super) async fn push(mut call: Call) -> Answer {
     let single = asked.single;
     let pushes = pushes(&asked.jobs, single)?;
     drop(asked);
-    if call.server.journal_native && !pushes.is_empty() && pushes.iter().all(journal::pushes::can_wait) {
+    if call.server.state::<State>().settings.journals_pushes
+        && !pushes.is_empty()
+        && pushes.iter().all(journal::pushes::can_wait)
+    {
         return journaled(&call, &tenant, &pushes).await;
     }
     let answers = call.engine.push(&tenant, pushes).await?;

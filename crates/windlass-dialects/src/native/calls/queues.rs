@@ -1,6 +1,7 @@
 //! `GET /api/v1/queues`, and `POST …/{queue}/pause` and `…/resume`.
 
 use crate::codec::Nullable;
+use crate::native::State;
 use crate::native::rates::Flow;
 use crate::native::reply::{Answer, ok, reply};
 use crate::native::request::{one_tenant, seen_tenant};
@@ -116,7 +117,7 @@ pub(super) async fn queues(call: Call) -> Answer {
     let tenant = seen_tenant(&call)?;
     let engine = &call.engine;
     let (counts, now) = (engine.counts(tenant.as_ref()).await?, engine.now());
-    let flows = call.server.rates.flows(engine.meters());
+    let flows = call.server.state::<State>().rates.flows(engine.meters());
     let flow =
         |one: &QueueCounts| flows.get(&(one.tenant.clone(), one.queue.clone())).copied().unwrap_or_default();
     let queues = counts.iter().map(|one| QueueView::new(one, flow(one), now)).collect();

@@ -2,6 +2,7 @@
 
 use super::queues::StateCounts;
 use crate::codec::Nullable;
+use crate::native::State;
 use crate::native::rates::{self, PerSecond};
 use crate::native::reply::{Answer, reply};
 use crate::native::request::seen_tenant;
@@ -116,7 +117,7 @@ fn totals(counts: &[QueueCounts]) -> StateCounts<'static> {
 }
 
 fn server_figures(call: &Call) -> ServerFigures<'_> {
-    let (engine, rates) = (&call.engine, &call.server.rates);
+    let (engine, rates) = (&call.engine, &call.server.state::<State>().rates);
     let (pickup, run) = rates.latency(engine.meters());
     ServerFigures {
         rates: Some(rates.now(engine.meters()).into()),

@@ -202,7 +202,7 @@ pub(super) async fn revoke(call: Call) -> Answer {
 pub(super) async fn signing_key(call: Call) -> Answer {
     let tenant = one_tenant(&call)?;
     call.engine.check_all()?;
-    let Some(signer) = &call.server.jq.settings().signer else {
+    let Some(signer) = &call.server.signer else {
         let message = "this server signs nothing; set outgoing.signing_key in its configuration";
         return Err(ApiError::new(StatusCode::NOT_FOUND, "no_signing_key", message));
     };

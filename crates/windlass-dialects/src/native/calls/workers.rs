@@ -6,8 +6,8 @@ use crate::native::request::{one_tenant, seen_tenant};
 use crate::native::views::origin;
 use crate::native::wire::{Id, PAGE_MAX, Time};
 use crate::query::Filter;
+use crate::registered_workers::RegisteredWorker;
 use crate::route::Call;
-use crate::staff::{Member, Staff};
 use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -127,7 +127,8 @@ pub(super) async fn workers(call: Call) -> Answer {
     let are_shown = engine.check_all().is_ok();
     let is_shown = |whose: &Tenant| are_shown && tenant.as_ref().is_none_or(|tenant| tenant == whose);
     let (holders, more) = holders(engine, tenant.as_ref()).await?;
-    let members: Vec<Member> = call.server.staffs().into_iter().flat_map(Staff::members).collect();
+    let members: Vec<RegisteredWorker> =
+        call.server.running().flat_map(|(_, running)| running.workers()).collect();
     let members = members.iter().filter(|member| is_shown(&member.tenant)).take(PAGE_MAX);
     let waiting = engine.waiting_workers();
     let waiting = waiting.iter().filter(|((whose, _), _)| is_shown(whose)).take(PAGE_MAX);
@@ -144,7 +145,7 @@ pub(super) async fn workers(call: Call) -> Answer {
 }
 
 impl<'a> Registered<'a> {
-    fn new(member: &'a Member) -> Registered<'a> {
+    fn new(member: &'a RegisteredWorker) -> Registered<'a> {
         Registered {
             worker: &member.id,
             tenant: &member.tenant,
@@ -171,7 +172,7 @@ fn set_quiet(call: Call, quiet: bool) -> Answer {
     let tenant = one_tenant(&call)?;
     call.engine.check_all()?;
     let worker = call.param(0);
-    if !call.server.staffs().into_iter().any(|staff| staff.set_quiet(&tenant, worker, quiet)) {
+    if !call.server.running().any(|(_, running)| running.set_quiet(&tenant, worker, quiet)) {
         return Err(not_registered());
     }
     ok(&call, &WorkerIs { worker, state: if quiet { WorkerWord::Quiet } else { WorkerWord::Active } })
@@ -180,8 +181,8 @@ fn set_quiet(call: Call, quiet: bool) -> Answer {
 pub(super) async fn dismiss(call: Call) -> Answer {
     let (tenant, worker) = (one_tenant(&call)?, call.param(0));
     call.engine.check_all()?;
-    for staff in call.server.staffs() {
-        if staff.dismiss(&tenant, worker, &call.caller.who).await {
+    for (_, running) in call.server.running() {
+        if running.dismiss(&tenant, worker, &call.caller.who).await {
             return ok(&call, &WorkerIs { worker, state: WorkerWord::Gone });
         }
     }

@@ -167,7 +167,7 @@ async fn guarded() -> Guarded {
         tokens.push((role, token));
     }
     let known = Arc::new(Tokens::new(records).unwrap());
-    let server = Bedrock::with(BedrockOptions { tokens: known, ..BedrockOptions::default() }).await;
+    let server = Bedrock::with(ServerOptions { tokens: known, ..ServerOptions::default() }).await;
     Guarded { server, tokens }
 }
 
@@ -199,7 +199,7 @@ async fn with_tokens_only_their_holders_are_served() {
 #[tokio::test]
 async fn too_many_connections_are_turned_away() {
     let limits = Limits { connections_max: 2, ..Limits::default() };
-    let server = Bedrock::with(BedrockOptions { limits, ..BedrockOptions::default() }).await;
+    let server = Bedrock::with(ServerOptions { limits, ..ServerOptions::default() }).await;
     let (mut a, mut b) = (server.connect().await, server.connect().await);
     assert_eq!(a.status("Ping", &[]).await, "200 OK");
     assert_eq!(b.status("Ping", &[]).await, "200 OK");
@@ -214,7 +214,7 @@ async fn too_many_connections_are_turned_away() {
 #[tokio::test]
 async fn a_request_that_stops_in_the_middle_is_cut_off() {
     let limits = Limits { idle_timeout: Duration::from_millis(50), ..Limits::default() };
-    let server = Bedrock::with(BedrockOptions { limits, ..BedrockOptions::default() }).await;
+    let server = Bedrock::with(ServerOptions { limits, ..ServerOptions::default() }).await;
     let mut c = server.connect().await;
     c.send("CreateJob\nname: a").await;
     assert!(c.reply().await.is_none());

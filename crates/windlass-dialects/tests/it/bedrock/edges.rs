@@ -4,7 +4,7 @@ use super::{Bedrock, Conn, eventually};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::Tenant;
-use windlass_dialects::bedrock::BedrockOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::budget::{Budget, Share};
 use windlass_dialects::listener::Limits;
 use windlass_dialects::{Role, TokenRecord, Tokens, generate_token};
@@ -16,19 +16,19 @@ struct Guarded {
     b: String,
 }
 
-async fn guarded(options: BedrockOptions) -> Guarded {
+async fn guarded(options: ServerOptions) -> Guarded {
     let [a, b] = [(); 2].map(|()| generate_token().unwrap());
     let record = |token: &str, tenant| {
         TokenRecord::of(token, Tenant::new(tenant).unwrap(), Role::Operator, None).unwrap()
     };
     let tokens = Arc::new(Tokens::new([record(&a, "a"), record(&b, "b")]).unwrap());
-    let server = Bedrock::with(BedrockOptions { tokens, ..options }).await;
+    let server = Bedrock::with(ServerOptions { tokens, ..options }).await;
     Guarded { server, a, b }
 }
 
-fn first_timeout(ms: u64) -> BedrockOptions {
+fn first_timeout(ms: u64) -> ServerOptions {
     let limits = Limits { first_timeout: Duration::from_millis(ms), ..Limits::default() };
-    BedrockOptions { limits, ..BedrockOptions::default() }
+    ServerOptions { limits, ..ServerOptions::default() }
 }
 
 async fn status_and_end(c: &mut Conn) -> String {
@@ -63,7 +63,7 @@ async fn what_a_web_page_makes_a_browser_send_changes_nothing_and_ends_the_conne
 
 #[tokio::test]
 async fn a_stranger_cannot_make_the_server_keep_a_large_request() {
-    let Guarded { server, a, .. } = guarded(BedrockOptions::default()).await;
+    let Guarded { server, a, .. } = guarded(ServerOptions::default()).await;
     let data = format!("{{\"a\":\"{}\"}}", "x".repeat(200_000));
     let mut stranger = server.connect().await;
     stranger.send(&format!("CreateJob\nname: a\ndata: {}", &data[..100_000])).await;
@@ -114,7 +114,7 @@ async fn where_no_token_is_needed_the_first_request_makes_a_client_known() {
 #[tokio::test]
 async fn one_address_cannot_take_all_connections() {
     let limits = Limits { connections_per_address: 2, ..Limits::default() };
-    let options = BedrockOptions { limits, ..BedrockOptions::default() };
+    let options = ServerOptions { limits, ..ServerOptions::default() };
     let Guarded { server, a, .. } = guarded(options).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     assert_eq!(first.status("Ping", &[]).await, "200 OK");
@@ -131,7 +131,7 @@ async fn one_address_cannot_take_all_connections() {
 
 #[tokio::test]
 async fn jobs_that_crash_their_workers_are_a_tenants_own() {
-    let Guarded { server, a, b } = guarded(BedrockOptions::default()).await;
+    let Guarded { server, a, b } = guarded(ServerOptions::default()).await;
     let mut c = server.connect().await;
     for token in [&a, &b] {
         assert_eq!(c.status("CreateJob", &[("token", token), ("name", "payroll")]).await, "200 OK");
@@ -151,7 +151,7 @@ async fn jobs_that_crash_their_workers_are_a_tenants_own() {
 
 #[tokio::test]
 async fn commands_that_are_put_off_are_bounded_in_bytes_in_time_and_for_each_tenant() {
-    let Guarded { server, a, b } = guarded(BedrockOptions::default()).await;
+    let Guarded { server, a, b } = guarded(ServerOptions::default()).await;
     let mut c = server.connect().await;
     let now = super::START_MS * 1_000;
     let hour = (now + 3_600_000_000).to_string();
@@ -172,7 +172,7 @@ async fn commands_that_are_put_off_are_bounded_in_bytes_in_time_and_for_each_ten
 #[tokio::test]
 async fn a_large_request_waits_for_memory_and_is_then_refused() {
     let budget = Budget::with_wait(4 << 20, Duration::from_millis(100));
-    let options = BedrockOptions { budget: budget.clone(), ..BedrockOptions::default() };
+    let options = ServerOptions { budget: budget.clone(), ..ServerOptions::default() };
     let server = Bedrock::with(options).await;
     let data = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));
     let mut all = Share::default();

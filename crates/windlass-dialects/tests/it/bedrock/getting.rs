@@ -185,7 +185,7 @@ async fn jobs_that_crash_their_workers_fail_instead_of_being_handed_out() {
 async fn a_job_that_must_not_be_handed_out_fails_also_if_somebody_changes_it_meanwhile() {
     let Chosen { store, folder: _folder } = Chosen::new().await;
     let (store, faults) = FaultyStore::new(store);
-    let server = Bedrock::on(store, BedrockOptions::default()).await;
+    let server = Bedrock::on(store, ServerOptions::default()).await;
     let mut c = server.connect().await;
     let id = c.create("bad", &[]).await;
     assert_eq!(c.status("CrashBedrockJob", &[("names", "bad")]).await, "200 OK");

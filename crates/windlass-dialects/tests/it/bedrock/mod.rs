@@ -26,7 +26,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use windlass_core::Timestamp;
-use windlass_dialects::bedrock::{BedrockOptions, Profile, serve};
+use windlass_dialects::ServerOptions;
+use windlass_dialects::bedrock::{Profile, Settings};
+use windlass_dialects::settings::DialectSettings;
 use windlass_engine::{Engine, FixedDice, ManualClock, Options};
 use windlass_store::Store;
 
@@ -51,7 +53,9 @@ pub struct Bedrock {
 
 impl Bedrock {
     pub async fn start(profile: Profile) -> Bedrock {
-        Bedrock::with(BedrockOptions { profile, ..BedrockOptions::default() }).await
+        let settings = Settings { profile, ..Settings::default() };
+        Bedrock::with(ServerOptions { settings: DialectSettings::of(settings), ..ServerOptions::default() })
+            .await
     }
 
     pub async fn seed() -> Bedrock {
@@ -62,22 +66,23 @@ impl Bedrock {
         Bedrock::start(Profile::Current).await
     }
 
-    pub async fn with(options: BedrockOptions) -> Bedrock {
+    pub async fn with(options: ServerOptions) -> Bedrock {
         let Chosen { store, folder } = Chosen::new().await;
         Bedrock { _folder: folder, ..Bedrock::on(store, options).await }
     }
 
-    pub async fn on(store: Arc<dyn Store>, mut options: BedrockOptions) -> Bedrock {
-        options.query_program.get_or_insert_with(crate::bedrock_query::program);
+    pub async fn on(store: Arc<dyn Store>, mut options: ServerOptions) -> Bedrock {
+        options.guests.get_or_insert_with(crate::bedrock_query::guests);
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START_MS)));
         let dice = Arc::new(FixedDice::new(1));
         let engine = Engine::start(store, clock.clone(), dice, Options::default()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(serve(listener, engine.clone(), options, async {
-            let _ = stopped.await;
-        }));
+        let serving =
+            tokio::spawn(crate::support::serve_port("bedrock", listener, engine.clone(), options, async {
+                let _ = stopped.await;
+            }));
         Bedrock { addr, engine, clock, stop: Some(stop), serving, _folder: None }
     }
 

@@ -1,6 +1,6 @@
 use super::world::*;
 use serde_json::{Value, json};
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::listener::Limits;
 
 /// 1, 2
@@ -149,7 +149,8 @@ async fn msgpack_has_several_names_and_text_is_none_of_them() {
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_whole() {
     let limits = Limits { body_bytes_max: 2_000, ..Limits::default() };
-    let server = crate::support::TestServer::start(HttpOptions { limits, ..HttpOptions::default() }).await;
+    let server =
+        crate::support::TestServer::start(ServerOptions { limits, ..ServerOptions::default() }).await;
     let body = packed(&job(json!({"argument": {"x": "y".repeat(3_000)}})));
     let headers = [("content-type", MSGPACK), ("accept", "application/json")];
     let reply = server.connect().await.call("POST", "/jq/job", &headers, &body).await;

@@ -2,7 +2,6 @@ use super::world::*;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use windlass_dialects::auth::Role;
-use windlass_dialects::jq::Settings;
 
 /// 60
 #[tokio::test]
@@ -147,7 +146,7 @@ async fn of_two_who_poll_both_hear_the_end_and_one_gets_the_result() {
 #[tokio::test]
 async fn a_viewer_looks_and_takes_nothing() {
     let keys = crate::support::Keys::for_tenants(&["a", "b"]);
-    let options = windlass_dialects::HttpOptions { jq: Settings::default(), ..keys.options() };
+    let options = keys.options();
     let server = crate::support::TestServer::start(options).await;
     let call = async |role: Role, tenant: &str, method: &str, path: &str, body: Value| {
         let bearer = format!("Bearer {}", keys.of(tenant, role));

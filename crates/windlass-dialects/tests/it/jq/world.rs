@@ -14,9 +14,10 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use windlass_core::{Format, JobId, Payload, Tenant};
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::codec::{Encoding, Out};
 use windlass_dialects::jq::Settings;
+use windlass_dialects::settings::DialectSettings;
 use windlass_engine::{Clock, ManualClock, SystemClock};
 use windlass_store::Store;
 
@@ -50,14 +51,14 @@ impl World {
     }
 
     pub async fn on(store: Arc<dyn Store>, settings: Settings, clock: Arc<ManualClock>) -> World {
-        let options = HttpOptions { jq: settings, ..HttpOptions::default() };
+        let options = ServerOptions { settings: DialectSettings::of(settings), ..ServerOptions::default() };
         let server = TestServer::start_on(store, options, clock.clone()).await;
         World { server, clock, chosen: None }
     }
 
     /// Time passes by itself.
     pub async fn real(settings: Settings) -> World {
-        let options = HttpOptions { jq: settings, ..HttpOptions::default() };
+        let options = ServerOptions { settings: DialectSettings::of(settings), ..ServerOptions::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let chosen = Reopenable::new().await;
         let server = TestServer::start_on(chosen.store.clone(), options, clock).await;

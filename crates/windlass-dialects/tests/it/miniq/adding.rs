@@ -5,7 +5,7 @@ use crate::support::Keys;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::Tenant;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::auth::Role;
 use windlass_dialects::journal::ids;
 use windlass_dialects::miniq::Settings;
@@ -61,7 +61,7 @@ async fn empty_lines_and_comments_make_no_job() {
 #[tokio::test]
 async fn payloads_arrive_byte_for_byte() {
     let folder = tempfile::tempdir().unwrap();
-    let options = HttpOptions { journal: journal_in(folder.path()), ..HttpOptions::default() };
+    let options = ServerOptions { journal: journal_in(folder.path()), ..ServerOptions::default() };
     let world = Setup { options, ..Setup::default() }.start().await;
     world.handler("acme", "resize", "{}").await;
     let long = "x".repeat(1 << 20);
@@ -230,7 +230,7 @@ async fn what_is_in_the_journal_at_the_start_is_taken_in() {
     std::fs::create_dir(folder.path().join("journal")).unwrap();
     let line = "# by hand\n1234567-vm-0000-000|acme-resize|from before\nnonsense\n1234567-vm-0000-001|acme-resize|more|of it\n";
     std::fs::write(folder.path().join("journal/00000001.log"), line).unwrap();
-    let options = HttpOptions { journal: journal_in(folder.path()), ..HttpOptions::default() };
+    let options = ServerOptions { journal: journal_in(folder.path()), ..ServerOptions::default() };
     let patient = Settings { give_up_after_ms: i64::MAX / 4, ..settings() };
     let world = Setup { options, settings: patient, ..Setup::default() }.start().await;
     // There is no handler yet, so they are tried in vain first, and then wait.

@@ -5,11 +5,11 @@ use crate::support::Keys;
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::auth::Role;
 use windlass_dialects::miniq::Settings;
 use windlass_dialects::miniq::log::LogSettings;
-use windlass_dialects::miniq::running::Report;
+use windlass_dialects::runners::Report;
 
 #[tokio::test]
 async fn while_stopped_jobs_are_taken_and_none_is_started() {
@@ -27,7 +27,7 @@ async fn while_stopped_jobs_are_taken_and_none_is_started() {
 #[tokio::test]
 async fn quit_asks_the_server_to_end() {
     let quit = Arc::new(Notify::new());
-    let options = HttpOptions { quit: Arc::clone(&quit), ..HttpOptions::default() };
+    let options = ServerOptions { quit: Arc::clone(&quit), ..ServerOptions::default() };
     let world = Setup { options, ..Setup::default() }.start().await;
     assert_eq!(world.server.get("/quit").await.text(), "Quit.\n");
     quit.notified().await;

@@ -5,7 +5,7 @@ use super::world::{
 };
 use bytes::Bytes;
 use std::time::Duration;
-use windlass_dialects::miniq::running::Report;
+use windlass_dialects::runners::Report;
 
 #[tokio::test]
 async fn an_exit_code_says_whether_a_job_is_over() {

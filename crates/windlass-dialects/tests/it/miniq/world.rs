@@ -11,13 +11,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::{Notify, mpsc};
 use windlass_core::Timestamp;
-use windlass_dialects::HttpOptions;
+use windlass_core::handler::HandlerText;
+use windlass_dialects::ServerOptions;
+use windlass_dialects::dialect::Soon;
 use windlass_dialects::journal;
 use windlass_dialects::miniq::Settings;
-use windlass_dialects::miniq::running::{
-    Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners, Soon,
-};
-use windlass_dialects::miniq::wire::HandlerText;
+use windlass_dialects::runners::{Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners};
+use windlass_dialects::settings::DialectSettings;
 use windlass_engine::ManualClock;
 use windlass_store::Store;
 
@@ -34,7 +34,6 @@ pub fn settings() -> Settings {
         archive_keep_ms: KEEP_MS,
         log: None,
         host: "tester".to_owned(),
-        sysid: None,
     }
 }
 
@@ -258,7 +257,7 @@ pub struct Setup {
     pub store: Option<Arc<dyn Store>>,
     pub clock: Arc<ManualClock>,
     pub settings: Settings,
-    pub options: HttpOptions,
+    pub options: ServerOptions,
     pub rooms: usize,
 }
 
@@ -268,7 +267,7 @@ impl Default for Setup {
             store: None,
             clock: Arc::new(ManualClock::at(Timestamp::from_millis(1_763_200_000_000))),
             settings: settings(),
-            options: HttpOptions::default(),
+            options: ServerOptions::default(),
             rooms: 4,
         }
     }
@@ -277,8 +276,8 @@ impl Default for Setup {
 impl Setup {
     pub async fn start(self) -> World {
         let fake = Fake::new(self.rooms);
-        let options = HttpOptions {
-            miniq: self.settings,
+        let options = ServerOptions {
+            settings: DialectSettings::of(self.settings),
             runners: Some(Arc::new(FakeRunners(Arc::clone(&fake)))),
             ..self.options
         };

@@ -2,9 +2,10 @@
 
 use crate::support::{Keys, Reply, TestServer};
 use std::sync::Arc;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::auth::Role;
 use windlass_dialects::queuey::Settings;
+use windlass_dialects::settings::DialectSettings;
 use windlass_engine::blob::AddrForm;
 use windlass_engine::{Options, SystemClock};
 
@@ -42,7 +43,11 @@ async fn s66_every_spelling_of_the_address_resolves() {
 async fn the_address_in_the_answer_is_spelled_as_the_operator_says() {
     for (addresses, expected) in [(AddrForm::Sha256, SHA256), (AddrForm::Sri, SRI)] {
         let queuey = Settings { addresses, ..Settings::default() };
-        let server = TestServer::start(HttpOptions { queuey, ..HttpOptions::default() }).await;
+        let server = TestServer::start(ServerOptions {
+            settings: DialectSettings::of(queuey),
+            ..ServerOptions::default()
+        })
+        .await;
         assert_eq!(put(&server, b"WILSON!").await.text(), expected);
     }
 }
@@ -86,7 +91,7 @@ async fn s67_get_and_head_answer_with_the_same_codes() {
 #[tokio::test]
 async fn s68_an_empty_blob_is_storable_and_one_byte_too_many_is_413() {
     let options = Options { blob_bytes_max: 1_000, ..Options::default() };
-    let server = TestServer::start_with(HttpOptions::default(), Arc::new(SystemClock), options).await;
+    let server = TestServer::start_with(ServerOptions::default(), Arc::new(SystemClock), options).await;
     let empty = put(&server, b"").await;
     assert_eq!((empty.status, empty.text().as_str()), (201, "da39a3ee5e6b4b0d3255bfef95601890afd80709"));
     let reply = server.get(&format!("/blob/{}", empty.text())).await;

@@ -12,8 +12,9 @@ use crate::support::{Reply, TestServer};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use windlass_core::Timestamp;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
 use windlass_dialects::queuey::Settings;
+use windlass_dialects::settings::DialectSettings;
 use windlass_engine::ManualClock;
 
 const R1: &str = "0b7c1c5e-6d4f-4a51-9d5b-1f0e5a7c9e01";
@@ -36,10 +37,11 @@ impl Queue {
     }
 
     async fn with(queuey: Settings) -> Queue {
-        Queue::serving(HttpOptions { queuey, ..HttpOptions::default() }).await
+        Queue::serving(ServerOptions { settings: DialectSettings::of(queuey), ..ServerOptions::default() })
+            .await
     }
 
-    async fn serving(options: HttpOptions) -> Queue {
+    async fn serving(options: ServerOptions) -> Queue {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START)));
         Queue { server: TestServer::start_at(options, clock.clone()).await, clock }
     }

@@ -24,7 +24,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use windlass_core::Timestamp;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
+use windlass_dialects::settings::DialectSettings;
 use windlass_dialects::sidejob::Settings;
 use windlass_engine::ManualClock;
 
@@ -66,10 +67,11 @@ impl World {
     }
 
     pub async fn with(sidejob: Settings) -> World {
-        World::serving(HttpOptions { sidejob, ..HttpOptions::default() }).await
+        World::serving(ServerOptions { settings: DialectSettings::of(sidejob), ..ServerOptions::default() })
+            .await
     }
 
-    pub async fn serving(options: HttpOptions) -> World {
+    pub async fn serving(options: ServerOptions) -> World {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START)));
         let world = World { server: TestServer::start_at(options, clock.clone()).await, clock };
         world.register("q", fixture()).await;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use windlass_core::Timestamp;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
+use windlass_dialects::settings::DialectSettings;
 use windlass_dialects::sidejob::Settings;
 use windlass_engine::ManualClock;
 use windlass_store::{Durability, OpenOptions, open};
@@ -117,8 +118,10 @@ async fn a_worker_is_there_while_one_of_its_connections_is() {
 async fn a_server_that_stops_takes_nothing_from_its_workers() {
     let Chosen { store, folder } = Chosen::new().await;
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START)));
-    let options =
-        || HttpOptions { sidejob: Settings { grace_ms: 0, ..Settings::default() }, ..HttpOptions::default() };
+    let options = || ServerOptions {
+        settings: DialectSettings::of(Settings { grace_ms: 0, ..Settings::default() }),
+        ..ServerOptions::default()
+    };
     let server = TestServer::start_on(Arc::clone(&store), options(), clock.clone()).await;
     let mut first = World { server, clock: clock.clone() };
     first.register("q", fixture()).await;
@@ -144,7 +147,7 @@ async fn a_worker_may_come_back_at_another_server() {
         let durable = OpenOptions { durability: Durability::Relaxed, ..OpenOptions::default() };
         let store = open(&url, durable).await.unwrap();
         let sidejob = Settings { grace_ms: 5_000, ..Settings::default() };
-        let options = HttpOptions { sidejob, ..HttpOptions::default() };
+        let options = ServerOptions { settings: DialectSettings::of(sidejob), ..ServerOptions::default() };
         World { server: TestServer::start_on(store, options, clock.clone()).await, clock: clock.clone() }
     };
     let (a, b) = (world().await, world().await);

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::net::TcpStream;
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
+use windlass_dialects::settings::DialectSettings;
 use windlass_dialects::sidejob::Settings;
 use windlass_engine::SystemClock;
 
@@ -25,7 +26,7 @@ async fn call(connection: &mut Client<TcpStream>, path: &str, body: &Value) -> V
 /// With the fixture, no limit on runs and a long lease: they are not what this is about.
 async fn unlimited() -> TestServer {
     let sidejob = Settings { runs_per_minute: u32::MAX, lease_ms: 3_600_000, ..Settings::default() };
-    let options = HttpOptions { sidejob, ..HttpOptions::default() };
+    let options = ServerOptions { settings: DialectSettings::of(sidejob), ..ServerOptions::default() };
     let server = TestServer::start_at(options, Arc::new(SystemClock)).await;
     let reply = server.call("PUT", "/sidejob/workers/q", &super::fixture().to_string()).await;
     assert_eq!(reply.status, 200);

@@ -2,7 +2,8 @@
 
 use super::World;
 use serde_json::{Value, json};
-use windlass_dialects::HttpOptions;
+use windlass_dialects::ServerOptions;
+use windlass_dialects::settings::DialectSettings;
 use windlass_dialects::sidejob::Settings;
 
 // scenarios 142
@@ -84,7 +85,9 @@ async fn what_is_not_understood_is_refused_in_one_shape() {
 async fn other_web_sites_are_let_in_only_when_they_are_configured() {
     let origins = vec!["https://a.example".to_owned(), "https://b.example".to_owned()];
     let sidejob = Settings { origins, ..Settings::default() };
-    let open = World::serving(HttpOptions { sidejob, ..HttpOptions::default() }).await;
+    let open =
+        World::serving(ServerOptions { settings: DialectSettings::of(sidejob), ..ServerOptions::default() })
+            .await;
     let shut = World::new().await;
     let from = |origin: &'static str| vec![("origin", origin), ("content-type", "application/json")];
     let body = br#"{"queue":"q","class":"W"}"#;

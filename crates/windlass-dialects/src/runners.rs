@@ -1,12 +1,10 @@
-//! What runs handlers, as this dialect sees it. The server is given something that does; the dialect does not know how.
+//! What runs handlers, as dialects see it. The server is given something that does; the dialects do not know how.
 
-use super::wire::HandlerText;
+use crate::dialect::Soon;
 use bytes::Bytes;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+use windlass_core::handler::HandlerText;
 
 /// Runs handlers in contexts that it keeps.
 pub trait Runners: Send + Sync {

@@ -1,13 +1,11 @@
 //! Handlers that a dialect keeps for its kinds of jobs, for people to look at and to try.
 
 use serde_json::Value;
-use std::pin::Pin;
 use windlass_core::Tenant;
-use windlass_engine::EngineError;
 
 /// What runs one kind of jobs, in all versions that are kept.
 #[derive(Clone, Debug, PartialEq)]
-pub struct KeptHandler {
+pub struct RegisteredHandler {
     /// The dialect that keeps it.
     pub dialect: &'static str,
     pub tenant: Tenant,
@@ -17,19 +15,12 @@ pub struct KeptHandler {
     /// Why it would not run, if that is known.
     pub trouble: Option<String>,
     /// The newest, which is in force, first.
-    pub versions: Vec<Version>,
+    pub versions: Vec<HandlerVersion>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Version {
+pub struct HandlerVersion {
     pub id: String,
     /// As it was set; `None`: there was more to show than is shown at once.
     pub text: Option<Value>,
-}
-
-pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<Vec<KeptHandler>, EngineError>> + Send + 'a>>;
-
-pub trait Handbook: Send + Sync {
-    /// Of one tenant or, for `None`, of all, at most `limit` kinds.
-    fn handlers<'a>(&'a self, tenant: Option<&'a Tenant>, limit: usize) -> Looking<'a>;
 }

@@ -1,0 +1,137 @@
+//! The dialect as the server sees it: its keys, its port, and what its connections share.
+
+use super::commands::Shared;
+use super::later::Later;
+use super::profile::Profile;
+use super::query::{Limits as QueryLimits, Program, Queries};
+use super::session::{Limits as SessionLimits, Session};
+use super::wire;
+use crate::budget::Budget;
+use crate::dialect::{Connection, Context, Dialect, Guests, Listen, Running, Soon, Starting, Stream};
+use crate::guard::Hosts;
+use crate::listener::Limits;
+use crate::settings::{BadConfig, Bind, DialectSettings, Key, Kind, Values};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a connection may be silent between two requests. See [`SessionLimits::idle`].
+const IDLE: Duration = Duration::from_secs(24 * 3_600);
+
+/// So many times as long may a client take until its first request where no token is needed: people type them by hand.
+const BY_HAND: u32 = 6;
+
+/// Memory that a query may have on the smallest machine.
+const QUERY_BYTES_MIN: u64 = 64 << 20;
+
+pub struct Bedrock;
+
+const KEYS: &[Key] = &[
+    Key::new(
+        "bedrock",
+        Kind::AddressOrOff,
+        "127.0.0.1:8888",
+        "address of the Bedrock::Jobs dialect (also bedrock.listen)",
+    ),
+    Key::new("bedrock.profile", Kind::Choice(&["seed", "current"]), "seed", "which Bedrock::Jobs is spoken"),
+];
+
+impl Dialect for Bedrock {
+    fn name(&self) -> &'static str {
+        "bedrock"
+    }
+
+    fn settings(&self) -> &'static [Key] {
+        KEYS
+    }
+
+    fn configure(&self, values: &Values, settings: &mut DialectSettings) -> Result<(), BadConfig> {
+        settings.put(Settings {
+            listen: values.bind_or_off("bedrock")?,
+            profile: Profile::parse(values.text("bedrock.profile")).unwrap_or_default(),
+        });
+        Ok(())
+    }
+
+    fn listener(&self, settings: &DialectSettings) -> Option<Listen> {
+        settings.get::<Settings>().listen.map(Listen::Tcp)
+    }
+
+    fn start(&self, context: Context) -> Starting<'static> {
+        Box::pin(async move { Ok(Arc::new(State::new(context)) as Arc<dyn Running>) })
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub listen: Option<Bind>,
+    pub profile: Profile,
+}
+
+/// What all connections share, and what each may take.
+struct State {
+    shared: Arc<Shared>,
+    later: Later,
+    limits: Limits,
+}
+
+impl State {
+    fn new(context: Context) -> State {
+        let Settings { listen, profile } = context.settings.get();
+        let program = |guests: Guests| Program::new(move || guests.start("run-query"));
+        let shared = Arc::new(Shared {
+            engine: context.engine,
+            profile,
+            tokens: context.tokens,
+            hide_payloads: context.hide_payloads,
+            version: context.version,
+            queries: Queries::new(context.guests.map(program), query_limits(&context.budget)),
+            hosts: Hosts { loopback_only: listen.is_some_and(|bind| bind.is_loopback()), ..context.hosts },
+            budget: context.budget,
+            crashed: Default::default(),
+            commits: Default::default(),
+            answered: Default::default(),
+        });
+        let later = Later::new(Arc::clone(&shared), context.phase);
+        State { shared, later, limits: context.limits }
+    }
+
+    fn session_limits(&self) -> SessionLimits {
+        SessionLimits {
+            wire: wire::Limits { head_bytes_max: self.limits.body_bytes_max, ..wire::Limits::default() },
+            idle: IDLE,
+            unknown: match self.shared.tokens.is_open() {
+                true => self.limits.first_timeout * BY_HAND,
+                false => self.limits.first_timeout,
+            },
+            stall: self.limits.idle_timeout,
+            write: self.limits.write_timeout,
+        }
+    }
+}
+
+/// Half of the memory for requests is enough for a query.
+fn query_limits(budget: &Budget) -> QueryLimits {
+    let most = QueryLimits::default().memory_bytes;
+    QueryLimits { memory_bytes: most.min((budget.bytes() / 2).max(QUERY_BYTES_MIN)) }
+}
+
+impl Running for State {
+    fn converse(self: Arc<Self>, stream: Stream, connection: Connection) -> Soon<'static, ()> {
+        let (shared, later, limits) = (Arc::clone(&self.shared), self.later.clone(), self.session_limits());
+        let from = (connection.phase, connection.arrival);
+        Box::pin(async move {
+            match stream {
+                Stream::Plain(stream) => Session::new(stream, shared, later, limits, from).run().await,
+                Stream::Tls(stream) => Session::new(*stream, shared, later, limits, from).run().await,
+            }
+        })
+    }
+
+    fn too_many_connections(&self) -> &'static str {
+        "503 Too many connections\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    }
+
+    fn stop(&self, grace: Duration) -> Soon<'_, ()> {
+        Box::pin(self.later.ended(grace))
+    }
+}

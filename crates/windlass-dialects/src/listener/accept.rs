@@ -1,0 +1,122 @@
+//! The connections of one port: how many there may be, from where, with TLS or without, and their orderly end.
+
+use super::{Limits, Phase};
+use crate::arrivals::Arrivals;
+use crate::dialect::{Connection, Stream};
+use crate::tls::Tls;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+/// A port that is bound and not served yet.
+pub(crate) struct Port {
+    /// For the log.
+    pub name: &'static str,
+    pub listener: TcpListener,
+    pub tls: Option<Arc<Tls>>,
+    pub limits: Limits,
+    /// What a connection beyond the limits is told before it is closed.
+    pub too_many: String,
+}
+
+impl Port {
+    /// Has every connection served until `phase` says otherwise and the last one has ended, or `limits.grace` is over.
+    pub async fn serve<F>(
+        self,
+        phase: watch::Sender<Phase>,
+        converse: impl Fn(Stream, SocketAddr, Connection) -> F + Clone + Send + Sync + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let Port { name, listener, tls, limits, too_many } = self;
+        let too_many: Arc<str> = too_many.into();
+        let permits_all = u32::try_from(limits.connections_max).unwrap_or(u32::MAX).max(1);
+        let permits = Arc::new(Semaphore::new(permits_all as usize));
+        let arrivals = Arrivals::new(limits.connections_per_address);
+        let mut draining = phase.subscribe();
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = draining.wait_for(|phase| *phase >= Phase::Draining) => break,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    rest_after(&error).await;
+                    continue;
+                }
+            };
+            tune(&stream);
+            let permit = Arc::clone(&permits).try_acquire_owned();
+            let (Ok(permit), Some(arrival)) = (permit, arrivals.enter(peer.ip())) else {
+                tokio::spawn(turn_away(stream, Arc::clone(&too_many)));
+                continue;
+            };
+            let connection = Connection { arrival, phase: phase.subscribe() };
+            let (converse, tls) = (converse.clone(), tls.clone());
+            let handshake_timeout = limits.tls_handshake_timeout;
+            tokio::spawn(async move {
+                let mut cut = connection.phase.clone();
+                let conversation = async {
+                    if let Some(stream) = secure(stream, tls.as_deref(), handshake_timeout).await {
+                        converse(stream, peer, connection).await;
+                    }
+                };
+                tokio::select! {
+                    () = conversation => {}
+                    _ = cut.wait_for(|phase| *phase >= Phase::Cut) => {}
+                }
+                drop(permit);
+            });
+        }
+        drop(listener);
+        let all_gone = permits.acquire_many(permits_all);
+        if tokio::time::timeout(limits.grace, all_gone).await.is_err() {
+            tracing::warn!("cutting {name} connections that did not end within {:?}", limits.grace);
+            phase.send_replace(Phase::Cut);
+            let _ = tokio::time::timeout(Duration::from_secs(1), permits.acquire_many(permits_all)).await;
+        }
+    }
+}
+
+/// `None`: there was no handshake.
+async fn secure(stream: TcpStream, tls: Option<&Tls>, handshake_timeout: Duration) -> Option<Stream> {
+    let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
+    match tokio::time::timeout(handshake_timeout, tls.acceptor().accept(stream)).await {
+        Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("TLS handshake took too long"),
+    }
+    None
+}
+
+/// A connection that broke while it waited is nobody's trouble. Being out of file descriptors is, and it does not pass
+/// faster by trying at once.
+async fn rest_after(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept a connection; trying again in a moment");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// Answers at once, and notices a peer that vanished without a word: a worker that waits for jobs on a dead connection
+/// would otherwise be given one.
+fn tune(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    let _ = socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive);
+}
+
+async fn turn_away(mut stream: TcpStream, answer: Arc<str>) {
+    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
+    let _ = stream.shutdown().await;
+}

@@ -1,0 +1,32 @@
+//! A name for this server among those on its store, before anybody can reach it.
+
+use super::sysid::{self, NoSysid};
+use crate::dialect::StartError;
+use std::sync::Arc;
+use tracing::{info, warn};
+use windlass_engine::Engine;
+
+/// A name that is free. Without one the server does not start. A store that does not answer is no reason for that: what is
+/// added meanwhile is journaled, and the name is found when the store is back.
+pub async fn find_name(engine: &Engine, host: &str) -> Result<Option<Arc<str>>, StartError> {
+    match sysid::end_locks_of_the_gone(engine).await {
+        Ok(0) => {}
+        Ok(jobs) => info!("jobs that this server was running when it was killed are run again: {jobs}"),
+        Err(error) => warn!("jobs of a server that was killed wait for the end of their locks: {error}"),
+    }
+    match sysid::find_free(engine, host).await {
+        Ok(sysid) => Ok(Some(sysid)),
+        Err(NoSysid::Store(error)) => {
+            warn!("whether names of servers are free is not known: {error}");
+            Ok(None)
+        }
+        Err(error @ NoSysid::TooManyTries) => Err(StartError(format!(
+            "{error}: every name for this server that was tried is reserved in the store; names of servers that are gone \
+             are free after {} minutes, so wait, or give this machine another host name (now {host:?})",
+            sysid::RESERVED_MS / 60_000,
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! Refusals over HTTP: a status and a message, said in the words of one dialect.
+
+use crate::auth::BadTenant;
+use crate::codec::Encoding;
+use crate::route::{Answering, BadBody, Call, Refusal, status_of};
+use ::http::StatusCode;
+use axum::response::Response;
+use std::marker::PhantomData;
+use windlass_core::BadName;
+use windlass_engine::EngineError;
+
+/// Why a call was refused, or what went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem<D> {
+    pub status: StatusCode,
+    /// Stable word for programs, in dialects that have one.
+    pub code: &'static str,
+    /// For people.
+    pub message: String,
+    dialect: PhantomData<D>,
+}
+
+/// How a dialect says what all of them have to say.
+pub trait Words: Sized + Send + 'static {
+    fn response(problem: &Problem<Self>, encoding: Encoding) -> Response;
+
+    /// The encoding that the caller of `call` reads.
+    fn reply_encoding(_call: &Call) -> Encoding {
+        Encoding::Json
+    }
+
+    fn bad_name_status() -> StatusCode {
+        StatusCode::BAD_REQUEST
+    }
+
+    /// The answer to a caller who names another tenant than their own.
+    fn not_yours() -> String {
+        BadTenant::NotYours.to_string()
+    }
+
+    fn body_code(_bad: BadBody) -> &'static str {
+        ""
+    }
+
+    fn engine_status(error: &EngineError) -> StatusCode {
+        status_of(error)
+    }
+}
+
+impl<D: Words> Problem<D> {
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Problem<D> {
+        Problem::coded(status, "", message)
+    }
+
+    pub fn coded(status: StatusCode, code: &'static str, message: impl Into<String>) -> Problem<D> {
+        Problem { status, code, message: message.into(), dialect: PhantomData }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Problem<D> {
+        Problem::coded(StatusCode::BAD_REQUEST, "bad_request", message)
+    }
+
+    pub fn not_found(message: impl Into<String>) -> Problem<D> {
+        Problem::coded(StatusCode::NOT_FOUND, "not_found", message)
+    }
+}
+
+/// An error that a call may end with.
+pub trait CallError {
+    /// The encoding that the caller of `call` reads.
+    fn reply_encoding(call: &Call) -> Encoding;
+
+    fn response(&self, encoding: Encoding) -> Response;
+}
+
+impl<D: Words> CallError for Problem<D> {
+    fn reply_encoding(call: &Call) -> Encoding {
+        D::reply_encoding(call)
+    }
+
+    fn response(&self, encoding: Encoding) -> Response {
+        D::response(self, encoding)
+    }
+}
+
+/// Answers a call: with what it gives, or with its refusal in the encoding that the caller reads.
+pub fn answering<E, F>(call: Call, handle: impl FnOnce(Call) -> F + Send + 'static) -> Answering
+where
+    E: CallError,
+    F: Future<Output = Result<Response, E>> + Send,
+{
+    Box::pin(async move {
+        let encoding = E::reply_encoding(&call);
+        handle(call).await.unwrap_or_else(|error| error.response(encoding))
+    })
+}
+
+/// Makes the handler of a route of an `async fn(Call) -> Result<Response, impl CallError>`.
+macro_rules! call {
+    ($call:path) => {{
+        fn handle(call: $crate::route::Call) -> $crate::route::Answering {
+            $crate::problem::answering(call, $call)
+        }
+        handle
+    }};
+}
+
+pub(crate) use call;
+
+impl<D: Words> From<&Refusal> for Problem<D> {
+    fn from(refusal: &Refusal) -> Problem<D> {
+        Problem::coded(refusal.status(), refusal.code(), refusal.to_string())
+    }
+}
+
+impl<D: Words> From<BadName> for Problem<D> {
+    fn from(bad: BadName) -> Problem<D> {
+        Problem { status: D::bad_name_status(), ..Problem::bad_request(bad.to_string()) }
+    }
+}
+
+impl<D: Words> From<BadTenant> for Problem<D> {
+    fn from(bad: BadTenant) -> Problem<D> {
+        let status = bad.status();
+        match bad {
+            BadTenant::NotYours => Problem::coded(status, "forbidden", D::not_yours()),
+            BadTenant::Name(message) => Problem { status, ..Problem::bad_request(message) },
+        }
+    }
+}
+
+impl<D: Words> From<BadBody> for Problem<D> {
+    fn from(bad: BadBody) -> Problem<D> {
+        Problem::coded(bad.status(), D::body_code(bad), bad.to_string())
+    }
+}
+
+impl<D: Words> From<EngineError> for Problem<D> {
+    fn from(error: EngineError) -> Problem<D> {
+        Problem::coded(D::engine_status(&error), error.code(), error.to_string())
+    }
+}

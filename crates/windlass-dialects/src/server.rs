@@ -1,0 +1,296 @@
+//! A server: the dialects that run, on the ports they are reached by, from the start to the stop.
+
+use crate::ALL;
+use crate::auth::{Caller, Tokens};
+use crate::budget::Budget;
+use crate::dialect::{Context, Dialect, Dialects, Guests, Listen, Running, StartError};
+use crate::guard::Hosts;
+use crate::http::router;
+use crate::journal::ingest::Ingest;
+use crate::journal::{self, Home, Journal};
+use crate::listener::{self, Limits, Phase};
+use crate::runners::Runners;
+use crate::settings::DialectSettings;
+use crate::signature::Signer;
+use crate::tls::Tls;
+use axum::Router;
+use futures_util::future::{BoxFuture, join_all};
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use windlass_engine::Engine;
+
+/// What a server is started with. The fields are those of [`Context`] unless they say more.
+pub struct ServerOptions {
+    pub dialects: Dialects,
+    pub settings: DialectSettings,
+    pub tokens: Arc<Tokens>,
+    pub hosts: Hosts,
+    pub tls: Option<Arc<Tls>>,
+    pub limits: Limits,
+    pub budget: Budget,
+    pub descriptors_max: Option<u64>,
+    /// Served beside the dialects, without their guard: the web UI's files.
+    pub extra: Option<Router>,
+    pub signer: Option<Signer>,
+    pub runners: Option<Arc<dyn Runners>>,
+    pub guests: Option<Guests>,
+    pub journal: journal::Settings,
+    pub quit: Arc<Notify>,
+    pub hide_payloads: bool,
+    pub store_is_away: bool,
+    pub store: String,
+    pub version: &'static str,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            dialects: ALL,
+            settings: DialectSettings::default(),
+            tokens: Tokens::open(),
+            hosts: Hosts::default(),
+            tls: None,
+            limits: Limits::default(),
+            budget: Budget::default(),
+            descriptors_max: None,
+            extra: None,
+            signer: None,
+            runners: None,
+            guests: None,
+            journal: journal::Settings::default(),
+            quit: Arc::default(),
+            hide_payloads: false,
+            store_is_away: false,
+            store: String::new(),
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// Sockets that are bound and not served yet.
+#[derive(Default)]
+pub struct Ports {
+    /// For the calls of all HTTP dialects.
+    pub http: Option<TcpListener>,
+    pub own: Vec<OwnPort>,
+}
+
+/// The port of one dialect.
+pub struct OwnPort {
+    pub dialect: &'static str,
+    pub listener: TcpListener,
+    /// Spoken plainly, as the protocol's own clients do, even if there is a certificate.
+    pub is_local: bool,
+}
+
+impl Ports {
+    /// By dialect, in their order.
+    fn addresses(&self) -> io::Result<Vec<(&'static str, SocketAddr)>> {
+        self.own.iter().map(|port| Ok((port.dialect, port.listener.local_addr()?))).collect()
+    }
+}
+
+/// What calls share: the context of all dialects, and the dialects that run.
+pub struct Server {
+    context: Context,
+    running: Vec<(&'static dyn Dialect, Arc<dyn Running>)>,
+}
+
+impl Deref for Server {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.context
+    }
+}
+
+impl Server {
+    pub fn running(&self) -> impl Iterator<Item = (&'static dyn Dialect, &Arc<dyn Running>)> {
+        self.running.iter().map(|(dialect, running)| (*dialect, running))
+    }
+
+    /// The state of the dialect whose type this is. Panics if it does not run: its calls are routed only if it does.
+    pub fn state<T: Running>(&self) -> &T {
+        let states = self.running.iter().map(|(_, running)| &**running as &dyn Any);
+        let found = states.into_iter().find_map(|state| state.downcast_ref::<T>());
+        found.unwrap_or_else(|| panic!("{} does not run", std::any::type_name::<T>()))
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        *self.phase.borrow() >= Phase::Draining
+    }
+
+    /// Until the server wants to stop, or the caller would be refused: whatever waits for them should then answer.
+    pub async fn farewell(&self, caller: &Caller) {
+        tokio::select! {
+            () = self.stopping() => {}
+            () = self.tokens.refused(caller, &self.engine) => {}
+        }
+    }
+
+    /// Until the server wants to stop.
+    async fn stopping(&self) {
+        // The sender is gone only when the server is.
+        let _ = self.phase.clone().wait_for(|phase| *phase >= Phase::Draining).await;
+    }
+}
+
+/// Serves HTTP until `shutdown` is done, then answers what it has taken and closes. The engine is left running: the caller
+/// may have other uses for it.
+pub async fn serve(
+    listener: TcpListener,
+    engine: Engine,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let ports = Ports { http: Some(listener), own: Vec::new() };
+    Started::new(engine, options, ports).await.map_err(io::Error::other)?.serve(shutdown).await;
+    Ok(())
+}
+
+/// A server whose dialects have started. Its sockets are bound; connections are answered once it serves.
+pub struct Started {
+    server: Arc<Server>,
+    ports: Ports,
+    tls: Option<Arc<Tls>>,
+    extra: Option<Router>,
+    phase: watch::Sender<Phase>,
+    ingest: JoinHandle<()>,
+    stop_ingest: watch::Sender<bool>,
+    _tasks: Tasks,
+}
+
+impl Started {
+    /// Starts every dialect that can be reached: over HTTP, if there is a port for it, or by a port of its own.
+    pub async fn new(engine: Engine, options: ServerOptions, ports: Ports) -> Result<Started, StartError> {
+        let ServerOptions { dialects, tls, extra, .. } = options;
+        let (phase, watching) = watch::channel(Phase::Serving);
+        let is_reached = |dialect: &&&dyn Dialect| {
+            ports.http.is_some() || ports.own.iter().any(|port| port.dialect == dialect.name())
+        };
+        // Nobody can add to it without HTTP.
+        let home = if ports.http.is_some() { options.journal.home } else { Home::Memory };
+        let journal = journal::Settings { home, ..options.journal };
+        let context = Context {
+            engine,
+            tokens: options.tokens,
+            hosts: options.hosts,
+            limits: options.limits,
+            budget: options.budget,
+            descriptors_max: options.descriptors_max,
+            journal: Journal::open(journal).map_err(|error| StartError(error.to_string()))?,
+            signer: options.signer,
+            runners: options.runners,
+            guests: options.guests,
+            hide_payloads: options.hide_payloads,
+            store_is_away: options.store_is_away,
+            quit: options.quit,
+            doors: ports.addresses()?.into(),
+            store: options.store.into(),
+            version: options.version,
+            started: Instant::now(),
+            phase: watching,
+            settings: options.settings,
+        };
+        let mut tasks = Tasks::default();
+        for dialect in dialects.iter().filter(is_reached) {
+            let running = dialect.start(context.clone()).await?;
+            tasks.running.push((*dialect, running));
+        }
+        let running = tasks.running.clone();
+        let readers = running.iter().filter_map(|(_, running)| running.journal_reader()).collect();
+        let (stop_ingest, stopping) = watch::channel(false);
+        let ingest = Ingest { engine: context.engine.clone(), journal: context.journal.clone(), readers };
+        let ingest = tokio::spawn(ingest.run(stopping));
+        tasks.ingest = Some(ingest.abort_handle());
+        let server = Arc::new(Server { context, running });
+        Ok(Started { server, ports, tls, extra, phase, ingest, stop_ingest, _tasks: tasks })
+    }
+
+    /// Serves until `shutdown` is done, then answers what it has taken and closes.
+    pub async fn serve(mut self, shutdown: impl Future<Output = ()>) {
+        let server = Arc::clone(&self.server);
+        let listening = join_all(self.listen());
+        let told = OnceLock::new();
+        let stopping = async {
+            shutdown.await;
+            let _ = told.set(Instant::now());
+            self.phase.send_replace(Phase::Draining);
+            server.running().for_each(|(_, running)| running.drain());
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            _ = listening => {}
+            () = stopping => {}
+        }
+        // One time for connections and for what runs, not one after the other.
+        let used = told.get().map_or(Duration::ZERO, Instant::elapsed);
+        let grace = server.limits.grace.saturating_sub(used);
+        join_all(server.running().map(|(_, running)| running.stop(grace))).await;
+        self.stop_ingest.send_replace(true);
+        let _ = self.ingest.await;
+        server.journal.close().await;
+        join_all(server.running().map(|(_, running)| running.close())).await;
+    }
+
+    /// One future for each port.
+    fn listen(&mut self) -> Vec<BoxFuture<'static, ()>> {
+        let Ports { http, own } = std::mem::take(&mut self.ports);
+        let (server, limits) = (&self.server, &self.server.limits);
+        let mut ports: Vec<BoxFuture<'static, ()>> = Vec::new();
+        if let Some(listener) = http {
+            let app = router(server, None, self.extra.take());
+            let phase = self.phase.clone();
+            ports.push(Box::pin(listener::serve_http(
+                "http",
+                listener,
+                self.tls.clone(),
+                app,
+                limits.clone(),
+                phase,
+            )));
+        }
+        for OwnPort { dialect: name, listener, is_local } in own {
+            let Some((dialect, running)) = server.running().find(|(dialect, _)| dialect.name() == name)
+            else {
+                continue;
+            };
+            let (tls, phase) = (self.tls.clone().filter(|_| !is_local), self.phase.clone());
+            if let Some(Listen::Http { .. }) = dialect.listener(&server.settings) {
+                let app = router(server, Some(name), None);
+                ports.push(Box::pin(listener::serve_http(name, listener, tls, app, limits.clone(), phase)));
+                continue;
+            }
+            let too_many = running.too_many_connections().to_owned();
+            let port = listener::Port { name, listener, tls, limits: limits.clone(), too_many };
+            let running = Arc::clone(running);
+            ports.push(Box::pin(port.serve(phase, move |stream, _, connection| {
+                Arc::clone(&running).converse(stream, connection)
+            })));
+        }
+        ports
+    }
+}
+
+/// What works behind the calls: gone with them, also when the future that serves is dropped halfway.
+#[derive(Default)]
+struct Tasks {
+    running: Vec<(&'static dyn Dialect, Arc<dyn Running>)>,
+    ingest: Option<tokio::task::AbortHandle>,
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        self.running.iter().for_each(|(_, running)| running.abandon());
+        if let Some(ingest) = &self.ingest {
+            ingest.abort();
+        }
+    }
+}

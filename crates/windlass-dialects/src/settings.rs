@@ -1,0 +1,224 @@
+//! Configuration keys: what each is called, which values it takes, and the values in force. A dialect lists its own keys
+//! and makes its settings of them; the program lists the rest and reads files, variables and flags.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Text,
+    /// `HOST:PORT`.
+    Address,
+    /// `HOST:PORT` or `off`.
+    AddressOrOff,
+    Choice(&'static [&'static str]),
+    Whole {
+        min: i64,
+        max: i64,
+    },
+    Switch,
+    /// A list of texts; in the environment and with `--set` separated by commas.
+    List,
+}
+
+/// A configuration key. It is written the same everywhere: `queuey.max_attempts` in the file and with `--set`,
+/// `WINDLASS_QUEUEY_MAX_ATTEMPTS` in the environment.
+#[derive(Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would be written; empty means unset.
+    pub default: &'static str,
+    /// Never shown.
+    pub secret: bool,
+    pub help: &'static str,
+}
+
+impl Key {
+    pub const fn new(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+        Key { name, kind, default, secret: false, help }
+    }
+
+    /// The same key, its value never shown.
+    pub const fn secret(self) -> Key {
+        Key { secret: true, ..self }
+    }
+}
+
+pub const fn whole(min: i64, max: i64) -> Kind {
+    Kind::Whole { min, max }
+}
+
+/// Up to a century.
+pub const SECONDS: Kind = whole(0, 100 * 366 * 86_400);
+pub const COUNT: Kind = whole(1, 1_000_000_000);
+
+/// A configuration that cannot be used, in words for its author.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadConfig(pub String);
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    Default,
+    File(String),
+    Variable(String),
+    Set,
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File(path) => f.write_str(path),
+            Source::Variable(name) => f.write_str(name),
+            Source::Set => f.write_str("--set"),
+            Source::Flag(name) => write!(f, "--{name}"),
+        }
+    }
+}
+
+/// A value that fits its key's kind.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Text(String),
+    Whole(i64),
+    Switch(bool),
+    List(Vec<String>),
+}
+
+/// One key with its value in force.
+#[derive(Clone, Debug)]
+pub struct Effective {
+    pub key: &'static Key,
+    pub value: Value,
+    pub source: Source,
+}
+
+/// An address to listen on. A default that is taken is skipped; an address that was asked for is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bind {
+    pub addresses: Vec<SocketAddr>,
+    pub text: String,
+    pub asked: bool,
+}
+
+impl Bind {
+    pub fn is_loopback(&self) -> bool {
+        self.addresses.iter().all(|address| address.ip().is_loopback())
+    }
+}
+
+/// The values of all keys, those of every dialect included. A key that is not listed, or is of another kind, has the empty
+/// value of the kind that was asked for; a test makes the settings of every dialect of the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Values(pub Vec<Effective>);
+
+impl Values {
+    fn get(&self, name: &str) -> Option<&Effective> {
+        let found = self.0.iter().find(|entry| entry.key.name == name);
+        debug_assert!(found.is_some(), "{name} is not a key");
+        found
+    }
+
+    pub fn text(&self, name: &str) -> &str {
+        match self.get(name).map(|entry| &entry.value) {
+            Some(Value::Text(text)) => text,
+            _ => "",
+        }
+    }
+
+    /// A text that may be left out.
+    pub fn optional(&self, name: &str) -> Option<&str> {
+        Some(self.text(name)).filter(|text| !text.is_empty())
+    }
+
+    pub fn switch(&self, name: &str) -> bool {
+        matches!(self.get(name), Some(Effective { value: Value::Switch(true), .. }))
+    }
+
+    pub fn whole(&self, name: &str) -> i64 {
+        match self.get(name).map(|entry| &entry.value) {
+            Some(Value::Whole(number)) => *number,
+            _ => 0,
+        }
+    }
+
+    pub fn list(&self, name: &str) -> Vec<String> {
+        match self.get(name).map(|entry| &entry.value) {
+            Some(Value::List(entries)) => entries.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn count(&self, name: &str) -> usize {
+        usize::try_from(self.whole(name)).unwrap_or(usize::MAX)
+    }
+
+    pub fn seconds(&self, name: &str) -> Duration {
+        Duration::from_secs(u64::try_from(self.whole(name)).unwrap_or(0))
+    }
+
+    /// A number of seconds, in milliseconds.
+    pub fn seconds_ms(&self, name: &str) -> i64 {
+        self.whole(name).saturating_mul(1_000)
+    }
+
+    pub fn bind(&self, name: &str) -> Result<Bind, BadConfig> {
+        let text = self.text(name).to_string();
+        match text.to_socket_addrs() {
+            Ok(addresses) => {
+                let asked = self.get(name).is_some_and(|entry| entry.source != Source::Default);
+                Ok(Bind { addresses: addresses.collect(), text, asked })
+            }
+            Err(error) => Err(self.bad(name, format_args!("{text:?} is not an address HOST:PORT: {error}"))),
+        }
+    }
+
+    /// `None`: it is off.
+    pub fn bind_or_off(&self, name: &str) -> Result<Option<Bind>, BadConfig> {
+        if self.text(name) == "off" { Ok(None) } else { self.bind(name).map(Some) }
+    }
+
+    /// A value that cannot be used, with the place where it was written.
+    pub fn bad(&self, name: &str, why: impl fmt::Display) -> BadConfig {
+        match self.get(name) {
+            Some(entry) => BadConfig(format!("{name} ({}): {why}", entry.source)),
+            None => BadConfig(format!("{name}: {why}")),
+        }
+    }
+}
+
+/// The settings of the dialects, each in the dialect's own type.
+#[derive(Clone, Default)]
+pub struct DialectSettings(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+impl DialectSettings {
+    pub fn of<T: Any + Send + Sync>(settings: T) -> DialectSettings {
+        let mut all = DialectSettings::default();
+        all.put(settings);
+        all
+    }
+
+    pub fn put<T: Any + Send + Sync>(&mut self, settings: T) {
+        self.0.insert(TypeId::of::<T>(), Arc::new(settings));
+    }
+
+    /// The defaults, where there are no others.
+    pub fn get<T: Any + Send + Sync + Default + Clone>(&self) -> T {
+        let found = self.0.get(&TypeId::of::<T>()).and_then(|settings| settings.downcast_ref::<T>());
+        found.cloned().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for DialectSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DialectSettings({})", self.0.len())
+    }
+}
