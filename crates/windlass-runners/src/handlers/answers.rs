@@ -1,8 +1,9 @@
-//! Answers of URLs in memory: how many bytes of them there are at once, over all clients.
+//! Memory budget for the HTTP responses of URL handlers, shared by all clients.
 //!
-//! What is read of an answer is taken out of one budget, piece by piece, and goes back when nobody needs the answer any more.
-//! If nothing is left of it, one answer at a time may go on reading, up to the most one may have; the others wait, and their
-//! senders with them. So at any time somebody can go on, and no more is held than the budget and one answer.
+//! Each response takes units of the budget as its buffer grows and returns them when it is dropped. When the
+//! budget is exhausted, one response at a time may grow beyond it, up to its own size limit; the others wait,
+//! which stops reading from their sockets. One response can therefore always proceed, and memory use is
+//! bounded by the budget plus one response.
 
 use super::output::is_marked;
 use bytes::Bytes;
@@ -10,9 +11,9 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// The unit that is counted in.
+/// Unit of the budget: one semaphore permit.
 const UNIT_BYTES: usize = 4 << 10;
-/// What an answer takes at first.
+/// First allocation of a response.
 const FIRST_BYTES: usize = 16 << 10;
 
 pub struct Budget {
@@ -32,24 +33,24 @@ impl Budget {
     }
 }
 
-/// Why an answer is read no further.
+/// Response over its size limit, with the message for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TooLarge(pub String);
 
-/// How large an answer may be.
+/// Size limits of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerLimits {
     pub bytes_max: usize,
-    /// Of it, without the lines that are new jobs; `None` where every line is a status.
+    /// Limit on the result alone, not counting lines that push new jobs; `None` if every line is a status.
     pub result_bytes_max: Option<usize>,
 }
 
-/// An answer as it arrives.
+/// Response being received.
 pub struct Growing<'a> {
     budget: &'a Budget,
     limits: AnswerLimits,
     held: Held,
-    /// Where the line begins that has not ended yet, how far it was looked at, and what of the lines before it is result.
+    /// Start of the last, unfinished line; end of the scanned bytes; result bytes in the lines before.
     line: usize,
     looked_at: usize,
     result_bytes: usize,
@@ -69,7 +70,7 @@ impl AsRef<[u8]> for Held {
 }
 
 impl<'a> Growing<'a> {
-    /// `expected`: as many bytes as the sender says it is at least.
+    /// `expected`: lower bound of the length announced by the server.
     pub fn new(budget: &'a Budget, limits: AnswerLimits, expected: u64) -> Result<Growing<'a>, TooLarge> {
         if usize::try_from(expected).unwrap_or(usize::MAX) > limits.bytes_max {
             return Err(limits.too_large());
@@ -77,7 +78,7 @@ impl<'a> Growing<'a> {
         Ok(Growing { budget, limits, held: Held::default(), line: 0, looked_at: 0, result_bytes: 0 })
     }
 
-    /// Waits while too much is held by others; for how long is added to `deadline`.
+    /// Appends a piece. Waits while the budget is exhausted and adds the waiting time to `deadline`.
     pub async fn add(&mut self, piece: &[u8], deadline: &mut Instant) -> Result<(), TooLarge> {
         let length = self.held.bytes.len() + piece.len();
         if length > self.limits.bytes_max {
@@ -113,7 +114,7 @@ impl<'a> Growing<'a> {
         *deadline += began.elapsed();
     }
 
-    /// A result that is too large already is read no further.
+    /// Refuses a result that exceeds its limit before the response is complete.
     fn check_result(&mut self) -> Result<(), TooLarge> {
         let Some(most) = self.limits.result_bytes_max else { return Ok(()) };
         let bytes = &self.held.bytes;
@@ -209,7 +210,7 @@ mod tests {
         };
         assert_eq!(read(&["x".repeat(2 * MIB)]).await, Ok(2 * MIB));
         assert!(read(&["x".repeat(2 * MIB), "x".to_owned()]).await.unwrap_err().0.contains("result"));
-        // Lines that are new jobs are no result, also where they come in pieces.
+        // Lines that push new jobs do not count towards the result, even if they arrive in pieces.
         let job = format!("J: t|{}\n", "y".repeat(3 * MIB));
         let pieces =
             [format!("{}\n", "x".repeat(MIB)), job[..2].to_owned(), job[2..].to_owned(), "z".to_owned()];

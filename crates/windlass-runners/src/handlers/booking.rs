@@ -1,4 +1,4 @@
-//! Places that are kept for batches until they begin, so that whoever plans several at once knows how many there are.
+//! Reservations of execution slots for batches, so that a scheduler can plan several batches at once.
 
 use super::http::Reserved;
 use super::pool::Promise;
@@ -6,7 +6,7 @@ use super::run::{Batch, Run};
 use super::seats::TakenSeat;
 use super::{Handler, Handlers, Lang};
 
-/// A place for one batch. Dropped before it is used, it is free again; nobody is told of that.
+/// Reserved slot for one batch. Dropping it unused frees the slot without a wake-up.
 pub struct Booking {
     handlers: Handlers,
     hold: Hold,
@@ -15,15 +15,15 @@ pub struct Booking {
 }
 
 pub enum Hold {
-    /// A context that is idle, or room for one more.
+    /// Idle context, or room to start another.
     Context(Promise),
-    /// One of the calls or guests there may be.
+    /// Slot for a concurrent HTTP call or WASI guest.
     Seat { _seat: TakenSeat },
-    /// The same, with connections to the URL.
+    /// Slot for an HTTP call, with connections to the URL.
     Line { _seat: TakenSeat, reserved: Reserved },
 }
 
-/// What batches compete for.
+/// Resource for which batches compete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     Contexts,
@@ -31,12 +31,12 @@ pub enum Resource {
     Wasi,
 }
 
-/// Why a batch cannot begin now.
+/// Reason why a batch cannot start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
-    /// The client, the type or the URL has all it may have at once.
+    /// The client, the job type or the URL has reached its own limit.
     OwnShare,
-    /// Others have it all.
+    /// Other clients use all of the resource.
     Full(Resource),
 }
 
@@ -51,7 +51,7 @@ impl Resource {
 }
 
 impl Handlers {
-    /// A place where a batch would be run at once. Ask before locking jobs for it.
+    /// Reserves a slot in which a batch can start at once. Call it before locking jobs for the batch.
     pub fn book(&self, client: &str, jobtype: &str, handler: &Handler) -> Result<Booking, NoRoom> {
         let inner = &self.inner;
         let mut jobs_max = self.batch_size(handler);
@@ -74,7 +74,8 @@ impl Handlers {
 }
 
 impl Booking {
-    /// How many jobs can be begun in it: what cannot be sent to a URL yet should not be locked either.
+    /// Most jobs that can start in the slot. Lock no more: jobs that cannot be sent to the URL yet must stay
+    /// available.
     pub fn jobs_max(&self) -> usize {
         self.jobs_max
     }
@@ -83,7 +84,7 @@ impl Booking {
         self.resource
     }
 
-    /// The batch is of the client and type, and has the handler, that the place was booked for.
+    /// Starts a batch of the client, job type and handler for which the slot was reserved.
     pub fn start(self, batch: Batch) -> Run {
         self.handlers.start_with(batch, Some(self.hold))
     }

@@ -1,11 +1,12 @@
-//! System calls of a context: which ones it may make, and with which arguments.
+//! Seccomp filters of a context: allowed system calls and arguments.
 //!
-//! Two filters, of which the stricter answer counts. One knows the calls that the context's language needs and answers all others
-//! as a kernel does that has never heard of them (ENOSYS), so that C libraries fall back to an older call. The other refuses (EPERM)
-//! what a context has no right to although the call exists.
+//! Two filters are installed; the kernel applies the stricter result. The first knows the calls that the
+//! context's language needs and returns ENOSYS for all others, so that C libraries fall back to an older
+//! call. The second returns EPERM for calls and arguments that exist but are forbidden to a context.
 //!
-//! The lists of the languages come from traces of their interpreters (`strace -f`): start, modules, files, threads, processes,
-//! signals, timers, sockets. A script starts any program, so its list holds all groups.
+//! The lists per language come from traces of the interpreters (`strace -f`): startup, modules, files,
+//! threads, processes, signals, timers, sockets. A shell script may start any program, so `sh` has all
+//! groups.
 
 use super::handler::Lang;
 use super::memory::SHARED_BYTES_MAX;
@@ -16,8 +17,8 @@ use std::collections::BTreeMap;
 
 mod list;
 
-/// Calls by what they are for, and the languages whose contexts have them beside [`list::BASE`]. The table in docs/runners.md
-/// says the same.
+/// Groups of calls by purpose, with the languages that get them in addition to [`list::BASE`]. A test
+/// compares this table with docs/runners.md.
 const GROUPS: &[(&str, &[i64], &[Lang])] = &[
     ("epoll", list::EPOLL, &[Lang::Sh, Lang::Python, Lang::Node]),
     ("vectors", list::VECTORS, &[Lang::Sh, Lang::Python, Lang::Node]),
@@ -31,24 +32,24 @@ const GROUPS: &[(&str, &[i64], &[Lang])] = &[
     ("programs", list::PROGRAMS, &[Lang::Sh]),
 ];
 
-/// What else holds a context, which decides what the filter has to refuse.
+/// Properties of a context's confinement that decide which calls the filter must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Whose calls it may make.
+    /// Language whose calls are allowed.
     pub lang: Lang,
-    /// IPv4 and IPv6 sockets.
+    /// IPv4 and IPv6 sockets are allowed.
     pub network: bool,
-    /// Modes, owners and times of files may be changed: whatever the context can name is its own.
+    /// File modes, owners and times may be changed: every file that the context can reach is its own.
     pub owns_files: bool,
-    /// Signals reach no process outside.
+    /// Another mechanism already keeps signals from processes outside the context.
     pub keeps_signals: bool,
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// For the calling thread and what is started later. `None`: there is no such filter on this system.
+/// Installs the filters for the calling thread and its descendants. `None`: seccomp is not available here.
 pub fn filter(fence: Fence) -> Option<()> {
-    // Both are made before the first is in force.
+    // Build both programs before installing the first: it could block calls needed to build the second.
     let refused = program(refused(fence)?, SeccompAction::Allow, error(libc::EPERM)?)?;
     let unknown = program(known(fence.lang), error(libc::ENOSYS)?, SeccompAction::Allow)?;
     seccompiler::apply_filter(&refused).ok()?;
@@ -64,19 +65,19 @@ fn program(rules: Rules, otherwise: SeccompAction, matched: SeccompAction) -> Op
     SeccompFilter::new(rules, otherwise, matched, arch).ok()?.try_into().ok()
 }
 
-/// Calls that exist for a context, if only to be refused. The numbers of x32 are not among them.
+/// Calls that do not return ENOSYS, including the refused ones. x32 call numbers are not listed.
 fn known(lang: Lang) -> Rules {
     let common = [list::BASE, list::BASE_OLD, list::REFUSED, list::ATTRIBUTES, list::SOCKETS];
     let own = GROUPS.iter().filter(|(_, _, langs)| langs.contains(&lang)).map(|(_, calls, _)| *calls);
     common.into_iter().chain(own).flatten().map(|call| (*call, Vec::new())).collect()
 }
 
-/// Calls, some of them only with certain arguments.
+/// Calls refused with EPERM, some of them only with certain arguments.
 fn refused(fence: Fence) -> Option<Rules> {
     let mut rules: Rules = list::REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     let mut refuse = |call: i64, when: Vec<SeccompRule>| rules.insert(call, when);
     refuse(libc::SYS_clone, any(list::NAMESPACES.iter().map(|flag| masked(0, *flag, *flag)))?);
-    // Their first argument is a process; zero is the caller.
+    // The first argument is a process id; 0 means the caller.
     for call in list::ON_ITSELF {
         refuse(*call, vec![all([compare(0, SeccompCmpOp::Ne, 0)])?]);
     }
@@ -99,27 +100,27 @@ fn refused(fence: Fence) -> Option<Rules> {
         list::ATTRIBUTES.iter().for_each(|call| {
             refuse(*call, Vec::new());
         });
-        // Without a name it is about an open file, and only files that may be used can be opened.
+        // With a null path the call changes an open file, and only permitted files can be opened.
         refuse(libc::SYS_utimensat, vec![all([wide(1, SeccompCmpOp::Ne, 0)])?]);
     }
     if !fence.keeps_signals {
         list::SIGNALS.iter().for_each(|call| {
             refuse(*call, Vec::new());
         });
-        // What `raise` and `abort` are made of.
+        // `raise` and `abort` send signals with tgkill to the own process.
         let own = u64::from(std::process::id());
         refuse(libc::SYS_tgkill, vec![others_than(0, &[own])?]);
     }
     Some(rules)
 }
 
-/// Memory that is shared and no file, of more than the watch counts for it (`memory.rs`).
+/// Rule for shared anonymous memory above the amount that the memory watch assumes (`memory.rs`).
 fn large_shared_memory() -> Option<SeccompRule> {
     let shared = u64::try_from(libc::MAP_SHARED | libc::MAP_ANONYMOUS).ok()?;
     all([masked(3, shared, shared), wide(1, SeccompCmpOp::Gt, SHARED_BYTES_MAX)])
 }
 
-/// Pairs of sockets that are streams stay between the two ends; a datagram can be sent to any name.
+/// Rules against socket pairs other than AF_UNIX streams: a datagram socket can send to any address.
 fn odd_pairs() -> Option<Vec<SeccompRule>> {
     const KIND: u64 = 0xf;
     let fine = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| u64::try_from(kind).unwrap_or(0));
@@ -141,17 +142,17 @@ fn masked(index: u8, mask: u64, value: u64) -> Option<SeccompCondition> {
     compare(index, SeccompCmpOp::MaskedEq(mask), value)
 }
 
-/// Holds where all conditions do.
+/// Rule that matches if all conditions match.
 fn all(conditions: impl IntoIterator<Item = Option<SeccompCondition>>) -> Option<SeccompRule> {
     SeccompRule::new(conditions.into_iter().collect::<Option<_>>()?).ok()
 }
 
-/// One rule for each condition.
+/// Rules, one per condition: any of them matches.
 fn any(conditions: impl IntoIterator<Item = Option<SeccompCondition>>) -> Option<Vec<SeccompRule>> {
     conditions.into_iter().map(|condition| all([condition])).collect()
 }
 
-/// Holds where the argument is none of these.
+/// Rule that matches if the argument equals none of the values.
 fn others_than(index: u8, values: &[u64]) -> Option<SeccompRule> {
     all(values.iter().map(|value| compare(index, SeccompCmpOp::Ne, *value)))
 }
@@ -226,7 +227,7 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(&start));
             let cells: Vec<&str> =
                 line.unwrap_or_else(|| panic!("no row {name}")).split('|').map(str::trim).collect();
-            // Name, what it is, then a column for each language.
+            // Columns: name, purpose, then one per language.
             for (lang, cell) in LANGS.iter().zip(&cells[3..]) {
                 assert_eq!(*cell == "yes", langs.contains(lang), "{name}, {lang}: {cells:?}");
             }

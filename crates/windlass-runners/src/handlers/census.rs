@@ -1,17 +1,17 @@
-//! Who is there: the processes of a context, counted from outside. What they take is counted by `memory.rs` and `disk.rs`.
+//! Processes of a context, listed from outside through /proc. `memory.rs` and `disk.rs` measure their use.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One look at all processes serves all contexts for so long.
+/// Validity of one scan of /proc, which is shared by all contexts.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// The processes of one group together.
+/// Processes of one process group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     pub processes: Vec<i32>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub tasks: u64,
 }
 
@@ -23,7 +23,7 @@ pub struct Census {
 }
 
 impl Census {
-    /// Reads files of the kernel, which takes its time with many processes: not for a thread others wait for.
+    /// Reads /proc, which is slow with many processes: call it on a blocking thread.
     pub fn group(&self, pgid: i32) -> Group {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let groups = match &*last {
@@ -38,7 +38,7 @@ impl Census {
     }
 }
 
-/// Empty where there is no such folder to read.
+/// Scans /proc; empty if it cannot be read.
 fn count() -> Groups {
     let mut groups = Groups::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -56,7 +56,7 @@ fn count() -> Groups {
 
 fn stat(pid: &str) -> Option<(i32, Group)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, also brackets and spaces; the fields are counted from behind it.
+    // The command name may contain brackets and spaces, so the fields are counted from the last bracket.
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let pgid = fields.nth(2)?.parse().ok()?;
     let tasks = fields.nth(14)?.parse().ok()?;
@@ -69,13 +69,13 @@ pub fn resident_bytes(pid: u32) -> Option<u64> {
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Children of its first thread; `None` where the kernel does not tell.
+/// Children of the process's main thread; `None` if the kernel does not list them.
 pub fn children_of(pid: u32) -> Option<Vec<i32>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }
 
-/// Processes and threads of a user, among which a limit on them is shared.
+/// Number of processes and threads of a user, which share RLIMIT_NPROC.
 pub fn tasks_of_user(uid: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -83,7 +83,7 @@ pub fn tasks_of_user(uid: u32) -> u64 {
     own.filter_map(|entry| stat(entry.file_name().to_str()?)).map(|(_, one)| one.tasks).sum()
 }
 
-/// Whether a limit on a user's processes counts those of a user namespace alone, as Linux 5.14 and later do.
+/// True if RLIMIT_NPROC counts per user namespace, as since Linux 5.14.
 pub fn counts_by_namespace() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     version(&release).is_some_and(|version| version >= (5, 14))

@@ -1,14 +1,15 @@
-//! Control groups (version 2): the kernel's own bounds on memory, processes and I/O of a context, all of its processes together.
-//! Memory is counted whatever it is: shared, in files without a name, in the kernel.
+//! Control groups (cgroup v2): kernel limits on memory, processes and I/O of a context, for all of its
+//! processes together. All memory is counted: shared memory, memfds, kernel memory.
 //!
 //! ```text
-//!   the server's group, delegated to it (systemd: Delegate=yes; a container's own group)
-//!   ├── windlass-server        the server and the processes it starts for itself
+//!   the server's cgroup, delegated to it (systemd: Delegate=yes; or the cgroup of a container)
+//!   ├── windlass-server        the server and its own child processes
 //!   └── windlass-PID-7         a context: memory.max, memory.swap.max, pids.max, io.weight
 //! ```
 //!
-//! A group whose controllers are handed down may hold no processes itself, so the server moves to a group of its own first. Where
-//! others are in the same group, or nothing is delegated, there are no groups for contexts, and the watches are all there is.
+//! A cgroup that enables controllers for its children may not contain processes, so the server first moves to
+//! a child cgroup. If its cgroup contains other processes, or is not delegated, contexts get no cgroups and
+//! only the watches in `memory.rs`, `disk.rs` and `census.rs` limit them.
 
 use std::fs;
 use std::io;
@@ -16,44 +17,44 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What contexts need. `io` is used where it is to be had.
+/// Required controllers. `io` is used if available.
 const NEEDED: [&str; 2] = ["memory", "pids"];
 const SERVER: &str = "windlass-server";
-/// Memory and processes of the guard, which is in the group of its context.
+/// Memory and tasks added for the guard process, which runs in the cgroup of its context.
 const GUARD_BYTES: u64 = 32 << 20;
 const GUARD_TASKS: u64 = 4;
-/// Share of the disk's time, of which a group has 100 by default: the server goes first.
+/// I/O weight of a context. The default of a cgroup is 100, so the server has priority.
 const IO_WEIGHT: &str = "50";
-/// For processes that were told to end.
+/// Time for killed processes to exit before `cgroup.kill` is used.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The group in which contexts get groups of their own.
+/// Parent cgroup of the contexts' cgroups.
 #[derive(Debug)]
 pub struct Cgroups {
     base: PathBuf,
 }
 
-/// The server's group as the kernel shows it; nothing is changed to find it out.
+/// Cgroup of the server, read without changing anything.
 #[derive(Debug, PartialEq, Eq)]
 struct Own {
     folder: PathBuf,
-    /// Controllers are handed down already.
+    /// Controllers are already enabled for child cgroups.
     is_prepared: bool,
 }
 
 impl Cgroups {
-    /// Whether contexts would get groups here; if not, why.
+    /// Checks whether contexts can have cgroups on this machine; the error gives the reason.
     pub fn check() -> Result<(), String> {
         find(Path::new("/"), std::process::id()).map(drop)
     }
 
-    /// Moves this process and its children out of the way, and hands the controllers down.
+    /// Moves this process and its children to a child cgroup and enables the controllers.
     pub fn prepare() -> Result<Cgroups, String> {
         prepare(Path::new("/"), std::process::id())
     }
 
-    /// A group for a context; empty until somebody is put in.
+    /// Creates an empty cgroup for a context.
     pub fn make(&self, memory_bytes_max: u64, tasks_max: u64) -> io::Result<Leaf> {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -63,14 +64,14 @@ impl Cgroups {
         let memory = memory_bytes_max.saturating_add(GUARD_BYTES);
         leaf.write("memory.max", &memory.to_string())?;
         leaf.write("pids.max", &tasks_max.saturating_add(GUARD_TASKS).to_string())?;
-        // Not to be had everywhere: swap, I/O.
+        // Optional: swap accounting and the io controller are not available everywhere.
         let _ = leaf.write("memory.swap.max", "0");
         let _ = leaf.write("io.weight", IO_WEIGHT);
         Ok(leaf)
     }
 }
 
-/// The group of one context.
+/// Cgroup of one context.
 #[derive(Debug)]
 pub struct Leaf {
     folder: PathBuf,
@@ -81,19 +82,19 @@ impl Leaf {
         fs::write(self.folder.join(file), text)
     }
 
-    /// Puts a process in, which has not started anything yet.
+    /// Moves a process into the cgroup. Call it before the process has children.
     pub fn enter(&self, pid: u32) -> io::Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
-    /// Whether the kernel has ended a process for want of memory.
+    /// True if the kernel's OOM killer has killed a process of the cgroup.
     pub fn is_out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.folder.join("memory.events")).unwrap_or_default();
         events.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0")
     }
 
-    /// Waits for its processes, which were told to end, and ends those that do not. Takes its time: not for a thread others wait
-    /// for.
+    /// Waits for the processes, which have been killed, and uses `cgroup.kill` on any that remain. Call it on
+    /// a blocking thread.
     pub fn remove(self) -> io::Result<()> {
         let began = Instant::now();
         let mut was_killed = false;
@@ -107,7 +108,7 @@ impl Leaf {
                 if std::mem::replace(&mut was_killed, true) && began.elapsed() > 2 * END_PATIENCE {
                     return Err(io::ErrorKind::ResourceBusy.into());
                 }
-                // Linux 5.14; without it the guard has to do.
+                // Needs Linux 5.14; older kernels rely on the guard process.
                 let _ = self.write("cgroup.kill", "1");
             }
             std::thread::sleep(PAUSE);
@@ -115,7 +116,7 @@ impl Leaf {
     }
 }
 
-/// In the tree of files below `root`, which is the machine's.
+/// Finds the server's cgroup. Tests pass another `root` than `/`.
 fn find(root: &Path, server: u32) -> Result<Own, String> {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let groups = read("proc/self/cgroup");
@@ -124,7 +125,7 @@ fn find(root: &Path, server: u32) -> Result<Own, String> {
     let mount = mounts.lines().find_map(mount_point).ok_or("cgroup2 is not mounted")?;
     let mount = root.join(mount.trim_start_matches('/'));
     let mut folder = mount.join(path.trim_start_matches('/'));
-    // A server that was here before has moved; so has one whose manager made a group for it in the delegated one.
+    // An earlier start, or a service manager, has put the server into the child cgroup already.
     let is_own = |folder: &Path| folder.file_name().is_some_and(|name| name == SERVER);
     if is_own(&folder)
         && let Some(parent) = folder.parent()
@@ -148,7 +149,7 @@ fn find(root: &Path, server: u32) -> Result<Own, String> {
     Ok(Own { folder, is_prepared })
 }
 
-/// The group of the whole machine alone may hold processes and hand down its controllers.
+/// False only for the root cgroup, which may contain processes and enable controllers as well.
 fn must_be_empty(folder: &Path) -> bool {
     folder.join("cgroup.type").exists()
 }
@@ -158,7 +159,7 @@ fn processes(folder: &Path) -> Vec<u32> {
     listed.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// The mount point in a line of `mountinfo`, if it is of control groups.
+/// Mount point in a line of `mountinfo`, if the file system is cgroup2.
 fn mount_point(line: &str) -> Option<String> {
     let (about, kind) = line.split_once(" - ")?;
     let is_it = kind.split_ascii_whitespace().next() == Some("cgroup2");
@@ -170,7 +171,7 @@ fn is_writable(folder: &Path) -> bool {
     files.iter().all(|file| rustix::fs::access(file, rustix::fs::Access::WRITE_OK).is_ok())
 }
 
-/// Who is not root can write to a group only if it is; for root systemd leaves a mark.
+/// A user other than root can write only to a delegated cgroup; for root, systemd sets an xattr.
 fn is_delegated(folder: &Path) -> bool {
     let marked = |name: &str| {
         let mut value = [0; 8];
@@ -189,11 +190,11 @@ fn prepare(root: &Path, server: u32) -> Result<Cgroups, String> {
         }
         hand_down(&own.folder).map_err(|error| format!("handing controllers down: {error}"))?;
     }
-    // What a killed server left.
+    // Cgroups left by a killed server.
     for entry in fs::read_dir(&own.folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         if name.to_string_lossy().starts_with("windlass-") && name != SERVER {
-            // If there are processes in it, it is another server's.
+            // Fails if another server's processes are in it.
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -210,7 +211,7 @@ fn hand_down(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The server and the processes it has started.
+/// Moves the server and its child processes.
 fn move_all(folder: &Path) -> io::Result<()> {
     let to = folder.join(SERVER);
     match fs::create_dir(&to) {

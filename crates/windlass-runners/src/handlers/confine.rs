@@ -1,7 +1,7 @@
-//! What a handler's context gives up before the first line of the handler's code: see the table in docs/runners.md, which
-//! says for each part where it holds.
+//! Confinement of a context before it runs handler code; the table in docs/runners.md lists each mechanism
+//! and where it is available.
 //!
-//! It is done by the guard process to itself, and everything it starts inherits it.
+//! The guard process applies it to itself, and its descendants inherit it.
 
 use super::handler::Lang;
 use super::trees;
@@ -9,41 +9,41 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Open files of one process.
+/// RLIMIT_NOFILE of a process.
 const FILES: u64 = 256;
-/// Address space that one process may write to, beside the memory it is allowed: stacks of threads that are never used,
-/// and what allocators reserve. A last fence; the memory of the whole context is watched from outside.
+/// RLIMIT_DATA of a process beyond the allowed memory: unused thread stacks and reservations of allocators.
+/// Only a backstop; the memory of the whole context is measured from outside.
 const DATA_EXTRA_BYTES: u64 = 512 << 20;
 
-/// What is asked of the guard: limits, and what may be reached.
+/// Limits and permitted paths, sent to the guard process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bounds {
-    /// The language of its handlers, which decides about the system calls it may make.
+    /// Language of the handlers; selects the seccomp filter.
     pub lang: Lang,
     pub memory_bytes_max: u64,
     pub file_bytes_max: u64,
-    /// Processes and threads of the user the context runs as.
+    /// RLIMIT_NPROC: processes and threads of the context's user.
     pub user_processes_max: u64,
-    /// May be changed.
+    /// Writable folder.
     pub work: PathBuf,
-    /// May be read: what the server has for it.
+    /// Read-only folder with the files that the server provides.
     pub orders: PathBuf,
-    /// May be read, beside the system's programs and libraries.
+    /// Read-only paths besides the system's programs and libraries.
     pub readable: Vec<PathBuf>,
-    /// The server's own files, which are not read wherever they are.
+    /// The server's own files; unreadable even below a readable path.
     pub hidden: Vec<PathBuf>,
     pub network: bool,
-    /// It becomes this user and the group of the same number.
+    /// User id, and group id of the same number, to switch to.
     pub uid: Option<u32>,
-    /// It is in namespaces of its own, with names of their own for all that is here.
+    /// The context runs in its own namespaces with its own view of the file system.
     pub is_apart: bool,
 }
 
-/// Returns what holds; if it cannot become the user it should, nothing may be run. For the calling thread and what is started
-/// later: call it while there is one thread.
+/// Confines the calling thread and its descendants, and returns the mechanisms in force. On an error (the
+/// user id cannot be changed) no code may be run. Call it while the process has a single thread.
 pub fn confine(bounds: &Bounds) -> Result<Vec<String>, String> {
     let mut holds = Vec::new();
-    // The server and other people's programs come first; a handler gets what is left.
+    // The server and other programs get CPU time first.
     let _ = rustix::process::nice(5);
     if limit_resources(bounds).is_ok() {
         holds.push("limits".to_owned());
@@ -65,8 +65,8 @@ fn limit_resources(bounds: &Bounds) -> rustix::io::Result<()> {
     set(Resource::Data, bounds.memory_bytes_max.saturating_add(DATA_EXTRA_BYTES))
 }
 
-/// Where programs and libraries are, and the few things about the machine that interpreters ask for. Nothing of it is
-/// anybody's secret: of /etc only what libraries read at their start.
+/// Paths of programs and libraries, and the system files that interpreters read. None contains secrets: of
+/// /etc only the files that libraries read at startup.
 pub const SYSTEM: &[&str] = &[
     "/bin",
     "/lib",
@@ -109,7 +109,7 @@ pub const SYSTEM: &[&str] = &[
     "/sys/devices/system/cpu",
 ];
 
-/// May be written to. Not `/dev/zero`: mapped for writing it is shared memory of any size.
+/// Writable devices. `/dev/zero` is missing: mapped shared, it is shared memory of any size.
 pub const DEVICES: &[&str] = &["/dev/null", "/dev/full"];
 
 fn readable(bounds: &Bounds) -> Vec<PathBuf> {
@@ -129,11 +129,11 @@ mod linux {
     };
     use rustix::process::{Gid, Signal, Uid};
 
-    /// From this one on signals stay inside.
+    /// First Landlock ABI that keeps signals inside the sandbox.
     const SCOPED: ABI = ABI::V6;
 
     pub fn confine(bounds: &Bounds, holds: &mut Vec<String>) -> Result<(), String> {
-        // If the machine runs out of memory, this is what may go first.
+        // Makes the context the first victim of the system's OOM killer.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
         let landlock = restrict_files_and_network(bounds).ok();
         match landlock.as_ref().map(|status| &status.ruleset) {
@@ -145,7 +145,7 @@ mod linux {
             become_user(uid).map_err(|error| format!("cannot become the user {uid}: {error}"))?;
             holds.push("a user of its own".to_owned());
         }
-        // The guard does not end before its interpreter, unless somebody ends it.
+        // The interpreter must not outlive the guard, which exits first only if it is killed.
         let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
         if bounds.is_apart {
             holds.push("namespaces".to_owned());
@@ -164,7 +164,7 @@ mod linux {
         Ok(())
     }
 
-    /// Of the one thread there is.
+    /// Changes the ids of the calling thread, which is the only one.
     fn become_user(number: u32) -> rustix::io::Result<()> {
         rustix::thread::set_thread_groups(&[])?;
         rustix::thread::set_thread_gid(Gid::from_raw(number))?;
@@ -177,7 +177,7 @@ mod linux {
 
     fn restrict_files_and_network(bounds: &Bounds) -> Result<RestrictionStatus, RulesetError> {
         let abi = SCOPED;
-        // Everything but devices: one made by root would be the disk itself.
+        // All rights except creating device nodes: root could create one for the disk.
         let own = AccessFs::from_all(abi) & !(AccessFs::MakeBlock | AccessFs::MakeChar);
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(abi))?;
         if !bounds.network {

@@ -1,4 +1,4 @@
-//! One context as the server sees it: a process group with a socket to its shim and two pipes for what it prints.
+//! Context as seen by the server: a process group, a socket to its shim, and pipes for stdout and stderr.
 
 use super::census::{self, Census};
 use super::cgroup::{Cgroups, Leaf};
@@ -32,37 +32,37 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// From its start to the shim's first word: interpreters take their time on a busy machine.
+/// Time from the start to the `ready` message of the shim: interpreters start slowly on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How often the memory and the processes of a context that runs a job are looked at.
+/// Interval between checks of memory and processes while a job runs.
 const WATCH: Duration = Duration::from_millis(250);
-/// Between two batches, for its files to be counted; the next batch goes on with a look that takes longer.
+/// Time for counting files between two batches; a count that takes longer continues in the next batch.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
-/// What a frame holds beside a result.
+/// Bytes of a frame in addition to the result.
 const FRAME_EXTRA_BYTES: usize = 128 * 1024;
-/// How often, and after which pause each, a context is looked at before what runs in it is taken for left behind.
+/// Number of checks, and the pause between them, before remaining child processes count as left behind.
 const REST_LOOKS: u32 = 20;
 const REST_PAUSE: Duration = Duration::from_millis(5);
-/// For a guard to end everything. It has nothing else to do.
+/// Time for the guard process to kill all processes of the context.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// Pieces of output that are read before others have their turn.
+/// Reads of output before the task yields to others.
 const READS_AT_ONCE: u32 = 8;
-/// What is read at most when a job has ended: a process it left behind may go on printing for ever.
+/// Most bytes read after the end of a job: a process left behind may print without end.
 const DRAIN_BYTES: usize = 4 << 20;
 
-/// What one context is started with.
+/// Parameters for starting a context.
 pub struct Start<'a> {
     pub settings: &'a Settings,
     pub launch: &'a Launch,
-    /// Under it the context's folder is made.
+    /// Name of the context's folder.
     pub number: u64,
     pub uid: Option<u32>,
     pub network: bool,
     pub client: &'a str,
     pub census: Arc<Census>,
-    /// In namespaces of its own.
+    /// Runs in its own namespaces.
     pub is_apart: bool,
-    /// Where it gets a control group, if there are any.
+    /// Parent of the context's cgroup, if cgroups are available.
     pub cgroups: Option<&'a Cgroups>,
 }
 
@@ -70,7 +70,7 @@ pub struct Context {
     guard: tokio::process::Child,
     orders: mpsc::UnboundedSender<Bytes>,
     writer: AbortHandle,
-    /// `None` once it is over.
+    /// `None` after the end of the context.
     frames: Option<Frames>,
     stdout: Pipe,
     stderr: Pipe,
@@ -81,21 +81,21 @@ pub struct Context {
     tasks_max: u64,
     disk: DiskWatch,
     next_look: Instant,
-    /// The first process of its group: the interpreter, or in namespaces of its own their first process.
+    /// Leader of the process group: the interpreter, or with namespaces their init process.
     first: Option<u32>,
     is_apart: bool,
     interpreter: Option<u32>,
-    /// Children of whoever gets what others leave behind, and of the interpreter, when nothing runs.
+    /// Numbers of children of the process that inherits orphans, and of the interpreter, while no job runs.
     at_rest: Option<(usize, usize)>,
-    /// Jobtype to version and number of its handler.
+    /// Version and number of the handler by job type.
     pub(super) handlers: HashMap<String, (String, usize)>,
-    /// The `before` that was run in it, once; there is no second one.
+    /// Code of the `before` hook, which runs at most once in a context.
     pub(super) before: Option<String>,
     pub(super) jobs: u32,
     pub(super) holds: String,
 }
 
-/// Why a context is not there.
+/// Context that failed to start, with the reason.
 #[derive(Debug)]
 pub struct NotStarted(pub String);
 
@@ -105,15 +105,15 @@ impl From<io::Error> for NotStarted {
     }
 }
 
-/// What was heard from a context.
+/// Event of a context.
 #[derive(Debug)]
 pub enum Heard {
     Frame(Frame),
-    /// The time is over.
+    /// The deadline has passed.
     Late,
-    /// It grew beyond its limits, or says things that make no sense.
+    /// A limit is exceeded, or a message is malformed.
     Unbearable(Verdict),
-    /// It ended, in this way.
+    /// The process has ended.
     Gone(Verdict),
 }
 
@@ -164,7 +164,7 @@ impl Context {
             jobs: 0,
             holds: String::new(),
         };
-        // Before the guard knows what to start.
+        // Before the guard process is told what to start, so that all processes are in the cgroup.
         context.enter_cgroup(&start)?;
         context.send(setup_message(&context.setup(&start))?);
         context.wait_until_ready(start.settings).await?;
@@ -202,7 +202,7 @@ impl Context {
                 work,
                 orders: self.folder.join("in"),
                 readable: settings.readable.iter().cloned().chain(program).collect(),
-                // Also the folders of the other contexts.
+                // Hides the folders of the other contexts as well.
                 hidden: settings.hidden.iter().cloned().chain([settings.folder.clone()]).collect(),
                 network: start.network,
                 uid: start.uid,
@@ -241,7 +241,7 @@ impl Context {
         Err(NotStarted(format!("its interpreter did not start: {why}{separator}{}", said.trim())))
     }
 
-    /// Its number here, not the one it has in there.
+    /// Finds the interpreter's process id as seen by the server, not inside the PID namespace.
     fn find_interpreter(&mut self) {
         self.interpreter = match self.is_apart {
             true => {
@@ -251,32 +251,33 @@ impl Context {
         };
     }
 
-    /// Never waits: what is not taken at once is kept, and a batch is not endless.
+    /// Queues a message without waiting. The queue is unbounded, but a batch is not.
     pub fn send(&self, order: impl Into<Bytes>) {
-        // If it is gone, that is heard soon enough.
+        // An ended context is reported by `hear`.
         let _ = self.orders.send(order.into());
     }
 
-    /// A file it can read and not change, for the language that gets its code and payloads that way.
+    /// Writes a file that the context can read but not change, for languages that get code and payloads as
+    /// files.
     pub fn write_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.folder.join("in").join(name);
         let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
-        // Whatever the umask took: the folder is for the context's user alone.
+        // Readable despite the umask; only the context's user can enter the folder.
         file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
         file.write_all(bytes)
     }
 
-    /// A batch begins.
+    /// Starts the interval of the checks for a new batch.
     pub fn attend(&mut self) {
         self.next_look = Instant::now() + WATCH;
     }
 
-    /// The next frame; what is printed meanwhile goes to `output`. Can be dropped at any time.
+    /// Waits for the next frame and appends printed bytes to `output`. Cancel-safe.
     pub async fn hear(&mut self, output: &mut Output, deadline: Instant) -> Heard {
         let mut reads: u32 = 0;
         loop {
             reads += 1;
-            // Whoever prints without end must not keep a thread of the server, nor what would stop it, waiting.
+            // Endless output must not starve other tasks or the deadline.
             if reads.is_multiple_of(READS_AT_ONCE) {
                 tokio::task::yield_now().await;
             }
@@ -327,7 +328,7 @@ impl Context {
         }
     }
 
-    /// What was printed before the last frame came.
+    /// Reads the output printed before the last frame.
     pub fn drain(&mut self, output: &mut Output) {
         let mut left = DRAIN_BYTES;
         while left > 0 {
@@ -347,7 +348,7 @@ impl Context {
         }
     }
 
-    /// The kernel has ended one of its processes because all together took more memory than they may.
+    /// Verdict if the OOM killer has killed a process of the context's cgroup.
     fn out_of_memory(&self) -> Option<Verdict> {
         let is_out = self.cgroup.as_ref().is_some_and(Leaf::is_out_of_memory);
         let message = || format!("it took more than {} bytes of memory", self.memory_bytes_max);
@@ -363,7 +364,7 @@ impl Context {
         let count = move || {
             let first = i32::try_from(first).unwrap_or(-1);
             let mut group = census.group(first);
-            // The first process in there is the server's.
+            // The init process of the namespaces belongs to the server.
             if is_apart {
                 group.tasks = group.tasks.saturating_sub(1);
                 group.processes.retain(|process| *process != first);
@@ -392,7 +393,7 @@ impl Context {
         self.disk.look(group.processes, deadline).await
     }
 
-    /// Nothing runs now: what is there is there to stay.
+    /// Records the number of child processes while no job runs.
     pub fn note_rest(&mut self) {
         self.at_rest = self.children();
     }
@@ -403,13 +404,13 @@ impl Context {
         Some((count(heir)?, count(self.interpreter?)?))
     }
 
-    /// Why it should not get another batch.
+    /// Reason why the context should get no further batch.
     pub async fn is_worn(&mut self, jobs_max: u32) -> Option<String> {
         if self.jobs >= jobs_max {
             return Some(format!("it has run {} jobs", self.jobs));
         }
         let resident = self.interpreter.and_then(census::resident_bytes).unwrap_or(0);
-        // Over half of what it may have, the next batch might be the one that breaks it.
+        // Above half of its limit, the next batch might exceed it.
         if resident > self.memory_bytes_max / 2 {
             return Some(format!("it has grown to {resident} bytes"));
         }
@@ -417,7 +418,7 @@ impl Context {
         if let Some(verdict) = self.disk.look(processes, Instant::now() + LOOK_PATIENCE).await {
             return verdict.message;
         }
-        // What has ended a moment ago may not have been waited for yet.
+        // A process that has just exited may not be reaped yet.
         for _ in 0..REST_LOOKS {
             match (self.at_rest, self.children()) {
                 (Some(then), Some(now)) if now.0 > then.0 || now.1 > then.1 => {}
@@ -428,11 +429,11 @@ impl Context {
         Some("a job left processes behind".to_owned())
     }
 
-    /// With all it has started: nothing of it is left when this returns.
+    /// Ends the context and all its processes before it returns.
     pub async fn kill(&mut self) {
         self.hang_up();
         let ended = tokio::time::timeout(END_PATIENCE, self.guard.wait()).await;
-        // Somebody has killed the guard: what it guarded is ended without it.
+        // The guard was killed: kill the process group without it.
         if !ended.is_ok_and(|status| status.is_ok_and(|status| status.success())) {
             self.signal_group(Signal::KILL);
             if let Err(error) = self.guard.kill().await {
@@ -441,13 +442,13 @@ impl Context {
         }
     }
 
-    /// The guard does the rest.
+    /// Closes the socket, upon which the guard kills the context's processes.
     fn hang_up(&mut self) {
         self.writer.abort();
         self.frames = None;
     }
 
-    /// Stops all its processes until the next batch: nobody watches what threads and timers of its jobs do between batches.
+    /// Stops all processes until the next batch, because nothing monitors threads and timers between batches.
     pub fn freeze(&self) {
         self.signal_group(Signal::STOP);
     }
@@ -468,7 +469,7 @@ impl Drop for Context {
     fn drop(&mut self) {
         self.hang_up();
         let (folder, cgroup) = (std::mem::take(&mut self.folder), self.cgroup.take());
-        // Large folders take their time.
+        // On a blocking thread: removing a large folder is slow.
         let remove = move || {
             if let Some(Err(error)) = cgroup.map(Leaf::remove) {
                 tracing::warn!(%error, "the control group of a context is left behind");

@@ -1,5 +1,5 @@
-//! Disk that a context fills, counted from outside: the files in its folder, and those that have no name any more and are kept
-//! open.
+//! Disk usage of a context, measured from outside: files in its folder, and deleted files that are still open
+//! or mapped.
 
 use super::outcome::Verdict;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
@@ -12,21 +12,21 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
-/// More are too many, whatever their size: one look must come to an end.
+/// Most files; more are refused whatever their size, so that a scan is bounded.
 const FILES_MAX: u64 = 100_000;
-/// Folders in folders; each level costs a descriptor while it is looked at.
+/// Most nested folders; a scan holds one descriptor per level.
 const DEPTH_MAX: usize = 128;
-/// What is written about the size of blocks, on every system.
+/// Unit of `st_blocks` on every system.
 const BLOCK_BYTES: u64 = 512;
-/// A look that took long is not repeated soon: so many times what it took.
+/// Pause between two scans, as a multiple of the duration of the last one.
 const PAUSES: u32 = 10;
 
-/// When to look, and for what.
+/// Schedule and limit of the scans.
 pub struct DiskWatch {
     work: PathBuf,
     bytes_max: u64,
     next: Instant,
-    /// A look that is under way, and when it began: a slow disk takes its time, whoever waits for it.
+    /// Running scan and its start. It survives the cancellation of `look`, since a slow disk takes long.
     looking: Option<(Instant, JoinHandle<Count>)>,
 }
 
@@ -35,8 +35,8 @@ impl DiskWatch {
         DiskWatch { work, bytes_max, next: Instant::now(), looking: None }
     }
 
-    /// Counts, if it is time; why the context must end. Not known at `deadline`, or when this is dropped before: the next call
-    /// goes on with the same look.
+    /// Scans if a scan is due, and returns a verdict if the context must end. If the scan is not complete at
+    /// `deadline`, or the future is dropped, the next call continues it.
     pub async fn look(&mut self, processes: Vec<i32>, deadline: Instant) -> Option<Verdict> {
         if self.looking.is_none() && Instant::now() < self.next {
             return None;
@@ -68,13 +68,13 @@ impl DiskWatch {
 struct Count {
     bytes: u64,
     files: u64,
-    /// Files with several names, or with none, that are counted already.
+    /// Inodes already counted, of files with several links or none.
     seen: HashSet<(u64, u64)>,
-    /// Files without a name that a process has open.
+    /// Inodes of deleted files that a process has open.
     open: HashSet<u64>,
-    /// Files without a name that are mapped, with the most that one process maps of each.
+    /// Inodes of deleted files that are mapped, with the largest size mapped by one process.
     mapped: HashMap<u64, u64>,
-    /// There is more than is looked at.
+    /// Limit at which the scan stopped.
     cut_short: Option<&'static str>,
 }
 
@@ -132,7 +132,7 @@ impl Count {
         }
     }
 
-    /// What a process keeps open, or mapped, after its name is gone.
+    /// Counts deleted files that a process has open or mapped.
     fn open_files(&mut self, process: i32, device: Option<u64>) {
         let open = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
         for file in open {
@@ -148,7 +148,7 @@ impl Count {
         for (inode, bytes) in maps.lines().filter_map(left_mapping) {
             *of_process.entry(inode).or_default() += bytes;
         }
-        // Which device it is cannot be compared on every file system.
+        // By inode alone: the device in `maps` differs from `st_dev` on some file systems.
         for (inode, bytes) in of_process.into_iter().filter(|(inode, _)| !self.open.contains(inode)) {
             let known = self.mapped.entry(inode).or_default();
             self.bytes += bytes.saturating_sub(*known);
@@ -157,13 +157,13 @@ impl Count {
     }
 }
 
-/// Number and size of a mapped file that has no name any more.
+/// Inode and size of a mapping of a deleted file.
 fn left_mapping(line: &str) -> Option<(u64, u64)> {
     let mut words = line.split_ascii_whitespace();
     let (from, to) = words.next()?.split_once('-')?;
     let inode: u64 = words.nth(3)?.parse().ok()?;
     let name = line.strip_suffix(" (deleted)")?;
-    // Memory that is shared between processes, which is counted as memory.
+    // Shared memory, counted by `memory.rs`.
     if inode == 0 || name.ends_with(" /dev/zero") || name.contains(" /memfd:") || name.contains(" /SYSV") {
         return None;
     }
@@ -171,7 +171,7 @@ fn left_mapping(line: &str) -> Option<(u64, u64)> {
     Some((inode, number(to)?.saturating_sub(number(from)?)))
 }
 
-/// Also one that its owner has shut.
+/// Opens a folder, even if its owner has removed the permissions.
 fn open_folder(within: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open =

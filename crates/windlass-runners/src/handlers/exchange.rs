@@ -1,4 +1,4 @@
-//! A batch in a process context: what is sent, what comes back, and what it means when something else comes.
+//! Execution of a batch in a context: the messages sent, the expected replies, and errors.
 
 use super::context::{Context, Heard};
 use super::find::{NoContext, find_context};
@@ -13,8 +13,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Runs the batch, in as many contexts as it takes: one that breaks costs the job it broke on, and the rest go on in the
-/// next. Every turn tells at least one job.
+/// Runs the batch in as many contexts as it needs: if a context breaks, the job that ran in it fails and the
+/// rest continue in another context. Each iteration ends at least one job.
 pub async fn drive(drive: &mut Drive) {
     let settings = &drive.inner.settings;
     let allowed = drive.inner.check_isolation();
@@ -50,24 +50,24 @@ pub async fn drive(drive: &mut Drive) {
     }
 }
 
-/// One batch and one context.
+/// Conversation between one batch and one context.
 struct Exchange<'a> {
     drive: &'a mut Drive,
     context: &'a mut Context,
-    /// Outcomes that count only once afterEach has run.
+    /// Outcomes held back until afterEach has run.
     held: Vec<(usize, Outcome)>,
 }
 
-/// How one part of the handler came out.
+/// Result of one part of the handler (before, beforeEach, job, afterEach).
 enum PartEnd {
     Answered(Verdict, Bytes),
-    /// The context is of no more use; the part that ran ended like this.
+    /// The context is unusable; the part that was running has this verdict.
     Broke(Verdict),
     Interrupted(Interrupt),
 }
 
 impl Exchange<'_> {
-    /// Whether the context can be given another batch.
+    /// Returns true if the context can run another batch.
     async fn run(mut self, pending: &[usize]) -> bool {
         self.context.attend();
         let Some(handler) = self.define().await else { return false };
@@ -89,7 +89,7 @@ impl Exchange<'_> {
         Output::new(self.drive.limits())
     }
 
-    /// The number under which the context knows the handler; `None` if it cannot be had.
+    /// Number of the handler within the context, sending the code first if needed; `None` if that fails.
     async fn define(&mut self) -> Option<usize> {
         let batch = &self.drive.batch;
         if let Some((_, number)) = self.context.handlers.get(&batch.jobtype) {
@@ -129,7 +129,7 @@ impl Exchange<'_> {
 
     fn send_handler(&mut self, number: usize) -> std::io::Result<()> {
         let handler = self.drive.batch.handler.clone();
-        // A handler that shares this context has run the same one.
+        // Handlers that share a context have the same `before`, and it has run.
         let before = handler.before.as_ref().filter(|_| self.context.before.is_none()).cloned();
         if self.is_sh() {
             let parts = [
@@ -158,7 +158,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// A part that is not a job failed: no job can be run.
+    /// Fails all pending jobs because before or beforeEach failed.
     fn fail_all(&mut self, code: &str, part: &str, verdict: Verdict, data: &[u8], output: Output) {
         let data = String::from_utf8_lossy(data);
         let why = verdict.message.unwrap_or_else(|| match data.is_empty() {
@@ -169,13 +169,14 @@ impl Exchange<'_> {
         let mut log = Some(output.finish().log);
         for index in self.drive.pending() {
             let mut outcome = Outcome::without_output(verdict.clone());
-            // Once is enough.
+            // The log goes to the first job only.
             outcome.log = log.take().unwrap_or_default();
             self.drive.tell(index, Ended::Done(outcome));
         }
     }
 
-    /// Jobs are sent some at a time: those that were sent can only be given back by the context, between two of them.
+    /// Sends jobs in portions, because only the context can return jobs that were sent, and only between two
+    /// of them.
     async fn run_one_by_one(&mut self, handler: usize, pending: &[usize]) -> bool {
         let mut left = pending;
         let mut size = if self.is_sh() { 1 } else { FIRST };
@@ -210,8 +211,8 @@ impl Exchange<'_> {
         self.after_each().await
     }
 
-    /// How many of these jobs were begun; `Err`: the context is of no more use, and what was to be told is told. `before`:
-    /// jobs of this batch that the shell has counted already.
+    /// Runs the sent jobs and returns how many were started. `Err`: the context is unusable and all outcomes
+    /// are reported. `before`: jobs of this batch that the shell shim has already counted.
     async fn run_sent(&mut self, sent: &[usize], before: usize, output: &mut Output) -> Result<usize, ()> {
         for (place, index) in sent.iter().copied().enumerate() {
             if self.is_sh()
@@ -292,7 +293,7 @@ impl Exchange<'_> {
     }
 
     async fn run_as_a_whole(&mut self, handler: usize, pending: &[usize]) -> bool {
-        // The shell gets all lines as one file.
+        // The shell shim gets all payloads in one file.
         let orders = if self.is_sh() { 1 } else { pending.len() };
         self.context.send(format!("B {handler} {orders} all 0\n"));
         if !self.is_sh() {
@@ -327,7 +328,7 @@ impl Exchange<'_> {
         usable && self.after_each().await
     }
 
-    /// What it printed, for the log of the first job. `None`: nothing can be run.
+    /// Runs beforeEach and returns its output, for the log of the first job. `None`: no job can run.
     async fn before_each(&mut self) -> Option<Output> {
         let mut output = self.new_output();
         if self.drive.batch.handler.before_each.is_none() {
@@ -374,7 +375,7 @@ impl Exchange<'_> {
         usable
     }
 
-    /// What seemed to have gone well has not if the end of the batch did not.
+    /// Reports the held outcomes. If afterEach failed, successful jobs fail as well.
     fn release_held(&mut self, failure: Option<&Verdict>) {
         for (index, mut outcome) in std::mem::take(&mut self.held) {
             if let Some(verdict) = failure
@@ -415,7 +416,7 @@ impl Exchange<'_> {
                 Heard::Frame(Frame::Output { stream: 1, bytes }) => output.stdout(&bytes),
                 Heard::Frame(Frame::Output { stream: 3, bytes }) => result = bytes,
                 Heard::Frame(Frame::Output { bytes, .. }) => output.stderr(&bytes),
-                // Words are the guard's, and it has said them.
+                // Messages of the guard process were handled at startup.
                 Heard::Frame(Frame::Word { .. }) => {}
                 Heard::Frame(Frame::Reply { what: answered, status, data }) if answered == what => {
                     if self.is_sh() {
@@ -427,13 +428,13 @@ impl Exchange<'_> {
                     };
                     let data = match (result.is_empty(), verdict.message.is_some()) {
                         (false, _) => result,
-                        // What went wrong is no result.
+                        // An error message is not a result.
                         (true, true) => Bytes::new(),
                         (true, false) => data,
                     };
                     return PartEnd::Answered(verdict, data);
                 }
-                // Not before the first of those that were sent.
+                // The context may return jobs only after the first job of a portion.
                 Heard::Frame(Frame::Reply { what: What::Rest, .. }) if matches!(what, What::Job(place) if place > 0) =>
                 {
                     return PartEnd::Interrupted(Interrupt::Cut);
@@ -472,7 +473,7 @@ fn verdict_of(status: ReplyStatus, data: &Bytes) -> Verdict {
     }
 }
 
-/// Ids are words on the socket, whatever they are elsewhere.
+/// Job id as a single word for the socket protocol.
 fn word(id: &str) -> String {
     let safe = |letter: char| if letter.is_ascii_graphic() { letter } else { '_' };
     match id.is_empty() {

@@ -1,4 +1,4 @@
-//! A context for a batch: an idle one, or a new one as soon as there is room for it.
+//! Allocation of a context for a batch: an idle one, or a new one when there is room.
 
 use super::Inner;
 use super::context::{Context, NotStarted, Start};

@@ -1,35 +1,39 @@
-//! What the server and a context say to each other, on one socket.
+//! Protocol between the server and a context, on one Unix socket.
 //!
-//! A frame is a line of words whose last one is a number of bytes, and so many bytes. Words are easy to read in every
-//! language a shim is written in.
+//! A frame is a line of words, the last of which is the length of the body in bytes, followed by the body.
+//! The text header is easy to parse in every language that has a shim.
 //!
 //! | to the shim | |
 //! |---|---|
-//! | `H k LEN` JSON | handler number k: its parts. Answered with `= b` |
-//! | `B k JOBS MODE 0` | a batch for handler k begins, so many `J` follow; MODE is `each`, or `all` to run them as a whole |
+//! | `H k LEN` JSON | parts of handler number k. The reply is `= b` |
+//! | `B k JOBS MODE 0` | batch for handler k with JOBS `J` frames; MODE: `each`, or `all` for one run |
 //! | `J ID ATTEMPT LEN` payload | one job |
-//! | `M JOBS 0` | so many further jobs of the batch follow |
-//! | `E 0` | no further jobs: afterEach is run |
+//! | `M JOBS 0` | JOBS further jobs of the batch follow |
+//! | `E 0` | end of the batch: run afterEach |
 //!
 //! | from the shim | |
 //! |---|---|
-//! | `# ready 0` | it listens |
-//! | `= WHAT STATUS LEN` result | the end of `b`efore, before`e`ach, a job (its number in the batch), the `B`ody of a whole batch, `a`fterEach |
-//! | `+ 1 LEN` or `+ 2 LEN` output | standard output or error of what runs now |
-//! | `= c 200 0` | the other jobs of this `B` or `M` were not begun: their time was over. They are sent again, or given back |
-//! | `+ 3 LEN` result | from the shell, which tells results and ends apart |
+//! | `# ready 0` | the shim is ready |
+//! | `= WHAT STATUS LEN` result | end of a part, see below |
+//! | `+ 1 LEN` or `+ 2 LEN` output | standard output or error of the running part |
+//! | `= c 200 0` | remaining jobs of this `B` or `M` not started (out of time); sent again or released |
+//! | `+ 3 LEN` result | result, from the shell shim, which sends results and ends separately |
 //!
-//! STATUS is a number of three digits; `x` and an exit code; `!` when it ended with an exception, `?` when what it gave back is
-//! no status, `>` when its result is too large. The guard has its own words before and after: `# holds`, `# pid`, `# fault`, `# ended`.
+//! WHAT is `b` (before), `e` (beforeEach), the number of a job in the batch, `B` (body of a whole batch) or
+//! `a` (afterEach).
+//!
+//! STATUS is a three-digit number; `x` and an exit code; `!` for an exception; `?` for a return value that is
+//! not a status; `>` for a result that is too large. The guard process sends messages of its own before and
+//! after: `# holds`, `# pid`, `# fault`, `# ended`.
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::io;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::OwnedReadHalf;
 
-/// The words of a frame.
+/// Longest header line.
 const HEADER_BYTES_MAX: usize = 100;
-/// What is read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +47,7 @@ pub enum Frame {
         stream: u8,
         bytes: Bytes,
     },
-    /// `# word`, and what goes with it.
+    /// Message `# word` with its text.
     Word {
         word: String,
         text: String,
@@ -54,11 +58,11 @@ pub enum Frame {
 pub enum What {
     Before,
     BeforeEach,
-    /// Its place in the batch.
+    /// Index of the job in the batch.
     Job(usize),
     WholeBatch,
     AfterEach,
-    /// The rest of the jobs that were sent were not begun.
+    /// The remaining jobs that were sent were not started.
     Rest,
 }
 
@@ -75,7 +79,7 @@ pub fn guard_frame(word: &str, text: &str) -> Vec<u8> {
     format!("# {word} {}\n{text}", text.len()).into_bytes()
 }
 
-/// What a guard has said, from its first word to its last.
+/// Parses all messages of a guard process.
 pub fn words(mut said: &[u8]) -> Vec<(String, String)> {
     let mut words = Vec::new();
     while let Some(end) = said.iter().position(|byte| *byte == b'\n') {
@@ -116,7 +120,7 @@ fn kind(header: &str, body: &Bytes) -> Option<Frame> {
         }
         _ => return None,
     };
-    // The length, and then nothing.
+    // The length must be the last word.
     words.next()?;
     words.next().is_none().then_some(frame)
 }
@@ -133,7 +137,7 @@ fn status(word: &str) -> Option<ReplyStatus> {
     }
 }
 
-/// Frames as they arrive.
+/// Reader of frames.
 pub struct Frames<R = OwnedReadHalf> {
     from: R,
     buffer: BytesMut,
@@ -145,7 +149,7 @@ impl<R: AsyncReadExt + Unpin> Frames<R> {
         Frames { from, buffer: BytesMut::new(), body_bytes_max }
     }
 
-    /// The next one, if it is here as a whole. One that is too large is an error of its own kind, `FileTooLarge`.
+    /// Returns the next frame if it is complete. A frame that is too large is a `FileTooLarge` error.
     pub fn take(&mut self) -> io::Result<Option<Frame>> {
         let looked_at = &self.buffer[..self.buffer.len().min(HEADER_BYTES_MAX)];
         let Some(end) = looked_at.iter().position(|byte| *byte == b'\n') else {
@@ -173,7 +177,7 @@ impl<R: AsyncReadExt + Unpin> Frames<R> {
         kind(&header, &body).map(Some).ok_or_else(|| nonsense(&header))
     }
 
-    /// Reads on; can be dropped at any time. `false` at the end.
+    /// Reads more bytes; cancel-safe. `false` at end of file.
     pub async fn fill(&mut self) -> io::Result<bool> {
         self.buffer.reserve(READ_BYTES);
         Ok(self.from.read_buf(&mut self.buffer).await? > 0)

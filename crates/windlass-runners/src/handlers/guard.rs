@@ -1,18 +1,20 @@
-//! The process between the server and a context: it starts the interpreter, outlives it, and leaves nothing of it behind.
+//! Guard process between the server and a context: starts the interpreter, outlives it, and kills and reaps
+//! all of its processes.
 //!
 //! ```text
 //!   server ══ socket ══ guard (standard input)
-//!                         └── the guard's program once more: gives up what handlers must not have, then becomes
-//!                             the interpreter, with the same socket, its shim and the handler's code
-//!                               └── whatever it starts: all in one process group, which the guard is not in
+//!                         └── the guard's program again: confines itself, then executes the interpreter with
+//!                             the same socket, its shim and the handler's code
+//!                               └── its child processes: all in one process group, without the guard
 //! ```
 //!
-//! Where the context has namespaces of its own, a process more is between the two: the first of its namespace, whose end is the
-//! end of everything in it (`guard/apart.rs`).
+//! With namespaces, a further process is between the two: the init process of the PID namespace, whose end
+//! kills everything in the namespace (`guard/apart.rs`).
 //!
-//! If the server is gone, or wants the context gone, it hangs up: the guard ends the whole group and waits for every process of
-//! it. Nothing of a job runs on while another server runs it again, and no dead process waits for an init that a container
-//! may not have. If the interpreter ends by itself, the guard says how and ends the rest.
+//! When the server exits or closes the socket, the guard kills the process group and reaps every process in
+//! it. So no process of a job survives while another server runs the job again, and no zombie waits for an
+//! init process that a container may not have. If the interpreter exits by itself, the guard reports its exit
+//! status and kills the rest.
 
 #[cfg(target_os = "linux")]
 mod apart;
@@ -30,31 +32,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-/// The setup is a few names and numbers.
+/// Largest setup message, which holds a few paths and numbers.
 const SETUP_BYTES_MAX: usize = 1 << 20;
-/// The argument by which the guard's program knows that it is to become the interpreter, and the variable that says how.
+/// Argument that makes the guard's program become the interpreter; the variable [`SETUP`] holds the setup.
 pub const INSIDE: &str = "inside";
-/// The argument of the first process of a namespace.
+/// Argument that makes the guard's program the init process of a PID namespace.
 pub const FIRST: &str = "first";
-/// What a guard says that could not make namespaces begins with it.
+/// Prefix of the fault message of a guard that could not create namespaces.
 pub const NO_NAMESPACES: &str = "no namespaces: ";
 const SETUP: &str = "WINDLASS_SETUP";
 
-/// The first message on the socket.
+/// First message on the socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
     pub program: String,
     pub args: Vec<String>,
     pub environment: Vec<(String, String)>,
-    /// Its own folder as others may call it; without one it has no name that the context's user could use.
+    /// Path of the working folder as the context's user can reach it; `None`: use `/proc/PID/cwd`.
     pub home: Option<String>,
-    /// An empty folder: the context gets a view and namespaces of its own, see `view.rs`.
+    /// Empty folder in which the context gets its own mount view and namespaces, see `view.rs`.
     pub view: Option<PathBuf>,
     pub bounds: Bounds,
 }
 
-/// The whole life of the guard, or (if its last argument is [`INSIDE`]) of what becomes the interpreter, or (if it is
-/// [`FIRST`]) of the process between the two, where there are namespaces. What is wrong is also said on the socket.
+/// Main function of the guard; of the future interpreter if the last argument is [`INSIDE`]; of the init
+/// process of a namespace if it is [`FIRST`]. Errors are also reported on the socket.
 pub fn serve(stage: Option<&str>) -> Result<(), String> {
     let ended = match stage {
         Some(INSIDE) => become_interpreter(),
@@ -71,7 +73,7 @@ fn guard() -> Result<(), String> {
     if let Some(view) = setup.view.clone() {
         return apart::guard(setup, &view);
     }
-    // What its children leave behind becomes its own child, where it can be seen and waited for.
+    // Orphaned descendants become children of the guard, which can list and reap them.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let interpreter = start_itself(&setup).map_err(|error| format!("starting itself again: {error}"))?;
@@ -82,9 +84,9 @@ fn guard() -> Result<(), String> {
     };
     thread::Builder::new().spawn(watch).map_err(|error| format!("starting a thread: {error}"))?;
     let how = wait_for(interpreter);
-    // Before it is waited for: until then the number of its group is nobody else's.
+    // Before reaping the interpreter: until then its process group id cannot be reused.
     end_group(interpreter);
-    // All of them: the last is gone when there is none to wait for.
+    // Reaps all children; an error means that none is left.
     while wait(rustix::process::WaitOptions::empty()).is_ok() {}
     say("ended", &how);
     Ok(())
@@ -96,7 +98,7 @@ fn start_itself(setup: &Setup) -> io::Result<Pid> {
     start(&program, INSIDE, setup, Some(0))
 }
 
-/// With the arguments of this process up to the one that says what it is to be.
+/// Starts the program with the arguments of this process, replacing the stage argument.
 fn start(program: &Path, stage: &str, setup: &Setup, group: Option<i32>) -> io::Result<Pid> {
     let own = std::env::args_os().skip(1).filter(|arg| arg != FIRST && arg != INSIDE);
     let args: Vec<OsString> = own.chain([stage.into()]).collect();
@@ -116,7 +118,7 @@ fn setup_of_this_stage() -> Result<Setup, String> {
 
 fn become_interpreter() -> Result<(), String> {
     let setup = setup_of_this_stage()?;
-    // The number stays the same when it becomes the interpreter.
+    // The process id stays the same after exec.
     let home = setup.home.unwrap_or_else(|| format!("/proc/{}/cwd", std::process::id()));
     let mut command = Command::new(&setup.program);
     command
@@ -132,7 +134,7 @@ fn become_interpreter() -> Result<(), String> {
 
 fn read_setup() -> io::Result<Setup> {
     let mut length = [0; 4];
-    // Not a byte more than this message: what follows is for the interpreter.
+    // Unbuffered: the bytes after this message are for the interpreter.
     In.read_exact(&mut length)?;
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     if length > SETUP_BYTES_MAX {
@@ -143,7 +145,7 @@ fn read_setup() -> io::Result<Setup> {
     serde_json::from_slice(&body).map_err(io::Error::other)
 }
 
-/// The counterpart of [`read_setup`].
+/// Encodes the message that [`read_setup`] decodes.
 pub fn setup_message(setup: &Setup) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(setup).map_err(io::Error::other)?;
     let length = u32::try_from(body.len()).map_err(io::Error::other)?;
@@ -158,7 +160,7 @@ impl Read for In {
     }
 }
 
-/// A server that no longer listens will notice by itself.
+/// Sends a message. Write errors are ignored: a server that is gone needs none.
 fn say(word: &str, text: &str) {
     let frame = frames::guard_frame(word, text);
     let mut rest = frame.as_slice();
@@ -170,7 +172,7 @@ fn say(word: &str, text: &str) {
 fn wait_for_hang_up() {
     let socket = rustix::stdio::stdin();
     loop {
-        // Asked for nothing: it is ready when the other side has hung up.
+        // No events requested: poll reports only POLLHUP and errors.
         let mut wanted = [PollFd::new(&socket, PollFlags::empty())];
         match poll(&mut wanted, None) {
             Ok(_) if wanted[0].revents().is_empty() => {}
@@ -180,13 +182,13 @@ fn wait_for_hang_up() {
     }
 }
 
-/// Whoever is in it: the kernel lets no process be started in a group that is being killed, so none escapes.
+/// Kills the process group. The kernel refuses a fork in a group with a pending SIGKILL, so none escapes.
 fn end_group(interpreter: Pid) {
     let _ = kill_process_group(interpreter, Signal::KILL);
 }
 
-/// Returns when the interpreter has ended, in words for the server, and leaves it unreaped. What else ends meanwhile is
-/// reaped: it is somebody's leftover.
+/// Waits for the exit of the interpreter without reaping it, and returns its status as text. Reaps other
+/// children, which are orphans of the context.
 fn wait_for(interpreter: Pid) -> String {
     let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     loop {

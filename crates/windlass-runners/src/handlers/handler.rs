@@ -1,14 +1,14 @@
-//! A handler: what its author wrote, checked once.
+//! Handler as submitted by its author, validated.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// Jobs in one batch at most, whatever a handler asks for: they are all locked while the first of them runs.
+/// Most jobs in a batch, whatever a handler asks for: all are locked while the first one runs.
 pub const BATCH_MAX: usize = 10_000;
 
-/// In what a handler is written.
+/// Language of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Lang {
@@ -39,12 +39,12 @@ impl Lang {
         named.ok_or_else(|| format!("lang {text:?} is none of: http, node, python, php, sh, wasi"))
     }
 
-    /// How many jobs one batch holds unless the handler says otherwise.
+    /// Default number of jobs in a batch.
     pub(crate) fn batch_size(self) -> usize {
         match self {
-            // What the original did.
+            // Same as in miniq.
             Lang::Http => 10,
-            // A round trip to a process costs as much as some dozens of small jobs.
+            // A round trip to a process costs as much as several dozen small jobs.
             Lang::Node | Lang::Python | Lang::Php | Lang::Sh => 40,
             Lang::Wasi => 10,
         }
@@ -60,21 +60,21 @@ impl fmt::Display for Lang {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
     pub lang: Lang,
-    /// Handlers of one client with the same one share their contexts.
+    /// Environment id: handlers of a client with the same id share contexts.
     pub eid: Option<String>,
-    /// Once in every context.
+    /// Code run once in every context.
     pub before: Option<String>,
-    /// Before every batch.
+    /// Code run before every batch.
     pub before_each: Option<String>,
-    /// The code for one job; the URL of an http handler; the blob address of a wasi handler.
+    /// Code for one job; URL of an http handler; blob address of a wasi handler.
     pub body: String,
-    /// After every batch.
+    /// Code run after every batch.
     pub after_each: Option<String>,
     pub options: HandlerOptions,
 }
 
 impl Handler {
-    /// The error is for the handler's author.
+    /// Validates a handler. The error is a message for its author.
     pub fn new(
         lang: &str,
         eid: Option<String>,
@@ -91,19 +91,19 @@ impl Handler {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandlerOptions {
-    /// The body gets all lines of a batch at once and answers with a line `NNN[ data]` for each.
+    /// The body gets all payloads of a batch at once and returns a line `NNN[ data]` for each.
     pub batch: bool,
     pub batch_size: Option<usize>,
-    /// For one job; the operator's limit holds all the same.
+    /// Time limit per job, within the operator's limit.
     pub timeout: Option<Duration>,
-    /// Jobs before a context is replaced; the operator's limit holds all the same.
+    /// Jobs before a context is replaced, within the operator's limit.
     pub recycle: Option<u32>,
-    /// Asks for a network. The operator decides.
+    /// Requests network access. The operator decides.
     pub network: bool,
 }
 
 impl HandlerOptions {
-    /// `null` or an object. Keys that mean nothing here may mean something to others.
+    /// Parses `null` or an object. Unknown keys are ignored.
     pub fn from_json(options: &Value) -> Result<HandlerOptions, String> {
         let fields = match options {
             Value::Null => return Ok(HandlerOptions::default()),

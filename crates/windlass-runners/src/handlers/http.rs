@@ -1,4 +1,4 @@
-//! Handlers that are URLs: a job is posted there, and the status of the answer is the job's.
+//! HTTP handlers: a job is posted to a URL, and the response status becomes the status of the job.
 
 use super::answers::{AnswerLimits, Growing, TooLarge};
 use super::booking::{Hold, NoRoom};
@@ -27,12 +27,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 
-/// Connections to one handler's URL at once, as in the original.
+/// Concurrent connections per handler URL, as in miniq.
 const CONNECTIONS_MAX: usize = 10;
-/// Lines to handlers that are remembered; those in use are never forgotten.
+/// Cached connection pools per client and URL; pools in use are never dropped.
 const LINES_MAX: usize = 1_000;
 
-/// A handler's URL, taken apart.
+/// Parsed URL of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     pub is_https: bool,
@@ -43,7 +43,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The error is for the handler's author.
+    /// Parses a URL. The error is a message for the handler's author.
     pub fn parse(url: &str) -> Result<Target, String> {
         let url = url.trim();
         let wrong = |what: &str| format!("the body of an http handler is a URL, and {url:?} {what}");
@@ -67,7 +67,7 @@ impl Target {
     }
 }
 
-/// No answer came, for this reason.
+/// Failed call, with the reason.
 #[derive(Debug)]
 struct NoAnswer(Verdict);
 
@@ -92,10 +92,10 @@ impl NoAnswer {
     }
 }
 
-/// Of trouble that has no name of its own.
+/// Error code of failures without a code of their own.
 const UNNAMED: &str = "BATCH_ERROR";
 
-/// The names that people look up.
+/// Error code with the name known from errno.
 fn code_of(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "ECONNREFUSED",
@@ -109,7 +109,7 @@ fn code_of(error: &io::Error) -> &'static str {
     }
 }
 
-/// Lines to handlers, by client and URL.
+/// Connection pools by client and URL.
 #[derive(Default)]
 pub struct Lines(Mutex<HashMap<(String, String), Arc<Line>>>);
 
@@ -126,8 +126,8 @@ impl Lines {
         Arc::clone(line)
     }
 
-    /// Connections for a batch of so many jobs, or as many of them as there are now. `None`: there is no such URL, which is told
-    /// to the jobs.
+    /// Reserves connections for a batch, as many as are free up to the number of jobs. `None`: the URL is
+    /// invalid, which is reported for each job.
     pub fn reserve(&self, client: &str, handler: &Handler, jobs: usize) -> Result<Option<Reserved>, NoRoom> {
         let Ok(target) = Target::parse(&handler.body) else { return Ok(None) };
         let line = self.to(client, &handler.body, target);
@@ -153,14 +153,14 @@ struct Line {
     connections: Arc<Semaphore>,
 }
 
-/// Connections that are kept for one batch.
+/// Connections reserved for one batch.
 pub struct Reserved {
     line: Arc<Line>,
     connections: Vec<OwnedSemaphorePermit>,
 }
 
 impl Reserved {
-    /// How many jobs can be sent at once.
+    /// Number of jobs that can be sent at once.
     pub fn jobs_max(&self, handler: &Handler) -> usize {
         if handler.options.batch { usize::MAX } else { self.connections.len() }
     }
@@ -171,7 +171,7 @@ struct Answer {
     body: Bytes,
 }
 
-/// What a call may cost.
+/// Limits of a call.
 #[derive(Clone, Copy)]
 struct CallLimits {
     time: Duration,
@@ -185,7 +185,7 @@ impl CallLimits {
 }
 
 impl Line {
-    /// One of the connections there may be: whoever has none waits, and not in the time of his job.
+    /// Waits for a free connection slot. The waiting time does not count towards the job's time limit.
     async fn connection(&self, kept: Option<OwnedSemaphorePermit>) -> Result<OwnedSemaphorePermit, NoAnswer> {
         let closed = |_| NoAnswer::new("BATCH_ERROR", "the runner is closing");
         match kept {
@@ -217,7 +217,8 @@ impl Line {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::from(self.target.path.clone());
         request.headers_mut().insert(header::HOST, self.target.authority.clone());
-        // A connection that was kept may have been closed meanwhile: what was not sent on it is sent on the next.
+        // The server may have closed an idle connection: a request that was not sent is retried on the next
+        // one.
         while let Some(mut kept) = self.take_idle() {
             if kept.ready().await.is_err() {
                 continue;
@@ -240,7 +241,7 @@ impl Line {
         let found = tokio::net::lookup_host((host.as_str(), *port)).await;
         let found =
             found.map_err(|error| NoAnswer::new("ENOTFOUND", format!("looking up {host}: {error}")))?;
-        // Every address a name leads to is judged, now and not when the handler was made.
+        // Checks the resolved addresses at each connect: DNS may have changed since the handler was created.
         let usable: Vec<SocketAddr> = found.filter(|address| world.may_call(address.ip())).collect();
         if usable.is_empty() {
             let why = format!(
@@ -293,11 +294,11 @@ async fn read_answer(
     Ok(answer.finish())
 }
 
-/// HTTP over this connection.
+/// Performs the HTTP/1 handshake on a connection.
 async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender, NoAnswer> {
     let shaken = http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(|error| NoAnswer::hyper(&error))?;
-    // Ends when the other side closes it, or the sender is dropped with the line.
+    // Ends when the server closes the connection, or the sender is dropped with its pool.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to a handler ended");
@@ -349,7 +350,7 @@ fn request(drive: &Drive, body: Bytes) -> Request<Full<Bytes>> {
     request
 }
 
-/// One request for each job, as many at once as there may be connections.
+/// Sends one request per job, limited by the number of connections.
 async fn post_each(drive: &mut Drive, reserved: Reserved) {
     let Reserved { line, mut connections } = reserved;
     let pending = drive.pending();
@@ -378,13 +379,13 @@ async fn post_each(drive: &mut Drive, reserved: Reserved) {
                     tell_answer(drive, index, answer, took);
                     continue;
                 }
-                // It was stopped.
+                // The job was stopped.
                 Some(Err(_)) => continue,
             },
             interrupt = drive.interrupted_any() => interrupt,
         };
         match interrupt {
-            // What was sent goes on; the rest is told below.
+            // Requests in flight continue; the other jobs are reported below.
             Interrupt::Cut => waiting = Vec::new().into_iter(),
             Interrupt::Stopped => {
                 for (_, call) in running.extract_if(|index, _| drive.is_stopped(*index)) {
@@ -394,7 +395,7 @@ async fn post_each(drive: &mut Drive, reserved: Reserved) {
             Interrupt::Dropped | Interrupt::Stopping => return drive.tell_all_unrun(interrupt.why()),
         }
     }
-    // Those that were stopped.
+    // Jobs that were stopped.
     drive.tell_all_unrun(Interrupt::Stopped.why());
 }
 
@@ -421,7 +422,7 @@ fn post_one(
             Err(NoAnswer(verdict)) => Err(NoAnswer(verdict.clone())),
         };
         drop(connection);
-        // Somebody may have a job for it, while others of this batch are still under way.
+        // Another batch may use the connection while this one continues.
         inner.room.notify_waiters();
         (index, answer, began.elapsed())
     }
@@ -438,7 +439,7 @@ fn tell_answer(drive: &mut Drive, index: usize, answer: Result<Answer, NoAnswer>
     drive.tell(index, Ended::Done(outcome));
 }
 
-/// One request for all; the answer has a line for each.
+/// Sends one request for the whole batch; the response has a line per job.
 async fn post_whole(drive: &mut Drive, mut reserved: Reserved) {
     let pending = drive.pending();
     if pending.is_empty() {
@@ -461,7 +462,7 @@ async fn post_whole(drive: &mut Drive, mut reserved: Reserved) {
     let verdict = match answer {
         Ok(answer) => {
             output.stdout(&answer.body);
-            // The lines count, whatever the status of the answer as a whole.
+            // Each line has a status of its own; the status of the response is ignored.
             Verdict::status(200)
         }
         Err(NoAnswer(verdict)) => verdict,

@@ -1,10 +1,10 @@
-//! Which program runs a language, and with which shim.
+//! Interpreter program and shim per language.
 
 use super::handler::Lang;
 use super::settings::Interpreters;
 use std::path::{Path, PathBuf};
 
-/// Where programs are looked for: the system's folders, whatever the server was started with.
+/// Search path for interpreters: the system's folders, independent of the server's own PATH.
 pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 const NODE: &str = include_str!("shims/shim.js");
@@ -12,7 +12,7 @@ const PHP: &str = include_str!("shims/shim.php");
 const PYTHON: &str = include_str!("shims/shim.py");
 const SH: &str = include_str!("shims/shim.sh");
 
-/// A program that is there, and what to say to it.
+/// Installed interpreter with its arguments.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub lang: Lang,
@@ -21,11 +21,12 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// The error is for the author of a handler and the operator of the server.
+    /// Finds the interpreter of a language. The error is for the handler's author and the operator.
     pub fn find(lang: Lang, interpreters: &Interpreters) -> Result<Launch, String> {
         let (name, shim, flags): (&str, &str, &[&str]) = match lang {
             Lang::Node => (&interpreters.node, NODE, &["-e"]),
-            // Its cache of code is shared memory, of more than a context may make in one piece; there is nobody to share it with.
+            // The opcode cache needs more shared memory than a context may create at once, and has nobody to
+            // share it with.
             Lang::Php => (&interpreters.php, PHP, &["-d", "opcache.enable_cli=0", "-r"]),
             Lang::Python => (&interpreters.python, PYTHON, &["-c"]),
             Lang::Sh => (&interpreters.sh, SH, &["-c"]),
@@ -67,7 +68,7 @@ mod tests {
         let missing = Interpreters { sh: "no-such-shell".to_owned(), ..Interpreters::default() };
         let why = Launch::find(Lang::Sh, &missing).unwrap_err();
         assert!(why.contains("no-such-shell") && why.contains("not installed"), "{why}");
-        // There, but no program.
+        // Existing paths that are not executable programs.
         assert_eq!(find_program("/etc/passwd"), None);
         assert_eq!(find_program("/usr"), None);
     }

@@ -1,4 +1,4 @@
-//! What holds handlers on this machine, found out by trying it once.
+//! Isolation available on this machine, found by starting a test context.
 
 use super::cgroup::Cgroups;
 use super::confine::Bounds;
@@ -15,21 +15,22 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// For a few processes to start and end, on a busy machine.
+/// Time for the test processes to start and exit on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a context of this server would have.
+/// Isolation mechanisms of contexts on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Isolation {
     pub holds: Vec<String>,
-    /// Why there are no namespaces, if they were tried.
+    /// Reason why namespaces are not available, if they were tried.
     pub no_namespaces: Option<String>,
-    /// Why there are no control groups.
+    /// Reason why cgroups are not available.
     pub no_cgroups: Option<String>,
 }
 
 impl Isolation {
-    /// Tries it in a folder of its own, which is there and stays empty. Waits for processes: not for a thread others wait for.
+    /// Starts a test context in an existing, empty folder. Blocks while processes run: call it on a blocking
+    /// thread.
     pub fn find_out(settings: &Settings, folder: &Path) -> Isolation {
         let mut isolation = Isolation { no_cgroups: Cgroups::check().err(), ..Isolation::default() };
         isolation.holds = isolation.attempts(settings, folder);
@@ -54,7 +55,7 @@ impl Isolation {
         })
     }
 
-    /// In one line, for the operator: what holds contexts here, and what does not.
+    /// One-line summary for the operator: mechanisms in force and missing ones.
     pub fn line(&self) -> String {
         let mut missing = self.missing();
         missing.extend(self.no_cgroups.as_ref().map(|why| format!("control groups ({why})")));
@@ -70,7 +71,7 @@ impl Isolation {
         self.has("namespaces")
     }
 
-    /// What a context should have and has not, in words for the operator.
+    /// Missing mechanisms, as texts for the operator.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if !self.has("a user of its own") && !self.is_apart() {
@@ -81,7 +82,8 @@ impl Isolation {
         missing
     }
 
-    /// Of the same, what WASI guests need, too: they have no files and no processes that namespaces could hide.
+    /// Missing mechanisms that WASI guests need as well: they have no files or processes that namespaces
+    /// could hide.
     pub fn missing_for_guests(&self) -> Vec<String> {
         let mut missing = Vec::new();
         if !self.has("limits") {
@@ -149,7 +151,7 @@ fn run(settings: &Settings, place: &Path, apart: bool) -> io::Result<Vec<u8>> {
     };
     let mut said = Vec::new();
     let heard = ours.write_all(&setup_message(&setup)?).and_then(|()| ours.read_to_end(&mut said));
-    // It ends when nobody listens.
+    // The guard exits when its socket is closed.
     drop(ours);
     guard.wait()?;
     heard.map(|_| said)

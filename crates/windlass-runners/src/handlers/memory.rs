@@ -1,20 +1,20 @@
-//! Memory of a context, counted from outside: what its processes have each, what was moved to swap, and what they share.
+//! Memory of a context, measured from outside: resident memory per process, swap, and shared memory.
 //!
-//! Shared memory without a file is there as long as any piece of it is mapped anywhere, whether its pages are mapped or not
-//! (`MADV_DONTNEED`, `munmap` of all but a page), and the kernel tells nobody how many there are. So the filter of system calls
-//! bounds the size of each (`calls.rs`), and each that is mapped counts with that size.
+//! Shared anonymous memory lives as long as any part of it is mapped anywhere, even if its pages are not
+//! (`MADV_DONTNEED`, `munmap` of all but one page), and the kernel reports its size nowhere. Therefore the
+//! seccomp filter limits the size of each mapping (`calls.rs`), and each mapped one counts with that limit.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
 
-/// The largest piece of shared memory without a file that a context can make.
+/// Largest shared anonymous mapping that a context can create.
 pub const SHARED_BYTES_MAX: u64 = 16 << 20;
 
-/// A process that hides what it has mapped: its program cannot be read, so the kernel shows its memory to nobody but root.
+/// Process whose maps cannot be read: its executable is unreadable, so only root may inspect its memory.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hidden(pub i32);
 
-/// Zero for processes that are gone. Reads files of the kernel: not for a thread others wait for.
+/// Bytes used by the processes; exited ones count as zero. Reads /proc: call it on a blocking thread.
 pub fn count(processes: &[i32]) -> Result<u64, Hidden> {
     let mut shared = HashSet::new();
     let mut bytes: u64 = 0;
@@ -24,7 +24,7 @@ pub fn count(processes: &[i32]) -> Result<u64, Hidden> {
         match std::fs::read_to_string(format!("/proc/{process}/maps")) {
             Ok(maps) => shared.extend(maps.lines().filter_map(shared_inode)),
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(Hidden(*process)),
-            // Gone meanwhile.
+            // The process has exited meanwhile.
             Err(_) => {}
         }
     }
@@ -32,7 +32,8 @@ pub fn count(processes: &[i32]) -> Result<u64, Hidden> {
     Ok(bytes.saturating_add(pieces.saturating_mul(SHARED_BYTES_MAX)))
 }
 
-/// Without shared memory, which is counted once for all processes; files in memory are counted as disk.
+/// Resident memory and swap without shared memory, which is counted once for all processes; tmpfs files count
+/// as disk.
 fn own_bytes(status: &str) -> u64 {
     let field = |name: &str| {
         let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -42,7 +43,7 @@ fn own_bytes(status: &str) -> u64 {
     (resident + field("VmSwap:").unwrap_or(0)) << 10
 }
 
-/// The number of a piece of shared memory, in a line of `maps`.
+/// Inode of a shared anonymous mapping in a line of `maps`.
 fn shared_inode(line: &str) -> Option<u64> {
     let line = line.strip_suffix(" /dev/zero (deleted)")?;
     line.split_ascii_whitespace().nth(4)?.parse().ok()

@@ -1,32 +1,32 @@
-//! Handlers: code that clients hand in, run for each of their jobs.
+//! Handlers: code submitted by clients, run by the server for each of their jobs.
 //!
 //! ```text
-//!   start(batch) ─▶ run.rs ─┬─ exchange.rs ─▶ context.rs ══ socket ══ guard.rs ─▶ interpreter + shim + handler's code
+//!   start(batch) ─▶ run.rs ─┬─ exchange.rs ─▶ context.rs ══ socket ══ guard.rs ─▶ interpreter + shim + code
 //!        ▲                  │   (pool.rs: which contexts there are)
-//!        │                  ├─ http: a URL is called
-//!   next() ◀─ (job, ended) ─┴─ wasi: a module in a guest process
+//!        │                  ├─ http: call of a URL
+//!   next() ◀─ (job, ended) ─┴─ wasi: module in a guest process
 //! ```
 //!
-//! | file | holds |
+//! | file | content |
 //! |---|---|
-//! | `handler.rs`, `outcome.rs`, `settings.rs` | what is asked, what comes of it, what the operator decides |
-//! | `run.rs` | one batch from its start to its last outcome |
-//! | `pool.rs`, `find.rs` | idle contexts, how many there may be, and one for a batch |
-//! | `booking.rs`, `seats.rs` | places that are kept for batches until they begin, shares of clients in them |
-//! | `exchange.rs`, `portions.rs` | a batch in a context: the order of things, crashes, time limits; how many jobs it is sent at once |
-//! | `context.rs`, `place.rs`, `frames.rs`, `pipe.rs` | a context's process, its folders, what is said on its socket, what it prints |
-//! | `http.rs`, `answers.rs`, `wasi.rs` | handlers that are no processes of ours |
-//! | `isolation.rs` | what holds contexts on this machine |
-//! | `guard.rs`, `confine.rs` | the process around a context, and what it gives up |
-//! | `calls.rs`, `trees.rs`, `view.rs` | system calls a context may make, files it may read, a world of its own |
-//! | `cgroup.rs` | the kernel's bounds on a whole context, where control groups are delegated |
-//! | `remove.rs` | what contexts leave behind |
-//! | `shims/` | the interpreter's side, in its own language |
-//! | `output.rs` | new jobs, statuses and log in what a job prints |
-//! | `census.rs`, `memory.rs`, `disk.rs` | processes, memory and disk of a context, seen from outside |
+//! | `handler.rs`, `outcome.rs`, `settings.rs` | handler definition, outcome of a job, operator's settings |
+//! | `run.rs` | a batch from its start to its last outcome |
+//! | `pool.rs`, `find.rs` | idle contexts and limits on their number; allocation for a batch |
+//! | `booking.rs`, `seats.rs` | reserved slots for batches, and limits per client |
+//! | `exchange.rs`, `portions.rs` | a batch in a context: messages, crashes, time limits; portion sizes |
+//! | `context.rs`, `place.rs`, `frames.rs`, `pipe.rs` | process, folders, protocol and output of a context |
+//! | `http.rs`, `answers.rs`, `wasi.rs` | handlers that run outside contexts |
+//! | `isolation.rs` | isolation mechanisms available on this machine |
+//! | `guard.rs`, `confine.rs` | guard process of a context, and its confinement |
+//! | `calls.rs`, `trees.rs`, `view.rs` | seccomp filters, readable files, namespaces and mounts |
+//! | `cgroup.rs` | kernel limits on a whole context, where cgroups are delegated |
+//! | `remove.rs` | removal of the folders of contexts |
+//! | `shims/` | interpreter side of the protocol, one shim per language |
+//! | `output.rs` | parsing of new jobs, statuses and log in a job's output |
+//! | `census.rs`, `memory.rs`, `disk.rs` | processes, memory and disk of a context, measured from outside |
 //!
-//! A context belongs to one client, and to one eid or jobtype of it. What a handler does to its context it does to its own
-//! jobs.
+//! A context belongs to one client and to one environment id or job type of that client, so a handler that
+//! damages its context harms only its own jobs.
 
 mod answers;
 mod booking;
@@ -90,30 +90,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// What handlers need from the server.
+/// Services that handlers need from the server.
 #[async_trait]
 pub trait World: Send + Sync + 'static {
-    /// Whether an http handler may be called at this address.
+    /// True if http handlers may call this address.
     fn may_call(&self, address: IpAddr) -> bool;
 
-    /// The signature of what is sent to an http handler of this client: a header's name and value.
+    /// Signature of a request body sent to this client's http handlers: name and value of a header.
     fn sign(&self, _client: &str, _body: &[u8]) -> Option<(&'static str, String)> {
         None
     }
 
-    /// By whose certificates https handlers are believed; if not, why, in words for the handler's author.
+    /// TLS configuration for https handlers; the error is a message for the handler's author.
     fn tls(&self) -> Result<Arc<ClientConfig>, String>;
 
-    /// The module of a wasi handler.
+    /// Loads the module of a wasi handler.
     async fn blob(&self, client: &str, address: &str) -> Result<Vec<u8>, BlobError>;
 }
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BlobError {
-    /// There is none, or it cannot be one.
+    /// The blob does not exist, or the address is invalid.
     #[error("{0}")]
     Missing(String),
-    /// Nobody could say. Another try may work.
+    /// The store failed; a retry may succeed.
     #[error("{0}")]
     Trouble(String),
 }
@@ -121,12 +121,12 @@ pub enum BlobError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     No,
-    /// No new batches; those that run may end.
+    /// No new batches start; running ones may finish.
     Finish,
     Now,
 }
 
-/// Runs handlers. Cheap to clone; owns all contexts.
+/// Handler runner. Cheap to clone; owns all contexts.
 #[derive(Clone)]
 pub struct Handlers {
     inner: Arc<Inner>,
@@ -142,7 +142,7 @@ pub struct Inner {
     #[cfg(feature = "wasi")]
     guests: wasi::Guests,
     wasi_seats: Arc<Seats>,
-    /// Somebody has left a place.
+    /// Notified when a slot becomes free.
     room: Notify,
     census: Arc<Census>,
     isolation: Isolation,
@@ -154,12 +154,12 @@ pub struct Inner {
 }
 
 impl Handlers {
-    /// Removes what is in the folder for contexts, so nobody else may use it.
+    /// Creates a runner. Deletes the content of the folder for contexts, which must not be shared.
     pub fn new(settings: Settings, world: Arc<dyn World>) -> io::Result<Handlers> {
         let old = remove::put_aside(&settings.folder)?;
-        // Contexts may be other users: they must get through, and need not see who else is there.
+        // Mode 711: contexts with other user ids can enter their folder but cannot list the others.
         std::fs::DirBuilder::new().recursive(true).mode(0o711).create(&settings.folder)?;
-        // Whatever the umask took.
+        // Sets the mode regardless of the umask.
         std::fs::set_permissions(&settings.folder, std::fs::Permissions::from_mode(0o711))?;
         let settings = Settings { folder: settings.folder.canonicalize()?, ..settings };
         remove::remove_later(old);
@@ -181,7 +181,7 @@ impl Handlers {
             ),
             #[cfg(feature = "wasi")]
             guests: wasi::Guests::default(),
-            // Two by default: there is no share to be kept for others, and their batches are cut.
+            // No share is kept for other clients: the default is two slots, and long batches are cut.
             wasi_seats: Seats::new(Resource::Wasi, settings.wasi_batches_max, settings.wasi_batches_max),
             settings,
             world,
@@ -195,8 +195,8 @@ impl Handlers {
         Ok(Handlers { inner: Arc::new(inner) })
     }
 
-    /// Whether the handler could be run here and now; if not, why, for its author. What is missing today may be installed
-    /// tomorrow, so this is no reason to refuse it.
+    /// Checks whether the handler can run here; the error is a message for its author. An interpreter may be
+    /// installed later, so a failed check is no reason to refuse the handler.
     pub fn check(&self, handler: &Handler) -> Result<(), String> {
         match handler.lang {
             Lang::Http => match http::Target::parse(&handler.body)?.is_https {
@@ -211,16 +211,17 @@ impl Handlers {
         }
     }
 
-    /// How many jobs to put into one batch.
+    /// Number of jobs to put into one batch.
     pub fn batch_size(&self, handler: &Handler) -> usize {
         handler.options.batch_size.unwrap_or_else(|| handler.lang.batch_size())
     }
 
-    /// Ready when there may be more room than before the call. Call it, then ask [`Handlers::book`], then await it.
+    /// Completes when slots may have become free after this call. Call it, then [`Handlers::book`], then
+    /// await it.
     pub fn room(&self) -> impl Future<Output = ()> + Send + 'static {
         let inner = Arc::clone(&self.inner);
         let mut notified = Box::pin(async move { inner.room.notified().await });
-        // Polled once, it is registered.
+        // The first poll registers the waiter.
         let waker = std::task::Waker::noop();
         let ready = notified.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_ready();
         async move {
@@ -230,12 +231,12 @@ impl Handlers {
         }
     }
 
-    /// Clients and jobtypes that have an idle context.
+    /// Clients and job types that have an idle context.
     pub fn warm(&self) -> Vec<(String, String)> {
         self.inner.pool.warm()
     }
 
-    /// Runs the batch in a task of its own, as soon as there is room; what is wrong with it is told job by job.
+    /// Runs the batch in its own task when there is room. Errors are reported as outcomes of its jobs.
     pub fn start(&self, batch: Batch) -> Run {
         self.start_with(batch, None)
     }
@@ -246,7 +247,7 @@ impl Handlers {
         tokio::spawn(async move {
             see_through(&mut drive).await;
             if drive.hold.take().is_some() {
-                // It ended without having needed its place.
+                // The batch ended without using its slot.
                 drive.inner.room.notify_waiters();
             }
             drop(drive);
@@ -255,7 +256,7 @@ impl Handlers {
         run
     }
 
-    /// No new batches; those that run have this long. No context is left afterwards.
+    /// Stops accepting batches, gives running ones this long, and kills all contexts.
     pub async fn stop(&self, grace: Duration) {
         self.inner.stopping.send_replace(Stopping::Finish);
         let mut running = self.inner.running.subscribe();
@@ -300,7 +301,7 @@ async fn see_through(drive: &mut Drive) {
     }
 }
 
-/// Waits for its turn first. Its place is free again when this returns.
+/// Waits for a slot, runs the batch, and frees the slot.
 async fn within_limit(drive: &mut Drive, seats: &Arc<Seats>, run: impl AsyncFnOnce(&mut Drive)) {
     let inner = drive.inner.clone();
     while drive.hold.is_none() {
@@ -320,7 +321,7 @@ async fn within_limit(drive: &mut Drive, seats: &Arc<Seats>, run: impl AsyncFnOn
 }
 
 impl Inner {
-    /// Of what handlers are only run with, if the operator says so.
+    /// Refuses to run handlers if isolation is strict and a mechanism is missing.
     fn check_isolation(&self) -> Result<(), String> {
         self.check_strict(&self.isolation.missing())
     }
@@ -356,7 +357,7 @@ impl Inner {
     }
 }
 
-/// Counted while a batch runs.
+/// Guard that counts a running batch.
 struct UnderWay(Arc<Inner>);
 
 impl UnderWay {

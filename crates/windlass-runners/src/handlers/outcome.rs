@@ -1,17 +1,17 @@
-//! How a job ended, in numbers of three digits.
+//! Outcome of a job, as a three-digit exit code.
 
 use bytes::Bytes;
 
-/// What the first digit of an exit code means.
+/// Meaning of the first digit of an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// 1xx and 3xx: run again later, nothing is wrong.
+    /// 1xx and 3xx: retry without an error.
     Retry,
     /// 2xx
     Ok,
-    /// 4xx: it will not get better.
+    /// 4xx: permanent failure, no retry.
     Failed,
-    /// 5xx and everything else: run again later, something is wrong.
+    /// 5xx and all others: retry after an error.
     Error,
 }
 
@@ -35,43 +35,44 @@ impl Status {
     }
 }
 
-/// The code of a job that printed or gave back more than is kept.
+/// Error code of a job with too much output or too large a result.
 pub const TOO_MUCH: &str = "TOO_MUCH";
 
-/// What came of one job of a batch.
+/// End of one job of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was run, or its handler cannot be; the outcome's status says what to do.
+    /// The job ran, or its handler cannot run; the status of the outcome decides what follows.
     Done(Outcome),
-    /// It was not run to its end, through no fault of its own: it was stopped, or the server is stopping.
+    /// The job did not complete, without fault of its own: it was stopped, or the server is shutting down.
     Unrun(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub exitcode: u16,
-    /// The word for the exit code, or a closer one.
+    /// Default word of the exit code, or a more specific one.
     pub code: String,
-    /// One line for people, where there is something to say.
+    /// One-line message for people, if any.
     pub message: Option<String>,
-    /// What the handler gave back.
+    /// Return value of the handler.
     pub result: Bytes,
-    /// Its other output, bounded.
+    /// Other output, limited in size.
     pub log: Bytes,
     pub new_jobs: Vec<NewJob>,
-    /// Time in the handler.
+    /// Time spent in the handler.
     pub run_ms: u64,
 }
 
-/// A line `J: type|payload`: a job of the same client, because there is no other client it could name.
+/// Job pushed by an output line `J: type|payload`. It belongs to the same client, as the line cannot name
+/// another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// As it was printed.
+    /// Job type as printed.
     pub jobtype: String,
     pub payload: Bytes,
 }
 
-/// An exit code with its word, before output and times are known.
+/// Exit code with its word, before output and duration are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub exitcode: u16,
@@ -80,7 +81,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// By the guard's words about the end of a process: `code 7`, `signal 9`.
+    /// Parses the guard's report of the end of a process: `code 7`, `signal 9`.
     pub fn of_end(words: &str) -> Verdict {
         let number = |rest: &str| rest.parse::<i32>().ok();
         match words.split_once(' ') {
@@ -95,12 +96,13 @@ impl Verdict {
         Verdict { exitcode, code: Status::of(exitcode).code().to_owned(), message: None }
     }
 
-    /// 500 and a closer word.
+    /// Exit code 500 with a more specific word.
     pub fn error(code: &str, message: impl Into<String>) -> Verdict {
         Verdict { exitcode: 500, code: code.to_owned(), message: Some(message.into()) }
     }
 
-    /// A process can only say 0 to 255: tens stand for hundreds.
+    /// Maps a process exit code (0 to 255) to a status: 10-19, 20-29, 40-49 and 50-59 become 1xx, 2xx, 4xx
+    /// and 5xx.
     pub fn exit(code: i32) -> Verdict {
         match code {
             0 => Verdict::status(200),

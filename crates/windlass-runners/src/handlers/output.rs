@@ -1,4 +1,4 @@
-//! What a job prints: lines that are new jobs, lines that are statuses, and the rest, which is its log.
+//! Output of a job: lines that push new jobs, status lines, and the log.
 
 use super::outcome::{NewJob, Verdict};
 use super::settings::Settings;
@@ -7,12 +7,12 @@ use bytes::Bytes;
 #[cfg(test)]
 mod tests;
 
-/// The code of a job for which there was no status line.
+/// Error code of a job without a status line.
 pub const NO_RESPONSE: &str = "NO_RESPONSE";
-/// Both spellings; the second is a comment to whoever reads statuses.
+/// Prefixes of a line that pushes a job; in a batch's output the second one also reads as a comment.
 const NEW_JOB_MARKS: [&[u8]; 2] = [b"J: ", b"#J: "];
 
-/// What stands around a result or a payload in its line: a mark, a type, a status.
+/// Longest prefix, job type or status around a result or payload in its line.
 const LINE_EXTRA_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +34,13 @@ impl OutputLimits {
     }
 }
 
-/// The output of one job (or of a whole batch, where the body gets it as a whole) as it arrives.
+/// Output of one job, or of a batch that runs as a whole, while it arrives.
 #[derive(Debug)]
 pub struct Output {
     limits: OutputLimits,
-    /// The beginning of a line whose end has not come yet, and which may be more than log.
+    /// Unfinished line that may push a job or be a status.
     line: Vec<u8>,
-    /// The line that is going on is log.
+    /// The unfinished line belongs to the log.
     streaming: bool,
     statuses: Option<Statuses>,
     new_jobs: Vec<NewJob>,
@@ -63,7 +63,7 @@ impl Output {
         }
     }
 
-    /// Lines of standard output are statuses, one for each of `jobs`.
+    /// Creates an output whose stdout lines are statuses, one for each of `jobs`.
     pub fn with_statuses(limits: OutputLimits, jobs: usize) -> Output {
         Output { statuses: Some(Statuses::new(jobs)), ..Output::new(limits) }
     }
@@ -81,7 +81,7 @@ impl Output {
         }
     }
 
-    /// A line, or as much of it as has come.
+    /// Adds a line or a part of a line.
     fn piece(&mut self, piece: &[u8]) {
         let ends = piece.ends_with(b"\n");
         if self.streaming {
@@ -127,7 +127,7 @@ impl Output {
         }
     }
 
-    /// A job whose output was cut where it mattered has not done what it says it has.
+    /// Records an exceeded limit. Truncated output makes the job fail, because its result cannot be trusted.
     fn complain(&mut self, what: String) {
         self.too_much.get_or_insert(what);
     }
@@ -149,9 +149,9 @@ impl Output {
 pub struct Finished {
     pub log: Bytes,
     pub new_jobs: Vec<NewJob>,
-    /// One for each job of the batch.
+    /// Statuses, one per job of the batch.
     pub statuses: Vec<(Verdict, Bytes)>,
-    /// What there was too much of.
+    /// Limit that was exceeded, as text.
     pub too_much: Option<String>,
 }
 
@@ -167,12 +167,12 @@ fn new_job_in(line: &[u8]) -> Option<NewJob> {
     Some(NewJob { jobtype: jobtype.to_owned(), payload: Bytes::copy_from_slice(payload) })
 }
 
-/// Whether a line of an answer is no part of its result; so far, if it has not ended.
+/// True if a response line pushes a job, or an unfinished one may do so, and so is not part of the result.
 pub fn is_marked(line: &[u8]) -> bool {
     may_be_new_job(line)
 }
 
-/// `J: type|payload`. A payload may hold further bars.
+/// Parses `J: type|payload`. The payload may contain further bars.
 fn type_and_payload(line: &[u8]) -> Option<(&str, &[u8])> {
     let rest = NEW_JOB_MARKS.iter().find_map(|mark| line.strip_prefix(*mark))?;
     let bar = rest.iter().position(|byte| *byte == b'|')?;
@@ -180,7 +180,7 @@ fn type_and_payload(line: &[u8]) -> Option<(&str, &[u8])> {
     (!jobtype.is_empty()).then_some((jobtype, &rest[bar + 1..]))
 }
 
-/// The result of an answer that has new jobs in it. It counts as part of that answer as long as it is kept.
+/// Result of a response that also pushes jobs. Keeps the response's memory budget allocated while it lives.
 struct Rest {
     bytes: Vec<u8>,
     _answer: Bytes,
@@ -192,13 +192,13 @@ impl AsRef<[u8]> for Rest {
     }
 }
 
-/// Takes the lines that are new jobs out of an answer; the rest is its result.
+/// Removes the lines that push jobs from a response; the rest is its result.
 pub fn split_answer(answer: Bytes, limits: OutputLimits) -> (Bytes, Output) {
     let mut output = Output::new(limits);
     fn new_job(line: &[u8]) -> Option<(&str, &[u8])> {
         type_and_payload(line.strip_suffix(b"\n").unwrap_or(line))
     }
-    // Most answers have none, and stay as they are.
+    // Most responses push no jobs and are returned without a copy.
     if !answer.split_inclusive(|byte| *byte == b'\n').any(|line| new_job(line).is_some()) {
         return (answer, output);
     }
@@ -214,12 +214,12 @@ pub fn split_answer(answer: Bytes, limits: OutputLimits) -> (Bytes, Output) {
     (Bytes::from_owner(Rest { bytes, _answer: answer }), output)
 }
 
-/// Lines `NNN[ data]`, one for each job; empty lines and lines that begin with `#` are none.
+/// Parser of lines `NNN[ data]`, one per job; ignores empty lines and lines that begin with `#`.
 #[derive(Debug)]
 struct Statuses {
     jobs: usize,
     found: Vec<(Verdict, Bytes)>,
-    /// What stood where a number should have been: nobody knows whose the lines after it are.
+    /// A line without a status was found, so later lines cannot be assigned to jobs.
     invalid: bool,
 }
 
@@ -228,7 +228,7 @@ impl Statuses {
         Statuses { jobs, found: Vec::new(), invalid: false }
     }
 
-    /// Whether it was a status; what comes after the last one is log.
+    /// Consumes a line; false if it is not a status. Lines after the last status belong to the log.
     fn take(&mut self, line: &[u8]) -> bool {
         let blank = line.iter().all(u8::is_ascii_whitespace);
         if blank || line.starts_with(b"#") || self.invalid || self.found.len() >= self.jobs {
@@ -261,12 +261,12 @@ fn status_in(line: &[u8]) -> Option<(Verdict, Bytes)> {
     (100..=599).contains(&exitcode).then(|| (Verdict::status(exitcode), Bytes::copy_from_slice(data)))
 }
 
-/// Its beginning and its end: what a handler said first and last tells most.
+/// Bounded log that keeps the beginning and the end of the output.
 #[derive(Debug)]
 struct Log {
     half: usize,
     head: Vec<u8>,
-    /// Up to twice a half, so that it is cut now and then and not at every byte.
+    /// Grows to twice `half` before it is cut, so that cutting is amortized.
     tail: Vec<u8>,
     left_out: u64,
 }

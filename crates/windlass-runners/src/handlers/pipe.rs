@@ -1,14 +1,14 @@
-//! What a context prints, at the server's end.
+//! Server's end of a context's stdout and stderr.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use tokio::net::unix::pipe;
 
-/// What is read from a pipe at once.
+/// Bytes per read.
 const PIPE_BYTES: usize = 64 * 1024;
 
-/// The reading end of what a context prints to.
+/// Reading end of a pipe.
 pub struct Pipe {
     from: Option<pipe::Receiver>,
     buffer: Vec<u8>,
@@ -21,7 +21,7 @@ impl Pipe {
         Ok((Pipe { from: Some(from), buffer: vec![0; PIPE_BYTES] }, Stdio::from(theirs)))
     }
 
-    /// Never, once everyone has closed the other end.
+    /// Completes when bytes can be read; never after end of file.
     pub async fn readable(&self) {
         match &self.from {
             Some(from) if from.readable().await.is_ok() => {}
@@ -29,7 +29,7 @@ impl Pipe {
         }
     }
 
-    /// What is there now.
+    /// Reads the available bytes without waiting.
     pub fn read_into(&mut self, mut take: impl FnMut(&[u8])) {
         let Some(from) = &self.from else { return };
         match from.try_read(&mut self.buffer) {

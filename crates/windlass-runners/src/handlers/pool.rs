@@ -1,4 +1,4 @@
-//! Which contexts there are: idle ones by what they are for, and seats for those that run.
+//! Pool of contexts: idle ones by key, and slots for running ones.
 
 use super::Inner;
 use super::booking::{Hold, NoRoom, Resource};
@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-/// Whose a context is. There is none without a client in its key, so no context is ever shared between two.
+/// Owner and kind of a context. Every key names a client, so clients never share a context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub client: String,
@@ -33,8 +33,8 @@ impl Key {
     }
 }
 
-/// Whether one context will do for both: each context runs one `before`, once, and handlers that share it by their eid have
-/// the same one, or none.
+/// True if handlers with these `before` hooks can share a context: a context runs `before` once, so the hooks
+/// must be equal or one must be absent.
 fn can_share(before: Option<&str>, another: Option<&str>) -> bool {
     before.zip(another).is_none_or(|(before, another)| before == another)
 }
@@ -53,38 +53,38 @@ pub struct Pool {
 }
 
 struct State {
-    /// The longest idle first.
+    /// Longest idle first.
     idle: Vec<Idle>,
     busy: HashMap<Key, usize>,
-    /// Contexts that batches are about to take.
+    /// Reserved contexts per key.
     promised: HashMap<Key, usize>,
     free: BTreeSet<usize>,
     janitor: bool,
 }
 
-/// Room for one context of this kind, or an idle one. It binds those who ask for promises; a batch that has lost its
-/// context and needs another takes what there is.
+/// Reservation of a new or idle context with this key. Reservations limit only other reservations: a batch
+/// that needs a replacement context takes any free slot.
 pub struct Promise {
     inner: Arc<Inner>,
     key: Key,
     is_kept: bool,
 }
 
-/// A place for one context that runs; given back when it is dropped.
+/// Slot of a running context; freed on drop.
 pub struct Seat {
     inner: Arc<Inner>,
     key: Key,
     slot: usize,
-    /// The place goes on with an idle context in it.
+    /// The slot passes on to an idle context.
     kept: bool,
 }
 
-/// What is found for a batch.
+/// Result of the search for a context.
 pub enum Found {
     Warm(Context, Seat),
-    /// A context is to be started; the one that had its place before is to be ended first.
+    /// Slot for a new context, and an idle context that must be killed first.
     Cold(Seat, Option<Context>),
-    /// Everything is in use.
+    /// All slots are in use.
     Full,
 }
 
@@ -111,7 +111,7 @@ impl Pool {
         {
             return Err(NoRoom::OwnShare);
         }
-        // An idle context makes way for another if it has to.
+        // An idle context can be replaced, so it counts as free.
         if state.free.len() + state.idle.len() <= state.promised.values().sum() {
             return Err(NoRoom::Full(Resource::Contexts));
         }
@@ -119,12 +119,12 @@ impl Pool {
         Ok(Promise { inner: Arc::clone(inner), key, is_kept: false })
     }
 
-    /// Of the idle contexts only one that knows no older version of this handler, and in which no other `before` was run. If
-    /// something is found, `promised` is kept by it.
+    /// Takes an idle context that has neither an older version of this handler nor another `before`, or a
+    /// slot for a new one. On success the reservation in `promised` is consumed.
     pub fn take(&self, inner: &Arc<Inner>, key: &Key, batch: &Batch, promised: &mut Option<Hold>) -> Found {
         let mut state = self.state();
         let found = self.find(&mut state, inner, key, batch);
-        // Within the same lock: nobody sees both the promise and what it has become.
+        // Under the same lock, so that the reservation and the slot are never counted twice.
         if !matches!(found, Found::Full)
             && let Some(Hold::Context(promise)) = promised.take()
         {
@@ -143,7 +143,7 @@ impl Pool {
                 && !is_old(idle)
                 && can_share(idle.context.before.as_deref(), batch.handler.before.as_deref())
         };
-        // The last used: its memory is warm, and the others can go.
+        // Prefers the most recently used context: its memory is in caches, and the others can expire.
         if let Some(at) = state.idle.iter().rposition(fits) {
             let idle = state.idle.remove(at);
             idle.context.thaw();
@@ -155,7 +155,8 @@ impl Pool {
         if own.is_none() && is_at_limit {
             return Found::Full;
         }
-        // One of its own that is out of date makes room first, then a free place, then the longest idle.
+        // Replaces an outdated context of the same key, else uses a free slot, else replaces the longest idle
+        // one.
         let replaced = match (own, state.free.pop_first()) {
             (Some(at), free) => {
                 state.free.extend(free);
@@ -173,7 +174,7 @@ impl Pool {
         Found::Cold(seat, Some(replaced.context))
     }
 
-    /// Clients and the jobtypes that idle contexts know.
+    /// Clients and job types of idle contexts.
     pub fn warm(&self) -> Vec<(String, String)> {
         let state = self.state();
         let known = state.idle.iter().flat_map(|idle| {
@@ -189,7 +190,7 @@ impl Pool {
         all.into_iter().map(|idle| idle.context).collect()
     }
 
-    /// Those that were idle too long, and when the next will be.
+    /// Removes expired idle contexts, and returns the time of the next expiry.
     fn expired(&self, idle_max: std::time::Duration) -> (Vec<Context>, Option<Instant>) {
         let mut state = self.state();
         let now = Instant::now();
@@ -227,7 +228,7 @@ impl State {
         }
     }
 
-    /// Contexts that run or are promised.
+    /// Number of running and reserved contexts.
     fn used(&self, is_counted: impl Fn(&Key) -> bool) -> usize {
         let both = self.busy.iter().chain(&self.promised);
         both.filter(|(key, _)| is_counted(key)).map(|(_, count)| count).sum()
@@ -249,7 +250,7 @@ impl Seat {
         self.slot
     }
 
-    /// The context waits for the next batch.
+    /// Freezes the context and keeps it for the next batch.
     pub fn keep(mut self, context: Context) {
         context.freeze();
         let start_janitor = {
@@ -283,7 +284,7 @@ impl Drop for Seat {
     }
 }
 
-/// Ends contexts that nobody needs any more; is there only while there are idle ones.
+/// Task that kills expired idle contexts; ends when none is idle.
 async fn tidy_up(inner: Weak<Inner>) {
     loop {
         let Some(strong) = inner.upgrade() else { return };

@@ -1,11 +1,11 @@
-//! How many jobs of a batch are sent to its context at once. Those that were sent can be given back only by the context.
+//! Number of jobs sent to a context at once. Jobs that were sent can be returned only by the context.
 
-/// Jobs that are sent to a context at first. One that is slow gives all but the first back once.
+/// Size of the first portion. A slow job makes the context return all others of the portion.
 pub const FIRST: usize = 40;
-/// A part for which the socket to the context and its memory are large enough.
+/// Largest portion; bounded by the socket buffer and the memory of the context.
 const MOST: usize = 1_000;
 
-/// How many jobs to send next: as many as were begun in their time, or twice as many if that was all of them.
+/// Size of the next portion: the number of jobs started in time, or double if all were started.
 pub fn next_size(sent: usize, began: usize) -> usize {
     let size = if began < sent { began } else { sent.saturating_mul(2) };
     size.clamp(1, MOST)

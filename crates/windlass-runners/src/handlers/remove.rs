@@ -1,7 +1,8 @@
-//! Folders that handlers leave behind, removed whatever is in them.
+//! Removal of folders written by handlers, whatever they contain.
 //!
-//! A handler can nest folders deeper than there are descriptors, and take away its own right to look into them. So nothing here
-//! descends: a folder that is not empty is moved to the top and has its turn there. Two descriptors are open at a time.
+//! A handler can nest folders deeper than the descriptor limit and remove its own permissions. Therefore the
+//! removal does not recurse: a non-empty folder is moved to the top level and emptied there. At most two
+//! descriptors are open at a time.
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -11,11 +12,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Looks at the whole folder before it is given up: somebody may still be writing to it.
+/// Passes over the folder before giving up: a process may still be writing to it.
 const ROUNDS: u32 = 8;
 
-/// The folder with all that is in it; one that is not there is removed already. Takes its time: not for a thread others
-/// wait for.
+/// Removes a folder with its content; a missing folder is no error. Call it on a blocking thread.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     let top = match open_folder(CWD, path) {
         Ok(top) => top,
@@ -33,8 +33,8 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
     Ok(last?)
 }
 
-/// Gives the folder and what was put aside before it other names, and returns these; afterwards the name is free. Nothing in
-/// it can keep that from working.
+/// Renames the folder and returns the new path with those of earlier calls; the original name is free
+/// afterwards. The content of the folder cannot make it fail.
 pub fn put_aside(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -62,7 +62,7 @@ pub fn put_aside(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(aside)
 }
 
-/// Removes folders of a server that is gone, without keeping this one waiting.
+/// Removes folders of a previous server on a background thread.
 pub fn remove_later(folders: Vec<PathBuf>) {
     let remove = move || {
         for folder in folders {
@@ -77,7 +77,7 @@ pub fn remove_later(folders: Vec<PathBuf>) {
     }
 }
 
-/// One look at the top folder.
+/// One pass over the top folder.
 struct Emptying<'a> {
     top: BorrowedFd<'a>,
     moved: u64,
@@ -85,7 +85,7 @@ struct Emptying<'a> {
 }
 
 impl Emptying<'_> {
-    /// Goes on after a failure, and returns the last one.
+    /// Removes all entries; continues after an error and returns the last one.
     fn run(mut self) -> Result<(), Errno> {
         let mut last = Ok(());
         while let Some(name) = self.due.pop_front() {
@@ -119,7 +119,7 @@ impl Emptying<'_> {
                     return Ok(());
                 }
                 Err(Errno::EXIST) => {}
-                // A folder that is not writable cannot change its parent.
+                // Moving a folder updates its `..` entry, which needs write permission on it.
                 Err(Errno::ACCESS) => {
                     allow(from, name)?;
                     rustix::fs::renameat_with(from, name, self.top, &to, RenameFlags::NOREPLACE)?;
@@ -132,7 +132,7 @@ impl Emptying<'_> {
     }
 }
 
-/// A file, or an empty folder.
+/// Removes a file or an empty folder.
 fn unlink(folder: BorrowedFd<'_>, name: &CString) -> Result<(), Errno> {
     match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -155,8 +155,8 @@ fn open_folder(within: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result
     Ok(folder)
 }
 
-/// Gives the owner of a folder all rights to it. The folder is opened first: a handler may put a link in the place of its name
-/// at any moment, and the link must not decide whose mode is changed.
+/// Gives the owner all permissions on a folder. Opens the folder first (O_PATH, no symlinks): a handler may
+/// replace it with a symlink at any time, and chmod by path would follow the link.
 pub fn allow(within: BorrowedFd<'_>, name: impl rustix::path::Arg) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(within, name, flags, Mode::empty())?;
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Depth without descriptors: each level is made in the one before and then moved into the next.
+    /// Creates a deeply nested folder without holding descriptors: each level is moved into the next.
     fn nest(top: &Path, depth: usize) {
         let (inner, outer) = (top.join("inner"), top.join("outer"));
         std::fs::create_dir(&inner).unwrap();
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn depth_modes_and_links_do_not_keep_a_folder() {
-        // In memory, if there is such a folder: on some disks each of the levels takes milliseconds.
+        // On tmpfs if possible: on some disks each level takes milliseconds.
         let folder = tempfile::TempDir::new_in("/dev/shm").or_else(|_| tempfile::TempDir::new()).unwrap();
         let (top, kept) = (folder.path().join("top"), folder.path().join("kept"));
         std::fs::create_dir(&top).unwrap();
@@ -213,7 +213,8 @@ mod tests {
         remove_folder(&top).unwrap();
     }
 
-    /// A handler of the server's user exchanges a folder for a link to one of the server's while its own folder is removed.
+    /// Race: a handler with the server's user id swaps a folder with a symlink to a folder of the server
+    /// during removal.
     #[test]
     fn a_link_in_the_place_of_a_folder_changes_the_mode_of_nothing_else() {
         let folder = tempfile::TempDir::new().unwrap();
@@ -244,7 +245,7 @@ mod tests {
         });
         assert_eq!(path("kept").metadata().unwrap().permissions().mode() & 0o777, 0o500);
         assert!(changed + refused == 50_000);
-        // Both ends of the exchange, without chance.
+        // Both states of the swap, without a race.
         let is_link = path("name").symlink_metadata().unwrap().is_symlink();
         for is_link in [is_link, !is_link] {
             assert_eq!(allow(top.as_fd(), "name").is_err(), is_link);
@@ -252,7 +253,7 @@ mod tests {
         }
     }
 
-    /// For whoever is root modes count for nothing, so this is tried by somebody else: see the tests of hostile handlers.
+    /// Modes do not bind root; the tests of hostile handlers repeat this as another user.
     #[test]
     fn a_folder_is_put_aside_whatever_its_mode_and_so_are_those_before_it() {
         let folder = tempfile::TempDir::new().unwrap();

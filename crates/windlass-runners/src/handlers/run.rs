@@ -1,4 +1,4 @@
-//! One batch under way: what its caller holds, and what runs it.
+//! Running batch: the handle of its caller, and the state of its task.
 
 use super::booking::Hold;
 use super::handler::Handler;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// Jobs of one client and type, to be run by one handler.
+/// Jobs of one client and job type, for one handler.
 #[derive(Clone, Debug)]
 pub struct Batch {
     pub client: String,
     pub jobtype: String,
-    /// Another one when the handler is another one.
+    /// Version of the handler; changes with its code.
     pub version: String,
     pub handler: Arc<Handler>,
     pub jobs: Vec<BatchJob>,
@@ -27,44 +27,45 @@ pub struct Batch {
 pub struct BatchJob {
     pub id: String,
     pub attempt: u32,
-    /// Without the newline that ends it.
+    /// Payload without the terminating newline.
     pub payload: Bytes,
 }
 
-/// A batch under way. Dropping it stops what it runs.
+/// Handle of a running batch. Dropping it stops the batch.
 pub struct Run {
     ended: mpsc::UnboundedReceiver<(usize, Ended)>,
     stopper: Stopper,
 }
 
-/// Stops single jobs of a batch.
+/// Handle for stopping single jobs of a batch.
 #[derive(Clone)]
 pub struct Stopper(mpsc::UnboundedSender<Stop>);
 
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     Job(usize),
-    /// Whatever has not begun.
+    /// All jobs that have not started.
     Rest,
 }
 
 impl Stopper {
-    /// The job is told as [`Ended::Unrun`], at once if it runs and before its turn if not. One that has ended already
-    /// stays as it ended, and one that is run together with others as a whole ends with them.
+    /// Stops a job, which is reported as [`Ended::Unrun`]: at once if it runs, before its start if not. A job
+    /// that has ended keeps its outcome, and a batch that runs as a whole is not interrupted.
     pub fn stop(&self, index: usize) {
-        // Nobody listens any more: everything has ended.
+        // Fails only if the batch has ended.
         let _ = self.0.send(Stop::Job(index));
     }
 
-    /// No further job begins, once one has: the rest are told as [`Ended::Unrun`]. What runs goes on to its end, and so does
-    /// a batch that is run as a whole.
+    /// Starts no further job after the first: the rest are reported as [`Ended::Unrun`]. A running job
+    /// completes, and so does a batch that runs as a whole.
     pub fn cut(&self) {
         let _ = self.0.send(Stop::Rest);
     }
 }
 
 impl Run {
-    /// Every job once, as it ends: its place in the batch, and how. Can be dropped at any time.
+    /// Next job that has ended: its index in the batch and its outcome. Every job is reported once.
+    /// Cancel-safe.
     pub async fn next(&mut self) -> Option<(usize, Ended)> {
         self.ended.recv().await
     }
@@ -82,16 +83,16 @@ impl Run {
     }
 }
 
-/// What became of waiting for something else.
+/// Reason why a wait was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
-    /// Nobody wants to know any more.
+    /// The [`Run`] was dropped.
     Dropped,
-    /// The runners are told to stop.
+    /// The runner is shutting down.
     Stopping,
-    /// The job that runs is to be stopped.
+    /// The running job was stopped.
     Stopped,
-    /// The jobs that have not begun are not to be run now.
+    /// Jobs that have not started must not be run now.
     Cut,
 }
 
@@ -105,11 +106,11 @@ impl Interrupt {
     }
 }
 
-/// The running side of a [`Run`].
+/// Task's side of a [`Run`].
 pub struct Drive {
     pub inner: Arc<Inner>,
     pub batch: Batch,
-    /// Its place, until it is in use.
+    /// Reserved slot, until it is used.
     pub hold: Option<Hold>,
     teller: Teller,
     stops: mpsc::UnboundedReceiver<Stop>,
@@ -140,7 +141,7 @@ impl Drive {
         self.batch.handler.options.timeout.map_or(most, |asked| asked.min(most))
     }
 
-    /// For a batch that is run as a whole, and so cannot be cut.
+    /// Time limit of a batch that runs as a whole and cannot be cut.
     pub fn whole_time_limit(&self, jobs: usize) -> Duration {
         let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
         self.time_limit().saturating_mul(jobs.min(WHOLE_BATCH_JOBS))
@@ -151,7 +152,7 @@ impl Drive {
         self.batch.handler.options.recycle.map_or(most, |asked| asked.min(most))
     }
 
-    /// Those that are still to be run, after telling those that are not to be.
+    /// Reports stopped jobs, and returns the jobs still to be run.
     pub fn pending(&mut self) -> Vec<usize> {
         self.hear_stops();
         let mut pending = Vec::new();
@@ -182,8 +183,9 @@ impl Drive {
         }
     }
 
-    /// Whether what has not begun is to be given back: others wait for the place, or it was used long enough. Not before a job
-    /// was run: a batch that is cut while its context starts would never come to anything.
+    /// True if jobs that have not started should be returned: other batches wait for the slot, or the time of
+    /// the batch is used up. Check it only after a job has run: a batch cut while its context starts would
+    /// never make progress.
     pub fn is_cut(&mut self) -> bool {
         self.hear_stops();
         self.is_cut || self.began.elapsed() >= self.inner.settings.batch_time
@@ -193,7 +195,7 @@ impl Drive {
         self.stopped.contains(&index)
     }
 
-    /// Jobs that cannot be one line among others are refused where lines are what counts.
+    /// Refuses jobs whose payload contains a newline, for handlers that get one payload per line.
     pub fn refuse_payloads_with_newlines(&mut self) {
         for index in self.pending() {
             if self.batch.jobs[index].payload.contains(&b'\n') {
@@ -204,13 +206,13 @@ impl Drive {
         }
     }
 
-    /// The lines of a batch.
+    /// Payloads, one per line.
     pub fn lines(&self, indexes: &[usize]) -> Vec<u8> {
         let lines = indexes.iter().flat_map(|index| [&self.batch.jobs[*index].payload[..], b"\n"]);
         lines.collect::<Vec<_>>().concat()
     }
 
-    /// As [`Drive::interrupted`], where several jobs run: ready when any job is to be stopped.
+    /// Like [`Drive::interrupted`] for several running jobs: completes when any job is stopped.
     pub async fn interrupted_any(&mut self) -> Interrupt {
         let stop = tokio::select! {
             () = self.teller.tell.closed() => return Interrupt::Dropped,
@@ -224,7 +226,7 @@ impl Drive {
         }
     }
 
-    /// Ready when there is no point in going on with what runs now.
+    /// Completes when the running job should be interrupted.
     pub async fn interrupted(&mut self, running: Option<usize>) -> Interrupt {
         if running.is_some_and(|index| self.stopped.contains(&index)) {
             return Interrupt::Stopped;
@@ -232,7 +234,7 @@ impl Drive {
         loop {
             let stop = tokio::select! {
                 () = self.teller.tell.closed() => return Interrupt::Dropped,
-                // Whoever could tell us is gone: that is a stop too.
+                // An error means that the sender is gone, which also counts as a shutdown.
                 _ = self.stopping.wait_for(|now| *now == Stopping::Now) => return Interrupt::Stopping,
                 Some(stop) = self.stops.recv() => stop,
             };
@@ -261,8 +263,9 @@ impl Drive {
         }
     }
 
-    /// The outcomes of a batch that was run as a whole, from its status lines. Jobs without a line have the end of the whole
-    /// for theirs. If it was cut short (`complete` is false) only the first of them has: the rest are still to be run.
+    /// Outcomes of a batch that ran as a whole, from its status lines. Jobs without a line get the verdict of
+    /// the batch; if the batch was interrupted (`complete` is false), only the first of them does, and the
+    /// rest are still to be run.
     pub fn status_outcomes(
         &self,
         pending: &[usize],
@@ -286,8 +289,8 @@ impl Drive {
                 break;
             }
         }
-        // What a batch printed as a whole is told with its first job; the jobs it asked for, with the first that is not to ask
-        // for them again.
+        // The log of the batch goes to its first job; its new jobs go to the first job that will not be
+        // retried for too much output, so that they are pushed once.
         if let Some((_, asking)) = outcomes.iter_mut().find(|(_, outcome)| outcome.code != TOO_MUCH) {
             asking.new_jobs = finished.new_jobs;
         }
@@ -297,7 +300,7 @@ impl Drive {
         outcomes
     }
 
-    /// The outcome of one job, with its output.
+    /// Outcome of one job with its output.
     pub fn outcome(&self, verdict: Verdict, result: Bytes, output: Output, took: Duration) -> Outcome {
         let finished = output.finish();
         let mut verdict = verdict;
@@ -313,7 +316,7 @@ impl Drive {
         }
         let Verdict { exitcode, code, message } = verdict;
         let run_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        // It is run again and prints them again: some of its jobs, each time, are not what it asked for.
+        // The job is retried and prints all of them again: pushing a part each time would duplicate jobs.
         let new_jobs = if code == TOO_MUCH { Vec::new() } else { finished.new_jobs };
         Outcome { exitcode, code, message, result, log: finished.log, new_jobs, run_ms }
     }
@@ -323,15 +326,14 @@ impl Drive {
     }
 }
 
-/// A batch that is run as a whole has the time of its jobs together, but of no more than these: meanwhile others wait for its
-/// place.
+/// Most job time limits granted to a batch that runs as a whole, because other batches wait for its slot.
 const WHOLE_BATCH_JOBS: u32 = 5;
 
 fn too_much(what: &str) -> Verdict {
     Verdict::error(TOO_MUCH, format!("it printed too much: {what}"))
 }
 
-/// Tells each job once, and none is forgotten.
+/// Reports each job exactly once; on drop, the jobs that were not reported.
 struct Teller {
     tell: mpsc::UnboundedSender<(usize, Ended)>,
     told: Vec<bool>,
@@ -341,7 +343,7 @@ impl Teller {
     fn tell(&mut self, index: usize, ended: Ended) {
         debug_assert!(!self.told[index], "job {index} of a batch ended twice");
         if !std::mem::replace(&mut self.told[index], true) {
-            // The caller may have lost interest.
+            // The receiver may be gone.
             let _ = self.tell.send((index, ended));
         }
     }

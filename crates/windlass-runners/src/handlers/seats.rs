@@ -1,4 +1,4 @@
-//! Places for batches that need no context: so many at once, and of these so many for one client.
+//! Slots for batches that need no context, with a limit in total and per client.
 
 use super::booking::{NoRoom, Resource};
 use std::collections::HashMap;
@@ -8,11 +8,11 @@ pub struct Seats {
     resource: Resource,
     max: usize,
     per_client: usize,
-    /// By client; no entry is zero.
+    /// Used slots by client; entries are never zero.
     taken: Mutex<HashMap<String, usize>>,
 }
 
-/// One of them; free again when it is dropped.
+/// Used slot; freed on drop.
 pub struct TakenSeat {
     seats: Arc<Seats>,
     client: String,

@@ -1,4 +1,4 @@
-//! What the operator decides about handlers.
+//! Operator's settings for handlers.
 
 use super::isolation::Isolation;
 use std::path::PathBuf;
@@ -6,69 +6,69 @@ use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Contexts have their folders in it. It belongs to the runners: what is there when they start is removed.
+    /// Parent of the contexts' folders. Owned by the runner, which deletes its content at startup.
     pub folder: PathBuf,
-    /// Processes at once. An idle one makes room for another type's.
+    /// Concurrent contexts. An idle one can be replaced by one of another type.
     pub contexts_max: usize,
-    /// Of these, for one client and eid (or jobtype).
+    /// Contexts per client and environment id (or job type).
     pub contexts_per_type: usize,
-    /// Of all contexts, for one client.
+    /// Contexts per client.
     pub contexts_per_client: usize,
-    /// Batches of http handlers at once.
+    /// Concurrent batches of http handlers.
     pub http_batches_max: usize,
-    /// Of these, for one client.
+    /// Concurrent batches of http handlers per client.
     pub http_batches_per_client: usize,
-    /// Batches of wasi handlers at once, each in a process of its own.
+    /// Concurrent batches of wasi handlers, each in its own process.
     pub wasi_batches_max: usize,
-    /// After so long without a batch a context is ended.
+    /// Idle time after which a context is killed.
     pub idle: Duration,
-    /// For one job.
+    /// Time limit per job.
     pub time_limit: Duration,
-    /// After so long a batch begins no further job: the rest of it is given back.
+    /// Time after which a batch starts no further job and returns the rest.
     pub batch_time: Duration,
-    /// Of all processes of one context together.
+    /// Memory of all processes of a context together.
     pub memory_bytes_max: u64,
-    /// Processes and threads of one context.
+    /// Processes and threads of a context.
     pub processes_max: u32,
-    /// The largest file a handler may write.
+    /// Largest file that a handler may write.
     pub file_bytes_max: u64,
-    /// Disk that one context may fill.
+    /// Disk usage of a context.
     pub disk_bytes_max: u64,
     /// Jobs before a context is replaced.
     pub recycle_jobs: u32,
     pub result_bytes_max: usize,
-    /// Memory for answers of URLs at once, beside that for the largest single one.
+    /// Memory for HTTP responses in total, in addition to the largest single one.
     pub answers_bytes_max: usize,
     pub log_bytes_max: usize,
-    /// New jobs that one job may print.
+    /// New jobs that a job may push.
     pub new_jobs_max: usize,
-    /// And all their payloads together.
+    /// Total payload bytes of the new jobs.
     pub new_jobs_bytes_max: usize,
     pub network: Network,
-    /// What handlers may read beside the system's programs and libraries.
+    /// Paths that handlers may read besides the system's programs and libraries.
     pub readable: Vec<PathBuf>,
-    /// The server's own files: not to be read by handlers, also where they are among what they may read.
+    /// The server's own files: hidden from handlers even below readable paths.
     pub hidden: Vec<PathBuf>,
     pub interpreters: Interpreters,
-    /// Where the server may change its user (it is root): contexts get users of their own, from this number on.
+    /// First user id for contexts, if the server is root and can change user ids.
     pub uid_base: Option<u32>,
-    /// Contexts without a user of their own get namespaces of their own where the kernel allows it.
+    /// Puts contexts without a user id of their own into namespaces, where the kernel allows it.
     pub namespaces: bool,
-    /// No handler is run where something of what should hold it is missing.
+    /// Refuses to run handlers if an isolation mechanism is missing.
     pub strict: bool,
-    /// What holds contexts here, if it is known; else it is found out.
+    /// Isolation mechanisms of this machine, if known; otherwise they are tested at startup.
     pub isolation: Option<Isolation>,
     pub helper: HelperProgram,
-    /// The guest process for wasi handlers; without one there are none.
+    /// Guest program for wasi handlers; `None` disables them.
     pub wasi_guest: Option<HelperProgram>,
 }
 
-/// Who gets a network.
+/// Policy for network access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Network {
     #[default]
     Never,
-    /// Handlers with `options.network`.
+    /// Only for handlers with `options.network`.
     WhenAsked,
     Always,
 }
@@ -83,7 +83,7 @@ impl Network {
     }
 }
 
-/// Names that are looked up in the system's folders for programs, or paths.
+/// Program names, searched in the system's folders, or paths.
 #[derive(Clone, Debug)]
 pub struct Interpreters {
     pub node: String,
@@ -99,7 +99,7 @@ impl Default for Interpreters {
     }
 }
 
-/// How to start this very program as the process around a context.
+/// Path and arguments that start this program as a guard process.
 #[derive(Clone, Debug)]
 pub struct HelperProgram {
     pub path: PathBuf,
@@ -143,14 +143,14 @@ impl Settings {
     }
 }
 
-/// The first of some users that are nobody else's: other servers on this machine have others, because a limit on
-/// processes counts all that a user has. Far from the numbers that people and services get; where only those of a
-/// container are to be had, at the end of them.
+/// First of a range of unused user ids. The range differs between servers on a machine, because RLIMIT_NPROC
+/// counts all processes of a user id. It is far from the ids of people and services, or at the end of the ids
+/// of a container that has only a few.
 fn own_uids() -> u32 {
     first_uid() + 1
 }
 
-/// The one before them, of a process that is root and should not be.
+/// User id before that range, for a process that is root and should not be.
 pub(crate) fn own_uid() -> Option<u32> {
     is_root().then(first_uid)
 }

@@ -1,8 +1,8 @@
-//! What a context may read: trees of files, without those that are the server's own.
+//! Readable file trees of a context, without the server's own files.
 
 use std::path::{Path, PathBuf};
 
-/// Paths as the kernel sees them. A file that is not there yet counts: it may be made while a context is there.
+/// Canonical paths. Files that do not exist yet are included: they may be created while a context runs.
 pub fn resolve(paths: &[PathBuf]) -> Vec<PathBuf> {
     let resolve = |path: &PathBuf| {
         let by_parent = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
@@ -11,7 +11,7 @@ pub fn resolve(paths: &[PathBuf]) -> Vec<PathBuf> {
     paths.iter().map(resolve).collect()
 }
 
-/// The tree, or if something in it is hidden those parts of it that hold nothing hidden. Both are resolved paths.
+/// Returns the tree, or if it contains hidden paths, its parts without them. `hidden` must be canonical.
 pub fn without(tree: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let Ok(real) = tree.canonicalize() else { return Vec::new() };
     if hidden.iter().any(|hidden| real.starts_with(hidden)) {
@@ -23,7 +23,7 @@ pub fn without(tree: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let mut parts = Vec::new();
     for entry in std::fs::read_dir(&real).into_iter().flatten().flatten() {
         let path = entry.path();
-        // A link to a folder above would never end.
+        // A symlink to a parent folder would recurse without end.
         let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
         if is_link && path.canonicalize().is_ok_and(|target| holds_any(&target, hidden)) {
             continue;

@@ -1,15 +1,15 @@
-//! A world of its own for a context whose user is also the server's: namespaces, which any user may make where the kernel
-//! allows it.
+//! Namespaces for a context that has the server's user id; any user may create them where the kernel allows
+//! it.
 //!
-//! | namespace | so that |
+//! | namespace | purpose |
 //! |---|---|
-//! | user | the others may be made; no further right comes of it, because the program that is started next has none: nobody in there is root, also where the server is |
-//! | processes | no process of the server can be named, and the end of the first process is the end of all |
-//! | mounts | there is no other file than those that may be read and the context's own folder |
-//! | messages, network | nothing of others is there |
+//! | user | permits the others; grants no capabilities, since nobody inside is root, even if the server is |
+//! | PID | the server's processes are invisible, and the end of the init process kills all |
+//! | mount | only readable files and the context's own folder exist |
+//! | IPC, network | nothing of other processes is reachable |
 //!
-//! The new root is a small file system in memory into which the trees are mounted, all but the context's folder read-only. The
-//! server's own files are covered if they are in one of the trees.
+//! The new root is a small tmpfs into which the trees are bind-mounted, all read-only except the context's
+//! folder. The server's own files are covered with empty mounts if they are in one of the trees.
 
 use super::confine::{self, Bounds};
 use super::trees;
@@ -21,16 +21,16 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Names inside. Nobody learns from them where the server has its files.
+/// Paths inside the view, which do not reveal the location of the server's files.
 pub const WORK: &str = "/windlass/work";
 pub const ORDERS: &str = "/windlass/in";
 pub const PROGRAM: &str = "/windlass/run";
-/// The user and the group that own nothing, on every system.
+/// User and group id `nobody` of every system.
 const NOBODY: u32 = 65_534;
-/// Links that lead to links, as the kernel counts them.
+/// Most symlinks followed in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// What failed, and how.
+/// Failed step and its error.
 pub struct Failed(&'static str, io::Error);
 
 impl std::fmt::Display for Failed {
@@ -49,9 +49,9 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
     }
 }
 
-/// Moves the calling process, which must have one thread, into a view that is built on the folder `view`; what it starts next
-/// is the first process of its namespace. There is no way back, also if it fails half-way. Returns the bounds by their names
-/// inside.
+/// Moves the calling process, which must be single-threaded, into a view built on the folder `view`; its next
+/// child is the init process of the PID namespace. Cannot be undone, even if it fails half-way. Returns the
+/// bounds with their paths inside the view.
 pub fn enter(view: &Path, bounds: &Bounds, program: &Path) -> Result<Bounds, Failed> {
     let own = std::fs::read_link("/proc/self/exe").during("finding its own program")?;
     leave_namespaces(bounds.network)?;
@@ -64,7 +64,7 @@ pub fn enter(view: &Path, bounds: &Bounds, program: &Path) -> Result<Bounds, Fai
     let system = confine::SYSTEM.iter().chain(confine::DEVICES).map(Path::new);
     let named = bounds.readable.iter().map(PathBuf::as_path).chain([program]);
     let mut trees: Vec<&Path> = system.chain(named).collect();
-    // A tree before what is in it, which would be covered by it otherwise.
+    // Parents first: a parent mounted later would cover the mounts below it.
     trees.sort_by_cached_key(|tree| tree.canonicalize().ok());
     for tree in trees {
         building.expose(tree).during("mounting what may be read")?;
@@ -94,8 +94,8 @@ fn leave_namespaces(network: bool) -> Result<(), Failed> {
     std::fs::write("/proc/self/gid_map", mapping(gid)).during("naming its group")
 }
 
-/// The number inside, the same number outside, one of them. Root would have all rights inside, so it has another number there:
-/// the next program is nobody's.
+/// Line of a uid or gid map for a single id. Root would have all capabilities inside, so it is mapped to
+/// `nobody`.
 fn mapping(id: u32) -> String {
     let inside = if id == 0 { NOBODY } else { id };
     format!("{inside} {id} 1")
@@ -103,7 +103,7 @@ fn mapping(id: u32) -> String {
 
 fn change_root(root: &Path) -> io::Result<()> {
     std::env::set_current_dir(root)?;
-    // The old root is put over the new one, and taken away from there.
+    // The old root is mounted over the new one and then detached.
     rustix::process::pivot_root(".", ".")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     std::env::set_current_dir(WORK)
@@ -115,9 +115,9 @@ fn remount(target: &Path, flags: MountFlags, data: &str) -> Result<(), Errno> {
 
 struct Building {
     root: PathBuf,
-    /// Trees that are mounted, by their names inside.
+    /// Mounted trees, by their path inside.
     bound: Vec<PathBuf>,
-    /// What is covered, by its name outside: nobody gets to what is mounted below it.
+    /// Covered paths inside the view; mounts below them are unreachable.
     covered: Vec<PathBuf>,
 }
 
@@ -130,7 +130,8 @@ impl Building {
         self.bound.iter().any(|tree| path.starts_with(tree))
     }
 
-    /// Mounts what the path leads to under its real name, and makes the links on the way there. What is not there is left out.
+    /// Bind-mounts the target of a path under its canonical path, and creates the symlinks on the way.
+    /// Missing files are skipped.
     fn expose(&mut self, path: &Path) -> io::Result<()> {
         let mut here = PathBuf::from("/");
         let mut rest: Vec<PathBuf> = components(path).rev().collect();
@@ -183,7 +184,7 @@ impl Building {
         Ok(())
     }
 
-    /// A program that was replaced meanwhile has no name to be mounted by; it is copied.
+    /// Mounts the server's program. If it was replaced on disk, it has no path to mount and is copied.
     fn bind_program(&mut self, own: &Path) -> io::Result<()> {
         if self.bind(own, Path::new(PROGRAM)).is_ok() {
             return Ok(());
@@ -193,7 +194,7 @@ impl Building {
         std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o755))
     }
 
-    /// With something empty.
+    /// Covers hidden paths with an empty tmpfs or an empty file.
     fn cover(&mut self, hidden: &[PathBuf]) -> io::Result<()> {
         let nothing = self.inside(Path::new("/windlass/nothing"));
         std::fs::File::create(&nothing)?;
@@ -212,7 +213,7 @@ impl Building {
             };
             match covered {
                 Ok(()) => self.covered.push(target),
-                // Not there, so there is nothing to see.
+                // A missing path needs no cover.
                 Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -220,7 +221,7 @@ impl Building {
         Ok(())
     }
 
-    /// Every mount, also those that came with a tree.
+    /// Remounts every mount read-only, including submounts of a tree.
     fn make_read_only(&self) -> io::Result<()> {
         let mounts = std::fs::read("/proc/self/mountinfo")?;
         for line in mounts.split(|byte| *byte == b'\n') {
@@ -243,7 +244,7 @@ fn components(path: &Path) -> impl DoubleEndedIterator<Item = PathBuf> {
     })
 }
 
-/// Flags that must not be lost: the kernel would take it for an attempt to get rid of them.
+/// Flags that a remount must keep: the kernel refuses to clear them in a user namespace.
 fn kept(options: &[u8]) -> MountFlags {
     let flag = |option: &[u8]| match option {
         b"nodev" => MountFlags::NODEV,
@@ -253,7 +254,7 @@ fn kept(options: &[u8]) -> MountFlags {
     options.split(|byte| *byte == b',').map(flag).fold(MountFlags::empty(), |all, one| all | one)
 }
 
-/// Spaces and the like are written as three digits.
+/// Decodes the octal escapes of `mountinfo`, such as `\040` for a space.
 fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -1,8 +1,8 @@
-//! Handlers that are WebAssembly modules: the body is the address of a blob, a job's line is standard input, standard output is
-//! its result.
+//! WASI handlers: the body is the blob address of a WebAssembly module, the payload of a job is its standard
+//! input, and standard output is the result.
 //!
-//! The modules run in the same guest processes as those of other WASI jobs (see `crate::wasi`), with one difference: a process
-//! belongs to one client, like every context.
+//! The modules run in the same kind of guest process as other WASI jobs (see `crate::wasi`), except that a
+//! process belongs to one client, like every context.
 
 use super::outcome::{Ended, TOO_MUCH, Verdict};
 use super::output::{Output, split_answer};
@@ -16,14 +16,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Whose a guest process is, and how long its modules may run: that is fixed at its start.
+/// Owner of a guest process, and the time limit of its modules, which is fixed at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     client: String,
     time_limit: Duration,
 }
 
-/// Guest processes that wait for a batch, the longest idle first.
+/// Idle guest processes, longest idle first.
 #[derive(Default)]
 pub struct Guests {
     idle: Mutex<Vec<Idle>>,
@@ -46,7 +46,7 @@ impl Guests {
         Some(idle.remove(at).child)
     }
 
-    /// As many as there are batches at once; dropping one ends it.
+    /// Keeps an idle guest, at most as many as concurrent batches; dropping a guest kills it.
     fn keep(&self, inner: &Arc<Inner>, key: Key, child: Child) {
         let was_empty = {
             let mut idle = self.idle();
@@ -67,7 +67,7 @@ impl Guests {
     }
 }
 
-/// Ends guests that nobody needs any more; is there only while there are idle ones.
+/// Task that kills expired idle guests; ends when none is idle.
 async fn tidy_up(inner: Weak<Inner>) {
     loop {
         let Some(strong) = inner.upgrade() else { return };
@@ -94,7 +94,7 @@ pub async fn drive(drive: &mut Drive) {
             drive.tell_all_unrun(Interrupt::Cut.why());
             break;
         }
-        // The whole of them, or the first.
+        // All pending jobs as a whole, or the first one.
         let turn = match drive.batch.handler.options.batch {
             true => pending.as_slice(),
             false => &pending[..pending.len().min(1)],
@@ -115,7 +115,7 @@ pub async fn drive(drive: &mut Drive) {
             Turn::Interrupted(interrupt) => {
                 guest.kill().await;
                 match interrupt {
-                    // It is told with the next look at what is pending.
+                    // The next call of `pending` reports stopped jobs.
                     Interrupt::Stopped | Interrupt::Cut => {}
                     Interrupt::Dropped | Interrupt::Stopping => return drive.tell_all_unrun(interrupt.why()),
                 }
@@ -190,7 +190,7 @@ async fn run_turn(drive: &mut Drive, guest: &mut Child, turn: &[usize], time_lim
     if usable { Turn::Usable } else { Turn::Broken }
 }
 
-/// Verdict, standard output, standard error.
+/// Verdict, stdout and stderr of a run.
 fn judge(end: RunEnd, late: bool) -> (Verdict, Bytes, Bytes) {
     let without_output = |code: &str, why: String| (Verdict::error(code, why), Bytes::new(), Bytes::new());
     match end {

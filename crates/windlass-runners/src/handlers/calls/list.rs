@@ -1,9 +1,9 @@
-//! The lists. Numbers from 424 on are the same for all processors; those that the C library has no name for yet are written
-//! as numbers.
+//! System call lists of the seccomp filters. Numbers from 424 on are the same on all architectures; calls
+//! without a constant in the `libc` crate are given as numbers.
 
-/// For every context: what the C library, a shell and the small programs of the system are made of.
+/// Calls for every context: needed by the C library, a shell and the basic system programs.
 pub const BASE: &[i64] = &[
-    // Open files.
+    // File descriptors.
     libc::SYS_close,
     libc::SYS_close_range,
     libc::SYS_copy_file_range,
@@ -29,7 +29,7 @@ pub const BASE: &[i64] = &[
     libc::SYS_sendfile,
     libc::SYS_write,
     libc::SYS_writev,
-    // Files by their names.
+    // Paths.
     libc::SYS_chdir,
     libc::SYS_faccessat,
     libc::SYS_faccessat2,
@@ -56,7 +56,7 @@ pub const BASE: &[i64] = &[
     libc::SYS_umask,
     libc::SYS_unlinkat,
     libc::SYS_utimensat,
-    // Memory, but none that is a file without a name: nobody would count it.
+    // Memory. `memfd_create` is missing on purpose: memory.rs could not account for its pages.
     libc::SYS_brk,
     libc::SYS_madvise,
     libc::SYS_membarrier,
@@ -116,7 +116,7 @@ pub const BASE: &[i64] = &[
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
     libc::SYS_tkill,
-    // Time and chance.
+    // Time and random numbers.
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
@@ -134,7 +134,7 @@ pub const BASE: &[i64] = &[
     libc::SYS_eventfd2,
     libc::SYS_ppoll,
     libc::SYS_pselect6,
-    // Sockets that are there already.
+    // Existing sockets.
     libc::SYS_getpeername,
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
@@ -145,7 +145,7 @@ pub const BASE: &[i64] = &[
     libc::SYS_shutdown,
 ];
 
-/// What only one kind of processor has: the first names of calls that have better ones today.
+/// Calls of one architecture only: legacy calls with newer replacements.
 #[cfg(target_arch = "x86_64")]
 pub const BASE_OLD: &[i64] = &[
     libc::SYS_access,
@@ -182,14 +182,14 @@ pub const BASE_OLD: &[i64] = &[
 #[cfg(target_arch = "aarch64")]
 pub const BASE_OLD: &[i64] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SYS_setrlimit];
 
-/// On RISC-V also: which instructions there are, and new ones made known to all cores.
+/// Also riscv_hwprobe (258) and riscv_flush_icache (259).
 #[cfg(target_arch = "riscv64")]
 pub const BASE_OLD: &[i64] = &[libc::SYS_getrlimit, libc::SYS_setrlimit, 258, 259];
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64")))]
 pub const BASE_OLD: &[i64] = &[];
 
-/// Many files waited for at once: event loops.
+/// Event loops: epoll.
 pub const EPOLL: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_create,
@@ -201,19 +201,20 @@ pub const EPOLL: &[i64] = &[
     libc::SYS_epoll_pwait2,
 ];
 
-/// Several pieces at a place in a file.
+/// Vectored I/O at a file offset.
 pub const VECTORS: &[i64] = &[libc::SYS_preadv, libc::SYS_preadv2, libc::SYS_pwritev, libc::SYS_pwritev2];
 
-/// Processes by descriptors.
+/// Process descriptors (pidfd).
 pub const PIDFD: &[i64] = &[libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];
 
-/// Alarm clocks that are files.
+/// Timers as file descriptors.
 pub const TIMERFD: &[i64] = &[libc::SYS_timerfd_create, libc::SYS_timerfd_gettime, libc::SYS_timerfd_settime];
 
-/// Bytes from file to pipe. Not `tee` and `vmsplice`, which keep memory in pipes where nobody counts it.
+/// Splice between file and pipe. `tee` and `vmsplice` are missing: they keep memory in pipes, which is not
+/// accounted for.
 pub const SPLICE: &[i64] = &[libc::SYS_splice];
 
-/// Processors and classes of priority, of the caller.
+/// CPU affinity and scheduling class of the caller.
 pub const SCHEDULING: &[i64] = &[
     libc::SYS_sched_get_priority_max,
     libc::SYS_sched_get_priority_min,
@@ -227,7 +228,7 @@ pub const SCHEDULING: &[i64] = &[
     libc::SYS_sched_setscheduler,
 ];
 
-/// Changes of files, told as they happen.
+/// File change notification.
 pub const INOTIFY: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_inotify_init,
@@ -236,13 +237,13 @@ pub const INOTIFY: &[i64] = &[
     libc::SYS_inotify_rm_watch,
 ];
 
-/// Memory whose protection changes often: compilers of running programs.
+/// Memory protection keys and sealing, used by JIT compilers.
 pub const PROTECTION: &[i64] = &[libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect, MSEAL];
 
-/// Which rights the process has.
+/// Query of the process's capabilities.
 pub const RIGHTS: &[i64] = &[libc::SYS_capget];
 
-/// What other programs may want that scripts start.
+/// Calls of other programs that shell scripts start.
 pub const PROGRAMS: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_signalfd,
@@ -259,7 +260,7 @@ pub const PROGRAMS: &[i64] = &[
     libc::SYS_rt_tgsigqueueinfo,
     libc::SYS_signalfd4,
     libc::SYS_sync_file_range,
-    // To become who one is already; the kernel refuses anybody else.
+    // Only changes to the current ids succeed; the kernel refuses others.
     libc::SYS_setgid,
     libc::SYS_setregid,
     libc::SYS_setresgid,
@@ -277,8 +278,8 @@ const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
-/// They change what is written about a file, and nothing but its owner decides: where the server is the same user, they would
-/// reach the server's own files.
+/// Calls that change file metadata. The kernel checks only the owner, so in a context with the server's user
+/// id they would reach the server's own files.
 pub const ATTRIBUTES: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
@@ -308,7 +309,7 @@ pub const ATTRIBUTES: &[i64] = &[
     FILE_SETATTR,
 ];
 
-/// Their first argument is a process, which must be the caller.
+/// Calls whose first argument is a process id, which must be 0 (the caller).
 pub const ON_ITSELF: &[i64] = &[
     libc::SYS_prlimit64,
     libc::SYS_sched_setaffinity,
@@ -317,7 +318,7 @@ pub const ON_ITSELF: &[i64] = &[
     libc::SYS_sched_setscheduler,
 ];
 
-/// To others; `tgkill` is looked at more closely.
+/// Calls that send signals; `tgkill` has a rule of its own.
 pub const SIGNALS: &[i64] = &[
     libc::SYS_kill,
     libc::SYS_pidfd_send_signal,
@@ -326,8 +327,8 @@ pub const SIGNALS: &[i64] = &[
     libc::SYS_tkill,
 ];
 
-/// Of sockets: what makes and connects them, and what can send open files along, which nobody would count while they are under
-/// way.
+/// Socket calls that create and connect sockets, or can pass file descriptors (SCM_RIGHTS): files of
+/// descriptors in flight are not counted.
 pub const SOCKETS: &[i64] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
@@ -341,7 +342,7 @@ pub const SOCKETS: &[i64] = &[
     libc::SYS_socketpair,
 ];
 
-/// A new namespace is a new world with rights of its own in it.
+/// Flags of `clone` that create namespaces: a process has all capabilities in a new user namespace.
 pub const NAMESPACES: &[u64] = &[
     libc::CLONE_NEWCGROUP as u64,
     libc::CLONE_NEWIPC as u64,
@@ -352,21 +353,23 @@ pub const NAMESPACES: &[u64] = &[
     libc::CLONE_NEWUTS as u64,
 ];
 
-/// A call, which of its arguments, and what it must not be.
+/// Call, index of the argument, forbidden values.
 pub const FORBIDDEN_ARGUMENTS: &[(i64, u8, &[u64])] = &[
-    // Signals to whoever is named, when something happens to a file: F_SETOWN, F_SETSIG, F_SETOWN_EX.
+    // Signals to any process on file events: F_SETOWN, F_SETSIG, F_SETOWN_EX.
     (libc::SYS_fcntl, 1, &[8, 10, 15]),
-    // The same (FIOSETOWN, SIOCSPGRP), letters into a terminal (TIOCSTI), flags of files (FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR).
+    // The same (FIOSETOWN, SIOCSPGRP), input to a terminal (TIOCSTI), file flags (FS_IOC_SETFLAGS,
+    // FS_IOC_FSSETXATTR).
     (libc::SYS_ioctl, 1, &[0x8901, 0x8902, 0x5412, 0x4008_6602, 0x401c_5820]),
-    // PR_SET_DUMPABLE: the server could no longer count its files. PR_SCHED_CORE: about other processes.
+    // PR_SET_DUMPABLE would hide the process's files from the server's count. PR_SCHED_CORE affects other
+    // processes.
     (libc::SYS_prctl, 0, &[4, 62]),
 ];
 
 pub const REFUSED: &[i64] = &[
-    // Who leaves the process group is not stopped with it.
+    // A process that leaves the process group is not frozen or killed with it.
     libc::SYS_setpgid,
     libc::SYS_setsid,
-    // A second way to files and sockets, past this filter.
+    // io_uring reaches files and sockets without passing this filter.
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
@@ -377,12 +380,12 @@ pub const REFUSED: &[i64] = &[
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_ptrace,
-    // What outlives a context, for whoever gets its user next.
+    // IPC objects outlive the context and would be visible to the next context with its user id.
     libc::SYS_mq_open,
     libc::SYS_msgget,
     libc::SYS_semget,
     libc::SYS_shmget,
-    // The machine.
+    // System administration.
     libc::SYS_acct,
     libc::SYS_add_key,
     libc::SYS_bpf,

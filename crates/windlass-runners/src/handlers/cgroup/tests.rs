@@ -1,7 +1,7 @@
 use super::*;
 use tempfile::TempDir;
 
-/// A tree of plain files in which the kernel's are written down.
+/// Temporary tree of plain files in place of /proc and /sys/fs/cgroup.
 struct Tree(TempDir);
 
 const MOUNTS: &str =
@@ -35,7 +35,7 @@ impl Tree {
             .unwrap_or_else(|error| error.to_string())
     }
 
-    /// As systemd marks it, for a test that is run by root.
+    /// Sets the xattr by which systemd marks delegation, for tests run as root.
     fn delegate(self, group: &str) -> Tree {
         let folder = self.0.path().join("sys/fs/cgroup").join(group);
         let marked = rustix::fs::setxattr(folder, "user.delegate", b"1", rustix::fs::XattrFlags::empty());
@@ -74,7 +74,7 @@ fn a_server_that_has_moved_already_finds_the_group_above() {
     tree.put("proc/self/cgroup", "0::/x.service/windlass-server\n");
     let own = find(tree.0.path(), 700).unwrap();
     assert_eq!(own, Own { folder: tree.0.path().join("sys/fs/cgroup/x.service"), is_prepared: true });
-    // An empty group of a server that was killed goes; one with processes is not empty.
+    // An empty cgroup of a killed server is removed; one with processes stays.
     for left in ["windlass-1-1", "windlass-1-2/cgroup.procs", "other"] {
         fs::create_dir_all(own.folder.join(left)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The guard of a context with namespaces of its own, and the first process in there.
+//! Guard of a context with namespaces, and the init process inside.
 
 use super::{FIRST, INSIDE, NO_NAMESPACES, Setup, in_words, say, setup_of_this_stage, start};
 use crate::handlers::view;
@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, wait, waitpid};
 use std::path::Path;
 
-/// With one thread only: the kernel lets no other be started by a process whose children are elsewhere.
+/// Must stay single-threaded: after `unshare` of the PID namespace the kernel refuses new threads.
 pub fn guard(setup: Setup, view: &Path) -> Result<(), String> {
     let failed = |why: String| format!("{NO_NAMESPACES}{why}");
-    // Inherited by all that follow. Inside there is no such file.
+    // Inherited by all descendants. The file is not visible inside.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let bounds =
         view::enter(view, &setup.bounds, Path::new(&setup.program)).map_err(|why| failed(why.to_string()))?;
@@ -20,11 +20,11 @@ pub fn guard(setup: Setup, view: &Path) -> Result<(), String> {
     say("pid", &first.as_raw_nonzero().to_string());
     wait_for_either(first).map_err(|error| failed(format!("watching its first process: {error}")))?;
     let _ = kill_process_group(first, Signal::KILL);
-    // The kernel lets it be waited for when nobody is left in there.
+    // The kernel lets the init process be reaped only when its namespace is empty.
     loop {
         match waitpid(Some(first), WaitOptions::empty()) {
             Err(Errno::INTR) => {}
-            // Its own end it has told itself.
+            // The init process has reported the end itself.
             Ok(Some((_, status))) if status.exit_status() == Some(0) => return Ok(()),
             Ok(Some((_, status))) => {
                 say("ended", &in_words(status.exit_status(), status.terminating_signal()));
@@ -35,7 +35,7 @@ pub fn guard(setup: Setup, view: &Path) -> Result<(), String> {
     }
 }
 
-/// The server hangs up, or the first process ends.
+/// Waits until the server closes the socket or the init process exits.
 fn wait_for_either(first: Pid) -> rustix::io::Result<()> {
     let (socket, process) = (rustix::stdio::stdin(), pidfd_open(first, PidfdFlags::empty())?);
     loop {
@@ -49,10 +49,10 @@ fn wait_for_either(first: Pid) -> rustix::io::Result<()> {
     }
 }
 
-/// Starts what becomes the interpreter, and waits for whatever ends in there: all that lose their parents are its children.
+/// Main function of the init process: starts the interpreter and reaps all orphans of the namespace.
 pub fn be_first() -> Result<(), String> {
     let setup = setup_of_this_stage()?;
-    // Nobody else would end what is in here.
+    // Ends the namespace if the guard is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let started = start(Path::new(view::PROGRAM), INSIDE, &setup, None);
     let interpreter = started.map_err(|error| format!("starting itself again: {error}"))?;

@@ -8,7 +8,7 @@ fn jobs(finished: &Finished) -> Vec<String> {
     finished.new_jobs.iter().map(show).collect()
 }
 
-/// However the bytes are cut into pieces.
+/// Checks the result for several chunk sizes.
 fn check(stdout: &str, expected_jobs: &[&str], expected_log: &str) {
     for size in [1, 2, 3, 7, stdout.len().max(1)] {
         let mut output = Output::new(LIMITS);
