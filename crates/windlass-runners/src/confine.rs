@@ -1,20 +1,20 @@
-//! What a process that runs the code of others gives up before it sees the first of it: WASI guests, SQL statements. The
-//! WebAssembly sandbox and SQLite are the first line of defence; this is the second.
+//! Confinement of processes that run foreign code without files or network: WASI guests and SQL statements.
+//! The WebAssembly sandbox and SQLite are the first line of defence; this is the second.
 //!
-//! What holds where: resource limits on every Unix; on Linux also the parent's death, no core dumps or tracing, no file,
-//! no TCP and no signals to others by landlock (kernel 5.13 and later, more of it with later ones), and of the system
-//! calls only those that computing needs by seccomp (x86-64, ARM64 and RISC-V of 64 bits).
+//! Mechanisms: resource limits on every Unix. On Linux also the parent death signal, no core dumps or
+//! tracing; by landlock (kernel 5.13, more rights with later ones) no files, no TCP and no signals to other
+//! processes; by seccomp (x86-64, ARM64, 64-bit RISC-V) only the system calls needed for computing.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 #[cfg(all(test, feature = "wasi"))]
 mod tests;
 
-/// Open files: the three streams.
+/// RLIMIT_NOFILE: stdin, stdout and stderr.
 const FILES: u64 = 3;
 
-/// Gives up what can be given up before the first thread is started; some of it holds only for threads started later.
-/// `data_bytes` bounds the memory that can be written to (`RLIMIT_DATA`).
+/// Applies the mechanisms that must precede the first thread, as some bind only threads started later.
+/// `data_bytes` limits writable memory (`RLIMIT_DATA`).
 pub fn begin(data_bytes: u64) -> Vec<String> {
     let mut holds = Vec::new();
     if limit_resources(data_bytes).is_ok() {
@@ -25,17 +25,18 @@ pub fn begin(data_bytes: u64) -> Vec<String> {
     holds
 }
 
-/// Once everything is started: from here on the process computes, reads its orders and writes its replies.
+/// Applies the rest once all threads run: from here on the process only computes, reads orders and writes
+/// replies.
 pub fn finish(holds: &mut Vec<String>) {
     #[cfg(target_os = "linux")]
     linux::finish(holds);
-    // Threads count as processes, and landlock needs a file: both are there by now.
+    // Last: threads count towards RLIMIT_NPROC, and landlock needs a descriptor.
     if set(Resource::Nproc, 0).and_then(|()| set(Resource::Nofile, FILES)).is_ok() {
         holds.push("no processes or files".to_owned());
     }
 }
 
-/// What such a process should have and has not, in words for the operator; `holds` is what it said at its start.
+/// Missing mechanisms, as texts for the operator; `holds` is the list that the process reported at startup.
 pub fn missing(holds: &[String]) -> Vec<&'static str> {
     let mut wanted = vec![
         ("limits", "limits of the system"),
@@ -60,7 +61,7 @@ fn limit_resources(data_bytes: u64) -> rustix::io::Result<()> {
     set(Resource::Data, data_bytes)
 }
 
-/// Memory that this process can write to now, as `RLIMIT_DATA` counts it. `None` where the system does not tell.
+/// Writable memory of this process as counted by `RLIMIT_DATA`. `None` if the system does not report it.
 pub fn data_bytes_now() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
@@ -81,13 +82,13 @@ mod linux {
     use std::collections::BTreeMap;
 
     pub fn begin(holds: &mut Vec<String>) {
-        // First: the kernel forgets the rest for whoever changes its user.
+        // First: a change of user id resets the parent death signal and the dumpable flag.
         if let Some(uid) = crate::handlers::own_uid()
             && become_user(uid).is_ok()
         {
             holds.push("a user of its own".to_owned());
         }
-        // A runner that is gone without a word takes its guests with it.
+        // Ends the guest if its runner is killed.
         if rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).is_ok() {
             holds.push("dies with its runner".to_owned());
         }
@@ -101,7 +102,7 @@ mod linux {
         }
     }
 
-    /// Of the one thread there is.
+    /// Changes the ids of the calling thread, which is the only one.
     fn become_user(number: u32) -> rustix::io::Result<()> {
         rustix::thread::set_thread_groups(&[])?;
         rustix::thread::set_thread_gid(Gid::from_raw(number))?;
@@ -117,7 +118,7 @@ mod linux {
         }
     }
 
-    /// Everything that is handled and has no rule is forbidden.
+    /// Landlock ruleset without rules: all handled accesses are forbidden.
     fn forbid_files_and_network() -> Result<RulesetStatus, RulesetError> {
         let rules = Ruleset::default()
             .handle_access(AccessFs::from_all(ABI::V6))?
@@ -127,7 +128,7 @@ mod linux {
         Ok(rules.restrict_self()?.ruleset)
     }
 
-    /// What is not on the list fails with EPERM, as if there were no right to it.
+    /// Seccomp filter that returns EPERM for all calls not listed.
     fn filter() -> Option<BpfProgram> {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
             COMPUTING.iter().map(|call| (*call, Vec::new())).collect();
@@ -144,7 +145,7 @@ mod linux {
         SeccompRule::new(vec![is_it]).ok()
     }
 
-    /// Memory, time, chance, threads that are there already, signals to oneself (traps are signals), and the end.
+    /// Calls for memory, time, random numbers, existing threads, own signals (traps are signals), and exit.
     const COMPUTING: &[i64] = &[
         libc::SYS_brk,
         libc::SYS_madvise,
@@ -170,7 +171,7 @@ mod linux {
         libc::SYS_restart_syscall,
         libc::SYS_exit,
         libc::SYS_exit_group,
-        // The limits that come last.
+        // Needed by the limits that `super::finish` sets last.
         libc::SYS_prlimit64,
     ];
 }

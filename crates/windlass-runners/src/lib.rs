@@ -1,5 +1,5 @@
-//! Things that execute jobs. A runner knows how to run one thing to its end and what to make of that end; where jobs come
-//! from and whom their outcome is told is its caller's business.
+//! Runners, which execute jobs: handlers, commands and WASI modules. A runner executes one job and interprets
+//! its end; the caller claims jobs and reports outcomes.
 
 pub mod confine;
 pub mod handlers;

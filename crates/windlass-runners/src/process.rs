@@ -1,4 +1,5 @@
-//! A process per job: its input on standard input, its output gathered, its end told apart.
+//! Runner of commands: one process per job, with the payload on stdin, its output as result, and its exit
+//! status.
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,44 +10,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// "Temporary failure" in sysexits.h.
+/// EX_TEMPFAIL, "temporary failure", in sysexits.h.
 pub const EXIT_RETRY: i32 = 75;
-/// What a server takes as a result by default.
+/// Largest result that a server accepts by default.
 pub const RESULT_BYTES_MAX: usize = 16 << 20;
-/// The end of standard error that becomes the message of a failure.
+/// Bytes at the end of stderr that become the error message.
 const MESSAGE_BYTES_MAX: usize = 4096;
-/// Longest piece of a line that is looked at as a whole.
+/// Longest line; longer ones are processed in pieces.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// After its end, how long something it started may hold its output open. It was killed, so it is not long.
+/// Time to wait for the end of output after the exit; the remaining processes have been killed.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What to run for one job.
+/// Command for one job.
 pub struct Task<'a> {
-    /// The program and its arguments; no shell looks at them.
+    /// Program and arguments, not interpreted by a shell.
     pub command: &'a [String],
-    /// Added to the environment.
+    /// Variables added to the environment.
     pub environment: Vec<(&'static str, String)>,
-    /// Names taken out of the environment: secrets of the program that runs the task.
+    /// Variables removed from the environment: secrets of the worker.
     pub removed: &'a [&'a str],
     pub input: Vec<u8>,
 }
 
-/// Whoever looks after the process while it runs. Called from other threads.
+/// Observer of a running process. Called from other threads.
 pub trait Watch: Send + Sync + 'static {
-    /// It runs, in a process group of its own.
+    /// The process runs in a process group of its own.
     fn started(&self, group: Pid);
-    /// It has ended, but its number is not free yet: the last moment to stop signalling the group.
+    /// The process has exited but is not reaped, so its id is still taken: stop signalling the group now.
     fn ended(&self);
-    /// A line `::progress 40 halfway there` on standard output.
+    /// Line `::progress 40 halfway there` on stdout.
     fn progress(&self, percent: u8, note: String);
-    /// A line on standard error.
+    /// Line on stderr.
     fn message(&self, line: &str);
 }
 
-/// How it ended.
+/// End of a process.
 #[derive(Debug)]
 pub enum Ended {
-    /// The command could not be started at all; that is no fault of the job.
+    /// The command could not be started, which is not the fault of the job.
     NotStarted(String),
     Code {
         code: i32,
@@ -57,11 +58,11 @@ pub enum Ended {
         signal: i32,
         stderr: String,
     },
-    /// The output is larger than a result may be.
+    /// The output exceeds the size limit of a result.
     TooMuch,
 }
 
-/// Runs the task to its end.
+/// Runs the command to its end.
 pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> Ended {
     let mut child = match spawn(&task) {
         Ok(child) => child,
@@ -74,14 +75,14 @@ pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> Ended {
     watch.started(group);
     if let Some(mut stdin) = child.stdin.take() {
         let input = task.input;
-        // A command that does not read its input closes it, which is fine.
+        // A write error is ignored: a command need not read its input.
         thread::spawn(move || drop(stdin.write_all(&input)));
     }
     let reports = Arc::clone(&watch);
     let stdout = gather(child.stdout.take(), move |pipe, into| read_result(pipe, &*reports, into));
     let messages = Arc::clone(&watch);
     let stderr = gather(child.stderr.take(), move |pipe, into| read_messages(pipe, &*messages, into));
-    // The process is left unreaped until nobody will signal it any more: its number could be another's afterwards.
+    // Not reaped before the observer stops signalling: afterwards the process id may be reused.
     let _ = waitid(WaitId::Pid(group), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     watch.ended();
     let status = child.wait();
@@ -111,19 +112,21 @@ fn spawn(task: &Task<'_>) -> std::io::Result<Child> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own: Ctrl-C is for the worker, and stopping the job stops all it started.
+        // A process group per job: Ctrl-C reaches only the worker, and stopping a job stops all its
+        // processes.
         .process_group(0)
         .spawn()
 }
 
-/// What comes out of a pipe.
+/// Output being read from a pipe.
 struct Gathering {
     output: Arc<Mutex<Vec<u8>>>,
     done: Receiver<()>,
 }
 
 impl Gathering {
-    /// A process that left our group may hold the pipe open for ever; then what has come is what counts.
+    /// Returns the output after its end, or after a timeout: a process that left the group may keep the pipe
+    /// open.
     fn take(self) -> Vec<u8> {
         let _ = self.done.recv_timeout(OUTPUT_PATIENCE);
         std::mem::take(&mut lock(&self.output))
@@ -150,7 +153,7 @@ fn gather<P: Read + Send + 'static>(
     Gathering { output, done }
 }
 
-/// The next line, or a piece of it if it is very long. `None` at the end.
+/// Next line, or a piece of a very long one. `None` at end of file.
 fn next_piece(pipe: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut piece = Vec::new();
     match pipe.take(LINE_BYTES_MAX).read_until(b'\n', &mut piece) {
@@ -159,7 +162,7 @@ fn next_piece(pipe: &mut impl BufRead) -> Option<Vec<u8>> {
     }
 }
 
-/// Keeps the output, up to one byte more than is allowed, and takes the lines about progress out of it.
+/// Collects the output without progress lines, up to one byte more than allowed.
 fn read_result(mut pipe: impl BufRead, watch: &dyn Watch, into: &Mutex<Vec<u8>>) {
     let mut line_begins = true;
     while let Some(piece) = next_piece(&mut pipe) {
@@ -175,7 +178,7 @@ fn read_result(mut pipe: impl BufRead, watch: &dyn Watch, into: &Mutex<Vec<u8>>)
     }
 }
 
-/// `::progress 40 halfway there`
+/// Parses `::progress 40 halfway there`.
 fn progress_in(line: &[u8]) -> Option<(u8, String)> {
     let words = std::str::from_utf8(line.strip_prefix(b"::progress ")?).ok()?.trim();
     let (percent, note) = words.split_once(' ').unwrap_or((words, ""));
@@ -183,7 +186,7 @@ fn progress_in(line: &[u8]) -> Option<(u8, String)> {
     Some((percent.min(100), note.trim().to_string()))
 }
 
-/// Passes the lines on, and keeps the last of them.
+/// Passes lines to the observer and keeps the last bytes.
 fn read_messages(mut pipe: impl BufRead, watch: &dyn Watch, into: &Mutex<Vec<u8>>) {
     while let Some(piece) = next_piece(&mut pipe) {
         watch.message(String::from_utf8_lossy(&piece).trim_end());

@@ -1,8 +1,9 @@
-//! Starting processes that run the code of others for this one: this very program, usually, with orders on standard input and
-//! replies on standard output.
+//! Start of processes that run foreign code: usually this program, with orders on stdin and replies on
+//! stdout.
 //!
-//! Such a process asks the kernel to end it when its parent ends (`confine.rs`), and to the kernel the parent is the thread that
-//! started it. Threads of the runtime come and go, so all of them are started by one thread that ends with this process.
+//! Such a process sets a parent death signal (`confine.rs`), which the kernel sends when the thread that
+//! started it exits. Threads of the async runtime come and go, so one dedicated thread, which lives as long
+//! as this process, starts all of them.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,22 +18,22 @@ use tokio::sync::oneshot;
 #[cfg(test)]
 mod tests;
 
-/// How to start a process.
+/// Program and arguments of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestProgram {
     pub path: PathBuf,
     pub args: Vec<String>,
 }
 
-/// A process to be started, in whose runtime, and whom to tell.
+/// Request to the starting thread: command, runtime of the caller, and reply channel.
 struct Ask {
     command: Command,
     runtime: Handle,
     tell: oneshot::Sender<io::Result<Child>>,
 }
 
-/// Starts a process with no environment but the given one. Its standard input and output are pipes of the returned process; it
-/// is killed when that is dropped.
+/// Starts a process with only the given environment. Its stdin and stdout are pipes; it is killed when the
+/// returned value is dropped.
 pub async fn start(program: &GuestProgram, environment: Vec<(&'static str, OsString)>) -> io::Result<Child> {
     let mut command = Command::new(&program.path);
     command
@@ -42,9 +43,9 @@ pub async fn start(program: &GuestProgram, environment: Vec<(&'static str, OsStr
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        // Its last words belong in the log.
+        // Panic messages go to the server's log.
         .stderr(Stdio::inherit())
-        // Ctrl-C is for this process, which ends the others in good order.
+        // Ctrl-C reaches only this process, which stops the others in order.
         .process_group(0)
         .kill_on_drop(true);
     let (tell, told) = oneshot::channel();
@@ -60,7 +61,7 @@ fn starter() -> io::Result<Sender<Ask>> {
         let serve = move || {
             while let Ok(Ask { mut command, runtime, tell }) = asked.recv() {
                 let _entered = runtime.enter();
-                // A caller that has given up drops the process, which ends it.
+                // If the caller is gone, the process is dropped and so killed.
                 let _ = tell.send(command.spawn());
             }
         };

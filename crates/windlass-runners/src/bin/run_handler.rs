@@ -1,4 +1,4 @@
-//! The processes handlers live in, as a program of its own.
+//! Standalone program for guard processes and WASI guest processes.
 
 use std::process::ExitCode;
 use windlass_runners::handlers::guard::serve;
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         };
     }
     let stage = std::env::args_os().nth(1).and_then(|word| word.into_string().ok());
-    // What is wrong has been said to whoever listens.
+    // The error has already been reported on the socket.
     match serve(stage.as_deref()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 const INSIDE: &str = "confine::tests::inside";
 
-/// A process of its own is confined (this test program, told to run [`inside`]) and tries the doors.
+/// Starts this test program as a confined process that runs [`inside`] and tries forbidden operations.
 #[test]
 fn a_confined_process_reaches_no_file_no_network_and_no_other_program() {
     let program = std::env::current_exe().unwrap();

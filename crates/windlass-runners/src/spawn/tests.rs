@@ -4,7 +4,7 @@ use tokio::process::ChildStdout;
 
 const INSIDE: &str = "spawn::tests::inside";
 
-/// This test program, told to run [`inside`].
+/// This test program, with arguments that make it run [`inside`].
 fn program() -> GuestProgram {
     let args = ["--exact", INSIDE, "--ignored", "--nocapture", "--test-threads=1"];
     GuestProgram { path: std::env::current_exe().unwrap(), args: args.map(str::to_owned).to_vec() }
@@ -19,7 +19,7 @@ async fn hear(lines: &mut Lines<BufReader<ChildStdout>>, wanted: &str) -> bool {
     false
 }
 
-/// As the runtime's threads do when there is less to do.
+/// Threads of the runtime end in the same way when they are idle.
 #[tokio::test]
 async fn a_process_lives_on_when_the_thread_that_asked_for_it_ends() {
     let runtime = Handle::current();
@@ -41,7 +41,7 @@ async fn a_process_lives_on_when_the_thread_that_asked_for_it_ends() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     let mut orders = child.stdin.take().unwrap();
-    // Should it be gone, the answer is missing.
+    // If the process is gone, the reply below is missing.
     let _ = orders.write_all(b"go on\n").await;
     assert!(hear(&mut lines, "it goes on").await, "it was ended: {:?}", child.wait().await);
     drop(orders);

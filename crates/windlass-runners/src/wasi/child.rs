@@ -1,4 +1,4 @@
-//! One guest process as its runner sees it: started, given runs one after the other, killed when it must be.
+//! Guest process as seen by its runner: start, runs one after the other, kill.
 
 pub use crate::spawn::GuestProgram;
 
@@ -13,19 +13,19 @@ use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// From its start to its first word: it has a compiler to set up, and the machine may be busy.
+/// Time from the start to the first reply: the compiler must be set up, and the machine may be busy.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// Taking an order in. Nothing else goes on in the process then.
+/// Time to accept an order; an idle process has nothing else to do.
 const ORDER_PATIENCE: Duration = Duration::from_secs(30);
-/// Compiling one module: a hundred megabytes of it take well under a minute.
+/// Time to compile a module: a hundred megabytes take well under a minute.
 const COMPILE_PATIENCE: Duration = Duration::from_secs(120);
-/// Beyond the guest's own time, which the process keeps by itself.
+/// Time beyond the time limit of the guest, which the process enforces itself.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often a run's memory is looked at.
+/// Interval between checks of the memory during a run.
 const WATCH: Duration = Duration::from_millis(500);
-/// Memory beside the guest's own: compiled modules, the compiler's work, input and output on their way.
+/// Memory besides that of the guest: compiled modules, the compiler, buffered input and output.
 const PROCESS_BYTES: u64 = 1 << 30;
-/// An idle process is looked at after so many runs.
+/// Runs between two memory checks of an idle process.
 const RUNS_BETWEEN_LOOKS: u64 = 64;
 
 pub struct Child {
@@ -34,28 +34,28 @@ pub struct Child {
     replies: BufReader<ChildStdout>,
     limits: Limits,
     runs: u64,
-    /// What holds it beside the WebAssembly sandbox.
+    /// Confinement mechanisms in force besides the WebAssembly sandbox.
     pub confined: Vec<String>,
 }
 
-/// The bytes of a module, asked for only when they are needed.
+/// Future of a module's bytes, awaited only when needed.
 pub trait Fetch: Future<Output = Result<Vec<u8>, FetchError>> + Send {}
 impl<F: Future<Output = Result<Vec<u8>, FetchError>> + Send> Fetch for F {}
 
-/// How a run came out, seen from outside the process.
+/// End of a run as seen by the runner.
 #[derive(Debug)]
 pub enum RunEnd {
     Ended(Ended),
-    /// There is no module to run; the process is as good as before.
+    /// The module could not be loaded; the process is still usable.
     NoModule(FetchError),
-    /// The run was too much for its process, which is gone: the module's own fault.
+    /// The process was killed through the fault of the module.
     Killed(String),
-    /// The process is gone for a reason that is not the module's.
+    /// The process ended for another reason.
     Lost(String),
 }
 
 impl RunEnd {
-    /// Whether the process can be given the next run.
+    /// True if the process can take another run.
     pub fn leaves_it_usable(&self) -> bool {
         matches!(self, RunEnd::Ended(_) | RunEnd::NoModule(_))
     }
@@ -83,7 +83,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Why no module is run in it where only full isolation will do (`runners.isolation = strict`).
+    /// Fails if a mechanism is missing, for use with `runners.isolation = strict`.
     pub fn check_strict(&self) -> Result<(), String> {
         let missing = crate::confine::missing(&self.confined).join(", ");
         if missing.is_empty() {
@@ -96,8 +96,8 @@ impl Child {
         self.process.id()
     }
 
-    /// Runs a module to its end; `fetch` is awaited when the process does not have it. Whoever stops waiting for
-    /// this must kill the process: it is in the middle of a run.
+    /// Runs a module to its end; awaits `fetch` if the module is not cached. Not cancel-safe: after dropping
+    /// the future, kill the process.
     pub async fn run(&mut self, module: &str, input: Vec<u8>, fetch: impl Fetch) -> RunEnd {
         self.runs += 1;
         match self.converse(module, input, fetch).await {
@@ -175,7 +175,7 @@ impl Child {
         self.limits.memory_bytes_max.saturating_add(PROCESS_BYTES)
     }
 
-    /// What one run left behind must not crowd out the next ones.
+    /// True if the idle process uses too much memory and should be replaced.
     pub fn has_grown_too_big(&self) -> bool {
         self.runs.is_multiple_of(RUNS_BETWEEN_LOOKS)
             && self.process.id().and_then(resident_bytes).unwrap_or(0) > self.memory_max()
@@ -187,8 +187,8 @@ impl Child {
         }
     }
 
-    /// The pipe broke: whose fault was it? A process ends by these signals because of what it did; being killed or
-    /// asked to end comes from outside (an operator, the system short of memory).
+    /// Decides whose fault a broken pipe is. Crash signals are caused by the process itself; SIGKILL and
+    /// SIGTERM come from outside (an operator, the OOM killer).
     async fn post_mortem(&mut self, error: &io::Error) -> RunEnd {
         let Ok(Ok(status)) = timeout(GRACE, self.process.wait()).await else {
             self.kill().await;
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::wasi::message::write_blocking;
 
-    /// A process that says it could give up nothing, as on another system.
+    /// Uses a process that reports only one mechanism, as on another operating system.
     #[tokio::test]
     async fn a_guest_that_is_not_held_is_not_used_where_isolation_is_strict() {
         let folder = tempfile::TempDir::new().unwrap();

@@ -1,59 +1,60 @@
-//! Where a runner gets its jobs and hands in their outcome. The server's own engine is one such desk, a server that is
-//! reached over HTTP another.
+//! Source of a runner's jobs and destination of their outcomes: the server's own engine, or a server over
+//! HTTP.
 
 use async_trait::async_trait;
 use std::pin::Pin;
 use std::time::Duration;
 
-/// A job to run, and `T`: what the desk needs to know it by.
+/// Claimed job; `T` identifies it to the desk.
 #[derive(Clone, Debug)]
 pub struct Assignment<T> {
-    /// For the log.
+    /// Job id for log messages.
     pub id: String,
-    /// Address of the module.
+    /// Blob address of the module.
     pub binary: String,
-    /// Address of what it reads; without one it reads nothing.
+    /// Blob address of the input; `None`: empty input.
     pub input: Option<String>,
-    /// Without a sign of life for so long, the job is given to another. `None`: it is ours until it ends.
+    /// Lease duration: without a heartbeat for so long, the job is given to another worker. `None`: no
+    /// expiry.
     pub lease: Option<Duration>,
     pub ticket: T,
 }
 
-/// How a run ended, for whoever asked for it.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// With standard output.
+    /// Success, with stdout.
     Completed(Vec<u8>),
     Failed {
-        /// One line for people.
+        /// One-line message for people.
         message: String,
         exit_code: Option<i32>,
-        /// Standard error, and at its end what the guest itself could not say.
+        /// Standard error, followed by the runner's own message.
         stderr: Vec<u8>,
     },
 }
 
-/// Answer to a sign of life.
+/// Reply to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tickled {
     GoOn,
-    /// Someone wants it to stop; the outcome is still ours to tell.
+    /// The job should be stopped; its outcome is still accepted.
     Stop,
-    /// The job is no longer ours: it was cancelled, deleted, or given to another.
+    /// The lease is lost: the job was cancelled, deleted, or given to another worker.
     Lost,
 }
 
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// There is no such blob, or it cannot be one: the job's own trouble.
+    /// The blob does not exist, or the address is invalid: a fault of the job.
     #[error("{0}")]
     Missing(String),
-    /// Nobody could say. Another try may work.
+    /// The store failed; a retry may succeed.
     #[error("{0}")]
     Trouble(String),
 }
 
-/// Trouble with the desk itself: it cannot be reached, or does not know what to do.
+/// Failure of the desk itself, such as an unreachable server.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DeskError(pub String);
@@ -62,9 +63,9 @@ pub type News<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GiveBack {
-    /// Whether the attempt is used up.
+    /// True if the attempt is used up.
     pub counts: bool,
-    /// Before it may be claimed again.
+    /// Delay before the job can be claimed again.
     pub delay: Duration,
 }
 
@@ -72,24 +73,24 @@ pub struct GiveBack {
 pub trait Desk: Send + Sync + 'static {
     type Ticket: Send + Sync;
 
-    /// Up to `limit` jobs for good: from now on they are this runner's to answer for. May wait for some; an empty list
-    /// is a reason to ask again at once. Can be dropped at any time without losing a job.
+    /// Claims up to `limit` jobs. May wait for jobs; an empty list means that the caller should ask again at
+    /// once. Cancel-safe: no job is lost.
     async fn claim(&self, limit: usize) -> Result<Vec<Assignment<Self::Ticket>>, DeskError>;
 
-    /// The blob at this address, verified.
+    /// Fetches a blob and verifies its hash.
     async fn fetch(&self, address: &str) -> Result<Vec<u8>, FetchError>;
 
     async fn tickle(&self, ticket: &Self::Ticket) -> Result<Tickled, DeskError>;
 
-    /// Listens from the call on, and is ready when there may be news about this job, which the next sign of life will
-    /// tell. A desk that cannot know is never ready.
+    /// Listens from the call on, and completes when the next heartbeat may bring news of the job. Never
+    /// completes if the desk cannot know.
     fn listen(&self, _ticket: &Self::Ticket) -> News<'_> {
         Box::pin(std::future::pending())
     }
 
-    /// Keeps the output and ends the job. A job that is no longer ours is no error.
+    /// Stores the output and ends the job. A lost lease is not an error.
     async fn settle(&self, ticket: &Self::Ticket, verdict: Verdict) -> Result<(), DeskError>;
 
-    /// Gives the job back unfinished.
+    /// Releases the job unfinished.
     async fn give_back(&self, ticket: &Self::Ticket, how: GiveBack) -> Result<(), DeskError>;
 }

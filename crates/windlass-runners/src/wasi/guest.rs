@@ -1,5 +1,5 @@
-//! The whole life of a guest process: it is told its limits, confines itself, and runs what it is given until its orders
-//! end. It has no environment, no arguments that matter and no connection but its two pipes.
+//! Main function of a guest process: it receives its limits, confines itself, and executes orders until end
+//! of file. It has no environment, no relevant arguments and no connections but stdin and stdout.
 
 use super::machine::Machine;
 use super::message::{Ended, Limits, Order, Reply, read_blocking, write_blocking};
@@ -7,14 +7,14 @@ use crate::confine;
 use std::cell::RefCell;
 use std::io::{self, BufReader, Read, Write};
 
-/// Orders and blobs come in pieces of this size: what a pipe holds.
+/// Size of the input buffer: the capacity of a pipe.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Address space that may be written to, beside the guest's own memory: compiled code, the compiler's work, input and
-/// output. The allocator reserves it in large pieces, so this is a last fence; the runner watches what is really used.
+/// Writable address space besides the guest's memory: compiled code, compiler, input and output. The
+/// allocator reserves it in large pieces, so this is a backstop; the runner checks the memory in use.
 const PROCESS_BYTES: u64 = 4 << 30;
 
-/// Serves the runner at the other end of standard input and output until it hangs up.
+/// Serves the runner on stdin and stdout until end of file.
 pub fn serve() -> io::Result<()> {
     let mut orders = BufReader::with_capacity(BUFFER_BYTES, In);
     let Some(first) = read_blocking(&mut orders)? else { return Ok(()) };
@@ -41,7 +41,7 @@ fn serve_orders(mut machine: Machine, orders: impl Read, replies: impl Write) ->
             reply(&Reply::NeedModule)?;
             match receive()? {
                 Some(Order::Module { bytes }) => Ok(bytes),
-                // The runner has no module, and no more interest in this run.
+                // The runner could not load the module and abandons the run.
                 Some(Order::GiveUp) => Err(io::ErrorKind::NotFound.into()),
                 _ => Err(out_of_turn("a module")),
             }
@@ -59,7 +59,7 @@ fn out_of_turn(wanted: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{wanted} should have come now"))
 }
 
-/// Standard input and output without the locks and line buffers of the usual ones.
+/// Unbuffered stdin and stdout without the locks of the standard library.
 struct In;
 struct Out;
 

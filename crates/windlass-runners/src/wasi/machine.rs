@@ -1,4 +1,4 @@
-//! Loads and runs WebAssembly modules, one after the other: compiled once, kept by address, a fresh instance per run.
+//! Execution of WebAssembly modules: compiled once, cached by address, one new instance per run.
 
 use super::message::{Ended, How, Limits};
 use super::preview1::{self, Guest, Stop};
@@ -12,7 +12,7 @@ use wasmtime::{Config, Engine, ExternType, InstancePre, Linker, Module, Store, T
 #[cfg(test)]
 mod tests;
 
-/// How exactly the end of a guest's time is kept.
+/// Precision of the time limit.
 const TICK: Duration = Duration::from_millis(10);
 
 pub struct Machine {
@@ -24,11 +24,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts the one thread it needs; from then on it needs nothing of the system but memory.
+    /// Starts its only thread; afterwards it needs nothing from the system but memory.
     pub fn new(limits: Limits) -> wasmtime::Result<Machine> {
         let mut config = Config::new();
         config.epoch_interruption(true);
-        // Initial memories are copied, not mapped from a file in memory: the process need not be able to make files.
+        // Copies initial memories instead of mapping them from a memfd, which the confined process cannot
+        // create.
         config.memory_init_cow(false);
         let engine = Engine::new(&config)?;
         let mut linker = Linker::new(&engine);
@@ -41,8 +42,8 @@ impl Machine {
         Ok(Machine { engine, linker, limits, cache, ticker })
     }
 
-    /// Runs the module known as `address` to its end. `fetch` is asked for its bytes when it is not in the cache, and
-    /// `started` is called between that and the guest's first instruction. Errors are those of `fetch` and `started`.
+    /// Runs the module with this address to its end. Calls `fetch` for its bytes if it is not cached, then
+    /// `started` before the first instruction of the guest. Returns only errors of `fetch` and `started`.
     pub fn run(
         &mut self,
         address: &str,
@@ -85,7 +86,7 @@ impl Machine {
         let mut store = Store::new(&self.engine, Guest::new(input, &self.limits));
         store.limiter(|guest| guest);
         let ticks = self.limits.time_limit_ms.div_ceil(TICK.as_millis() as u64);
-        // The tick that is under way may be nearly over.
+        // One tick more, because the current one may be nearly over.
         store.set_epoch_deadline(ticks.saturating_add(1));
         let began_ns = monotonic_ns();
         let ticking = self.ticker.tick();
@@ -125,19 +126,19 @@ impl Machine {
     }
 }
 
-/// The same number in every process of the machine.
+/// Monotonic clock, which all processes of the machine share.
 pub fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// A compiled module with its imports resolved.
+/// Compiled module with resolved imports.
 struct Loaded {
     instance: InstancePre<Guest>,
     entry: &'static str,
 }
 
-/// What was used last stays.
+/// LRU cache of compiled modules.
 struct Cache {
     loaded: HashMap<String, (Arc<Loaded>, u64)>,
     uses: u64,
@@ -162,7 +163,8 @@ impl Cache {
     }
 }
 
-/// Counts the engine's epoch up while a guest runs, and sleeps otherwise: an idle process takes no CPU.
+/// Thread that increments the engine's epoch while a guest runs, and sleeps otherwise: an idle process uses
+/// no CPU.
 #[derive(Default)]
 struct Ticker {
     running: Mutex<bool>,

@@ -1,24 +1,24 @@
-//! What a runner and its guest process say to each other: frames of a length (four bytes, little end first) and a
-//! MessagePack body. Both sides are the same program of the same version, so there is no version to agree on.
+//! Protocol between a runner and its guest process: frames of a length (four bytes, little-endian) and a
+//! MessagePack body. Both sides are the same program, so there is no version negotiation.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Bytes of a frame beside the blobs in it: names, numbers and messages.
+/// Bytes of a frame besides the blobs in it: names, numbers and messages.
 pub const FRAME_EXTRA_BYTES: usize = 64 * 1024;
 
-/// What one guest may use.
+/// Resource limits of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// From the start of the guest's code to its end.
+    /// Run time of the guest's code, without compilation.
     pub time_limit_ms: u64,
-    /// All linear memories of one guest together.
+    /// Total size of all linear memories of a guest.
     pub memory_bytes_max: u64,
-    /// Of standard output, and again of standard error.
+    /// Limit on stdout, and separately on stderr.
     pub output_bytes_max: u64,
-    /// Compiled modules kept by one guest process.
+    /// Compiled modules cached by a guest process.
     pub cache_modules: u32,
 }
 
@@ -33,41 +33,41 @@ impl Default for Limits {
     }
 }
 
-/// To the guest process.
+/// Message to the guest process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// The first word, once.
+    /// First message, sent once.
     Begin(Limits),
     Run {
-        /// Under which address the compiled module is kept.
+        /// Address of the module, the key of the cache.
         module: String,
         #[serde(with = "serde_bytes")]
         input: Vec<u8>,
     },
-    /// The answer to [`Reply::NeedModule`].
+    /// Reply to [`Reply::NeedModule`].
     Module {
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
-    /// The other answer to it: there is no module.
+    /// Reply to [`Reply::NeedModule`]: the module could not be loaded.
     GiveUp,
 }
 
-/// From the guest process.
+/// Message from the guest process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It can run guests; what holds them beside the WebAssembly sandbox itself.
+    /// Ready to run guests; lists the confinement mechanisms besides the WebAssembly sandbox.
     Ready {
         confined: Vec<String>,
     },
-    /// The module of this run is not in the cache.
+    /// The module of this run is not cached.
     NeedModule,
-    /// Compiling is over, the guest's own time begins. Not said when the module was in the cache: then it begins at once.
+    /// Compilation is complete and the time limit starts. Not sent for a cached module, which starts at once.
     Started,
     Ended(Ended),
 }
 
-/// How a run ended, with all that the guest wrote.
+/// End of a run, with the guest's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub how: How,
@@ -75,29 +75,29 @@ pub struct Ended {
     pub stdout: Vec<u8>,
     #[serde(with = "serde_bytes")]
     pub stderr: Vec<u8>,
-    /// When the guest's code began, on the monotonic clock that all processes of a machine share.
+    /// Start of the guest's code, on the monotonic clock that all processes of a machine share.
     pub began_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
-    /// Returned (0) or called `proc_exit`.
+    /// The guest returned (0) or called `proc_exit`.
     Exit(i32),
-    /// Could not be started, or was stopped; in words for whoever made the module.
+    /// The guest could not start, or was stopped; the message is for the author of the module.
     Failed(String),
-    /// Was stopped because it wrote more than it may.
+    /// The guest was stopped because of too much output.
     TooMuchOutput(String),
 }
 
 impl Ended {
-    /// A run that never came to the guest's own code.
+    /// End of a run that did not reach the guest's code.
     pub fn not_started(why: impl Into<String>) -> Ended {
         Ended { how: How::Failed(why.into()), stdout: Vec::new(), stderr: Vec::new(), began_ns: 0 }
     }
 }
 
 fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
-    // Room for the length first, so that a frame is one write.
+    // Reserves space for the length, so that a frame is one write.
     let mut frame = vec![0; 4];
     rmp_serde::encode::write(&mut frame, message).map_err(io::Error::other)?;
     let length = u32::try_from(frame.len() - 4).map_err(io::Error::other)?;
@@ -118,13 +118,13 @@ fn length_of(prefix: [u8; 4], bytes_max: usize) -> io::Result<usize> {
     Ok(length)
 }
 
-/// In the guest process, which has no runtime and needs none.
+/// Writes a message in the guest process, which has no async runtime.
 pub fn write_blocking(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     to.write_all(&encode(message)?)?;
     to.flush()
 }
 
-/// `None` at the end. The runner is trusted, so its frames may be as long as a length can say.
+/// Reads a message; `None` at end of file. The runner is trusted, so the frame length is not limited.
 pub fn read_blocking<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut prefix = [0; 4];
     match from.read_exact(&mut prefix) {
@@ -141,7 +141,8 @@ pub async fn write(to: &mut (impl AsyncWrite + Unpin), message: &impl Serialize)
     to.flush().await
 }
 
-/// Memory is taken as bytes arrive: a guest process that broke out of its sandbox cannot have it for a number.
+/// Reads a message. Allocates as bytes arrive: a compromised guest process cannot exhaust memory with a large
+/// length.
 pub async fn read<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,

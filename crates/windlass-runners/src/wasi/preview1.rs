@@ -1,7 +1,7 @@
-//! `wasi_snapshot_preview1` for a guest that has three open files and nothing else: standard input, output and error.
+//! `wasi_snapshot_preview1` for a guest with three open files: standard input, output and error.
 //!
-//! No call here reaches a file, an environment, an argument or a socket, because there is no code that could: whatever
-//! asks for one is told `badf`, as a process without any would be. Clocks, chance and sleeping are real.
+//! No function here reaches a file, an environment variable, an argument or a socket: calls that need one
+//! return `badf`, as in a process that has none. Clocks, random numbers and sleep are real.
 
 use super::message::Limits;
 use std::fmt;
@@ -17,13 +17,13 @@ use memory::{Memory, bytes_at, put};
 
 pub const MODULE: &str = "wasi_snapshot_preview1";
 
-/// Pieces of one scattered read or write that are looked at; the rest is left for the next call, as POSIX allows.
+/// Most buffers of one vectored read or write; the rest is left for the next call, as POSIX allows.
 const PIECES_MAX: u32 = 1024;
-/// Elements of all tables of one guest: functions that can be called by reference. A large program has tens of thousands.
+/// Most elements of all tables of a guest (function references). A large program has tens of thousands.
 const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 const STDIN: usize = 0;
 
-/// `errno` of the protocol.
+/// WASI `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -34,15 +34,15 @@ pub const IO: Errno = Errno(29);
 pub const NOTSUP: Errno = Errno(58);
 pub const SPIPE: Errno = Errno(70);
 
-/// Why a guest's code is left before its end.
+/// Reason why a guest was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     Exit(i32),
-    /// It wrote more than it may.
+    /// Too much output.
     Output(u64),
-    /// It slept until its time was over.
+    /// The time limit passed during a sleep.
     Time,
-    /// It exports no memory for the call to read from or write to.
+    /// The module exports no memory for the call.
     NoMemory,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// An answer to the guest, or its end.
+/// Error returned to the guest, or a reason to stop it.
 pub enum Fail {
     Errno(Errno),
     Stop(Stop),
@@ -71,7 +71,7 @@ impl From<Errno> for Fail {
     }
 }
 
-/// All that the host keeps of one guest.
+/// Host state of one guest.
 pub struct Guest {
     input: Vec<u8>,
     read: usize,
@@ -84,7 +84,7 @@ pub struct Guest {
     memory_bytes: u64,
     memory_bytes_max: u64,
     table_elements: usize,
-    /// It asked for more memory than it may have: what follows is most likely a consequence.
+    /// The guest exceeded its memory limit, which most likely explains a later failure.
     pub wanted_more_memory: bool,
 }
 
@@ -122,7 +122,7 @@ impl Guest {
     fn clock_ns(&self, id: i32) -> Result<u64, Errno> {
         let time = match id {
             0 => SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            // Monotonic, and the time of process and thread, which are the guest's own.
+            // Monotonic clock, process time and thread time all start with the guest.
             1..=3 => self.began.elapsed(),
             _ => return Err(INVAL),
         };
@@ -161,7 +161,7 @@ impl ResourceLimiter for Guest {
     }
 }
 
-/// Runs `body` with the guest's memory and turns its answer into what the protocol says.
+/// Runs `body` with the guest's memory and converts its result to an errno or a trap.
 fn answer(
     caller: &mut Caller<'_, Guest>,
     body: impl FnOnce(&mut Memory, &mut Guest) -> Result<(), Fail>,
@@ -186,7 +186,7 @@ pub fn add_to(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
 
 type Host<'a> = Caller<'a, Guest>;
 
-/// Arguments and environment (none), time, chance and the end.
+/// Arguments and environment (empty), clocks, random numbers and exit.
 fn process(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     for name in ["args_sizes_get", "environ_sizes_get"] {
         linker.func_wrap(MODULE, name, |mut host: Host<'_>, count: i32, bytes: i32| {
@@ -242,7 +242,7 @@ fn fill_with_chance(mut rest: &mut [u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Reading and writing.
+/// Reads and writes.
 fn streams(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     linker.func_wrap(
         MODULE,
@@ -287,7 +287,7 @@ fn streams(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What can be asked about the three open files.
+/// Attributes of the three open files.
 fn about_files(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     linker.func_wrap(MODULE, "fd_close", |mut host: Host<'_>, fd: i32| {
         let guest = host.data_mut();
@@ -303,7 +303,8 @@ fn about_files(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
         answer(&mut host, |memory, guest| {
             let fd = guest.file(fd)?;
             let mut stat = [0_u8; 24];
-            // Type 0: unknown, neither a file nor a terminal. Rights: to read (bit 1) or to write (bit 6), and to be polled.
+            // File type 0: unknown, neither a file nor a terminal. Rights: fd_read (bit 1) or fd_write (bit
+            // 6), and poll (bit 27).
             let right: u64 = if fd == STDIN { 1 << 1 } else { 1 << 6 };
             stat[8..16].copy_from_slice(&(right | 1 << 27).to_le_bytes());
             Ok(put(memory, out, &stat)?)
@@ -336,7 +337,7 @@ fn about_files(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What there is nothing to do with: folders, paths, sockets, positions in files.
+/// Functions on folders, paths, sockets and file positions, which do not exist: `badf`.
 fn absent(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     const NO: i32 = BADF.0;
     linker.func_wrap(MODULE, "fd_advise", |_: i32, _: i64, _: i64, _: i32| NO)?;

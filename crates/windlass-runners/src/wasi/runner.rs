@@ -1,4 +1,4 @@
-//! Claims jobs, has each run by a guest process, and tells how it ended.
+//! Runner of WASI jobs: claims them, runs each in a guest process, and reports outcomes.
 
 use super::child::{Child, GuestProgram, RunEnd};
 use super::desk::{Assignment, Desk, FetchError, GiveBack, News, Tickled, Verdict};
@@ -10,37 +10,37 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-/// A run this short is over before anyone could want it stopped; only longer ones listen for that.
+/// Time before a run starts to listen for cancellation; shorter runs are not worth it.
 const UNDISTURBED: Duration = Duration::from_secs(1);
-/// Longest time between two signs of life.
+/// Longest interval between heartbeats.
 const TICKLE_MAX: Duration = Duration::from_secs(60);
-/// Shortest: a lease that short is somebody's test.
+/// Shortest interval between heartbeats, for very short leases in tests.
 const TICKLE_MIN: Duration = Duration::from_millis(10);
-/// Before a job is tried again whose process or blobs were lost through no known fault of its own.
+/// Retry delay of a job whose process or blobs were lost without a known fault of the job.
 const TROUBLE_DELAY: Duration = Duration::from_secs(5);
-/// Between two tries at something that just failed: starting a process, asking the desk.
+/// Backoff after a failure to start a process or to reach the desk.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// Tries to tell how a job ended. If none gets through, its lease ends and it is run again.
+/// Attempts to report an outcome. If all fail, the lease expires and the job runs again.
 const SETTLE_TRIES: u32 = 8;
 
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Guest processes, each running one job at a time.
+    /// Number of guest processes, each running one job at a time.
     pub workers: usize,
     pub limits: Limits,
     pub program: GuestProgram,
-    /// No module is run where something of what should hold a guest is missing.
+    /// Refuses to run modules if a confinement mechanism is missing.
     pub strict: bool,
 }
 
-/// How a runner is told to stop.
+/// Shutdown request to a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stopping {
     No,
-    /// No new jobs; those that run may end.
+    /// No new jobs start; running ones may finish.
     Finish,
-    /// Those that run are killed and given back.
+    /// Running jobs are killed and released.
     Now,
 }
 
@@ -50,7 +50,7 @@ pub struct Runner<D: Desk> {
     stopping: watch::Receiver<Stopping>,
 }
 
-/// A place for one guest process, which is started when it is needed.
+/// Slot of a guest process, which is started on demand.
 type Slot = Option<Child>;
 
 impl<D: Desk> Runner<D> {
@@ -58,11 +58,11 @@ impl<D: Desk> Runner<D> {
         Runner { desk, options, stopping }
     }
 
-    /// Runs jobs until it is told to stop and those under way have ended or were given back.
+    /// Runs jobs until shutdown, and returns when the running ones have ended or were released.
     pub async fn run(mut self) {
         let (freed, mut free) = mpsc::unbounded_channel::<Slot>();
         for _ in 0..self.options.workers {
-            // Kept open by `freed`, here.
+            // Cannot fail: the receiver is in this function.
             let _ = freed.send(None);
         }
         let mut idle: Vec<Child> = Vec::new();
@@ -95,7 +95,7 @@ impl<D: Desk> Runner<D> {
         }
     }
 
-    /// Waits until there is at least one process to give a job to. `false`: it is time to stop.
+    /// Waits for at least one idle process. `false`: shutdown.
     async fn find_idle(&mut self, idle: &mut Vec<Child>, free: &mut mpsc::UnboundedReceiver<Slot>) -> bool {
         let mut delay = RETRY_FIRST;
         loop {
@@ -133,7 +133,7 @@ impl<D: Desk> Runner<D> {
         }
     }
 
-    /// What is missing on a machine does not come by waiting: the runner stops.
+    /// Stops the runner if a mechanism is missing, since waiting would not help.
     fn check_strict(&self, child: &Child) -> bool {
         match child.check_strict() {
             Err(why) if self.options.strict => {
@@ -144,7 +144,7 @@ impl<D: Desk> Runner<D> {
         }
     }
 
-    /// `None`: it is time to stop.
+    /// Waits for the backoff. `None`: shutdown.
     async fn pause(&mut self, delay: &mut Duration) -> Option<()> {
         let wait = *delay;
         *delay = (wait * 2).min(RETRY_MAX);
@@ -174,7 +174,7 @@ impl<D: Desk> Runner<D> {
 }
 
 async fn told(stopping: &mut watch::Receiver<Stopping>, how: Stopping) {
-    // Whoever could tell us is gone: that is a stop too.
+    // An error means that the sender is gone, which also counts as a shutdown.
     let _ = stopping.wait_for(|now| *now >= how).await;
 }
 
@@ -184,14 +184,14 @@ fn complain(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// One job from its claim to its outcome.
+/// Run of one job from its claim to its outcome.
 struct Run<'a, D: Desk> {
     desk: &'a D,
     job: &'a Assignment<D::Ticket>,
     stopping: watch::Receiver<Stopping>,
 }
 
-/// What is to be done with the job.
+/// Action at the end of a run.
 #[derive(Debug)]
 enum Fate {
     Settle(Verdict),
@@ -199,7 +199,7 @@ enum Fate {
         how: GiveBack,
         why: String,
     },
-    /// Not ours any more.
+    /// The lease is lost; report nothing.
     Forget,
 }
 
@@ -208,14 +208,14 @@ impl Fate {
         Fate::GiveBack { how: GiveBack { counts: false, delay: Duration::ZERO }, why: why.to_owned() }
     }
 
-    /// The attempt did not end well, though nobody can say that it was the job's fault.
+    /// Releases the job after a failed attempt without a known fault of the job.
     fn tried_in_vain(why: String) -> Fate {
         Fate::GiveBack { how: GiveBack { counts: true, delay: TROUBLE_DELAY }, why }
     }
 }
 
 impl<D: Desk> Run<'_, D> {
-    /// The process is free for another job while the outcome of this one is on its way.
+    /// Runs the job. The process becomes free for another job before the outcome is reported.
     async fn see_through(mut self, mut child: Child, freed: mpsc::UnboundedSender<Slot>) {
         let mut stopping = self.stopping.clone();
         let (fate, usable) = tokio::select! {
@@ -227,7 +227,7 @@ impl<D: Desk> Run<'_, D> {
             child.kill().await;
         }
         let keeps = usable && !child.has_grown_too_big();
-        // Without a runner to take it, dropping the process ends it.
+        // Without a receiver, the process is dropped and so killed.
         let _ = freed.send(keeps.then_some(child));
         self.tell(fate).await;
     }
@@ -251,7 +251,7 @@ impl<D: Desk> Run<'_, D> {
         (fate, usable)
     }
 
-    /// Signs of life until the run is over; comes back only when it has to be stopped.
+    /// Sends heartbeats during the run; returns only if the run must be stopped.
     async fn keep_alive(&self) -> Fate {
         let third = self.job.lease.map_or(TICKLE_MAX, |lease| lease / 3);
         let every = third.clamp(TICKLE_MIN, TICKLE_MAX);
@@ -263,7 +263,7 @@ impl<D: Desk> Run<'_, D> {
                 () = tokio::time::sleep(wait) => {}
                 () = &mut news => {}
             }
-            // Listening before asking, so that nothing falls between.
+            // Listens before the heartbeat, so that no notification is missed.
             news = self.desk.listen(&self.job.ticket);
             wait = every;
             let asked = Instant::now();
@@ -326,7 +326,7 @@ fn verdict(how: How, stdout: Vec<u8>, stderr: Vec<u8>) -> Verdict {
     }
 }
 
-/// What the guest could not say is said after what it did say.
+/// Failure whose stderr ends with the runner's message.
 fn failed(why: String, mut stderr: Vec<u8>) -> Verdict {
     if stderr.last().is_some_and(|byte| *byte != b'\n') {
         stderr.push(b'\n');

@@ -1,10 +1,10 @@
-//! Small modules for tests, as text.
+//! Small WebAssembly modules for tests, in text format.
 
 pub fn compile(text: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Standard input to standard output, letters a to z as capitals.
+/// Copies stdin to stdout and converts a-z to capitals.
 pub const UPPER: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
     (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
@@ -28,7 +28,7 @@ pub const UPPER: &str = r#"(module
                 (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))
                 (br $more))))))"#;
 
-/// Writes `out` and `err` where they belong, then exits with `code`.
+/// Writes `out` to stdout and `err` to stderr, then exits with `code`.
 pub fn exit(code: i32) -> String {
     format!(
         r#"(module
@@ -56,18 +56,18 @@ pub const TRAP: &str = r#"(module
 
 pub const LOOP: &str = r#"(module (func (export "_start") (loop $for_ever (br $for_ever))))"#;
 
-/// Grows until it is refused, then gives up as an allocator would.
+/// Grows its memory until refused, then traps as an allocator would.
 pub const MEMORY_BOMB: &str = r#"(module (memory (export "memory") 1)
     (func (export "_start")
         (loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 16)) (i32.const 0))))
         unreachable))"#;
 
-/// Grows until it is refused, and does not mind.
+/// Grows its memory until refused, then returns normally.
 pub const MEMORY_ASKER: &str = r#"(module (memory (export "memory") 1)
     (func (export "_start")
         (loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 16)) (i32.const 0))))))"#;
 
-/// Writes the same 64 bytes for ever.
+/// Writes the same 64 bytes without end.
 pub const OUTPUT_BOMB: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 1)
@@ -89,7 +89,7 @@ pub fn sleep(ms: u64) -> String {
     )
 }
 
-/// Exits with the sum.
+/// Exits with the sum of both numbers.
 pub fn serval_add(a: i32, b: i32) -> String {
     format!(
         r#"(module

@@ -1,7 +1,7 @@
 use super::*;
 use crate::wasi::samples;
 
-/// Time for a busy machine; what is to be stopped is given less of it.
+/// Generous time limit for a busy machine.
 fn limits() -> Limits {
     Limits { time_limit_ms: 60_000, memory_bytes_max: 2 << 20, output_bytes_max: 1000, cache_modules: 2 }
 }
@@ -18,7 +18,7 @@ fn run(text: &str, input: &[u8]) -> Ended {
     run_in(&mut machine(), "a", &samples::compile(text), input)
 }
 
-/// With little time.
+/// Runs with a time limit of 200 ms.
 fn run_briefly(text: &str) -> Ended {
     let mut machine = Machine::new(Limits { time_limit_ms: 200, ..limits() }).unwrap();
     run_in(&mut machine, "a", &samples::compile(text), b"")

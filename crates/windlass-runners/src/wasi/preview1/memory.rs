@@ -1,4 +1,4 @@
-//! A guest's memory, read and written with every address checked.
+//! Bounds-checked access to a guest's memory.
 
 use super::{Errno, FAULT, INVAL, PIECES_MAX};
 
@@ -23,7 +23,7 @@ pub fn take<const N: usize>(memory: &Memory, at: i32) -> Result<[u8; N], Errno> 
     bytes.try_into().map_err(|_| FAULT)
 }
 
-/// `count` entries of `size` bytes each from `at`; where the last of them begins must be an address.
+/// Addresses of `count` entries of `size` bytes each from `at`; fails if they exceed the address space.
 pub fn entries(at: i32, count: u32, size: u32) -> Result<impl Iterator<Item = i32>, Errno> {
     let at = at as u32;
     let length = count.checked_mul(size).ok_or(INVAL)?;
@@ -31,7 +31,7 @@ pub fn entries(at: i32, count: u32, size: u32) -> Result<impl Iterator<Item = i3
     Ok((0..count).map(move |index| (at + index * size) as i32))
 }
 
-/// Addresses and lengths of a scattered read or write.
+/// Addresses and lengths of the buffers of a vectored read or write.
 pub fn pieces(memory: &Memory, at: i32, count: i32) -> Result<Vec<(i32, i32)>, Errno> {
     let count = (count as u32).min(PIECES_MAX);
     entries(at, count, 8)?

@@ -1,10 +1,10 @@
-//! `poll_oneoff`: sleeping, and asking whether a stream is ready (ours always are).
+//! `poll_oneoff`: sleeping, and readiness of the three streams, which are always ready.
 
 use super::memory::{Memory, entries, put, take};
 use super::{BADF, Errno, Fail, Guest, INVAL, STDIN, Stop};
 use std::time::{Duration, Instant};
 
-/// Subscriptions of one call. With three files and a few timers there is no use for more.
+/// Most subscriptions per call; three files and a few timers need no more.
 const SUBSCRIPTIONS_MAX: u32 = 256;
 const SUBSCRIPTION_BYTES: u32 = 48;
 const EVENT_BYTES: i32 = 32;
@@ -21,7 +21,7 @@ struct Subscription {
 
 enum Wants {
     At(Instant),
-    /// Ready now, with so many bytes, or wrong.
+    /// Ready, with this number of bytes, or an error.
     Stream(Result<u64, Errno>),
 }
 
@@ -79,7 +79,7 @@ fn understand(bytes: &[u8; 48], guest: &Guest) -> Result<Subscription, Errno> {
             let absolute = bytes[40] & FLAG_ABSOLUTE != 0;
             let wait_ns = if absolute { timeout_ns.saturating_sub(now_ns) } else { timeout_ns };
             let now = Instant::now();
-            // A time that no clock can show is beyond the end of the run in any case.
+            // A time beyond the range of the clock is after the deadline in any case.
             Wants::At(now.checked_add(Duration::from_nanos(wait_ns)).unwrap_or(guest.deadline))
         }
         FD_READ => Wants::Stream(match guest.file(word(16)) {
@@ -97,7 +97,7 @@ fn understand(bytes: &[u8; 48], guest: &Guest) -> Result<Subscription, Errno> {
     Ok(Subscription { userdata, tag, wants })
 }
 
-/// Code that sleeps cannot be interrupted like code that runs, so it does not sleep longer than it may live.
+/// Sleeps until `wake`, at most until the deadline: epoch interruption does not end a sleep in the host.
 fn sleep_until(wake: Instant, deadline: Instant) -> Result<(), Stop> {
     let wait = wake.min(deadline).saturating_duration_since(Instant::now());
     std::thread::sleep(wait);

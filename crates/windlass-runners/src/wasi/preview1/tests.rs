@@ -1,10 +1,10 @@
-//! What a guest sees of the world: each test is a module that asks, and answers with what it was told.
+//! Tests of the environment of a guest: each module makes a call and returns the answer as its exit code.
 
 use crate::wasi::machine::Machine;
 use crate::wasi::message::{How, Limits};
 use crate::wasi::samples;
 
-/// The exit code of a module whose `_start` leaves the code to exit with on the stack.
+/// Exit code of a module whose `_start` leaves it on the stack.
 fn asked(imports: &str, body: &str) -> i32 {
     let text = format!(
         r#"(module {imports}
@@ -101,7 +101,7 @@ fn addresses_outside_the_memory_are_refused() {
 
 #[test]
 fn clocks_and_chance_are_real() {
-    // Seconds since the epoch, as of this century.
+    // Seconds since the epoch, plausible for this century.
     let body = "(block (result i32) (drop (call $call (i32.const 0) (i64.const 0) (i32.const 8)))
         (i32.wrap_i64 (i64.div_u (i64.load (i32.const 8)) (i64.const 1000000000))))";
     assert!(asked(&import("clock_time_get", "i32 i64 i32"), body) > 1_700_000_000);
@@ -114,7 +114,7 @@ fn clocks_and_chance_are_real() {
 #[test]
 fn a_poll_tells_of_streams_at_once_and_of_clocks_when_they_are_due() {
     let poll = import("poll_oneoff", "i32 i32 i32 i32");
-    // Standard input (tag 1) and a clock in an hour: one event, errno 0, with the five bytes there are to read.
+    // Subscribes to stdin (tag 1) and a clock in an hour: one event, errno 0, with five readable bytes.
     let body = "(block (result i32)
         (i32.store8 (i32.const 1008) (i32.const 1))
         (i32.store (i32.const 1064) (i32.const 1))
@@ -126,7 +126,7 @@ fn a_poll_tells_of_streams_at_once_and_of_clocks_when_they_are_due() {
     assert_eq!(asked(&poll, none), 28, "nothing to wait for is invalid");
 }
 
-/// A module that imports everything in the protocol, each with its type.
+/// Links a module that imports every function of the protocol with its type.
 #[test]
 fn the_protocol_is_complete() {
     let all: &[(&str, &str)] = &[
