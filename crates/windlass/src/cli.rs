@@ -1,5 +1,5 @@
-//! The command line: one file per subcommand. All but `serve`, `demo`, `check`, `backup`, `compact`, `copy` and `report` are clients of the native
-//! API and could run on another machine.
+//! Command line: one file per subcommand. All commands except `serve`, `demo`, `check`, `backup`, `compact`,
+//! `copy` and `report` are clients of the native API and could run on another machine.
 
 mod backup;
 mod bench;

@@ -1,4 +1,4 @@
-//! `windlass backup`: a consistent copy of a store, also while a server uses it.
+//! `windlass backup`: consistent copy of a store, even while a server uses it.
 
 use crate::cli::check::StorePlace;
 use crate::cli::progress;

@@ -1,4 +1,4 @@
-//! `windlass blobs`: bytes by their hash: list, put, get, and clear away what no job names.
+//! `windlass blobs`: lists, puts and gets blobs, and removes those that no job refers to.
 
 use crate::client::{Client, ServerArgs, escaped};
 use crate::fault::{Fault, Outcome};

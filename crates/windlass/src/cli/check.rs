@@ -1,4 +1,4 @@
-//! `windlass check`: is everything in a store as it should be?
+//! `windlass check`: integrity check of a store.
 
 use crate::cli::progress;
 use crate::config::ConfigArgs;
@@ -42,7 +42,7 @@ pub struct StorePlace {
 }
 
 impl StorePlace {
-    /// The database file, by the same rules by which `serve` finds it.
+    /// Path of the database file, by the same rules as `serve`.
     pub fn file(&self) -> Outcome<PathBuf> {
         let StorePlace { data, store, config } = self;
         let args = ConfigArgs {

@@ -1,4 +1,4 @@
-//! `windlass compact`: give back the room that jobs of the past have left in the file of a store.
+//! `windlass compact`: shrinks the database file of a store.
 
 use crate::cli::check::StorePlace;
 use crate::cli::progress;

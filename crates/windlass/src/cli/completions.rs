@@ -1,4 +1,4 @@
-//! `windlass completions`: words for the shell.
+//! `windlass completions`: completion scripts for shells.
 
 use crate::cli::Cli;
 use crate::fault::Outcome;

@@ -1,4 +1,4 @@
-//! `windlass config`: the configuration in force, and where each value comes from.
+//! `windlass config`: effective configuration, with the source of each value.
 
 use crate::config::Source;
 use crate::config::{Config, ConfigArgs, Effective, Value};
@@ -63,7 +63,7 @@ fn as_json(entry: &Effective) -> serde_json::Value {
     match &entry.value {
         Value::List(entries) if entry.key.secret => json!(format!("({} hidden)", entries.len())),
         Value::Text(text) if entry.key.secret && !text.is_empty() => json!("(hidden)"),
-        // A database URL may carry a password.
+        // A database URL may contain a password.
         Value::Text(text) if entry.key.name == "store" => json!(output::without_password(text)),
         Value::Text(text) => json!(text),
         Value::Whole(number) => json!(number),

@@ -1,4 +1,4 @@
-//! `windlass copy`: a whole store into another one.
+//! `windlass copy`: copies a whole store to another one.
 
 use crate::cli::progress;
 use crate::fault::{Fault, Outcome};
@@ -79,7 +79,7 @@ async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
     );
     let copied = copy(&*from, &*to, &note, now, &show).await;
     bar.finish_and_clear();
-    // Whatever went wrong before that is the better story.
+    // Closes both stores before reporting an error of the copy, which takes precedence.
     let closed = (from.close().await, to.close().await);
     let copied = copied.map_err(|error| Fault::failed(error.to_string()))?;
     closed.0.and(closed.1).map_err(|error| Fault::failed(format!("closing the stores: {error}")))?;
@@ -87,14 +87,14 @@ async fn copy_all(args: &CopyArgs) -> Outcome<Copied> {
 }
 
 async fn open(flag: &str, url: &str) -> Outcome<Arc<dyn Store>> {
-    // A copy is compared at its end; whether a server should stand on such a database is asked when one starts.
-    // What the source knows of its clock is copied, and followed by the first server.
+    // The safety check of the database is left to the server that starts on it. The clock state of the source
+    // is copied, and applied by the first server.
     let postgres = PostgresOptions { accept_unsafe: true, follow_clock: false, ..PostgresOptions::default() };
     let opened = windlass_store::open(url, OpenOptions { postgres, ..OpenOptions::default() }).await;
     opened.map_err(|error| Fault::failed(format!("{flag}: {error}")))
 }
 
-/// A URL may carry a password; what kind of store it was is enough to remember.
+/// Kind of store in a URL, without the rest, which may contain a password.
 fn kind(url: &str) -> &str {
     url.split(':').next().unwrap_or_default()
 }

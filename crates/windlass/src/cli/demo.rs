@@ -1,4 +1,5 @@
-//! `windlass demo`: a guided tour. A server of its own on a temporary store and a free port, real jobs, a real worker.
+//! `windlass demo`: guided tour with its own server on a temporary store and a free port, real jobs and a
+//! real worker.
 
 use crate::client::Client;
 use crate::config::{Config, Source, Written};
@@ -16,7 +17,7 @@ use windlass_dialects::ALL;
 /// Time to read a step.
 const PAUSE: Duration = Duration::from_millis(2500);
 
-/// Looks at a job of the tour: it takes a moment, also on a busy machine.
+/// Most polls for the end of a job; generous for a busy machine.
 const MINIQ_LOOKS: u32 = 200;
 
 /// A guided tour: a server on a temporary store, a few jobs, and what happens to them
@@ -148,7 +149,7 @@ impl Tour {
         Ok(())
     }
 
-    /// Shows the request, the status line and the body of the answer, and gives the latter.
+    /// Sends a request, shows it with the status line and the body of the response, and returns the body.
     fn ask_bedrock(&self, line: &mut std::io::BufReader<TcpStream>, request: &str) -> Outcome<Value> {
         for asked in request.lines() {
             output::say(format!("   {}", self.style.paint(Colour::Cyan, asked)))?;
@@ -207,7 +208,7 @@ impl Tour {
         let path = format!("/acme/job/shout/{}", added["ids"][0].as_str().unwrap_or_default());
         let mut job = Value::Null;
         for _ in 0..MINIQ_LOOKS {
-            // Not found: it is still on its way into the store.
+            // Not found: the job has not reached the store yet.
             job = Client::new(&self.url, None, None)?.get(&path).unwrap_or_default();
             if job["lock"] == "__done" {
                 break;
@@ -239,7 +240,7 @@ impl Tour {
         Ok(())
     }
 
-    /// What one would type, and what really comes back.
+    /// Shows a curl command, sends the same request, and shows the response.
     fn curl(&self, path: &str, body: &Value) -> Outcome<Value> {
         let line = format!("$ curl {}{path} --json '{body}'", self.url);
         output::say(format!("   {}", self.style.paint(Colour::Cyan, &line)))?;
@@ -276,7 +277,7 @@ impl Tour {
         output::say(format!("   {text}"))
     }
 
-    /// What one would type, and what really comes back: the command itself is run.
+    /// Shows a windlass command, runs it, and shows its output.
     fn windlass(&self, args: &[&str]) -> Outcome {
         let line = format!("$ windlass {}", args.iter().map(|arg| quoted(arg)).collect::<Vec<_>>().join(" "));
         output::say(format!("   {}", self.style.paint(Colour::Cyan, &line)))?;
@@ -298,7 +299,7 @@ impl Tour {
     }
 }
 
-/// As a shell would want it.
+/// Quotes a word for the shell if needed.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/=,".contains(c);
     if word.chars().all(plain) { word.to_string() } else { format!("'{word}'") }

@@ -1,4 +1,4 @@
-//! `windlass import`: takes over the jobs of another system.
+//! `windlass import`: imports the jobs of another job system.
 
 mod bedrock;
 mod tally;

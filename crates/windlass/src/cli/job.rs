@@ -1,4 +1,4 @@
-//! `windlass job ID …`: look at one job, or act on it.
+//! `windlass job ID …`: shows or changes one job.
 
 use crate::cli::{result, view};
 use crate::client::{Client, ServerArgs};

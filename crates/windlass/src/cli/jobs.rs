@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 
-/// Jobs per call: what a server gives at most in one page.
+/// Jobs per request: the server's page limit.
 const PAGE: usize = 1000;
 
 /// Find jobs, newest first
@@ -68,7 +68,7 @@ pub fn run(args: JobsArgs) -> Outcome {
         let more = each_page(&mut client, &query, wanted, print_json)?;
         return hint(more, args.json);
     }
-    // A table needs all its rows before the first is shown, to know its widths; here it goes by those of each page.
+    // Column widths are computed per page, so that the first page is printed without waiting for all rows.
     let mut widths = Vec::new();
     let more = each_page(&mut client, &query, wanted, |jobs| {
         view::job_table(jobs, words::now_ms()).print_page(Style::of_stdout(), &mut widths)
@@ -93,7 +93,7 @@ fn hint(more: bool, json: bool) -> Outcome {
     Ok(())
 }
 
-/// Calls `show` with each page that has jobs. Gives whether there are more than `wanted`.
+/// Calls `show` with each non-empty page. Returns true if there are more jobs than `wanted`.
 fn each_page(
     client: &mut Client,
     query: &Query,
@@ -112,14 +112,15 @@ fn each_page(
         }
         left = left.saturating_sub(jobs.len());
         cursor = answer["next"].as_str().map(str::to_string);
-        // A page may be short or empty because looking further would have taken long; the cursor tells.
+        // A page may be short or empty because the server limits the time of a search; the cursor tells if
+        // more follow.
         if cursor.is_none() || left == 0 {
             return Ok(cursor.is_some());
         }
     }
 }
 
-/// Used by `top`: the jobs that run now.
+/// Running jobs, for `top`.
 pub fn running(client: &mut Client, limit: usize) -> Outcome<Value> {
     let mut query = Query::default();
     query.narrow("state", Some("running"));

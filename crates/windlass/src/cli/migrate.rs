@@ -1,4 +1,4 @@
-//! `windlass migrate`: the tables of a PostgreSQL store, made or brought up to date.
+//! `windlass migrate`: creates or upgrades the tables of a PostgreSQL store.
 
 use crate::config::ConfigArgs;
 use crate::fault::{Fault, Outcome};

@@ -1,4 +1,4 @@
-//! A bar for work that takes a while; invisible unless somebody watches.
+//! Progress bar for long operations; hidden if stderr is not a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -1,4 +1,4 @@
-//! `windlass push`: puts jobs in, one or a line each, and waits for the result if asked.
+//! `windlass push`: pushes one job, or one per line, and optionally waits for the result.
 
 mod wait;
 
@@ -15,9 +15,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, IsTerminal, Read};
 
-/// Jobs per call with `--lines`: large enough that the round trip does not matter, small enough to show progress.
+/// Jobs per request with `--lines`: large enough to hide the round trip, small enough to show progress.
 const LINES_PER_CALL: usize = 1000;
-/// Payload bytes per call with `--lines`, well below what a server takes in one body.
+/// Payload bytes per request with `--lines`, well below the server's limit on a request body.
 const BYTES_PER_CALL: usize = 4 << 20;
 
 /// Put a job in
@@ -110,7 +110,7 @@ pub fn run(args: PushArgs) -> Outcome {
     say_pushed(id, &answer)
 }
 
-/// People get a sentence, scripts get the id alone.
+/// Prints a sentence on a terminal, only the id otherwise.
 fn say_pushed(id: u64, answer: &Value) -> Outcome {
     if !std::io::stdout().is_terminal() {
         return output::say(id.to_string());
@@ -122,7 +122,7 @@ fn say_pushed(id: u64, answer: &Value) -> Outcome {
     output::say(if known { format!("{name} was there already") } else { format!("{name} pushed") })
 }
 
-/// A job as the API wants it.
+/// Job in the format of the API.
 #[derive(Serialize)]
 struct Job<'a> {
     name: &'a str,
@@ -130,7 +130,7 @@ struct Job<'a> {
     priority: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     format: Option<&'static str>,
-    /// As it was written: reading it into a tree would reorder its keys.
+    /// Raw JSON text: parsing it into a tree would reorder its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     payload: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,7 @@ impl PushArgs {
         }
     }
 
-    /// What was asked beyond the usual.
+    /// Optional fields that were given.
     fn asked(&self) -> Map<String, Value> {
         let asked = [
             ("delay_ms", self.delay.map(Value::from)),
@@ -174,7 +174,7 @@ impl PushArgs {
 fn read_stdin() -> Outcome<Vec<u8>> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes)?;
-    // A text typed or echoed ends with a newline that nobody means.
+    // Removes the newline that an editor or echo appends to text.
     if bytes.ends_with(b"\n") && std::str::from_utf8(&bytes).is_ok() {
         bytes.pop();
     }

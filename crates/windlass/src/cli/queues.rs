@@ -1,4 +1,4 @@
-//! `windlass queues`: what waits where; pause and resume.
+//! `windlass queues`: job counts per queue; pause and resume.
 
 use crate::client::{Client, ServerArgs, escaped};
 use crate::fault::Outcome;
@@ -107,7 +107,7 @@ pub fn queue_table(queues: &[Value]) -> Table {
     table
 }
 
-/// The tenant is shown only where there is more than the usual one.
+/// Queue name, prefixed with the tenant unless it is the default one.
 fn queue_name(queue: &Value) -> String {
     let name = output::plain(&queue["queue"]);
     match queue["tenant"].as_str() {

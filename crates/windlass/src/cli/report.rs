@@ -1,4 +1,4 @@
-//! `windlass report`: what a log of miniq's jobs says, from the file alone.
+//! `windlass report`: statistics from a miniq job log file, without a server.
 
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style, Table};
@@ -76,7 +76,7 @@ struct Info {
     done: Option<bool>,
 }
 
-/// What is known of one type.
+/// Figures of one job type.
 #[derive(Default)]
 struct Type {
     added: u64,
@@ -84,13 +84,13 @@ struct Type {
     started: u64,
     ok: u64,
     failed: u64,
-    /// Runs after which the job is tried again.
+    /// Runs after which the job is retried.
     again: u64,
     result_bytes: u64,
     wait_ms: Vec<i64>,
     run_ms: Vec<i64>,
     total_ms: Vec<i64>,
-    /// Codes of runs that did not end well.
+    /// Error codes of unsuccessful runs, with counts.
     codes: BTreeMap<String, u64>,
 }
 
@@ -99,18 +99,19 @@ struct Report {
     types: BTreeMap<String, Type>,
     first_ms: Option<i64>,
     last_ms: Option<i64>,
-    /// Lines that are none of the log's.
+    /// Lines that are not part of a job log.
     unread: u64,
 }
 
-/// Lines of one file: of the log, and others.
+/// Number of log lines and of other lines in one file.
 #[derive(Clone, Copy, Default)]
 struct Read {
     ours: u64,
     others: u64,
 }
 
-/// Bytes of one line. Those of the log have a few hundred; a file without lines should not be held in memory as one.
+/// Longest line. Log lines have a few hundred bytes; a file without newlines must not be read into memory at
+/// once.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
 impl Report {
@@ -180,7 +181,7 @@ impl Report {
         }
     }
 
-    /// Ended jobs per second of the whole log.
+    /// Ended jobs per second over the time span of the log.
     fn per_second(&self, one: &Type) -> Option<f64> {
         let seconds = self.seconds();
         (seconds > 0.0).then(|| (one.ok + one.failed) as f64 / seconds)
@@ -281,7 +282,7 @@ fn codes(types: &BTreeMap<String, Type>) -> Table {
     table
 }
 
-/// The smallest times that half, 95 and 99 of a hundred runs did not exceed, and the longest.
+/// 50th, 95th and 99th percentile, and maximum.
 fn percentiles(times: &[i64]) -> [Option<i64>; 4] {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

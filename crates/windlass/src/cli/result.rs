@@ -1,5 +1,5 @@
-//! Printing what became of a job: the result alone on standard output, so that it can be piped; anything else than
-//! completion is an error.
+//! Prints the outcome of a job: only the result on stdout, so that it can be piped; every state except
+//! completed is an error.
 
 use crate::client::Accepted;
 use crate::fault::{Fault, Outcome};
@@ -12,7 +12,7 @@ use std::io::IsTerminal;
 #[derive(Deserialize)]
 struct Settled {
     state: String,
-    /// As it was written by the worker: reading it into a tree would reorder its keys.
+    /// Raw JSON text of the worker: parsing it into a tree would reorder its keys.
     #[serde(default)]
     result: Option<Box<RawValue>>,
     #[serde(default)]
@@ -21,7 +21,7 @@ struct Settled {
     error: Value,
 }
 
-/// `answer` is that of `/result` once the job is settled.
+/// Prints the response of `/result` for a settled job.
 pub fn print(id: u64, answer: &Accepted, json: bool) -> Outcome {
     let settled: Settled = answer.read()?;
     if json {
@@ -44,7 +44,7 @@ fn say(result: &RawValue) -> Outcome {
         Ok(text) => text,
         Err(_) => result.get().to_string(),
     };
-    // A pipe gets the bytes as they are; a terminal must not obey them.
+    // Escape sequences are removed on a terminal, but not in a pipe.
     match std::io::stdout().is_terminal() {
         true => text.lines().try_for_each(|line| output::say(output::harmless(line))),
         false => output::say(text),

@@ -1,5 +1,5 @@
-//! `windlass run-guard`: ends the commands of a worker that was killed. Started by `windlass work`, with a pipe for standard
-//! input: the end of that is the end of the worker, however it came.
+//! `windlass run-guard`: kills the commands of a worker that was killed. Started by `windlass work` with a
+//! pipe as stdin, whose end of file means that the worker has exited for whatever reason.
 
 use crate::fault::Outcome;
 use clap::Args;
@@ -19,16 +19,16 @@ pub struct RunGuardArgs {}
 
 pub fn run(_: RunGuardArgs) -> Outcome {
     for group in left_running(std::io::stdin().lock()) {
-        // It may have ended by itself just now.
+        // The group may have exited already.
         let _ = kill_process_group(group, Signal::KILL);
     }
     Ok(())
 }
 
-/// A line `+7` for each process group that begins and `-7` for each that has ended.
+/// Process groups still running, from lines `+7` for a started group and `-7` for an ended one.
 fn left_running(lines: impl BufRead) -> Vec<Pid> {
     let mut groups = BTreeSet::new();
-    // A line that cannot be read is the end as well.
+    // A read error counts as end of file.
     for line in lines.lines().map_while(Result::ok) {
         if let Some(began) = line.strip_prefix('+') {
             groups.extend(began.parse::<i32>());
@@ -36,7 +36,7 @@ fn left_running(lines: impl BufRead) -> Vec<Pid> {
             groups.remove(&ended);
         }
     }
-    // Zero and one would mean everybody.
+    // kill(2) on groups 0 and 1 would reach other processes.
     groups.into_iter().filter(|group| *group > 1).filter_map(Pid::from_raw).collect()
 }
 

@@ -1,4 +1,4 @@
-//! `windlass run-handler`: the process around the context of a handler. Started by the server, with a socket for standard input.
+//! `windlass run-handler`: guard process of a handler context. Started by the server with a socket as stdin.
 
 use crate::fault::{Fault, Outcome};
 use clap::Args;

@@ -1,5 +1,5 @@
-//! `windlass run-query`: the process in which the statements of Bedrock's Query run. Started by the server, with pipes on
-//! both sides.
+//! `windlass run-query`: process that executes the SQL statements of Bedrock's Query command. Started by the
+//! server with pipes as stdin and stdout.
 
 use crate::fault::{Fault, Outcome};
 use clap::Args;
@@ -21,7 +21,8 @@ pub fn run(_args: RunQueryArgs) -> Outcome {
         .map_err(|error| Fault::failed(format!("query: {error}")))
 }
 
-/// SQLite asks the system for memory piece by piece, so a limit on it is exact: a statement that wants more is refused.
+/// Confines the process. SQLite allocates in small pieces, so RLIMIT_DATA is precise: a statement that needs
+/// more memory fails.
 fn confined(limits: query::Limits) -> Vec<String> {
     let data_bytes =
         confine::data_bytes_now().map_or(u64::MAX, |now| now.saturating_add(limits.memory_bytes));

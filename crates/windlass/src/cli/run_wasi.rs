@@ -1,4 +1,4 @@
-//! `windlass run-wasi`: a runner of WASI jobs for a server elsewhere.
+//! `windlass run-wasi`: runner of WASI jobs for a remote server.
 
 use crate::client::{Client, ServerArgs};
 use crate::fault::{Fault, Outcome};

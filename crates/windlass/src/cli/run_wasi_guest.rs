@@ -1,4 +1,4 @@
-//! `windlass run-wasi-guest`: the process in which guests run. Started by runners, with pipes on both sides.
+//! `windlass run-wasi-guest`: WASI guest process. Started by runners with pipes as stdin and stdout.
 
 use crate::fault::{Fault, Outcome};
 use clap::Args;

@@ -1,7 +1,7 @@
 use super::Cli;
 use clap::{Command, CommandFactory, Parser};
 
-/// Every command below and including `command`, with the path that leads to it.
+/// Visits `command` and all commands below it, with their paths.
 fn walk(command: &Command, path: String, visit: &mut impl FnMut(&Command, &str)) {
     visit(command, &path);
     for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
@@ -52,7 +52,7 @@ fn every_example_can_be_parsed() {
     });
 }
 
-/// Splits like a shell, as far as the examples need it: single quotes, and an end at a pipe or a redirection.
+/// Splits a line like a shell, as far as the examples need: single quotes, up to a pipe or redirection.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     for (index, part) in line.split('\'').enumerate() {

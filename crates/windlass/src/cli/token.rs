@@ -1,4 +1,4 @@
-//! `windlass token`: makes tokens; lists, rotates and revokes those of a running server.
+//! `windlass token`: creates tokens; lists, rotates and revokes the tokens of a running server.
 
 use crate::client::{ServerArgs, escaped};
 use crate::fault::{Fault, Outcome};
@@ -121,13 +121,14 @@ pub fn run(args: TokenArgs) -> Outcome {
     }
 }
 
-/// `wl_1a2b3c4d` is `1a2b3c4d`; so is the whole token, of which nothing else is sent.
+/// Public part of a token: `1a2b3c4d` of `wl_1a2b3c4d` or of the whole token, whose secret part is never
+/// sent.
 fn public_part(text: &str) -> &str {
     let text = text.strip_prefix("wl_").unwrap_or(text);
     text.split('_').next().unwrap_or(text)
 }
 
-/// Without a server: the token, and the line that lets it in.
+/// Creates a token without a server, and prints it with its configuration line.
 fn make(new: &NewArgs, json: bool) -> Outcome {
     let role = Role::parse(&new.role).ok_or_else(|| {
         Fault::usage(format!("{:?} is not a role; use viewer, worker, operator or admin", new.role))

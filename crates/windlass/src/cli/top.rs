@@ -1,4 +1,4 @@
-//! `windlass top`: what happens now, drawn anew every second.
+//! `windlass top`: live view, redrawn every second.
 
 mod screen;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// Running jobs shown at most; the rest would not fit a screen anyway.
+/// Most running jobs shown; more would not fit on a screen.
 const RUNNING_MAX: usize = 50;
 
 /// Watch the server: queues, rates and what is running
@@ -39,7 +39,7 @@ pub struct TopArgs {
     server: ServerArgs,
 }
 
-/// What one look gives.
+/// Data of one refresh.
 struct Look {
     stats: Value,
     queues: Value,
@@ -63,7 +63,7 @@ pub fn run(args: TopArgs) -> Outcome {
         let look = Look::take(&mut client)?;
         return look.lines(&client.server(), Style::of_stdout()).iter().try_for_each(output::say);
     }
-    // The first look is taken before the screen changes: an error is then seen like any other.
+    // Before the screen is opened, so that an error is printed normally.
     let mut look = Look::take(&mut client)?;
     let mut screen =
         Screen::open().map_err(|error| Fault::failed(format!("the terminal: {error}; try --once")))?;
@@ -79,7 +79,7 @@ pub fn run(args: TopArgs) -> Outcome {
         }
         match Look::take(&mut client) {
             Ok(new) => look = new,
-            // A server that restarts is back in a moment; what was seen last stays in sight.
+            // Keeps the last view: a server that restarts is back soon.
             Err(fault) => trouble = Some(fault.to_string()),
         }
     }
@@ -114,7 +114,7 @@ impl Look {
         format!("{}{up}", style.paint(Colour::Bold, &title))
     }
 
-    /// Per second over the last minute.
+    /// Rates per second over the last minute.
     fn rates(&self) -> String {
         let rates = self.stats["rates"].as_object();
         let show = |(what, rate): (&String, &Value)| Some(format!("{} {:.1}/s", what, rate.as_f64()?));

@@ -1,4 +1,4 @@
-//! How a job looks on a terminal: a row among others, or a page of its own.
+//! Display of jobs on a terminal: table rows and single pages.
 
 use crate::fault::Outcome;
 use crate::output::{self, Colour, Style, Table};
@@ -25,7 +25,7 @@ pub fn job_table(jobs: &[Value], now_ms: i64) -> Table {
     table
 }
 
-/// A job that is ready but for its time is called delayed, as in the counts of its queue.
+/// State of a job. A ready job whose time has not come is called delayed, as in the counts of its queue.
 fn state(job: &Value, now_ms: i64) -> String {
     match (job["state"].as_str().unwrap_or_default(), job["run_at"].as_i64()) {
         ("ready", Some(run_at)) if run_at > now_ms => "delayed".to_string(),
@@ -33,7 +33,7 @@ fn state(job: &Value, now_ms: i64) -> String {
     }
 }
 
-/// The moment that matters in this state.
+/// Time that matters in the current state.
 fn when(job: &Value, now_ms: i64) -> String {
     let key = match job["state"].as_str().unwrap_or_default() {
         "running" => "started_at",
@@ -45,7 +45,7 @@ fn when(job: &Value, now_ms: i64) -> String {
     moment.map(|ms| words::show_relative(ms, now_ms)).unwrap_or_default()
 }
 
-/// The most telling thing that fits in a cell: why it failed, how far it is, or what it is about.
+/// Most useful text for a cell: error, progress or payload.
 fn what(job: &Value) -> String {
     let state = job["state"].as_str().unwrap_or_default();
     let message = job["message"].as_str().or(job["error"].as_str()).filter(|text| !text.is_empty());
@@ -68,7 +68,7 @@ fn payload(job: &Value) -> String {
     }
 }
 
-/// A job on its own page: what is known, in the order in which one asks.
+/// Prints the page of one job.
 pub fn job_page(job: &Value, now_ms: i64) -> Outcome {
     let style = Style::of_stdout();
     let state = state(job, now_ms);
@@ -109,7 +109,7 @@ pub fn job_page(job: &Value, now_ms: i64) -> Outcome {
     log(style, job)
 }
 
-/// What others did to it; the rest of its history is told above.
+/// Prints actions of users; other history entries are shown above.
 fn history(style: Style, job: &Value) -> Outcome {
     let told = ["pushed", "claimed", "attempt_failed", "completed", "failed", "waiting", "suspended"];
     for happening in job["history"].as_array().map(Vec::as_slice).unwrap_or_default() {

@@ -1,7 +1,7 @@
-//! `windlass work`: takes jobs and runs a command for each.
+//! `windlass work`: claims jobs and runs a command for each.
 //!
-//! One thread claims, one keeps the leases alive ([`held`]), and each job has one that looks after its process
-//! ([`process`]). They meet in one table of what is held.
+//! One thread claims, one sends heartbeats ([`held`]), and each job has a thread for its process
+//! ([`process`]). They share one table of claimed jobs.
 
 mod guard;
 mod held;
@@ -23,12 +23,13 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use windlass_runners::process::{EXIT_RETRY, Ended, RESULT_BYTES_MAX};
 
-/// One waiting claim. Long enough to be cheap, short enough to pass proxies that cut silent connections.
+/// Duration of one long-poll claim: long enough to be cheap, short enough for proxies that cut idle
+/// connections.
 const WAIT_MS: u64 = 20_000;
-/// Between tries to reach a server that is away: at first, and at most.
+/// First and longest backoff while the server is unreachable.
 const AWAY_FIRST: Duration = Duration::from_millis(200);
 const AWAY_MOST: Duration = Duration::from_secs(5);
-/// How long a result is offered to a server that is away before it is dropped; the lease has ended long before.
+/// Time to retry reporting a result to an unreachable server; the lease has expired long before.
 const OFFER_FOR: Duration = Duration::from_secs(300);
 
 /// Take jobs and run a command for each
@@ -133,7 +134,7 @@ impl Worker {
         Worker { args: Arc::new(args), claims, table, name }
     }
 
-    /// Claims until told to stop. Jobs still running when it returns are in the table.
+    /// Claims until shutdown. Jobs still running when it returns are in the table.
     fn run(mut self) -> Outcome {
         let mut away = AWAY_FIRST;
         let mut reached = false;
@@ -142,7 +143,7 @@ impl Worker {
             if free == 0 {
                 return Ok(());
             }
-            // Counted before the claim: a job that ends after it may have pushed another.
+            // Read before the claim: a job that ends after the claim may have pushed another.
             let ends = self.table.ends();
             match self.claim(free, reached) {
                 Ok(jobs) if jobs.is_empty() && self.args.drain => {
@@ -175,7 +176,7 @@ impl Worker {
         if self.args.once { 1 } else { usize::from(self.args.concurrency) }
     }
 
-    /// The first claim does not wait: it shows whether the server is there.
+    /// Claims jobs. The first claim does not wait, so that an unreachable server is reported at once.
     fn claim(&mut self, limit: usize, may_wait: bool) -> Result<Vec<Job>, ClientError> {
         let wait_ms = if self.args.drain || !may_wait { 0 } else { WAIT_MS };
         let ask = json!({
@@ -197,7 +198,7 @@ impl Worker {
     }
 }
 
-/// One job from its start to the server's answer.
+/// Runs one job and reports its outcome.
 fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut client: Client) {
     let ended = process::run(&job, run, &args.command, &client.server(), table);
     if let Ended::NotStarted(reason) = &ended {
@@ -207,7 +208,7 @@ fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut clie
     let finished = matches!(verdict, Verdict::Finish(_));
     let messages = table.last_messages(run);
     if !messages.is_empty() && !matches!(verdict, Verdict::Lost) {
-        // For people only: whether it gets through makes no difference to the job.
+        // An error is ignored: the log is informational.
         let _ = client.post(&held::log_path(job.id), &held::log_body(&job.token, &messages));
     }
     let words = verdict.words();
@@ -220,7 +221,7 @@ fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut clie
     table.remove(run, finished);
 }
 
-/// The server takes no result of this size: then the job has failed, instead of being kept from everybody until its lease ends.
+/// Fails a job whose result the server refuses as too large, instead of holding it until the lease expires.
 fn without_result(job: &Job, args: &WorkArgs, table: &Table, client: &mut Client) -> String {
     let message = "its result is larger than the server takes (limits.payload_bytes)".to_string();
     let failed = Verdict::Fail { message, exit_code: Some(0), again: false };
@@ -232,7 +233,7 @@ fn without_result(job: &Job, args: &WorkArgs, table: &Table, client: &mut Client
     }
 }
 
-/// What a run comes to.
+/// Outcome of a run.
 enum Verdict {
     Finish(Option<Box<RawValue>>),
     Fail {
@@ -241,7 +242,7 @@ enum Verdict {
         again: bool,
     },
     GiveBack,
-    /// The job is another worker's by now.
+    /// The lease is lost, and another worker has the job.
     Lost,
 }
 
@@ -261,7 +262,7 @@ fn verdict(ended: Ended, stopped: Option<Stop>, args: &WorkArgs) -> Verdict {
             let again = code == EXIT_RETRY || args.retry_failures;
             Verdict::Fail { message, exit_code: Some(code), again }
         }
-        // Nobody decided this: out of memory, a crash. Worth another try within the job's attempts.
+        // Killed from outside or crashed (out of memory, for example): retry within the job's attempts.
         (None, Ended::Signal { signal, stderr }) => {
             fail(format!("killed by signal {signal} {stderr}").trim_end().to_string(), true)
         }
@@ -286,7 +287,7 @@ struct Entry {
 }
 
 impl Verdict {
-    /// For whoever watches the worker.
+    /// Text for the worker's output.
     fn words(&self) -> String {
         match self {
             Verdict::Finish(_) => "finished".to_string(),
@@ -297,7 +298,7 @@ impl Verdict {
         }
     }
 
-    /// For the server. `None`: it knows already.
+    /// Entry of a settle request. `None`: there is nothing to report.
     fn entry(self, job: &Job, args: &WorkArgs) -> Option<Entry> {
         let entry = Entry { id: job.id, token: job.token.clone(), ..Entry::default() };
         Some(match self {
@@ -321,7 +322,7 @@ enum NotTaken {
     Otherwise(String),
 }
 
-/// Tells the server, again and again while it is away and nobody is in a hurry.
+/// Reports an outcome, and retries while the server is unreachable and no shutdown is urgent.
 fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), NotTaken> {
     let started = std::time::Instant::now();
     let mut away = AWAY_FIRST;
@@ -348,7 +349,8 @@ fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), NotTak
     }
 }
 
-/// The first signal lets running jobs end, the second ends them and gives them back, the third waits for nothing.
+/// Handles signals: the first lets running jobs finish, the second stops and releases them, the third exits
+/// at once.
 fn stop_on_signals(table: Arc<Table>, claims: Interrupter) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupts, mut terms) = {

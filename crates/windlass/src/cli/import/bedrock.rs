@@ -1,4 +1,4 @@
-//! `windlass import bedrock`: the jobs of a Bedrock database file, through the native API.
+//! `windlass import bedrock`: imports the jobs of a Bedrock database file through the native API.
 
 use super::tally::Tally;
 use crate::cli::progress;
@@ -14,9 +14,9 @@ use windlass_dialects::bedrock::import::{
     Choices, Entry, Fate, Outcome as Becomes, Running, Source, Unreadable,
 };
 
-/// Jobs per call: large enough that the round trip does not matter, small enough to show progress.
+/// Jobs per request: large enough to hide the round trip, small enough to show progress.
 const JOBS_PER_CALL: usize = 1_000;
-/// Payload bytes per call, well below what a server takes in one body.
+/// Payload bytes per request, well below the server's limit on a request body.
 const BYTES_PER_CALL: usize = 4 << 20;
 
 /// Take over the jobs of a Bedrock database file
@@ -105,11 +105,11 @@ pub fn run(args: BedrockArgs) -> Outcome {
     }
     outcome?;
     import.tally.say(&args.file, Some(&import.sent), args.json)?;
-    // All that can come over has; whoever started this has to know that it was not everything.
+    // Exit code 1 if some jobs could not be imported.
     import.tally.left_out(&import.sent).map_or(Ok(()), |why| Err(Fault::failed(why)))
 }
 
-/// What the server said.
+/// Responses of the server.
 #[derive(Debug, Default)]
 pub struct Sent {
     pub new: u64,
@@ -117,14 +117,14 @@ pub struct Sent {
     pub refused: Vec<(i64, String)>,
 }
 
-/// Jobs on their way.
+/// Jobs to be sent with the next request.
 #[derive(Default)]
 struct Batch {
     entries: Vec<Entry>,
-    /// The old id of each, and whether its new one has to be remembered.
+    /// Old id of each entry, and true if its new id is needed for children.
     old: Vec<(i64, bool)>,
     bytes: usize,
-    /// Whether these are children: their parents have to be there.
+    /// True if the entries are children, whose parents must be sent before.
     are_children: bool,
 }
 
@@ -134,7 +134,7 @@ struct Import {
     all: u64,
     seen: u64,
     batch: Batch,
-    /// New ids of parents by their old ones.
+    /// New ids of parents by old id.
     parents: HashMap<i64, u64>,
     tally: Tally,
     sent: Sent,
@@ -149,7 +149,7 @@ impl Import {
             self.send()?;
             self.batch.are_children = parent.is_some();
         }
-        // One whose parent was refused goes alone.
+        // A child whose parent was refused is imported without a parent.
         entry.parent = parent.and_then(|old| self.parents.get(&old).copied());
         self.batch.bytes += entry.payload.get().len();
         self.batch.entries.push(*entry);

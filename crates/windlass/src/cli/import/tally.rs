@@ -1,4 +1,4 @@
-//! What is in a file and what becomes of it, in a few lines.
+//! Summary of an import: jobs in the file and their outcome.
 
 use super::bedrock::Sent;
 use crate::fault::Outcome;
@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use windlass_dialects::bedrock::import::{Fate, Outcome as Becomes};
 
-/// Ids shown with each reason: enough to look at one.
+/// Example ids shown with each reason.
 const EXAMPLES_MAX: usize = 5;
 
-/// Reasons named in the last word, after which the command has failed: those before it tell all.
+/// Reasons listed in the final error message; the summary before it lists all.
 const REASONS_MAX: usize = 5;
 
-/// Jobs that share something.
+/// Number of jobs with the same note or reason, with examples.
 #[derive(Debug, Default)]
 struct Group {
     count: u64,
@@ -32,7 +32,7 @@ impl Group {
 
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// By state in the file and what it becomes.
+    /// Counts by state in the file and state after the import.
     becomes: BTreeMap<(String, &'static str), u64>,
     notes: BTreeMap<&'static str, Group>,
     left: BTreeMap<String, Group>,
@@ -55,7 +55,7 @@ impl Tally {
         self.becomes.values().sum()
     }
 
-    /// `sent`: it was done; otherwise it would be.
+    /// Prints the summary. `sent`: responses of the server; `None` for a dry run.
     pub fn say(&self, file: &Path, sent: Option<&Sent>, as_json: bool) -> Outcome {
         if as_json {
             return output::say_json(&self.json(sent));
@@ -86,7 +86,7 @@ impl Tally {
         }
     }
 
-    /// How many jobs were not imported and why, if there are any.
+    /// Error message with the number of jobs not imported and the reasons; `None` if all were imported.
     pub fn left_out(&self, sent: &Sent) -> Option<String> {
         let mut reasons: BTreeMap<&str, u64> =
             self.left.iter().map(|(why, group)| (why.as_str(), group.count)).collect();

@@ -1,4 +1,4 @@
-//! A search as it is sent. The words mean something to the server only, so that they mean the same in the browser.
+//! Search query as sent to the server, which alone interprets it, so that it means the same in the web UI.
 
 use crate::client::escaped;
 
@@ -8,7 +8,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Each word is one argument, and stays one if there are blanks in it.
+    /// Joins the arguments; an argument that contains blanks stays one word.
     pub fn from_words(words: &[String]) -> Query {
         let mut query = Query::default();
         words.iter().for_each(|word| query.add(word));

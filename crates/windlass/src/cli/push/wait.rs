@@ -1,4 +1,4 @@
-//! Waiting for a job that was pushed: progress for people while it runs, then its result.
+//! Waits for a pushed job: shows its progress on a terminal, then its result.
 
 use crate::cli::result;
 use crate::client::{Accepted, Client};
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// One waiting call. Long enough to be cheap, short enough to pass proxies that cut silent connections.
+/// Duration of one long poll: long enough to be cheap, short enough for proxies that cut idle connections.
 const WAIT_MS: u64 = 20_000;
-/// How often the progress is looked at while somebody watches.
+/// Interval between progress requests.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub fn until_settled(client: &mut Client, id: u64, timeout_ms: Option<i64>, json: bool) -> Outcome {
@@ -44,7 +44,7 @@ fn wait(client: &mut Client, id: u64, timeout_ms: Option<i64>) -> Outcome<Accept
     }
 }
 
-/// Shows the progress on a connection of its own: the waiting one is busy waiting.
+/// Shows the progress over a second connection, because the first is blocked by the long poll.
 struct Watcher {
     done: Arc<AtomicBool>,
     thread: JoinHandle<()>,

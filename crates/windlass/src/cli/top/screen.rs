@@ -1,4 +1,4 @@
-//! The terminal as a screen: a second buffer, keys as they are pressed, and everything put back at the end.
+//! Terminal in raw mode on the alternate screen; restored on drop.
 
 use crate::output::shortened;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,13 +32,13 @@ impl Screen {
         Ok(screen)
     }
 
-    /// All in one write, from the top left corner, so that nothing flickers.
+    /// Draws all lines in one write from the top left corner, to avoid flicker.
     pub fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let size = termios::tcgetwinsize(io::stdout())?;
         let height = usize::from(size.ws_row).max(2);
         let mut frame = b"\x1b[H".to_vec();
         for line in lines.iter().take(height - 1) {
-            // Painted lines were made to fit; cutting them could cut a colour in half.
+            // Lines with colours already fit; cutting them could split an escape sequence.
             let fitting =
                 if line.contains('\x1b') { line.clone() } else { shortened(line, size.ws_col.into()) };
             frame.extend_from_slice(fitting.as_bytes());
@@ -50,14 +50,14 @@ impl Screen {
         out.flush()
     }
 
-    /// A key pressed within this time. Ctrl-C arrives as a key here.
+    /// Waits for a key. Ctrl-C arrives as a key in raw mode.
     pub fn wait(&mut self, time: Duration) -> io::Result<Option<Key>> {
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.stdin, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) => return Ok(None),
             Ok(_) => {}
-            // The window changed its size: draw again.
+            // SIGWINCH: the window was resized, so draw again.
             Err(rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         }

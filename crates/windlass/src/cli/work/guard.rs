@@ -1,4 +1,4 @@
-//! The process that ends our commands if we are killed: `windlass run-guard`.
+//! Connection to the guard process (`windlass run-guard`), which kills the commands if the worker is killed.
 
 use rustix::process::Pid;
 use std::io::Write;
@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-/// Tells it which commands run.
+/// Handle that tells the guard process which commands run.
 #[derive(Default)]
 pub struct Guard {
-    /// `None`: not needed yet, or it could not be started. Then a worker that is killed leaves its commands running.
+    /// Stdin of the guard. `None`: not needed yet, or it could not be started; then a killed worker leaves
+    /// its commands running.
     ear: Mutex<Option<ChildStdin>>,
 }
 
@@ -23,7 +24,7 @@ impl Guard {
         tell(ear.as_mut(), '+', group);
     }
 
-    /// To be told before its number can be another's.
+    /// Must be called before the process is reaped, as its id may be reused afterwards.
     pub fn ended(&self, group: Pid) {
         tell(self.ear.lock().unwrap_or_else(PoisonError::into_inner).as_mut(), '-', group);
     }
@@ -31,13 +32,13 @@ impl Guard {
 
 fn tell(ear: Option<&mut ChildStdin>, what: char, group: Pid) {
     if let Some(ear) = ear {
-        // A guard that is gone guards nothing: the worker goes on without.
+        // A write error means that the guard is gone: the worker continues without it.
         let _ = ear.write_all(format!("{what}{}\n", group.as_raw_nonzero()).as_bytes());
     }
 }
 
 fn start() -> std::io::Result<ChildStdin> {
-    // Also when the program on disk has been replaced since.
+    // Works even if the program on disk has been replaced.
     let own = PathBuf::from("/proc/self/exe");
     let program = if own.exists() { own } else { std::env::current_exe()? };
     let guard = Command::new(program)
@@ -45,7 +46,7 @@ fn start() -> std::io::Result<ChildStdin> {
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        // Ctrl-C is for the worker.
+        // Ctrl-C reaches only the worker.
         .process_group(0)
         .spawn()?;
     guard.stdin.ok_or_else(|| std::io::ErrorKind::BrokenPipe.into())

@@ -1,4 +1,4 @@
-//! The jobs this worker holds, and the thread that keeps their leases alive and carries out what the server asks.
+//! Table of claimed jobs, and the thread that sends heartbeats and carries out the server's requests.
 
 use super::guard::Guard;
 use crate::client::Client;
@@ -9,40 +9,41 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Progress is told at most so often: it is for people's eyes.
+/// Shortest interval between progress reports, which are for people.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-/// Messages of a command go to the server together, at most so often: each call writes them to disk.
+/// Shortest interval between log uploads: each one is written to disk by the server.
 const MESSAGES_EVERY: Duration = Duration::from_secs(1);
-/// Messages that wait to be sent. The server keeps no more than so many of a job; the oldest make room.
+/// Most log lines waiting for upload, equal to the server's limit per job; the oldest are dropped.
 const MESSAGES_MAX: usize = 1_000;
 
-/// Why a command was asked to end.
+/// Reason why a command was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     Cancelled,
     LeaseLost,
     TimedOut,
-    /// The worker ends at once and gives its jobs back.
+    /// The worker shuts down at once and releases its jobs.
     Leaving,
 }
 
-/// One run of one job. After a lost lease the same job may come back while its first run is still being ended, so the
-/// job's id does not tell them apart.
+/// Run of a job. After a lost lease the same job may be claimed again while its first run is still being
+/// stopped, so the job id does not identify a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run(u64);
 
 pub struct Held {
     id: u64,
     token: Value,
-    /// Once its process runs; taken away before the process is reaped, so that no signal reaches a stranger.
+    /// Process group while the process runs; removed before the process is reaped, since its id may be
+    /// reused.
     group: Option<Pid>,
     stop: Option<Stop>,
     kill_at: Option<Instant>,
     deadline: Option<Instant>,
     progress: Option<(u8, String)>,
-    /// What the command said on standard error and the server has not heard yet.
+    /// Stderr lines not yet sent to the server.
     messages: Vec<String>,
-    /// Messages are on their way: later ones wait, so that they arrive in order.
+    /// A log upload is in progress: later lines wait, to keep their order.
     telling: bool,
 }
 
@@ -72,7 +73,7 @@ impl Held {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // It may have ended by itself just now.
+            // The group may have exited already.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -81,9 +82,9 @@ impl Held {
 #[derive(Default)]
 struct State {
     runs: HashMap<Run, Held>,
-    /// No more claims.
+    /// Stop claiming.
     leaving: bool,
-    /// End what runs.
+    /// Stop running jobs.
     urgent: bool,
     closed: bool,
     trouble: Option<Fault>,
@@ -124,7 +125,7 @@ impl Table {
         answer
     }
 
-    /// How many jobs may be taken now; waits until there is room for one. 0: take no more.
+    /// Waits for a free slot and returns the number of free slots. 0: stop claiming.
     pub fn wait_for_room(&self, most: usize) -> usize {
         let mut state = self.lock();
         while !state.leaving && state.runs.len() >= most {
@@ -133,12 +134,12 @@ impl Table {
         if state.leaving { 0 } else { most - state.runs.len() }
     }
 
-    /// How many jobs have ended so far.
+    /// Number of ended jobs.
     pub fn ends(&self) -> u64 {
         self.lock().ends()
     }
 
-    /// Waits until more jobs have ended than `before`. False: none will, because none is running.
+    /// Waits until more jobs have ended than `before`. False: no job is running.
     pub fn wait_for_an_end(&self, before: u64) -> bool {
         let mut state = self.lock();
         while !state.leaving && !state.runs.is_empty() && state.ends() == before {
@@ -154,7 +155,7 @@ impl Table {
         }
     }
 
-    /// Cut short when the worker is told to leave.
+    /// Sleeps; interrupted by a shutdown.
     pub fn sleep(&self, time: Duration) {
         let state = self.lock();
         let _ = self.changed.wait_timeout_while(state, time, |state| !state.leaving);
@@ -180,7 +181,7 @@ impl Table {
         });
     }
 
-    /// The process is there: signals reach it from now on, and one that was due before reaches it at once.
+    /// Registers the process group for signals, and sends SIGTERM if a stop was requested before.
     pub fn process_started(&self, run: Run, group: Pid) {
         self.guard.began(group);
         self.change(|state| {
@@ -193,7 +194,7 @@ impl Table {
         });
     }
 
-    /// The process has ended and is about to be reaped. What it left running ends with it.
+    /// Kills the rest of the process group and unregisters it. Call it before the process is reaped.
     pub fn process_ended(&self, run: Run) {
         let group = self.change(|state| {
             let held = state.runs.get_mut(&run)?;
@@ -227,7 +228,7 @@ impl Table {
         });
     }
 
-    /// The messages that nobody has sent yet, once those before them have arrived.
+    /// Log lines not yet sent, after waiting for an upload in progress.
     pub fn last_messages(&self, run: Run) -> Vec<String> {
         let mut state = self.lock();
         while state.runs.get(&run).is_some_and(|held| held.telling) {
@@ -236,7 +237,7 @@ impl Table {
         state.runs.get_mut(&run).map(|held| std::mem::take(&mut held.messages)).unwrap_or_default()
     }
 
-    /// Gives how many jobs are running.
+    /// Requests a shutdown and returns the number of running jobs.
     pub fn leave(&self, urgent: bool) -> usize {
         self.change(|state| {
             state.leaving = true;
@@ -249,7 +250,7 @@ impl Table {
         self.lock().urgent
     }
 
-    /// Something that makes going on pointless, such as a command that does not exist.
+    /// Stops the worker because of an error that no retry can fix, such as a missing command.
     pub fn give_up(&self, fault: Fault) {
         self.change(|state| {
             state.leaving = true;
@@ -271,7 +272,7 @@ impl Table {
     }
 }
 
-/// Sends heartbeats and progress, and ends what has to end.
+/// Task that sends heartbeats, progress and log lines, and stops jobs when due.
 pub struct Keeper {
     table: std::sync::Arc<Table>,
     client: Client,
@@ -289,7 +290,7 @@ impl Keeper {
         Keeper { table, client, lease_ms, grace, next_beat: now, progress_after: now, messages_after: now }
     }
 
-    /// A third of the lease: two beats may get lost.
+    /// A third of the lease, so that two heartbeats may be lost.
     fn beat(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.lease_ms / 3).unwrap_or(0)).max(Duration::from_millis(10))
     }
@@ -337,7 +338,7 @@ impl Keeper {
         }
     }
 
-    /// When there is something to do next; with nothing held there is nothing to do.
+    /// Time of the next action; `None` if no job is claimed.
     fn next_call(&self, state: &State) -> Option<Instant> {
         let held = || state.runs.values();
         let beat = (!state.runs.is_empty()).then_some(self.next_beat);
@@ -348,7 +349,7 @@ impl Keeper {
         kills.chain(deadlines).chain(beat).chain(progress).chain(messages).min()
     }
 
-    /// What to tell the server: everything when a beat is due, else only news.
+    /// Entries of an extend request: all jobs if a heartbeat is due, else only those with new progress.
     fn entries(&mut self, state: &mut State) -> Vec<(Run, Value)> {
         let now = Instant::now();
         let beat = now >= self.next_beat;
@@ -394,7 +395,7 @@ impl Keeper {
         messages
     }
 
-    /// Messages that do not get through are lost: they are for people, and the worker has printed them.
+    /// Uploads log lines. Errors are ignored: the lines are informational and the worker has printed them.
     fn tell(&mut self, messages: Vec<(Run, String, Value)>) {
         for (run, path, body) in messages {
             let _ = self.client.post(&path, &body);
@@ -406,7 +407,8 @@ impl Keeper {
         }
     }
 
-    /// A server that cannot be reached is no reason to stop: the lease may still hold when it is back.
+    /// Sends an extend request. An unreachable server is no reason to stop: the lease may still be valid when
+    /// it is back.
     fn extend(&mut self, entries: Vec<(Run, Value)>) {
         if entries.is_empty() {
             return;
@@ -416,7 +418,7 @@ impl Keeper {
         let answers = answer["extended"].as_array().map(Vec::as_slice).unwrap_or_default();
         let grace = self.grace;
         self.table.change(|state| {
-            // One answer per entry, in their order.
+            // One result per entry, in the same order.
             for (run, answer) in runs.iter().zip(answers) {
                 let Some(held) = state.runs.get_mut(run) else { continue };
                 if answer["ok"] == false {

@@ -1,4 +1,4 @@
-//! One job as the server hands it out, and the process it becomes.
+//! Claimed job, and the process that runs it.
 
 use super::held::{Run, Table};
 use crate::output;
@@ -31,12 +31,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// The payload byte for byte.
+    /// Payload bytes.
     fn input(&self) -> Vec<u8> {
         let json = self.payload.as_deref().map(RawValue::get).unwrap_or_default();
         match (&self.payload_base64, self.format.as_deref()) {
             (Some(text), _) => BASE64.decode(text).unwrap_or_else(|_| text.as_bytes().to_vec()),
-            // A text travels as a JSON string, in quotes that are not part of it.
+            // A text payload is a JSON string, whose quotes are not part of it.
             (None, Some("text")) => {
                 serde_json::from_str(json).map_or_else(|_| json.into(), String::into_bytes)
             }
@@ -45,8 +45,8 @@ impl Job {
     }
 }
 
-/// Secrets of whoever starts workers and servers. A job's command has no use for them; one that pushes jobs itself is given a
-/// token of its own in another variable.
+/// Secrets of workers and servers, removed from the environment of commands. A command that pushes jobs gets
+/// its own token in another variable.
 const SECRETS: [&str; 5] = [
     "WINDLASS_TOKEN",
     "WINDLASS_STORE",
@@ -55,7 +55,7 @@ const SECRETS: [&str; 5] = [
     "WINDLASS_OUTGOING_SIGNING_KEY",
 ];
 
-/// Runs the command for this job, to its end.
+/// Runs the command for this job to its end.
 pub fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Table>) -> Ended {
     let environment = vec![
         ("WINDLASS_JOB_ID", job.id.to_string()),
@@ -73,11 +73,11 @@ pub fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Ta
     )
 }
 
-/// Tells the table of held jobs what its process is doing.
+/// Observer that reports events of the process to the table.
 struct WatchedRun {
     run: Run,
     table: Arc<Table>,
-    /// Before each line of the job's messages; `None`: nobody wants to see them.
+    /// Prefix of each log line; `None`: quiet.
     prefix: Option<String>,
 }
 
@@ -102,7 +102,7 @@ impl Watch for WatchedRun {
     }
 }
 
-/// JSON if it is JSON, else text without the newline at its end; nothing if there is nothing.
+/// Result of a command: JSON if it is valid JSON, else text without trailing newlines; `None` if empty.
 pub fn result_of(stdout: &[u8]) -> Option<Box<RawValue>> {
     let text = String::from_utf8_lossy(stdout);
     let text = text.trim_end_matches(['\n', '\r']);
