@@ -1,4 +1,4 @@
-//! The Bedrock dialect: text over TCP, one request at a time or pipelined.
+//! Client of the Bedrock dialect: text over TCP, one request at a time or pipelined.
 
 use super::client::{Client, Held, Shape, Target, blank_payload, parse_digits, read_stamp, stamp};
 use super::wire::Wire;
@@ -26,7 +26,7 @@ impl Target for Bedrock {
 
 pub struct Worker {
     wire: Wire,
-    /// One CreateJob; repeated for a batch.
+    /// One CreateJob request; repeated for a batch.
     create: Vec<u8>,
     payload_at: usize,
     pattern: String,
@@ -34,7 +34,7 @@ pub struct Worker {
     out: Vec<u8>,
 }
 
-/// What the payload has around its stamp and filling.
+/// JSON around the timestamp and the padding of a payload.
 const BEFORE: &[u8] = b"{\"x\":\"";
 const AFTER: &[u8] = b"\"}";
 
@@ -48,7 +48,7 @@ fn create_request(shape: &Shape) -> (Vec<u8>, usize) {
     (request, payload_at)
 }
 
-/// A reply: whether it is 200, and its body.
+/// Response: status and body.
 struct Reply {
     is_ok: bool,
     status: String,
@@ -96,7 +96,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What an answer costs that changes nothing.
+    /// Sends a request that changes nothing, to measure the cost of a round trip.
     pub async fn ping(&mut self) -> io::Result<()> {
         self.out.extend_from_slice(b"Ping\r\n\r\n");
         self.send_out().await?;
@@ -158,7 +158,7 @@ impl Client for Worker {
         self.expect_ok(held.len()).await
     }
 
-    /// Pipelined: the reports and the next questions go out together.
+    /// Pipelines the finish requests and the next claims in one write.
     async fn turn(&mut self, held: &mut Vec<Held>, limit: usize) -> io::Result<()> {
         self.report_finished(held);
         self.ask_for(limit, 0);
@@ -169,7 +169,7 @@ impl Client for Worker {
     }
 }
 
-/// The id and the stamp, found by their names: reading all of the JSON would be the client's cost.
+/// Finds the id and the timestamp by their keys: parsing all JSON would add to the client's cost.
 fn read_job(body: &[u8]) -> io::Result<Held> {
     let after = |mark: &[u8]| {
         let at = body.windows(mark.len()).position(|window| window == mark)?;

@@ -1,4 +1,4 @@
-//! What the Bedrock dialect costs: each verb by itself, workers that wait, and looking for a job among many.
+//! Benchmarks of the Bedrock dialect: each verb alone, waiting workers, and finding a job among many.
 
 use super::bedrock::Bedrock;
 use super::cases::Settings;
@@ -11,17 +11,17 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Jobs of one measurement when the user does not say.
+/// Default number of jobs per measurement.
 const JOBS: usize = 20_000;
-/// Requests in one write.
+/// Requests per write.
 const PIPELINE: usize = 100;
-/// Connections, and workers that wait.
+/// Numbers of connections and of waiting jobs.
 const MANY_CONNECTIONS: usize = 64;
 const FEW_WAITING: usize = 1_000;
 const MANY_WAITING: usize = 100_000;
-/// Names among which the waiting jobs are spread.
+/// Number of names among which the waiting jobs are spread.
 const OTHER_NAMES: usize = 100;
-/// Looks for one figure: a median.
+/// Claims per figure, of which the median counts.
 const LOOKS: usize = 2_000;
 
 /// (case, connections, requests per write).
@@ -30,16 +30,16 @@ const SHAPES: [(&str, usize, usize); 3] = [
     ("1 connection, pipelined", 1, PIPELINE),
     ("64 connections", MANY_CONNECTIONS, 1),
 ];
-/// Calls that the least costs are measured with.
+/// Calls in the measurement of the lower bounds.
 const FLOOR_CALLS: usize = 5_000;
-/// What one commit of one job writes, and how many of them the file has room for.
+/// Bytes written by the commit of one job, and number of commits that fit in the file.
 const COMMIT_BYTES: usize = 8_192;
 const FILE_COMMITS: usize = 1_024;
 const PING: &str = "Ping, 1 connection";
 const DISK: &str = "no server: two pages to the disk";
 pub const VERBS: [&str; 3] = ["create", "get", "finish"];
 pub const PICK_UP: &str = "pick-up, 64 waiting workers";
-/// What is looked for: a job that is there by its name or by the start of it, and one that is not there.
+/// Search cases: an existing job by its name or a prefix, and a missing one.
 const LOOKED_FOR: [(&str, &str, &str); 3] = [
     ("exact name", "my.target", "my.target"),
     ("prefix GLOB", "my.target", "my.*"),
@@ -53,7 +53,7 @@ pub fn label(kind: Kind) -> &'static str {
     }
 }
 
-/// The cases of one verb, in each of the shapes.
+/// Case names of one verb for all shapes.
 pub fn cases(verb: &str) -> impl Iterator<Item = String> {
     shapes().map(move |shape| case(verb, shape))
 }
@@ -66,7 +66,7 @@ pub fn case(verb: &str, shape: &str) -> String {
     format!("{verb}, {shape}")
 }
 
-/// All of it on servers of its own; `show` hears what is being measured.
+/// Runs all benchmarks on servers of its own; `show` gets the current step.
 pub async fn measure(
     kind: Kind,
     folders: [&Path; 2],
@@ -87,8 +87,8 @@ pub async fn measure(
     Ok(rows)
 }
 
-/// What a lone answer costs whatever the server does: the way there and back, and the disk for those that wait for it. The
-/// second is this program's own CPU.
+/// Measures the lower bound of a single request: the round trip, and the disk for durable writes. The CPU
+/// time of the latter is that of this program.
 async fn floor(kind: Kind, target: &Bedrock, folder: &Path, settings: &Settings) -> io::Result<Vec<Row>> {
     let load = settings.load(settings.jobs.unwrap_or(JOBS).min(FLOOR_CALLS), 1, 1);
     let mut client = target.connect(&named("", settings)).await?;
@@ -97,7 +97,7 @@ async fn floor(kind: Kind, target: &Bedrock, folder: &Path, settings: &Settings)
     if kind == Kind::WindlassFull {
         let path = folder.join("bench.pages");
         let file = File::create(&path)?;
-        // Written once: a file that grows costs more.
+        // Preallocates the file, because growing it costs more.
         file.write_all_at(&vec![0; FILE_COMMITS * COMMIT_BYTES], 0)?;
         file.sync_all()?;
         let page = [1; COMMIT_BYTES];
@@ -141,7 +141,7 @@ async fn pick_up(kind: Kind, target: &Bedrock, settings: &Settings) -> io::Resul
     Ok(rate(kind, PICK_UP.to_owned(), sample, format!("{MANY_CONNECTIONS} x 1")))
 }
 
-/// In turns at both servers, so that whatever else the machine does meets both alike.
+/// Alternates between both servers, so that other load on the machine affects both alike.
 async fn looks(kind: Kind, few: &Bedrock, many: &Bedrock, settings: &Settings) -> io::Result<Vec<Row>> {
     let waiting = settings.jobs.unwrap_or(MANY_WAITING).clamp(10 * FEW_WAITING, MANY_WAITING);
     fill(few, FEW_WAITING, settings).await?;

@@ -1,4 +1,4 @@
-//! Which workloads there are, in numbers: the cases of a run and their sizes.
+//! Benchmark cases and their sizes.
 
 use super::client::{Shape, Target};
 use super::report::Sample;
@@ -7,13 +7,13 @@ use super::workloads::{self, Load};
 use std::io;
 use std::time::Duration;
 
-/// Case names of W6 and W7, which measure something other than a rate.
+/// Case names of W6 and W7, which do not measure a rate.
 pub const MEMORY: &str = "memory per waiting job";
 pub const MEMORY_RESTARTED: &str = "memory per waiting job after a restart";
 pub const START: &str = "start with waiting jobs";
-/// The shape of a row that the promises for many waiting jobs apply to.
+/// Shape of a row to which the targets for many waiting jobs apply.
 pub const MILLION: &str = "1000000 jobs";
-/// (with few, with many): the second may cost at most 1.3 times the first.
+/// (few, many): the cost with many may be at most 1.3 times the cost with few.
 pub const FLAT_PAIRS: &[(&str, &str)] = &[
     ("push, 1,000 waiting", "push, many waiting"),
     ("claim, 1,000 waiting", "claim, many waiting"),
@@ -73,19 +73,19 @@ impl Case {
         }
     }
 
-    /// Jobs when the user does not say: a few seconds on a small machine.
+    /// Default number of jobs: a few seconds on a small machine.
     fn jobs(self) -> usize {
         match self {
             Case::PushOne => 20_000,
             Case::Push16 | Case::Push64 | Case::Drain16 => 60_000,
-            // The same for every server: the backlog that builds up is part of what is measured.
+            // The same for every server: the backlog that builds up is part of the measurement.
             Case::MixFull16 | Case::MixFull64 => 20_000,
             Case::PushBatch | Case::DrainBatch => 400_000,
             Case::MixRate => 16_000,
         }
     }
 
-    /// (connections, batch) to try; the best counts.
+    /// Combinations of (connections, batch) to try; the best counts.
     fn shapes(self, kind: Kind, settings: &Settings) -> Vec<(usize, usize)> {
         let connections = |usual: usize| settings.connections.unwrap_or(usual);
         let batch = |usual: usize| settings.batch.unwrap_or(usual);
@@ -93,7 +93,7 @@ impl Case {
             Case::PushOne => vec![(1, 1)],
             Case::Push16 | Case::Drain16 | Case::MixRate | Case::MixFull16 => vec![(connections(16), 1)],
             Case::Push64 | Case::MixFull64 => vec![(connections(64), 1)],
-            // Pipelines: which is best for beanstalkd differs between machines, so it gets several tries.
+            // The best pipeline for beanstalkd differs between machines, so several are tried.
             Case::PushBatch | Case::DrainBatch if !kind.is_windlass() => vec![(4, 100), (4, 500), (1, 500)],
             Case::PushBatch => vec![(connections(4), batch(1_000))],
             Case::DrainBatch => vec![(connections(4), batch(500))],
@@ -101,7 +101,7 @@ impl Case {
     }
 }
 
-/// What the user may choose.
+/// Options of the user.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub jobs: Option<usize>,
@@ -110,7 +110,7 @@ pub struct Settings {
     pub payload_bytes: usize,
     pub rate: f64,
     pub at_most: Duration,
-    /// Where servers of their own keep their jobs, if not in files.
+    /// Database URL for the started servers; `None`: embedded stores.
     pub database: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Settings {
     }
 }
 
-/// Runs one case in all its shapes; the best sample and its shape.
+/// Runs a case in all its shapes and returns the best sample with its shape.
 pub async fn run<T: Target>(
     case: Case,
     kind: Kind,
@@ -132,7 +132,7 @@ pub async fn run<T: Target>(
         let mut jobs = settings.jobs.unwrap_or(case.jobs());
         if kind == Kind::BeanstalkdFsync && !matches!(case, Case::MixRate | Case::MixFull16 | Case::MixFull64)
         {
-            // An fsync per job: a tenth is enough to see its rate, and ten times as many would take minutes.
+            // An fsync per job: a tenth of the jobs is enough for a rate; all would take minutes.
             jobs = (jobs / 10).max(1);
         }
         let sample = run_shape(case, target, settings, settings.load(jobs, connections, batch)).await?;
@@ -144,7 +144,7 @@ pub async fn run<T: Target>(
 }
 
 async fn run_shape<T: Target>(case: Case, target: &T, settings: &Settings, load: Load) -> io::Result<Sample> {
-    // A queue of its own, so that what a case leaves behind does not reach the next.
+    // A queue per case, so that leftover jobs do not affect the next case.
     let shape =
         Shape::new(&format!("bench-{case:?}-{}x{}", load.connections, load.batch), settings.payload_bytes);
     match case {
@@ -160,7 +160,7 @@ async fn run_shape<T: Target>(case: Case, target: &T, settings: &Settings, load:
             Ok(sample)
         }
         Case::MixRate => {
-            // Whatever the number of jobs, not longer than the time that a run may take.
+            // Limits the number of jobs to the time that a run may take.
             let jobs = load.jobs.min((settings.rate * settings.at_most.as_secs_f64() * 0.8) as usize);
             workloads::mix_at_rate(target, &shape, Load { jobs, ..load }, settings.rate).await
         }
@@ -168,7 +168,7 @@ async fn run_shape<T: Target>(case: Case, target: &T, settings: &Settings, load:
     }
 }
 
-/// Nothing of one case waits while the next is measured.
+/// Empties the queue, so that no job waits while the next case is measured.
 async fn empty<T: Target>(target: &T, shape: &Shape, settings: &Settings) -> io::Result<()> {
     let load = Load { at_most: settings.at_most * 6, ..settings.load(0, 4, 500) };
     workloads::drain(target, shape, load).await.map(drop)

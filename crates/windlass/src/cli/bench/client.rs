@@ -1,25 +1,27 @@
-//! What every job server can do, in four verbs, so that one workload runs unchanged against all of them.
+//! Common interface of all job servers, in four verbs, so that a workload runs unchanged against each of
+//! them.
 
 use std::io;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-/// Payloads begin with the moment of the push, in this many digits.
+/// Digits of the push time at the beginning of a payload.
 pub const STAMP_DIGITS: usize = 20;
 
-/// A job in the hands of this client.
+/// Job claimed by this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     pub id: u64,
-    /// Zero where the protocol knows no tokens.
+    /// Lease token; 0 if the protocol has none.
     pub token: u64,
-    /// When its push began, by [`now_ns`].
+    /// Start of the push, by [`now_ns`].
     pub pushed_ns: u64,
 }
 
-/// One connection.
+/// Connection to a server.
 pub trait Client {
-    /// Pushes this many jobs in the server's best way: one call, or one pipelined write. The first carries the stamp.
+    /// Pushes jobs in the server's fastest way: one call, or one pipelined write. The first carries the
+    /// timestamp.
     async fn push(&mut self, jobs: usize, stamp_ns: u64) -> io::Result<()>;
 
     /// Adds up to `limit` jobs to `held`, waiting up to `wait_ms` for the first.
@@ -27,7 +29,7 @@ pub trait Client {
 
     async fn finish(&mut self, held: &[Held]) -> io::Result<()>;
 
-    /// Finishes what is held and claims anew. Pipelined protocols do both in one exchange.
+    /// Finishes the held jobs and claims new ones. Pipelined protocols do both in one round trip.
     async fn turn(&mut self, held: &mut Vec<Held>, limit: usize) -> io::Result<()> {
         if !held.is_empty() {
             self.finish(held).await?;
@@ -37,22 +39,22 @@ pub trait Client {
     }
 }
 
-/// A server that is up.
+/// Running server.
 pub trait Target {
     type Client: Client + 'static;
 
     async fn connect(&self, shape: &Shape) -> io::Result<Self::Client>;
-    /// For CPU time and memory; `None` when the server runs elsewhere.
+    /// Process id for CPU time and memory; `None` for a remote server.
     fn pid(&self) -> Option<u32>;
 }
 
-/// What the jobs of one connection look like, and which it asks for.
+/// Queue, name and size of the jobs of a connection.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub queue: String,
-    /// The name of pushed jobs.
+    /// Name of pushed jobs.
     pub name: String,
-    /// What claims ask for: a name or a GLOB.
+    /// Name or GLOB of claims.
     pub pattern: String,
     pub payload_bytes: usize,
 }
@@ -75,7 +77,7 @@ pub fn now_ns() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// Writes the stamp over the first digits of a payload.
+/// Writes the timestamp over the first digits of a payload.
 pub fn stamp(payload: &mut [u8], mut ns: u64) {
     for digit in payload[..STAMP_DIGITS].iter_mut().rev() {
         *digit = b'0' + (ns % 10) as u8;
@@ -83,19 +85,19 @@ pub fn stamp(payload: &mut [u8], mut ns: u64) {
     }
 }
 
-/// Zero when there is no stamp.
+/// Reads the timestamp; 0 if there is none.
 pub fn read_stamp(payload: &[u8]) -> u64 {
     payload.get(..STAMP_DIGITS).and_then(parse_digits).unwrap_or(0)
 }
 
-/// A payload without a stamp, of exactly this length.
+/// Payload of exactly this length, with a zero timestamp.
 pub fn blank_payload(bytes: usize) -> Vec<u8> {
     let mut payload = vec![b'x'; bytes.max(STAMP_DIGITS)];
     stamp(&mut payload, 0);
     payload
 }
 
-/// A decimal number that fills the whole slice.
+/// Parses a decimal number that fills the whole slice.
 pub fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -1,23 +1,23 @@
-//! As little HTTP/1.1 as a load generator needs: keep-alive, bodies with a length. It shares the machine with the
-//! server it measures, so an exchange is one write, one or two reads, and no allocation.
+//! Minimal HTTP/1.1 client for load generation: keep-alive, bodies with Content-Length. It shares the machine
+//! with the server under test, so a request is one write, one or two reads, and no allocation.
 
 use super::client::parse_digits;
 use super::wire::Wire;
 use std::io;
 
-/// More than any server sends; a longer head is not HTTP.
+/// Longest response head; a longer one is not HTTP.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 pub struct Http {
     wire: Wire,
-    /// The answer that was handed out last and is still in the buffer.
+    /// Bytes of the last response, still in the buffer.
     handed_out: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
     status: u16,
-    /// The blank line included.
+    /// Length of the head including the blank line.
     bytes: usize,
     content_length: usize,
 }
@@ -27,7 +27,7 @@ impl Http {
         Ok(Http { wire: Wire::connect(address).await?, handed_out: 0 })
     }
 
-    /// Sends a whole request and gives the body of the answer, if its status is 2xx.
+    /// Sends a complete request and returns the body of a 2xx response.
     pub async fn exchange(&mut self, request: &[u8]) -> io::Result<&[u8]> {
         self.wire.consume(self.handed_out);
         self.handed_out = 0;
@@ -49,7 +49,7 @@ impl Http {
     }
 }
 
-/// Everything of a request that does not change from one call to the next.
+/// Constant part of a request.
 pub struct RequestHead(Vec<u8>);
 
 impl RequestHead {
@@ -62,7 +62,7 @@ impl RequestHead {
         RequestHead(head.into_bytes())
     }
 
-    /// Replaces what is in `out` by a request with this body.
+    /// Replaces the content of `out` with a request that has this body.
     pub fn write(&self, body: &[u8], out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.0);
@@ -79,7 +79,7 @@ fn push_number(number: usize, out: &mut Vec<u8>) {
     out.push(b'0' + (number % 10) as u8);
 }
 
-/// `None`: the head has not arrived in full.
+/// Parses the response head; `None` if it is incomplete.
 fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
         return if bytes.len() > HEAD_BYTES_MAX { Err(not_http(bytes)) } else { Ok(None) };

@@ -1,4 +1,4 @@
-//! `windlass bench`: how fast a server is on this machine, and how it compares.
+//! `windlass bench`: performance of a server on this machine, and comparison with other servers.
 
 mod bedrock;
 mod bedrock_cases;
@@ -130,7 +130,7 @@ enum Peer {
 }
 
 pub fn run(args: BenchArgs) -> Outcome {
-    // One thread: the client should take as little as possible from the server it measures.
+    // A single thread, so that the client takes little CPU time from the server under test.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rows = tokio::task::LocalSet::new().block_on(&runtime, measure_all(&args))?;
     let verdicts = targets::verdicts(&rows);
@@ -181,7 +181,7 @@ async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
     Ok(bench.rows)
 }
 
-/// The servers to be started.
+/// Servers to start.
 fn kinds(args: &BenchArgs) -> Vec<Kind> {
     let mut kinds = Vec::new();
     if args.store.is_some() {
@@ -226,8 +226,8 @@ impl Bench<'_> {
         self.args.workload.iter().any(|wanted| format!("{wanted:?}") == workload)
     }
 
-    /// W1 to W5. All servers are up, and each case meets one after the other: what else the machine is doing at that
-    /// moment meets all of them, and the ratios hold even where the figures do not.
+    /// Measures W1 to W5. All servers run, and each case is measured on one after the other: other load on
+    /// the machine then affects all alike, and the ratios hold even where the figures do not.
     async fn measure_cases(&mut self) -> Outcome {
         let mut running = Vec::new();
         for kind in kinds(self.args) {
@@ -281,7 +281,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// B1 to B3.
+    /// Measures B1 to B3.
     async fn measure_bedrock(&mut self) -> Outcome {
         for kind in kinds(self.args) {
             let folders = [self.temporary_folder()?, self.temporary_folder()?];
@@ -296,7 +296,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// W6 and W7, each on servers of its own.
+    /// Measures W6 and W7, each on servers of its own.
     async fn measure_scale(&mut self, kind: Kind) -> Outcome {
         if self.wants("W6") {
             self.show(kind.label(), "memory and start");
@@ -336,7 +336,7 @@ impl Bench<'_> {
     }
 }
 
-/// Drawn by a thread of its own, ten times a second, and only on a terminal.
+/// Spinner drawn by its own thread ten times a second, only on a terminal.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {msg}") {

@@ -1,11 +1,11 @@
-//! The native API, in JSON or MessagePack. Requests that repeat are built once and sent again.
+//! Client of the native API, in JSON or MessagePack. Repeated requests are built once and reused.
 
 use super::client::{Client, Held, Shape, Target, blank_payload, read_stamp, stamp};
 use super::http::{Http, RequestHead};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Long enough that no lease ends during a run, as for the peers.
+/// Lease duration; long enough that no lease expires during a run, as for the peers.
 const LEASE_MS: u64 = 600_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,7 +38,7 @@ impl Format {
     }
 }
 
-/// A Windlass server.
+/// Windlass server.
 #[derive(Clone, Debug)]
 pub struct Windlass {
     pub address: String,
@@ -85,7 +85,7 @@ pub struct Native {
     request: Vec<u8>,
 }
 
-/// A request as it was sent last, for these arguments.
+/// Last request, reused for equal arguments.
 #[derive(Default)]
 struct Prepared {
     for_arguments: Option<(usize, u64)>,
@@ -106,7 +106,7 @@ struct NewJob<'a> {
     payload: &'a str,
 }
 
-/// A finished job is deleted at once: what the peers do.
+/// Keep time 0: a finished job is deleted at once, as by the peers.
 #[derive(Serialize, Clone, Copy)]
 struct Keep {
     completed_ms: u64,
@@ -161,7 +161,7 @@ struct SettledEntry {
 }
 
 impl Native {
-    /// One job per name: to put many names into a queue.
+    /// Pushes one job per name, to fill a queue with many names.
     pub async fn push_names(&mut self, names: &[String]) -> io::Result<()> {
         let payload = blank_payload(self.shape.payload_bytes);
         let payload = as_text(&payload)?;
@@ -222,7 +222,7 @@ impl Client for Native {
         all_settled(&answer, held.len())
     }
 
-    /// One call, as a worker would: done, and the next ones please.
+    /// Finishes and claims in one call, as a worker would.
     async fn turn(&mut self, held: &mut Vec<Held>, limit: usize) -> io::Result<()> {
         if held.is_empty() {
             return self.claim(limit, 0, held).await;

@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-/// Linux reports CPU time in ticks of 10 ms on every platform we know; a run lasts seconds.
+/// Unit of CPU time: 10 ms on every known Linux platform, precise enough for a run of seconds.
 const TICK: Duration = Duration::from_millis(10);
 
-/// User and system time so far. `None` when the process is gone or this is not Linux.
+/// User and system time so far. `None` if the process is gone or the system is not Linux.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     parse_cpu_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Busy and total time of all cores so far. Waiting for the disk is not busy.
+/// Busy and total time of all cores so far. I/O wait does not count as busy.
 pub fn machine_time() -> Option<(Duration, Duration)> {
     parse_machine_time(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// Resident memory that is the process's own (no mapped files), in bytes.
+/// Anonymous resident memory of the process, in bytes.
 pub fn memory_bytes(pid: u32) -> Option<u64> {
     parse_memory(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
 fn parse_cpu_time(stat: &str) -> Option<Duration> {
-    // The command name may contain blanks; what follows its closing bracket does not.
+    // The command name may contain blanks, so the fields are counted from its closing bracket.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let user: u32 = fields.next()?.parse().ok()?;

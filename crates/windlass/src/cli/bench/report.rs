@@ -1,4 +1,4 @@
-//! What was measured: rows, what they are held against, and how both are shown.
+//! Results of a benchmark: rows and their display.
 
 use crate::output::{Colour, Table};
 use serde::Serialize;
@@ -11,7 +11,7 @@ pub struct Sample {
     /// CPU time per job.
     pub server_us: Option<f64>,
     pub client_us: Option<f64>,
-    /// Share of the machine's CPU time that went to neither: work that bends the figures.
+    /// Share of the machine's CPU time used by other processes, which distorts the figures.
     pub others_percent: Option<f64>,
     pub latency: Latency,
 }
@@ -30,7 +30,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Sorts what it is given. Nothing measured is zero.
+    /// Sorts the values and computes percentiles; zero if there are none.
     pub fn of(spans_ns: &mut [u64]) -> Latency {
         spans_ns.sort_unstable();
         let at = |fraction: f64| percentile(spans_ns, fraction) as f64 / 1e6;
@@ -38,7 +38,7 @@ impl Latency {
     }
 }
 
-/// The smallest value that at least this fraction of the values does not exceed (nearest rank).
+/// Nearest-rank percentile: the smallest value not exceeded by at least this fraction of the values.
 pub fn percentile(sorted: &[u64], fraction: f64) -> u64 {
     let rank = (fraction * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
@@ -78,13 +78,13 @@ pub struct Row {
     pub server: &'static str,
     pub value: f64,
     pub unit: Unit,
-    /// How the best of several shapes was made.
+    /// Connections and batch size of the best result.
     pub shape: String,
     #[serde(flatten)]
     pub sample: Option<Sample>,
 }
 
-/// The rows of a run; of repeated measurements the better one stays.
+/// Rows of a run; the best of repeated measurements is kept.
 #[derive(Default, Debug)]
 pub struct Rows(pub Vec<Row>);
 
@@ -104,7 +104,7 @@ impl Rows {
 
     fn sorted(&self) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.0.iter().collect();
-        // Stable: cases stay in the order they were measured in, servers side by side.
+        // A stable sort keeps cases in the order of measurement, with servers side by side.
         let position = |row: &Row| self.0.iter().position(|first| first.case == row.case);
         rows.sort_by_key(|row| (row.workload, position(row)));
         rows
@@ -160,7 +160,7 @@ impl Rows {
     }
 }
 
-/// `1234567.8` as `1,234,568`.
+/// Formats `1234567.8` as `1,234,568`.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,4 @@
-//! W6 and W7: what many waiting jobs cost in memory, at the start, and in every verb.
+//! W6 and W7: cost of many waiting jobs in memory, at startup, and per verb.
 
 use super::cases::{self, FLAT_PAIRS, Settings};
 use super::client::{Shape, Target};
@@ -11,20 +11,20 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-/// Waiting jobs when the user does not say.
+/// Default number of waiting jobs.
 const MANY: usize = 1_000_000;
 const FEW: usize = 1_000;
 const OTHER_NAMES: usize = 100_000;
 /// Jobs per call while filling.
 const FILL_BATCH: usize = 1_000;
-/// beanstalkd with an fsync per job would take minutes to fill.
+/// Waiting jobs for beanstalkd with an fsync per job, which would take minutes for more.
 const MANY_FSYNC: usize = 50_000;
-/// Jobs per call while costs are measured: a cost per call that grows must not hide behind many jobs.
+/// Jobs per call in cost measurements: small, so that a growing cost per call shows.
 const COST_BATCH: usize = 10;
 const COST_JOBS: usize = 30_000;
 const FILL_AT_MOST: Duration = Duration::from_secs(180);
 
-/// W6. The server is restarted in between, so it has to be ours.
+/// Measures W6. The server is restarted in between, so it must be a server started here.
 pub async fn memory_and_start(kind: Kind, folder: &Path, settings: &Settings) -> io::Result<Vec<Row>> {
     let server = Server::start(kind, folder, settings.database.as_deref())?;
     let empty_bytes = memory_of(&server)?;
@@ -58,7 +58,7 @@ fn memory_of(server: &Server) -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("the memory of the server cannot be read"))
 }
 
-/// W7, on two servers: one with few jobs or names, one with many.
+/// Measures W7 on two servers: one with few jobs or names, one with many.
 pub async fn flat_costs(
     label: &'static str,
     few: &Windlass,

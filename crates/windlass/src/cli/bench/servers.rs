@@ -1,4 +1,5 @@
-//! Servers started for a run, each a process of its own in a temporary folder, gone when the run is over.
+//! Servers started for a run, each in its own process and temporary folder, and stopped at the end of the
+//! run.
 
 use super::bedrock::Bedrock;
 use super::native::{Format, Windlass};
@@ -10,18 +11,18 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A start with millions of jobs is part of what is measured; longer than this is a failure.
+/// Longest startup; loading millions of jobs is part of the measurement.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// Short against the start of an empty server.
+/// Polling interval, short compared with the startup of an empty server.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// On disk before it is acknowledged.
+    /// Synced to disk before the acknowledgement.
     WindlassFull,
     WindlassRelaxed,
-    /// On the PostgreSQL of `--store`.
+    /// On the PostgreSQL database of `--store`.
     WindlassPostgres,
     /// Everything in memory.
     BeanstalkdMemory,
@@ -49,18 +50,18 @@ impl Kind {
     }
 }
 
-/// A running process; ended when dropped.
+/// Running server process; killed on drop.
 pub struct Server {
     child: Child,
     pub address: String,
-    /// Where the Bedrock dialect listens, if it does.
+    /// Address of the Bedrock dialect, if enabled.
     bedrock: Option<String>,
-    /// From the start of the process until it could be reached.
+    /// Time from the start of the process until it accepted requests.
     pub started_in: Duration,
 }
 
 impl Server {
-    /// `folder` keeps what the server keeps: starting again there finds the same jobs.
+    /// Starts a server. `folder` holds its store: a second start in it finds the same jobs.
     pub fn start(kind: Kind, folder: &Path, database: Option<&str>) -> io::Result<Server> {
         match kind {
             Kind::WindlassFull => start_windlass(folder, &file(folder), "full", "off"),
@@ -73,7 +74,7 @@ impl Server {
         }
     }
 
-    /// Windlass with its Bedrock dialect on a port of its own.
+    /// Starts Windlass with the Bedrock dialect on a free port.
     pub fn start_with_bedrock(kind: Kind, folder: &Path) -> io::Result<Server> {
         let durability = if kind == Kind::WindlassRelaxed { "relaxed" } else { "full" };
         start_windlass(folder, &file(folder), durability, "127.0.0.1:0")
@@ -83,7 +84,7 @@ impl Server {
         self.child.id()
     }
 
-    /// Asks it to end and waits for that.
+    /// Sends SIGTERM and waits for the exit.
     pub fn stop(mut self) -> io::Result<()> {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM)?;
@@ -114,29 +115,29 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Already gone is as good.
+        // An error means that the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The database with a schema that belongs to this folder alone.
+/// Database URL with a schema derived from the folder name.
 fn with_schema(database: &str, folder: &Path) -> String {
     let name = folder.file_name().unwrap_or_default().as_encoded_bytes();
-    // The folder's name has letters of both kinds; a schema has not.
+    // In hex, because the folder name is case-sensitive and a schema name is not.
     let digits: String = name.iter().rev().take(8).map(|byte| format!("{byte:02x}")).collect();
     let join = if database.contains('?') { '&' } else { '?' };
     format!("{database}{join}schema=bench_{digits}")
 }
 
-/// The embedded store of this folder.
+/// URL of the embedded store in this folder.
 fn file(folder: &Path) -> String {
     format!("sqlite:{}", folder.join("bench.db").display())
 }
 
 fn start_windlass(folder: &Path, store: &str, durability: &str, bedrock: &str) -> io::Result<Server> {
     let ready_file = folder.join("ready.json");
-    // Left behind if the server before was killed.
+    // Left behind by a killed server.
     let _ = std::fs::remove_file(&ready_file);
     let mut command = Command::new(std::env::current_exe()?);
     command.args([
@@ -151,7 +152,7 @@ fn start_windlass(folder: &Path, store: &str, durability: &str, bedrock: &str) -
         "warn",
     ]);
     command.args(["--store", store, "--durability", durability, "--ready-file"]).arg(&ready_file);
-    // What is set for the user's own server is not meant for this one.
+    // Settings of the user's own server must not apply to this one.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("WINDLASS_") {
             command.env_remove(name);
@@ -185,7 +186,8 @@ fn start_beanstalkd(journal: Option<&Path>) -> io::Result<Server> {
         .map_err(|error| io::Error::other(format!("starting beanstalkd (is it installed?): {error}")))
 }
 
-/// beanstalkd listens before it has read its journal, so a connection alone does not mean that it is up.
+/// Checks that beanstalkd answers a command: it listens before it has read its log, so connecting is not
+/// enough.
 fn answers(address: &str) -> bool {
     let ask = || -> io::Result<usize> {
         let mut stream = TcpStream::connect(address)?;
@@ -217,7 +219,8 @@ fn start(mut command: Command, ready: impl Fn() -> Option<String>) -> io::Result
     }
 }
 
-/// For servers that cannot choose one themselves. Another process may take it first; then the start fails.
+/// Free port for servers that cannot choose one themselves. If another process takes it first, the start
+/// fails.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -1,4 +1,4 @@
-//! What the figures are held against: the speed the project promises, as ratios within one run.
+//! Performance targets of the project, as ratios within one run.
 
 use super::bedrock_cases;
 use super::cases::{self, Case};
@@ -7,11 +7,12 @@ use super::servers::Kind;
 use crate::output::{Colour, Table};
 use serde::Serialize;
 
-/// When more of the machine's CPU time than this went to other work, a comparison may show the other work: on a busy
-/// machine one and the same workload of one server gave rates nine times apart.
+/// Share of other CPU load above which a comparison is void: on a busy machine the rates of the same workload
+/// on the same server differed by a factor of nine.
 const OTHERS_PERCENT_MAX: f64 = 10.0;
 
-/// Many waiting jobs may cost so much more than few: in memory, and in a database whose indexes have more levels.
+/// Allowed cost ratio of many waiting jobs to few: for the embedded store, and for a database with deeper
+/// indexes.
 const FLAT: f64 = 1.3;
 const FLAT_POSTGRES: f64 = 1.5;
 
@@ -20,20 +21,20 @@ const FLAT_POSTGRES: f64 = 1.5;
 pub enum Standing {
     Met,
     Missed,
-    /// Other work took too much of the machine: neither met nor missed.
+    /// Other load on the machine was too high: neither met nor missed.
     Disturbed,
 }
 
-/// A promise and what became of it.
+/// Target and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     pub what: String,
     pub value: f64,
     pub bound: f64,
-    /// The value has to be at least the bound; otherwise at most.
+    /// The value must be at least the bound; otherwise at most.
     pub at_least: bool,
     pub unit: &'static str,
-    /// The greatest share of other work in the measurements it rests on, where that is known.
+    /// Highest share of other CPU load in the measurements used, if known.
     pub others_percent: Option<f64>,
     pub standing: Standing,
 }
@@ -74,7 +75,7 @@ enum Bound {
     AtMost(f64),
 }
 
-/// The promises that this run has the figures for.
+/// Targets for which this run has figures.
 pub fn verdicts(rows: &Rows) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     verdicts.extend(against(rows, Case::PushBatch, Kind::BeanstalkdMemory, 1.3));
@@ -108,8 +109,8 @@ fn pick_up(rows: &Rows) -> Vec<Verdict> {
     ]
 }
 
-/// A tenth of what the original server takes over one connection, for each verb and for a job's three together, and workers
-/// that wait are not kept waiting.
+/// Targets of the Bedrock dialect: a tenth of the original server's time over one connection, for each verb
+/// and for all three of a job, and a bound on the pick-up latency of waiting workers.
 fn bedrock(rows: &Rows) -> Vec<Verdict> {
     const CPU_US_MAX: [f64; 3] = [30.0, 150.0, 40.0];
     const PICK_UP_MS_MAX: f64 = 20.0;
@@ -137,7 +138,7 @@ fn bedrock(rows: &Rows) -> Vec<Verdict> {
     verdicts
 }
 
-/// A job's create, get and finish.
+/// Sum of create, get and finish of a job.
 fn whole_job(rows: &Rows, server: &str, shape: &str, bound: f64) -> Option<Verdict> {
     let row = |verb: &str| rows.get(server, &bedrock_cases::case(verb, shape));
     let rows = bedrock_cases::VERBS.into_iter().map(row).collect::<Option<Vec<_>>>()?;
@@ -147,12 +148,12 @@ fn whole_job(rows: &Rows, server: &str, shape: &str, bound: f64) -> Option<Verdi
 }
 
 fn bounded(rows: &Rows, server: &str, case: &str, bound: Bound, unit: &'static str) -> Option<Verdict> {
-    // Promised for a million jobs: with fewer, caches of a fixed size count for more.
+    // The target is for a million jobs: with fewer, fixed-size caches weigh more.
     let row = rows.get(server, case).filter(|row| row.shape == cases::MILLION)?;
     Some(Verdict::new(format!("{} {case}, {server}", row.workload), (row.value, unit), bound, &[row]))
 }
 
-/// Durable Windlass as a multiple of the peer.
+/// Ratio of durable Windlass to the peer.
 fn against(rows: &Rows, case: Case, peer: Kind, bound: f64) -> Option<Verdict> {
     let ours = rows.get(Kind::WindlassFull.label(), case.label())?;
     let theirs = rows.get(peer.label(), case.label())?;
@@ -161,7 +162,7 @@ fn against(rows: &Rows, case: Case, peer: Kind, bound: f64) -> Option<Verdict> {
     Some(Verdict::new(what, ratio, Bound::AtLeast(bound), &[ours, theirs]))
 }
 
-/// The cost with many as a multiple of that with few.
+/// Ratio of the cost with many to the cost with few.
 fn flat(rows: &Rows, server: &str, few: &str, many: &str, bound: f64) -> Option<Verdict> {
     let (few_row, row) = (rows.get(server, few)?, rows.get(server, many)?);
     let what = format!("{} {many} against {few}, {server}", row.workload);

@@ -1,10 +1,10 @@
-//! A TCP stream with a read buffer that is reused for every answer.
+//! TCP stream with a reusable read buffer.
 
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Holds a few hundred claimed jobs; grows when an answer is larger.
+/// Initial buffer size: a few hundred claimed jobs. Grows if a response is larger.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 pub struct Wire {
@@ -27,7 +27,7 @@ impl Wire {
         self.stream.write_all(bytes).await
     }
 
-    /// What has arrived and was not consumed.
+    /// Bytes received but not consumed.
     pub fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
@@ -66,7 +66,7 @@ impl Wire {
         Ok(())
     }
 
-    /// The length of the next line, its `\r\n` included, once it has arrived.
+    /// Waits for a complete line and returns its length including `\r\n`.
     pub async fn line(&mut self) -> io::Result<usize> {
         let mut searched = 0;
         loop {

@@ -1,4 +1,4 @@
-//! What is done to a server: each workload is one function over any [`Target`].
+//! Workloads: each is one function over any [`Target`].
 
 use super::client::{Client, Held, Shape, Target, now_ns};
 use super::procfs;
@@ -9,28 +9,28 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long a consumer of the mixes waits for a job before it asks again.
+/// Duration of a consumer's long-poll claim.
 const WAIT_MS: u64 = 1_000;
-/// A producer that is later than this has been held up, and the waiting time counts from when it should have pushed.
-/// Below it is the grain of the client's own timer.
+/// Lateness of a push beyond which latency counts from its planned time, as the producer was held up. Smaller
+/// delays are the precision of the client's timer.
 const TIMER_GRAIN: Duration = Duration::from_millis(2);
 
-/// How much, by how many, and how long at most.
+/// Size of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub jobs: usize,
     pub connections: usize,
     /// Jobs per call or pipelined write.
     pub batch: usize,
-    /// A run that takes longer ends early; its rate counts what was done by then.
+    /// Time limit of a run; a run cut short counts the jobs done by then.
     pub at_most: Duration,
 }
 
-/// What the connections of one run share. One thread: no locks.
+/// State shared by the connections of a run. Single-threaded, so without locks.
 struct Run {
     left: Cell<usize>,
     done: Cell<usize>,
-    /// Jobs that a mix has pushed, and the producers that go on pushing.
+    /// Number of jobs pushed in a mix, and of producers still pushing.
     pushed: Cell<usize>,
     producing: Cell<usize>,
     until: Instant,
@@ -40,7 +40,7 @@ struct Run {
 
 impl Run {
     fn new(load: Load) -> Rc<Run> {
-        // Starts the clock, if this is the first run: a push that was held up is stamped with a moment in the past.
+        // Starts the clock before the first push, since a late push is stamped with a time in the past.
         now_ns();
         Rc::new(Run {
             left: Cell::new(load.jobs),
@@ -53,7 +53,7 @@ impl Run {
         })
     }
 
-    /// A share of what is left; zero ends the connection's work.
+    /// Takes a share of the remaining jobs; 0 ends the work of the connection.
     fn take(&self, batch: usize) -> usize {
         if Instant::now() >= self.until {
             return 0;
@@ -63,7 +63,7 @@ impl Run {
         share
     }
 
-    /// A mix is over when every job that was pushed is finished: half a cycle counts for nothing, and is not left out.
+    /// Signals the end of a mix when every pushed job is finished, so that only complete cycles are counted.
     fn end_when_all_is_done(&self) {
         if self.producing.get() == 0 && self.done.get() == self.pushed.get() {
             self.finished.notify_one();
@@ -125,7 +125,7 @@ fn others_percent(before: Option<(Duration, Duration)>, ours: Option<Duration>) 
     Some(100.0 * others.as_secs_f64() / total.saturating_sub(total_before).as_secs_f64().max(1e-9))
 }
 
-/// W1, W2, W3: as many pushes as the connections can make. Latency is that of a call.
+/// W1, W2, W3: pushes as fast as the connections allow. Latency is that of a call.
 pub async fn push<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
     let run = Run::new(load);
     let clients = connect(target, shape, load.connections).await?;
@@ -150,7 +150,7 @@ async fn keep_pushing(mut client: impl Client, run: Rc<Run>, batch: usize) -> io
     }
 }
 
-/// W4: claim and finish until the queue is empty. Latency is that of a claim and a finish together.
+/// W4: claims and finishes until the queue is empty. Latency is that of a claim and a finish together.
 pub async fn drain<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
     let run = Run::new(load);
     let clients = connect(target, shape, load.connections).await?;
@@ -174,7 +174,7 @@ async fn keep_draining(mut client: impl Client, run: Rc<Run>, batch: usize) -> i
     Ok(())
 }
 
-/// The verbs of [`each_verb`], in their order.
+/// Verbs of [`each_verb`], in their order.
 #[derive(Clone, Copy)]
 enum Verb {
     Push,
@@ -182,7 +182,7 @@ enum Verb {
     Finish,
 }
 
-/// B1: push all, then claim all, then finish all, each measured by itself.
+/// B1: pushes all, then claims all, then finishes all, each measured separately.
 pub async fn each_verb<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Vec<Sample>> {
     let clients = connect(target, shape, load.connections).await?;
     let mut hands: Vec<(T::Client, Vec<Held>)> =
@@ -203,7 +203,7 @@ pub async fn each_verb<T: Target>(target: &T, shape: &Shape, load: Load) -> io::
     Ok(samples)
 }
 
-/// The same call again and again; `pid` is whose CPU counts.
+/// Repeats a call; `pid` is the process whose CPU time counts.
 pub async fn repeat(
     pid: Option<u32>,
     load: Load,
@@ -219,7 +219,7 @@ pub async fn repeat(
     Ok(watch.stop(&run))
 }
 
-/// Gives back the connection and the jobs it holds.
+/// Repeats a verb, and returns the connection and the jobs it holds.
 async fn keep_doing<C: Client>(
     verb: Verb,
     mut client: C,
@@ -259,7 +259,8 @@ async fn keep_doing<C: Client>(
     }
 }
 
-/// W5 at full speed: producers and consumers, one job per call, until every job was finished. `connections` of each.
+/// W5 at full speed: producers and consumers, `connections` of each, one job per call, until every job is
+/// finished.
 pub async fn mix_at_full_speed<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
     let run = Run::new(load);
     let producers = connect(target, shape, load.connections).await?;
@@ -279,7 +280,7 @@ pub async fn mix_at_full_speed<T: Target>(target: &T, shape: &Shape, load: Load)
 
 async fn keep_producing(mut client: impl Client, run: &Run) -> io::Result<()> {
     while run.take(1) == 1 {
-        // Counted first: a consumer may finish the job before this push hears its answer.
+        // Before the push: a consumer may finish the job before the producer gets its response.
         run.pushed.set(run.pushed.get() + 1);
         client.push(1, now_ns()).await?;
     }
@@ -287,8 +288,8 @@ async fn keep_producing(mut client: impl Client, run: &Run) -> io::Result<()> {
     Ok(())
 }
 
-/// W5 at a steady rate: each producer pushes by the clock, whatever the server does; consumers wait for jobs.
-/// Latency is from the start of the push to the answer of the claim.
+/// W5 at a steady rate: producers push by the clock, whatever the server does; consumers wait for jobs.
+/// Latency is from the start of the push to the response of the claim.
 pub async fn mix_at_rate<T: Target>(target: &T, shape: &Shape, load: Load, rate: f64) -> io::Result<Sample> {
     let run = Run::new(load);
     let producers = connect(target, shape, load.connections).await?;
@@ -325,14 +326,14 @@ async fn push_by_the_clock(
     Ok(())
 }
 
-/// When a push counts as begun, if it comes this much later than planned.
+/// Time at which a push counts as started, if it is this late.
 fn stamp_of_push(now_ns: u64, late: Duration) -> u64 {
     if late > TIMER_GRAIN { now_ns.saturating_sub(late.as_nanos() as u64) } else { now_ns }
 }
 
-/// Ends all tasks when the last job is finished.
+/// Waits until the last job is finished, then aborts all tasks.
 async fn until_done(tasks: JoinSet<io::Result<()>>, run: &Rc<Run>, load: Load) -> io::Result<()> {
-    // Producers stop when the time is up; consumers then have to catch up.
+    // Producers stop at the time limit; consumers then need time to catch up.
     let far_too_long = tokio::time::sleep_until((run.until + load.at_most * 3).into());
     tokio::select! {
         () = run.finished.notified() => Ok(()),
@@ -341,7 +342,7 @@ async fn until_done(tasks: JoinSet<io::Result<()>>, run: &Rc<Run>, load: Load) -
     }
 }
 
-/// A worker with more to do than time: finishes and claims in one exchange, and waits only when there is nothing.
+/// Worker under full load: finishes and claims in one round trip, and waits only if there are no jobs.
 async fn keep_consuming(mut client: impl Client, run: Rc<Run>) -> io::Result<()> {
     let mut held: Vec<Held> = Vec::with_capacity(1);
     loop {
@@ -356,7 +357,7 @@ async fn keep_consuming(mut client: impl Client, run: Rc<Run>) -> io::Result<()>
     }
 }
 
-/// A worker that waits for every job.
+/// Worker that waits for every job.
 async fn wait_for_each(mut client: impl Client, run: Rc<Run>) -> io::Result<()> {
     let mut held: Vec<Held> = Vec::with_capacity(1);
     loop {
@@ -370,7 +371,7 @@ async fn wait_for_each(mut client: impl Client, run: Rc<Run>) -> io::Result<()> 
     }
 }
 
-/// What one job costs in each verb, in microseconds of waiting for the answer.
+/// Response time per job of each verb, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
     pub push_us: f64,
@@ -378,8 +379,8 @@ pub struct Costs {
     pub finish_us: f64,
 }
 
-/// W7: the costs at two servers or for two shapes, measured in turns, so that whatever else the machine does meets
-/// both alike. The median of all calls: a checkpoint that falls into one of them is not the cost of a verb.
+/// W7: costs on two servers or for two shapes, measured alternately, so that other load on the machine
+/// affects both alike. Uses the median of all calls, so that a checkpoint during one of them does not count.
 pub async fn costs_in_turns<T: Target>(sides: [(&T, &Shape); 2], load: Load) -> io::Result<[Costs; 2]> {
     let mut clients = [sides[0].0.connect(sides[0].1).await?, sides[1].0.connect(sides[1].1).await?];
     let mut spans: [Spans; 2] = Default::default();
@@ -410,7 +411,7 @@ impl Spans {
     }
 }
 
-/// Push, claim and finish as many: the number of waiting jobs stays as it was.
+/// Pushes, claims and finishes the same number of jobs, so that the number of waiting jobs stays constant.
 async fn cycle(client: &mut impl Client, batch: usize, spans: &mut Spans) -> io::Result<()> {
     let mut held = Vec::with_capacity(batch);
     let begun = now_ns();

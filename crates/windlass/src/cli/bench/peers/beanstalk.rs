@@ -1,4 +1,4 @@
-//! beanstalkd's text protocol, pipelined: one write carries a whole batch of commands.
+//! Client of beanstalkd's text protocol, pipelined: one write carries a whole batch of commands.
 
 use super::super::client::{Client, Held, Shape, Target, blank_payload, parse_digits, read_stamp, stamp};
 use super::super::wire::Wire;
@@ -6,13 +6,13 @@ use std::io;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// Long enough that no reservation ends during a run.
+/// Time-to-run; long enough that no reservation expires during a run.
 const TIME_TO_RUN_S: u32 = 600;
-/// beanstalkd answers every command with a write of its own. A client that sleeps in the kernel is woken by each of
-/// them, which costs the server more than the work; one that looks again after a pause reads many answers at once.
-/// Measured: up to 15 % more puts per second than without.
+/// Pause before reading the replies to a pipeline. beanstalkd writes each reply separately; a client blocked
+/// in read is woken by each of them, which costs the server more than the command itself, while a client that
+/// reads after a pause gets many replies at once. Measured: up to 15 % more puts per second.
 const PAUSE: Duration = Duration::from_micros(100);
-/// Pipelines shorter than this are answered before the pause would be over.
+/// Shortest pipeline with a pause; the replies to shorter ones arrive before the pause would end.
 const PAUSE_FROM_REPLIES: usize = 50;
 
 pub struct Beanstalkd {
@@ -39,7 +39,7 @@ pub struct Beanstalk {
     payload_at: usize,
     /// Commands of the batch being built.
     out: Vec<u8>,
-    /// Answers still to come.
+    /// Number of replies still expected.
     outstanding: usize,
 }
 
@@ -72,7 +72,7 @@ impl Beanstalk {
 
     async fn reply(&mut self) -> io::Result<Reply> {
         if self.outstanding >= PAUSE_FROM_REPLIES && self.wire.unread().is_empty() {
-            // On purpose the whole thread: nothing else of this client may wake it either.
+            // Blocks the whole thread on purpose, so that no other task of this client wakes it either.
             std::thread::sleep(PAUSE);
         }
         self.outstanding = self.outstanding.saturating_sub(1);
@@ -152,7 +152,8 @@ impl Client for Beanstalk {
         if wait_ms == 0 {
             self.ask_to_reserve(limit);
         } else {
-            // The protocol counts seconds. Only the first reservation waits, the others take what is there.
+            // The protocol counts in seconds. Only the first reservation waits; the others take available
+            // jobs.
             let _ = write!(self.out, "reserve-with-timeout {}\r\n", wait_ms.div_ceil(1000));
             self.ask_to_reserve(limit - 1);
         }
