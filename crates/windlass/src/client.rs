@@ -1,4 +1,4 @@
-//! The command line's side of the native API. It has no private door: everything goes through `/api/v1`.
+//! Client of the native API for the command line. It uses only the public `/api/v1`.
 
 mod http;
 pub mod tls;
@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Longest a call may take beyond what it was asked to wait.
+/// Time limit of a call beyond the requested waiting time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The same for bytes, of which there may be many.
+/// Time limit for transfers of blobs, which may be large.
 const BYTES_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where the server is and who is asking; the same for every command that talks to one.
@@ -61,7 +61,7 @@ pub enum ClientError {
     Connection { server: String, source: std::io::Error },
     #[error("{server} answered something that is not the Windlass API ({detail}); is the address right?")]
     NotWindlass { server: String, detail: String },
-    /// The server's own words; they say what to do.
+    /// Error message of the server, which says what to do.
     #[error("{message}{}", if *.status == 401 { " (give a token with --token or WINDLASS_TOKEN)" } else { "" })]
     Refused { status: u16, code: String, message: String },
     #[error("interrupted")]
@@ -69,7 +69,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Worth trying again: nobody answered, or the server said it cannot at present.
+    /// True if a retry may succeed: no answer, or a temporary refusal of the server.
     pub fn is_passing(&self) -> bool {
         match self {
             ClientError::NoServer { .. } | ClientError::Connection { .. } => true,
@@ -85,7 +85,7 @@ impl From<ClientError> for Fault {
     }
 }
 
-/// Cuts a client's waiting call short from another thread; afterwards the client refuses to call.
+/// Handle that aborts a client's blocking call from another thread; the client then refuses further calls.
 #[derive(Clone, Default)]
 pub struct Interrupter {
     inner: Arc<Mutex<Cut>>,
@@ -110,7 +110,7 @@ impl Interrupter {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).done
     }
 
-    /// The cut may come between a look and a call: a stream that arrives after it is shut at once.
+    /// Registers the stream of a call. If the interrupt came before, the stream is shut down at once.
     fn watch(&self, stream: Option<TcpStream>) {
         let mut cut = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         match stream {
@@ -122,7 +122,7 @@ impl Interrupter {
 
 pub struct Client {
     address: Address,
-    /// With https only.
+    /// TLS configuration, for https only.
     tls: Option<Arc<ClientConfig>>,
     token: Option<String>,
     connection: Option<Connection>,
@@ -141,7 +141,7 @@ impl Client {
         Ok(Client { address, tls, token, connection: None, interrupter: Interrupter::default() })
     }
 
-    /// A second client of the same server, with a connection of its own.
+    /// Second client of the same server, with its own connection.
     pub fn another(&self) -> Client {
         let (address, tls, token) = (self.address.clone(), self.tls.clone(), self.token.clone());
         Client { address, tls, token, connection: None, interrupter: Interrupter::default() }
@@ -164,7 +164,7 @@ impl Client {
         self.call("POST", path, Some(&body), 0)?.value()
     }
 
-    /// Bytes to where they are kept under their hash: whether they are new there, and the answer.
+    /// Uploads a blob. Returns whether it is new, and the body of the response.
     pub fn put_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(bool, String), ClientError> {
         let answer = self.bytes_call("PUT", path, Some(bytes))?;
         Ok((answer.status == 201, String::from_utf8_lossy(&answer.body).into_owned()))
@@ -174,7 +174,7 @@ impl Client {
         Ok(self.bytes_call("GET", path, None)?.body)
     }
 
-    /// A call whose refusals are a line of text.
+    /// Sends a call whose errors are a line of text instead of JSON.
     fn bytes_call(&mut self, method: &str, path: &str, body: Option<&[u8]>) -> Result<Answer, ClientError> {
         let answer = self.exchange(method, path, body, BYTES_PATIENCE)?;
         if (200..300).contains(&answer.status) {
@@ -184,7 +184,8 @@ impl Client {
         Err(ClientError::Refused { status: answer.status, code: String::new(), message })
     }
 
-    /// Any call; `wait_ms` is how long the server was asked to wait. Refusals are errors.
+    /// Sends a call; `wait_ms` is the waiting time requested of the server. Statuses other than 2xx are
+    /// errors.
     pub fn call(
         &mut self,
         method: &str,
@@ -197,7 +198,7 @@ impl Client {
         self.accepted(answer)
     }
 
-    /// Any call with any bytes, and whatever was answered: for other protocols than the native API.
+    /// Sends a call with a raw body and returns any response, for protocols other than the native API.
     #[cfg(feature = "wasi")]
     pub fn raw(
         &mut self,
@@ -267,7 +268,7 @@ impl Client {
     }
 }
 
-/// An answer with a status of the 200s, not yet read: what must stay byte for byte is read from its text.
+/// Unparsed 2xx response, from which raw JSON can be read unchanged.
 pub struct Accepted {
     pub status: u16,
     pub text: String,

@@ -1,17 +1,17 @@
-//! The server's name on the local network: multicast DNS, by which queuey-queue's runners find their queue.
+//! Announcement of the server by multicast DNS, by which runners of queuey-queue find their queue.
 
 use crate::config::Config;
 use mdns_sd::{IfKind, ServiceDaemon, ServiceInfo};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// The first is the name in the protocol's document. Many libraries refuse its colon, so there is a second.
+/// Service types. The first is that of the protocol; many libraries refuse its colon, hence the second.
 const TYPES: [&str; 2] = ["_serval:queue._tcp.local.", "_serval_queue._tcp.local."];
 
-/// How long the goodbye may take: it is a packet per network, and a courtesy.
+/// Time limit of the goodbye, one packet per network.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Whether others should hear of the server. By default only if they could reach it.
+/// True if the server should be announced: by default only if it is reachable from other machines.
 pub fn is_wanted(config: &Config) -> bool {
     match config.mdns.as_str() {
         "on" => true,
@@ -20,7 +20,7 @@ pub fn is_wanted(config: &Config) -> bool {
     }
 }
 
-/// Why nobody could use what is to be announced, if that was asked for.
+/// Error message if an announcement was requested that no other machine could use.
 pub fn refusal(config: &Config) -> Option<String> {
     (config.mdns == "on" && config.http.is_loopback()).then(|| {
         format!(
@@ -31,20 +31,20 @@ pub fn refusal(config: &Config) -> Option<String> {
     })
 }
 
-/// Lasts until it is ended; the names are the server's own, so that several on one network are all found.
+/// Running announcement. Instance names are unique, so that several servers on a network are all found.
 pub struct Announcement {
     daemon: ServiceDaemon,
     names: Vec<String>,
 }
 
 impl Announcement {
-    /// `rolls` make the server's name, which nobody else should have.
+    /// Starts announcing; `rolls` are random bits for the instance name.
     pub fn start(http: SocketAddr, rolls: [u64; 2]) -> Result<Announcement, mdns_sd::Error> {
         let instance = uuid(rolls);
         let host = format!("windlass-{instance}.local.");
         let port = http.port();
         let daemon = ServiceDaemon::new()?;
-        // The protocol knows IPv4 only, and nobody finds us by our own loopback.
+        // The protocol supports IPv4 only, and loopback is useless for discovery.
         daemon.disable_interface(vec![IfKind::IPv6, IfKind::LoopbackV4])?;
         let mut names = Vec::new();
         for service in TYPES {
@@ -53,7 +53,7 @@ impl Announcement {
                 IpAddr::V4(ip) if !ip.is_unspecified() && !ip.is_loopback() => {
                     ServiceInfo::new(service, &instance, &host, IpAddr::V4(ip), port, &txt[..])?
                 }
-                // All addresses there are, and those that come and go.
+                // All addresses of the machine, including later changes.
                 _ => ServiceInfo::new(service, &instance, &host, "", port, &txt[..])?.enable_addr_auto(),
             };
             names.push(info.get_fullname().to_owned());
@@ -62,7 +62,7 @@ impl Announcement {
         Ok(Announcement { daemon, names })
     }
 
-    /// Says goodbye, so that nobody asks here any more. Waits, but not for long.
+    /// Withdraws the announcement; waits at most [`GOODBYE`] per packet.
     pub fn end(self) {
         let goodbyes: Vec<_> =
             self.names.iter().filter_map(|name| self.daemon.unregister(name).ok()).collect();
@@ -75,7 +75,7 @@ impl Announcement {
     }
 }
 
-/// Version 4: nothing but chance.
+/// UUID version 4 from random bits.
 fn uuid(rolls: [u64; 2]) -> String {
     let [a, b] = rolls;
     let (version, variant) = ((a & 0xfff) | 0x4000, (b >> 48 & 0x3fff) | 0x8000);

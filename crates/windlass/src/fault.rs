@@ -1,16 +1,16 @@
-//! How a command ends when it does not end well: the message for the user and the exit code.
+//! Errors of commands: message for the user and exit code.
 
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// What was typed cannot be meant. Exit code 2, as clap's own.
+    /// Usage error. Exit code 2, as for clap's own errors.
     #[error("{0}")]
     Usage(String),
-    /// It was tried and did not work out. Exit code 1.
+    /// The command failed. Exit code 1.
     #[error("{0}")]
     Failed(String),
-    /// Whoever read our output has gone (`windlass jobs | head`): nothing to complain about.
+    /// The reader of stdout is gone (`windlass jobs | head`): not reported as an error.
     #[error("output closed")]
     PipeClosed,
 }

@@ -1,4 +1,4 @@
-//! The windlass command. What it does is in [`cli`]; how the server starts is in [`serve`].
+//! Main function of the windlass command. The commands are in [`cli`], the server in [`serve`].
 
 mod cli;
 mod client;
@@ -18,7 +18,8 @@ use clap::Parser;
 use fault::Fault;
 use std::process::ExitCode;
 
-/// Jobs are made on one thread and let go on another, thousands of times a second: what the system's allocator is worst at.
+/// mimalloc: jobs are allocated on one thread and freed on another thousands of times per second, which
+/// system allocators handle worst.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,16 +1,16 @@
-//! Everything the commands print: lines, tables, colours, and making outside text safe for a terminal.
+//! Output of commands: lines, tables, colours, and sanitizing of foreign text for terminals.
 
 use crate::fault::Outcome;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
-/// A table is never narrower than this, whatever the terminal claims.
+/// Smallest width of a table, whatever the terminal reports.
 const WIDTH_MIN: usize = 40;
-/// Width when the output is a file or a pipe: wide enough that nothing useful is cut.
+/// Width if the output is a file or a pipe: enough not to cut useful text.
 const WIDTH_PIPED: usize = 200;
 
-/// One line on standard output.
+/// Prints a line to stdout.
 pub fn say(line: impl AsRef<str>) -> Outcome {
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_ref().as_bytes())?;
@@ -19,7 +19,7 @@ pub fn say(line: impl AsRef<str>) -> Outcome {
     Ok(())
 }
 
-/// One line on standard error: for people, never for scripts. Nothing can be done if it cannot be written.
+/// Prints a line to stderr, for people. Write errors are ignored.
 pub fn note(line: impl AsRef<str>) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(line.as_ref().as_bytes());
@@ -61,7 +61,7 @@ impl Colour {
         }
     }
 
-    /// The same word has the same colour everywhere.
+    /// Colour of a state, the same in all commands.
     pub fn of_state(state: &str) -> Colour {
         match state {
             "running" => Colour::Blue,
@@ -74,7 +74,7 @@ impl Colour {
     }
 }
 
-/// Whether and how wide to paint.
+/// Colours and width of an output stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     pub colours: bool,
@@ -103,7 +103,7 @@ impl Style {
     }
 }
 
-/// no-color.org: set and not empty means no.
+/// Follows no-color.org: a non-empty NO_COLOR disables colours.
 pub fn colours_allowed() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
@@ -116,7 +116,8 @@ fn terminal_width() -> usize {
     asked.or_else(measured).filter(|width| *width > 0).unwrap_or(80).max(WIDTH_MIN)
 }
 
-/// Names, payloads and messages come from outside; a terminal would obey the control characters in them.
+/// Replaces control characters and bidi controls in foreign text (names, payloads, messages), which a
+/// terminal would execute.
 pub fn harmless(text: &str) -> Cow<'_, str> {
     let risky = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if !text.contains(risky) {
@@ -130,7 +131,7 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(clean).collect())
 }
 
-/// A text kept on one line of at most `width` characters.
+/// Cuts a text to at most `width` characters.
 pub fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_string();
@@ -140,7 +141,7 @@ pub fn shortened(text: &str, width: usize) -> String {
     short
 }
 
-/// What a JSON value looks like in a cell or as a result: strings without their quotes.
+/// Text of a JSON value for a cell or result: strings without quotes.
 pub fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -149,7 +150,7 @@ pub fn plain(value: &Value) -> String {
     }
 }
 
-/// Rows under headings. The last column takes what room is left and is cut there; the others show in full.
+/// Table with headings. The last column is cut to the remaining width; the others are shown in full.
 pub struct Table {
     heads: Vec<&'static str>,
     right: Vec<bool>,
@@ -157,7 +158,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A heading that begins with `>` stands to the right: numbers.
+    /// Creates a table. Headings that begin with `>` mark right-aligned columns (numbers).
     pub fn new(heads: &[&'static str]) -> Table {
         let right = heads.iter().map(|head| head.starts_with('>')).collect();
         let heads = heads.iter().map(|head| head.trim_start_matches('>')).collect();
@@ -174,8 +175,8 @@ impl Table {
         self.lines_of_page(style, &mut Vec::new())
     }
 
-    /// One page of a table that is too long to be held. `above`: how wide the columns of the page before were; empty for the
-    /// first, which alone has the headings. Columns only grow from page to page.
+    /// Lines of one page of a long table. `above`: column widths of the previous page; empty for the first
+    /// page, which alone has headings. Columns only grow from page to page.
     pub fn lines_of_page(&self, style: Style, above: &mut Vec<usize>) -> Vec<String> {
         let widths = self.widths(style.width, above);
         let heads = self.heads.iter().map(|head| (head.to_string(), Colour::Bold)).collect::<Vec<_>>();
@@ -236,7 +237,7 @@ impl Table {
     }
 }
 
-/// The URL of a store as it may be shown.
+/// Store URL with the password hidden.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
     let shown = match rest.rsplit_once('@') {

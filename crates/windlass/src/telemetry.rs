@@ -1,4 +1,4 @@
-//! The log: one line per thing worth knowing, on standard error.
+//! Log setup: one line per event on stderr.
 
 use crate::config::{Config, LogForm};
 use crate::fault::Fault;
@@ -16,12 +16,12 @@ pub fn start(config: &Config) -> Result<(), Fault> {
         LogForm::Text => builder.with_ansi(colours).with_target(false).try_init(),
         LogForm::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
     };
-    // Somebody else logs already (several servers in one process): that is fine.
+    // An error means that a logger is already set (several servers in one process).
     let _ = started;
     Ok(())
 }
 
-/// For commands that work for a long time: what they have to tell, without configuration.
+/// Starts the log of long-running client commands, without configuration.
 #[cfg(feature = "wasi")]
 pub fn start_plain() {
     let colours = std::io::stderr().is_terminal() && output::colours_allowed();

@@ -1,5 +1,5 @@
-//! The web UI's files, as they are in `web/`, served under `/ui/`. They are the same for everyone: what a visitor may see is
-//! decided by the API, which is all they speak to.
+//! Static files of the web UI from `web/`, served under `/ui/` without authentication: the UI uses only the
+//! API, which checks permissions.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ macro_rules! files {
     };
 }
 
-/// A test holds this list against the folder.
+/// Embedded files. A test compares the list with the folder.
 static FILES: &[File] = files![
     "index.html",
     "style.css",
@@ -48,8 +48,8 @@ static FILES: &[File] = files![
     "pages/workers.js",
 ];
 
-/// Scripts, styles and calls from here and nowhere else, nothing inline, no frames, no forms: what a payload says stays text
-/// even if a page had a hole.
+/// Content-Security-Policy: scripts, styles and requests only from this server, nothing inline, no frames, no
+/// forms. Payloads stay text even if a page had an injection bug.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -57,7 +57,7 @@ pub fn router() -> Router {
     Router::new().route("/ui", any(to_folder)).route("/ui/", any(file)).route("/ui/{*path}", any(file))
 }
 
-/// Relative, so that it also holds behind a proxy that serves us from a path of its own.
+/// Redirects to `ui/`. The location is relative, so that it works behind a proxy with a path prefix.
 async fn to_folder() -> Response<Body> {
     let mut response = plain(StatusCode::PERMANENT_REDIRECT, "see ui/\n");
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("ui/"));
@@ -97,7 +97,7 @@ impl File {
         sealed(response)
     }
 
-    /// Changes with the content, so that a browser may keep the file and only asks whether it is still the same.
+    /// ETag: a hash of the content, so that browsers can cache the file and revalidate it.
     fn tag(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.bytes.hash(&mut hasher);

@@ -1,9 +1,9 @@
-//! Running WASI jobs: where a runner's jobs and blobs come from. How they are run is in `windlass-runners`.
+//! Sources of jobs and blobs for the WASI runner, which is in `windlass-runners`.
 //!
-//! | file | holds |
+//! | file | content |
 //! |---|---|
-//! | `local.rs` | the desk inside the server: its own engine, waiting claims |
-//! | `remote.rs` | the desk of `windlass run-wasi`: a server over HTTP, in queuey's words |
+//! | `local.rs` | desk inside the server: its own engine, with waiting claims |
+//! | `remote.rs` | desk of `windlass run-wasi`: a server over HTTP with the queuey protocol |
 //! | `storage.rs` | blobs of another server, verified on receipt |
 
 pub mod local;
@@ -17,14 +17,14 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use windlass_runners::wasi::child::GuestProgram;
 
-/// This very program, also after its file was replaced by a newer one.
+/// Guest program: this executable, even if its file has been replaced.
 pub fn guest_program() -> std::io::Result<GuestProgram> {
     let own = PathBuf::from("/proc/self/exe");
     let path = if own.exists() { own } else { std::env::current_exe()? };
     Ok(GuestProgram { path, args: vec!["run-wasi-guest".to_owned()] })
 }
 
-/// Blocking clients of one server, as many as there are calls at the same time.
+/// Pool of blocking clients of one server, one per concurrent call.
 pub struct Clients {
     first: Client,
     idle: Mutex<Vec<Client>>,
@@ -42,7 +42,7 @@ impl Clients {
         self.first.server()
     }
 
-    /// Runs to its end even if the caller stops waiting.
+    /// Sends a call; it completes even if the future is dropped.
     pub async fn call(
         &self,
         method: &'static str,

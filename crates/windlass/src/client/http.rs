@@ -1,6 +1,6 @@
-//! Just enough HTTP/1.1 for the command line: one kept connection, a request with a length, an answer with a length or
-//! in chunks. Written by hand because a blocking client that can be cut short from another thread is all that is
-//! needed, and libraries bring a runtime or another TLS stack along.
+//! Minimal HTTP/1.1 client for the command line: one keep-alive connection, requests with Content-Length,
+//! responses with Content-Length or chunked. Written by hand because a blocking client that can be
+//! interrupted from another thread is enough, and libraries bring a runtime or another TLS stack.
 
 use super::tls;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -9,14 +9,16 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connecting to a server that is there takes far less; one that is not should be reported before patience ends.
+/// Timeout of a connect; far shorter than the time limit of a call, so that a missing server is reported
+/// early.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-/// Headers of our own server are a few hundred bytes; more than this is not our server.
+/// Longest response head. Windlass sends a few hundred bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// A page of jobs with the largest payloads stays below; it bounds what a hostile server can make us keep.
+/// Largest response body: a page of jobs with maximal payloads is smaller. Bounds memory against a hostile
+/// server.
 const BODY_BYTES_MAX: u64 = 1 << 30;
 
-/// `http[s]://HOST[:PORT][/PREFIX]`, taken apart.
+/// Parsed URL `http[s]://HOST[:PORT][/PREFIX]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub is_https: bool,
@@ -55,7 +57,7 @@ impl Address {
         })
     }
 
-    /// Without the brackets of an IPv6 address.
+    /// Host without the brackets of an IPv6 address.
     pub fn bare_host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
@@ -82,11 +84,11 @@ impl std::fmt::Display for Address {
 
 pub struct Request<'a> {
     pub method: &'a str,
-    /// With its query; already escaped.
+    /// Path and query, already escaped.
     pub path: &'a str,
     pub token: Option<&'a str>,
     pub body: Option<&'a [u8]>,
-    /// How long an answer may take.
+    /// Time limit of the response.
     pub patience: Duration,
 }
 
@@ -101,7 +103,7 @@ pub struct Connection {
     keep: bool,
 }
 
-/// The bytes as they are, or wrapped in TLS.
+/// Plain or TLS stream.
 enum Wire {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
@@ -153,12 +155,13 @@ impl Connection {
         Ok(Connection { stream: BufReader::new(wire), keep: true })
     }
 
-    /// A second handle on the socket, to cut it from another thread.
+    /// Second handle of the socket, to shut it down from another thread.
     pub fn handle(&self) -> io::Result<TcpStream> {
         self.stream.get_ref().socket().try_clone()
     }
 
-    /// Asked before a request, because a request that was sent cannot be sent again safely: it may have been done.
+    /// Checks before a request that the connection is still open, because a request must not be sent twice:
+    /// the first may have been executed.
     pub fn is_usable(&self) -> bool {
         let socket = self.stream.get_ref().socket();
         if !self.keep || !self.stream.buffer().is_empty() || socket.set_nonblocking(true).is_err() {
@@ -175,7 +178,8 @@ impl Connection {
         message.extend_from_slice(request.body.unwrap_or_default());
         let wire = self.stream.get_mut();
         let sent = wire.write_all(&message).and_then(|()| wire.flush());
-        // A server that refuses a large body answers and closes before it has read everything: read before complaining.
+        // A server that refuses a large body responds and closes before reading all of it, so the response
+        // takes precedence over a write error.
         match (self.read_answer(request.method), sent) {
             (Ok(answer), _) => Ok(answer),
             (Err(_), Err(error)) | (Err(error), Ok(())) => Err(error),
@@ -286,7 +290,7 @@ fn unexpected(message: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-/// One part of a path or a query, escaped.
+/// Percent-encodes one part of a path or query.
 pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -317,7 +321,7 @@ mod tests {
         }
     }
 
-    /// Answers each of the connection's requests with the next of `answers`, then closes.
+    /// Server that answers the requests of one connection with `answers` in order, then closes.
     fn canned(answers: &'static [&'static str]) -> Address {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::parse(&listener.local_addr().unwrap().to_string()).unwrap();

@@ -1,4 +1,5 @@
-//! TLS for the command line, and for the handlers that the server calls: trusts the certificates of the system, or those of a file.
+//! TLS configuration for the command line and for calls of http handlers: trusts the system's CA certificates
+//! or those in a file.
 
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
@@ -9,16 +10,16 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where systems keep the certificates they trust.
+/// Usual paths of the system's CA certificates.
 const SYSTEM_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// `option`: how a file is named.
+/// Builds a configuration. `option`: name of the option for the CA file, for error messages.
 pub fn config(ca: Option<&Path>, option: &str) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(trusting(ca, option)?.with_no_client_auth()))
 }
 
-/// The same for a client that presents a certificate: `identity` holds its chain and its private key.
+/// Builds a configuration with a client certificate: `identity` holds its chain and private key.
 pub fn config_presenting(
     ca: Option<&Path>,
     option: &str,

@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What a first visit may cost.
+/// Limit on the size of all files loaded by a first visit.
 const FIRST_LOAD_BYTES_MAX: usize = 200_000;
 
 fn names_in(folder: &Path, prefix: &str, names: &mut BTreeSet<String>) {

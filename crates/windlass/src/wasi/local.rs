@@ -1,4 +1,5 @@
-//! The server's own engine: claims wait instead of asking again, blobs are at hand, and news arrive when they happen.
+//! Desk of the server's own engine: claims wait instead of polling, blobs are local, and cancellations arrive
+//! at once.
 
 use super::Storage;
 use super::storage::no_address;
@@ -11,16 +12,16 @@ use windlass_runners::wasi::desk::{
     Assignment, Desk, DeskError, FetchError, GiveBack, News, Tickled, Verdict,
 };
 
-/// One waiting claim. When nothing came, the next one begins at once.
+/// Duration of one waiting claim; the next one follows at once.
 const WAIT_MS: u64 = 60_000;
 
 pub struct Local {
     pub insider: Insider,
     pub engine: Engine,
     pub tenant: Tenant,
-    /// How addresses of outputs are spelled.
+    /// Notation of output addresses.
     pub addresses: AddrForm,
-    /// Where blobs are that are not here, and where outputs go.
+    /// External storage for blobs that are not stored here, and for outputs.
     pub storage: Option<Storage>,
 }
 
@@ -61,7 +62,7 @@ impl Desk for Local {
             let binary = held.binary_addr.clone().unwrap_or_default();
             Assignment {
                 id: held.job_id.clone(),
-                // One module has several spellings of its address, and is to be compiled once.
+                // Normalized, so that a module with several notations of its address is compiled once.
                 binary: BlobAddr::parse(&binary).map_or(binary, |address| address.to_string()),
                 input: held.input_addr.clone(),
                 lease: Some(held.lease),

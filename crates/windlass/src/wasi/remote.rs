@@ -1,4 +1,4 @@
-//! A server over HTTP, in the words of the queuey-queue protocol, which every runner in any language may use.
+//! Desk of a server over HTTP, by the queuey-queue protocol, which is open to runners in any language.
 
 use super::{Clients, Storage};
 use crate::client::{Client, ClientError};
@@ -11,24 +11,24 @@ use tracing::info;
 use windlass_runners::wasi::desk::{Assignment, Desk, DeskError, FetchError, GiveBack, Tickled, Verdict};
 use windlass_store::blobs::BlobAddr;
 
-/// Between two questions when there was nothing: the protocol knows no waiting claim.
+/// Backoff between polls without a job: the protocol has no waiting claim.
 const POLL_FIRST: Duration = Duration::from_millis(50);
 const POLL_MOST: Duration = Duration::from_secs(1);
 
 pub struct Remote {
     jobs: Clients,
-    /// Where blobs are; the server itself unless another is named.
+    /// Blob storage; the server itself unless another is configured.
     storage: Storage,
     runner_id: String,
     abandoned_age: Duration,
     pause: Mutex<Duration>,
 }
 
-/// What is read of a job.
+/// Fields of a job used by the runner.
 #[derive(Deserialize)]
 struct Claimed {
     job_id: Option<String>,
-    /// What the first program of this protocol called it.
+    /// Name of the field in the protocol's first implementation.
     id: Option<String>,
     binary_addr: Option<String>,
     input_addr: Option<String>,
@@ -71,7 +71,7 @@ impl Remote {
         let binary = job.binary_addr.unwrap_or_default();
         Some(Assignment {
             id: id.clone(),
-            // One module has several spellings of its address, and is to be compiled once.
+            // Normalized, so that a module with several notations of its address is compiled once.
             binary: BlobAddr::parse(&binary).map_or(binary, |address| address.to_string()),
             input: job.input_addr,
             lease: Some(self.abandoned_age),
@@ -79,7 +79,7 @@ impl Remote {
         })
     }
 
-    /// Grows while there is nothing to do.
+    /// Returns the current pause, and doubles the next one unless a job was found.
     fn next_pause(&self, found: bool) -> Duration {
         let mut pause = self.pause.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let now = *pause;
@@ -98,7 +98,7 @@ impl Desk for Remote {
             match self.claim_one().await {
                 Ok(Some(job)) => jobs.push(job),
                 Ok(None) => break,
-                // What was claimed before is to be run.
+                // Returns the jobs claimed so far, which must be run.
                 Err(_) if !jobs.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -142,7 +142,7 @@ impl Desk for Remote {
         }
     }
 
-    /// The protocol has no word for it: without signs of life the job is given to another.
+    /// Does nothing: the protocol has no release, so the job is given to another runner when heartbeats stop.
     async fn give_back(&self, job: &String, _how: GiveBack) -> Result<(), DeskError> {
         let age = self.abandoned_age.as_secs_f64();
         info!(%job, "job {job} is left to be abandoned: it runs again after {age} s");
@@ -159,10 +159,10 @@ fn text(body: &[u8]) -> String {
     String::from_utf8_lossy(body).trim().chars().take(200).collect()
 }
 
-/// Version 4: nothing but chance.
+/// Random UUID version 4.
 pub fn random_uuid() -> String {
     let mut bytes = [0_u8; 16];
-    // Fails only before the system has any chance to give, at boot.
+    // Fails only at boot, before the kernel's random generator is initialized.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;

@@ -1,11 +1,11 @@
-//! Blobs of another server: castaway and its successors, or a Windlass.
+//! Blobs of another server: castaway, a successor of it, or Windlass.
 
 use super::Clients;
 use crate::client::{Client, escaped};
 use windlass_runners::wasi::desk::{DeskError, FetchError};
 use windlass_store::blobs::{AddrForm, BlobAddr, Digests};
 
-/// Where such servers keep their blobs; the first is the form of castaway and ours.
+/// Blob paths of such servers; the first is used by castaway and Windlass.
 const PATHS: [&str; 2] = ["/blob/", "/v1/storage/blobs/"];
 
 pub struct Storage {
@@ -17,7 +17,7 @@ impl Storage {
         Storage { clients: Clients::new(client) }
     }
 
-    /// The bytes at this address, or an error: never other bytes.
+    /// Fetches a blob and verifies its hash.
     pub async fn fetch(&self, address: &str) -> Result<Vec<u8>, FetchError> {
         let wanted = BlobAddr::parse(address).ok_or_else(|| no_address(address))?;
         let server = self.clients.server();
@@ -45,7 +45,7 @@ impl Storage {
         Err(FetchError::Missing(format!("there is no blob {address} at {server}")))
     }
 
-    /// Answers with the address by which the bytes can be had.
+    /// Stores bytes and returns their address.
     pub async fn put(&self, bytes: Vec<u8>) -> Result<String, DeskError> {
         let digests = Digests::of(&bytes);
         let server = self.clients.server();
@@ -79,7 +79,7 @@ mod tests {
 
     const WILSON: &str = "68d5b57378f76645bf12506c88fb06a81ddb3965";
 
-    /// A server that answers each request with what `answer` makes of its first line.
+    /// Server that answers each request according to its first line.
     fn server(answer: fn(&str) -> (u16, &'static str)) -> Storage {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
