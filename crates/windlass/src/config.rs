@@ -71,7 +71,7 @@ pub struct ConfigArgs {
 
 impl ConfigArgs {
     pub fn read(&self) -> Result<Config, BadConfig> {
-        // Variables that are not text cannot be ours to understand; they are left alone.
+        // Variables that are not UTF-8 are ignored.
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
@@ -124,14 +124,14 @@ pub enum LogForm {
 pub struct Tls {
     pub cert: PathBuf,
     pub key: PathBuf,
-    /// Signs the certificates that clients must present.
+    /// CA that signs the certificates clients must present.
     pub client_ca: Option<PathBuf>,
 }
 
-/// The server as a runner of WASI jobs.
+/// Settings of the server's own WASI runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wasi {
-    /// None: it is none.
+    /// Number of guest processes; 0 disables the runner.
     pub workers: usize,
     pub time_limit: Duration,
     pub memory_bytes_max: u64,
@@ -144,11 +144,11 @@ pub struct Wasi {
 /// As meant.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it was read from.
+    /// Configuration file, if any.
     pub file: Option<PathBuf>,
     pub data: PathBuf,
     pub store: String,
-    /// No store was named: it is the embedded one in the data folder.
+    /// No store was configured: the embedded store in the data folder is used.
     pub store_is_in_data: bool,
     pub durability: Durability,
     pub own_thread: bool,
@@ -287,7 +287,7 @@ fn shown(key: &Key, raw: &Raw) -> String {
     }
 }
 
-/// `Err` says what was wanted.
+/// Converts a raw value; `Err` describes the expected value.
 fn understood(kind: Kind, raw: &Raw) -> Result<Value, String> {
     let text = match raw {
         Raw::Text(text) | Raw::Toml(toml::Value::String(text)) => Some(text.trim()),

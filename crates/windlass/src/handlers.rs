@@ -1,4 +1,4 @@
-//! Handlers of miniq's clients, run by this server: the dialect on one side, the runners on the other.
+//! Handlers of miniq clients on this server: connects the dialect with the runner.
 
 mod folder;
 
@@ -24,13 +24,13 @@ use windlass_runners::handlers::{
     self, BlobError, Handler, Handlers, HelperProgram, Isolation, Lang, Settings, World,
 };
 
-/// Runners that are made when somebody has something to run: a server without handlers has no folder for them either.
+/// Handler runner, created on first use: a server without handlers creates no folder for them.
 pub struct LocalHandlers {
     settings: Settings,
     world: Arc<ServerWorld>,
     made: Mutex<Slot>,
     isolation: Arc<OnceLock<Isolation>>,
-    /// Whether the folder is one that is made for the purpose and removed at the end.
+    /// The folder is a temporary one, removed at the end.
     is_temporary: bool,
 }
 
@@ -49,7 +49,7 @@ impl LocalHandlers {
     pub fn new(config: &Config, engine: &Engine) -> std::io::Result<LocalHandlers> {
         let asked = &config.handlers;
         let (settings, is_temporary) = settings(config)?;
-        // A file that somebody names is looked at now: clients could do nothing about it, and should not hear of it.
+        // A configured CA file is read at startup, so that the operator sees an error, not the clients.
         let tls = asked.ca.as_deref().map(|ca| tls::config(Some(ca), HANDLER_CA)).transpose();
         let world = Arc::new(ServerWorld {
             engine: engine.clone(),
@@ -70,7 +70,7 @@ impl LocalHandlers {
             Slot::NotYet => {}
         }
         let (handlers, folder) = self.make().map_err(|(what, error)| {
-            // Where it is is no business of those who hand in handlers.
+            // The path is logged but not shown to clients.
             tracing::error!(folder = %self.settings.folder.display(), %error, "{what}");
             "the server cannot make a folder for handlers; its log says why".to_owned()
         })?;
@@ -80,7 +80,7 @@ impl LocalHandlers {
 
     fn make(&self) -> Result<(Handlers, Option<TemporaryFolder>), (&'static str, std::io::Error)> {
         let mut settings = self.settings.clone();
-        // If it is not known yet, it is found out on the way.
+        // If the isolation test has not finished, the runner repeats it.
         settings.isolation = self.isolation.get().cloned();
         let folder = match self.is_temporary {
             true => Some(TemporaryFolder::new().map_err(|error| ("a temporary folder for handlers", error))?),
@@ -99,15 +99,15 @@ impl LocalHandlers {
     }
 }
 
-/// What the configuration says about handlers, and whether their folder is one that is made for the purpose.
+/// Settings of the runner, and whether its folder is temporary.
 fn settings(config: &Config) -> std::io::Result<(Settings, bool)> {
     let asked = &config.handlers;
     let own = PathBuf::from("/proc/self/exe");
     let path = if own.exists() { own } else { std::env::current_exe()? };
     let helper = HelperProgram { path: path.clone(), args: vec!["run-handler".to_owned()] };
     let plain = Settings::new(config.data.join("contexts"), helper);
-    // Only the embedded store keeps other servers out of the data folder, and contexts that are other users could not
-    // get through it.
+    // A temporary folder is needed if no embedded store locks the data folder against other servers, or if
+    // contexts have other user ids and could not enter it.
     let uid_base = match asked.uid_base {
         0 => None,
         1 => plain.uid_base,
@@ -139,14 +139,14 @@ fn settings(config: &Config) -> std::io::Result<(Settings, bool)> {
     Ok((settings, is_temporary))
 }
 
-/// What holds handlers that this configuration runs on this machine, in one line. Waits for processes that try it.
+/// One-line summary of the isolation of handlers with this configuration. Blocks while test processes run.
 pub fn isolation_line(config: &Config) -> std::io::Result<String> {
     let (settings, _) = settings(config)?;
     let folder = TemporaryFolder::new()?;
     Ok(Isolation::find_out(&settings, folder.path()).line())
 }
 
-/// Says in the log what handlers lack on this machine, without keeping the server from its start.
+/// Tests the isolation in the background and logs missing mechanisms.
 fn tell_isolation(settings: Settings, into: Arc<OnceLock<Isolation>>) {
     let find_out = move || {
         let isolation = match TemporaryFolder::new() {
@@ -166,7 +166,7 @@ fn tell_isolation(settings: Settings, into: Arc<OnceLock<Isolation>>) {
                  are not run"
             ),
         }
-        // Only the first counts, and they are alike.
+        // An error means that it is already set, to the same value.
         let _ = into.set(isolation);
     };
     if let Err(error) = std::thread::Builder::new().name("isolation".to_owned()).spawn(find_out) {
@@ -174,7 +174,8 @@ fn tell_isolation(settings: Settings, into: Arc<OnceLock<Isolation>>) {
     }
 }
 
-/// What handlers must not read although it may be where programs are: a data folder below /opt, for one.
+/// The server's own files, which handlers must not read even below a readable path, such as a data folder in
+/// /opt.
 fn own_files(config: &Config) -> Vec<PathBuf> {
     let mut files = vec![config.data.clone()];
     files.extend(config.file.clone());
@@ -188,14 +189,14 @@ fn own_files(config: &Config) -> Vec<PathBuf> {
     files.into_iter().map(absolute).collect()
 }
 
-/// The processes around a context are in another folder.
+/// Absolute path: guard processes have another working directory.
 fn absolute(path: PathBuf) -> PathBuf {
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// The key that names whom to trust.
+/// Configuration key of the CA file.
 const HANDLER_CA: &str = "miniq.handler_ca";
-/// What the original keeps.
+/// Largest result, as in miniq.
 const RESULT_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(feature = "wasi")]
@@ -220,7 +221,8 @@ fn handler(text: &HandlerText) -> Result<Handler, String> {
     )
 }
 
-/// Without the code, which is not looked at to say where it would run; but with the URL, which is.
+/// Handler without its code, which is not needed to choose a resource; an http handler keeps its URL, which
+/// is.
 fn outline(text: &HandlerText) -> Result<Handler, String> {
     let options = text.options.as_ref().unwrap_or(&serde_json::Value::Null);
     let body = if text.lang == Lang::Http.name() { &*text.body } else { "-" };
@@ -254,7 +256,7 @@ impl Runners for LocalHandlers {
             Ok((handlers, handler)) => {
                 LocalBooking::Place(handlers.book(client, jobtype, &handler).map_err(no_room)?)
             }
-            // What is wrong is told to each job at once.
+            // The error is reported for each job.
             Err(why) => {
                 let is_over = matches!(*self.slot(), Slot::Stopped);
                 LocalBooking::None { why, is_over }
@@ -265,7 +267,7 @@ impl Runners for LocalHandlers {
     fn room(&self) -> Soon<'static, ()> {
         match &*self.slot() {
             Slot::Made(made) => Box::pin(made.handlers.room()),
-            // Asked for before the first booking, waited for only after it was refused: then it is worth another look.
+            // No booking has been made yet, so a retry is worthwhile at once.
             Slot::NotYet => Box::pin(std::future::ready(())),
             Slot::Stopped => Box::pin(std::future::pending()),
         }
@@ -292,7 +294,7 @@ enum LocalBooking {
     Place(handlers::Booking),
     None {
         why: String,
-        /// It is the server that is at its end, not the handler that is wrong.
+        /// The server is shutting down; the handler itself may be valid.
         is_over: bool,
     },
 }
@@ -365,7 +367,7 @@ fn told(ended: handlers::Ended) -> Ended {
     }
 }
 
-/// Jobs of a handler that cannot be understood, put off at once.
+/// Jobs per batch of an invalid handler, all of which fail at once.
 const BROKEN_BATCH: usize = 500;
 
 struct Broken {
@@ -401,7 +403,7 @@ struct ServerWorld {
     engine: Engine,
     addresses: Arc<Allowed>,
     signer: Option<Signer>,
-    /// Trusts whom the system trusts, when the first handler needs it, if nobody is named.
+    /// TLS configuration; `None` until the first https handler needs the system's CA certificates.
     tls: Mutex<Option<Arc<ClientConfig>>>,
 }
 

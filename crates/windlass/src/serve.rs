@@ -1,4 +1,4 @@
-//! How the server starts and stops: configuration, store, engine, listeners, in this order; and back.
+//! Startup and shutdown of the server: configuration, store, engine, listeners, in this order, and back.
 
 mod away;
 mod last_resort;
@@ -44,7 +44,7 @@ use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDic
 use windlass_runners::spawn::{self, GuestProgram};
 use windlass_store::{OpenOptions, Store, StoreError};
 
-/// Beyond the time that requests in flight are given: closing the store writes its last pages.
+/// Time to close the store, in addition to the time for requests in flight.
 const CLOSING: Duration = Duration::from_secs(20);
 /// Threads that are in the middle of something get this much time after the store is closed.
 const THREADS: Duration = Duration::from_secs(2);
@@ -81,13 +81,13 @@ pub fn run(args: ServeArgs) -> Outcome {
     let last_resort = LastResort::start(config.shutdown + CLOSING + LAST_RESORT)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(serve(config, args.ready_file, &last_resort));
-    // A thread that does not end must not keep the process: everything acknowledged is on disk.
+    // A blocked thread must not delay the exit: everything acknowledged is on disk.
     runtime.shutdown_timeout(THREADS);
     outcome
 }
 
 async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastResort) -> Outcome {
-    // Before anything is opened, so that a signal during the start is not lost.
+    // Before anything is opened, so that a signal during startup is not lost.
     let mut signals = Signals::listen()?;
     let mut ready = ReadyFile::new(ready_file);
     let bound = prepare(&config).await?;
@@ -118,7 +118,7 @@ async fn serve(config: Config, ready_file: Option<PathBuf>, last_resort: &LastRe
     stop(server, ended, &config, last_resort, &mut signals).await
 }
 
-/// In good order, unless a signal says that there is no time for it.
+/// Stops in order; a second signal exits at once.
 async fn stop(
     mut server: Server,
     ended: Outcome,
@@ -142,7 +142,7 @@ async fn stop(
     }
 }
 
-/// That ask the server to end.
+/// SIGINT and SIGTERM.
 struct Signals {
     interrupts: Signal,
     terms: Signal,
@@ -161,7 +161,8 @@ impl Signals {
     }
 }
 
-/// A server that can be reached, and hands out jobs once it is told to. Also started in-process by `windlass demo`.
+/// Server that accepts connections, and hands out jobs after [`Server::hand_out`]. Also started in-process by
+/// `windlass demo`.
 pub struct Server {
     pub listening: Vec<(&'static str, SocketAddr)>,
     engine: Engine,
@@ -171,9 +172,9 @@ pub struct Server {
     _tasks: JoinSet<()>,
     announcement: Option<Announcement>,
     runners: runners::Runners,
-    /// Told when somebody who may has asked for the end.
+    /// Notified when an authorized client requests shutdown.
     quit: Arc<Notify>,
-    /// How long what runs may take to end.
+    /// Time for requests and runs in flight at shutdown.
     shutdown: Duration,
 }
 
@@ -236,12 +237,12 @@ impl Server {
         Fault::failed("the listeners ended by themselves")
     }
 
-    /// Jobs are handed out from here on, by all listeners and runners.
+    /// Starts handing out jobs, for all listeners and runners.
     pub fn hand_out(&self) {
         self.engine.release_claims();
     }
 
-    /// Answers what is in flight, then closes the store.
+    /// Answers requests in flight, then closes the store.
     pub async fn stop(&mut self) {
         if let Some(announcement) = self.announcement.take() {
             let _ = tokio::task::spawn_blocking(move || announcement.end()).await;
@@ -262,13 +263,13 @@ fn handlers(config: &Config, engine: &Engine) -> Outcome<Option<Arc<dyn Runners>
     Ok(Some(Arc::new(handlers)))
 }
 
-/// A network that cannot be announced on is no reason not to serve, unless somebody asked for it.
+/// Starts the mDNS announcement. A failure is fatal only if the announcement was requested explicitly.
 fn announce(
     config: &Config,
     listening: &[(&'static str, SocketAddr)],
     engine: &Engine,
 ) -> Outcome<Option<Announcement>> {
-    // Where its runners would look first.
+    // Prefers the queuey listener, where its runners would connect.
     let http = ["queuey", "http"].iter().find_map(|door| listening.iter().find(|(what, _)| what == door));
     let Some((_, http)) = http.filter(|_| discovery::is_wanted(config)) else { return Ok(None) };
     match Announcement::start(*http, [engine.roll(), engine.roll()]) {
@@ -284,7 +285,7 @@ fn announce(
 }
 
 async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
-    // An error means that the server is gone, which is a stop too.
+    // An error means that the server is gone, which also counts as a shutdown.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
@@ -321,7 +322,7 @@ fn guests() -> io::Result<Guests> {
     }))
 }
 
-/// This very program, also after its file was replaced by a newer one.
+/// Path of this executable, even if its file has been replaced.
 fn own_program() -> io::Result<PathBuf> {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() { Ok(own) } else { std::env::current_exe() }
@@ -353,7 +354,7 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, NotOpened> {
     }
 }
 
-/// Payloads are nobody else's business.
+/// Creates a folder with mode 700, since payloads are confidential.
 fn create_private_folder(path: &std::path::Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
@@ -395,7 +396,8 @@ fn limits(config: &Config, descriptors_max: Option<u64>) -> Limits {
     }
 }
 
-/// Where it listens, one line each for programs, then a first thing to try. Whether anyone reads it does not matter.
+/// Prints the listening addresses, one per line for scripts, then a first command to try. Write errors are
+/// ignored.
 fn greet(config: &Config, server: &Server) {
     let style = Style::of_stdout();
     for (what, address) in &server.listening {

@@ -9,7 +9,7 @@ use windlass_dialects::outgoing::Allowed;
 use windlass_dialects::settings::Values;
 use windlass_dialects::signature::Signer;
 
-/// What handlers of miniq's clients may have.
+/// Limits and permissions of handlers.
 #[derive(Clone, Debug)]
 pub struct HandlerConfig {
     pub run: bool,
@@ -19,16 +19,16 @@ pub struct HandlerConfig {
     pub time_limit: Duration,
     pub memory_bytes_max: u64,
     pub disk_bytes_max: u64,
-    /// No handler is run where something that should hold it is missing.
+    /// Refuses to run handlers if an isolation mechanism is missing.
     pub strict: bool,
     pub network: HandlerNetwork,
     pub addresses: Arc<Allowed>,
-    /// Signs what http handlers are sent.
+    /// Signer of requests to http handlers.
     pub signer: Option<Signer>,
-    /// Certificates that https handlers are believed by, in place of the system's.
+    /// CA certificates for https handlers, in place of the system's.
     pub ca: Option<PathBuf>,
     pub readable: Vec<PathBuf>,
-    /// Zero: contexts are the server's own user.
+    /// First user id of contexts; 0: contexts run as the server's user.
     pub uid_base: u32,
 }
 
@@ -39,8 +39,8 @@ pub enum HandlerNetwork {
     Always,
 }
 
-/// Lines of one store must never come into another, so every store has a journal of its own: beside the file of an embedded
-/// one, and for a database a folder with a number made of its address.
+/// Location of the journal. Entries of one store must never reach another, so every store has its own
+/// journal: beside the file of an embedded store, or in a folder named by a hash of the database address.
 pub(super) fn journal_home(store: &str, data: &Path, store_is_in_data: bool) -> Home {
     if store_is_in_data {
         return Home::Folder(data.join("journal"));
@@ -52,11 +52,11 @@ pub(super) fn journal_home(store: &str, data: &Path, store_is_in_data: bool) -> 
     }
 }
 
-/// Without the user and the password, which may change.
+/// Hash of the address without user and password, which may change.
 fn address_number(store: &str) -> u32 {
     let (scheme, rest) = store.split_once("://").unwrap_or(("", store));
     let address = rest.rsplit_once('@').map_or(rest, |(_, address)| address);
-    // FNV-1a: a few different addresses need different numbers, nothing more.
+    // FNV-1a is enough to tell a few addresses apart.
     let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     scheme.bytes().chain(address.bytes()).fold(0x811c_9dc5, hash)
 }

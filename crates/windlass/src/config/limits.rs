@@ -11,7 +11,7 @@ pub struct Limits {
     pub waiters: usize,
     pub connections: usize,
     pub connections_per_address: usize,
-    /// 0: as much as there is room for.
+    /// 0: derived from the available memory.
     pub memory_bytes: u64,
     pub idle: Duration,
 }

@@ -80,7 +80,7 @@ impl Written {
         }
     }
 
-    /// Only a warning: an unknown variable may belong to a program around the server.
+    /// Adds a warning instead of an error: an unknown variable may belong to another program.
     fn warn_of_variable(&mut self, variable: &str, known: &[(String, &'static str)]) {
         if keys::OTHER_VARIABLES.contains(&variable) || variable.starts_with("WINDLASS_JOB_") {
             return;
@@ -108,9 +108,9 @@ impl Written {
     }
 }
 
-/// A list in a flag or a variable: with commas, or as it would stand in the file. `None`: it begins like the latter and is not.
+/// Parses a list from a flag or variable: comma-separated or a TOML array. `None`: an invalid array.
 pub fn list(text: &str) -> Option<Vec<String>> {
-    // A host in brackets, such as [::1], is no array.
+    // A host in brackets, such as [::1], is not an array.
     let inside = text.strip_prefix('[').map(str::trim_start);
     if inside.is_some_and(|inside| inside.starts_with(['"', '\''])) {
         let table: toml::Table = format!("list = {text}").parse().ok()?;

@@ -1,5 +1,5 @@
-//! A folder for contexts among the system's temporary ones: for a server whose data folder is not its own alone, or whose
-//! contexts are other users and could not get through it.
+//! Temporary folder for contexts, used if the data folder is not exclusive to this server or contexts have
+//! other user ids and could not enter it.
 
 use rustix::fs::FlockOperation;
 use std::fs::{File, Permissions};
@@ -11,10 +11,11 @@ use windlass_runners::handlers::remove::{remove_folder, remove_later};
 
 const PREFIX: &str = "windlass-contexts-";
 
-/// Removed when it is dropped. If the server is killed before, the next one that needs such a folder removes it.
+/// Folder removed on drop. If the server is killed before, the next server that needs such a folder removes
+/// it.
 pub struct TemporaryFolder {
     folder: TempDir,
-    /// Held as long as the server is there, whatever becomes of it.
+    /// Lock held for the lifetime of the process, released by the kernel even after a crash.
     _lock: File,
 }
 
@@ -25,7 +26,7 @@ impl TemporaryFolder {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&within)?;
         let lock = File::open(folder.path())?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        // Others may go through it, and see nothing of what is there. Each context's folder is for its own user.
+        // Mode 711: other users can enter but not list it. Each context's folder belongs to its own user.
         std::fs::set_permissions(folder.path(), Permissions::from_mode(0o711))?;
         Ok(TemporaryFolder { folder, _lock: lock })
     }
@@ -43,7 +44,7 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Folders of this user that no server holds: those who made them were killed.
+/// Folders of this user without a lock, left by killed servers.
 fn abandoned(within: &Path) -> Vec<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     let entries = std::fs::read_dir(within).into_iter().flatten().flatten();
@@ -52,7 +53,7 @@ fn abandoned(within: &Path) -> Vec<PathBuf> {
         let is_own = path.symlink_metadata().is_ok_and(|about| about.is_dir() && about.uid() == own);
         let lock =
             |folder: &File| rustix::fs::flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok();
-        // One that was made this very moment is shut until it is locked.
+        // A folder just created by another server has mode 700 until it is locked.
         let is_open = |folder: &File| folder.metadata().is_ok_and(|about| about.mode() & 0o777 == 0o711);
         is_own && File::open(path).is_ok_and(|folder| is_open(&folder) && lock(&folder))
     };

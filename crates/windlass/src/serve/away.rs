@@ -14,25 +14,25 @@ use windlass_engine::Engine;
 use windlass_store::away::AwayStore;
 use windlass_store::{Store, StoreError};
 
-/// How often it is tried to open the database.
+/// Interval between attempts to open the database.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Read by the engine and by a dialect when they start. What there is, is read when the database is there; until then nothing is
-/// done that it would matter for.
+/// Key prefixes that the engine and a dialect read at startup. They read as empty until the database is
+/// reachable; nothing that depends on them is done before.
 const READ_AT_START: &[&str] = &["limit/", "note/quota/", "note/token/", "note/token-revoked/"];
 
-/// Where the store says which tokens it knows and which are revoked.
+/// Key prefixes of tokens and revoked tokens in the store.
 const TOKENS: [&str; 2] = ["token/", "token-revoked/"];
-/// A file in the data folder that says: the database has tokens, or says which are revoked.
+/// Marker file in the data folder: the database holds tokens or revocations.
 const MARK: &str = "tokens-in-database";
-/// How often that is looked at.
+/// Interval between updates of the marker file.
 const MARK_AGAIN: Duration = Duration::from_secs(10);
 
-/// Why a store was not opened.
+/// Reason why a store was not opened.
 pub enum NotOpened {
-    /// It may come.
+    /// The database is unreachable; a retry may succeed.
     Away(StoreError),
-    /// It will not get better by waiting.
+    /// Permanent error.
     Wrong(Fault),
 }
 
@@ -45,14 +45,15 @@ impl From<NotOpened> for Fault {
     }
 }
 
-/// What came of waiting for the database.
+/// Result of waiting for the database.
 pub enum Waited {
     Opened(Arc<dyn Store>),
-    /// Somebody wants the server to end, or it did by itself; it has yet to be stopped.
+    /// A shutdown was requested, or the server failed; it must still be stopped.
     Ended(Box<Server>, Outcome),
 }
 
-/// Serves from the journal until the database is there or `told_to_end`. The ready file is written at once.
+/// Serves from the journal until the database is reachable or `told_to_end` completes. Writes the ready file
+/// at once.
 pub async fn wait(
     config: &Config,
     ports: Ports,
@@ -100,7 +101,8 @@ async fn open_patiently(config: &Config) -> Outcome<Arc<dyn Store>> {
     }
 }
 
-/// Keeps in mind, in the data folder, whether the database knows tokens: without it nobody would know who may come in. Never ends.
+/// Maintains the marker file: without the database, a server could not know which tokens to accept. Never
+/// returns.
 pub async fn remember_tokens(engine: Engine, data: PathBuf) {
     let mark = data.join(MARK);
     loop {
@@ -118,7 +120,7 @@ pub async fn remember_tokens(engine: Engine, data: PathBuf) {
     }
 }
 
-/// `None`: it cannot be said now.
+/// True if the store holds tokens or revocations; `None` if it cannot be read.
 async fn has_tokens(engine: &Engine) -> Option<bool> {
     let mut found = false;
     for prefix in TOKENS {

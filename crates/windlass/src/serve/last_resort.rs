@@ -1,5 +1,5 @@
-//! A thread of its own that ends the process if the stop takes far too long: the runtime's threads may all be busy with
-//! something that does not end, and then nobody would even hear the signal.
+//! Watchdog thread that exits the process if shutdown takes too long: all runtime threads may be blocked, and
+//! then no task would handle the signal.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,8 @@ pub struct LastResort {
 }
 
 impl LastResort {
-    /// From the first signal, or from [`LastResort::count_down`], the process has `patience` to end by itself.
+    /// Starts the watchdog. After the first signal or [`LastResort::count_down`], the process has `patience`
+    /// to exit.
     pub fn start(patience: Duration) -> io::Result<LastResort> {
         LastResort::start_with(patience, || {
             tracing::error!("the server did not stop by itself; ending. Everything acknowledged is safe");
@@ -43,9 +44,9 @@ impl LastResort {
         Ok(LastResort { begin })
     }
 
-    /// The server is stopping.
+    /// Starts the countdown of a shutdown.
     pub fn count_down(&self) {
-        // The thread is gone only with the process.
+        // The thread lives as long as the process.
         let _ = self.begin.send(());
     }
 }
@@ -64,7 +65,7 @@ mod tests {
         let last_resort = LastResort::start_with(Duration::from_millis(10), end_it).unwrap();
         let (stop, stopped) = channel::<()>();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-        // Does not yield until it is told to, like a loop that does not end.
+        // Blocks its thread without yielding, like an endless loop.
         runtime.spawn(async move { stopped.recv().is_ok() });
         last_resort.count_down();
         assert!(end.recv_timeout(Duration::from_secs(30)).is_ok());

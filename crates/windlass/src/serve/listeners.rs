@@ -1,4 +1,4 @@
-//! The sockets that the server listens on, and who may reach them.
+//! Listening sockets, and checks of their exposure.
 
 use crate::config::{Bind, Config};
 use crate::discovery;
@@ -41,7 +41,8 @@ fn refuse_plain_doors(config: &Config) -> Outcome {
     }
 }
 
-/// Nobody else can reach a server that does not know who is calling. The store may hold tokens, so it is open by now.
+/// Refuses to listen on such an address without tokens. Called after the store is open, which may hold
+/// tokens.
 pub fn refuse_open_doors(config: &Config, tokens: &Tokens) -> Outcome {
     match open_doors(config) {
         Some(door) if tokens.is_open() => Err(missing(&door, "tokens")),
@@ -129,7 +130,7 @@ async fn bind_from(dialect: &str, bind: &Bind, port: u16) -> Outcome<TcpListener
     Err(Fault::failed(format!("ports {port} to {last} are all in use; set another {dialect}.port")))
 }
 
-/// `None`: it is a default address, and taken.
+/// Binds an address; `None` if a default address is in use.
 async fn bind(what: &str, bind: &Bind) -> Outcome<Option<TcpListener>> {
     match TcpListener::bind(bind.addresses.as_slice()).await {
         Ok(listener) => Ok(Some(listener)),

@@ -1,18 +1,18 @@
-//! The ready file: the addresses as JSON, there all at once or not at all.
+//! Ready file: the addresses as JSON, written atomically.
 
 use crate::fault::{Fault, Outcome};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// Removed when it is dropped, however the server ends.
+/// Path of the ready file, which is removed on drop.
 pub struct ReadyFile {
     path: Option<PathBuf>,
     is_written: bool,
 }
 
 impl ReadyFile {
-    /// Where it shall be, if anywhere; nothing is written yet.
+    /// Remembers the path; writes nothing yet.
     pub fn new(path: Option<PathBuf>) -> ReadyFile {
         ReadyFile { path, is_written: false }
     }

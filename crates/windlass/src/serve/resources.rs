@@ -1,15 +1,15 @@
-//! What the system lets this process have: memory and file descriptors.
+//! Memory and file descriptors available to this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::{Path, PathBuf};
 
-/// Descriptors that are enough for all connections and files. Programs that are started inherit the limit, and some go
-/// through all of it.
+/// Descriptor limit to request: enough for all connections and files. Not higher, since child processes
+/// inherit it, and some programs iterate over all descriptors.
 const DESCRIPTORS: u64 = 65_536;
-/// Descriptors for files, pipes to handlers, and connections to others.
+/// Descriptors reserved for files, pipes to handlers, and outgoing connections.
 const DESCRIPTORS_OWN: u64 = 256;
 
-/// Raises the soft limit as far as it may be. `None`: there is no limit.
+/// Raises the soft limit as far as possible and returns it. `None`: unlimited.
 pub fn raise_descriptors() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
@@ -19,19 +19,20 @@ pub fn raise_descriptors() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }
 
-/// Connections that each of two ports can have, so that there are always descriptors for files.
+/// Connections per port, for two ports, so that descriptors for files remain.
 pub fn connections(asked: usize, descriptors: Option<u64>) -> usize {
     let Some(descriptors) = descriptors else { return asked };
     let room = descriptors.saturating_sub(DESCRIPTORS_OWN).max(descriptors / 2) / 2;
     asked.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
 }
 
-/// Memory for requests on their way in: half of what the process may have, for the other half there is the rest.
+/// Memory for incoming requests: half of the memory available to the process.
 pub fn memory_for_requests(asked: Option<u64>) -> u64 {
     asked.or_else(|| memory(Path::new("/")).map(|bytes| bytes / 2)).unwrap_or(u64::MAX)
 }
 
-/// The smallest limit of the control groups this process is in (both versions), and the machine's memory. `root` is `/`.
+/// Smallest of the limits of this process's cgroups (v1 and v2) and the machine's memory. `root` is `/`
+/// except in tests.
 fn memory(root: &Path) -> Option<u64> {
     let groups = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let of_groups = groups.lines().filter_map(|line| {
@@ -50,7 +51,8 @@ fn memory(root: &Path) -> Option<u64> {
     of_groups.chain(machine(root)).min()
 }
 
-/// In a container the path may be one that is seen outside only; then the mounted root is the container's.
+/// Smallest limit along the cgroup path. In a container the path may not exist; then the mounted root is the
+/// container's cgroup.
 fn smallest(mounts: &[PathBuf], path: &str, file: &str) -> Option<u64> {
     let path = Path::new(path.trim_start_matches('/'));
     let limits =

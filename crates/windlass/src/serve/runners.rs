@@ -1,4 +1,4 @@
-//! The server as a runner of its own jobs.
+//! The server's own runner of WASI jobs.
 
 #[cfg(not(feature = "wasi"))]
 pub use none::{Runners, start};
@@ -22,7 +22,7 @@ mod wasi {
     use windlass_runners::wasi::message::Limits;
     use windlass_runners::wasi::runner::{Options, Runner, Stopping};
 
-    /// What runs jobs beside the listeners.
+    /// Runner of jobs inside the server.
     pub struct Runners {
         wasi: Option<(watch::Sender<Stopping>, JoinHandle<()>)>,
     }
@@ -60,7 +60,7 @@ mod wasi {
     }
 
     impl Runners {
-        /// What runs may end within `grace`; then it is given back.
+        /// Lets running jobs finish within `grace`, then releases them.
         pub async fn stop(&mut self, grace: Duration) {
             let Some((stop, mut task)) = self.wasi.take() else { return };
             stop.send_replace(Stopping::Finish);

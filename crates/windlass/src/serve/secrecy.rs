@@ -1,4 +1,4 @@
-//! Keeps what the server holds from other users of its machine: modes of files, core dumps, the memory of the process.
+//! Protection of the server's data from other users of the machine: file modes, core dumps, process memory.
 
 use rustix::fs::Mode;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit, umask};
@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use tracing::warn;
 
-/// New files are for the server's user only, a crash writes no core file, and other processes of the same user can neither
-/// attach to this one nor read its memory and environment.
+/// Makes new files private to the server's user, disables core dumps, and prevents other processes of the
+/// same user from attaching to this one or reading its memory and environment.
 pub fn protect_process() {
     umask(Mode::RWXG | Mode::RWXO);
     let none = Rlimit { current: Some(0), maximum: Some(0) };
@@ -19,7 +19,7 @@ pub fn protect_process() {
     }
 }
 
-/// Warns of a data folder that other users can look into.
+/// Warns if other users can access the data folder.
 pub fn look_at_folder(path: &Path) {
     let Ok(found) = std::fs::metadata(path) else { return };
     if let Some(danger) = danger(found.permissions().mode()) {
@@ -28,7 +28,7 @@ pub fn look_at_folder(path: &Path) {
     }
 }
 
-/// What users who do not own a folder of this mode can do with it.
+/// Access that other users have to a folder with this mode.
 fn danger(mode: u32) -> Option<&'static str> {
     match (mode & 0o022, mode & 0o055) {
         (0, 0) => None,

@@ -1,5 +1,5 @@
-//! Tokens as they are written in the configuration: `ROLE TENANT PREFIX:SHA256 [expires=TIME] [queue=QUEUE …] [NOTE]`, or the
-//! token itself in place of its hash (for a secret that comes by the environment).
+//! Tokens in the configuration: `ROLE TENANT PREFIX:SHA256 [expires=TIME] [queue=QUEUE …] [NOTE]`, or the
+//! token itself in place of its hash (for a secret passed in the environment).
 
 use crate::fault::{Fault, Outcome};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn shown(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.calendar_ms()).unwrap_or_default().to_string()
 }
 
-/// Errors say which entry, never what is in it.
+/// Parses an entry. Errors never contain parts of the secret.
 fn parse(entry: &str) -> Result<TokenRecord, String> {
     let form = "write it as ROLE TENANT PREFIX:SHA256, as made by `windlass token`";
     let mut words = entry.splitn(4, ' ');
@@ -47,7 +47,7 @@ fn parse(entry: &str) -> Result<TokenRecord, String> {
     }
 }
 
-/// What stands behind the hash.
+/// Fields after the hash.
 #[derive(Default)]
 struct Rest {
     expires_at: Option<Timestamp>,
@@ -74,7 +74,7 @@ fn rest_of(mut text: &str) -> Result<Rest, String> {
     }
 }
 
-/// Those of the configuration, and those kept in the store. None at all: the server is open.
+/// Reads the tokens of the configuration and of the store. Without any, the server is open.
 pub async fn read(entries: &[String], engine: &Engine) -> Outcome<Arc<Tokens>> {
     let mut records = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
