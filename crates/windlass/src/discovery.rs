@@ -62,7 +62,7 @@ impl Announcement {
         Ok(Announcement { daemon, names })
     }
 
-    /// Withdraws the announcement; waits at most [`GOODBYE`] per packet.
+    /// Withdraws the announcement; waits at most `GOODBYE` per packet.
     pub fn end(self) {
         let goodbyes: Vec<_> =
             self.names.iter().filter_map(|name| self.daemon.unregister(name).ok()).collect();

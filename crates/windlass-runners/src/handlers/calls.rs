@@ -120,7 +120,7 @@ fn large_shared_memory() -> Option<SeccompRule> {
     all([masked(3, shared, shared), wide(1, SeccompCmpOp::Gt, SHARED_BYTES_MAX)])
 }
 
-/// Rules against socket pairs other than AF_UNIX streams: a datagram socket can send to any address.
+/// Rules against socket pairs other than AF_UNIX streams and seqpackets: a datagram can go to any address.
 fn odd_pairs() -> Option<Vec<SeccompRule>> {
     const KIND: u64 = 0xf;
     let fine = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(|kind| u64::try_from(kind).unwrap_or(0));

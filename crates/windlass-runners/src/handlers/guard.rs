@@ -34,7 +34,8 @@ use std::thread;
 
 /// Largest setup message, which holds a few paths and numbers.
 const SETUP_BYTES_MAX: usize = 1 << 20;
-/// Argument that makes the guard's program become the interpreter; the variable [`SETUP`] holds the setup.
+/// Argument that makes the guard's program become the interpreter; the variable `WINDLASS_SETUP` holds the
+/// setup.
 pub const INSIDE: &str = "inside";
 /// Argument that makes the guard's program the init process of a PID namespace.
 pub const FIRST: &str = "first";

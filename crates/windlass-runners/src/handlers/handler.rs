@@ -60,7 +60,7 @@ impl fmt::Display for Lang {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
     pub lang: Lang,
-    /// Environment id: handlers of a client with the same id share contexts.
+    /// Handlers of a client with the same `eid` share contexts.
     pub eid: Option<String>,
     /// Code run once in every context.
     pub before: Option<String>,

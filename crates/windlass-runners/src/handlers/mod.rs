@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   start(batch) ─▶ run.rs ─┬─ exchange.rs ─▶ context.rs ══ socket ══ guard.rs ─▶ interpreter + shim + code
-//!        ▲                  │   (pool.rs: which contexts there are)
+//!        ▲                  │   (pool.rs: pool of contexts)
 //!        │                  ├─ http: call of a URL
 //!   next() ◀─ (job, ended) ─┴─ wasi: module in a guest process
 //! ```
@@ -25,7 +25,7 @@
 //! | `output.rs` | parsing of new jobs, statuses and log in a job's output |
 //! | `census.rs`, `memory.rs`, `disk.rs` | processes, memory and disk of a context, measured from outside |
 //!
-//! A context belongs to one client and to one environment id or job type of that client, so a handler that
+//! A context belongs to one client and to one `eid` or job type of that client, so a handler that
 //! damages its context harms only its own jobs.
 
 mod answers;

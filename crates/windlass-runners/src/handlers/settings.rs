@@ -10,7 +10,7 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Concurrent contexts. An idle one can be replaced by one of another type.
     pub contexts_max: usize,
-    /// Contexts per client and environment id (or job type).
+    /// Contexts per client and `eid` (or job type).
     pub contexts_per_type: usize,
     /// Contexts per client.
     pub contexts_per_client: usize,

@@ -117,7 +117,7 @@ struct Building {
     root: PathBuf,
     /// Mounted trees, by their path inside.
     bound: Vec<PathBuf>,
-    /// Covered paths inside the view; mounts below them are unreachable.
+    /// Covered paths, below `root`; mounts below them are unreachable.
     covered: Vec<PathBuf>,
 }
 
