@@ -217,8 +217,7 @@ impl Line {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = Uri::from(self.target.path.clone());
         request.headers_mut().insert(header::HOST, self.target.authority.clone());
-        // The server may have closed an idle connection: a request that was not sent is retried on the next
-        // one.
+        // An idle connection may have been closed: a request that was not sent is retried on the next one.
         while let Some(mut kept) = self.take_idle() {
             if kept.ready().await.is_err() {
                 continue;
