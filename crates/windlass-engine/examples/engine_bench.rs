@@ -6,7 +6,9 @@
 use std::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use windlass_core::{Holder, Job, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant};
+use windlass_core::{
+    Event, Holder, Job, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant,
+};
 use windlass_engine::*;
 use windlass_store::OpenOptions;
 
@@ -123,10 +125,9 @@ fn claim(limit: usize, wait_ms: u64) -> Claim {
     }
 }
 
-fn finish(job: &Arc<Job>) -> Option<Settle> {
+fn finish(job: &Arc<Job>) -> Option<JobEvent> {
     let by = Holder::Token(job.state().lease()?.token);
-    let how = How::Finish { outcome: Outcome::default(), payload: None, ignore_repeat: false };
-    Some(Settle { id: job.id, by, how })
+    Some(JobEvent { id: job.id, event: Event::finish(by, Outcome::default()) })
 }
 
 fn show(what: &str, count: usize, time: Duration) {

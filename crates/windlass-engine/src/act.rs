@@ -1,55 +1,42 @@
 //! What people and programs do to jobs from outside their runs.
 
-use crate::engine::{Engine, Inner};
+use crate::engine::Engine;
 use crate::error::{EngineError, VerbError};
-use crate::verbs::{Action, JobEvent};
+use crate::verbs::{JobEvent, check_sizes};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
+use windlass_core::{Event, Job, JobId, Tenant};
 
 /// Descendants that one recursive call reaches. A family larger than that is terminated in several calls.
 const DESCENDANTS_MAX: usize = 100_000;
 
+type Afterwards = Vec<Result<Option<Arc<Job>>, VerbError>>;
+
 impl Engine {
-    /// The job as it is afterwards; `None`: it is gone.
-    pub async fn act(
+    /// Makes the same event happen to each of these jobs. The job as it is afterwards; `None`: it is gone.
+    pub async fn apply(
         &self,
         tenant: &Tenant,
         ids: Vec<JobId>,
-        action: Action,
-    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
-        self.inner.open()?;
+        event: Event,
+    ) -> Result<Afterwards, EngineError> {
+        check_sizes(&event, self.inner.options.payload_bytes_max)?;
+        let events = ids.into_iter().map(|id| JobEvent { id, event: event.clone() }).collect();
+        self.afterwards(tenant, events).await
+    }
+
+    async fn afterwards(&self, tenant: &Tenant, events: Vec<JobEvent>) -> Result<Afterwards, EngineError> {
+        let answers = self.apply_each(tenant, events).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(|moved| moved.after)).collect())
+    }
+
+    /// Terminates the jobs themselves first, then all below them, each once. One answer for each that was named.
+    pub async fn terminate_families(
+        &self,
+        tenant: &Tenant,
+        ids: Vec<JobId>,
+    ) -> Result<Afterwards, EngineError> {
         self.check_count(ids.len())?;
-        let now = self.now();
-        let asked = ids.len();
-        let action = match action {
-            Action::Terminate { recursive: true } => return self.terminate_families(tenant, ids).await,
-            other => other,
-        };
-        self.check_payloads(std::iter::once(action.payload()))?;
-        self.check_reports(std::iter::once(action.report_bytes()))?;
-        let ask = |id| JobEvent { id, event: self.inner.event_of(action.clone(), now) };
-        let asks = ids.into_iter().map(ask).collect();
-        self.afterwards(tenant, asks, asked).await
-    }
-
-    /// The first `asked` answers; the rest were ours to ask.
-    async fn afterwards(
-        &self,
-        tenant: &Tenant,
-        asks: Vec<JobEvent>,
-        asked: usize,
-    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
-        let answers = self.apply_each(tenant, asks).await?;
-        Ok(answers.into_iter().take(asked).map(|answer| answer.map(|moved| moved.after)).collect())
-    }
-
-    /// The jobs themselves first, then all below them, each once.
-    async fn terminate_families(
-        &self,
-        tenant: &Tenant,
-        ids: Vec<JobId>,
-    ) -> Result<Vec<Result<Option<Arc<Job>>, VerbError>>, EngineError> {
         let asked = ids.len();
         let own = self.get(tenant, ids.clone()).await?;
         let mut seen: FxHashSet<JobId> = ids.iter().copied().collect();
@@ -63,30 +50,13 @@ impl Engine {
                 }
             }
         }
-        let asks: Vec<JobEvent> =
+        let events: Vec<JobEvent> =
             all.into_iter().map(|id| JobEvent { id, event: Event::Terminate }).collect();
         let mut answers = Vec::with_capacity(asked);
-        for chunk in asks.chunks(self.inner.options.batch_max.max(1)) {
-            let left = asked - answers.len();
-            answers.extend(self.afterwards(tenant, chunk.to_vec(), left).await?);
+        for chunk in events.chunks(self.inner.options.batch_max.max(1)) {
+            answers.extend(self.afterwards(tenant, chunk.to_vec()).await?);
         }
+        answers.truncate(asked);
         Ok(answers)
-    }
-}
-
-impl Inner {
-    /// What it is to the job itself.
-    pub(crate) fn event_of(&self, action: Action, now: Timestamp) -> Event {
-        match action {
-            Action::Cancel { running, failed_too } => Event::Cancel { running, failed_too },
-            Action::Run { at, force } => Event::Run { at: at.from(now), force },
-            Action::Requeue { at, even_running } => Event::Requeue { at: at.from(now), even_running },
-            Action::Terminate { .. } => Event::Terminate,
-            Action::PutToRest(rest) => Event::PutToRest(rest),
-            Action::SetPorts(ports) => Event::SetPorts(ports),
-            Action::Update(patch) => Event::Update(Box::new(patch)),
-            Action::Delete => Event::Delete,
-            Action::Settle { by, how } => self.end_of_run(by, how, now),
-        }
     }
 }

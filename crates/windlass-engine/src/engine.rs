@@ -1,6 +1,6 @@
 //! [`Engine`]: the one door to the jobs. What is not here cannot be done to a job.
 //!
-//! The longer verbs have files of their own: `push.rs`, `claim.rs`, `settle.rs` (settle, extend, report), `act.rs`,
+//! The longer verbs have files of their own: `push.rs`, `claim.rs`, `runs.rs` (settle, extend, report), `act.rs`,
 //! `limits.rs`.
 
 use crate::bell::Bell;
@@ -408,15 +408,6 @@ impl Engine {
         let max = self.inner.options.payload_bytes_max;
         match payloads.flatten().map(|payload| payload.bytes.len()).find(|bytes| *bytes > max) {
             Some(bytes) => Err(EngineError::TooLarge { bytes, max }),
-            None => Ok(()),
-        }
-    }
-
-    /// What runs report is bounded as payloads are.
-    pub(crate) fn check_reports(&self, sizes: impl Iterator<Item = usize>) -> Result<(), EngineError> {
-        let max = self.inner.options.payload_bytes_max;
-        match sizes.max().filter(|bytes| *bytes > max) {
-            Some(bytes) => Err(EngineError::ReportTooLarge { bytes, max }),
             None => Ok(()),
         }
     }

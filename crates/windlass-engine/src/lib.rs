@@ -81,6 +81,6 @@ pub use quota::{InUse, Quota};
 pub use scheduler::Stepped;
 pub use transaction::{Halt, Queued, Stop, Transaction};
 pub use verbs::{
-    Action, Claim, Deed, Extend, Extended, HeldBy, How, Import, JobEvent, LimitView, LogEntry, Options, Push,
-    Pushed, Renew, Report, RunAt, Settle, Settled, Together, Waited, Wish,
+    Claim, Extend, Extended, HeldBy, Import, JobEvent, LimitView, LogEntry, Options, Push, Pushed, Renew,
+    Report, RunAt, Settled, Waited,
 };

@@ -1,12 +1,11 @@
 //! What workers say of the runs they hold: their ends, signs of life, progress and words.
 
-use crate::engine::{Engine, Inner};
+use crate::engine::Engine;
 use crate::error::{EngineError, VerbError};
 use crate::transaction::Moved;
-use crate::verbs::{Extend, Extended, How, JobEvent, LogEntry, Renew, Report, Settle, Settled, Wish};
+use crate::verbs::{Extend, Extended, JobEvent, LogEntry, Renew, Report, Settled, payload_of, report_bytes};
 use std::sync::Arc;
-use windlass_core::event::{Failure, Finish, Restart, RetryWish};
-use windlass_core::{Event, Holder, Job, JobId, Tenant, Timestamp};
+use windlass_core::{Event, Job, JobId, Tenant};
 
 impl Engine {
     /// Ends runs: each entry is answered by itself. One that reports too much is refused and its run goes on; it does not
@@ -14,19 +13,19 @@ impl Engine {
     pub async fn settle(
         &self,
         tenant: &Tenant,
-        mut entries: Vec<Settle>,
+        mut ends: Vec<JobEvent>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
-        self.check_count(entries.len())?;
-        self.check_payloads(entries.iter().map(|entry| entry.how.payload()))?;
+        self.check_count(ends.len())?;
+        self.check_payloads(ends.iter().map(|end| payload_of(&end.event)))?;
         let max = self.inner.options.payload_bytes_max;
-        if entries.iter().all(|entry| entry.how.report_bytes() <= max) {
-            return self.settle_all(tenant, entries).await;
+        if ends.iter().all(|end| report_bytes(&end.event) <= max) {
+            return self.settle_all(tenant, ends).await;
         }
-        let sizes: Vec<usize> = entries.iter().map(|entry| entry.how.report_bytes()).collect();
-        entries.retain(|entry| entry.how.report_bytes() <= max);
-        let mut settled = match entries.is_empty() {
+        let sizes: Vec<usize> = ends.iter().map(|end| report_bytes(&end.event)).collect();
+        ends.retain(|end| report_bytes(&end.event) <= max);
+        let mut settled = match ends.is_empty() {
             true => Vec::new(),
-            false => self.settle_all(tenant, entries).await?,
+            false => self.settle_all(tenant, ends).await?,
         }
         .into_iter();
         let answer = |bytes: usize| match bytes > max {
@@ -39,12 +38,9 @@ impl Engine {
     async fn settle_all(
         &self,
         tenant: &Tenant,
-        entries: Vec<Settle>,
+        ends: Vec<JobEvent>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
-        let now = self.now();
-        let ask =
-            |entry: Settle| JobEvent { id: entry.id, event: self.inner.end_of_run(entry.by, entry.how, now) };
-        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
+        let answers = self.apply_each(tenant, ends).await?;
         let settled = |moved: Moved| Settled {
             state: moved.after.as_ref().map(|job| job.state().name()),
             run_at: moved.after.as_ref().and_then(|job| job.state().claimable_at()),
@@ -134,31 +130,5 @@ fn extended(moved: Moved) -> Extended {
     Extended {
         until: lease.and_then(|lease| lease.until),
         cancel_asked: lease.is_some_and(|lease| lease.cancel_asked),
-    }
-}
-
-impl Inner {
-    pub(crate) fn end_of_run(&self, by: Holder, how: How, now: Timestamp) -> Event {
-        match how {
-            How::Finish { outcome, payload, ignore_repeat } => {
-                Event::Finish(Finish { by, outcome, payload, ignore_repeat })
-            }
-            How::Fail { outcome, retry, payload } => {
-                let retry = match retry {
-                    Wish::Policy => RetryWish::Policy,
-                    Wish::After(ms) => RetryWish::At(now.plus_ms(ms.max(0))),
-                    Wish::Never => RetryWish::Never,
-                };
-                Event::Fail(Failure { by, outcome, retry, payload, chance: 0.0 })
-            }
-            How::Release { delay_ms, counts } => {
-                Event::Release { by, run_at: now.plus_ms(delay_ms.max(0)), counts }
-            }
-            How::Return => Event::Return { by },
-            How::Restart { at, heed_repeat, patch } => {
-                Event::Restart(Box::new(Restart { by, run_at: at.from(now), heed_repeat, patch: *patch }))
-            }
-            How::Suspend => Event::Suspend { by },
-        }
     }
 }

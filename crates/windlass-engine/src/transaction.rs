@@ -20,7 +20,6 @@ mod family;
 mod jobs;
 pub(crate) mod queue;
 mod run;
-mod together;
 
 pub(crate) use jobs::Moved;
 pub use queue::Queued;

@@ -1,14 +1,12 @@
 //! What can be asked of the engine, and what it answers.
 
-use crate::error::{EngineError, PushRefused, VerbError};
+use crate::error::{EngineError, PushRefused};
 use std::sync::Arc;
-use windlass_core::event::{CancelRunning, Patch, Standing};
-use windlass_core::lease::Rest;
+use windlass_core::event::Standing;
 use windlass_core::limits::Limit;
-use windlass_core::ports::Ports;
 use windlass_core::{
-    Body, Event, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName,
-    Tenant, Timestamp,
+    Body, Event, Extras, Holder, Job, JobId, Name, NameMatch, Payload, Policy, Queue, StateName, Tenant,
+    Timestamp,
 };
 
 /// Bounds on what one caller may ask.
@@ -141,7 +139,7 @@ pub(crate) fn check_sizes(event: &Event, max: usize) -> Result<(), EngineError> 
     }
 }
 
-fn payload_of(event: &Event) -> Option<&Payload> {
+pub(crate) fn payload_of(event: &Event) -> Option<&Payload> {
     match event {
         Event::Finish(finish) => finish.payload.as_ref(),
         Event::Fail(failure) => failure.payload.as_ref(),
@@ -161,76 +159,6 @@ pub(crate) fn report_bytes(event: &Event) -> usize {
     };
     let both = [&outcome.result, &outcome.error];
     both.into_iter().flatten().map(|report| report.bytes.len()).max().unwrap_or(0)
-}
-
-/// The end of a run.
-#[derive(Clone, Debug)]
-pub struct Settle {
-    pub id: JobId,
-    pub by: Holder,
-    pub how: How,
-}
-
-#[derive(Clone, Debug)]
-pub enum How {
-    Finish {
-        outcome: Outcome,
-        /// What the next run of a repeating or waiting job starts with.
-        payload: Option<Payload>,
-        ignore_repeat: bool,
-    },
-    Fail {
-        outcome: Outcome,
-        retry: Wish,
-        payload: Option<Payload>,
-    },
-    /// Given back unfinished. `counts`: whether the attempt is used up.
-    Release {
-        delay_ms: i64,
-        counts: bool,
-    },
-    /// Given back as if nobody had taken it: no attempt, no token of a rate is used up, and it keeps its place.
-    Return,
-    /// The run ends and the job starts over: attempts count from zero, children that are settled are forgotten.
-    Restart {
-        at: RunAt,
-        /// A repeating job runs at its next turn, whatever `at` says.
-        heed_repeat: bool,
-        patch: Box<Patch>,
-    },
-    /// The run ends, the job does not.
-    Suspend,
-}
-
-impl How {
-    pub(crate) fn payload(&self) -> Option<&Payload> {
-        match self {
-            How::Finish { payload, .. } | How::Fail { payload, .. } => payload.as_ref(),
-            How::Restart { patch, .. } => patch.payload.as_ref(),
-            How::Release { .. } | How::Return | How::Suspend => None,
-        }
-    }
-
-    /// The larger of what the run reports as data: its result, its error.
-    pub(crate) fn report_bytes(&self) -> usize {
-        match self {
-            How::Finish { outcome, .. } | How::Fail { outcome, .. } => {
-                let both = [&outcome.result, &outcome.error];
-                both.into_iter().flatten().map(|report| report.bytes.len()).max().unwrap_or(0)
-            }
-            How::Release { .. } | How::Return | How::Restart { .. } | How::Suspend => 0,
-        }
-    }
-}
-
-/// When a failed job should run again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// As the job's retry policy says.
-    Policy,
-    /// So many milliseconds from now, within the bound on attempts.
-    After(i64),
-    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,77 +215,6 @@ pub struct LogEntry {
     /// Where the lines come from, such as `stderr`.
     pub source: Option<Arc<str>>,
     pub lines: Vec<String>,
-}
-
-/// What may be done to a job from outside its run.
-#[derive(Clone, Debug)]
-pub enum Action {
-    Cancel {
-        running: CancelRunning,
-        failed_too: bool,
-    },
-    Run {
-        at: RunAt,
-        force: bool,
-    },
-    Requeue {
-        at: RunAt,
-        even_running: bool,
-    },
-    Terminate {
-        recursive: bool,
-    },
-    /// Straight to where there is no run, without a last one.
-    PutToRest(Rest),
-    Update(Patch),
-    /// Its ports and state are these from now on. For callers that decide by what they saw: [`Deed`].
-    SetPorts(Arc<Ports>),
-    Delete,
-    /// Ends its run, as [`Settle`] does.
-    Settle {
-        by: Holder,
-        how: How,
-    },
-}
-
-impl Action {
-    pub(crate) fn payload(&self) -> Option<&Payload> {
-        match self {
-            Action::Update(patch) => patch.payload.as_ref(),
-            Action::Settle { how, .. } => how.payload(),
-            Action::Cancel { .. }
-            | Action::Run { .. }
-            | Action::Requeue { .. }
-            | Action::Terminate { .. }
-            | Action::PutToRest(_)
-            | Action::SetPorts(_)
-            | Action::Delete => None,
-        }
-    }
-
-    pub(crate) fn report_bytes(&self) -> usize {
-        match self {
-            Action::Settle { how, .. } => how.report_bytes(),
-            _ => 0,
-        }
-    }
-}
-
-/// One thing of several that happen together or not at all, to a job as the caller saw it.
-#[derive(Clone, Debug)]
-pub struct Deed {
-    pub job: Arc<Job>,
-    pub action: Action,
-}
-
-/// What became of several deeds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Together {
-    Done,
-    /// One of the jobs is no longer as the caller saw it; nothing happened. Look again, then ask again.
-    Stale,
-    /// These may not happen, so none did.
-    Refused(Vec<(JobId, VerbError)>),
 }
 
 #[derive(Clone, Debug)]

@@ -16,8 +16,8 @@ use bytes::Bytes;
 use std::sync::Arc;
 use windlass_core::event::CancelRunning;
 use windlass_core::limits::Limit;
-use windlass_core::{Holder, Job, JobId, Tenant, Token};
-use windlass_engine::{Action, Pushed, Settle, VerbError, Waited};
+use windlass_core::{Event, Holder, Job, JobId, Tenant, Token};
+use windlass_engine::{JobEvent, Pushed, VerbError, Waited};
 
 pub type Answer = Result<Response, JqError>;
 
@@ -102,8 +102,8 @@ pub async fn polling(call: Call) -> Answer {
 pub async fn delete(call: Call) -> Answer {
     let id = asked_id(&call)?;
     find(&call, id).await?;
-    let cancel = Action::Cancel { running: CancelRunning::Refuse, failed_too: false };
-    let mut answers = call.engine.act(&call.caller.tenant, vec![id], cancel).await?;
+    let cancel = Event::Cancel { running: CancelRunning::Refuse, failed_too: false };
+    let mut answers = call.engine.apply(&call.caller.tenant, vec![id], cancel).await?;
     answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     Ok(no_content())
 }
@@ -243,13 +243,17 @@ pub async fn done(mut call: Call) -> Answer {
     let (worker, yard) = worker(&call).await?;
     let done = wire::done(encoding, &body)?;
     let id = done.job_id.ok_or_else(JqError::no_such_job)?;
-    let how = commands::done(&done, &worker)?;
+    let (outcome, retry) = commands::done(&done, &worker)?;
     let tenant = &call.caller.tenant;
     let Some(token) = their_token(&call, yard.as_deref(), id, &worker, done.attempt).await? else {
         return late(&call, tenant, id, &worker).await;
     };
-    let settle = Settle { id, by: Holder::Token(token), how };
-    match call.engine.settle(tenant, vec![settle]).await?.pop() {
+    let by = Holder::Token(token);
+    let event = match retry {
+        None => Event::finish(by, outcome),
+        Some(retry) => Event::fail(by, outcome, retry),
+    };
+    match call.engine.settle(tenant, vec![JobEvent { id, event }]).await?.pop() {
         Some(Ok(_)) => Ok(no_content()),
         Some(Err(error @ VerbError::ReportTooLarge { .. })) => Err(error.into()),
         Some(Err(VerbError::NotFound | VerbError::Refused(_))) | None => {

@@ -4,10 +4,11 @@ use super::wire::{Bad, Done, End, Job as Asked, as_msgpack};
 use super::{ORIGIN, Settings};
 use crate::codec::Raw;
 use std::sync::Arc;
+use windlass_core::event::RetryWish;
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::retry::{Backoff, RetryPolicy};
-use windlass_core::{Extras, Format, Keep, KeepFor, Outcome, Payload, Policy, ResultPolicy};
-use windlass_engine::{How, Push, RunAt, Wish};
+use windlass_core::{Event, Extras, Format, Holder, Keep, KeepFor, Outcome, Payload, Policy, ResultPolicy};
+use windlass_engine::{Push, RunAt};
 
 /// Added to a wait at most: jobs that failed together do not all come back at once.
 const JITTER_PERCENT: u8 = 10;
@@ -56,25 +57,20 @@ fn policy(asked: &Asked<'_>, settings: &Settings) -> Policy {
     }
 }
 
-/// How a run ended, as its worker says.
-pub fn done(done: &Done<'_>, worker: &str) -> Result<How, Bad> {
+/// How a run ended, as its worker says; for a failure, whether to try again.
+pub fn done(done: &Done<'_>, worker: &str) -> Result<(Outcome, Option<RetryWish>), Bad> {
     let said = Outcome { worker: Some(worker.into()), ended_at: done.finished_at, ..Outcome::default() };
     Ok(match &done.end {
-        End::Success { result } => How::Finish {
-            outcome: Outcome { result: content(*result)?, ..said },
-            payload: None,
-            ignore_repeat: false,
-        },
-        End::Failure { reason, should_retry, message, error } => How::Fail {
-            outcome: Outcome {
+        End::Success { result } => (Outcome { result: content(*result)?, ..said }, None),
+        End::Failure { reason, should_retry, message, error } => {
+            let outcome = Outcome {
                 error: content(*error)?,
                 message: Some(message.clone()),
                 code: Some(reason.as_str().to_owned()),
                 ..said
-            },
-            retry: if *should_retry { Wish::Policy } else { Wish::Never },
-            payload: None,
-        },
+            };
+            (outcome, Some(if *should_retry { RetryWish::Policy } else { RetryWish::Never }))
+        }
     })
 }
 
@@ -83,12 +79,12 @@ fn content(raw: Option<Raw<'_>>) -> Result<Option<Payload>, Bad> {
 }
 
 /// A run that ended because of its worker.
-pub fn lost(worker: &str, message: &str) -> How {
+pub fn lost(by: Holder, worker: &str, message: &str) -> Event {
     let outcome = Outcome {
         message: Some(message.to_owned()),
         code: Some("other".to_owned()),
         worker: Some(worker.into()),
         ..Outcome::default()
     };
-    How::Fail { outcome, retry: Wish::Policy, payload: None }
+    Event::fail(by, outcome, RetryWish::Policy)
 }

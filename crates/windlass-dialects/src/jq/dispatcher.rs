@@ -19,8 +19,8 @@ use super::yard::{Accepting, ON_THE_WAY, OnTheWay, Yard, queue};
 use super::{commands, views};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
-use windlass_core::{Holder, Job, Timestamp, Token};
-use windlass_engine::{Claim, EngineError, How, Renew, Settle};
+use windlass_core::{Event, Holder, Job, Timestamp, Token};
+use windlass_engine::{Claim, EngineError, JobEvent, Renew};
 
 /// How long a worker may take to say that it has a job. It is to answer at once and work afterwards.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -160,7 +160,7 @@ impl Yard {
         for (job, token, on_the_way) in back {
             let yard = Arc::clone(self);
             tokio::spawn(async move {
-                yard.settle(&job, Holder::Token(token), How::Return).await;
+                yard.settle(&job, Event::Return { by: Holder::Token(token) }).await;
                 drop(on_the_way);
             });
         }
@@ -188,7 +188,7 @@ impl Yard {
             Err(error) => {
                 tracing::warn!(%error, "who is to get which job could not be written down; it is sent to nobody");
                 for parcel in &watched {
-                    self.settle(&parcel.job, parcel.by(), How::Return).await;
+                    self.settle(&parcel.job, Event::Return { by: parcel.by() }).await;
                     self.ended(parcel.job.id, parcel.token).await;
                 }
                 return;
@@ -212,7 +212,7 @@ impl Yard {
             Ok(Answer { status: 404, .. }) => {
                 tracing::info!(worker = %worker, name = %job.spec.name, "a worker does not know this kind of job");
                 let lost = self.table().refuses(worker, &job.spec.name);
-                self.settle(job, parcel.by(), How::Return).await;
+                self.settle(job, Event::Return { by: parcel.by() }).await;
                 if let Some(lost) = lost {
                     self.forget(&lost.worker).await;
                     self.lost(lost, "it knows none of the jobs it is given").await;
@@ -221,7 +221,7 @@ impl Yard {
             }
             Ok(Answer { status: 400, body }) => {
                 let message = views::refusal(worker, &body);
-                self.settle(job, parcel.by(), commands::lost(worker, &message)).await;
+                self.settle(job, commands::lost(parcel.by(), worker, &message)).await;
             }
             Ok(Answer { status, .. }) => self.undelivered(parcel, &format!("it answered {status}")).await,
             Err(why) => self.undelivered(parcel, &why).await,
@@ -271,8 +271,8 @@ impl Yard {
                 }
             }
             Accepted::WorkerGone => {
-                let why = commands::lost(worker, &format!("worker {worker} was lost: it unregistered"));
-                self.settle(job, parcel.by(), why).await;
+                let why = format!("worker {worker} was lost: it unregistered");
+                self.settle(job, commands::lost(parcel.by(), worker, &why)).await;
             }
         }
     }
@@ -281,7 +281,7 @@ impl Yard {
         let Parcel { job, worker, .. } = parcel;
         tracing::warn!(job.id = %job.id, worker = %worker, "a job did not reach its worker: {why}");
         let after = self.table().failed(worker, self.engine.now());
-        self.settle(job, parcel.by(), How::Return).await;
+        self.settle(job, Event::Return { by: parcel.by() }).await;
         if let AfterFailure::Lost(lost) = after {
             self.forget(worker).await;
             self.lost(lost, "it cannot be reached").await;
@@ -290,8 +290,8 @@ impl Yard {
         self.changed.notify_one();
     }
 
-    async fn settle(&self, job: &Arc<Job>, by: Holder, how: How) {
-        if let Err(error) = self.engine.settle(&self.tenant, vec![Settle { id: job.id, by, how }]).await {
+    async fn settle(&self, job: &Arc<Job>, event: Event) {
+        if let Err(error) = self.engine.settle(&self.tenant, vec![JobEvent { id: job.id, event }]).await {
             tracing::warn!(%error, job.id = %job.id, "a job waits for its timeout");
         }
     }

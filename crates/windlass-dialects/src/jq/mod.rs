@@ -43,8 +43,8 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass_core::{Holder, Job, Tenant};
-use windlass_engine::{Engine, EngineError, How, Settle};
+use windlass_core::{Event, Holder, Job, Tenant};
+use windlass_engine::{Engine, EngineError, JobEvent};
 use workers::WorkerId;
 use yard::{ON_THE_WAY, Yard};
 
@@ -413,7 +413,7 @@ impl Inner {
         };
         for job in running.iter().filter(is_stuck) {
             let Some(token) = yard::token_of(job) else { continue };
-            let back = Settle { id: job.id, by: Holder::Token(token), how: How::Return };
+            let back = JobEvent { id: job.id, event: Event::Return { by: Holder::Token(token) } };
             // If it is refused, whoever had it was not gone.
             self.engine.settle(&job.spec.tenant, vec![back]).await?;
         }

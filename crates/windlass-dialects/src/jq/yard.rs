@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use windlass_core::{Holder, Job, JobId, Queue, StateName, Tenant, Timestamp, Token};
-use windlass_engine::{Engine, EngineError, LeaseEnd, Settle};
+use windlass_engine::{Engine, EngineError, JobEvent, LeaseEnd};
 
 /// The name in the lease of a job that was claimed for some worker, before it is one worker's.
 pub const ON_THE_WAY: &str = "jq dispatcher";
@@ -310,10 +310,9 @@ impl Yard {
     async fn fail(&self, worker: &str, jobs: &[(JobId, Token)], why: &str) {
         let message = format!("worker {worker} was lost: {why}");
         for some in jobs.chunks(self.batch_max()) {
-            let settle = |(id, token): &(JobId, Token)| Settle {
+            let settle = |(id, token): &(JobId, Token)| JobEvent {
                 id: *id,
-                by: Holder::Token(*token),
-                how: commands::lost(worker, &message),
+                event: commands::lost(Holder::Token(*token), worker, &message),
             };
             if let Err(error) = self.engine.settle(&self.tenant, some.iter().map(settle).collect()).await {
                 // Their leases end some time; nothing is lost, only late.

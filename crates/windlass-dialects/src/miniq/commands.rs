@@ -10,13 +10,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
+use windlass_core::event::RetryWish;
 use windlass_core::job::{Format, Keep, KeepFor};
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::retry::{Backoff, RetryPolicy, TIMED_OUT};
 use windlass_core::state::JobState;
 use windlass_core::trail::LOG_LINES_MAX;
-use windlass_core::{Extras, Job, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp};
-use windlass_engine::{Claim, How, Push, RunAt, Wish};
+use windlass_core::{
+    Event, Extras, Holder, Job, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp,
+};
+use windlass_engine::{Claim, Push, RunAt};
 
 /// Where jobs of all clients are.
 pub const QUEUE: &str = "miniq";
@@ -104,7 +107,7 @@ pub fn claim(client: &Tenant, jobtype: &Name, limit: usize, sysid: &Arc<str>, lo
 }
 
 /// What the end of a run means for the job.
-pub fn how(report: &Report) -> How {
+pub fn end(report: &Report, by: Holder) -> Event {
     let status = Status::of(i32::from(report.exitcode));
     let word = report.code.as_str();
     let is_plain = word.is_empty() || ["OK", "RETRY", "FAILED", "ERROR"].contains(&word);
@@ -116,9 +119,9 @@ pub fn how(report: &Report) -> How {
         ..Outcome::default()
     };
     match status {
-        Status::Ok => How::Finish { outcome, payload: None, ignore_repeat: false },
-        Status::Failed => How::Fail { outcome, retry: Wish::Never, payload: None },
-        Status::Retry | Status::Error => How::Fail { outcome, retry: Wish::Policy, payload: None },
+        Status::Ok => Event::finish(by, outcome),
+        Status::Failed => Event::fail(by, outcome, RetryWish::Never),
+        Status::Retry | Status::Error => Event::fail(by, outcome, RetryWish::Policy),
     }
 }
 

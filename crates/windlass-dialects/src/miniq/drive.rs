@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use windlass_core::event::RetryWish;
 use windlass_core::retry::TIMED_OUT;
-use windlass_core::{Holder, Job, JobId, Name, StateName, Tenant, Token};
-use windlass_engine::{EngineError, Extend, How, LogEntry, Settle, Settled, Wish};
+use windlass_core::{Event, Holder, Job, JobId, Name, StateName, Tenant, Token};
+use windlass_engine::{EngineError, Extend, JobEvent, LogEntry, Settled};
 
 /// Outcomes are settled together if they come within this time.
 const GATHER: Duration = Duration::from_millis(10);
@@ -232,13 +233,13 @@ impl<'a> Drive<'a> {
         }
         let entry = |(place, ended): &(usize, Ended)| {
             let by = Holder::Token(self.held[*place]?);
-            let how = match ended {
-                Ended::Done(report) => commands::how(report),
-                Ended::Unrun(_) => How::Return,
+            let event = match ended {
+                Ended::Done(report) => commands::end(report, by),
+                Ended::Unrun(_) => Event::Return { by },
             };
-            Some(Settle { id: self.jobs[*place].id, by, how })
+            Some(JobEvent { id: self.jobs[*place].id, event })
         };
-        let entries: Vec<Settle> = gathered.iter().filter_map(entry).collect();
+        let entries: Vec<JobEvent> = gathered.iter().filter_map(entry).collect();
         self.keep_words(&gathered).await;
         let given_up = self.tell_store(entries).await;
         self.tell_ended(&gathered, &given_up);
@@ -342,7 +343,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Again and again while the locks hold: afterwards the jobs are somebody else's. Those whose time was over.
-    async fn tell_store(&self, entries: Vec<Settle>) -> HashSet<JobId> {
+    async fn tell_store(&self, entries: Vec<JobEvent>) -> HashSet<JobId> {
         let give_up = self.state.engine.now().plus_ms(self.state.settings.lock_ms);
         let mut wait = WAIT_FIRST;
         loop {
@@ -353,8 +354,8 @@ impl<'a> Drive<'a> {
                         tracing::warn!("{lost} jobs of {} had lost their locks when they ended", self.full);
                     }
                     let asked = entries.iter().zip(&answers);
-                    let is_given_up = |(entry, answer): (&Settle, &Result<Settled, _>)| {
-                        let wanted_more = matches!(&entry.how, How::Fail { retry: Wish::Policy, .. });
+                    let is_given_up = |(entry, answer): (&JobEvent, &Result<Settled, _>)| {
+                        let wanted_more = matches!(&entry.event, Event::Fail(failure) if failure.retry == RetryWish::Policy);
                         let is_over = matches!(answer, Ok(Settled { state: Some(StateName::Failed), .. }));
                         (wanted_more && is_over).then_some(entry.id)
                     };

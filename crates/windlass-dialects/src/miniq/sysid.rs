@@ -10,9 +10,10 @@ use windlass_core::job::{Keep, KeepFor};
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::retry::RetryPolicy;
 use windlass_core::{
-    Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant, Token,
+    Event, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant,
+    Token,
 };
-use windlass_engine::{Claim, Engine, EngineError, Extend, How, Push, Pushed, Renew, RunAt, Settle};
+use windlass_engine::{Claim, Engine, EngineError, Extend, JobEvent, Push, Pushed, Renew, RunAt};
 
 /// Its rows belong to nobody who can call, and are in no queue that is run.
 pub const TENANT: &str = "queue.sysid";
@@ -154,8 +155,8 @@ impl Reserved {
 
     /// The name is free again.
     pub async fn release(&self, engine: &Engine) -> Result<(), EngineError> {
-        let how = How::Finish { outcome: Outcome::default(), payload: None, ignore_repeat: true };
-        let settle = Settle { id: self.id, by: Holder::Token(self.token), how };
+        let event = Event::finish(Holder::Token(self.token), Outcome::default());
+        let settle = JobEvent { id: self.id, event };
         engine.settle(&tenant(), vec![settle]).await.map(drop)
     }
 }

@@ -8,7 +8,7 @@ use super::wire::{Complete, End};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::{Event, Holder, Job, JobId, Tenant, Token};
-use windlass_engine::{Engine, EngineError, Extend, FeedEvent, FeedKind, How, Settle, Stop};
+use windlass_engine::{Engine, EngineError, Extend, FeedEvent, FeedKind, JobEvent, Stop};
 
 /// Longest time without a sign of life, however patient the server is with runners elsewhere. A sign costs nothing here, and
 /// what a server that was killed was running is run by another, or by itself after its restart, when this is over. Longer
@@ -129,8 +129,9 @@ impl Insider {
     /// Gives the job back unfinished. `counts`: whether the attempt is used up.
     pub async fn release(&self, held: &Held, counts: bool, delay: Duration) -> Result<(), EngineError> {
         let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-        let how = How::Release { delay_ms, counts };
-        let entry = Settle { id: held.job.id, by: Holder::Token(held.token), how };
+        let run_at = self.engine.now().plus_ms(delay_ms);
+        let event = Event::Release { by: Holder::Token(held.token), run_at, counts };
+        let entry = JobEvent { id: held.job.id, event };
         // A refusal means that it is no longer ours, which is as good.
         self.engine.settle(&self.tenant, vec![entry]).await.map(drop)
     }

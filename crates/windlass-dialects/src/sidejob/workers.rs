@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::event::{Patch, RetryWish};
 use windlass_core::{Event, Holder, Job, JobId, NameMatch, Outcome, Queue, Tenant, Timestamp, Token};
-use windlass_engine::{Claim, Delivery, Extend, How, Settle};
+use windlass_engine::{Claim, Delivery, Extend, JobEvent};
 
 /// How long a claim may wait: proxies and clients give up around then.
 const WAIT_MS_MAX: i64 = 300_000;
@@ -106,8 +106,9 @@ pub async fn claim(mut call: Call) -> Answer {
 /// Somebody keeps workers away from it for now.
 async fn put_off(call: &Call, tenant: &Tenant, job: &Job) -> Result<(), Problem> {
     let Some(lease) = job.state().lease() else { return Ok(()) };
-    let how = How::Release { delay_ms: LOCKED_RETRY_MS, counts: false };
-    let entry = Settle { id: job.id, by: Holder::Token(lease.token), how };
+    let run_at = call.engine.now().plus_ms(LOCKED_RETRY_MS);
+    let event = Event::Release { by: Holder::Token(lease.token), run_at, counts: false };
+    let entry = JobEvent { id: job.id, event };
     call.engine.settle(tenant, vec![entry]).await?;
     Ok(())
 }

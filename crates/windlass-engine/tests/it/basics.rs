@@ -1,5 +1,5 @@
 use crate::world::*;
-use windlass_core::event::{CancelRunning, Patch};
+use windlass_core::event::{CancelRunning, Patch, RetryWish};
 use windlass_core::{Holder, JobId, Outcome, Payload, Refused, StateName, Tenant, Token};
 use windlass_engine::*;
 
@@ -35,9 +35,9 @@ async fn a_batch_is_answered_entry_by_entry() {
     let world = World::new().await;
     world.push_all(vec![job("a"), job("b"), job("c")]).await;
     let claimed = world.claim(3).await;
-    let wrong = Settle { id: claimed[1].id, by: Holder::Token(Token::from_number(1)), how: finish() };
-    let unknown = Settle { id: JobId::new(99).unwrap(), by: Holder::Anyone, how: finish() };
-    let right = |index: usize| Settle { id: claimed[index].id, by: holder(&claimed[index]), how: finish() };
+    let wrong = settle(claimed[1].id, Holder::Token(Token::from_number(1)), finish());
+    let unknown = settle(JobId::new(99).unwrap(), Holder::Anyone, finish());
+    let right = |index: usize| settle(claimed[index].id, holder(&claimed[index]), finish());
     let answers = world.engine.settle(&tenant(), vec![right(0), wrong, unknown, right(2)]).await.unwrap();
     assert_eq!(answers[1], Err(VerbError::Refused(Refused::LeaseLost)));
     assert_eq!(answers[2], Err(VerbError::NotFound));
@@ -54,7 +54,7 @@ async fn entries_for_the_same_job_in_one_batch_happen_in_order() {
     let world = World::new().await;
     world.push(job("a")).await;
     let claimed = world.claim_one().await;
-    let release = How::Release { delay_ms: 5, counts: true };
+    let release = release(world.after(5));
     let answers = world.settle_all(vec![(&claimed, release), (&claimed, finish())]).await;
     assert_eq!(answers[0].unwrap().state, Some(StateName::Ready));
     assert_eq!(answers[1], Err(VerbError::Refused(Refused::LeaseLost)));
@@ -66,7 +66,7 @@ async fn an_old_token_is_refused_and_changes_nothing() {
     let world = World::new().await;
     world.push(job("a")).await;
     let first = world.claim_one().await;
-    world.settle(&first, How::Release { delay_ms: 0, counts: true }).await.unwrap();
+    world.settle(&first, release(world.after(0))).await.unwrap();
     let second = world.claim_one().await;
     assert!(holder_number(&second) > holder_number(&first), "tokens grow");
     assert_eq!(world.settle(&first, finish()).await, Err(VerbError::Refused(Refused::LeaseLost)));
@@ -84,11 +84,10 @@ async fn another_tenants_job_does_not_exist() {
     let id = world.push(job("secret")).await;
     let other = Tenant::new("other").unwrap();
     assert!(world.engine.get(&other, vec![id]).await.unwrap()[0].is_none());
-    let acted = world.engine.act(&other, vec![id], Action::Delete).await.unwrap();
+    let acted = world.engine.apply(&other, vec![id], Event::Delete).await.unwrap();
     assert_eq!(acted[0].as_ref().unwrap_err(), &VerbError::NotFound);
     let claimed = world.claim_one().await;
-    let settled =
-        world.engine.settle(&other, vec![Settle { id, by: holder(&claimed), how: finish() }]).await.unwrap();
+    let settled = world.engine.settle(&other, vec![settle(id, holder(&claimed), finish())]).await.unwrap();
     assert_eq!(settled[0], Err(VerbError::NotFound));
     let extended = Extend { id, by: holder(&claimed), lease_ms: None };
     assert_eq!(world.engine.extend(&other, vec![extended]).await.unwrap()[0], Err(VerbError::NotFound));
@@ -102,14 +101,14 @@ async fn another_tenants_job_does_not_exist() {
 async fn a_ready_job_is_cancelled_and_a_running_one_is_asked_to() {
     let world = World::new().await;
     let ready = world.push(job("ready")).await;
-    let cancel = Action::Cancel { running: CancelRunning::Ask, failed_too: false };
-    world.act(ready, cancel.clone()).await.unwrap();
+    let cancel = Event::Cancel { running: CancelRunning::Ask, failed_too: false };
+    world.apply(ready, cancel.clone()).await.unwrap();
     let running = world.push(job("running")).await;
     let claimed = world.claim_one().await;
     let beat =
         || world.engine.extend(&TENANT, vec![Extend { id: running, by: holder(&claimed), lease_ms: None }]);
     assert!(!beat().await.unwrap()[0].unwrap().cancel_asked);
-    world.act(running, cancel).await.unwrap();
+    world.apply(running, cancel).await.unwrap();
     assert!(beat().await.unwrap()[0].unwrap().cancel_asked, "the next heartbeat tells");
     let report = Report { id: running, by: holder(&claimed), percent: Some(50), note: None, payload: None };
     assert!(world.engine.report(&TENANT, vec![report]).await.unwrap()[0].unwrap().cancel_asked);
@@ -119,7 +118,7 @@ async fn a_ready_job_is_cancelled_and_a_running_one_is_asked_to() {
         "1 cancelled default/ready p0 a0
          2 cancelled default/running p0 a1",
     );
-    let again = world.act(ready, Action::Cancel { running: CancelRunning::Now, failed_too: true }).await;
+    let again = world.apply(ready, Event::Cancel { running: CancelRunning::Now, failed_too: true }).await;
     assert_eq!(again.unwrap_err(), VerbError::Refused(Refused::Settled(StateName::Cancelled)));
 }
 
@@ -143,9 +142,9 @@ async fn what_was_asked_can_be_changed_while_it_waits() {
     let world = World::new().await;
     let id = world.push(job("a")).await;
     let patch = Patch { priority: Some(-3), queue: Some(queue("fast")), ..Patch::default() };
-    world.act(id, Action::Update(patch)).await.unwrap();
+    world.apply(id, update(patch)).await.unwrap();
     world.shows(&world.picture().await, "1 ready fast/a p-3 a0 at 0");
-    world.act(id, Action::Delete).await.unwrap();
+    world.apply(id, Event::Delete).await.unwrap();
     world.shows(&world.picture().await, "");
 }
 
@@ -170,7 +169,7 @@ async fn a_report_that_is_too_large_is_refused_by_itself_and_the_run_goes_on() {
     world.push_all(vec![job("first"), job("second"), job("third")]).await;
     let jobs = world.claim(3).await;
     let error = Outcome { error: Some(Payload::json("1234567890")), ..Outcome::default() };
-    let failing = How::Fail { outcome: error, retry: Wish::Never, payload: None };
+    let failing = Event::fail(holder(&jobs[2]), error, RetryWish::Never);
     let entries =
         vec![(&*jobs[0], finish_with("123456789")), (&*jobs[1], finish()), (&*jobs[2], failing.clone())];
     let answers = world.settle_all(entries).await;
@@ -179,12 +178,14 @@ async fn a_report_that_is_too_large_is_refused_by_itself_and_the_run_goes_on() {
     assert!(answers[1].is_ok(), "it is not held up: {:?}", answers[1]);
     assert_eq!(answers[2], Err(VerbError::ReportTooLarge { bytes: 10, max: 8 }));
     // Also where it is one of several things.
-    let by = holder(&jobs[2]);
-    let refused =
-        world.engine.act(&tenant(), vec![jobs[2].id], Action::Settle { by, how: failing.clone() }).await;
+    let refused = world.engine.apply(&tenant(), vec![jobs[2].id], failing.clone()).await;
     assert_eq!(refused.unwrap_err().code(), "payload_too_large");
-    let deed = Deed { job: jobs[2].clone(), action: Action::Settle { by, how: failing } };
-    let refused = world.engine.act_together(&tenant(), vec![deed]).await.unwrap_err();
+    let (own, id) = (tenant(), jobs[2].id);
+    let refused = world.engine.transact(&own, vec![id], |tx| {
+        let _ = tx.apply(id, failing.clone())?;
+        Ok::<_, Stop<EngineError>>(())
+    });
+    let refused = refused.await.unwrap_err();
     assert!(matches!(refused, EngineError::ReportTooLarge { bytes: 10, max: 8 }), "{refused}");
     // The leases live on.
     world.settle(&jobs[0], finish_with("12345678")).await.unwrap();

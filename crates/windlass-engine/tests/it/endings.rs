@@ -65,7 +65,7 @@ async fn failures_lapses_and_cancels_of_dropped_jobs_are_told_too() {
     world.settle(&claimed[0], fail("no")).await.unwrap();
     world.pass(30_000).await;
     let last = JobId::new(3).unwrap();
-    world.act(last, Action::Cancel { running: CancelRunning::Now, failed_too: false }).await.unwrap();
+    world.apply(last, Event::Cancel { running: CancelRunning::Now, failed_too: false }).await.unwrap();
     let mut states = Vec::new();
     for waiter in waiting {
         states.push(settled(waiter.await.unwrap()).state().name());
@@ -81,7 +81,7 @@ async fn waiting_for_an_end_ends_with_patience_or_deletion() {
     world.pass(60_000).await;
     assert!(matches!(waiter.await.unwrap(), Waited::NotYet(job) if job.id == id));
     let waiter = awaiting(&world, id).await;
-    world.act(id, Action::Delete).await.unwrap();
+    world.apply(id, Event::Delete).await.unwrap();
     assert!(matches!(waiter.await.unwrap(), Waited::Unknown));
 }
 

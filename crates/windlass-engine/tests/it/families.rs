@@ -30,10 +30,7 @@ async fn children_start_when_the_parents_run_ends_and_it_runs_again_when_they_ar
     let children = world.claim(5).await;
     world.finish(&children[0]).await;
     assert_eq!(world.job(parent).await.unwrap().state().name(), StateName::Waiting);
-    world
-        .settle(&children[1], How::Fail { outcome: Default::default(), retry: Wish::Never, payload: None })
-        .await
-        .unwrap();
+    world.settle(&children[1], fail_for_good()).await.unwrap();
     world.shows(
         &world.picture().await,
         "1 ready default/parent p0 a0 at 0
@@ -84,7 +81,7 @@ async fn a_parent_waits_for_a_failed_child_where_failure_does_not_settle() {
         "1 waiting default/parent p0 a1
          2 failed default/a p0 a1 parent 1",
     );
-    world.act(child, Action::Run { at: RunAt::Now, force: true }).await.unwrap();
+    world.apply(child, Event::Run { at: world.after(0), force: true }).await.unwrap();
     let claimed = world.claim_one().await;
     world.finish(&claimed).await;
     assert_eq!(world.job(parent).await.unwrap().state().name(), StateName::Ready);
@@ -99,14 +96,14 @@ async fn of_two_children_that_end_at_once_no_failure_goes_unseen() {
         world.push_all(vec![child_of(parent, "a", STRICT), child_of(parent, "b", STRICT)]).await;
         world.finish(&running).await;
         let children = world.claim(5).await;
-        let never = How::Fail { outcome: Default::default(), retry: Wish::Never, payload: None };
+        let never = fail_for_good();
         let (failed, ()) = tokio::join!(world.settle(&children[0], never), world.finish(&children[1]));
         failed.unwrap();
         let after = world.job(parent).await.unwrap();
         assert_eq!(after.progress.pending_children, 0);
         // The failure came last, or the other did and the parent runs.
         assert!([StateName::Waiting, StateName::Ready].contains(&after.state().name()));
-        world.act(children[0].id, Action::Delete).await.unwrap();
+        world.apply(children[0].id, Event::Delete).await.unwrap();
         assert_eq!(world.job(parent).await.unwrap().state().name(), StateName::Ready);
     }
 }
@@ -136,17 +133,17 @@ async fn a_parent_is_run_after_each_run_of_its_child() {
     let world = World::new().await;
     let parent = world.push(job("parent")).await;
     let running = world.claim_one().await;
-    world.settle(&running, How::Suspend).await.unwrap();
+    world.settle(&running, SUSPEND).await.unwrap();
     world.push(child_of(parent, "child", FamilyRule::ParentRunsAfter)).await;
     for _ in 0..2 {
         let child = world.claim_one().await;
         assert_eq!(child.spec.name.as_str(), "child");
         assert_eq!(world.job(parent).await.unwrap().state().name(), StateName::Suspended);
-        world.settle(&child, How::Suspend).await.unwrap();
+        world.settle(&child, SUSPEND).await.unwrap();
         let run = world.claim_one().await;
         assert_eq!(run.id, parent);
-        world.settle(&run, How::Suspend).await.unwrap();
-        world.act(child.id, Action::Run { at: RunAt::Now, force: false }).await.unwrap();
+        world.settle(&run, SUSPEND).await.unwrap();
+        world.apply(child.id, Event::Run { at: world.after(0), force: false }).await.unwrap();
     }
 }
 
@@ -157,11 +154,11 @@ async fn children_of_a_deleted_parent_go_on_without_it() {
     let running = world.claim_one().await;
     world.push(child_of(parent, "a", PARENT_WAITS)).await;
     world.push(child_of(parent, "b", FamilyRule::ParentRunsAfter)).await;
-    let refused = world.act(parent, Action::Delete).await.unwrap_err();
+    let refused = world.apply(parent, Event::Delete).await.unwrap_err();
     assert_eq!(refused, VerbError::Refused(Refused::Running));
-    let drop_it = Action::Cancel { running: windlass_core::event::CancelRunning::Now, failed_too: false };
-    world.act(parent, drop_it).await.unwrap();
-    world.act(parent, Action::Delete).await.unwrap();
+    let drop_it = Event::Cancel { running: windlass_core::event::CancelRunning::Now, failed_too: false };
+    world.apply(parent, drop_it).await.unwrap();
+    world.apply(parent, Event::Delete).await.unwrap();
     world.shows(
         &world.picture().await,
         "2 ready default/a p0 a0 at 0
@@ -252,8 +249,7 @@ async fn terminating_a_family_reaches_everyone_once() {
     let child = world.push(child_of(parent, "child", FamilyRule::ParentRunsAfter)).await;
     let grandchild = world.push(child_of(child, "grandchild", FamilyRule::ParentRunsAfter)).await;
     let bystander = world.push(job("bystander")).await;
-    let answers =
-        world.engine.act(&tenant(), vec![parent], Action::Terminate { recursive: true }).await.unwrap();
+    let answers = world.engine.terminate_families(&tenant(), vec![parent]).await.unwrap();
     assert_eq!(answers.len(), 1);
     for id in [parent, child, grandchild] {
         assert_eq!(world.job(id).await.unwrap().state().name(), StateName::Terminating);

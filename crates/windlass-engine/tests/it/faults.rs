@@ -105,7 +105,7 @@ async fn a_finish_that_failed_can_be_repeated() {
     world.push(job("a")).await;
     let claimed = world.claim_one().await;
     faults.fail_next_call(Call::Commit, 1, Kind::BeforeDoing);
-    let entry = || vec![Settle { id: claimed.id, by: holder(&claimed), how: finish() }];
+    let entry = || vec![settle(claimed.id, holder(&claimed), finish())];
     assert!(world.engine.settle(&tenant(), entry()).await.unwrap_err().is_retryable());
     world.finish(&claimed).await;
     world.shows(&world.picture().await, "1 completed default/a p0 a1");
@@ -120,7 +120,7 @@ async fn a_finish_of_unknown_outcome_is_found_done_when_it_is_repeated() {
     let waiting = tokio::spawn(async move { engine.wait_settled(&tenant(), id, 60_000).await });
     rest().await;
     faults.fail_next_call(Call::Commit, 1, Kind::AfterDoing);
-    let entry = Settle { id, by: holder(&claimed), how: finish() };
+    let entry = settle(id, holder(&claimed), finish());
     let error = world.engine.settle(&tenant(), vec![entry]).await.unwrap_err();
     assert_eq!(error.code(), "outcome_unknown");
     assert_eq!(world.settle(&claimed, finish()).await, Err(VerbError::Refused(Refused::LeaseLost)));
@@ -149,7 +149,7 @@ async fn places_under_a_limit_do_not_leak_through_faults() {
         world.push(job("a")).await;
         let claimed = world.claim_one().await;
         faults.fail_next_call(Call::Commit, 1, kind);
-        let entry = Settle { id: claimed.id, by: holder(&claimed), how: finish() };
+        let entry = settle(claimed.id, holder(&claimed), finish());
         assert!(world.engine.settle(&tenant(), vec![entry]).await.is_err());
         // Whether it was done or not: when the lease is over, the place is free.
         world.pass(30_000).await;
@@ -214,7 +214,7 @@ async fn a_caller_that_hangs_up_during_a_commit_leaves_nothing_half_done() {
     let claimed = world.claim_one().await;
     faults.fail_next_call(Call::Commit, 1, Kind::Hold);
     let engine = world.engine.clone();
-    let entry = Settle { id: claimed.id, by: holder(&claimed), how: finish() };
+    let entry = settle(claimed.id, holder(&claimed), finish());
     let finishing = tokio::spawn(async move { engine.settle(&tenant(), vec![entry]).await });
     faults.until_held(1).await;
     finishing.abort();

@@ -59,7 +59,7 @@ async fn a_returned_job_is_next_again_and_has_used_up_nothing() {
             "slow".into()
         );
         world.pass(5).await;
-        world.settle(&claimed, How::Return).await.unwrap();
+        world.settle(&claimed, RETURN).await.unwrap();
         assert_eq!(world.engine.held_by(&world.job(second).await.unwrap()).await.unwrap(), None);
     }
     let claimed = world.claim_one().await;
@@ -117,7 +117,7 @@ async fn whoever_watches_a_lease_hears_of_every_way_it_can_end() {
     let world = World::new().await;
     let (tell, mut told) = unbounded_channel();
     // `None`: cancelled.
-    let ends = [Some(finish()), Some(fail("no")), Some(How::Return), None];
+    let ends = [Some(finish()), Some(fail("no")), Some(RETURN), None];
     for end in ends {
         world.push(tries(job("a"), 1)).await;
         let claimed = world.claim_one().await;
@@ -127,15 +127,15 @@ async fn whoever_watches_a_lease_hears_of_every_way_it_can_end() {
         match end {
             Some(how) => drop(world.settle(&claimed, how).await.unwrap()),
             None => {
-                let now = Action::Cancel { running: CancelRunning::Now, failed_too: false };
-                world.act(claimed.id, now).await.unwrap();
+                let now = Event::Cancel { running: CancelRunning::Now, failed_too: false };
+                world.apply(claimed.id, now).await.unwrap();
             }
         }
         let token = claimed.state().lease().unwrap().token;
         assert_eq!(told.try_recv(), Ok(LeaseEnd { id: claimed.id, token }));
         assert!(!world.engine.watch_lease(&claimed, &tell), "who comes too late is told so");
-        let cancel = Action::Cancel { running: CancelRunning::Now, failed_too: true };
-        let _ = world.act(claimed.id, cancel).await;
+        let cancel = Event::Cancel { running: CancelRunning::Now, failed_too: true };
+        let _ = world.apply(claimed.id, cancel).await;
     }
     world.push(tries(job("lapses"), 1)).await;
     let claimed = world.claim_one().await;
@@ -170,7 +170,7 @@ async fn claims_that_are_held_find_nothing_until_they_are_released() {
         world.engine.release_claims();
         let claimed = (&mut claiming).await.unwrap();
         assert_eq!(claimed[0].id, id);
-        world.settle(&claimed[0], How::Return).await.unwrap();
+        world.settle(&claimed[0], RETURN).await.unwrap();
         world.engine.hold_claims();
     }
     let engine = world.engine.clone();

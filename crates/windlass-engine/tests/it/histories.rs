@@ -131,7 +131,7 @@ impl History {
             hows.push(match self.chance.below(5) {
                 0..=2 => finish(),
                 3 => fail("no"),
-                _ => How::Release { delay_ms: 5, counts: true },
+                _ => release(self.world.after(5)),
             });
         }
         let entries = batch.iter().zip(hows).map(|(held, how)| (&*held.job, how)).collect();
@@ -164,14 +164,14 @@ impl History {
         let Some(most) = self.pushed.last().map(|id| id.get()) else { return };
         let id = JobId::new(1 + self.chance.below(most)).unwrap();
         let action = match self.chance.below(4) {
-            0 => Action::Cancel { running: CancelRunning::Now, failed_too: false },
-            1 => Action::Run { at: RunAt::Now, force: false },
-            2 => Action::Requeue { at: RunAt::Now, even_running: true },
-            _ => Action::Cancel { running: CancelRunning::Ask, failed_too: false },
+            0 => Event::Cancel { running: CancelRunning::Now, failed_too: false },
+            1 => Event::Run { at: self.world.after(0), force: false },
+            2 => Event::Requeue { at: self.world.after(0), even_running: true },
+            _ => Event::Cancel { running: CancelRunning::Ask, failed_too: false },
         };
         let was_settled = self.world.job(id).await.is_some_and(|job| job.state().is_settled());
         // What takes a job from its worker ends its lease in the eyes of the world.
-        if self.world.act(id, action).await.is_ok()
+        if self.world.apply(id, action).await.is_ok()
             && let Some(job) = self.world.job(id).await
             && job.state().lease().is_none()
         {

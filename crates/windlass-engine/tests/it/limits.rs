@@ -141,7 +141,7 @@ async fn an_update_moves_a_job_from_one_group_to_another() {
     assert!(world.claim(1).await.is_empty());
     let payload = Some(Payload::json(r#"{"user":"bob"}"#));
     let patch = windlass_core::event::Patch { payload, ..Default::default() };
-    world.act(windlass_core::JobId::new(2).unwrap(), Action::Update(patch)).await.unwrap();
+    world.apply(windlass_core::JobId::new(2).unwrap(), update(patch)).await.unwrap();
     assert_eq!(names(&world.claim(1).await), ["a2"]);
 }
 

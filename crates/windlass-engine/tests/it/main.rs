@@ -16,7 +16,6 @@ mod postgres_server;
 mod races;
 mod several;
 mod time;
-mod together;
 mod trail;
 mod transact;
 mod unique;

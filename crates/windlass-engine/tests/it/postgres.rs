@@ -57,7 +57,7 @@ async fn claim(engine: &Engine, limit: usize, wait_ms: u64) -> Vec<Arc<Job>> {
 }
 
 async fn settle(engine: &Engine, job: &Job) {
-    let entry = Settle { id: job.id, by: holder(job), how: finish() };
+    let entry = crate::world::settle(job.id, holder(job), finish());
     engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
 }
 
@@ -188,7 +188,7 @@ async fn a_token_of_a_run_that_was_given_back_returns_to_the_shared_rate() {
     set_limit(&[&one, &other], slow).await;
     one.push(&tenant(), (0..3).map(|_| job("a")).collect()).await.unwrap();
     let give_back = async |engine: &Engine, job: &Job| {
-        let entry = Settle { id: job.id, by: holder(job), how: How::Return };
+        let entry = crate::world::settle(job.id, holder(job), crate::world::RETURN);
         engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
     };
     // From an empty bucket, and into one that is full with it.

@@ -21,9 +21,9 @@ async fn running_under_limits(world: &World) -> u64 {
     world.engine.limits(&tenant()).await.unwrap()[0].running
 }
 
-fn tagged(tag: &str) -> Action {
+fn tagged(tag: &str) -> Event {
     let extras = Extras { tags: vec![tag.into()], ..Extras::default() };
-    Action::Update(Patch { extras: Some(Box::new(extras)), ..Patch::default() })
+    update(Patch { extras: Some(Box::new(extras)), ..Patch::default() })
 }
 
 async fn tags(world: &World, id: JobId) -> Vec<String> {
@@ -70,7 +70,7 @@ async fn cancelled_before_its_claim_is_answered(running: CancelRunning) -> (Worl
     let engine = world.engine.clone();
     let claiming = tokio::spawn(async move { engine.claim(any()).await.unwrap().accept() });
     faults.until_held(1).await;
-    world.act(id, Action::Cancel { running, failed_too: false }).await.unwrap();
+    world.apply(id, Event::Cancel { running, failed_too: false }).await.unwrap();
     faults.release();
     let mut claimed = claiming.await.unwrap();
     assert_eq!(claimed.len(), 1, "what has become of it is told by the next report");
@@ -133,7 +133,7 @@ async fn a_place_under_a_limit_becomes_free_once_however_often_the_end_is_told()
     // Nothing was written, which nobody knows; and the store does not say for a while.
     faults.fail_next_call(Call::Commit, 1, Kind::Lost);
     faults.fail_next_call(Call::Read, 1, Kind::BeforeDoing);
-    let settle = Settle { id: running.id, by: holder(&running), how: finish() };
+    let settle = settle(running.id, holder(&running), finish());
     let error = world.engine.settle(&tenant(), vec![settle]).await.unwrap_err();
     assert_eq!(error.code(), "outcome_unknown");
     rest().await;
@@ -155,7 +155,7 @@ async fn a_new_limit_takes_back_nothing_that_others_have_just_written() {
         engine.set_limit(&tenant(), limit("one", json!({"max_running": 1}))).await.unwrap();
     });
     faults.until_held(1).await;
-    world.act(id, tagged("urgent")).await.unwrap();
+    world.apply(id, tagged("urgent")).await.unwrap();
     faults.release();
     setting.await.unwrap();
     assert_eq!(tags(&world, id).await, ["urgent"]);
@@ -172,11 +172,11 @@ async fn an_update_under_limits_takes_back_nothing_that_others_have_just_written
     let engine = world.engine.clone();
     let updating = tokio::spawn(async move {
         let payload = Some(windlass_core::Payload::json(r#"{"user":"bob"}"#));
-        let update = Action::Update(Patch { payload, ..Patch::default() });
-        engine.act(&tenant(), vec![id], update).await.unwrap().remove(0).unwrap();
+        let update = update(Patch { payload, ..Patch::default() });
+        engine.apply(&tenant(), vec![id], update).await.unwrap().remove(0).unwrap();
     });
     faults.until_held(1).await;
-    world.act(id, tagged("urgent")).await.unwrap();
+    world.apply(id, tagged("urgent")).await.unwrap();
     faults.release();
     updating.await.unwrap();
     assert_eq!(tags(&world, id).await, ["urgent"]);
@@ -191,8 +191,8 @@ async fn an_update_that_is_under_way_when_a_limit_is_set_comes_under_it() {
     faults.fail_next_call(Call::Commit, 1, Kind::Hold);
     let engine = world.engine.clone();
     let updating = tokio::spawn(async move {
-        let update = Action::Update(Patch { queue: Some(queue("slow")), ..Patch::default() });
-        engine.act(&tenant(), vec![id], update).await.unwrap().remove(0).unwrap();
+        let update = update(Patch { queue: Some(queue("slow")), ..Patch::default() });
+        engine.apply(&tenant(), vec![id], update).await.unwrap().remove(0).unwrap();
     });
     faults.until_held(1).await;
     let slow = limit("slow", json!({"matcher": {"queue": "slow"}, "max_running": 1}));
@@ -211,7 +211,7 @@ async fn a_job_that_is_started_over_is_under_the_limits_of_today() {
     world.engine.set_limit(&tenant(), limit("one", json!({"max_running": 1}))).await.unwrap();
     world.push(job("a")).await;
     assert_eq!(world.claim(5).await.len(), 1);
-    world.act(id, Action::Requeue { at: RunAt::Now, even_running: false }).await.unwrap();
+    world.apply(id, Event::Requeue { at: world.after(0), even_running: false }).await.unwrap();
     assert!(world.claim(5).await.is_empty(), "the other one runs");
 }
 
@@ -230,12 +230,12 @@ async fn a_parent_that_came_back_while_its_child_finished_runs_after_it() {
     // The first try sees a parent that failed, which is not run again, and a child that has moved on by then.
     faults.fail_next_call(Call::Commit, 1, Kind::Hold);
     let engine = one.engine.clone();
-    let settle = Settle { id: child, by: holder(&running), how: finish() };
+    let settle = settle(child, holder(&running), finish());
     let finishing = tokio::spawn(async move { engine.settle(&tenant(), vec![settle]).await });
     faults.until_held(1).await;
     let beat = Extend { id: child, by: holder(&running), lease_ms: None };
     other.engine.extend(&tenant(), vec![beat]).await.unwrap().remove(0).unwrap();
-    other.act(parent, Action::Requeue { at: RunAt::Now, even_running: false }).await.unwrap();
+    other.apply(parent, Event::Requeue { at: other.after(0), even_running: false }).await.unwrap();
     let again = other.claim_one().await;
     other.finish(&again).await;
     faults.release();

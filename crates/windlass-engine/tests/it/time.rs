@@ -1,10 +1,11 @@
 use crate::world::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use windlass_core::event::{Finish, RetryWish};
 use windlass_core::lease::OnLapse;
 use windlass_core::repeat::Repeat;
 use windlass_core::retry::{Backoff, RetryPolicy};
-use windlass_core::{Keep, KeepFor, Outcome, Refused, StateName, Timestamp};
+use windlass_core::{Holder, Keep, KeepFor, Outcome, Refused, StateName, Timestamp};
 use windlass_engine::*;
 use windlass_store::memory::MemoryStore;
 
@@ -117,7 +118,7 @@ async fn retries_back_off_and_end_in_failed() {
     let body = world.job(id).await.unwrap().body.clone().unwrap();
     let messages: Vec<&str> = body.errors.iter().map(|error| error.message.as_str()).collect();
     assert_eq!(messages, ["attempt 1", "attempt 2", "attempt 3"]);
-    world.act(id, Action::Requeue { at: RunAt::Now, even_running: false }).await.unwrap();
+    world.apply(id, Event::Requeue { at: world.after(0), even_running: false }).await.unwrap();
     world.shows(&world.picture().await, "1 ready default/a p0 a0 at 300");
 }
 
@@ -151,7 +152,12 @@ async fn a_repeating_job_runs_once_per_turn() {
         world.pass(7_000).await;
     }
     let claimed = world.claim_one().await;
-    let last = How::Finish { outcome: Default::default(), payload: None, ignore_repeat: true };
+    let last = Event::Finish(Finish {
+        by: Holder::Anyone,
+        outcome: Outcome::default(),
+        payload: None,
+        ignore_repeat: true,
+    });
     world.settle(&claimed, last).await.unwrap();
     assert_eq!(world.job(id).await.unwrap().state().name(), StateName::Completed);
 }
@@ -167,7 +173,7 @@ async fn settled_jobs_go_when_their_keep_time_is_over() {
     world.settle(&claimed[1], fail("no")).await.unwrap();
     world.finish(&claimed[2]).await;
     world.pass(4_000).await;
-    world.act(claimed[2].id, Action::Run { at: RunAt::After(60_000), force: false }).await.unwrap();
+    world.apply(claimed[2].id, Event::Run { at: world.after(60_000), force: false }).await.unwrap();
     world.pass(999).await;
     assert!(world.picture().await.contains("1 completed"));
     world.pass(1).await;
@@ -335,13 +341,14 @@ async fn a_moment_that_comes_while_it_is_written_down_is_not_missed() {
         let patience = Claim { wait_ms: 1_000_000_000, ..any() };
         let waiting = tokio::spawn(async move { waiter.claim(patience).await });
         rest().await;
-        let how = How::Fail { outcome: Outcome::default(), retry: Wish::After(delay_ms), payload: None };
-        let entry = Settle { id: first.id, by: holder(&first), how };
+        let how =
+            Event::fail(Holder::Anyone, Outcome::default(), RetryWish::At(engine.now().plus_ms(delay_ms)));
+        let entry = settle(first.id, holder(&first), how);
         engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
         let again = tokio::time::timeout(std::time::Duration::from_secs(30), waiting).await;
         let again = again.unwrap_or_else(|_| panic!("a job due in {delay_ms} ms woke nobody"));
         let again = again.unwrap().unwrap().accept().remove(0);
-        let entry = Settle { id: again.id, by: holder(&again), how: finish() };
+        let entry = settle(again.id, holder(&again), finish());
         engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
     }
 }

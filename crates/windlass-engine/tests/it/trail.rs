@@ -43,7 +43,7 @@ async fn only_the_holder_of_a_job_speaks_for_its_run() {
     let world = World::new().await;
     let id = world.push(job("a")).await;
     let held = world.claim_one().await;
-    world.settle(&held, How::Return).await.unwrap();
+    world.settle(&held, RETURN).await.unwrap();
     let answers = world.engine.log(&tenant(), vec![words(&held, &["late"])]).await.unwrap();
     assert_eq!(answers[0], Err(VerbError::Refused(Refused::LeaseLost)));
     assert_eq!(world.job(id).await.unwrap().body, None);
@@ -59,7 +59,7 @@ async fn a_worker_hears_of_a_cancellation_when_it_logs() {
     let held = world.claim_one().await;
     let answers = world.engine.log(&tenant(), vec![words(&held, &["at it"])]).await.unwrap();
     assert!(!answers[0].unwrap().cancel_asked);
-    world.act(id, Action::Cancel { running: CancelRunning::Ask, failed_too: false }).await.unwrap();
+    world.apply(id, Event::Cancel { running: CancelRunning::Ask, failed_too: false }).await.unwrap();
     let answers = world.engine.log(&tenant(), vec![words(&held, &["still at it"])]).await.unwrap();
     assert!(answers[0].unwrap().cancel_asked);
 }
@@ -82,13 +82,13 @@ async fn who_did_what_is_remembered_where_they_say_who_they_are() {
     let id = world.push(job("a")).await;
     let ann = world.engine.on_behalf_of("ann");
     let priority = Patch { priority: Some(-3), ..Patch::default() };
-    let cancel = Action::Cancel { running: CancelRunning::Ask, failed_too: false };
-    ann.act(&tenant(), vec![id], Action::Update(priority)).await.unwrap()[0].as_ref().unwrap();
+    let cancel = Event::Cancel { running: CancelRunning::Ask, failed_too: false };
+    ann.apply(&tenant(), vec![id], update(priority)).await.unwrap()[0].as_ref().unwrap();
     world.claim_one().await;
-    ann.act(&tenant(), vec![id], cancel.clone()).await.unwrap()[0].as_ref().unwrap();
-    let take = Action::Requeue { at: RunAt::Now, even_running: true };
-    world.engine.on_behalf_of("bob").act(&tenant(), vec![id], take).await.unwrap()[0].as_ref().unwrap();
-    world.act(id, cancel).await.unwrap();
+    ann.apply(&tenant(), vec![id], cancel.clone()).await.unwrap()[0].as_ref().unwrap();
+    let take = Event::Requeue { at: world.after(0), even_running: true };
+    world.engine.on_behalf_of("bob").apply(&tenant(), vec![id], take).await.unwrap()[0].as_ref().unwrap();
+    world.apply(id, cancel).await.unwrap();
     let expected = [("changed", "ann"), ("cancel_asked", "ann"), ("retried", "bob")];
     assert_eq!(marks(&world, id).await, expected.map(|(what, who)| (what.to_owned(), who.to_owned())));
 }
@@ -99,8 +99,8 @@ async fn marks_are_bounded() {
     let id = world.push(job("a")).await;
     for round in 0..MARKS_KEPT + 4 {
         let engine = world.engine.on_behalf_of(&format!("r{round}"));
-        let run = Action::Run { at: RunAt::Now, force: false };
-        engine.act(&tenant(), vec![id], run).await.unwrap()[0].as_ref().unwrap();
+        let run = Event::Run { at: world.after(0), force: false };
+        engine.apply(&tenant(), vec![id], run).await.unwrap()[0].as_ref().unwrap();
     }
     let marks = marks(&world, id).await;
     assert_eq!((marks.len(), marks[0].1.as_str()), (MARKS_KEPT, "r4"));
@@ -115,7 +115,7 @@ async fn a_job_that_says_nothing_and_is_left_alone_has_no_body() {
     world
         .engine
         .on_behalf_of("w1")
-        .settle(&tenant(), vec![Settle { id, by: holder(&held), how: finish() }])
+        .settle(&tenant(), vec![settle(id, holder(&held), finish())])
         .await
         .unwrap()[0]
         .as_ref()

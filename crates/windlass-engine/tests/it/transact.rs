@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use windlass_core::event::{CancelRunning, Finish, Patch};
 use windlass_core::limits::Limit;
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
-use windlass_core::{Event, Job, JobId, Outcome, Payload, Refused, StateName, Tenant, apply};
+use windlass_core::{Job, JobId, Outcome, Payload, Refused, StateName, Tenant, apply};
 use windlass_engine::*;
 use windlass_store::faulty::{Call, Kind};
 use windlass_store::memory::MemoryStore;
@@ -191,6 +191,29 @@ async fn the_family_moves_along_and_is_loaded_for_it() {
 }
 
 #[tokio::test]
+async fn children_and_then_their_parent_can_go_at_once() {
+    let world = World::new().await;
+    let parent = world.push(job("parent")).await;
+    let running = world.claim_one().await;
+    world.push_all(vec![child_of(parent, "a", PARENT_WAITS), child_of(parent, "b", PARENT_WAITS)]).await;
+    world.finish(&running).await;
+    let delete = async |order: [u64; 3]| {
+        let all = |tx: &mut Transaction<'_>| -> Decided<()> {
+            for number in order {
+                tx.apply(id(number), Event::Delete)??;
+            }
+            Ok(())
+        };
+        world.engine.transact(own(), vec![parent], all).await
+    };
+    let refused = VerbError::from(Refused::HasChildren);
+    assert!(matches!(delete([1, 2, 3]).await, Err(No::Verb(error)) if error == refused));
+    assert!(matches!(delete([2, 1, 3]).await, Err(No::Verb(error)) if error == refused));
+    delete([3, 2, 1]).await.unwrap();
+    assert_eq!(world.picture().await, "");
+}
+
+#[tokio::test]
 async fn limits_are_completed_and_freed() {
     let world = World::new().await;
     let limit = serde_json::json!({"matcher": {"name": "a"}, "max_running": 1});
@@ -275,13 +298,13 @@ async fn what_was_only_remembered_is_looked_up_before_it_decides() {
     let other = World::with(store, clock, Options::default()).await;
     one.push_all(vec![job("a"), job("b")]).await;
     let running = one.claim_one().await;
-    other.act(running.id, cancel_now()).await.unwrap();
+    other.apply(running.id, cancel_now()).await.unwrap();
     let state = one.engine.transact(own(), vec![running.id], |tx| -> Decided<StateName> {
         Ok(tx.job(running.id)?.expect("it is there").state().name())
     });
     assert_eq!(state.await.unwrap(), StateName::Cancelled, "nothing is written");
     let running = one.claim_one().await;
-    other.act(running.id, cancel_now()).await.unwrap();
+    other.apply(running.id, cancel_now()).await.unwrap();
     let mut states = Vec::new();
     let written = one.engine.transact(own(), vec![running.id], |tx| -> Decided<()> {
         states.push(tx.job(running.id)?.expect("it is there").state().name());
@@ -291,8 +314,8 @@ async fn what_was_only_remembered_is_looked_up_before_it_decides() {
     assert_eq!(states.last(), Some(&StateName::Cancelled), "something else is written");
 }
 
-fn cancel_now() -> Action {
-    Action::Cancel { running: CancelRunning::Now, failed_too: false }
+fn cancel_now() -> Event {
+    Event::Cancel { running: CancelRunning::Now, failed_too: false }
 }
 
 // --- queued ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@ use crate::world::*;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
-use windlass_core::{JobId, Payload, StateName, Tenant};
+use windlass_core::{JobId, Payload, StateName, Tenant, Timestamp};
 use windlass_engine::*;
 
 fn unique(name: &str, key: &str, on_conflict: OnConflict, held_until: HeldUntil) -> Push {
@@ -97,7 +97,9 @@ async fn of_many_pushes_at_once_one_makes_the_job() {
     assert_eq!(new, 1);
 }
 
-const RETRY: Action = Action::Requeue { at: RunAt::Now, even_running: false };
+fn retry() -> Event {
+    Event::Requeue { at: Timestamp::from_millis(START_MS), even_running: false }
+}
 
 /// A settled job and a living one with the same key.
 async fn settled_and_living(world: &World, held_until: HeldUntil) -> (JobId, JobId) {
@@ -110,10 +112,10 @@ async fn settled_and_living(world: &World, held_until: HeldUntil) -> (JobId, Job
 
 #[tokio::test]
 async fn a_settled_job_is_not_started_over_while_another_holds_its_key() {
-    for action in [RETRY, Action::Run { at: RunAt::Now, force: true }] {
+    for action in [retry(), Event::Run { at: Timestamp::from_millis(START_MS), force: true }] {
         let world = World::new().await;
         let (first, second) = settled_and_living(&world, HeldUntil::Settled).await;
-        let refused = world.act(first, action.clone()).await.unwrap_err();
+        let refused = world.apply(first, action.clone()).await.unwrap_err();
         assert_eq!(refused.code(), "key_taken", "{refused}");
         assert!(refused.to_string().contains(&format!("job {second} ")), "{refused}");
         world.shows(
@@ -123,7 +125,7 @@ async fn a_settled_job_is_not_started_over_while_another_holds_its_key() {
         );
         let claimed = world.claim_one().await;
         world.finish(&claimed).await;
-        assert!(world.act(first, action).await.is_ok(), "the key is free");
+        assert!(world.apply(first, action).await.is_ok(), "the key is free");
     }
 }
 
@@ -141,12 +143,12 @@ async fn each_job_that_is_started_over_is_answered_by_itself() {
     let children = world.push_all(vec![with_key("a", "taken"), with_key("b", "free")]).await;
     let ids: Vec<JobId> = children.iter().filter_map(|pushed| pushed.id()).collect();
     for id in &ids {
-        let cancel = Action::Cancel { running: windlass_core::event::CancelRunning::Now, failed_too: false };
-        world.act(*id, cancel).await.unwrap();
+        let cancel = Event::Cancel { running: windlass_core::event::CancelRunning::Now, failed_too: false };
+        world.apply(*id, cancel).await.unwrap();
     }
     let other = world.push(unique("other", "taken", OnConflict::Return, HeldUntil::Settled)).await;
     // Siblings move in one step with their parent; what is refused to one is not refused to the other.
-    let answers = world.engine.act(&tenant(), ids.clone(), RETRY).await.unwrap();
+    let answers = world.engine.apply(&tenant(), ids.clone(), retry()).await.unwrap();
     assert_eq!(answers[0].as_ref().unwrap_err().code(), "key_taken");
     assert_eq!(answers[1].as_ref().unwrap().as_ref().map(|job| job.id), Some(ids[1]));
     assert_eq!(world.job(parent).await.unwrap().progress.pending_children, 1);
@@ -168,7 +170,7 @@ async fn a_job_is_not_renamed_to_a_key_or_an_alias_that_is_taken() {
     ];
     for extras in renames {
         let patch = Patch { extras: Some(Box::new(extras)), ..Patch::default() };
-        let refused = world.act(other, Action::Update(patch)).await.unwrap_err();
+        let refused = world.apply(other, update(patch)).await.unwrap_err();
         assert_eq!(refused.code(), "key_taken");
         assert!(world.job(other).await.unwrap().spec.extras.is_none());
     }
@@ -182,7 +184,7 @@ async fn a_run_that_ends_is_not_held_up_by_its_key() {
     let claimed = world.claim_one().await;
     let second = world.push(Push { run_at: RunAt::After(60_000), ..push() }).await;
     assert_ne!(first, second, "the first let go of its key when it started");
-    world.settle(&claimed, How::Release { delay_ms: 0, counts: true }).await.unwrap();
+    world.settle(&claimed, release(world.after(0))).await.unwrap();
     world.claim_one().await;
     world.pass(30_000).await;
     assert_eq!(world.job(first).await.unwrap().state().name(), StateName::Ready, "the lease is over");

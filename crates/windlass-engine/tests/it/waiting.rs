@@ -148,7 +148,7 @@ async fn a_job_given_back_or_released_by_time_wakes_a_waiter() {
     world.push(job("a")).await;
     let claimed = world.claim_one().await;
     let worker = waits(&world, any()).await;
-    world.settle(&claimed, How::Release { delay_ms: 250, counts: true }).await.unwrap();
+    world.settle(&claimed, release(world.after(250))).await.unwrap();
     world.pass(249).await;
     assert!(!worker.is_finished());
     world.pass(1).await;
@@ -223,7 +223,7 @@ async fn no_wake_up_is_lost_and_nothing_is_handed_out_twice() {
                     };
                     let Ok(delivery) = delivery else { break };
                     for job in delivery.accept() {
-                        let entry = Settle { id: job.id, by: holder(&job), how: finish() };
+                        let entry = settle(job.id, holder(&job), finish());
                         engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
                         mine.push(job.id);
                         done.fetch_add(1, Ordering::SeqCst);

@@ -2,10 +2,13 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+pub use windlass_core::Event;
+use windlass_core::event::{Patch, RetryWish};
 use windlass_core::family::{Family, FamilyRule};
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::{
     Holder, Job, JobId, JobState, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant,
+    Timestamp,
 };
 use windlass_engine::*;
 use windlass_store::faulty::{Faults, FaultyStore};
@@ -66,22 +69,26 @@ impl World {
         self.claim(1).await.pop().expect("a job is there")
     }
 
-    pub async fn settle(&self, job: &Job, how: How) -> Result<Settled, VerbError> {
-        self.settle_all(vec![(job, how)]).await.remove(0)
+    pub async fn settle(&self, job: &Job, end: Event) -> Result<Settled, VerbError> {
+        self.settle_all(vec![(job, end)]).await.remove(0)
     }
 
-    pub async fn settle_all(&self, entries: Vec<(&Job, How)>) -> Vec<Result<Settled, VerbError>> {
-        let entries =
-            entries.into_iter().map(|(job, how)| Settle { id: job.id, by: holder(job), how }).collect();
-        self.engine.settle(&tenant(), entries).await.unwrap()
+    pub async fn settle_all(&self, ends: Vec<(&Job, Event)>) -> Vec<Result<Settled, VerbError>> {
+        let ends = ends.into_iter().map(|(job, end)| settle(job.id, holder(job), end)).collect();
+        self.engine.settle(&tenant(), ends).await.unwrap()
+    }
+
+    /// So many milliseconds from now.
+    pub fn after(&self, ms: i64) -> Timestamp {
+        self.engine.now().plus_ms(ms)
     }
 
     pub async fn finish(&self, job: &Job) {
         self.settle(job, finish()).await.expect("it is ours to finish");
     }
 
-    pub async fn act(&self, id: JobId, action: Action) -> Result<Option<Arc<Job>>, VerbError> {
-        self.engine.act(&tenant(), vec![id], action).await.unwrap().remove(0)
+    pub async fn apply(&self, id: JobId, event: Event) -> Result<Option<Arc<Job>>, VerbError> {
+        self.engine.apply(&tenant(), vec![id], event).await.unwrap().remove(0)
     }
 
     pub async fn job(&self, id: JobId) -> Option<Arc<Job>> {
@@ -219,18 +226,43 @@ pub fn holder(job: &Job) -> Holder {
     Holder::Token(job.state().lease().expect("it was claimed").token)
 }
 
-pub fn finish() -> How {
-    How::Finish { outcome: Outcome::default(), payload: None, ignore_repeat: false }
+/// The end of a run by its holder, whoever the event says.
+pub fn settle(id: JobId, holder: Holder, mut event: Event) -> JobEvent {
+    match &mut event {
+        Event::Finish(finish) => finish.by = holder,
+        Event::Fail(failure) => failure.by = holder,
+        Event::Release { by, .. } | Event::Return { by } | Event::Suspend { by } => *by = holder,
+        other => panic!("{other:?} is no end of a run"),
+    }
+    JobEvent { id, event }
 }
 
-pub fn finish_with(result: &str) -> How {
-    let outcome = Outcome { result: Some(Payload::json(result)), ..Outcome::default() };
-    How::Finish { outcome, payload: None, ignore_repeat: false }
+pub fn finish() -> Event {
+    Event::finish(Holder::Anyone, Outcome::default())
 }
 
-pub fn fail(message: &str) -> How {
+pub fn finish_with(result: &str) -> Event {
+    Event::finish(Holder::Anyone, Outcome { result: Some(Payload::json(result)), ..Outcome::default() })
+}
+
+pub fn fail(message: &str) -> Event {
     let outcome = Outcome { message: Some(message.to_owned()), ..Outcome::default() };
-    How::Fail { outcome, retry: Wish::Policy, payload: None }
+    Event::fail(Holder::Anyone, outcome, RetryWish::Policy)
+}
+
+pub fn fail_for_good() -> Event {
+    Event::fail(Holder::Anyone, Outcome::default(), RetryWish::Never)
+}
+
+pub fn release(run_at: Timestamp) -> Event {
+    Event::Release { by: Holder::Anyone, run_at, counts: true }
+}
+
+pub const RETURN: Event = Event::Return { by: Holder::Anyone };
+pub const SUSPEND: Event = Event::Suspend { by: Holder::Anyone };
+
+pub fn update(patch: Patch) -> Event {
+    Event::Update(Box::new(patch))
 }
 
 pub fn names(jobs: &[Arc<Job>]) -> Vec<&str> {

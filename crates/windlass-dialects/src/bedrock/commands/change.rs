@@ -12,7 +12,7 @@ use crate::bedrock::wire::{Reply, Request};
 use windlass_core::event::{CancelRunning, Patch};
 use windlass_core::repeat::{Moments, Repeat};
 use windlass_core::{Event, Job, JobId, Name, Payload, Timestamp};
-use windlass_engine::{Action, Stop, VerbError};
+use windlass_engine::{Stop, VerbError};
 
 /// Data of UpdateJob; more is taken for a mistake.
 const UPDATE_BYTES_MAX: usize = 1 << 20;
@@ -97,8 +97,8 @@ impl Commands<'_> {
             State::Runqueued => CancelRunning::Now,
             State::Queued | State::Failed | State::Cancelled => CancelRunning::Refuse,
         };
-        let action = Action::Cancel { running, failed_too: true };
-        match self.engine.act(self.tenant, vec![job.id], action).await?.pop() {
+        let event = Event::Cancel { running, failed_too: true };
+        match self.engine.apply(self.tenant, vec![job.id], event).await?.pop() {
             Some(Err(VerbError::NotFound)) => Err(errors::NO_SUCH_JOB),
             // It has been cancelled before, or began to run meanwhile.
             _ => Ok(Reply::ok().into()),

@@ -7,9 +7,9 @@ use crate::bedrock::row::{self, State};
 use crate::bedrock::wire::{Reply, Request};
 use crate::bedrock::{json, times};
 use std::sync::Arc;
-use windlass_core::event::Patch;
-use windlass_core::{Extras, Holder, Job, Name, Outcome as Ending, Payload, Timestamp};
-use windlass_engine::{How, RunAt, Settle, Wish};
+use windlass_core::event::{Failure, Finish, Patch, Restart, RetryWish};
+use windlass_core::{Event, Extras, Holder, Job, Name, Outcome as Ending, Payload, Timestamp};
+use windlass_engine::JobEvent;
 
 /// Longest delay of a retry, in seconds.
 const DELAY_S_MAX: i64 = 99_999_999;
@@ -19,12 +19,14 @@ impl Commands<'_> {
         let job = self.job_to_end(request).await?;
         let data = checked_data(request, &job)?;
         let ends = data.as_deref().is_some_and(|data| json::get(data, "delete") == Some("true"));
-        let how = How::Finish {
+        let by = reporter(&job);
+        let end = Finish {
+            by,
             outcome: Ending::default(),
             payload: payload_without_count(data, &job),
             ignore_repeat: ends || Params::Headers(request).is_true("ignorerepeat"),
         };
-        self.end(&job, how).await
+        self.end(&job, Event::Finish(end)).await
     }
 
     pub(super) async fn retry_job(&self, request: &Request) -> Answered {
@@ -50,8 +52,8 @@ impl Commands<'_> {
             ..Patch::default()
         };
         rename(&mut patch, &job, name);
-        let how = How::Restart { at: RunAt::At(run_at), heed_repeat, patch: Box::new(patch) };
-        self.end(&job, how).await
+        let end = Restart { by: reporter(&job), run_at, heed_repeat, patch };
+        self.end(&job, Event::Restart(Box::new(end))).await
     }
 
     pub(super) async fn fail_job(&self, request: &Request) -> Answered {
@@ -62,8 +64,9 @@ impl Commands<'_> {
         let data = request.given("data").map(params::checked_data).transpose()?;
         let outcome = Ending { message: Some("reported by its worker".to_owned()), ..Ending::default() };
         let payload = data.map(|data| Payload::json(&row::data_for(data, &job)));
-        let how = How::Fail { outcome, retry: Wish::Never, payload };
-        let settle = Settle { id: job.id, by: Holder::Anyone, how };
+        let (by, retry) = (Holder::Anyone, RetryWish::Never);
+        let event = Event::Fail(Failure { by, outcome, retry, payload, chance: 0.0 });
+        let settle = JobEvent { id: job.id, event };
         match self.engine.settle(self.tenant, vec![settle]).await?.pop() {
             Some(Err(error)) => Err(overtaken(error, errors::FAIL_NOT_OUT)),
             _ => Ok(Reply::ok().into()),
@@ -92,15 +95,18 @@ impl Commands<'_> {
         Ok(job)
     }
 
-    async fn end(&self, job: &Job, how: How) -> Answered {
-        // Mocked jobs may be reported on without having been handed out.
-        let by = if row::is_mocked(job) { Holder::Overseer } else { Holder::Anyone };
-        let settle = Settle { id: job.id, by, how };
+    async fn end(&self, job: &Job, event: Event) -> Answered {
+        let settle = JobEvent { id: job.id, event };
         match self.engine.settle(self.tenant, vec![settle]).await?.pop() {
             Some(Err(error)) => Err(overtaken(error, errors::NOT_OUT)),
             _ => Ok(Reply::ok().into()),
         }
     }
+}
+
+/// Mocked jobs may be reported on without having been handed out.
+fn reporter(job: &Job) -> Holder {
+    if row::is_mocked(job) { Holder::Overseer } else { Holder::Anyone }
 }
 
 /// Data for the next run, minified; mocked jobs stay mocked, and others stay what they are.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::repeat::Repeat;
 use windlass_core::{Event, Job, JobId, Payload, Policy, Queue};
-use windlass_engine::{Action, Push, PushRefused, Pushed, Stop};
+use windlass_engine::{Push, PushRefused, Pushed, Stop};
 
 #[derive(Default)]
 pub struct Batch {
@@ -181,7 +181,7 @@ impl Commands<'_> {
         });
         let new: Vec<JobId> = new.collect();
         if !new.is_empty()
-            && let Err(error) = self.engine.act(self.tenant, new, Action::Delete).await
+            && let Err(error) = self.engine.apply(self.tenant, new, Event::Delete).await
         {
             tracing::warn!(%error, "jobs of a refused batch could not be taken back");
         }

@@ -12,8 +12,8 @@ use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::event::CancelRunning;
-use windlass_core::{Job, Tenant};
-use windlass_engine::{Action, RunAt, VerbError};
+use windlass_core::{Event, Job, Tenant};
+use windlass_engine::{RunAt, VerbError};
 
 pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "at once", r#"{"now":true}"#)];
 pub(super) const RUN_EXAMPLES: Examples = &[("now", "now", "{}")];
@@ -59,32 +59,34 @@ pub(super) struct Gone {
 pub(super) async fn cancel(mut call: Call) -> Answer {
     let ask: CancelAsk = Body::of(&mut call).await?.read_or_default()?;
     let running = if ask.now { CancelRunning::Now } else { CancelRunning::Ask };
-    act(&call, Action::Cancel { running, failed_too: false }).await
+    act(&call, Event::Cancel { running, failed_too: false }).await
 }
 
 pub(super) async fn retry(mut call: Call) -> Answer {
     let ask: RunAsk = Body::of(&mut call).await?.read_or_default()?;
-    act(&call, Action::Requeue { at: ask.at()?, even_running: ask.force }).await
+    let at = ask.at()?.from(call.engine.now());
+    act(&call, Event::Requeue { at, even_running: ask.force }).await
 }
 
 pub(super) async fn run(mut call: Call) -> Answer {
     let ask: RunAsk = Body::of(&mut call).await?.read_or_default()?;
-    act(&call, Action::Run { at: ask.at()?, force: ask.force }).await
+    let at = ask.at()?.from(call.engine.now());
+    act(&call, Event::Run { at, force: ask.force }).await
 }
 
 pub(super) async fn delete(call: Call) -> Answer {
-    act(&call, Action::Delete).await
+    act(&call, Event::Delete).await
 }
 
 /// Does it to the job in the path, and shows what it is afterwards.
-async fn act(call: &Call, action: Action) -> Answer {
+async fn act(call: &Call, event: Event) -> Answer {
     let (tenant, job) = find(call).await?;
-    act_on(call, &tenant, &job, action).await
+    act_on(call, &tenant, &job, event).await
 }
 
-pub(super) async fn act_on(call: &Call, tenant: &Tenant, job: &Job, action: Action) -> Answer {
+pub(super) async fn act_on(call: &Call, tenant: &Tenant, job: &Job, event: Event) -> Answer {
     let engine = call.engine.on_behalf_of(&call.caller.who);
-    let mut answers = engine.act(tenant, vec![job.id], action).await?;
+    let mut answers = engine.apply(tenant, vec![job.id], event).await?;
     let after = answers.pop().unwrap_or(Err(VerbError::NotFound))?;
     let Some(after) = after else { return ok(call, &Gone { id: Id(job.id), state: GoneWord::Gone }) };
     let view = JobView::new(&after, reply_encoding(call), call.hides_payloads());

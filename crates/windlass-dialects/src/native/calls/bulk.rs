@@ -14,8 +14,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch};
-use windlass_core::{Job, JobId, Tenant};
-use windlass_engine::{Action, RunAt, VerbError};
+use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
+use windlass_engine::VerbError;
 
 /// Jobs acted on by one call: a commit of about this size holds up nobody. The answer says how to go on.
 pub const BULK_MAX: usize = 1_000;
@@ -132,7 +132,7 @@ impl BulkDone {
 pub(super) async fn bulk(mut call: Call) -> Answer {
     let body = Body::of(&mut call).await?;
     let ask: BulkAsk<'_> = body.read()?;
-    let action = action(&ask)?;
+    let event = event(&ask, call.engine.now())?;
     let (jobs, next) = match (&ask.search, &ask.ids) {
         (Some(words), None) => {
             let search = search(&call, words, ask.tenant.as_deref())?;
@@ -147,22 +147,22 @@ pub(super) async fn bulk(mut call: Call) -> Answer {
     let mut done = BulkDone { done: 0, refused: asked - jobs.len(), errors: Vec::new(), next: cursor(next) };
     let engine = call.engine.on_behalf_of(&call.caller.who);
     for (tenant, ids) in by_tenant(&jobs) {
-        let answers = engine.act(&tenant, ids.clone(), action.clone()).await?;
+        let answers = engine.apply(&tenant, ids.clone(), event.clone()).await?;
         ids.into_iter().zip(answers).for_each(|(id, answer)| done.add(id, answer));
     }
     ok(&call, &done)
 }
 
-fn action(ask: &BulkAsk<'_>) -> Result<Action, ApiError> {
+fn event(ask: &BulkAsk<'_>, now: Timestamp) -> Result<Event, ApiError> {
     if ask.priority.is_some() != (ask.action == BulkAction::Priority) {
         return Err(ApiError::bad_request("`priority` goes with the action priority, and only with that"));
     }
     Ok(match ask.action {
-        BulkAction::Retry => Action::Requeue { at: RunAt::Now, even_running: false },
-        BulkAction::Cancel => Action::Cancel { running: CancelRunning::Ask, failed_too: false },
-        BulkAction::Run => Action::Run { at: RunAt::Now, force: false },
-        BulkAction::Delete => Action::Delete,
-        BulkAction::Priority => Action::Update(Patch { priority: ask.priority, ..Patch::default() }),
+        BulkAction::Retry => Event::Requeue { at: now, even_running: false },
+        BulkAction::Cancel => Event::Cancel { running: CancelRunning::Ask, failed_too: false },
+        BulkAction::Run => Event::Run { at: now, force: false },
+        BulkAction::Delete => Event::Delete,
+        BulkAction::Priority => Event::Update(Box::new(Patch { priority: ask.priority, ..Patch::default() })),
     })
 }
 

@@ -12,8 +12,7 @@ use crate::route::{Call, Examples};
 use schemars::JsonSchema;
 use windlass_core::event::Patch;
 use windlass_core::names::NAME_BYTES_MAX;
-use windlass_core::{Extras, Format, Name, Queue, Timestamp};
-use windlass_engine::Action;
+use windlass_core::{Event, Extras, Format, Name, Queue, Timestamp};
 
 pub(super) const EXAMPLES: Examples = &[("first", "first in line", r#"{"priority":-10}"#)];
 
@@ -60,7 +59,7 @@ pub(super) async fn patch(mut call: Call) -> Answer {
     let (tenant, job) = find(&call).await?;
     let now = call.engine.now();
     let patch = changes(&ask, job.spec.extras.as_deref(), now).map_err(ApiError::bad_request)?;
-    act_on(&call, &tenant, &job, Action::Update(patch)).await
+    act_on(&call, &tenant, &job, Event::Update(Box::new(patch))).await
 }
 
 /// `extras` are the job's own, of which a patch may change the tags.

@@ -11,8 +11,9 @@ use crate::native::wire::{self, Id, TenantText, Time};
 use crate::route::{Call, Examples};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
-use windlass_core::{Holder, JobId, Outcome, Payload, StateName, Token};
-use windlass_engine::{How, Settle, Settled, VerbError, Wish};
+use windlass_core::event::{Failure, Finish, RetryWish};
+use windlass_core::{Event, Holder, JobId, Outcome, Payload, StateName, Timestamp, Token};
+use windlass_engine::{JobEvent, Settled, VerbError};
 
 #[cfg(test)]
 mod tests;
@@ -152,7 +153,7 @@ pub(super) async fn settle(mut call: Call) -> Answer {
     let body = Body::of(&mut call).await?;
     let ask: SettleAsk<'_> = body.read()?;
     let tenant = call.caller.tenant_for(ask.tenant.as_deref())?;
-    let settles = settles(&ask.settle)?;
+    let settles = settles(&ask.settle, call.engine.now())?;
     if ask.claim.as_ref().is_some_and(|claim| claim.tenant.is_some()) {
         return Err(ApiError::bad_request("name the `tenant` beside `claim`, not in it"));
     }
@@ -180,18 +181,20 @@ pub(super) async fn settle(mut call: Call) -> Answer {
     Ok(deliver(reply, written, delivery))
 }
 
-fn settles(entries: &[SettleEntry<'_>]) -> Result<Vec<Settle>, ApiError> {
+fn settles(entries: &[SettleEntry<'_>], now: Timestamp) -> Result<Vec<JobEvent>, ApiError> {
     if entries.len() > wire::BATCH_MAX {
         return Err(ApiError::batch_too_large(entries.len()));
     }
     let settle = |(index, entry): (usize, &SettleEntry<'_>)| {
-        let how = how(entry).map_err(|message| ApiError::bad_request(format!("entry {index}: {message}")))?;
-        Ok(Settle { id: entry.id.0, by: Holder::Token(entry.token), how })
+        let event = event(entry, now);
+        let event = event.map_err(|message| ApiError::bad_request(format!("entry {index}: {message}")))?;
+        Ok(JobEvent { id: entry.id.0, event })
     };
     entries.iter().enumerate().map(settle).collect()
 }
 
-fn how(entry: &SettleEntry<'_>) -> Result<How, String> {
+fn event(entry: &SettleEntry<'_>, now: Timestamp) -> Result<Event, String> {
+    let by = Holder::Token(entry.token);
     if entry.delay_ms.is_some_and(|ms| ms < 0) {
         return Err("`delay_ms` must not be negative".into());
     }
@@ -201,17 +204,20 @@ fn how(entry: &SettleEntry<'_>) -> Result<How, String> {
         }
         OutcomeWord::Finish => {
             let payload = payload(entry.payload, None, None)?;
-            Ok(How::Finish { outcome: outcome(entry)?, payload, ignore_repeat: false })
+            Ok(Event::Finish(Finish { by, outcome: outcome(entry)?, payload, ignore_repeat: false }))
         }
         OutcomeWord::Fail => {
             let retry = match (entry.retry, entry.delay_ms) {
-                (Some(false), _) => Wish::Never,
-                (_, Some(delay_ms)) => Wish::After(delay_ms),
-                (_, None) => Wish::Policy,
+                (Some(false), _) => RetryWish::Never,
+                (_, Some(delay_ms)) => RetryWish::At(now.plus_ms(delay_ms)),
+                (_, None) => RetryWish::Policy,
             };
-            Ok(How::Fail { outcome: outcome(entry)?, retry, payload: payload(entry.payload, None, None)? })
+            let payload = payload(entry.payload, None, None)?;
+            Ok(Event::Fail(Failure { by, outcome: outcome(entry)?, retry, payload, chance: 0.0 }))
         }
-        OutcomeWord::Release => Ok(How::Release { delay_ms: entry.delay_ms.unwrap_or(0), counts: false }),
+        OutcomeWord::Release => {
+            Ok(Event::Release { by, run_at: now.plus_ms(entry.delay_ms.unwrap_or(0)), counts: false })
+        }
     }
 }
 

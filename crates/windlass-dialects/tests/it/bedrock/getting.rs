@@ -2,8 +2,8 @@
 
 use super::*;
 use windlass_core::event::Patch;
-use windlass_core::{JobId, Name, Payload, Policy, Queue, Tenant};
-use windlass_engine::{Action, Push, RunAt};
+use windlass_core::{Event, JobId, Name, Payload, Policy, Queue, Tenant};
+use windlass_engine::{Push, RunAt};
 use windlass_store::faulty::{Call, FaultyStore, Kind as Fault};
 
 #[tokio::test]
@@ -193,9 +193,9 @@ async fn a_job_that_must_not_be_handed_out_fails_also_if_somebody_changes_it_mea
     let mut worker = server.connect().await;
     let asking = tokio::spawn(async move { worker.ask("GetJob", &[("name", "bad")]).await });
     faults.until_held(1).await;
-    let sooner = Action::Update(Patch { priority: Some(-3), ..Patch::default() });
+    let sooner = Event::Update(Box::new(Patch { priority: Some(-3), ..Patch::default() }));
     let job = JobId::new(id).unwrap();
-    server.engine.act(&Tenant::default(), vec![job], sooner).await.unwrap().remove(0).unwrap();
+    server.engine.apply(&Tenant::default(), vec![job], sooner).await.unwrap().remove(0).unwrap();
     faults.release();
     assert_eq!(asking.await.unwrap().ok().body, "{}");
     assert_eq!(c.state(id).await, "FAILED");

@@ -1,16 +1,16 @@
 //! UPDATE and DELETE, which happen through the engine's verbs.
 
 use super::{World, ask, failure};
-use windlass_core::{Holder, Outcome, Tenant};
+use windlass_core::{Event, Holder, Outcome, Tenant};
 use windlass_dialects::bedrock::query::Ask;
-use windlass_engine::{How, Settle, VerbError};
+use windlass_engine::{JobEvent, VerbError};
 
 async fn done(world: &World, sql: &str) {
     assert_eq!(world.text(sql).await, "", "{sql}");
 }
 
-fn finish() -> How {
-    How::Finish { outcome: Outcome::default(), payload: None, ignore_repeat: false }
+fn finish() -> Event {
+    Event::finish(Holder::Anyone, Outcome::default())
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_running_job_that_is_deleted_is_taken_away_from_its_worker() {
     world.push("a", "{}").await;
     let job = world.claim("a").await;
     done(&world, "DELETE FROM jobs WHERE state = 'RUNNING';").await;
-    let entries = vec![Settle { id: job.id, by: Holder::Anyone, how: finish() }];
+    let entries = vec![JobEvent { id: job.id, event: finish() }];
     let answers = world.engine.settle(&Tenant::default(), entries).await.unwrap();
     assert_eq!(answers, [Err(VerbError::NotFound)]);
 }
@@ -46,7 +46,7 @@ async fn a_family_goes_in_one_statement_and_a_parent_alone_does_not() {
     world.push("parent", "{}").await;
     let parent = world.claim("parent").await;
     world.push_child("child", "{}", Some(1)).await;
-    let entries = vec![Settle { id: parent.id, by: Holder::Anyone, how: finish() }];
+    let entries = vec![JobEvent { id: parent.id, event: finish() }];
     world.engine.settle(&Tenant::default(), entries).await.unwrap();
     let (status, error) = world.fails("DELETE FROM jobs WHERE name = 'parent';").await;
     assert_eq!(status, "502 Query failed");

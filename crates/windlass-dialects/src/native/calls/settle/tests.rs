@@ -13,27 +13,27 @@ fn settle_entries_need_proof() {
     assert!(unknown.contains("expected one of `finish`, `fail`, `release`"), "{unknown}");
 }
 
-fn settle_of(entry: &str) -> Result<How, String> {
+fn settle_of(entry: &str) -> Result<Event, String> {
     let entry: SettleEntry<'_> = codec::read(Encoding::Json, entry.as_bytes()).map_err(|e| e.to_string())?;
-    how(&entry)
+    event(&entry, Timestamp::from_millis(1_000))
 }
 
 #[test]
 fn a_failure_says_when_to_try_again() {
     let wish = |rest: &str| match settle_of(&format!(r#"{{"id":1,"token":1,"outcome":"fail"{rest}}}"#)) {
-        Ok(How::Fail { retry, .. }) => retry,
+        Ok(Event::Fail(failure)) => failure.retry,
         other => panic!("{other:?}"),
     };
-    assert_eq!(wish(""), Wish::Policy);
-    assert_eq!(wish(r#","delay_ms":50"#), Wish::After(50));
-    assert_eq!(wish(r#","retry":false"#), Wish::Never);
-    assert_eq!(wish(r#","retry":true"#), Wish::Policy);
+    assert_eq!(wish(""), RetryWish::Policy);
+    assert_eq!(wish(r#","delay_ms":50"#), RetryWish::At(Timestamp::from_millis(1_050)));
+    assert_eq!(wish(r#","retry":false"#), RetryWish::Never);
+    assert_eq!(wish(r#","retry":true"#), RetryWish::Policy);
 }
 
 #[test]
 fn an_error_is_a_message_or_data() {
     let outcome = |rest: &str| match settle_of(&format!(r#"{{"id":1,"token":1,"outcome":"fail"{rest}}}"#)) {
-        Ok(How::Fail { outcome, .. }) => outcome,
+        Ok(Event::Fail(failure)) => failure.outcome,
         other => panic!("{other:?}"),
     };
     assert_eq!(outcome(r#","error":"no""#).message.as_deref(), Some("no"));
