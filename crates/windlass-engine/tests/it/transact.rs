@@ -324,7 +324,7 @@ fn cancel_now() -> Event {
 fn append(engine: &Engine, number: usize) -> tokio::task::JoinHandle<Result<String, No>> {
     let engine = engine.clone();
     tokio::spawn(async move {
-        let queued = Queued { job: id(1), is_large: number % 3 == 0 };
+        let queued = Queued { job: id(1), is_large: number.is_multiple_of(3) };
         let decide = move |tx: &mut Transaction<'_>| -> Decided<String> {
             let list = text(&tx.job(id(1))?.expect("it is there"));
             let longer = list.replace(']', &format!(" {number}]"));
