@@ -1,5 +1,5 @@
-//! Configuration in two forms: as written ([`written`]: words and where they came from) and as meant ([`Config`]:
-//! values that were checked once). Flags win over `--set`, that over the environment, that over the file.
+//! Configuration in two forms: as written ([`written`]: raw values and their sources) and as meant
+//! ([`Config`]: checked values). Precedence: flags, `--set`, environment, file.
 
 mod flags;
 mod handlers;
@@ -141,7 +141,7 @@ pub struct Wasi {
     pub tenant: String,
 }
 
-/// As meant.
+/// Checked configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Configuration file, if any.
@@ -154,7 +154,7 @@ pub struct Config {
     pub own_thread: bool,
     pub postgres: PostgresOptions,
     pub http: Bind,
-    /// Names beside localhost that a browser may know the server by.
+    /// Host names besides localhost that are accepted from browsers.
     pub hosts: Vec<String>,
     pub mdns: String,
     pub log: LogForm,
@@ -173,7 +173,7 @@ pub struct Config {
     pub wasi: Wasi,
     pub handlers: HandlerConfig,
     pub journal: journal::Settings,
-    /// Every key, those of the dialects included.
+    /// All keys, including those of the dialects.
     pub values: Values,
     pub warnings: Vec<String>,
 }
@@ -264,7 +264,7 @@ fn tls(values: &Values) -> Result<Option<Tls>, BadConfig> {
     }
 }
 
-/// The key that requests are signed with.
+/// Signer of outgoing requests.
 fn signer(values: &Values) -> Result<Option<Signer>, BadConfig> {
     let signer = values.optional("outgoing.signing_key").map(Signer::new).transpose();
     signer.map_err(|why| BadConfig(format!("outgoing.signing_key: {why}")))

@@ -46,9 +46,9 @@ use windlass_store::{OpenOptions, Store, StoreError};
 
 /// Time to close the store, in addition to the time for requests in flight.
 const CLOSING: Duration = Duration::from_secs(20);
-/// Threads that are in the middle of something get this much time after the store is closed.
+/// Time for blocking threads to end after the store is closed.
 const THREADS: Duration = Duration::from_secs(2);
-/// Beyond all that: the process is ended even if no thread of the runtime is free to do it.
+/// Additional time before the process is killed even if all runtime threads are blocked.
 const LAST_RESORT: Duration = Duration::from_secs(5);
 
 /// Start the server
@@ -168,7 +168,7 @@ pub struct Server {
     engine: Engine,
     stop: watch::Sender<bool>,
     serving: JoinSet<()>,
-    /// End with the server.
+    /// Background tasks, aborted with the server.
     _tasks: JoinSet<()>,
     announcement: Option<Announcement>,
     runners: runners::Runners,
@@ -253,7 +253,7 @@ impl Server {
     }
 }
 
-/// What runs the handlers of miniq's clients.
+/// Runner of the handlers of miniq clients.
 fn handlers(config: &Config, engine: &Engine) -> Outcome<Option<Arc<dyn Runners>>> {
     if !config.handlers.run {
         return Ok(None);
@@ -316,7 +316,7 @@ fn guests() -> io::Result<Guests> {
     let path = own_program()?;
     Ok(Guests::new(move |command| {
         let own = GuestProgram { path: path.clone(), args: vec![command.to_owned()] };
-        // Statements speak of local time.
+        // SQL statements may use local time.
         let zone = std::env::var_os("TZ").map(|zone| ("TZ", zone));
         async move { spawn::start(&own, zone.into_iter().collect()).await }
     }))

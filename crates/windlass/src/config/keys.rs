@@ -157,7 +157,7 @@ const KEYS: &[Key] = &[
 /// Another way to write a key: TOML cannot hold `store = "…"` beside `[store] schema = "…"`.
 const STORE_ALIAS: (&str, &str) = ("store.url", "store");
 
-/// Variables of the same family that are not configuration of the server.
+/// WINDLASS_ variables that are not configuration of the server.
 pub const OTHER_VARIABLES: &[&str] = &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN", "WINDLASS_CA"];
 
 /// All keys of a server with these dialects.
@@ -189,7 +189,7 @@ impl Keys {
         self.all().find(|key| key.name == meant)
     }
 
-    /// Names with the variable that sets them, aliases included.
+    /// Environment variables with the key they set, including aliases.
     pub fn variables(self) -> impl Iterator<Item = (String, &'static str)> {
         let keys = self.all().map(|key| (variable(key.name), key.name));
         keys.chain(self.aliases().map(|(alias, key)| (variable(&alias), key)))
@@ -200,13 +200,13 @@ pub fn variable(name: &str) -> String {
     format!("WINDLASS_{}", name.replace('.', "_").to_ascii_uppercase())
 }
 
-/// The known name a mistyped one most likely meant, if any is near.
+/// Known name closest to a mistyped one, if any is close enough.
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_ascii_lowercase();
     let distance = |name: &str| {
         let name = name.to_ascii_lowercase();
         let whole = strsim::damerau_levenshtein(&wrong, &name);
-        // `max_attempts` for `queuey.max_attempts`: the part after the dot is what people remember.
+        // `max_attempts` for `queuey.max_attempts`: people remember the part after the dot.
         match name.rsplit_once('.') {
             Some((_, tail)) => whole.min(strsim::damerau_levenshtein(&wrong, tail) + 1),
             None => whole,

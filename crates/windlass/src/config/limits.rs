@@ -1,4 +1,4 @@
-//! What clients may take.
+//! Limits for clients.
 
 use std::time::Duration;
 use windlass_dialects::settings::Values;

@@ -3,7 +3,8 @@ use super::*;
 use std::io::Write;
 use windlass_dialects::{bedrock, jq};
 
-/// Reads a configuration from a file's text, variables, `--set` words and flags, as `windlass serve` would.
+/// Reads a configuration from the text of a file, variables, `--set` arguments and flags, as `windlass serve`
+/// does.
 fn read(
     file: &str,
     variables: &[(&str, &str)],

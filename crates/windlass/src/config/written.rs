@@ -1,5 +1,4 @@
-//! Configuration as it was written: which key got which words, and where. Nothing is understood yet except that every
-//! key exists.
+//! Configuration as written: raw value and source of each key. Only the existence of keys is checked here.
 
 use super::keys::{self, Keys};
 use super::{BadConfig, Source};
@@ -8,14 +7,14 @@ use std::path::Path;
 use windlass_dialects::Dialects;
 use windlass_dialects::settings::Key;
 
-/// Words as they came: text from a flag or a variable, a value from the file.
+/// Raw value: text from a flag or variable, or a TOML value from the file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Raw {
     Text(String),
     Toml(toml::Value),
 }
 
-/// The winning words for each key that was set at all.
+/// Raw value with the highest precedence for each key that was set.
 pub struct Written {
     pub keys: Keys,
     values: BTreeMap<&'static str, (Raw, Source)>,
@@ -27,7 +26,7 @@ impl Written {
         Written { keys: Keys(dialects), values: BTreeMap::new(), warnings: Vec::new() }
     }
 
-    /// Later calls win: call in the order file, environment, `--set`, flags.
+    /// Sets a value. Later calls override earlier ones: call in the order file, environment, `--set`, flags.
     pub fn put(&mut self, key: &'static Key, raw: Raw, source: Source) {
         self.values.insert(key.name, (raw, source));
     }

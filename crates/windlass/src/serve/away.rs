@@ -1,5 +1,5 @@
-//! A server whose database is away when it starts: it takes what it can keep in its journal, answers everything else with 503, and
-//! goes on with the database when that is there.
+//! Startup without a reachable database: accepts requests that can be journaled, answers all others with 503,
+//! and continues with the database when it is reachable.
 
 use super::ready::ReadyFile;
 use super::{Server, greet, open_store};

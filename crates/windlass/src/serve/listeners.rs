@@ -14,7 +14,7 @@ use windlass_dialects::{OwnPort, Ports, Tokens};
 /// Ports that are tried for a dialect before giving up.
 const PORTS_TRIED: u16 = 100;
 
-/// Doors that others can reach, unless the operator has said that anybody may come in.
+/// First address reachable from other machines, unless `--insecure` is set.
 fn open_doors(config: &Config) -> Option<Bind> {
     let own = own_ports(config).filter_map(|(_, listen)| match listen {
         Listen::Tcp(bind) => Some(bind),
@@ -30,7 +30,7 @@ fn own_ports(config: &Config) -> impl Iterator<Item = (&'static str, Listen)> {
     config.dialects.iter().filter_map(listen)
 }
 
-/// Nobody else can reach a server whose bytes anybody on the way can read.
+/// Refuses to listen on such an address without TLS.
 fn refuse_plain_doors(config: &Config) -> Outcome {
     match open_doors(config) {
         Some(door) if config.tls.is_none() && config.tokens.is_empty() => {
@@ -58,7 +58,7 @@ fn missing(door: &Bind, what: &str) -> Fault {
     ))
 }
 
-/// Sockets first: a port that is taken should not cost the time to open a large store.
+/// Checks and binds the sockets first, so that a port in use is reported before a large store is opened.
 pub async fn prepare(config: &Config) -> Outcome<Ports> {
     refuse_plain_doors(config)?;
     if let Some(why) = discovery::refusal(config) {
@@ -87,7 +87,7 @@ pub fn try_clone(ports: &Ports) -> io::Result<Ports> {
     })
 }
 
-/// A default address that is taken is skipped, as long as another door is open.
+/// Binds all sockets. A default address in use is skipped if another socket can be bound.
 async fn bind_all(config: &Config) -> Outcome<Ports> {
     let http = bind("http", &config.http).await?;
     let mut own = Vec::new();
