@@ -163,15 +163,27 @@ async fn every_claim_gets_a_job_while_there_is_one_however_many_names_have_none_
     assert!(store.claim(ask(1), now()).await.unwrap().is_empty());
 }
 
+/// The tables as the first version with pushes from SQL made them.
+fn make_tables_of_version_2(url: &str) {
+    let s = schema_of(url);
+    let channel = format!("'{s}_jobs'");
+    let migrations = [
+        include_str!("../../src/postgres/migrations/0001_jobs.sql"),
+        include_str!("../../src/postgres/migrations/0002_push.sql"),
+    ];
+    let table = "migrations (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())";
+    psql(url, &format!("CREATE SCHEMA IF NOT EXISTS {s}; CREATE TABLE {s}.{table}"));
+    for (sql, version) in migrations.into_iter().zip(1..) {
+        psql(url, &sql.replace("{s}", s).replace("{channel}", &channel));
+        psql(url, &format!("INSERT INTO {s}.migrations (version) VALUES ({version})"));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lanes_of_an_older_version_are_known_after_the_migration() {
     let url = PostgresServer::shared().new_schema_url();
     let s = schema_of(&url);
-    drop(open(&url).await);
-    psql(
-        &url,
-        &format!("DELETE FROM {s}.migrations WHERE version > 2; ALTER TABLE {s}.lanes DROP COLUMN made_in"),
-    );
+    make_tables_of_version_2(&url);
     psql(&url, &format!("SELECT {s}.push('old')"));
     let store = open(&url).await;
     assert_eq!(claimed(&store, "o*").await, 1);
