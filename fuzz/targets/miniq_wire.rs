@@ -9,6 +9,7 @@ use libfuzzer_sys::fuzz_target;
 mod wire;
 
 use windlass_core::Timestamp;
+use windlass_core::handler::HandlerText;
 use wire::Kind;
 
 fn now() -> Timestamp {
@@ -44,7 +45,7 @@ fn handler(body: &[u8]) {
     assert!(!handler.lang.is_empty() && !handler.body.is_empty());
     let kept = serde_json::to_vec(&handler).expect("a handler can be kept");
     let again = wire::handler(&kept, None).expect("and is one again");
-    let texts = |one: &wire::HandlerText| {
+    let texts = |one: &HandlerText| {
         [one.eid.clone(), one.before.clone(), one.before_each.clone(), one.after_each.clone()]
     };
     assert_eq!((&again.lang, &again.body, texts(&again)), (&handler.lang, &handler.body, texts(&handler)));
