@@ -55,7 +55,7 @@ impl Isolation {
         })
     }
 
-    /// One-line summary for the operator: mechanisms in force and missing ones.
+    /// Summary for the operator, in one line: mechanisms in force and missing ones.
     pub fn line(&self) -> String {
         let mut missing = self.missing();
         missing.extend(self.no_cgroups.as_ref().map(|why| format!("control groups ({why})")));

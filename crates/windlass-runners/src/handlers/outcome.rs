@@ -52,7 +52,7 @@ pub struct Outcome {
     pub exitcode: u16,
     /// Default word of the exit code, or a more specific one.
     pub code: String,
-    /// One-line message for people, if any.
+    /// Message for people, in one line, if any.
     pub message: Option<String>,
     /// Return value of the handler.
     pub result: Bytes,

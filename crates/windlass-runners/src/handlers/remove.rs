@@ -77,7 +77,7 @@ pub fn remove_later(folders: Vec<PathBuf>) {
     }
 }
 
-/// One pass over the top folder.
+/// Single pass over the top folder.
 struct Emptying<'a> {
     top: BorrowedFd<'a>,
     moved: u64,

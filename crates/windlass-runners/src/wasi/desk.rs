@@ -26,7 +26,7 @@ pub enum Verdict {
     /// Success, with stdout.
     Completed(Vec<u8>),
     Failed {
-        /// One-line message for people.
+        /// Message for people, in one line.
         message: String,
         exit_code: Option<i32>,
         /// Standard error, followed by the runner's own message.

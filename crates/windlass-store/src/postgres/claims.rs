@@ -1,16 +1,18 @@
 //! Claims: one transaction for all waiting claims, one query per kind of claim. The database picks and locks
 //! the rows, the rules run here, and the results are written in bulk.
 
-use super::commits::{Tally, send_moved};
+use super::commits::send_moved;
 use super::connection::{ANSWER_MAX, Connection, Params, Trouble, late};
 use super::lanes::{LANES_PER_LOOK, LaneId, Look, Looks, NOWHERE, Place};
 use super::limits::{Buckets, Limits};
 use super::rows::{self, MovedRows};
 use super::shared::Shared;
 use super::statements as sql;
+use super::tally::Tally;
 use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, all_within, patience, said};
 use crate::change::{ClaimAsk, Held};
 use crate::error::StoreError;
+use crate::group::GroupLimits;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,9 +23,7 @@ use tokio_postgres::Row;
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, Queue, Tenant, Timestamp, apply};
 
-/// Most claims and most jobs in one transaction.
-const GROUP_MAX: usize = 1_000;
-const GROUP_JOBS_MAX: usize = 5_000;
+const GROUP: GroupLimits = GroupLimits { requests: 1_000, jobs: 5_000 };
 /// Most queries for one batch: each but the last found its lanes empty, blocked by a limit, or claimed by
 /// other servers.
 const LOOKS_MAX: usize = 1_000;
@@ -56,13 +56,8 @@ pub async fn serve(shared: Arc<Shared>, mut inbox: UnboundedReceiver<Request>) {
     let mut server =
         Server { slot: Slot::new(Arc::clone(&shared.door)), shared, refresh_after: Instant::now() };
     while let Some(first) = inbox.recv().await {
-        let mut jobs = first.ask.limit;
-        let mut group = vec![first];
-        while group.len() < GROUP_MAX && jobs < GROUP_JOBS_MAX {
-            let Ok(request) = inbox.try_recv() else { break };
-            jobs += request.ask.limit;
-            group.push(request);
-        }
+        let mut group = Vec::new();
+        GROUP.gather(&mut group, first, |request| request.ask.limit, || inbox.try_recv().ok());
         Box::pin(server.answer(group)).await;
     }
 }

@@ -11,18 +11,19 @@ use super::plan::{self, Found, Needs, Plan};
 use super::rows::{self, MovedRows, NewRows, SpecRows};
 use super::shared::{Shared, is_same_lane};
 use super::statements as sql;
+use super::tally::Tally;
 use super::transaction::{End, Name, Sending, Slot, TRIES_MAX, all, all_within, patience, said};
 use crate::change::{Step, Verdict};
 use crate::error::StoreError;
 use crate::group::GroupLimits;
 use crate::keys::Key;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Mutex, oneshot};
-use windlass_core::{Job, JobId, JobSpec, Timestamp};
+use windlass_core::{JobId, JobSpec, Timestamp};
 
 /// Bounds on a group, so that a transaction does not hold its locks for long.
 const GROUP: GroupLimits = GroupLimits { requests: 1_000, jobs: 5_000 };
@@ -468,35 +469,6 @@ pub async fn send_moved(
     ];
     let count = if has_deadline { params.len() } else { params.len() - 1 };
     connection.query(query, &params[..count]).await
-}
-
-/// In place of a state: bytes of payloads.
-pub const PAYLOAD_BYTES: i16 = 100;
-
-/// Changes of the job counts, by lane and state.
-#[derive(Default)]
-pub struct Tally {
-    changes: BTreeMap<(LaneId, i16), i64>,
-}
-
-impl Tally {
-    pub fn add(&mut self, lane: LaneId, job: &Job, n: i64) {
-        *self.changes.entry((lane, job.state().name() as i16)).or_default() += n;
-        let bytes = job.spec.payload.bytes.len();
-        if bytes > 0 {
-            *self.changes.entry((lane, PAYLOAD_BYTES)).or_default() += n * bytes as i64;
-        }
-    }
-
-    pub fn columns(self) -> (Vec<LaneId>, Vec<i16>, Vec<i64>) {
-        let mut columns = (Vec::new(), Vec::new(), Vec::new());
-        for ((lane, state), n) in self.changes.into_iter().filter(|(_, n)| *n != 0) {
-            columns.0.push(lane);
-            columns.1.push(state);
-            columns.2.push(n);
-        }
-        columns
-    }
 }
 
 /// Caches the last lane, because neighbouring jobs mostly share one.

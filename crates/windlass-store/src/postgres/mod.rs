@@ -35,6 +35,7 @@ mod rows;
 mod safety;
 mod shared;
 mod statements;
+mod tally;
 mod tls;
 mod transaction;
 mod views;

@@ -1,11 +1,11 @@
 //! Insertion of jobs unchanged, for copies of whole stores.
 
-use super::commits::Tally;
 use super::connection::{Connection, Params, Trouble};
 use super::lanes::{LaneId, Words};
 use super::rows::{self, MovedRows, SpecRows};
 use super::shared::Shared;
 use super::statements as sql;
+use super::tally::Tally;
 use super::transaction::{Sending, all, all_within, patience, said};
 use crate::row;
 use crate::{Result, StoreError};

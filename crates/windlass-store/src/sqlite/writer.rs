@@ -25,8 +25,7 @@ use windlass_core::{Event, Job, JobId, Queue, Tenant, Timestamp, apply, created}
 
 /// Pages in the write-ahead log before a checkpoint: 16 MiB, copied in some tens of milliseconds.
 const LOG_PAGES_MAX: u32 = 4_096;
-/// Same with relaxed durability, where a checkpoint has to sync the log first: small enough that no claim
-/// waits for more than a few milliseconds.
+/// With relaxed durability a checkpoint syncs the log first: a claim waits a few milliseconds at most.
 const LOG_PAGES_MAX_RELAXED: u32 = 1_024;
 /// Interval of the checks whether a full disk has space again.
 const ROOM_CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -483,8 +482,7 @@ impl Writer<'_> {
     }
 }
 
-/// Aborts the process: the state of the disk is unknown, and nothing wrong may be acknowledged or
-/// overwritten.
+/// Aborts the process: the state of the disk is unknown, and nothing may be acknowledged or overwritten.
 pub fn stop(why: &str) -> ! {
     error!("{why}; stopping");
     if !tracing::enabled!(tracing::Level::ERROR) {

@@ -26,5 +26,6 @@ mod sidejob;
 mod signatures;
 #[cfg(feature = "wasi")]
 mod supply;
+mod tidy;
 mod wasi;
 mod work;
