@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/windlass-dialects/src/journal"]
+#[path = "../../crates/windlass-store/src/journal"]
 #[allow(dead_code)]
 mod journal {
     pub mod format;

@@ -2,12 +2,12 @@
 //! state.
 
 use crate::family::Family;
+use crate::history::{Log, MARKS_KEPT, Mark};
 use crate::lease::LeasePolicy;
 use crate::ports::Ports;
 use crate::repeat::{Repeat, Span};
 use crate::retry::RetryPolicy;
 use crate::state::JobState;
-use crate::trail::{Log, MARKS_KEPT, Mark};
 use crate::unique::Unique;
 use crate::{Name, Queue, Tenant, Timestamp};
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,7 @@
 //! | [`matching`] | name patterns of a claim |
 //! | [`scope`] | which jobs of a tenant a caller may reach |
 //! | [`repeat`] | next run of a repeating job |
-//! | [`trail`] | job log and history of outside actions |
+//! | [`history`] | job log and history of outside actions |
 //! | [`ports`] | values that flow between long-lived jobs |
 //! | [`names`], [`time`] | validated names; timestamps |
 
@@ -21,6 +21,7 @@ pub mod event;
 pub mod fair;
 pub mod family;
 pub mod handler;
+pub mod history;
 pub mod job;
 pub mod lease;
 pub mod limits;
@@ -33,7 +34,6 @@ pub mod retry;
 pub mod scope;
 pub mod state;
 pub mod time;
-pub mod trail;
 pub mod transition;
 pub mod unique;
 

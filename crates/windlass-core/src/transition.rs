@@ -6,10 +6,10 @@
 
 use crate::Timestamp;
 use crate::event::{Event, Standing, Stands};
+use crate::history::{Mark, MarkKind};
 use crate::job::{Body, Job, JobId, JobSpec, Progress};
 use crate::refused::Refused;
 use crate::state::JobState;
-use crate::trail::{Mark, MarkKind};
 use std::sync::Arc;
 
 mod acts;

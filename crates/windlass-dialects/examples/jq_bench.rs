@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use windlass_dialects::{ServerOptions, serve};
-use windlass_engine::{Engine, Options, SystemClock, SystemDice};
+use windlass_engine::{Engine, Options, SystemClock, SystemRandom};
 use windlass_store::OpenOptions;
 
 const PUSHERS: usize = 64;
@@ -49,8 +49,8 @@ async fn run(jobs: usize, constrained: bool) -> f64 {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
     let store = windlass_store::open(&url, OpenOptions::default()).await.unwrap();
-    let (clock, dice) = (Arc::new(SystemClock), Arc::new(SystemDice::default()));
-    let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+    let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom::default()));
+    let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let master = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -31,11 +31,11 @@ use tokio::task::JoinHandle;
 use windlass_core::handler::HandlerText;
 use windlass_core::{Queue, Tenant};
 use windlass_dialects::dialect::Soon;
-use windlass_dialects::journal::format::{self, NewLine};
-use windlass_dialects::journal::{Home, Settings};
 use windlass_dialects::runners::{Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners};
 use windlass_dialects::{ServerOptions, serve};
-use windlass_engine::{Engine, Options, SystemClock, SystemDice};
+use windlass_engine::journal::format::{self, NewLine};
+use windlass_engine::journal::{Home, Settings};
+use windlass_engine::{Engine, Options, SystemClock, SystemRandom};
 use windlass_store::OpenOptions;
 
 const POST: usize = 1_000;
@@ -82,8 +82,8 @@ impl World {
         let folder = tempfile::tempdir_in(".").unwrap();
         let url = format!("sqlite:{}", folder.path().join("jobs.db").display());
         let store = windlass_store::open(&url, OpenOptions::default()).await.unwrap();
-        let (clock, dice) = (Arc::new(SystemClock), Arc::new(SystemDice::default()));
-        let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+        let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom::default()));
+        let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

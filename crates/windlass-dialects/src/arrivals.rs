@@ -1,9 +1,10 @@
 //! Connections by address, until it is known who is calling: one address alone cannot take all of them.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Debug)]
 pub struct Arrivals {
@@ -47,7 +48,7 @@ impl Arrivals {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_address.lock()
     }
 }
 

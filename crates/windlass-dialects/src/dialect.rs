@@ -6,8 +6,7 @@ use crate::arrivals::Arrival;
 use crate::auth::Tokens;
 use crate::budget::Budget;
 use crate::guard::Hosts;
-use crate::journal::Journal;
-use crate::journal::ingest::Reader;
+use crate::ingest::Reader;
 use crate::listener::{Limits, Phase};
 use crate::registered_handlers::RegisteredHandler;
 use crate::registered_workers::RegisteredWorker;
@@ -28,6 +27,7 @@ use tokio::process::Child;
 use tokio::sync::{Notify, watch};
 use tokio_rustls::server::TlsStream;
 use windlass_core::Tenant;
+use windlass_engine::journal::Journal;
 use windlass_engine::{Engine, EngineError};
 
 pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -14,7 +14,7 @@
 //! | [`listener`], [`tls`] | connections, with limits on everything |
 //! | [`arrivals`], [`budget`], [`pace`] | connections by address, memory for requests, how slowly they may come |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
-//! | [`journal`] | lines that are kept before the store has them |
+//! | [`ingest`] | jobs that were acknowledged by the journal, on their way into the store |
 //! | [`outgoing`] | which addresses the server may call by itself |
 //! | [`signature`] | how those who are called know that it was the server |
 //! | [`registered_handlers`], [`registered_workers`] | what dialects run jobs by, and whom they give them to |
@@ -38,7 +38,7 @@ pub mod codec;
 pub mod dialect;
 pub mod guard;
 mod http;
-pub mod journal;
+pub mod ingest;
 pub mod jq;
 pub mod listener;
 pub mod miniq;

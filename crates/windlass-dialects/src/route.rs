@@ -10,10 +10,11 @@ use ::http::{HeaderMap, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use std::borrow::Cow;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_core::Tenant;
 use windlass_engine::quota::Share;
 use windlass_engine::{Engine, EngineError};
@@ -345,18 +346,18 @@ impl Call {
 
     /// The body as it arrives, for calls that need not have it whole.
     pub fn take_body(&mut self) -> Body {
-        std::mem::take(self.body.get_mut().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(self.body.get_mut())
     }
 
     /// The next piece of the body as it arrives; `None` after the last.
     pub async fn body_piece(&mut self) -> Result<Option<Bytes>, BadBody> {
-        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let body = self.body.get_mut();
         self.arriving.piece(body).await
     }
 
     /// How long the body will be at least, by its header. Only a promise.
     pub fn body_bytes_announced(&mut self) -> u64 {
-        let body = self.body.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let body = self.body.get_mut();
         http_body::Body::size_hint(body).lower()
     }
 

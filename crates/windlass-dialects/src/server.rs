@@ -6,8 +6,7 @@ use crate::budget::Budget;
 use crate::dialect::{Context, Dialect, Dialects, Guests, Listen, Running, StartError};
 use crate::guard::Hosts;
 use crate::http::router;
-use crate::journal::ingest::Ingest;
-use crate::journal::{self, Home, Journal};
+use crate::ingest::Ingest;
 use crate::listener::{self, Limits, Phase};
 use crate::runners::Runners;
 use crate::settings::DialectSettings;
@@ -25,6 +24,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use windlass_engine::Engine;
+use windlass_engine::journal::{self, Home, Journal};
 
 /// What a server is started with. The fields are those of [`Context`] unless they say more.
 pub struct ServerOptions {

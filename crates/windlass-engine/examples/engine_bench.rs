@@ -18,8 +18,8 @@ const JOBS: usize = 100_000;
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "memory:".to_owned());
     let store = windlass_store::open(&url, OpenOptions::default()).await?;
-    let dice = Arc::new(SystemDice::default());
-    let engine = Engine::start(store, Arc::new(SystemClock), dice, Options::default()).await?;
+    let random = Arc::new(SystemRandom::default());
+    let engine = Engine::start(store, Arc::new(SystemClock), random, Options::default()).await?;
     in_batches(&engine).await?;
     one_by_one(&engine, 64).await?;
     waiting(&engine).await?;

@@ -1,32 +1,33 @@
-//! [`Engine`]: the one door to the jobs. What is not here cannot be done to a job.
+//! [`Engine`]: the only way to change a job. What is not here cannot be done to a job.
 //!
 //! The longer verbs have files of their own: `push.rs`, `claim.rs`, `runs.rs` (settle, extend, report), `act.rs`,
 //! `limits.rs`.
 
-use crate::bell::Bell;
-use crate::clock::Clock;
-use crate::dice::Dice;
-use crate::door::{Door, Visit};
-use crate::ends::Ends;
+use crate::detached::Detached;
 use crate::error::EngineError;
-use crate::family_locks::FamilyLocks;
-use crate::feed::{Feed, FeedEvent};
-use crate::follow;
-use crate::leases::Leases;
-use crate::limits::LimitTables;
-use crate::meters::Meters;
-use crate::quota::Quotas;
-use crate::registry::Registry;
-use crate::scheduler;
-use crate::timers::Timers;
+use crate::events::feed::{Feed, FeedEvent};
+use crate::events::meters::Meters;
+use crate::events::other_servers;
+use crate::events::ready_notifier::ReadyNotifier;
+use crate::random::Random;
+use crate::shutdown::{InFlight, Shutdown};
+use crate::tables::family_locks::FamilyLocks;
+use crate::tables::lease_watch::LeaseWatch;
+use crate::tables::leases::Leases;
+use crate::tables::settle_waiters::Registry;
+use crate::tables::timers::Timers;
+use crate::tenants::limits::LimitTables;
+use crate::tenants::quota::Quotas;
+use crate::time::clock::Clock;
+use crate::time::scheduler;
+use crate::time::wall_clock::{self, Calendar};
 use crate::transaction::queue::JobQueues;
-use crate::unstoppable::Unstoppable;
 use crate::verbs::{Options, Waited};
-use crate::wall::{self, Calendar};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, watch};
 use windlass_core::{Job, JobId, Name, Payload, Queue, Scope, Tenant, Timestamp};
@@ -52,20 +53,20 @@ pub struct Engine {
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) dice: Arc<dyn Dice>,
+    pub(crate) random: Arc<dyn Random>,
     pub(crate) options: Options,
     pub(crate) runtime: Handle,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) ready_notifier: Arc<ReadyNotifier>,
     pub(crate) timers: Arc<Timers>,
     pub(crate) limits: Arc<LimitTables>,
     pub(crate) quotas: Quotas,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) ends: Ends,
+    pub(crate) lease_watch: LeaseWatch,
     pub(crate) family_locks: FamilyLocks,
     pub(crate) job_queues: JobQueues,
     pub(crate) feed: Feed,
     pub(crate) meters: Meters,
-    pub(crate) door: Door,
+    pub(crate) shutdown: Shutdown,
     /// Held while what is due is handled.
     pub(crate) stepping: tokio::sync::Mutex<()>,
     /// Held while a note is compared and written, on stores that nobody else works on.
@@ -82,7 +83,7 @@ impl Engine {
     pub async fn start(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        dice: Arc<dyn Dice>,
+        random: Arc<dyn Random>,
         options: Options,
     ) -> Result<Engine, EngineError> {
         let timers = Arc::new(Timers::new());
@@ -90,20 +91,20 @@ impl Engine {
         let limits = LimitTables::load(&*store, timers.clone(), clock.now()).await?;
         let inner = Arc::new(Inner {
             clock,
-            dice,
+            random,
             runtime: Handle::current(),
-            bell: Arc::default(),
+            ready_notifier: Arc::default(),
             timers,
             limits: Arc::new(limits),
             quotas: Quotas::new(&options),
             options,
             registry: Arc::default(),
-            ends: Ends::default(),
+            lease_watch: LeaseWatch::default(),
             family_locks: FamilyLocks::new(),
             job_queues: JobQueues::default(),
             feed: Feed::new(),
             meters: Meters::default(),
-            door: Door::default(),
+            shutdown: Shutdown::default(),
             stepping: tokio::sync::Mutex::default(),
             swapping: tokio::sync::Mutex::default(),
             claims_held: watch::Sender::new(false),
@@ -112,7 +113,7 @@ impl Engine {
             calendar,
             store,
         });
-        inner.store.listen(inner.bell.clone());
+        inner.store.listen(inner.ready_notifier.clone());
         if inner.store.is_shared() {
             tokio::spawn(follow::run(inner.clock.clone(), Arc::downgrade(&inner)));
         }
@@ -158,14 +159,14 @@ impl Engine {
         self.inner.store.is_shared()
     }
 
-    /// In `0.0..1.0`, from the engine's dice.
+    /// In `0.0..1.0`, from the engine's random.
     pub fn chance(&self) -> f64 {
-        self.inner.dice.chance()
+        self.inner.random.chance()
     }
 
     /// For names that nobody should guess or meet twice.
     pub fn roll(&self) -> u64 {
-        self.inner.dice.roll()
+        self.inner.random.roll()
     }
 
     /// `None` where there is no such job, or it is another tenant's.
@@ -261,7 +262,7 @@ impl Engine {
                     None => Waited::Unknown,
                 })
             }
-            () = self.inner.door.closed() => Err(EngineError::ShuttingDown),
+            () = self.inner.shutdown.closed() => Err(EngineError::ShuttingDown),
         }
     }
 
@@ -291,7 +292,7 @@ impl Engine {
     /// Notified whenever jobs of this queue become ready, whoever's they are: for those who hand them out themselves.
     /// Ask once and look after that, so that nothing falls between.
     pub fn ready_news(&self, queue: &Queue) -> Arc<Notify> {
-        self.inner.bell.news_of(queue)
+        self.inner.ready_notifier.news_of(queue)
     }
 
     /// No job of a paused queue is handed out; what runs goes on.
@@ -356,12 +357,12 @@ impl Engine {
 
     /// Claims that wait now.
     pub fn waiters(&self) -> usize {
-        self.inner.bell.waiters()
+        self.inner.ready_notifier.waiters()
     }
 
     /// Workers that wait for jobs now, of those that said their name, and how many claims of theirs wait.
     pub fn waiting_workers(&self) -> BTreeMap<(Tenant, Arc<str>), usize> {
-        self.inner.bell.waiting_workers()
+        self.inner.ready_notifier.waiting_workers()
     }
 
     /// Running jobs that were claimed through this server.
@@ -381,13 +382,13 @@ impl Engine {
     /// Waiting claims come back empty, new calls are refused, what is on its way ends, the store is closed.
     pub async fn shutdown(&self) {
         let inner = &self.inner;
-        if !inner.door.close() {
+        if !inner.shutdown.close() {
             return;
         }
-        inner.bell.wake_all();
+        inner.ready_notifier.wake_all();
         inner.timers.close();
         tokio::select! {
-            () = inner.door.emptied() => {}
+            () = inner.shutdown.emptied() => {}
             () = inner.clock.sleep_ms(FAREWELL_MS) => tracing::warn!("closing the store while calls are on their way"),
         }
         inner.note_time().await;
@@ -424,12 +425,12 @@ impl Inner {
     }
 
     pub(crate) fn open(&self) -> Result<(), EngineError> {
-        if self.door.is_closing() { Err(EngineError::ShuttingDown) } else { Ok(()) }
+        if self.shutdown.is_closing() { Err(EngineError::ShuttingDown) } else { Ok(()) }
     }
 
-    /// In first, then a look at the sign: whoever closes the door waits for those inside.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Visit, EngineError> {
-        let visit = Visit::new(self);
+    /// In first, then a look at the sign: whoever shuts down waits for those inside.
+    pub(crate) fn enter(self: &Arc<Self>) -> Result<InFlight, EngineError> {
+        let visit = InFlight::new(self);
         self.open()?;
         Ok(visit)
     }
@@ -454,15 +455,15 @@ impl Inner {
     }
 
     pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leases.lock()
     }
 
     /// Runs to its end even if the caller stops waiting.
-    pub(crate) fn unstoppable<T: Send + 'static>(
+    pub(crate) fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
-    ) -> Unstoppable<Result<T, EngineError>> {
-        Unstoppable::new(self.runtime.clone(), work)
+    ) -> Detached<Result<T, EngineError>> {
+        Detached::new(self.runtime.clone(), work)
     }
 }
 

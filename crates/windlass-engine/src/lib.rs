@@ -1,61 +1,36 @@
-//! Leases, timers, waiting claims, limits: the one door to the jobs.
+//! Leases, timers, waiting claims, limits: the only way to the jobs.
 //!
 //! A verb goes **decision → commit → wake**. [`Engine`] is the only way to change a job, and within it `transaction.rs`
 //! is the only place that does: it knows the job (from the lease table or the store), applies the rules of
 //! `windlass-core`, and writes the result guarded by the job's version. The scheduler is one more caller.
 //!
-//! | file | holds |
+//! | folder | holds |
 //! |---|---|
-//! | `engine.rs` | [`Engine`]: the handle; reading, waiting for an end, starting and stopping |
-//! | `verbs.rs` | what can be asked, and the answers |
-//! | `push.rs`, `claim.rs`, `runs.rs`, `act.rs`, `limits.rs` | the verbs that change something |
-//! | `blobs.rs` | bytes by their hash, beside the jobs |
-//! | `transaction.rs` | how jobs that exist are changed: [`Transaction`], and under it the loops that decide and commit |
-//! | `aftermath.rs` | what follows a commit |
-//! | `waiting.rs`, `leases.rs`, `timers.rs`, `registry.rs` | plain tables: waiting claims, held jobs, the next deadline, who waits for an end |
-//! | `ends.rs` | who wants to hear that a lease is over |
-//! | `scope.rs` | which jobs a handle reaches |
-//! | `args.rs` | a payload as a limit looks at it |
-//! | `bell.rs` | between the store's "became ready" and the waiting claims |
-//! | `scheduler.rs` | sleeps until something is due, then handles it |
-//! | `follow.rs` | looks for what other servers on the same store have done |
-//! | `feed.rs`, `meters.rs` | what is told and counted |
-//! | `family_locks.rs`, `door.rs` | families one after another; who is inside while the server stops |
-//! | `clock.rs`, `dice.rs` | the only places that read time and chance |
+//! | `engine.rs` | [`Engine`]: the handle; start, stop, and waiting for a job to settle |
+//! | `verbs/` | the calls: push, claim, reports on runs, actions, reads, import, blobs |
+//! | `transaction/` | changes of existing jobs: [`Transaction`], and the loops that decide and commit |
+//! | `tables/` | in-memory tables: waiting claims, leases, timers, family locks, callers that wait for an end |
+//! | `tenants/` | the jobs a handle may reach, limits, quotas |
+//! | `events/` | effects of a commit: notifications of waiting claims, the event feed, metrics |
+//! | `time/` | the clocks, and the scheduler |
+//! | `random.rs` | the only source of random numbers |
+//! | `shutdown.rs`, `detached.rs` | calls in flight while the server stops; work that outlives its caller |
 
-mod act;
-mod adopt;
-mod aftermath;
-mod args;
-mod bell;
-mod blobs;
-mod claim;
-pub mod clock;
-pub mod dice;
-mod door;
-mod ends;
+mod detached;
 mod engine;
 pub mod error;
-mod family_locks;
-pub mod feed;
-mod follow;
-mod import;
-mod leases;
-mod limits;
-pub mod meters;
-mod push;
-pub mod quota;
-mod reading;
-mod registry;
-mod runs;
-mod scheduler;
-mod scope;
-mod timers;
+mod events;
+pub mod random;
+mod shutdown;
+mod tables;
+mod tenants;
+mod time;
 mod transaction;
-mod unstoppable;
 pub mod verbs;
-mod waiting;
-mod wall;
+
+pub use events::{feed, meters};
+pub use tenants::quota;
+pub use time::clock;
 
 /// What a look at the jobs is made of. Data only, for those who may not see a store.
 pub mod query {
@@ -65,21 +40,24 @@ pub mod query {
 
 /// Addresses of blobs and what is known of one.
 pub mod blob {
-    pub use crate::blobs::{BlobDownload, BlobUpload, Unnamed};
+    pub use crate::verbs::blobs::{BlobDownload, BlobUpload, Unnamed};
     pub use windlass_store::blobs::{AddrForm, BlobAddr, BlobInfo, Digests, ListedBlob, PutBlob};
 }
 
-pub use claim::Delivery;
+/// The journal: an append-only log in front of a store that may be out of reach.
+pub use windlass_store::journal;
+
 pub use clock::{Clock, ManualClock, Sleep, StoreClock, SystemClock};
-pub use dice::{Dice, FixedDice, SystemDice};
-pub use ends::LeaseEnd;
 pub use engine::Engine;
 pub use error::{EngineError, PushRefused, VerbError};
 pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
 pub use quota::{InUse, Quota};
-pub use scheduler::Stepped;
+pub use random::{Random, SeededRandom, SystemRandom};
+pub use tables::lease_watch::LeaseEnd;
+pub use time::scheduler::Stepped;
 pub use transaction::{Halt, Queued, Stop, Transaction};
+pub use verbs::claim::Delivery;
 pub use verbs::{
     Claim, Extend, Extended, HeldBy, Import, JobEvent, LimitView, LogEntry, Options, Push, Pushed, Renew,
     Report, RunAt, Settled, Waited,

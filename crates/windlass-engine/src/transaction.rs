@@ -287,7 +287,7 @@ fn takes_a_key(before: Option<&Arc<Job>>, after: &Job) -> bool {
 
 impl Inner {
     fn rules(&self, by: By) -> Rules<'_> {
-        Rules { limits: &self.limits, now: self.now(), dice: &*self.dice, by }
+        Rules { limits: &self.limits, now: self.now(), random: &*self.random, by }
     }
 
     /// Running jobs that were claimed through this server need no load.

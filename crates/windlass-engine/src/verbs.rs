@@ -1,5 +1,14 @@
 //! What can be asked of the engine, and what it answers.
 
+mod actions;
+pub(crate) mod blobs;
+mod children;
+pub(crate) mod claim;
+mod import;
+mod push;
+mod reads;
+mod runs;
+
 use crate::error::{EngineError, PushRefused};
 use std::sync::Arc;
 use windlass_core::event::Standing;

@@ -1,12 +1,13 @@
 //! Runner of commands: one process per job, with the payload on stdin, its output as result, and its exit
 //! status.
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -134,7 +135,7 @@ impl Gathering {
 }
 
 fn lock(output: &Mutex<Vec<u8>>) -> MutexGuard<'_, Vec<u8>> {
-    output.lock().unwrap_or_else(PoisonError::into_inner)
+    output.lock()
 }
 
 fn gather<P: Read + Send + 'static>(

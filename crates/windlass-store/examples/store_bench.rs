@@ -104,7 +104,7 @@ struct Bench {
     name: Option<Name>,
     payload: Payload,
     policy: Arc<Policy>,
-    held: std::sync::Mutex<Vec<Arc<Job>>>,
+    held: parking_lot::Mutex<Vec<Arc<Job>>>,
 }
 
 impl Bench {
@@ -117,7 +117,7 @@ impl Bench {
             name: Name::new("bench.job").ok(),
             payload: Payload::json(&format!("\"{}\"", "x".repeat(options.payload_bytes.saturating_sub(2)))),
             policy: Arc::new(Policy { keep, ..Policy::default() }),
-            held: std::sync::Mutex::default(),
+            held: parking_lot::Mutex::default(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Bench {
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Job>>> {
-        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.held.lock()
     }
 
     async fn claim(&self, jobs: usize) -> Fallible<Vec<Arc<Job>>> {

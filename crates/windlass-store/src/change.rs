@@ -201,7 +201,7 @@ pub struct ClaimAsk {
 
 impl ClaimAsk {
     /// Random part of one job's token.
-    pub fn dice(&self, id: JobId) -> u16 {
+    pub fn random(&self, id: JobId) -> u16 {
         // SplitMix64's finalizer: every bit of the seed and the id affects every bit of the result.
         let mut x = self.seed ^ id.get().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

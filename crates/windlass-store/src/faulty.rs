@@ -15,9 +15,10 @@ use crate::{
     UnderLimits, Verdict, WaitingName,
 };
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
@@ -130,11 +131,11 @@ impl Faults {
     }
 
     fn hidden(&self) -> std::sync::MutexGuard<'_, Vec<JobId>> {
-        self.shared.hidden.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.hidden.lock()
     }
 
     fn script(&self) -> std::sync::MutexGuard<'_, VecDeque<(Option<Call>, Kind)>> {
-        self.shared.script.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.script.lock()
     }
 
     /// Makes the call with the fault that applies to it, if any.

@@ -27,6 +27,7 @@ pub mod error;
 #[cfg(feature = "testing")]
 pub mod faulty;
 mod group;
+pub mod journal;
 mod keys;
 pub mod memory;
 pub mod meters;

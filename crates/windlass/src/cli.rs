@@ -1,36 +1,16 @@
 //! Command line: one file per subcommand. All commands except `serve`, `demo`, `check`, `backup`, `compact`,
 //! `copy` and `report` are clients of the native API and could run on another machine.
 
-mod backup;
 mod bench;
-mod blobs;
-mod check;
-mod compact;
+mod client;
 mod completions;
 pub mod config;
-mod copy;
 mod demo;
-mod import;
-mod job;
-mod jobs;
+mod internal;
 mod man;
-mod migrate;
 mod progress;
-mod push;
-mod queues;
 mod report;
-mod result;
-mod run_guard;
-mod run_handler;
-mod run_query;
-#[cfg(feature = "wasi")]
-mod run_wasi;
-#[cfg(feature = "wasi")]
-mod run_wasi_guest;
-mod token;
-mod top;
-mod view;
-mod work;
+mod store;
 
 #[cfg(test)]
 mod tests;
@@ -60,65 +40,65 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Serve(serve::ServeArgs),
-    Push(push::PushArgs),
-    Work(work::WorkArgs),
+    Push(client::push::PushArgs),
+    Work(client::work::WorkArgs),
     #[cfg(feature = "wasi")]
-    RunWasi(run_wasi::RunWasiArgs),
-    Jobs(jobs::JobsArgs),
-    Job(job::JobArgs),
-    Queues(queues::QueuesArgs),
-    Blobs(blobs::BlobsArgs),
-    Top(top::TopArgs),
+    RunWasi(internal::run_wasi::RunWasiArgs),
+    Jobs(client::jobs::JobsArgs),
+    Job(client::job::JobArgs),
+    Queues(client::queues::QueuesArgs),
+    Blobs(client::blobs::BlobsArgs),
+    Top(client::top::TopArgs),
     Report(report::ReportArgs),
     Bench(bench::BenchArgs),
-    Check(check::CheckArgs),
-    Backup(backup::BackupArgs),
-    Compact(compact::CompactArgs),
-    Migrate(migrate::MigrateArgs),
-    Copy(copy::CopyArgs),
-    Import(import::ImportArgs),
+    Check(store::check::CheckArgs),
+    Backup(store::backup::BackupArgs),
+    Compact(store::compact::CompactArgs),
+    Migrate(store::migrate::MigrateArgs),
+    Copy(store::copy::CopyArgs),
+    Import(client::import::ImportArgs),
     Demo(demo::DemoArgs),
-    Token(token::TokenArgs),
+    Token(client::token::TokenArgs),
     Config(config::ConfigCommandArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
-    RunHandler(run_handler::RunHandlerArgs),
-    RunGuard(run_guard::RunGuardArgs),
-    RunQuery(run_query::RunQueryArgs),
+    RunHandler(internal::run_handler::RunHandlerArgs),
+    RunGuard(internal::run_guard::RunGuardArgs),
+    RunQuery(internal::run_query::RunQueryArgs),
     #[cfg(feature = "wasi")]
-    RunWasiGuest(run_wasi_guest::RunWasiGuestArgs),
+    RunWasiGuest(internal::run_wasi_guest::RunWasiGuestArgs),
 }
 
 pub fn run(cli: Cli) -> Outcome {
     match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(args),
-        Some(Command::Push(args)) => push::run(args),
-        Some(Command::Work(args)) => work::run(args),
+        Some(Command::Push(args)) => client::push::run(args),
+        Some(Command::Work(args)) => client::work::run(args),
         #[cfg(feature = "wasi")]
-        Some(Command::RunWasi(args)) => run_wasi::run(args),
-        Some(Command::Jobs(args)) => jobs::run(args),
-        Some(Command::Job(args)) => job::run(args),
-        Some(Command::Queues(args)) => queues::run(args),
-        Some(Command::Blobs(args)) => blobs::run(args),
-        Some(Command::Top(args)) => top::run(args),
+        Some(Command::RunWasi(args)) => internal::run_wasi::run(args),
+        Some(Command::Jobs(args)) => client::jobs::run(args),
+        Some(Command::Job(args)) => client::job::run(args),
+        Some(Command::Queues(args)) => client::queues::run(args),
+        Some(Command::Blobs(args)) => client::blobs::run(args),
+        Some(Command::Top(args)) => client::top::run(args),
         Some(Command::Report(args)) => report::run(args),
         Some(Command::Bench(args)) => bench::run(args),
-        Some(Command::Check(args)) => check::run(args),
-        Some(Command::Backup(args)) => backup::run(args),
-        Some(Command::Compact(args)) => compact::run(args),
-        Some(Command::Migrate(args)) => migrate::run(args),
-        Some(Command::Copy(args)) => copy::run(args),
-        Some(Command::Import(args)) => import::run(args),
+        Some(Command::Check(args)) => store::check::run(args),
+        Some(Command::Backup(args)) => store::backup::run(args),
+        Some(Command::Compact(args)) => store::compact::run(args),
+        Some(Command::Migrate(args)) => store::migrate::run(args),
+        Some(Command::Copy(args)) => store::copy::run(args),
+        Some(Command::Import(args)) => client::import::run(args),
         Some(Command::Demo(args)) => demo::run(args),
-        Some(Command::Token(args)) => token::run(args),
+        Some(Command::Token(args)) => client::token::run(args),
         Some(Command::Config(args)) => config::run(args),
         Some(Command::Completions(args)) => completions::run(args),
         Some(Command::Man(args)) => man::run(args),
-        Some(Command::RunHandler(args)) => run_handler::run(args),
-        Some(Command::RunGuard(args)) => run_guard::run(args),
-        Some(Command::RunQuery(args)) => run_query::run(args),
+        Some(Command::RunHandler(args)) => internal::run_handler::run(args),
+        Some(Command::RunGuard(args)) => internal::run_guard::run(args),
+        Some(Command::RunQuery(args)) => internal::run_query::run(args),
         #[cfg(feature = "wasi")]
-        Some(Command::RunWasiGuest(args)) => run_wasi_guest::run(args),
+        Some(Command::RunWasiGuest(args)) => internal::run_wasi_guest::run(args),
     }
 }

@@ -8,13 +8,14 @@ pub use http::escaped;
 use crate::fault::Fault;
 use clap::Args;
 use http::{Address, Answer, Connection, Request};
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Time limit of a call beyond the requested waiting time.
@@ -99,7 +100,7 @@ struct Cut {
 
 impl Interrupter {
     pub fn cut(&self) {
-        let mut cut = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cut = self.inner.lock();
         cut.done = true;
         if let Some(stream) = cut.stream.take() {
             let _ = stream.shutdown(Shutdown::Both);
@@ -107,12 +108,12 @@ impl Interrupter {
     }
 
     fn is_cut(&self) -> bool {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).done
+        self.inner.lock().done
     }
 
     /// Registers the stream of a call. If the interrupt came before, the stream is shut down at once.
     fn watch(&self, stream: Option<TcpStream>) {
-        let mut cut = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cut = self.inner.lock();
         match stream {
             Some(stream) if cut.done => drop(stream.shutdown(Shutdown::Both)),
             stream => cut.stream = stream,

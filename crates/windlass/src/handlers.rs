@@ -6,10 +6,11 @@ use crate::client::tls;
 use crate::config::{self, Config};
 use async_trait::async_trait;
 use folder::TemporaryFolder;
+use parking_lot::{Mutex, MutexGuard};
 use rustls::ClientConfig;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use windlass_core::handler::HandlerText;
 use windlass_core::{Tenant, fair};
@@ -95,7 +96,7 @@ impl LocalHandlers {
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        self.made.lock()
     }
 }
 
@@ -418,7 +419,7 @@ impl World for ServerWorld {
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>, String> {
-        let mut made = self.tls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.tls.lock();
         if let Some(config) = &*made {
             return Ok(Arc::clone(config));
         }

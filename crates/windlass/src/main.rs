@@ -6,13 +6,13 @@ mod config;
 mod discovery;
 mod fault;
 mod handlers;
+mod human_time;
 mod output;
 mod serve;
 mod telemetry;
 mod ui;
 #[cfg(feature = "wasi")]
 mod wasi;
-mod words;
 
 use clap::Parser;
 use fault::Fault;

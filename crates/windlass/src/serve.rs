@@ -40,7 +40,7 @@ use windlass_dialects::listener::Limits;
 use windlass_dialects::runners::Runners;
 use windlass_dialects::tls::Tls;
 use windlass_dialects::{Ports, ServerOptions, Started};
-use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemDice};
+use windlass_engine::{Clock, Engine, Options, StoreClock, SystemClock, SystemRandom};
 use windlass_runners::spawn::{self, GuestProgram};
 use windlass_store::{OpenOptions, Store, StoreError};
 
@@ -371,7 +371,7 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
         Some(ahead_ms) => Arc::new(StoreClock::new(Arc::new(SystemClock), ahead_ms)),
         None => Arc::new(SystemClock),
     };
-    let started = Engine::start(store, clock, Arc::new(SystemDice::default()), options).await;
+    let started = Engine::start(store, clock, Arc::new(SystemRandom::default()), options).await;
     started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))
 }
 

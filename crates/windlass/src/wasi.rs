@@ -2,8 +2,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `local.rs` | desk inside the server: its own engine, with waiting claims |
-//! | `remote.rs` | desk of `windlass run-wasi`: a server over HTTP with the queuey protocol |
+//! | `local.rs` | source inside the server: its own engine, with waiting claims |
+//! | `remote.rs` | source of `windlass run-wasi`: a server over HTTP with the queuey protocol |
 //! | `storage.rs` | blobs of another server, verified on receipt |
 
 pub mod local;
@@ -13,8 +13,8 @@ mod storage;
 pub use storage::Storage;
 
 use crate::client::{Client, ClientError};
+use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use windlass_runners::wasi::child::GuestProgram;
 
 /// Guest program: this executable, even if its file has been replaced.
@@ -64,6 +64,6 @@ impl Clients {
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Client>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }

@@ -4,15 +4,15 @@
 //!
 //! | syntax | parser | counts from |
 //! |---|---|---|
-//! | `FINISHED, +1 DAY, START OF DAY, +4 HOURS`, `HOURLY` | [`bedrock`] | the base it names |
+//! | `FINISHED, +1 DAY, START OF DAY, +4 HOURS`, `HOURLY` | [`modifiers`] | the base it names |
 //! | `0 4 * * MON-FRI`, `TZ=Europe/Berlin @daily` | [`cron`] | the calendar; missed ticks are skipped |
 //! | `every 5m` | [`every`] | the first scheduled run; missed slots are skipped |
 //!
 //! A rule never reads a clock: its input is [`Moments`].
 
-pub mod bedrock;
 pub mod cron;
 pub mod every;
+pub mod modifiers;
 pub mod span;
 pub mod sqlite_date;
 
@@ -23,9 +23,9 @@ use crate::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-pub use bedrock::BadBedrock;
 pub use cron::BadCron;
 pub use every::{BadDuration, BadEvery};
+pub use modifiers::BadModifiers;
 pub use span::Span;
 
 /// Times that a repeat rule may use.
@@ -45,13 +45,13 @@ pub struct Moments {
 #[serde(try_from = "Written", into = "Written")]
 pub struct Repeat {
     text: String,
-    style: bedrock::Style,
+    style: modifiers::Style,
     rule: Rule,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
-    Bedrock(bedrock::Schedule),
+    Modifiers(modifiers::Schedule),
     Cron(cron::Cron),
     Every(every::Every),
 }
@@ -59,14 +59,14 @@ enum Rule {
 impl Repeat {
     /// Parses any of the three syntaxes.
     pub fn parse(text: &str) -> Result<Repeat, BadRepeat> {
-        Repeat::parse_styled(text, bedrock::Style::default())
+        Repeat::parse_styled(text, modifiers::Style::default())
     }
 
     /// Like `parse`; `style` sets the variants of the Bedrock syntax and does not affect the others.
-    pub fn parse_styled(text: &str, style: bedrock::Style) -> Result<Repeat, BadRepeat> {
+    pub fn parse_styled(text: &str, style: modifiers::Style) -> Result<Repeat, BadRepeat> {
         let rule = match Shape::of(text) {
             Shape::Empty => return Err(BadRepeat::Empty),
-            Shape::Bedrock => Rule::Bedrock(bedrock::Schedule::parse(text, style)?),
+            Shape::Modifiers => Rule::Modifiers(modifiers::Schedule::parse(text, style)?),
             Shape::Cron => Rule::Cron(cron::Cron::parse(text)?),
             Shape::Every => Rule::Every(every::Every::parse(text)?),
             Shape::Unknown => return Err(BadRepeat::Unknown { text: excerpt(text) }),
@@ -79,7 +79,7 @@ impl Repeat {
         &self.text
     }
 
-    pub fn style(&self) -> bedrock::Style {
+    pub fn style(&self) -> modifiers::Style {
         self.style
     }
 
@@ -87,7 +87,7 @@ impl Repeat {
     /// 30 February) or the time is beyond the year 9999.
     pub fn next(&self, at: &Moments) -> Option<Timestamp> {
         match &self.rule {
-            Rule::Bedrock(schedule) => schedule.next(at),
+            Rule::Modifiers(schedule) => schedule.next(at),
             Rule::Cron(cron) => cron.next(at),
             Rule::Every(every) => every.next(at),
         }
@@ -96,7 +96,7 @@ impl Repeat {
     /// True if the runs are calendar dates, false if they are intervals.
     pub fn names_dates(&self) -> bool {
         match &self.rule {
-            Rule::Bedrock(schedule) => schedule.names_dates(),
+            Rule::Modifiers(schedule) => schedule.names_dates(),
             Rule::Cron(_) => true,
             Rule::Every(_) => false,
         }
@@ -109,7 +109,7 @@ impl Repeat {
             Rule::Cron(cron) => {
                 cron.next(&Moments { scheduled: now, started: None, finished: now }).unwrap_or(now)
             }
-            Rule::Bedrock(_) | Rule::Every(_) => now,
+            Rule::Modifiers(_) | Rule::Every(_) => now,
         }
     }
 
@@ -145,7 +145,7 @@ pub enum BadRepeat {
     )]
     Unknown { text: String },
     #[error(transparent)]
-    Bedrock(#[from] BadBedrock),
+    Modifiers(#[from] BadModifiers),
     #[error(transparent)]
     Cron(#[from] BadCron),
     #[error(transparent)]
@@ -155,7 +155,7 @@ pub enum BadRepeat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Empty,
-    Bedrock,
+    Modifiers,
     Cron,
     Every,
     Unknown,
@@ -169,7 +169,7 @@ impl Shape {
         let first = text.split([' ', '\t', ',', '=']).next().unwrap_or_default().to_ascii_uppercase();
         match first.as_str() {
             "" if text.is_empty() => Shape::Empty,
-            "HOURLY" | "DAILY" | "WEEKLY" | "SCHEDULED" | "STARTED" | "FINISHED" => Shape::Bedrock,
+            "HOURLY" | "DAILY" | "WEEKLY" | "SCHEDULED" | "STARTED" | "FINISHED" => Shape::Modifiers,
             "EVERY" => Shape::Every,
             "TZ" | "CRON_TZ" => Shape::Cron,
             word if word.starts_with('@') => Shape::Cron,
@@ -184,7 +184,7 @@ impl Shape {
 struct Written {
     text: String,
     #[serde(default)]
-    style: bedrock::Style,
+    style: modifiers::Style,
 }
 
 impl TryFrom<Written> for Repeat {

@@ -1,6 +1,6 @@
 //! Calendar spans: `+1 MONTH`, or several modifiers in sequence.
 
-use super::bedrock::{BadBedrock, Modifier, apply, parse_sqlite_modifiers};
+use super::modifiers::{BadModifiers, Modifier, apply, parse_sqlite_modifiers};
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -14,8 +14,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// Parses a comma list of the modifiers of [`super::bedrock`], without `START OF HOUR`.
-    pub fn parse(text: &str) -> Result<Span, BadBedrock> {
+    /// Parses a comma list of the modifiers of [`super::modifiers`], without `START OF HOUR`.
+    pub fn parse(text: &str) -> Result<Span, BadModifiers> {
         Ok(Span { text: text.to_owned(), steps: parse_sqlite_modifiers(text)? })
     }
 
@@ -37,9 +37,9 @@ impl fmt::Display for Span {
 }
 
 impl TryFrom<String> for Span {
-    type Error = BadBedrock;
+    type Error = BadModifiers;
 
-    fn try_from(text: String) -> Result<Span, BadBedrock> {
+    fn try_from(text: String) -> Result<Span, BadModifiers> {
         Span::parse(&text)
     }
 }

@@ -21,11 +21,11 @@ fn the_shape_of_a_text_says_which_syntax_it_is() {
     for text in
         ["HOURLY", "daily", "Finished, +1 DAY", "  SCHEDULED, +1 HOUR", "STARTED", "FINISHED , +1 HOUR"]
     {
-        check_shape(text, Shape::Bedrock);
+        check_shape(text, Shape::Modifiers);
     }
     // Five and six words, but not cron.
-    check_shape("FINISHED, +1 DAY, +1 HOUR", Shape::Bedrock);
-    check_shape("FINISHED, +1 DAY, START OF DAY", Shape::Bedrock);
+    check_shape("FINISHED, +1 DAY, +1 HOUR", Shape::Modifiers);
+    check_shape("FINISHED, +1 DAY, START OF DAY", Shape::Modifiers);
     for text in
         ["0 4 * * *", "*/5 0 4 * * MON", "@daily", "TZ=Europe/Berlin @daily", "CRON_TZ=UTC 1", "a b c d e"]
     {
@@ -82,7 +82,7 @@ fn the_text_is_kept_as_entered() {
 
 #[test]
 fn a_rule_is_written_as_text_and_style_and_read_back() {
-    let style = bedrock::Style { words: bedrock::Words::Snap, missed: bedrock::Missed::JumpOver };
+    let style = modifiers::Style { words: modifiers::Words::Snap, missed: modifiers::Missed::JumpOver };
     for rule in [
         Repeat::parse("HOURLY").unwrap(),
         Repeat::parse_styled("HOURLY", style).unwrap(),
@@ -102,7 +102,7 @@ fn a_rule_is_written_as_text_and_style_and_read_back() {
 
 #[test]
 fn rules_of_different_style_are_different() {
-    let style = bedrock::Style { words: bedrock::Words::Snap, ..Default::default() };
+    let style = modifiers::Style { words: modifiers::Words::Snap, ..Default::default() };
     assert_ne!(Repeat::parse("HOURLY").unwrap(), Repeat::parse_styled("HOURLY", style).unwrap());
 }
 

@@ -4,13 +4,13 @@ use super::{ChildrenEffect, Effects, ParentEffect, Transition};
 use crate::Timestamp;
 use crate::event::Patch;
 use crate::family::FamilyRule;
+use crate::history::LogLine;
 use crate::job::{AttemptError, Body, Extras, Job, JobId, KeepFor, MinuteRuns, Outcome, Payload, Policy};
 use crate::lease::{Afterwards, Holder, Lease, RunKind};
 use crate::refused::Refused;
 use crate::repeat::Moments;
 use crate::retry::TIMED_OUT;
 use crate::state::JobState;
-use crate::trail::LogLine;
 use std::sync::Arc;
 
 /// The run that is ending, and the requests that arrived during it.

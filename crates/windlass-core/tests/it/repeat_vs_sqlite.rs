@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rusqlite::{Connection, params_from_iter};
 use windlass_core::Timestamp;
-use windlass_core::repeat::bedrock::{apply, parse_modifiers};
+use windlass_core::repeat::modifiers::{apply, parse_modifiers};
 
 const FIRST_SECOND: i64 = -62_135_596_800; // 0001-01-01 00:00:00
 const LAST_SECOND: i64 = 253_402_300_799; // 9999-12-31 23:59:59

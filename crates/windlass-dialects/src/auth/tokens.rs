@@ -5,11 +5,12 @@
 //! that was revoked is refused on connections that are already open, too, and what waits for its holder ends.
 
 use super::{Caller, Role};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 use windlass_core::scope::BadScope;
@@ -269,11 +270,11 @@ impl Tokens {
     }
 
     fn table(&self) -> RwLockReadGuard<'_, HashMap<String, Arc<Known>>> {
-        self.by_prefix.read().unwrap_or_else(PoisonError::into_inner)
+        self.by_prefix.read()
     }
 
     fn table_mut(&self) -> RwLockWriteGuard<'_, HashMap<String, Arc<Known>>> {
-        self.by_prefix.write().unwrap_or_else(PoisonError::into_inner)
+        self.by_prefix.write()
     }
 }
 

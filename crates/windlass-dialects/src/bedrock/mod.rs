@@ -19,10 +19,10 @@
 pub mod browser;
 pub mod commands;
 pub mod commits;
+pub mod deferred;
 pub mod errors;
 pub mod import;
 pub mod json;
-pub mod later;
 pub mod params;
 pub mod port;
 pub mod profile;

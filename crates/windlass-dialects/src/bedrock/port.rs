@@ -1,7 +1,7 @@
 //! The dialect as the server sees it: its keys, its port, and what its connections share.
 
 use super::commands::Shared;
-use super::later::Later;
+use super::deferred::Deferred;
 use super::profile::Profile;
 use super::query::{Limits as QueryLimits, Program, Queries};
 use super::session::{Limits as SessionLimits, Session};
@@ -70,7 +70,7 @@ pub struct Settings {
 /// What all connections share, and what each may take.
 struct State {
     shared: Arc<Shared>,
-    later: Later,
+    later: Deferred,
     limits: Limits,
 }
 
@@ -91,7 +91,7 @@ impl State {
             commits: Default::default(),
             answered: Default::default(),
         });
-        let later = Later::new(Arc::clone(&shared), context.phase);
+        let later = Deferred::new(Arc::clone(&shared), context.phase);
         State { shared, later, limits: context.limits }
     }
 

@@ -1,7 +1,7 @@
 //! Which Bedrock is spoken. Everything the profiles do differently asks one of these questions.
 
 use windlass_core::family::FamilyRule;
-use windlass_core::repeat::bedrock::{Missed, Style, Words};
+use windlass_core::repeat::modifiers::{Missed, Style, Words};
 
 /// Hand-outs of a job with `retryAfter` in today's Bedrock; the next one fails it.
 const HAND_OUTS_MAX: u32 = 10;

@@ -6,8 +6,8 @@
 //! when it hangs up, it waits no more.
 
 use super::commands::{Command, Commands, Outcome, Reach, Shared, caller, patience_ms};
+use super::deferred::Deferred;
 use super::errors;
-use super::later::Later;
 use super::params;
 use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
 use crate::arrivals::Arrival;
@@ -24,8 +24,8 @@ use tokio::time::{Instant, timeout};
 use unread::{Unread, has_ended};
 use windlass_engine::Delivery;
 
+mod batching;
 mod reading;
-mod together;
 mod unread;
 
 pub use reading::UNKNOWN_BYTES_MAX;
@@ -86,7 +86,7 @@ enum Flow {
 pub struct Session<L> {
     link: L,
     shared: Arc<Shared>,
-    later: Later,
+    later: Deferred,
     limits: Limits,
     phase: watch::Receiver<Phase>,
     /// The client is on this machine.
@@ -115,7 +115,7 @@ impl<L: Link> Session<L> {
     pub fn new(
         link: L,
         shared: Arc<Shared>,
-        later: Later,
+        later: Deferred,
         limits: Limits,
         (phase, arrival): (watch::Receiver<Phase>, Arc<Arrival>),
     ) -> Session<L> {
@@ -282,7 +282,7 @@ impl<L: Link> Session<L> {
         };
         if let Some(reply) = put_off {
             let request = request.clone();
-            let work = super::later::Work { command, request, caller, is_local: self.is_local };
+            let work = super::deferred::Work { command, request, caller, is_local: self.is_local };
             return Ok(Some(self.queue(work, reply)));
         }
         let began = Instant::now();
@@ -358,14 +358,14 @@ impl<L: Link> Session<L> {
     /// The answer to a command that is not carried out now: one that is forgotten, or whose time has not come.
     fn put_off(&self, request: &Request) -> Option<Reply> {
         let is_forgotten = is_connection(request, "forget");
-        let later = super::later::execute_at(request).is_some_and(|at| at > self.shared.engine.now());
+        let later = super::deferred::execute_at(request).is_some_and(|at| at > self.shared.engine.now());
         (is_forgotten || later).then(|| {
             let reply = Reply::from(errors::QUEUED).with_header("nodeName", NODE);
             if is_forgotten { reply.with_header("Connection", "close") } else { reply }
         })
     }
 
-    fn queue(&mut self, work: super::later::Work, reply: Reply) -> Flow {
+    fn queue(&mut self, work: super::deferred::Work, reply: Reply) -> Flow {
         let closes = is_connection(&work.request, "forget") || is_connection(&work.request, "close");
         let reply = match self.later.add(work) {
             Ok(()) => reply,

@@ -1,11 +1,11 @@
 //! The calls: read what is asked, ask the engine, write the answer.
 
 use super::errors::{JqError, no_content, respond};
-use super::line::{Line, Target};
 use super::notes::WorkerNote;
+use super::tenant_dispatcher::{self, TenantDispatcher, token_of, worker_of};
 use super::wire::{self, Place};
-use super::yard::{self, Yard, token_of, worker_of};
-use super::{Master, QUEUE, USUAL_PORT, commands, views};
+use super::worker_connection::{Target, WorkerConnection};
+use super::{Dispatchers, QUEUE, USUAL_PORT, commands, views};
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
 use crate::listener::Peer;
@@ -60,7 +60,7 @@ fn one_text(call: &Call, status: StatusCode, key: &str, text: &str) -> Response 
 pub async fn push(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::job(encoding, &body)?;
-    let push = commands::push(&asked, call.server.state::<Master>().settings())?;
+    let push = commands::push(&asked, call.server.state::<Dispatchers>().settings())?;
     let pushed = call.engine.push(&call.caller.tenant, vec![push]).await?.pop();
     // Without key, alias and parent nothing can be in its way.
     let id = pushed.and_then(Pushed::id).ok_or_else(JqError::no_such_job)?;
@@ -145,8 +145,8 @@ pub async fn register(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::worker(encoding, &body)?;
     // A worker is given jobs of every name.
-    call.engine.check_queue(&yard::queue())?;
-    let master = call.server.state::<Master>();
+    call.engine.check_queue(&tenant_dispatcher::queue())?;
+    let master = call.server.state::<Dispatchers>();
     let url = match asked.place {
         Place::Url(url) => url,
         Place::Port(port) => at_peer(&call, port)?,
@@ -163,9 +163,10 @@ pub async fn register(mut call: Call) -> Answer {
     // Written down before it is given anything, so that its answers are known after a restart and at other servers.
     master.notes().put(&tenant, &id, &note).await?;
     let settings = master.settings();
-    let line = Line::new(&id, target, settings.addresses.clone()).signed(master.signer(), &tenant);
-    let line = Arc::new(line);
-    master.yard_for(&tenant).register(id.clone(), asked.max_jobs, line, false);
+    let connection =
+        WorkerConnection::new(&id, target, settings.addresses.clone()).signed(master.signer(), &tenant);
+    let connection = Arc::new(connection);
+    master.yard_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))
 }
@@ -180,16 +181,16 @@ fn at_peer(call: &Call, port: u16) -> Result<String, JqError> {
 }
 
 /// The worker named in the header, and where it is served: `None`, by another server on the same store.
-async fn worker(call: &Call) -> Result<(String, Option<Arc<Yard>>), JqError> {
-    call.engine.check_queue(&yard::queue())?;
+async fn worker(call: &Call) -> Result<(String, Option<Arc<TenantDispatcher>>), JqError> {
+    call.engine.check_queue(&tenant_dispatcher::queue())?;
     let id = call
         .headers()
         .get(WORKER_ID)
         .ok_or_else(|| JqError::bad_request("the header worker-id is missing"))?;
     let id = id.to_str().map_err(|_| JqError::no_such_worker())?.to_owned();
-    let (master, tenant) = (call.server.state::<Master>(), &call.caller.tenant);
-    if let Some(yard) = master.yard(tenant).filter(|yard| yard.table().knows(&id)) {
-        return Ok((id, Some(yard)));
+    let (master, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
+    if let Some(dispatcher) = master.dispatcher(tenant).filter(|dispatcher| dispatcher.table().knows(&id)) {
+        return Ok((id, Some(dispatcher)));
     }
     if master.is_served_elsewhere(tenant, &id).await? {
         Ok((id, None))
@@ -199,13 +200,13 @@ async fn worker(call: &Call) -> Result<(String, Option<Arc<Yard>>), JqError> {
 }
 
 pub async fn unregister(call: Call) -> Answer {
-    let (id, yard) = worker(&call).await?;
-    let (master, tenant) = (call.server.state::<Master>(), &call.caller.tenant);
+    let (id, dispatcher) = worker(&call).await?;
+    let (master, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
     let is_gone = if drains(&call)? {
         // First written down: after a restart it is not to be given anything either.
         let is_written = master.notes().change(tenant, &id, |note| note.leaving = true).await?;
-        match yard {
-            Some(yard) => yard.leaving(&id).await,
+        match dispatcher {
+            Some(dispatcher) => dispatcher.leaving(&id).await,
             None => is_written,
         }
     } else {
@@ -225,27 +226,27 @@ fn drains(call: &Call) -> Result<bool, JqError> {
 }
 
 pub async fn ping(call: Call) -> Answer {
-    let (id, yard) = worker(&call).await?;
+    let (id, dispatcher) = worker(&call).await?;
     let (engine, tenant) = (&call.engine, &call.caller.tenant);
-    let is_news = match yard {
+    let is_news = match dispatcher {
         // From now on its silence means something, also after a restart.
-        Some(yard) => yard.pinged(&id, engine.now()).ok_or_else(JqError::no_such_worker)?,
+        Some(dispatcher) => dispatcher.pinged(&id, engine.now()).ok_or_else(JqError::no_such_worker)?,
         None => true,
     };
     if is_news {
-        call.server.state::<Master>().notes().put_ping(tenant, &id, engine.now()).await?;
+        call.server.state::<Dispatchers>().notes().put_ping(tenant, &id, engine.now()).await?;
     }
     Ok(no_content())
 }
 
 pub async fn done(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
-    let (worker, yard) = worker(&call).await?;
+    let (worker, dispatcher) = worker(&call).await?;
     let done = wire::done(encoding, &body)?;
     let id = done.job_id.ok_or_else(JqError::no_such_job)?;
     let (outcome, retry) = commands::done(&done, &worker)?;
     let tenant = &call.caller.tenant;
-    let Some(token) = their_token(&call, yard.as_deref(), id, &worker, done.attempt).await? else {
+    let Some(token) = their_token(&call, dispatcher.as_deref(), id, &worker, done.attempt).await? else {
         return late(&call, tenant, id, &worker).await;
     };
     let by = Holder::Token(token);
@@ -265,13 +266,13 @@ pub async fn done(mut call: Call) -> Answer {
 /// The lease this worker may end: that of the job it was given, as this server knows it or as it was written down.
 async fn their_token(
     call: &Call,
-    yard: Option<&Yard>,
+    dispatcher: Option<&TenantDispatcher>,
     id: JobId,
     worker: &str,
     attempt: Option<u32>,
 ) -> Result<Option<Token>, JqError> {
     let is_meant = |present: u32| attempt.is_none_or(|attempt| attempt == present);
-    let held = yard.and_then(|yard| yard.table().held(id).cloned());
+    let held = dispatcher.and_then(|dispatcher| dispatcher.table().held(id).cloned());
     if let Some(held) = held.filter(|held| held.worker.as_deref() == Some(worker)) {
         return Ok(is_meant(held.attempt).then_some(held.token));
     }

@@ -16,7 +16,7 @@ const JITTER_PERCENT: u8 = 10;
 pub fn push(asked: &Asked<'_>, settings: &Settings) -> Result<Push, Bad> {
     let argument = as_msgpack(asked.argument)?;
     Ok(Push {
-        queue: super::yard::queue(),
+        queue: super::tenant_dispatcher::queue(),
         name: asked.name.clone(),
         payload: Payload::new(Format::Msgpack, argument),
         priority: asked.priority,

@@ -13,11 +13,11 @@
 //! knows who may have it, and counts it against the places of that worker. With the 202 the timeout begins anew; that is written
 //! a moment later for all jobs of that moment at once, and not at all for those that are done by then.
 
-use super::line::{Answer, Line};
+use super::tenant_dispatcher::{Accepting, ON_THE_WAY, OnTheWay, TenantDispatcher, queue};
+use super::worker_connection::{Answer, WorkerConnection};
 use super::workers::{Accepted, AfterFailure, Held, Wanted, WorkerId};
-use super::yard::{Accepting, ON_THE_WAY, OnTheWay, Yard, queue};
 use super::{commands, views};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::{Event, Holder, Job, Timestamp, Token};
 use windlass_engine::{Claim, EngineError, JobEvent, Renew};
@@ -40,7 +40,7 @@ struct Parcel {
     job: Arc<Job>,
     token: Token,
     worker: WorkerId,
-    line: Arc<Line>,
+    connection: Arc<WorkerConnection>,
     _on_the_way: OnTheWay,
 }
 
@@ -55,7 +55,7 @@ impl Parcel {
     }
 }
 
-impl Yard {
+impl TenantDispatcher {
     // --- the loops -----------------------------------------------------------------------------------------------
 
     pub(super) async fn claiming(self: Arc<Self>) {
@@ -117,7 +117,7 @@ impl Yard {
                 () = self.stopping() => return,
             }
             tokio::time::sleep(COLLECT).await;
-            let accepted = std::mem::take(&mut *self.accepted.lock().unwrap_or_else(PoisonError::into_inner));
+            let accepted = std::mem::take(&mut *self.accepted.lock());
             let now = self.engine.now();
             let renewals: Vec<Renew> = {
                 let table = self.table();
@@ -150,17 +150,17 @@ impl Yard {
             };
             let (token, on_the_way) = (lease.token, OnTheWay::new(self));
             match self.table().assign(&job.spec.name, job.id, held) {
-                Some((worker, line)) => {
-                    parcels.push(Parcel { token, worker, line, job, _on_the_way: on_the_way });
+                Some((worker, connection)) => {
+                    parcels.push(Parcel { token, worker, connection, job, _on_the_way: on_the_way });
                 }
                 // The last place for this kind of job went to the one before it.
                 None => back.push((job, token, on_the_way)),
             }
         }
         for (job, token, on_the_way) in back {
-            let yard = Arc::clone(self);
+            let dispatcher = Arc::clone(self);
             tokio::spawn(async move {
-                yard.settle(&job, Event::Return { by: Holder::Token(token) }).await;
+                dispatcher.settle(&job, Event::Return { by: Holder::Token(token) }).await;
                 drop(on_the_way);
             });
         }
@@ -197,8 +197,8 @@ impl Yard {
         for (parcel, answer) in watched.into_iter().zip(answers) {
             match answer {
                 Ok(_) => {
-                    let yard = Arc::clone(&self);
-                    tokio::spawn(async move { yard.deliver(&parcel).await });
+                    let dispatcher = Arc::clone(&self);
+                    tokio::spawn(async move { dispatcher.deliver(&parcel).await });
                 }
                 Err(_) => self.ended(parcel.job.id, parcel.token).await,
             }
@@ -230,9 +230,9 @@ impl Yard {
 
     /// The worker's answer. A lease that would end on the way is lengthened: the timeout counts from the worker's yes.
     async fn ask(&self, parcel: &Parcel) -> Result<Answer, String> {
-        let Parcel { job, line, .. } = parcel;
+        let Parcel { job, connection, .. } = parcel;
         let mut asking =
-            std::pin::pin!(tokio::time::timeout(ANSWER_WITHIN, line.post(views::worker_job(job))));
+            std::pin::pin!(tokio::time::timeout(ANSWER_WITHIN, connection.post(views::worker_job(job))));
         let timeout_ms = job.spec.policy.lease.length_ms.unwrap_or(ON_THE_WAY_MS);
         if timeout_ms < ON_THE_WAY_MS
             && let Some(lease) = job.state().lease()
@@ -264,7 +264,7 @@ impl Yard {
             Accepted::Ended => {}
             Accepted::Runs => {
                 let entry = Accepting { id: job.id, token: *token, until };
-                self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+                self.accepted.lock().push(entry);
                 self.collect.notify_one();
                 if is_sooner {
                     self.sooner.notify_one();

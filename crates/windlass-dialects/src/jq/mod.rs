@@ -9,7 +9,7 @@
 //! | `views.rs` | how jobs and constraints look, and what a worker is sent |
 //! | `errors.rs` | the one shape of all errors |
 //! | `workers.rs` | who has registered, what each is given and refuses: a plain table |
-//! | `yard.rs`, `dispatcher.rs`, `line.rs` | the workers of a tenant; takes jobs and pushes them; the connections to one worker |
+//! | `dispatcher.rs`, `dispatcher.rs`, `connection.rs` | the workers of a tenant; takes jobs and pushes them; the connections to one worker |
 //! | `notes.rs`, `peers.rs` | what is written down of workers; several servers on one store |
 //! | `openapi.rs`, `openapi.json` | the API's description |
 
@@ -17,15 +17,15 @@ mod calls;
 pub mod commands;
 mod dispatcher;
 pub mod errors;
-mod line;
 mod notes;
 pub mod openapi;
 mod peers;
 pub mod routes;
+mod tenant_dispatcher;
 pub mod views;
 pub mod wire;
+mod worker_connection;
 mod workers;
-mod yard;
 
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Soon, StartError, Starting};
@@ -36,17 +36,18 @@ use crate::route::{Refusal, Route};
 use crate::settings::{BadConfig, DialectSettings, Key, Kind, SECONDS, Values, whole};
 use crate::signature::Signer;
 use axum::response::Response;
-use line::{Line, Target};
 use notes::{Noted, Notes, WorkerNote};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use tenant_dispatcher::{ON_THE_WAY, TenantDispatcher};
 use tokio::sync::watch;
 use windlass_core::{Event, Holder, Job, Tenant};
 use windlass_engine::{Engine, EngineError, JobEvent};
+use worker_connection::{Target, WorkerConnection};
 use workers::WorkerId;
-use yard::{ON_THE_WAY, Yard};
 
 /// Where JQ's jobs are.
 pub const QUEUE: &str = "jq";
@@ -86,7 +87,7 @@ impl Dialect for Jq {
     }
 
     fn start(&self, context: Context) -> Starting<'static> {
-        Box::pin(async move { Ok(Arc::new(Master::start(context).await?) as Arc<dyn Running>) })
+        Box::pin(async move { Ok(Arc::new(Dispatchers::start(context).await?) as Arc<dyn Running>) })
     }
 }
 
@@ -220,8 +221,8 @@ impl Newcomer {
     }
 }
 
-/// Who pushes jobs to workers: a yard per tenant that has some.
-pub struct Master {
+/// Who pushes jobs to workers: a dispatcher per tenant that has some.
+pub struct Dispatchers {
     inner: Arc<Inner>,
 }
 
@@ -233,13 +234,13 @@ struct Inner {
     signer: Option<Signer>,
     /// What the others call this server, on a store that several share.
     server: Option<String>,
-    yards: Mutex<HashMap<Tenant, Arc<Yard>>>,
+    dispatchers: Mutex<HashMap<Tenant, Arc<TenantDispatcher>>>,
     stop: watch::Sender<bool>,
 }
 
-impl Master {
+impl Dispatchers {
     /// With the workers that had registered before, and the jobs they had.
-    async fn start(context: Context) -> Result<Master, StartError> {
+    async fn start(context: Context) -> Result<Dispatchers, StartError> {
         let Context { engine, signer, .. } = context;
         let mut settings: Settings = context.settings.get();
         settings.addresses.follow(&context.tokens);
@@ -259,8 +260,8 @@ impl Master {
         } else {
             None
         };
-        let (yards, stop) = (Mutex::default(), watch::Sender::new(false));
-        let inner = Arc::new(Inner { engine, notes, settings, signer, server, yards, stop });
+        let (dispatchers, stop) = (Mutex::default(), watch::Sender::new(false));
+        let inner = Arc::new(Inner { engine, notes, settings, signer, server, dispatchers, stop });
         if inner.server.is_some() {
             tokio::spawn(peers::follow(Arc::downgrade(&inner), inner.stop.subscribe()));
         } else {
@@ -271,7 +272,7 @@ impl Master {
             let fixed = inner.settings.workers.iter().filter_map(Newcomer::fixed);
             inner.take_in(fixed.chain(noted).collect()).await?;
         }
-        Ok(Master { inner })
+        Ok(Dispatchers { inner })
     }
 
     pub fn settings(&self) -> &Settings {
@@ -291,11 +292,11 @@ impl Master {
         self.inner.server.as_deref()
     }
 
-    fn yard(&self, tenant: &Tenant) -> Option<Arc<Yard>> {
-        self.inner.yard(tenant)
+    fn dispatcher(&self, tenant: &Tenant) -> Option<Arc<TenantDispatcher>> {
+        self.inner.dispatcher(tenant)
     }
 
-    fn yard_for(&self, tenant: &Tenant) -> Arc<Yard> {
+    fn yard_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
         self.inner.yard_for(tenant)
     }
 
@@ -312,13 +313,13 @@ impl Master {
 
     /// A worker is gone, and what it has has failed, whichever server serves it. Answers whether there was one.
     async fn let_go(&self, tenant: &Tenant, id: &str, why: &str) -> Result<bool, EngineError> {
-        let served = self.yard(tenant).filter(|yard| yard.table().knows(id));
+        let served = self.dispatcher(tenant).filter(|dispatcher| dispatcher.table().knows(id));
         let is_noted = self.server().is_some() && self.notes().find(tenant, id).await?.is_some();
         if served.is_some() || is_noted {
             self.notes().forget(tenant, id).await?;
         }
         match served {
-            Some(yard) => Ok(yard.dismiss(id, why).await),
+            Some(dispatcher) => Ok(dispatcher.dismiss(id, why).await),
             None if is_noted => self.yard_for(tenant).fail_all_of(id, why).await.map(|()| true),
             None => Ok(false),
         }
@@ -327,8 +328,8 @@ impl Master {
     /// Takes no more jobs; those on their way arrive or are given back. Other servers may have the workers.
     async fn leave(&self) {
         self.inner.stop.send_replace(true);
-        for yard in self.inner.all_yards() {
-            let _ = tokio::time::timeout(FAREWELL, yard.drained()).await;
+        for dispatcher in self.inner.all_yards() {
+            let _ = tokio::time::timeout(FAREWELL, dispatcher.drained()).await;
         }
         if let Some(server) = self.server()
             && let Err(error) = self.notes().forget_server(server).await
@@ -343,61 +344,68 @@ impl Inner {
         &self.notes
     }
 
-    fn yard(&self, tenant: &Tenant) -> Option<Arc<Yard>> {
-        self.yards().get(tenant).cloned()
+    fn dispatcher(&self, tenant: &Tenant) -> Option<Arc<TenantDispatcher>> {
+        self.dispatchers().get(tenant).cloned()
     }
 
-    fn yard_for(&self, tenant: &Tenant) -> Arc<Yard> {
-        let open =
-            || Yard::open(tenant.clone(), self.engine.clone(), self.server.clone(), self.stop.subscribe());
-        Arc::clone(self.yards().entry(tenant.clone()).or_insert_with(open))
+    fn yard_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
+        let open = || {
+            TenantDispatcher::open(
+                tenant.clone(),
+                self.engine.clone(),
+                self.server.clone(),
+                self.stop.subscribe(),
+            )
+        };
+        Arc::clone(self.dispatchers().entry(tenant.clone()).or_insert_with(open))
     }
 
-    fn all_yards(&self) -> Vec<Arc<Yard>> {
-        self.yards().values().cloned().collect()
+    fn all_yards(&self) -> Vec<Arc<TenantDispatcher>> {
+        self.dispatchers().values().cloned().collect()
     }
 
-    fn yards(&self) -> MutexGuard<'_, HashMap<Tenant, Arc<Yard>>> {
-        self.yards.lock().unwrap_or_else(PoisonError::into_inner)
+    fn dispatchers(&self) -> MutexGuard<'_, HashMap<Tenant, Arc<TenantDispatcher>>> {
+        self.dispatchers.lock()
     }
 
     /// Those that have registered and get their jobs from this server.
     fn served(&self) -> Vec<(Tenant, WorkerId)> {
-        let of = |yard: &Arc<Yard>| -> Vec<(Tenant, WorkerId)> {
-            let table = yard.table();
+        let of = |dispatcher: &Arc<TenantDispatcher>| -> Vec<(Tenant, WorkerId)> {
+            let table = dispatcher.table();
             let registered = table.roster().filter(|worker| !worker.is_fixed);
-            registered.map(|worker| (yard.tenant.clone(), worker.id.clone())).collect()
+            registered.map(|worker| (dispatcher.tenant.clone(), worker.id.clone())).collect()
         };
         self.all_yards().iter().flat_map(of).collect()
     }
 
     /// First the jobs they have, then themselves, so that nobody gets more than it takes.
     async fn take_in(&self, newcomers: Vec<Newcomer>) -> Result<(), EngineError> {
-        let running = yard::running(&self.engine, None).await?;
+        let running = tenant_dispatcher::running(&self.engine, None).await?;
         self.return_undelivered(&running).await?;
         let mut by_tenant: BTreeMap<Tenant, Vec<Newcomer>> = BTreeMap::new();
         for newcomer in newcomers {
             by_tenant.entry(newcomer.tenant.clone()).or_default().push(newcomer);
         }
         for (tenant, newcomers) in by_tenant {
-            let yard = self.yard_for(&tenant);
-            let is_new = |newcomer: &&Newcomer| !yard.table().knows(&newcomer.id);
+            let dispatcher = self.yard_for(&tenant);
+            let is_new = |newcomer: &&Newcomer| !dispatcher.table().knows(&newcomer.id);
             let ids = newcomers.iter().filter(is_new).map(|newcomer| newcomer.id.clone()).collect();
             let jobs: Vec<_> = running.iter().filter(|job| job.spec.tenant == tenant).cloned().collect();
-            yard.adopt(&jobs, &ids).await?;
+            dispatcher.adopt(&jobs, &ids).await?;
             for Newcomer { id, target, max_jobs, is_fixed, pings, is_leaving, .. } in newcomers {
                 // One of the configuration was named by whoever runs the server, so it may be called wherever it is.
                 let allowed =
                     if is_fixed { Arc::new(Allowed::any()) } else { self.settings.addresses.clone() };
-                let line = Line::new(&id, target, allowed).signed(self.signer.as_ref(), &tenant);
-                let line = Arc::new(line);
-                yard.register(id.clone(), max_jobs, line, is_fixed);
+                let connection =
+                    WorkerConnection::new(&id, target, allowed).signed(self.signer.as_ref(), &tenant);
+                let connection = Arc::new(connection);
+                dispatcher.register(id.clone(), max_jobs, connection, is_fixed);
                 if pings {
-                    yard.pinged(&id, self.engine.now());
+                    dispatcher.pinged(&id, self.engine.now());
                 }
                 if is_leaving {
                     // With what it has: one that has nothing is gone.
-                    yard.leaving(&id).await;
+                    dispatcher.leaving(&id).await;
                 }
             }
         }
@@ -412,7 +420,7 @@ impl Inner {
             lease.is_some_and(|lease| self.server.is_none() || now.since_ms(lease.granted_at) >= UNSENT_MS)
         };
         for job in running.iter().filter(is_stuck) {
-            let Some(token) = yard::token_of(job) else { continue };
+            let Some(token) = tenant_dispatcher::token_of(job) else { continue };
             let back = JobEvent { id: job.id, event: Event::Return { by: Holder::Token(token) } };
             // If it is refused, whoever had it was not gone.
             self.engine.settle(&job.spec.tenant, vec![back]).await?;
@@ -421,19 +429,19 @@ impl Inner {
     }
 }
 
-impl Running for Master {
+impl Running for Dispatchers {
     fn stop(&self, _grace: Duration) -> Soon<'_, ()> {
         Box::pin(self.leave())
     }
 
     fn workers(&self) -> Vec<RegisteredWorker> {
         let mut workers = Vec::new();
-        for yard in self.inner.all_yards() {
-            workers.extend(yard.table().roster().map(|worker| RegisteredWorker {
+        for dispatcher in self.inner.all_yards() {
+            workers.extend(dispatcher.table().roster().map(|worker| RegisteredWorker {
                 dialect: ORIGIN,
-                tenant: yard.tenant.clone(),
+                tenant: dispatcher.tenant.clone(),
                 id: worker.id.clone(),
-                address: Some(worker.line.address()),
+                address: Some(worker.connection.address()),
                 slots: worker.max_jobs,
                 running: worker.running,
                 is_quiet: worker.is_quiet,
@@ -445,7 +453,7 @@ impl Running for Master {
     }
 
     fn set_quiet(&self, tenant: &Tenant, id: &str, quiet: bool) -> bool {
-        self.yard(tenant).is_some_and(|yard| yard.set_quiet(id, quiet))
+        self.dispatcher(tenant).is_some_and(|dispatcher| dispatcher.set_quiet(id, quiet))
     }
 
     fn dismiss<'a>(&'a self, tenant: &'a Tenant, id: &'a str, who: &'a str) -> Soon<'a, bool> {

@@ -119,8 +119,8 @@ impl Look {
         let known: HashSet<(&Tenant, &WorkerId)> =
             noted.iter().map(|noted| (&noted.tenant, &noted.id)).collect();
         for (tenant, id) in served.iter().filter(|(tenant, id)| !known.contains(&(tenant, id))) {
-            if let Some(yard) = inner.yard(tenant) {
-                yard.dismiss(id, "it unregistered").await;
+            if let Some(dispatcher) = inner.dispatcher(tenant) {
+                dispatcher.dismiss(id, "it unregistered").await;
             }
         }
         let pings = notes.pings().await?;
@@ -150,17 +150,18 @@ impl Look {
         newcomers: &mut Vec<Newcomer>,
     ) -> Result<(), EngineError> {
         let whose = (noted.tenant.clone(), noted.id.clone());
-        let yard = inner.yard(&noted.tenant).filter(|yard| yard.table().knows(&noted.id));
+        let dispatcher =
+            inner.dispatcher(&noted.tenant).filter(|dispatcher| dispatcher.table().knows(&noted.id));
         let server = noted.note.server.as_deref();
         let pinged = pings.get(&whose).copied();
-        match meaning(server, me, yard.is_some(), |server| self.signs.is_there(server)) {
+        match meaning(server, me, dispatcher.is_some(), |server| self.signs.is_there(server)) {
             Meaning::Ours => {
-                let Some(yard) = yard else { return Ok(()) };
+                let Some(dispatcher) = dispatcher else { return Ok(()) };
                 if let Some(at) = pinged {
-                    yard.pinged(&noted.id, at);
+                    dispatcher.pinged(&noted.id, at);
                 }
                 if noted.note.leaving {
-                    yard.leaving(&noted.id).await;
+                    dispatcher.leaving(&noted.id).await;
                 }
             }
             Meaning::OursToServe if doubtful.contains(&whose) => {
@@ -169,14 +170,14 @@ impl Look {
             Meaning::OursToServe => drop(self.doubtful.insert(whose)),
             Meaning::Free => {
                 let is_ours = inner.notes().take_over(&noted, me).await?;
-                if is_ours && yard.is_none() {
+                if is_ours && dispatcher.is_none() {
                     tracing::info!(worker = %noted.id, "worker {} is served by this server now", noted.id);
                     newcomers.extend(Newcomer::noted(&noted, pinged.is_some()));
                 }
             }
             Meaning::Theirs => {
-                if let Some(yard) = yard {
-                    yard.release(&noted.id);
+                if let Some(dispatcher) = dispatcher {
+                    dispatcher.release(&noted.id);
                 }
             }
         }
@@ -196,7 +197,7 @@ impl Look {
             return Ok(());
         }
         let servers = inner.notes().fixed().await?;
-        let yard = inner.yard_for(&Tenant::default());
+        let dispatcher = inner.yard_for(&Tenant::default());
         for worker in fixed {
             let server = servers.get(&worker.name);
             // One that was let go from outside stays away until the next start.
@@ -204,7 +205,7 @@ impl Look {
             match meaning(server.map(String::as_str), me, is_served, |server| self.signs.is_there(server)) {
                 Meaning::Ours => {
                     if let Some(at) = pings.get(&(Tenant::default(), worker.name.as_str().into())) {
-                        yard.pinged(&worker.name, *at);
+                        dispatcher.pinged(&worker.name, *at);
                     }
                 }
                 Meaning::OursToServe => newcomers.extend(Newcomer::fixed(worker)),
@@ -215,7 +216,7 @@ impl Look {
                 }
                 Meaning::Theirs => {
                     self.fixed.remove(&worker.name);
-                    yard.release(&worker.name);
+                    dispatcher.release(&worker.name);
                 }
             }
         }

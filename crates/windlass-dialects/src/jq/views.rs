@@ -1,6 +1,6 @@
 //! How jobs and constraints look from outside, and what a worker is sent.
 
-use super::yard::ON_THE_WAY;
+use super::tenant_dispatcher::ON_THE_WAY;
 use crate::codec::{self, Encoding, Out};
 use bytes::Bytes;
 use serde_json::Value;

@@ -48,7 +48,7 @@ struct Entry<L> {
     is_leaving: bool,
     /// Somebody asked that it be given no more jobs.
     is_quiet: bool,
-    line: L,
+    connection: L,
 }
 
 impl<L> Entry<L> {
@@ -72,7 +72,7 @@ pub struct Held {
 /// A worker as it stands in the table.
 pub struct Registered<'a, L> {
     pub id: &'a WorkerId,
-    pub line: &'a L,
+    pub connection: &'a L,
     pub max_jobs: u32,
     pub running: u32,
     pub is_quiet: bool,
@@ -129,7 +129,7 @@ impl<L> Default for Workers<L> {
 
 impl<L: Clone> Workers<L> {
     /// With the jobs it is known to have. One that is in the table stays as it is.
-    pub fn register(&mut self, id: WorkerId, max_jobs: u32, line: L, is_fixed: bool) {
+    pub fn register(&mut self, id: WorkerId, max_jobs: u32, connection: L, is_fixed: bool) {
         if self.knows(&id) {
             return;
         }
@@ -147,7 +147,7 @@ impl<L: Clone> Workers<L> {
             is_fixed,
             is_leaving: false,
             is_quiet: false,
-            line,
+            connection,
         };
         self.numbers.insert(id, number);
         self.enter(number, entry);
@@ -201,7 +201,7 @@ impl<L: Clone> Workers<L> {
     pub fn roster(&self) -> impl Iterator<Item = Registered<'_, L>> {
         self.entries.values().map(|entry| Registered {
             id: &entry.id,
-            line: &entry.line,
+            connection: &entry.connection,
             max_jobs: entry.max_jobs,
             running: entry.running,
             is_quiet: entry.is_quiet,
@@ -258,12 +258,12 @@ impl<L: Clone> Workers<L> {
         let takes =
             |number: &u64| self.entries.get(number).is_some_and(|entry| !entry.refuses.contains(name));
         let number = self.free.iter().map(|(_, number)| *number).find(takes)?;
-        let (worker, line) = self.change(number, |entry| {
+        let (worker, connection) = self.change(number, |entry| {
             entry.running += 1;
-            (entry.id.clone(), entry.line.clone())
+            (entry.id.clone(), entry.connection.clone())
         })?;
         self.held.insert(id, Held { worker: Some(worker.clone()), ..held });
-        Some((worker, line))
+        Some((worker, connection))
     }
 
     /// A job that was handed out before a restart.

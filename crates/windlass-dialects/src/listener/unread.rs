@@ -5,8 +5,9 @@
 //! large one, or one that does not come, the answer says that the connection ends.
 
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::{Mutex, MutexGuard};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub fn lend<B>(body: B, waits: bool) -> (Lent<B>, Rest<B>) {
 }
 
 fn locked<B>(shared: &Mutex<Reading<B>>) -> MutexGuard<'_, Reading<B>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 impl<B: Body + Unpin> Body for Lent<B> {

@@ -4,7 +4,6 @@ use super::commands::{self, QUEUE};
 use super::errors::{Problem, json_response};
 use super::{State, handlers, wire};
 use crate::answer::{TEXT, answer};
-use crate::journal::ids;
 use crate::query::Filter;
 use crate::route::Call;
 use ::http::{HeaderValue, StatusCode, header};
@@ -15,6 +14,7 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::{Job, JobId, Name, NameMatch, StateName, Tenant};
+use windlass_engine::journal::ids;
 use windlass_engine::{EngineError, Waited};
 
 pub type Answer = Result<Response, Problem>;

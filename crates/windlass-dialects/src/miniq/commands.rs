@@ -3,22 +3,22 @@
 use super::Settings;
 use super::times;
 use super::wire::{self, BadAsk, Kind};
-use crate::journal::ingest::Reader;
-use crate::journal::{Line, ids};
+use crate::ingest::Reader;
 use crate::runners::{Report, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use windlass_core::event::RetryWish;
+use windlass_core::history::LOG_LINES_MAX;
 use windlass_core::job::{Format, Keep, KeepFor};
 use windlass_core::lease::{LeasePolicy, OnLapse};
 use windlass_core::retry::{Backoff, RetryPolicy, TIMED_OUT};
 use windlass_core::state::JobState;
-use windlass_core::trail::LOG_LINES_MAX;
 use windlass_core::{
     Event, Extras, Holder, Job, Name, NameMatch, Outcome, Payload, Policy, Queue, Tenant, Timestamp,
 };
+use windlass_engine::journal::{Line, ids};
 use windlass_engine::{Claim, Push, RunAt};
 
 /// Where jobs of all clients are.

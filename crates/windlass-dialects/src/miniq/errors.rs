@@ -4,11 +4,11 @@ use super::Miniq;
 use super::wire::BadAsk;
 use crate::answer::{JSON, answer};
 use crate::codec::Encoding;
-use crate::journal::JournalError;
 use crate::problem::{self, Words};
 use ::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
+use windlass_engine::journal::JournalError;
 
 pub type Problem = problem::Problem<Miniq>;
 

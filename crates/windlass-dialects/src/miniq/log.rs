@@ -3,6 +3,7 @@
 //! out, and the log says how many.
 
 use super::times;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +11,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use windlass_core::Timestamp;
 
@@ -136,7 +136,7 @@ impl JobLog {
     }
 
     pub fn write(&self, lines: Lines<'_>) {
-        let send = self.send.lock().unwrap_or_else(PoisonError::into_inner);
+        let send = self.send.lock();
         let Some(send) = &*send else { return };
         let mut lines = lines;
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
@@ -150,8 +150,8 @@ impl JobLog {
 
     /// What was handed over is written.
     pub async fn close(&self) {
-        drop(self.send.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.send.lock().take());
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
         }

@@ -16,16 +16,16 @@
 //! | `drive.rs` | one batch from its claim to its end |
 //! | `log.rs`, `times.rs` | a line for each thing that happens to a job; dates |
 
+mod batch_run;
 mod calls;
 pub mod commands;
-mod drive;
 mod errors;
 pub mod handlers;
 pub mod log;
-mod master;
 mod naming;
 mod round;
 pub mod routes;
+mod run_loop;
 pub mod schedule;
 mod settings;
 pub mod sysid;
@@ -34,9 +34,7 @@ pub mod wire;
 
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Soon, Starting};
-use crate::journal::ids;
-use crate::journal::ingest::Reader;
-use crate::journal::{Journal, JournalError, NewLine};
+use crate::ingest::Reader;
 use crate::problem::CallError;
 use crate::registered_handlers::RegisteredHandler;
 use crate::route::{Refusal, Route};
@@ -44,15 +42,18 @@ use crate::runners::Runners;
 use crate::settings::{BadConfig, DialectSettings, Key, Values};
 use axum::response::Response;
 use log::{Info, JobLog, Lines};
+use parking_lot::{Mutex, MutexGuard};
 use schedule::Scheduler;
 pub use settings::Settings;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use windlass_core::{Name, Policy, Tenant, Timestamp};
+use windlass_engine::journal::ids;
+use windlass_engine::journal::{Journal, JournalError, NewLine};
 use windlass_engine::{Engine, EngineError};
 use wire::Kind;
 
@@ -169,9 +170,9 @@ impl State {
             under_way: Mutex::new(Some(under_way)),
             over: tokio::sync::Mutex::new(over),
         });
-        *locked(&state.keeper) = Some(tokio::spawn(master::keep_sysid(Arc::clone(&state))));
+        *locked(&state.keeper) = Some(tokio::spawn(run_loop::keep_sysid(Arc::clone(&state))));
         if let Some(runners) = runners {
-            *locked(&state.master) = Some(tokio::spawn(master::run(Arc::clone(&state), runners)));
+            *locked(&state.master) = Some(tokio::spawn(run_loop::run(Arc::clone(&state), runners)));
         }
         Ok(state)
     }
@@ -323,7 +324,7 @@ impl Running for State {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Whether the task ended in time.

@@ -206,7 +206,12 @@ impl Order {
             let later = jobs.split_off(size.min(jobs.len()));
             let (client, jobtype) = (one.client.clone(), one.jobtype.clone());
             let begun = one.version.clone().zip(booking);
-            drive::start(state, drive::Kind { client, jobtype, resource: self.resource }, begun, jobs);
+            batch_run::start(
+                state,
+                batch_run::Kind { client, jobtype, resource: self.resource },
+                begun,
+                jobs,
+            );
             jobs = later;
         }
         debug_assert!(jobs.is_empty(), "more jobs than were asked for");

@@ -2,7 +2,6 @@
 //! name for it and lets go of it when the server does not come back.
 
 use super::commands;
-use crate::journal::ids;
 use crate::query::Filter;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use windlass_core::{
     Event, Extras, Holder, Job, JobId, Name, NameMatch, Outcome, Payload, Policy, Queue, StateName, Tenant,
     Token,
 };
+use windlass_engine::journal::ids;
 use windlass_engine::{Claim, Engine, EngineError, Extend, JobEvent, Push, Pushed, Renew, RunAt};
 
 /// Its rows belong to nobody who can call, and are in no queue that is run.

@@ -6,8 +6,9 @@ mod tests;
 
 use super::State;
 use super::rates::{Counts, EVERY, counts, difference};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_core::Timestamp;
 use windlass_engine::{Engine, EngineError};
 
@@ -30,13 +31,13 @@ impl History {
     /// Takes note of what the counters have grown by.
     pub fn read(&self, engine: &Engine) {
         let now = counts(engine.meters());
-        let before = std::mem::replace(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner), now);
+        let before = std::mem::replace(&mut *self.seen.lock(), now);
         self.add(engine.now().calendar_ms().div_euclid(HOUR_MS), difference(now, before));
     }
 
     fn add(&self, hour: i64, grown: Counts) {
         if grown != Counts::default() {
-            let mut unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unwritten = self.unwritten.lock();
             let hour = unwritten.entry(hour).or_default();
             *hour = sum(*hour, grown);
         }
@@ -44,7 +45,7 @@ impl History {
 
     /// Adds what is new to the notes. What could not be written stays for the next time.
     pub async fn write(&self, engine: &Engine) -> Result<(), EngineError> {
-        let unwritten = std::mem::take(&mut *self.unwritten.lock().unwrap_or_else(PoisonError::into_inner));
+        let unwritten = std::mem::take(&mut *self.unwritten.lock());
         let mut days: BTreeMap<i64, BTreeMap<i64, Counts>> = BTreeMap::new();
         for (hour, grown) in unwritten {
             days.entry(hour.div_euclid(24)).or_default().insert(hour, grown);
@@ -61,7 +62,7 @@ impl History {
 
     /// By hour since 1970, written or not.
     pub async fn hours(&self, engine: &Engine) -> Result<BTreeMap<i64, Counts>, EngineError> {
-        let unwritten = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let unwritten = self.unwritten.lock().clone();
         let mut hours = unwritten;
         for (key, value) in engine.notes(PREFIX).await? {
             let Some(day) = day_of(&key) else { continue };

@@ -29,8 +29,8 @@ mod wire;
 
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Soon, Starting};
-use crate::journal::ingest::Reader;
-use crate::journal::pushes::Pushes;
+use crate::ingest::Reader;
+use crate::ingest::pushes::Pushes;
 use crate::problem::CallError;
 use crate::route::{Refusal, Route};
 use crate::settings::{BadConfig, DialectSettings, Values};

@@ -3,8 +3,9 @@
 #[cfg(test)]
 mod tests;
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::{Queue, Tenant, Timestamp};
 use windlass_engine::Meters;
@@ -79,7 +80,7 @@ impl Rates {
     }
 
     fn keep(&self, reading: Reading) {
-        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readings = self.readings.lock();
         if readings.len() == READINGS_MAX {
             readings.pop_front();
         }
@@ -132,14 +133,14 @@ impl Rates {
 
     /// The youngest reading that covers the window, or the oldest there is.
     fn a_window_ago(&self, now: Instant) -> Option<Reading> {
-        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let readings = self.readings.lock();
         let covers = |reading: &&Reading| now.duration_since(reading.at) >= WINDOW;
         readings.iter().rev().find(covers).or(readings.front()).cloned()
     }
 
     /// When the first of the steps ends, and what happened in each.
     pub fn recent(&self) -> (Option<Timestamp>, Vec<Counts>) {
-        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let readings = self.readings.lock();
         let steps = readings.iter().zip(readings.iter().skip(1));
         let grown = steps.map(|(from, to)| difference(to.counts, from.counts)).collect();
         (readings.get(1).map(|reading| reading.time), grown)

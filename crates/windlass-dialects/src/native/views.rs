@@ -1,16 +1,16 @@
 //! How a job looks from outside.
 
+mod job_history;
 mod parts;
-mod trail;
 
 use super::wire::{Id, State, Time, Unique};
 use crate::codec::{Encoding, Kept, Nullable, Text};
+use job_history::{Happening, LogView};
 use parts::{FailedAttempt, LeaseView, PayloadFields, Ports};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use trail::{Happening, LogView};
 use windlass_core::repeat::Moments;
 use windlass_core::{Job, JobState, Timestamp};
 
@@ -211,7 +211,7 @@ impl<'a> JobView<'a> {
             custom_state: ports.map(state),
             waiting_for: waiting_for(job, around),
             log: job.body.as_ref().and_then(|body| body.log.as_deref()).filter(|_| !hidden).map(LogView::new),
-            history: Some(trail::history(job, hidden)),
+            history: Some(job_history::history(job, hidden)),
             ..JobView::new(job, encoding, hidden).with_next_runs(job, around.now)
         }
     }

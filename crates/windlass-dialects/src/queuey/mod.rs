@@ -6,7 +6,7 @@
 //! | `wire.rs`, `ids.rs` | bytes to what is asked, a job to bytes; UUIDs |
 //! | `commands.rs` | what is asked, in the engine's words; how a job looks in this protocol's |
 //! | `calls.rs` | the calls on jobs |
-//! | `insider.rs` | the same for a runner inside the server |
+//! | `runner.rs` | the same for a runner inside the server |
 //! | `blobs.rs` | bytes by their hash |
 //! | `errors.rs` | how a refusal is said: a status and a line of text |
 
@@ -15,7 +15,7 @@ mod calls;
 mod commands;
 mod errors;
 mod ids;
-pub mod insider;
+pub mod in_process_runner;
 pub mod routes;
 mod wire;
 
@@ -25,8 +25,9 @@ use crate::problem::CallError;
 use crate::route::{Refusal, Route};
 use crate::settings::{BadConfig, COUNT, DialectSettings, Key, Kind, SECONDS, Values, whole};
 use axum::response::Response;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_core::{Policy, Tenant, Timestamp};
 use windlass_engine::blob::AddrForm;
 
@@ -171,7 +172,7 @@ struct Looks {
 
 impl Looks {
     fn looked(&self, tenant: &Tenant, now: Timestamp) {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         match last.get_mut(tenant) {
             Some(at) => *at = now.max(*at),
             None => {
@@ -181,7 +182,7 @@ impl Looks {
     }
 
     fn has_looked_since(&self, tenant: &Tenant, at: Timestamp) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         last.get(tenant).is_some_and(|looked| *looked >= at)
     }
 }

@@ -6,10 +6,10 @@
 use super::errors::Problem;
 use super::wire::Context;
 use crate::codec::{Encoding, Out};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use windlass_core::ports::{RawJson, Side};
 use windlass_core::{JobId, Tenant, Timestamp};
 use windlass_engine::{Engine, EngineError, Transaction};
@@ -291,7 +291,7 @@ impl Log {
     }
 
     fn tenants(&self) -> MutexGuard<'_, HashMap<Tenant, Known>> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tenants.lock()
     }
 }
 

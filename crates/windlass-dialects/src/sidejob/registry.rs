@@ -2,8 +2,9 @@
 
 use super::errors::Problem;
 use super::wire::{Ask, object_of};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use windlass_core::ports::{Declared, Ports};
 use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 use windlass_engine::Engine;
@@ -150,7 +151,7 @@ impl Registry {
     }
 
     fn tenants(&self) -> MutexGuard<'_, HashMap<Tenant, Known>> {
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tenants.lock()
     }
 }
 

@@ -11,7 +11,7 @@ use windlass_core::{
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::bedrock::query::{Answer, Ask, Limits, Program, Queries};
 use windlass_dialects::dialect::Guests;
-use windlass_engine::{Claim, Engine, FixedDice, ManualClock, Options, Push, RunAt};
+use windlass_engine::{Claim, Engine, ManualClock, Options, Push, RunAt, SeededRandom};
 use windlass_runners::spawn::{self, GuestProgram};
 
 mod writes;
@@ -47,9 +47,9 @@ fn started(program: GuestProgram) -> Program {
 impl World {
     async fn new() -> World {
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_419_838_731_000)));
-        let dice = Arc::new(FixedDice::new(1));
+        let random = Arc::new(SeededRandom::new(1));
         let Chosen { store, folder } = Chosen::new().await;
-        let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+        let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
         World { engine, queries: Queries::new(Some(program()), Limits::default()), _folder: folder }
     }
 

@@ -6,14 +6,14 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_dialects::ServerOptions;
-use windlass_dialects::journal::ingest::Ingest;
-use windlass_dialects::journal::pushes::Pushes;
-use windlass_dialects::journal::{Journal, NewLine, Settings};
+use windlass_dialects::ingest::Ingest;
+use windlass_dialects::ingest::pushes::Pushes;
 use windlass_dialects::miniq::{self, commands};
 use windlass_dialects::native;
 use windlass_dialects::settings::DialectSettings;
+use windlass_engine::journal::{Journal, NewLine, Settings};
 use windlass_engine::query::Filter;
-use windlass_engine::{Engine, FixedDice, Options, SystemClock};
+use windlass_engine::{Engine, Options, SeededRandom, SystemClock};
 use windlass_store::Store;
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
@@ -35,14 +35,14 @@ async fn adding_works_while_the_store_is_away_and_the_jobs_reach_it_when_it_is_b
 }
 
 async fn engine(store: Arc<dyn Store>) -> Engine {
-    Engine::start(store, Arc::new(SystemClock), Arc::new(FixedDice::new(1)), Options::default())
+    Engine::start(store, Arc::new(SystemClock), Arc::new(SeededRandom::new(1)), Options::default())
         .await
         .unwrap()
 }
 
 fn ingest(engine: &Engine, journal: &Journal) -> Ingest {
     let policy = Arc::new(commands::policy(&miniq::Settings::default()));
-    let readers: Vec<Arc<dyn windlass_dialects::journal::ingest::Reader>> =
+    let readers: Vec<Arc<dyn windlass_dialects::ingest::Reader>> =
         vec![Arc::new(commands::Lines { policy }), Arc::new(Pushes)];
     Ingest { engine: engine.clone(), journal: journal.clone(), readers }
 }
@@ -101,7 +101,7 @@ async fn a_batch_larger_than_the_engine_takes_is_put_in_piece_by_piece() {
     let bounds = Options { batch_max: 7, payload_bytes_max: 100, ..Options::default() };
     let store = Arc::new(MemoryStore::new());
     let engine =
-        Engine::start(store, Arc::new(SystemClock), Arc::new(FixedDice::new(1)), bounds).await.unwrap();
+        Engine::start(store, Arc::new(SystemClock), Arc::new(SeededRandom::new(1)), bounds).await.unwrap();
     let journal = Journal::open(Settings::default()).unwrap();
     let long = "x".repeat(101);
     let texts: Vec<(String, String)> = (0..50).map(|n| (format!("i{n}"), format!("{n}"))).collect();

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use windlass_core::{Tenant, Timestamp};
 use windlass_dialects::auth::{Role, TokenRecord, Tokens, generate_token};
 use windlass_dialects::{OwnPort, Ports, ServerOptions, Started, serve};
-use windlass_engine::{Clock, Engine, FixedDice, ManualClock, Options, SystemClock};
+use windlass_engine::{Clock, Engine, ManualClock, Options, SeededRandom, SystemClock};
 use windlass_store::Store;
 
 /// Nothing here takes nearly as long; a machine that is busy with other things may.
@@ -60,9 +60,9 @@ impl TestServer {
     }
 
     pub async fn start_with(options: ServerOptions, clock: Arc<dyn Clock>, bounds: Options) -> TestServer {
-        let dice = Arc::new(FixedDice::new(1));
+        let random = Arc::new(SeededRandom::new(1));
         let Chosen { store, folder } = Chosen::new().await;
-        let engine = Engine::start(store, clock, dice, bounds).await.unwrap();
+        let engine = Engine::start(store, clock, random, bounds).await.unwrap();
         TestServer { _folder: folder, ..TestServer::of(engine, options).await }
     }
 
@@ -71,8 +71,8 @@ impl TestServer {
         options: ServerOptions,
         clock: Arc<dyn Clock>,
     ) -> TestServer {
-        let dice = Arc::new(FixedDice::new(1));
-        TestServer::of(Engine::start(store, clock, dice, Options::default()).await.unwrap(), options).await
+        let random = Arc::new(SeededRandom::new(1));
+        TestServer::of(Engine::start(store, clock, random, Options::default()).await.unwrap(), options).await
     }
 
     async fn of(engine: Engine, options: ServerOptions) -> TestServer {

@@ -35,7 +35,7 @@ impl Engine {
             visit.relimit_since(epoch, written.map(|job| job.id)).await?;
             Ok(answers)
         };
-        self.inner.unstoppable(work).await
+        self.inner.detached(work).await
     }
 }
 

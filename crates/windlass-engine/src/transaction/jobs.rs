@@ -1,9 +1,9 @@
 //! The jobs of a transaction: what the store has, what they would become, and what has to be loaded to know more.
 
 use super::family;
-use crate::dice::Dice;
 use crate::error::VerbError;
-use crate::limits::LimitTables;
+use crate::random::Random;
+use crate::tenants::limits::LimitTables;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(super) enum NoResult {
 pub(super) struct Rules<'a> {
     pub(super) limits: &'a LimitTables,
     pub(super) now: Timestamp,
-    pub(super) dice: &'a dyn Dice,
+    pub(super) random: &'a dyn Random,
     pub(super) by: By,
 }
 
@@ -64,7 +64,7 @@ impl Rules<'_> {
     /// The event with what its caller does not have to know: the keys of limits, and chance.
     fn completed(&self, job: &Job, mut event: Event) -> Event {
         if let Event::Fail(Failure { retry: RetryWish::Policy, chance, .. }) = &mut event {
-            *chance = self.dice.chance();
+            *chance = self.random.chance();
         }
         self.limits.completed(job, event)
     }

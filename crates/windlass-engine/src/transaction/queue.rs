@@ -3,14 +3,15 @@
 //! one port wait for one write, and not for sixteen.
 //!
 //! Whoever comes first for a job works for the queue; with its own transaction done it hands the work to a caller that
-//! waits. So there is no task beside the callers', and a caller that goes away still does its part (`unstoppable.rs`).
+//! waits. So there is no task beside the callers', and a caller that goes away still does its part (`detached.rs`).
 
 use super::Transaction;
 use super::run::{Stop, Task, Work, broken_off};
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio::sync::oneshot;
 use windlass_core::{JobId, Tenant};
 
@@ -92,7 +93,7 @@ where
 
 impl JobQueues {
     fn lock(&self) -> MutexGuard<'_, FxHashMap<Key, Vec<Waiting>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Behind those who wait; given back if nobody works for the queue: then it is the caller's to do.
@@ -155,7 +156,7 @@ impl Engine {
             }
             answered.await.map_err(|_| broken_off())
         };
-        match self.inner.unstoppable(work).await {
+        match self.inner.detached(work).await {
             Ok(outcome) => outcome,
             Err(error) => Err(error.into()),
         }

@@ -2,10 +2,10 @@
 
 use super::jobs::{By, Jobs};
 use super::{Commit, Halt, JOBS_MAX, ROUNDS_MAX, Transaction, too_deep};
-use crate::door::Visit;
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, VerbError};
-use crate::family_locks::FamiliesLocked;
+use crate::shutdown::InFlight;
+use crate::tables::family_locks::FamiliesLocked;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Tenant};
@@ -194,7 +194,7 @@ impl Inner {
         let (commit, known, keys_taken) = tx.into_commit();
         round.keys_taken = keys_taken;
         let locked = std::mem::take(&mut round.locked);
-        let (written, locked) = self.unstoppable(write(Visit::new(self), commit, epoch, locked)).await?;
+        let (written, locked) = self.detached(write(InFlight::new(self), commit, epoch, locked)).await?;
         round.locked = locked;
         match written {
             Written::Done => return Ok(None),
@@ -286,7 +286,7 @@ impl Inner {
 
 /// Commits, and tells of it; to the end even if the caller goes away.
 async fn write(
-    visit: Visit,
+    visit: InFlight,
     commit: Commit,
     epoch: u64,
     locked: FamiliesLocked,

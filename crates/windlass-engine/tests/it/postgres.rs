@@ -48,7 +48,9 @@ async fn server(url: &str, clock_error_ms: i64) -> Engine {
     let store = PostgresStore::open(url, &options).await.unwrap();
     let ahead_ms = store.clock_ahead_ms().unwrap();
     let clock = Arc::new(StoreClock::new(Arc::new(Wrong(clock_error_ms)), ahead_ms));
-    Engine::start(Arc::new(store), clock, Arc::new(SystemDice::default()), Options::default()).await.unwrap()
+    Engine::start(Arc::new(store), clock, Arc::new(SystemRandom::default()), Options::default())
+        .await
+        .unwrap()
 }
 
 async fn claim(engine: &Engine, limit: usize, wait_ms: u64) -> Vec<Arc<Job>> {

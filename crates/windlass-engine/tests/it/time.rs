@@ -330,9 +330,9 @@ impl Clock for Hurrying {
 
 #[tokio::test]
 async fn a_moment_that_comes_while_it_is_written_down_is_not_missed() {
-    let (store, dice) = (Arc::new(MemoryStore::new()), Arc::new(FixedDice::new(7)));
+    let (store, random) = (Arc::new(MemoryStore::new()), Arc::new(SeededRandom::new(7)));
     let clock = Arc::new(Hurrying(AtomicI64::new(0)));
-    let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+    let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
     // Somewhere among these is the one that comes between the commit and what follows it.
     for delay_ms in 1..=12 {
         engine.push(&tenant(), vec![tries(job("again"), 2)]).await.unwrap();

@@ -3,7 +3,7 @@
 use crate::world::*;
 use std::sync::Arc;
 use windlass_core::event::{CancelRunning, Patch};
-use windlass_core::trail::{LOG_LINES_MAX, MARKS_KEPT};
+use windlass_core::history::{LOG_LINES_MAX, MARKS_KEPT};
 use windlass_core::{Job, JobId, Refused};
 use windlass_engine::*;
 

@@ -34,8 +34,8 @@ impl World {
     }
 
     pub async fn with(store: Arc<dyn Store>, clock: Arc<ManualClock>, options: Options) -> World {
-        let dice = Arc::new(FixedDice::new(7));
-        let engine = Engine::start(store.clone(), clock.clone(), dice, options).await.unwrap();
+        let random = Arc::new(SeededRandom::new(7));
+        let engine = Engine::start(store.clone(), clock.clone(), random, options).await.unwrap();
         World { engine, clock, store }
     }
 

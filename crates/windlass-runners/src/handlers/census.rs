@@ -1,7 +1,8 @@
 //! Processes of a context, listed from outside through /proc. `memory.rs` and `disk.rs` measure their use.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Validity of one scan of /proc, which is shared by all contexts.
@@ -25,7 +26,7 @@ pub struct Census {
 impl Census {
     /// Reads /proc, which is slow with many processes: call it on a blocking thread.
     pub fn group(&self, pgid: i32) -> Group {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let groups = match &*last {
             Some((at, groups)) if at.elapsed() < FRESH => Arc::clone(groups),
             _ => {

@@ -14,11 +14,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -115,7 +116,7 @@ pub struct Lines(Mutex<HashMap<(String, String), Arc<Line>>>);
 
 impl Lines {
     fn to(&self, client: &str, url: &str, target: Target) -> Arc<Line> {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.0.lock();
         if lines.len() >= LINES_MAX {
             lines.retain(|_, line| Arc::strong_count(line) > 1);
         }
@@ -141,7 +142,7 @@ impl Lines {
     }
 
     pub fn hang_up(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.0.lock().clear();
     }
 }
 
@@ -271,7 +272,7 @@ impl Line {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Sender>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }
 

@@ -5,8 +5,9 @@ use super::booking::{Hold, NoRoom, Resource};
 use super::context::Context;
 use super::handler::Lang;
 use super::run::Batch;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// Owner and kind of a context. Every key names a client, so clients never share a context.
@@ -101,7 +102,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn promise(&self, inner: &Arc<Inner>, key: Key) -> Result<Promise, NoRoom> {

@@ -1,8 +1,9 @@
 //! Slots for batches that need no context, with a limit in total and per client.
 
 use super::booking::{NoRoom, Resource};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub struct Seats {
     resource: Resource,
@@ -36,7 +37,7 @@ impl Seats {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

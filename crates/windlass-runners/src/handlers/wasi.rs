@@ -9,10 +9,11 @@ use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
 use super::{BlobError, Inner};
 use crate::wasi::child::{Child, GuestProgram, RunEnd};
-use crate::wasi::desk::FetchError;
+use crate::wasi::job_source::FetchError;
 use crate::wasi::message::{How, Limits};
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -37,7 +38,7 @@ struct Idle {
 
 impl Guests {
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     fn take(&self, key: &Key) -> Option<Child> {

@@ -2,7 +2,7 @@
 
 pub use crate::spawn::GuestProgram;
 
-use super::desk::FetchError;
+use super::job_source::FetchError;
 use super::message::{self, Ended, FRAME_EXTRA_BYTES, Limits, Order, Reply};
 use crate::handlers::resident_bytes;
 use crate::spawn;

@@ -2,9 +2,10 @@
 
 use super::message::{Ended, How, Limits};
 use super::preview1::{self, Guest, Stop};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use wasmtime::{Config, Engine, ExternType, InstancePre, Linker, Module, Store, Trap};
@@ -175,7 +176,7 @@ struct Ticking<'a>(&'a Ticker);
 
 impl Ticker {
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 
     fn start(self: Arc<Self>, engine: Engine) -> io::Result<()> {
@@ -183,7 +184,7 @@ impl Ticker {
             loop {
                 let mut running = self.lock();
                 while !*running {
-                    running = self.begun.wait(running).unwrap_or_else(PoisonError::into_inner);
+                    self.begun.wait(&mut running);
                 }
                 drop(running);
                 thread::sleep(TICK);

@@ -1,7 +1,7 @@
 //! WASI jobs: WebAssembly modules with `wasi_snapshot_preview1`, limited to standard input, output and error.
 //!
 //! ```text
-//!   runner ──claim, heartbeat, settle──▶ desk (the server's own engine, or a server over HTTP)
+//!   runner ──claim, heartbeat, settle──▶ source (the server's own engine, or a server over HTTP)
 //!     │
 //!     ├── child ══ pipes ══ guest process: confine, then machine (compile once, run many)
 //!     └── child ══ pipes ══ guest process …
@@ -11,8 +11,8 @@
 //! function of the guest process, `../confine.rs` its confinement before it receives the first module.
 
 pub mod child;
-pub mod desk;
 pub mod guest;
+pub mod job_source;
 pub mod machine;
 pub mod message;
 pub mod preview1;

@@ -1,7 +1,7 @@
 //! Runner of WASI jobs: claims them, runs each in a guest process, and reports outcomes.
 
 use super::child::{Child, GuestProgram, RunEnd};
-use super::desk::{Assignment, Desk, FetchError, GiveBack, News, Tickled, Verdict};
+use super::job_source::{Assignment, FetchError, GiveBack, JobSource, News, Tickled, Verdict};
 use super::message::{How, Limits};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const TICKLE_MAX: Duration = Duration::from_secs(60);
 const TICKLE_MIN: Duration = Duration::from_millis(10);
 /// Retry delay of a job whose process or blobs were lost without a known fault of the job.
 const TROUBLE_DELAY: Duration = Duration::from_secs(5);
-/// Backoff after a failure to start a process or to reach the desk.
+/// Backoff after a failure to start a process or to reach the source.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Attempts to report an outcome. If all fail, the lease expires and the job runs again.
@@ -44,8 +44,8 @@ pub enum Stopping {
     Now,
 }
 
-pub struct Runner<D: Desk> {
-    desk: Arc<D>,
+pub struct Runner<D: JobSource> {
+    source: Arc<D>,
     options: Options,
     stopping: watch::Receiver<Stopping>,
 }
@@ -53,9 +53,9 @@ pub struct Runner<D: Desk> {
 /// Slot of a guest process, which is started on demand.
 type Slot = Option<Child>;
 
-impl<D: Desk> Runner<D> {
-    pub fn new(desk: Arc<D>, options: Options, stopping: watch::Receiver<Stopping>) -> Runner<D> {
-        Runner { desk, options, stopping }
+impl<D: JobSource> Runner<D> {
+    pub fn new(source: Arc<D>, options: Options, stopping: watch::Receiver<Stopping>) -> Runner<D> {
+        Runner { source, options, stopping }
     }
 
     /// Runs jobs until shutdown, and returns when the running ones have ended or were released.
@@ -81,9 +81,9 @@ impl<D: Desk> Runner<D> {
             let Some(jobs) = self.claim(idle.len()).await else { break };
             for job in jobs {
                 let Some(child) = idle.pop() else { break };
-                let (desk, stopping, freed) = (self.desk.clone(), self.stopping.clone(), freed.clone());
+                let (source, stopping, freed) = (self.source.clone(), self.stopping.clone(), freed.clone());
                 runs.spawn(async move {
-                    Run { desk: &*desk, job: &job, stopping }.see_through(child, freed).await;
+                    Run { source: &*source, job: &job, stopping }.see_through(child, freed).await;
                 });
             }
             while let Some(ended) = runs.try_join_next() {
@@ -157,9 +157,9 @@ impl<D: Desk> Runner<D> {
     async fn claim(&mut self, limit: usize) -> Option<Vec<Assignment<D::Ticket>>> {
         let mut delay = RETRY_FIRST;
         loop {
-            let desk = self.desk.clone();
+            let source = self.source.clone();
             let claimed = tokio::select! {
-                claimed = desk.claim(limit) => claimed,
+                claimed = source.claim(limit) => claimed,
                 () = told(&mut self.stopping, Stopping::Finish) => return None,
             };
             match claimed {
@@ -185,8 +185,8 @@ fn complain(ended: Result<(), tokio::task::JoinError>) {
 }
 
 /// Run of one job from its claim to its outcome.
-struct Run<'a, D: Desk> {
-    desk: &'a D,
+struct Run<'a, D: JobSource> {
+    source: &'a D,
     job: &'a Assignment<D::Ticket>,
     stopping: watch::Receiver<Stopping>,
 }
@@ -214,7 +214,7 @@ impl Fate {
     }
 }
 
-impl<D: Desk> Run<'_, D> {
+impl<D: JobSource> Run<'_, D> {
     /// Runs the job. The process becomes free for another job before the outcome is reported.
     async fn see_through(mut self, mut child: Child, freed: mpsc::UnboundedSender<Slot>) {
         let mut stopping = self.stopping.clone();
@@ -235,12 +235,12 @@ impl<D: Desk> Run<'_, D> {
     async fn perform(&self, child: &mut Child) -> (Fate, bool) {
         let input = match &self.job.input {
             None => Vec::new(),
-            Some(address) => match self.desk.fetch(address).await {
+            Some(address) => match self.source.fetch(address).await {
                 Ok(bytes) => bytes,
                 Err(error) => return (no_blob("input", error), true),
             },
         };
-        let end = child.run(&self.job.binary, input, self.desk.fetch(&self.job.binary)).await;
+        let end = child.run(&self.job.binary, input, self.source.fetch(&self.job.binary)).await;
         let usable = end.leaves_it_usable();
         let fate = match end {
             RunEnd::Ended(ended) => Fate::Settle(verdict(ended.how, ended.stdout, ended.stderr)),
@@ -264,10 +264,10 @@ impl<D: Desk> Run<'_, D> {
                 () = &mut news => {}
             }
             // Listens before the heartbeat, so that no notification is missed.
-            news = self.desk.listen(&self.job.ticket);
+            news = self.source.listen(&self.job.ticket);
             wait = every;
             let asked = Instant::now();
-            match self.desk.tickle(&self.job.ticket).await {
+            match self.source.tickle(&self.job.ticket).await {
                 Ok(Tickled::GoOn) => alive = asked,
                 Ok(Tickled::Stop) => return Fate::Settle(failed("it was cancelled".to_owned(), Vec::new())),
                 Ok(Tickled::Lost) => return Fate::Forget,
@@ -286,10 +286,10 @@ impl<D: Desk> Run<'_, D> {
         let mut delay = RETRY_FIRST;
         for _ in 0..SETTLE_TRIES {
             let told = match &fate {
-                Fate::Settle(verdict) => self.desk.settle(ticket, verdict.clone()).await,
+                Fate::Settle(verdict) => self.source.settle(ticket, verdict.clone()).await,
                 Fate::GiveBack { how, why } => {
                     info!(job = %id, "job {id} is given back: {why}");
-                    self.desk.give_back(ticket, *how).await
+                    self.source.give_back(ticket, *how).await
                 }
                 Fate::Forget => {
                     info!(job = %id, "job {id} is no longer ours; its run was stopped");

@@ -17,13 +17,14 @@ use super::addr::{hex, unhex};
 use super::{BlobAddr, BlobInfo, BlobStore, BlobWriter, Digests, ListedBlob, OpenBlob};
 use crate::{Durability, Result, StoreError};
 use async_trait::async_trait;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use windlass_core::{Tenant, Timestamp};
 
@@ -199,7 +200,7 @@ impl Folder {
     }
 
     fn remove(&self, tenant: &Tenant, digests: &Digests, unless_put_after: Timestamp) -> io::Result<bool> {
-        let _alone = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.moving.write();
         let Some(info) = self.look(tenant, &digests.sha1)? else { return Ok(false) };
         if info.digests != *digests || info.stored_at > unless_put_after {
             return Ok(false);
@@ -213,7 +214,7 @@ impl Folder {
     }
 
     fn sure(&self) -> std::sync::MutexGuard<'_, FxHashSet<(Tenant, [u8; 32])>> {
-        self.sure.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sure.lock()
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {

@@ -3,8 +3,9 @@
 use super::{BlobAddr, BlobInfo, BlobReader, BlobStore, BlobWriter, Digests, ListedBlob, OpenBlob, PutBlob};
 use crate::Result;
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use windlass_core::{Tenant, Timestamp};
 
 #[derive(Clone, Default)]
@@ -17,7 +18,7 @@ type Kept = BTreeMap<(Tenant, [u8; 20]), (BlobInfo, Arc<[u8]>)>;
 
 impl MemoryBlobs {
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

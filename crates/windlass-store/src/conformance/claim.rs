@@ -179,7 +179,7 @@ pub(super) async fn a_claim_is_committed(rig: &Rig) {
         assert_eq!(rig.get(given.id).await, *given, "what is given out is what is stored");
         let lease = given.state().lease().expect("a claimed job has a lease");
         assert_eq!((given.version, given.progress.attempts), (2, 1));
-        assert_eq!(lease.token, Token::new(2, claim.dice(given.id)), "the token follows from the ask");
+        assert_eq!(lease.token, Token::new(2, claim.random(given.id)), "the token follows from the ask");
         assert_eq!((lease.granted_at, lease.worker.clone()), (at(50), claim.worker.clone()));
     }
     let untils: Vec<_> =

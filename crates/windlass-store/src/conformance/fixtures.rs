@@ -1,8 +1,9 @@
 //! Fixtures of the checks: job drafts, claims, and a store wrapper whose failures explain themselves.
 
 use crate::{ClaimAsk, Inserted, Listener, NewJob, Step, Store, Verdict};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use windlass_core::family::{Family, FamilyRule};
@@ -293,7 +294,7 @@ impl Rig {
         use windlass_core::event::CancelRunning;
         let held = state == StateName::Waiting;
         let id = self.push(Draft { held_by_parent: held, ..draft }).await.id;
-        let claim = || Event::Claim(windlass_core::event::Grant { worker: None, lease_ms: None, dice: 7 });
+        let claim = || Event::Claim(windlass_core::event::Grant { worker: None, lease_ms: None, random: 7 });
         let cancel = Event::Cancel { running: CancelRunning::Now, failed_too: false };
         let fail = Event::Fail(windlass_core::event::Failure {
             by: Holder::Anyone,
@@ -330,7 +331,7 @@ pub(super) struct Ears {
 impl Listener for Ears {
     fn became_ready(&self, tenant: &Tenant, queue: &Queue, name: &Name) {
         let address = (tenant.clone(), queue.clone(), name.clone());
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).insert(address);
+        self.heard.lock().insert(address);
         self.news.notify_one();
     }
 }
@@ -338,14 +339,14 @@ impl Listener for Ears {
 impl Ears {
     /// Discards the notifications so far.
     pub(super) fn forget(&self) {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.heard.lock().clear();
     }
 
     /// Waits for a notification of a job with this name in the default tenant and queue.
     pub(super) async fn hear(&self, text: &str, why: &str) {
         let address = (Tenant::default(), Queue::default(), name(text));
         let heard = async {
-            while !self.heard.lock().unwrap_or_else(PoisonError::into_inner).remove(&address) {
+            while !self.heard.lock().remove(&address) {
                 self.news.notified().await;
             }
         };

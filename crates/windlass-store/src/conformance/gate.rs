@@ -2,8 +2,9 @@
 
 use super::fixtures::{Rig, ask, at, ids, job};
 use crate::{ClaimAsk, Gate, Held, UnderLimits};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_core::{Tenant, Timestamp};
 
 /// Free slots by key; keys without an entry are unlimited.
@@ -26,19 +27,19 @@ impl Rooms {
     }
 
     fn set(&self, key: &str, free: usize, until: Option<Timestamp>) {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rooms = self.rooms.lock();
         rooms.insert(key.into(), Room { free, until });
     }
 
     fn free(&self, key: &str) -> usize {
-        let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let rooms = self.rooms.lock();
         rooms.get(key).map_or(usize::MAX, |room| room.free)
     }
 }
 
 impl Gate for Rooms {
     fn admit(&self, _: &Tenant, keys: &[Arc<str>], _: Timestamp) -> Result<(), Held> {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rooms = self.rooms.lock();
         for key in keys {
             if let Some(room) = rooms.get(key)
                 && room.free == 0
@@ -55,7 +56,7 @@ impl Gate for Rooms {
     }
 
     fn give_back(&self, _: &Tenant, keys: &[Arc<str>], _: Timestamp) {
-        let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rooms = self.rooms.lock();
         for key in keys {
             if let Some(room) = rooms.get_mut(key) {
                 room.free += 1;

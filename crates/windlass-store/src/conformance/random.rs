@@ -5,8 +5,9 @@ use super::script::{ALIASES, LIMITS, QUEUES, Script, TENANTS};
 use crate::memory::MemoryStore;
 use crate::query::PAGE_MAX;
 use crate::{Change, Filter, Gate, Held, Inserted, KeyRule, QueueCounts, Step, Store, Verdict};
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_core::{Job, Tenant, Timestamp, apply};
 
 /// Operations between two comparisons of the whole contents.
@@ -158,8 +159,8 @@ struct Doors {
 
 impl Gate for Doors {
     fn admit(&self, _: &Tenant, keys: &[Arc<str>], _: Timestamp) -> Result<(), Held> {
-        let now = *self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let shut = self.shut.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = *self.now.lock();
+        let shut = self.shut.lock();
         for key in keys {
             match shut.get(key) {
                 Some(Some(until)) if *until <= now => {}
@@ -300,7 +301,7 @@ impl World {
     }
 
     async fn claim(&mut self) {
-        *self.doors.now.lock().unwrap_or_else(PoisonError::into_inner) = self.now;
+        *self.doors.now.lock() = self.now;
         let ask = self.script.ask(Some(self.doors.clone()));
         let expected = self.reference.claim(ask.clone(), self.now).await.expect("claim");
         let actual = self.subject.claim(ask.clone(), self.now).await.expect("claim");
@@ -391,7 +392,7 @@ impl World {
         let until = self.script.chance.percent(40).then(|| self.now.plus_ms(25));
         let open = self.script.chance.percent(60);
         {
-            let mut shut = self.doors.shut.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shut = self.doors.shut.lock();
             match open {
                 true => shut.remove(key),
                 false => shut.insert(key.into(), until),

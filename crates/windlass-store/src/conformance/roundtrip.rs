@@ -5,11 +5,11 @@ use crate::Step;
 use std::sync::Arc;
 use windlass_core::event::Patch;
 use windlass_core::family::{Family, FamilyRule};
+use windlass_core::history::{Log, LogLine, Mark, MarkKind};
 use windlass_core::job::{AttemptError, MinuteRuns, ResultPolicy};
 use windlass_core::lease::{Afterwards, LeasePolicy, OnLapse, Rest, RunKind};
 use windlass_core::repeat::{Repeat, Span};
 use windlass_core::retry::{Backoff, RetryPolicy};
-use windlass_core::trail::{Log, LogLine, Mark, MarkKind};
 use windlass_core::unique::{HeldUntil, OnConflict, Unique};
 use windlass_core::{
     Body, Event, Extras, Format, Job, JobState, Keep, KeepFor, Lease, Outcome, Payload, Policy, Progress,

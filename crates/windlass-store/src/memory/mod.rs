@@ -27,8 +27,9 @@ use crate::{
     Verdict,
 };
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, JobId, Name, Queue, Tenant, Timestamp, apply, created};
 
@@ -75,7 +76,7 @@ impl MemoryStore {
     /// Runs `work` under the mutex, then notifies the listener without it.
     fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> Result<T> {
         let (answer, news, listener) = {
-            let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut inner = self.inner.lock();
             if inner.closed {
                 return Err(StoreError::Closed);
             }
@@ -335,7 +336,7 @@ impl Inner {
             self.held.insert(id, held);
             return None;
         }
-        let grant = Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, dice: ask.dice(id) };
+        let grant = Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, random: ask.random(id) };
         let after = apply(&before, Event::Claim(grant), now).ok().and_then(|transition| transition.job);
         let Some(after) = after.map(Arc::new) else {
             if let Some(gate) = gate {

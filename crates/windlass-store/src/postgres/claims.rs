@@ -54,7 +54,7 @@ pub struct Request {
 /// Main loop; ends when the store is dropped.
 pub async fn serve(shared: Arc<Shared>, mut inbox: UnboundedReceiver<Request>) {
     let mut server =
-        Server { slot: Slot::new(Arc::clone(&shared.door)), shared, refresh_after: Instant::now() };
+        Server { slot: Slot::new(Arc::clone(&shared.connector)), shared, refresh_after: Instant::now() };
     while let Some(first) = inbox.recv().await {
         let mut group = Vec::new();
         GROUP.gather(&mut group, first, |request| request.ask.limit, || inbox.try_recv().ok());
@@ -392,7 +392,7 @@ impl Round<'_> {
             let place: (i64, i64) = (row.get(4), row.get(0));
             let behind = (place.0, place.1.saturating_add(1));
             let grant =
-                Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, dice: ask.dice(before.id) };
+                Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, random: ask.random(before.id) };
             let after =
                 apply(&before, Event::Claim(grant), batch.now).ok().and_then(|transition| transition.job);
             let Some(after) = after.map(Arc::new) else {

@@ -7,8 +7,8 @@ use super::statements as sql;
 use crate::Result;
 use crate::calendar::{Kept, WallStep};
 use crate::steady;
+use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tracing::warn;
 use windlass_core::Timestamp;
@@ -40,7 +40,7 @@ impl Watched {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.state.lock())
     }
 }
 

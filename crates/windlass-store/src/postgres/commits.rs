@@ -5,8 +5,8 @@
 //! settled jobs (by id).
 
 use super::connection::{Connection, Trouble};
-use super::lanes::{LaneId, Words};
-use super::news::News;
+use super::lanes::{LaneId, LaneKey};
+use super::notifications::Notification;
 use super::plan::{self, Found, Needs, Plan};
 use super::rows::{self, MovedRows, NewRows, SpecRows};
 use super::shared::{Shared, is_same_lane};
@@ -45,7 +45,7 @@ pub type Inbox = Arc<Mutex<UnboundedReceiver<Request>>>;
 
 /// Main loop of a writer; ends when the store is dropped.
 pub async fn write(shared: Arc<Shared>, inbox: Inbox) {
-    let mut slot = Slot::new(Arc::clone(&shared.door));
+    let mut slot = Slot::new(Arc::clone(&shared.connector));
     loop {
         let group = {
             let mut inbox = inbox.lock().await;
@@ -111,7 +111,7 @@ async fn carry_out(
     Err(StoreError::Unavailable("other transactions were in the way again and again".to_owned()))
 }
 
-fn missing_lanes(shared: &Shared, steps: &[Step]) -> BTreeSet<Words> {
+fn missing_lanes(shared: &Shared, steps: &[Step]) -> BTreeSet<LaneKey> {
     let inserts = steps.iter().flat_map(|step| step.inserts.iter().map(|new| &new.spec));
     let changes = steps.iter().flat_map(|step| &step.changes);
     let changed = changes.filter_map(|change| change.after.as_ref()).map(|job| &job.spec);
@@ -197,7 +197,7 @@ impl<'a> Attempt<'a> {
             if let Some(run_at) = job.state().claimable_at() {
                 let place = (run_at.as_millis(), rows::number(id));
                 lanes.entered(*lane, place, self.now);
-                outbox.push(News::Entered(*lane, place));
+                outbox.push(Notification::Entered(*lane, place));
             }
         }
         drop(lanes);
@@ -206,7 +206,7 @@ impl<'a> Attempt<'a> {
             let is_limited =
                 write.before.state().lease().is_some() && !write.before.spec.limit_keys().is_empty();
             if is_limited && write.after.as_ref().is_none_or(|after| after.state().lease().is_none()) {
-                outbox.push(News::Freed(write.lane));
+                outbox.push(Notification::Freed(write.lane));
             }
         }
         self.shared.outbox.put(outbox);
@@ -484,7 +484,7 @@ impl LaneFinder<'_> {
         {
             return Ok(*lane);
         }
-        let lane = self.shared.lanes().find(&Words::of(spec));
+        let lane = self.shared.lanes().find(&LaneKey::of(spec));
         let lane = lane.ok_or_else(|| StoreError::Unavailable("a lane vanished; try again".to_owned()))?;
         self.last = Some((Arc::clone(spec), lane));
         Ok(lane)

@@ -3,8 +3,9 @@
 use super::hosts::{Hosts, NoSession, Session};
 use super::statements::{Query, Statements};
 use crate::error::StoreError;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
@@ -24,7 +25,7 @@ const WHEN_WE_ARE_GONE: &str = "SET idle_in_transaction_session_timeout = '15s';
 pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Settings for new connections, shared by all users of the database.
-pub struct Door {
+pub struct Connector {
     pub hosts: Hosts,
     pub statements: Arc<Statements>,
     /// Uses prepared statements; false behind a pooler in transaction mode.
@@ -32,7 +33,7 @@ pub struct Door {
     pub closed: AtomicBool,
 }
 
-impl Door {
+impl Connector {
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -66,7 +67,7 @@ impl Door {
         let mut connection = Connection {
             client,
             host,
-            door: Arc::clone(self),
+            connector: Arc::clone(self),
             prepared: Vec::new(),
             moving: moving.abort_handle(),
         };
@@ -81,7 +82,7 @@ pub struct Connection {
     client: Client,
     /// Index of the host; see [`Hosts::is_current`].
     host: usize,
-    door: Arc<Door>,
+    connector: Arc<Connector>,
     prepared: Vec<Statement>,
     moving: tokio::task::AbortHandle,
 }
@@ -99,7 +100,7 @@ impl Drop for Connection {
 impl Connection {
     /// Prepares all statements in one pipelined round trip.
     async fn prepare_all(&mut self) -> Result<(), Trouble> {
-        let statements = Arc::clone(&self.door.statements);
+        let statements = Arc::clone(&self.connector.statements);
         let tidying = self.client.batch_execute(WHEN_WE_ARE_GONE);
         let preparing = statements
             .all()
@@ -112,8 +113,8 @@ impl Connection {
     }
 
     pub async fn query(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
-        let statements = &self.door.statements;
-        if self.door.prepares && !statements.is_planned_anew(query) {
+        let statements = &self.connector.statements;
+        if self.connector.prepares && !statements.is_planned_anew(query) {
             return Ok(self.client.query(&self.prepared[query.place()], params).await?);
         }
         let typed: Vec<(&(dyn ToSql + Sync), Type)> =
@@ -134,7 +135,7 @@ impl Connection {
     /// True also if another host is the primary by now: this host may be silent, or accept writes that are
     /// lost.
     pub fn is_broken(&self) -> bool {
-        self.client.is_closed() || !self.door.hosts.is_current(self.host)
+        self.client.is_closed() || !self.connector.hosts.is_current(self.host)
     }
 
     /// Closes the connection at once; requests in flight are lost.
@@ -219,28 +220,28 @@ impl From<tokio_postgres::Error> for Trouble {
 
 /// Connection pool for short requests.
 pub struct Pool {
-    door: Arc<Door>,
+    connector: Arc<Connector>,
     idle: Mutex<Vec<Connection>>,
     room: Semaphore,
 }
 
 impl Pool {
-    pub fn new(door: Arc<Door>, size: usize) -> Pool {
-        Pool { door, idle: Mutex::default(), room: Semaphore::new(size) }
+    pub fn new(connector: Arc<Connector>, size: usize) -> Pool {
+        Pool { connector, idle: Mutex::default(), room: Semaphore::new(size) }
     }
 
     pub async fn get(&self) -> Result<Borrowed<'_>, StoreError> {
         let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
         let room = room.map_err(|_| late().not_done())?.map_err(|_| StoreError::Closed)?;
-        if self.door.is_closed() {
+        if self.connector.is_closed() {
             return Err(StoreError::Closed);
         }
         loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = self.idle.lock().pop();
             let connection = match idle {
                 Some(connection) if connection.is_broken() => continue,
                 Some(connection) => connection,
-                None => self.door.connect().await.map_err(Trouble::not_done)?,
+                None => self.connector.connect().await.map_err(Trouble::not_done)?,
             };
             return Ok(Borrowed { pool: self, connection: Some(connection), _room: room });
         }
@@ -276,7 +277,7 @@ impl Pool {
     }
 
     pub fn forget_idle(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.idle.lock().clear();
     }
 }
 
@@ -302,9 +303,9 @@ impl Drop for Borrowed<'_> {
     fn drop(&mut self) {
         if let Some(connection) = self.connection.take()
             && !connection.is_broken()
-            && !self.pool.door.is_closed()
+            && !self.pool.connector.is_closed()
         {
-            self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            self.pool.idle.lock().push(connection);
         }
     }
 }

@@ -29,7 +29,7 @@ pub const UNCHECKED: &str = "\u{1f}unchecked";
 
 /// Key of a lane: all job fields that a claim or a limit reads, except the time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Words {
+pub struct LaneKey {
     pub tenant: Tenant,
     pub queue: Queue,
     pub name: Name,
@@ -37,7 +37,7 @@ pub struct Words {
     pub limit_keys: Vec<Arc<str>>,
 }
 
-impl Words {
+impl LaneKey {
     pub fn is_unchecked(&self) -> bool {
         matches!(self.limit_keys.as_slice(), [only] if **only == *UNCHECKED)
     }
@@ -46,8 +46,8 @@ impl Words {
         !self.limit_keys.is_empty() && !self.is_unchecked()
     }
 
-    pub fn of(spec: &JobSpec) -> Words {
-        Words {
+    pub fn of(spec: &JobSpec) -> LaneKey {
+        LaneKey {
             tenant: spec.tenant.clone(),
             queue: spec.queue.clone(),
             name: spec.name.clone(),
@@ -58,7 +58,7 @@ impl Words {
 }
 
 struct Lane {
-    words: Arc<Words>,
+    words: Arc<LaneKey>,
     /// Lower bound: no known job of the lane comes before this position.
     floor: Place,
     /// Grows whenever a job enters: a query that started before must not raise the floor above that job.
@@ -106,7 +106,7 @@ impl Default for Seen {
 #[derive(Default)]
 pub struct Lanes {
     lanes: FxHashMap<LaneId, Lane>,
-    by_words: FxHashMap<Arc<Words>, LaneId>,
+    by_words: FxHashMap<Arc<LaneKey>, LaneId>,
     /// Lets a claim by name find its lanes among a hundred thousand.
     by_name: FxHashMap<Tenant, BTreeMap<Name, Vec<LaneId>>>,
     views: Views,
@@ -120,11 +120,11 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    pub fn find(&self, words: &Words) -> Option<LaneId> {
+    pub fn find(&self, words: &LaneKey) -> Option<LaneId> {
         self.by_words.get(words).copied()
     }
 
-    pub fn words(&self, lane: LaneId) -> Option<Arc<Words>> {
+    pub fn words(&self, lane: LaneId) -> Option<Arc<LaneKey>> {
         self.lanes.get(&lane).map(|lane| Arc::clone(&lane.words))
     }
 
@@ -140,7 +140,7 @@ impl Lanes {
         }
     }
 
-    pub fn learn(&mut self, lane: LaneId, words: Words) {
+    pub fn learn(&mut self, lane: LaneId, words: LaneKey) {
         if self.lanes.contains_key(&lane) {
             return;
         }
@@ -168,7 +168,7 @@ impl Lanes {
     }
 
     /// Lanes whose key satisfies the predicate.
-    pub fn fitting(&self, fits: impl Fn(&Words) -> bool) -> Vec<LaneId> {
+    pub fn fitting(&self, fits: impl Fn(&LaneKey) -> bool) -> Vec<LaneId> {
         self.lanes.iter().filter(|(_, lane)| fits(&lane.words)).map(|(id, _)| *id).collect()
     }
 
@@ -203,7 +203,7 @@ impl Lanes {
         self.paused.iter()
     }
 
-    fn is_paused(&self, words: &Words) -> bool {
+    fn is_paused(&self, words: &LaneKey) -> bool {
         !self.paused.is_empty() && self.paused.contains(&(words.tenant.clone(), words.queue.clone()))
     }
 
@@ -434,7 +434,7 @@ fn is_held(parked: Option<&Held>, now: Timestamp) -> bool {
     parked.is_some_and(|held| held.until.is_none_or(|until| until > now))
 }
 
-pub fn is_asked_for(words: &Words, ask: &ClaimAsk) -> bool {
+pub fn is_asked_for(words: &LaneKey, ask: &ClaimAsk) -> bool {
     words.tenant == ask.tenant
         && (ask.queues.is_empty() || ask.queues.contains(&words.queue))
         && ask.names.matches(&words.name)

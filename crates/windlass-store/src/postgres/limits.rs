@@ -7,8 +7,8 @@
 //! earn tokens for the same time span again.
 
 use super::connection::{Connection, Params, Trouble};
-use super::lanes::{LaneId, Seen, Words};
-use super::news::News;
+use super::lanes::{LaneId, LaneKey, Seen};
+use super::notifications::Notification;
 use super::rows;
 use super::shared::Shared;
 use super::statements as sql;
@@ -158,7 +158,7 @@ pub async fn refund(
             |lane: &&LaneId| known.words(**lane).is_some_and(|words| words.limit_keys.contains(key));
         lanes.iter().find(is_under).copied()
     };
-    shared.outbox.put(keys.iter().filter_map(with).map(News::Freed).collect());
+    shared.outbox.put(keys.iter().filter_map(with).map(Notification::Freed).collect());
     Ok(())
 }
 
@@ -218,7 +218,7 @@ fn lanes_under<'a>(
     keys: impl Iterator<Item = &'a Arc<str>>,
 ) -> Vec<LaneId> {
     let wanted: FxHashSet<&Arc<str>> = keys.collect();
-    let is_under = |words: &Words| words.limit_keys.iter().any(|key| wanted.contains(key));
+    let is_under = |words: &LaneKey| words.limit_keys.iter().any(|key| wanted.contains(key));
     shared.lanes().fitting(|words| words.tenant == *tenant && is_under(words))
 }
 

@@ -70,7 +70,7 @@ pub async fn migrate(address: &Address) -> Result<Standing, StoreError> {
     );
     step.batch_execute(&begin).await.map_err(open_error)?;
     for (number, migration) in MIGRATIONS.iter().enumerate().skip(before.version) {
-        let channel = format!("'{}'", super::news::channel(&address.schema));
+        let channel = format!("'{}'", super::notifications::channel(&address.schema));
         let sql = migration.sql.replace("{s}", &schema).replace("{channel}", &channel);
         step.batch_execute(&sql).await.map_err(|error| at_step(number + 1, migration, &error))?;
         let record = format!("INSERT INTO {schema}.migrations (version) VALUES ({})", number + 1);

@@ -22,24 +22,24 @@ mod claims;
 mod clock;
 mod commits;
 mod connection;
+mod durability_check;
 mod hosts;
 mod lanes;
 mod limits;
 mod migrate;
-mod news;
+mod notifications;
 mod options;
 mod plan;
+mod polling;
 mod reads;
 mod restore;
 mod rows;
-mod safety;
 mod shared;
 mod statements;
 mod tally;
 mod tls;
 mod transaction;
 mod views;
-mod watch;
 
 pub use migrate::Standing;
 pub use options::PostgresOptions;
@@ -51,7 +51,7 @@ use crate::meters::Meters;
 use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{Listener, Result, Store};
 use async_trait::async_trait;
-use connection::Door;
+use connection::Connector;
 use options::Address;
 use shared::Shared;
 use statements::Statements;
@@ -74,20 +74,20 @@ impl PostgresStore {
     /// Migrates the tables, unless disabled, and connects.
     pub async fn open(url: &str, options: &PostgresOptions) -> Result<PostgresStore> {
         let address = Address::parse(url, options)?;
-        safety::check(&address, options.accept_unsafe).await?;
+        durability_check::check(&address, options.accept_unsafe).await?;
         if options.migrate {
             migrate::migrate(&address).await?;
         } else {
             refuse_old_tables(&address).await?;
         }
-        let door = Arc::new(Door {
+        let connector = Arc::new(Connector {
             statements: Arc::new(Statements::new(&address.schema)),
             hosts: address.hosts(),
             prepares: options.listen,
             closed: AtomicBool::new(false),
         });
-        let shared = Arc::new(Shared::new(door, READERS, options));
-        watch::look_around(&shared).await?;
+        let shared = Arc::new(Shared::new(connector, READERS, options));
+        polling::poll_once(&shared).await?;
         let (commits, inbox) = unbounded_channel();
         let inbox = Arc::new(Mutex::new(inbox));
         for _ in 0..options.writers.max(1) {
@@ -96,10 +96,10 @@ impl PostgresStore {
         let (claims, inbox) = unbounded_channel();
         tokio::spawn(claims::serve(Arc::clone(&shared), inbox));
         if options.listen {
-            let channel = news::channel(&address.schema);
-            tokio::spawn(news::exchange(Arc::downgrade(&shared), channel));
+            let channel = notifications::channel(&address.schema);
+            tokio::spawn(notifications::exchange(Arc::downgrade(&shared), channel));
         }
-        tokio::spawn(watch::poll(Arc::downgrade(&shared), options.poll_ms));
+        tokio::spawn(polling::poll(Arc::downgrade(&shared), options.poll_ms));
         Ok(PostgresStore { shared, commits, claims })
     }
 
@@ -247,8 +247,8 @@ impl Store for PostgresStore {
 
     async fn close(&self) -> Result<()> {
         self.shared.open()?;
-        watch::leave(&self.shared).await;
-        self.shared.door.closed.store(true, Ordering::Release);
+        polling::leave(&self.shared).await;
+        self.shared.connector.closed.store(true, Ordering::Release);
         self.shared.pool.forget_idle();
         Ok(())
     }

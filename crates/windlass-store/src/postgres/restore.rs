@@ -1,7 +1,7 @@
 //! Insertion of jobs unchanged, for copies of whole stores.
 
 use super::connection::{Connection, Params, Trouble};
-use super::lanes::{LaneId, Words};
+use super::lanes::{LaneId, LaneKey};
 use super::rows::{self, MovedRows, SpecRows};
 use super::shared::Shared;
 use super::statements as sql;
@@ -72,7 +72,7 @@ impl Restored {
         let mut lanes = Vec::with_capacity(jobs.len());
         let mut last = rows::number(next) - 1;
         for job in jobs {
-            let lane = shared.lanes().find(&Words::of(&job.spec));
+            let lane = shared.lanes().find(&LaneKey::of(&job.spec));
             let lane =
                 lane.ok_or_else(|| StoreError::Unavailable("a lane vanished; try again".to_owned()))?;
             let table = if job.state().is_settled() { &mut done } else { &mut open };

@@ -1,6 +1,6 @@
 //! Encoding of jobs as columns, and back.
 
-use super::lanes::{LaneId, Words};
+use super::lanes::{LaneId, LaneKey};
 use crate::error::StoreError;
 use crate::row::{self, AskedColumns, Sharing};
 use sha2::{Digest, Sha256};
@@ -185,7 +185,7 @@ impl SpecRows {
 }
 
 /// Decodes `id, version, lane, state, at, created_at, format, payload, moves, asked, body`.
-pub fn job(row: &Row, words: &Words, sharing: &mut Sharing) -> Result<Job, StoreError> {
+pub fn job(row: &Row, words: &LaneKey, sharing: &mut Sharing) -> Result<Job, StoreError> {
     let id = id_of(row.get(0))?;
     let read = |error: tokio_postgres::Error| row::damaged(id, &error.to_string());
     let version = row.try_get::<_, i64>(1).map_err(read)? as u64;

@@ -1,8 +1,8 @@
 //! State shared by the writers, the readers and the callers.
 
-use super::connection::{Door, Pool};
-use super::lanes::{LaneId, Lanes, Seen, Words};
-use super::news::Outbox;
+use super::connection::{Connector, Pool};
+use super::lanes::{LaneId, LaneKey, Lanes, Seen};
+use super::notifications::Outbox;
 use super::options::PostgresOptions;
 use super::rows;
 use super::statements as sql;
@@ -10,15 +10,16 @@ use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::row::Sharing;
 use crate::{Listener, Result};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tokio_postgres::Row;
 use windlass_core::{Job, JobSpec, Name, Queue, Tenant, Timestamp};
 
 pub struct Shared {
-    pub door: Arc<Door>,
+    pub connector: Arc<Connector>,
     /// Connections for reads, and for small writes that need no plan.
     pub pool: Pool,
     pub listener: OnceLock<Arc<dyn Listener>>,
@@ -39,10 +40,10 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(door: Arc<Door>, readers: usize, options: &PostgresOptions) -> Shared {
-        let pool = Pool::new(Arc::clone(&door), readers);
+    pub fn new(connector: Arc<Connector>, readers: usize, options: &PostgresOptions) -> Shared {
+        let pool = Pool::new(Arc::clone(&connector), readers);
         Shared {
-            door,
+            connector,
             pool,
             listener: OnceLock::new(),
             meters: Arc::default(),
@@ -58,7 +59,7 @@ impl Shared {
     }
 
     pub fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock()
     }
 
     pub fn calendar(&self) -> crate::calendar::Kept {
@@ -66,7 +67,7 @@ impl Shared {
     }
 
     pub fn open(&self) -> Result<()> {
-        if self.door.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
+        if self.connector.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
     }
 
     /// Notifies the listener of claimable jobs; never called while the mutex of the lanes is held.
@@ -82,7 +83,7 @@ impl Shared {
     // --- lanes ---------------------------------------------------------------------------------------------
 
     /// Lanes of these jobs that this server does not know.
-    pub fn missing_lanes<'a>(&self, specs: impl Iterator<Item = &'a Arc<JobSpec>>) -> BTreeSet<Words> {
+    pub fn missing_lanes<'a>(&self, specs: impl Iterator<Item = &'a Arc<JobSpec>>) -> BTreeSet<LaneKey> {
         let lanes = self.lanes();
         let mut missing = BTreeSet::new();
         let mut last: Option<&Arc<JobSpec>> = None;
@@ -91,7 +92,7 @@ impl Shared {
                 continue;
             }
             last = Some(spec);
-            let words = Words::of(spec);
+            let words = LaneKey::of(spec);
             if lanes.find(&words).is_none() {
                 missing.insert(words);
             }
@@ -101,7 +102,7 @@ impl Shared {
 
     /// Creates lanes, or finds those that other servers created. Runs in its own transaction before the
     /// commit that uses them: a lane that stays empty does no harm.
-    pub async fn make_lanes(&self, missing: BTreeSet<Words>) -> Result<()> {
+    pub async fn make_lanes(&self, missing: BTreeSet<LaneKey>) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
         }
@@ -159,7 +160,7 @@ impl Shared {
             let bad = |error: windlass_core::BadName| {
                 StoreError::Corrupt(format!("a lane has a bad name: {error}"))
             };
-            let words = Words {
+            let words = LaneKey {
                 tenant: Tenant::new(row.get(1)).map_err(bad)?,
                 queue: Queue::new(row.get(2)).map_err(bad)?,
                 name: Name::new(row.get(3)).map_err(bad)?,
@@ -212,7 +213,7 @@ impl Shared {
 
     pub fn jobs_of_known_lanes(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
         let mut sharing = Sharing::default();
-        let mut known: Option<(LaneId, Arc<Words>)> = None;
+        let mut known: Option<(LaneId, Arc<LaneKey>)> = None;
         let mut jobs = Vec::with_capacity(found.len());
         for row in found {
             let lane: LaneId = row.get(2);

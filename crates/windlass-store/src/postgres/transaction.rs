@@ -1,7 +1,7 @@
 //! Connection of one writer, and the end of its transactions. If the reply to a commit was lost, the database
 //! is asked whether the transaction was aborted; unless it was, the outcome is unknown.
 
-use super::connection::{ANSWER_MAX, Connection, Door, Trouble, late};
+use super::connection::{ANSWER_MAX, Connection, Connector, Trouble, late};
 use super::statements as sql;
 use crate::error::StoreError;
 use std::pin::Pin;
@@ -43,14 +43,14 @@ pub enum End {
 }
 
 pub struct Slot {
-    door: Arc<Door>,
+    connector: Arc<Connector>,
     connection: Option<Connection>,
     failed_at: Option<(Instant, String)>,
 }
 
 impl Slot {
-    pub fn new(door: Arc<Door>) -> Slot {
-        Slot { door, connection: None, failed_at: None }
+    pub fn new(connector: Arc<Connector>) -> Slot {
+        Slot { connector, connection: None, failed_at: None }
     }
 
     /// True if an existing connection would be used, which may have been lost since.
@@ -59,7 +59,7 @@ impl Slot {
     }
 
     pub async fn connection(&mut self) -> Result<&Connection, StoreError> {
-        if self.door.is_closed() {
+        if self.connector.is_closed() {
             return Err(StoreError::Closed);
         }
         if self.connection.as_ref().is_none_or(Connection::is_broken) {
@@ -68,7 +68,7 @@ impl Slot {
             {
                 return Err(StoreError::Unavailable(why.clone()));
             }
-            match self.door.connect().await {
+            match self.connector.connect().await {
                 Ok(connection) => {
                     self.failed_at = None;
                     self.connection = Some(connection);
@@ -119,7 +119,7 @@ impl Slot {
         let why = trouble.not_done().to_string();
         warn!("the answer to a commit was lost ({why}); asking what became of it");
         let began = Instant::now();
-        while began.elapsed() < FIND_OUT_MAX && !self.door.is_closed() {
+        while began.elapsed() < FIND_OUT_MAX && !self.connector.is_closed() {
             match self.status(name).await {
                 Ok(true) => return End::Undone(Trouble::Lost(why)),
                 Ok(false) => return End::Unknown(why),

@@ -1,7 +1,7 @@
 //! Views: lanes that match a kind of claim, in claim order. A pattern is matched against each name once, not
 //! at every claim; the cost of a claim then depends on the lanes it queries, not on their total number.
 
-use super::lanes::{LaneId, NOWHERE, Place, Words, is_asked_for};
+use super::lanes::{LaneId, LaneKey, NOWHERE, Place, is_asked_for};
 use crate::change::ClaimAsk;
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -58,7 +58,7 @@ impl Views {
     }
 
     /// Adds a new lane to all views that match it.
-    pub fn enter(&mut self, words: &Words, rank: Rank) -> Vec<ViewId> {
+    pub fn enter(&mut self, words: &LaneKey, rank: Rank) -> Vec<ViewId> {
         let mut ids = Vec::new();
         for view in self.views.iter_mut().filter(|view| is_asked_for(words, &view.ask)) {
             view.lanes.insert(rank);

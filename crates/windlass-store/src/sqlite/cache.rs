@@ -1,8 +1,9 @@
 //! Job caches: recently pushed jobs, for the claim that follows, and long-lived jobs, for the calls that read
 //! them again and again.
 
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use windlass_core::{Body, Job, JobId};
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ impl RecentJobs {
     }
 
     fn inner(&self) -> MutexGuard<'_, Recent> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -14,7 +14,7 @@
 //! | `care`, `compact` | integrity check and backup; compaction |
 
 mod cache;
-mod care;
+mod check_and_backup;
 mod compact;
 mod files;
 mod index;
@@ -24,10 +24,10 @@ mod rows;
 mod schema;
 mod statement;
 mod tables;
-mod turns;
+mod write_slot;
 mod writer;
 
-pub use care::{Report, backup_file, check};
+pub use check_and_backup::{Report, backup_file, check};
 pub use compact::{Compacted, compact};
 
 use crate::blobs::BlobStore;
@@ -43,6 +43,7 @@ use async_trait::async_trait;
 use cache::RecentJobs;
 use files::CommitCounter;
 use index::{Index, Named};
+use parking_lot::{Mutex, MutexGuard};
 use readers::Readers;
 use requests::{Reply, Request};
 use rows::{COLUMNS, Parts, Rows, read_error};
@@ -51,13 +52,13 @@ use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use tables::{RowCounts, Tables};
 use tokio::sync::oneshot;
 use tracing::info;
-use turns::Turns;
 use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
-use writer::Pen;
+use write_slot::WriteSlot;
+use writer::WriterState;
 
 /// Older versions can lose commits when the write-ahead log is reset.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
@@ -80,11 +81,11 @@ impl Shared {
     /// Ignores poisoning: a panic while the mutex was held must not fail every later request; the next
     /// startup rebuilds the index.
     fn index(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     fn set_trouble(&self, trouble: Option<StoreError>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.trouble.lock() = trouble;
     }
 
     /// Notifies the listener of claimable jobs; never called while the mutex of the index is held.
@@ -101,7 +102,7 @@ impl Shared {
 pub struct SqliteStore {
     shared: Arc<Shared>,
     readers: Arc<Readers>,
-    turns: Turns,
+    turns: WriteSlot,
     closed: AtomicBool,
     blobs: FileBlobs,
 }
@@ -153,7 +154,7 @@ impl SqliteStore {
             runtime: tokio::runtime::Handle::try_current().ok(),
         };
         let blobs = FileBlobs::open(&files::beside(database, files::BLOBS), options.durability)?;
-        let turns = Turns::begin(Pen::new(opened, Arc::clone(&shared)), options.own_thread)?;
+        let turns = WriteSlot::begin(WriterState::new(opened, Arc::clone(&shared)), options.own_thread)?;
         Ok(SqliteStore {
             shared,
             readers: Readers::new(database),
@@ -448,7 +449,7 @@ impl Store for SqliteStore {
 
     async fn health(&self) -> Result<()> {
         drop(self.index()?);
-        let is_in_trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+        let is_in_trouble = self.shared.trouble.lock().is_some();
         // Only the writer detects the end of the trouble, and without a request it would not check.
         if is_in_trouble { self.next_id().await.map(drop) } else { Ok(()) }
     }

@@ -5,9 +5,10 @@ use super::cache::RecentJobs;
 use super::rows::{COLUMNS, Parts, Rows, read_error};
 use crate::error::StoreError;
 use crate::query::{Filter, PAGE_MAX, Page, SCAN_MAX};
+use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use tokio::sync::Semaphore;
 use windlass_core::{Job, JobId, NameMatch, Queue, StateName, Tenant};
 
@@ -40,7 +41,7 @@ impl Readers {
         let task = tokio::task::spawn_blocking(move || {
             let connection = readers.connection()?;
             let result = read(&connection);
-            readers.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            readers.idle.lock().push(connection);
             result
         });
         task.await.map_err(|error| StoreError::Unavailable(format!("a read ended early: {error}")))?
@@ -64,11 +65,11 @@ impl Readers {
 
     pub fn close(&self) {
         self.permits.close();
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.idle.lock().clear();
     }
 
     fn connection(&self) -> Result<Connection, StoreError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let idle = self.idle.lock().pop();
         idle.map_or_else(|| read_only(&self.database), Ok)
     }
 }

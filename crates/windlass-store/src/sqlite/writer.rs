@@ -1,5 +1,5 @@
 //! Writer: requests that arrive during a commit form the next commit (group commit); a reply is sent only
-//! after its commit is durable. The holder of the [`Pen`] writes.
+//! after its commit is durable. The holder of the [`WriterState`] writes.
 
 use super::cache::FreshJobs;
 use super::files::{self, CommitCounter, Lock};
@@ -46,7 +46,7 @@ pub struct Opened {
 }
 
 /// Writer state: the write connection, and the data kept from one commit to the next.
-pub struct Pen {
+pub struct WriterState {
     connection: Connection,
     lock: Lock,
     known: Known,
@@ -67,8 +67,8 @@ struct Known {
     room_checked: Option<Instant>,
 }
 
-impl Pen {
-    pub fn new(opened: Opened, shared: Arc<Shared>) -> Pen {
+impl WriterState {
+    pub fn new(opened: Opened, shared: Arc<Shared>) -> WriterState {
         let Opened { connection, database, lock, counter, commits, next_id, rows, runtime } = opened;
         let (fresh, sharing, room_checked) = Default::default();
         let known = Known {
@@ -83,7 +83,7 @@ impl Pen {
             runtime,
             room_checked,
         };
-        Pen { connection, lock, known }
+        WriterState { connection, lock, known }
     }
 
     /// Applies a group of requests in one commit and replies.
@@ -131,7 +131,7 @@ impl Pen {
 
     pub fn close(mut self) -> Result<(), StoreError> {
         self.checkpoint("TRUNCATE");
-        let Pen { connection, lock, .. } = self;
+        let WriterState { connection, lock, .. } = self;
         let closed = connection.close().map_err(|(_, error)| StoreError::Unavailable(error.to_string()));
         drop(lock);
         closed
@@ -350,7 +350,7 @@ impl Writer<'_> {
         let mut claimed = Vec::with_capacity(picked.len());
         for id in picked {
             let before = self.job(id)?;
-            let grant = Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, dice: ask.dice(id) };
+            let grant = Grant { worker: ask.worker.clone(), lease_ms: ask.lease_ms, random: ask.random(id) };
             let after = match apply(&before, Event::Claim(grant), now) {
                 Ok(transition) => transition.job,
                 Err(refused) => {

@@ -4,10 +4,10 @@ use super::BadConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_dialects::journal::Home;
 use windlass_dialects::outgoing::Allowed;
 use windlass_dialects::settings::Values;
 use windlass_dialects::signature::Signer;
+use windlass_engine::journal::Home;
 
 /// Limits and permissions of handlers.
 #[derive(Clone, Debug)]

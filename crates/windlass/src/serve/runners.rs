@@ -17,7 +17,7 @@ mod wasi {
     use tokio::sync::watch;
     use tokio::task::JoinHandle;
     use windlass_core::Tenant;
-    use windlass_dialects::queuey::{self, insider::Insider};
+    use windlass_dialects::queuey::{self, in_process_runner::InProcessRunner};
     use windlass_engine::Engine;
     use windlass_runners::wasi::message::Limits;
     use windlass_runners::wasi::runner::{Options, Runner, Stopping};
@@ -39,9 +39,9 @@ mod wasi {
             None => None,
         };
         let settings: queuey::Settings = config.settings.get();
-        let desk = Local {
+        let source = Local {
             addresses: settings.addresses,
-            insider: Insider::new(engine.clone(), tenant.clone(), settings),
+            runner: InProcessRunner::new(engine.clone(), tenant.clone(), settings),
             engine: engine.clone(),
             tenant,
             storage,
@@ -55,7 +55,7 @@ mod wasi {
         let strict = config.handlers.strict;
         let options = Options { workers: asked.workers, limits, program: guest_program()?, strict };
         let (stop, stopping) = watch::channel(Stopping::No);
-        let task = tokio::spawn(Runner::new(Arc::new(desk), options, stopping).run());
+        let task = tokio::spawn(Runner::new(Arc::new(source), options, stopping).run());
         Ok(Runners { wasi: Some((stop, task)) })
     }
 

@@ -1,22 +1,22 @@
-//! Desk of the server's own engine: claims wait instead of polling, blobs are local, and cancellations arrive
+//! JobSource of the server's own engine: claims wait instead of polling, blobs are local, and cancellations arrive
 //! at once.
 
 use super::Storage;
 use super::storage::no_address;
 use async_trait::async_trait;
 use windlass_core::Tenant;
-use windlass_dialects::queuey::insider::{Ending, Held, Insider, StillHeld};
+use windlass_dialects::queuey::in_process_runner::{Ending, Held, InProcessRunner, StillHeld};
 use windlass_engine::blob::{AddrForm, BlobAddr, PutBlob};
 use windlass_engine::{Engine, EngineError};
-use windlass_runners::wasi::desk::{
-    Assignment, Desk, DeskError, FetchError, GiveBack, News, Tickled, Verdict,
+use windlass_runners::wasi::job_source::{
+    Assignment, FetchError, GiveBack, JobSource, JobSourceError, News, Tickled, Verdict,
 };
 
 /// Duration of one waiting claim; the next one follows at once.
 const WAIT_MS: u64 = 60_000;
 
 pub struct Local {
-    pub insider: Insider,
+    pub runner: InProcessRunner,
     pub engine: Engine,
     pub tenant: Tenant,
     /// Notation of output addresses.
@@ -35,29 +35,29 @@ impl Local {
         Ok(Some(bytes))
     }
 
-    async fn keep(&self, output: Vec<u8>) -> Result<String, DeskError> {
+    async fn keep(&self, output: Vec<u8>) -> Result<String, JobSourceError> {
         if let Some(storage) = &self.storage {
             return storage.put(output).await;
         }
         match self.engine.put_blob_bytes(&self.tenant, &output).await.map_err(trouble)? {
             PutBlob::New(info) | PutBlob::Known(info) => Ok(info.digests.show(self.addresses)),
             PutBlob::Sha1Taken => {
-                Err(DeskError("other bytes with the SHA-1 of the output are kept".to_owned()))
+                Err(JobSourceError("other bytes with the SHA-1 of the output are kept".to_owned()))
             }
         }
     }
 }
 
-fn trouble(error: EngineError) -> DeskError {
-    DeskError(error.to_string())
+fn trouble(error: EngineError) -> JobSourceError {
+    JobSourceError(error.to_string())
 }
 
 #[async_trait]
-impl Desk for Local {
+impl JobSource for Local {
     type Ticket = Held;
 
-    async fn claim(&self, limit: usize) -> Result<Vec<Assignment<Held>>, DeskError> {
-        let held = self.insider.claim(limit, WAIT_MS).await.map_err(trouble)?;
+    async fn claim(&self, limit: usize) -> Result<Vec<Assignment<Held>>, JobSourceError> {
+        let held = self.runner.claim(limit, WAIT_MS).await.map_err(trouble)?;
         let assignment = |held: Held| {
             let binary = held.binary_addr.clone().unwrap_or_default();
             Assignment {
@@ -85,8 +85,8 @@ impl Desk for Local {
         }
     }
 
-    async fn tickle(&self, held: &Held) -> Result<Tickled, DeskError> {
-        Ok(match self.insider.tickle(held).await.map_err(trouble)? {
+    async fn tickle(&self, held: &Held) -> Result<Tickled, JobSourceError> {
+        Ok(match self.runner.tickle(held).await.map_err(trouble)? {
             StillHeld::Yes => Tickled::GoOn,
             StillHeld::AskedToStop => Tickled::Stop,
             StillHeld::No => Tickled::Lost,
@@ -94,20 +94,20 @@ impl Desk for Local {
     }
 
     fn listen(&self, held: &Held) -> News<'_> {
-        Box::pin(self.insider.news(held))
+        Box::pin(self.runner.news(held))
     }
 
-    async fn settle(&self, held: &Held, verdict: Verdict) -> Result<(), DeskError> {
+    async fn settle(&self, held: &Held, verdict: Verdict) -> Result<(), JobSourceError> {
         let ending = match verdict {
             Verdict::Completed(stdout) => Ending::Completed { output_addr: self.keep(stdout).await? },
             Verdict::Failed { message, exit_code, stderr } => {
                 Ending::Failed { output_addr: self.keep(stderr).await?, message, exit_code }
             }
         };
-        self.insider.complete(held, ending).await.map(drop).map_err(trouble)
+        self.runner.complete(held, ending).await.map(drop).map_err(trouble)
     }
 
-    async fn give_back(&self, held: &Held, how: GiveBack) -> Result<(), DeskError> {
-        self.insider.release(held, how.counts, how.delay).await.map_err(trouble)
+    async fn give_back(&self, held: &Held, how: GiveBack) -> Result<(), JobSourceError> {
+        self.runner.release(held, how.counts, how.delay).await.map_err(trouble)
     }
 }

@@ -1,14 +1,16 @@
-//! Desk of a server over HTTP, by the queuey-queue protocol, which is open to runners in any language.
+//! JobSource of a server over HTTP, by the queuey-queue protocol, which is open to runners in any language.
 
 use super::{Clients, Storage};
 use crate::client::{Client, ClientError};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::sync::Mutex;
 use std::time::Duration;
 use tracing::info;
-use windlass_runners::wasi::desk::{Assignment, Desk, DeskError, FetchError, GiveBack, Tickled, Verdict};
+use windlass_runners::wasi::job_source::{
+    Assignment, FetchError, GiveBack, JobSource, JobSourceError, Tickled, Verdict,
+};
 use windlass_store::blobs::BlobAddr;
 
 /// Backoff between polls without a job: the protocol has no waiting claim.
@@ -45,22 +47,22 @@ impl Remote {
         &self.runner_id
     }
 
-    async fn post(&self, path: String, body: Value) -> Result<(u16, Vec<u8>), DeskError> {
+    async fn post(&self, path: String, body: Value) -> Result<(u16, Vec<u8>), JobSourceError> {
         let body = body.to_string().into_bytes();
         self.jobs
             .call("POST", path, Some(body))
             .await
-            .map_err(|error: ClientError| DeskError(error.to_string()))
+            .map_err(|error: ClientError| JobSourceError(error.to_string()))
     }
 
-    async fn claim_one(&self) -> Result<Option<Assignment<String>>, DeskError> {
+    async fn claim_one(&self) -> Result<Option<Assignment<String>>, JobSourceError> {
         let (status, body) =
             self.post("/jobs/claim".to_owned(), json!({"runner_id": self.runner_id})).await?;
         match status {
             204 => Ok(None),
             200 => {
                 let job = serde_json::from_slice(&body).ok().and_then(|job| self.assignment(job));
-                job.map(Some).ok_or_else(|| DeskError(format!("this is no job: {}", text(&body))))
+                job.map(Some).ok_or_else(|| JobSourceError(format!("this is no job: {}", text(&body))))
             }
             _ => Err(refused(status, &body)),
         }
@@ -81,7 +83,7 @@ impl Remote {
 
     /// Returns the current pause, and doubles the next one unless a job was found.
     fn next_pause(&self, found: bool) -> Duration {
-        let mut pause = self.pause.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut pause = self.pause.lock();
         let now = *pause;
         *pause = if found { POLL_FIRST } else { (now * 2).min(POLL_MOST) };
         now
@@ -89,10 +91,10 @@ impl Remote {
 }
 
 #[async_trait]
-impl Desk for Remote {
+impl JobSource for Remote {
     type Ticket = String;
 
-    async fn claim(&self, limit: usize) -> Result<Vec<Assignment<String>>, DeskError> {
+    async fn claim(&self, limit: usize) -> Result<Vec<Assignment<String>>, JobSourceError> {
         let mut jobs = Vec::new();
         while jobs.len() < limit {
             match self.claim_one().await {
@@ -114,7 +116,7 @@ impl Desk for Remote {
         self.storage.fetch(address).await
     }
 
-    async fn tickle(&self, job: &String) -> Result<Tickled, DeskError> {
+    async fn tickle(&self, job: &String) -> Result<Tickled, JobSourceError> {
         let body = json!({"runner_id": self.runner_id});
         let (status, body) = self.post(format!("/jobs/{job}/tickle"), body).await?;
         match status {
@@ -124,7 +126,7 @@ impl Desk for Remote {
         }
     }
 
-    async fn settle(&self, job: &String, verdict: Verdict) -> Result<(), DeskError> {
+    async fn settle(&self, job: &String, verdict: Verdict) -> Result<(), JobSourceError> {
         let (word, output) = match verdict {
             Verdict::Completed(stdout) => ("completed", stdout),
             Verdict::Failed { stderr, .. } => ("failed", stderr),
@@ -143,16 +145,16 @@ impl Desk for Remote {
     }
 
     /// Does nothing: the protocol has no release, so the job is given to another runner when heartbeats stop.
-    async fn give_back(&self, job: &String, _how: GiveBack) -> Result<(), DeskError> {
+    async fn give_back(&self, job: &String, _how: GiveBack) -> Result<(), JobSourceError> {
         let age = self.abandoned_age.as_secs_f64();
         info!(%job, "job {job} is left to be abandoned: it runs again after {age} s");
         Ok(())
     }
 }
 
-fn refused(status: u16, body: &[u8]) -> DeskError {
+fn refused(status: u16, body: &[u8]) -> JobSourceError {
     let hint = if status == 401 { " (give a token with --token or WINDLASS_TOKEN)" } else { "" };
-    DeskError(format!("the server answered {status}: {}{hint}", text(body)))
+    JobSourceError(format!("the server answered {status}: {}{hint}", text(body)))
 }
 
 fn text(body: &[u8]) -> String {

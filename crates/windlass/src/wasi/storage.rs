@@ -2,7 +2,7 @@
 
 use super::Clients;
 use crate::client::{Client, escaped};
-use windlass_runners::wasi::desk::{DeskError, FetchError};
+use windlass_runners::wasi::job_source::{FetchError, JobSourceError};
 use windlass_store::blobs::{AddrForm, BlobAddr, Digests};
 
 /// Blob paths of such servers; the first is used by castaway and Windlass.
@@ -46,19 +46,19 @@ impl Storage {
     }
 
     /// Stores bytes and returns their address.
-    pub async fn put(&self, bytes: Vec<u8>) -> Result<String, DeskError> {
+    pub async fn put(&self, bytes: Vec<u8>) -> Result<String, JobSourceError> {
         let digests = Digests::of(&bytes);
         let server = self.clients.server();
         let answer = self.clients.call("PUT", "/blob".to_owned(), Some(bytes)).await;
-        let (status, body) = answer.map_err(|error| DeskError(error.to_string()))?;
+        let (status, body) = answer.map_err(|error| JobSourceError(error.to_string()))?;
         if !(200..300).contains(&status) {
             let said: String = String::from_utf8_lossy(&body).chars().take(200).collect();
-            return Err(DeskError(format!("{server} did not keep the output: {status} {said}")));
+            return Err(JobSourceError(format!("{server} did not keep the output: {status} {said}")));
         }
         let address = String::from_utf8_lossy(&body).trim().to_owned();
         match BlobAddr::parse(&address) {
             Some(kept) if digests.fit(&kept) => Ok(address),
-            _ => Err(DeskError(format!(
+            _ => Err(JobSourceError(format!(
                 "{server} kept other bytes than the output: it says {address:?}, not {}",
                 digests.show(AddrForm::Sha1)
             ))),

@@ -1,7 +1,7 @@
 //! WASI jobs: guest processes of the real program, and a runner that uses them.
 
 mod children;
-mod desk;
+mod job_source;
 mod page;
 mod runner;
 #[allow(dead_code, reason = "shared with the tests of the runners, which use the others")]

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::Format;
+use crate::history::{Log, LogLine, Mark, MarkKind};
 use crate::ports::Ports;
 use crate::repeat::Span;
-use crate::trail::{Log, LogLine, Mark, MarkKind};
 use crate::unique::{HeldUntil, OnConflict, Unique};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -197,7 +197,7 @@ pub fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>
     let Some(text) = params.given("repeat") else { return Ok(None) };
     let text = profile.repeat_text(text);
     // The other syntaxes that the engine knows are not this protocol's.
-    windlass_core::repeat::bedrock::Schedule::parse(&text, profile.repeat_style())
+    windlass_core::repeat::modifiers::Schedule::parse(&text, profile.repeat_style())
         .map_err(|_| errors::MALFORMED_REPEAT)?;
     Repeat::parse_styled(&text, profile.repeat_style()).map(Some).map_err(|_| errors::MALFORMED_REPEAT)
 }

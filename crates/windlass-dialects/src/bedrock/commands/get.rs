@@ -6,7 +6,7 @@ use crate::bedrock::json::{self, Writer, guessed, quoted};
 use crate::bedrock::params::{self, Params};
 use crate::bedrock::row::{self, Row, State};
 use crate::bedrock::wire::{Reply, Request};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use windlass_core::event::{Patch, RetryWish};
 use windlass_core::{Event, Holder, Job, JobId, Outcome as Ending, Payload, Queue};
 use windlass_engine::{Claim, Delivery, Stop};
@@ -159,7 +159,7 @@ impl Commands<'_> {
     }
 
     fn must_not_run(&self, job: &Job) -> bool {
-        let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
+        let crashed = self.shared.crashed.read();
         let is_worn_out = self.shared.profile.hand_outs_max().is_some_and(|max| row::is_worn_out(job, max));
         let mut crashed = crashed.get(self.tenant).into_iter().flatten();
         is_worn_out || crashed.any(|glob| glob.matches(&job.spec.name))

@@ -26,9 +26,10 @@ use super::wire::{Reply, Request};
 use crate::auth::{Caller, Role, Tokens};
 use crate::budget::Budget;
 use crate::guard::Hosts;
+use parking_lot::RwLock;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use windlass_core::matching::Glob;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::{Delivery, Engine};
@@ -136,17 +137,17 @@ pub struct CommandCounts(RwLock<HashMap<Tenant, AtomicU64>>);
 
 impl CommandCounts {
     pub fn count(&self, tenant: &Tenant) {
-        if let Some(count) = self.0.read().unwrap_or_else(PoisonError::into_inner).get(tenant) {
+        if let Some(count) = self.0.read().get(tenant) {
             count.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        let mut counts = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.write();
         counts.entry(tenant.clone()).or_default().fetch_add(1, Ordering::Relaxed);
     }
 
     /// Of one tenant; `None`: of all.
     pub fn of(&self, tenant: Option<&Tenant>) -> u64 {
-        let counts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.0.read();
         let asked = counts.iter().filter(|(own, _)| tenant.is_none_or(|tenant| tenant == *own));
         asked.map(|(_, count)| count.load(Ordering::Relaxed)).sum()
     }

@@ -8,7 +8,6 @@ use crate::bedrock::params;
 use crate::bedrock::query::{Ask, parameters};
 use crate::bedrock::row;
 use crate::bedrock::wire::{Reply, Request};
-use std::sync::PoisonError;
 use std::time::Duration;
 use windlass_core::matching::Glob;
 
@@ -26,7 +25,7 @@ impl Commands<'_> {
         self.engine.check_queue(&row::queue())?;
         let names = request.given("names").ok_or(Status("402 Missing names".into()))?;
         let globs = names.split(',').map(|name| name.trim_matches(' ')).filter(|name| !name.is_empty());
-        let mut crashed = self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner);
+        let mut crashed = self.shared.crashed.write();
         let crashed = crashed.entry(self.tenant.clone()).or_default();
         for glob in globs.map(Glob::new) {
             if crashed.len() == CRASHED_MAX {
@@ -44,12 +43,12 @@ impl Commands<'_> {
             return Err(errors::UNAUTHORIZED);
         }
         self.engine.check_queue(&row::queue())?;
-        self.shared.crashed.write().unwrap_or_else(PoisonError::into_inner).remove(self.tenant);
+        self.shared.crashed.write().remove(self.tenant);
         Ok(Reply::ok().into())
     }
 
     pub(super) fn status(&self) -> Reply {
-        let crashed = self.shared.crashed.read().unwrap_or_else(PoisonError::into_inner);
+        let crashed = self.shared.crashed.read();
         let may_know = self.engine.check_queue(&row::queue()).is_ok();
         let crashed = crashed.get(self.tenant).filter(|_| may_know).into_iter().flatten();
         let crashed: Vec<String> = crashed.map(|glob| quoted(glob.pattern())).collect();

@@ -6,9 +6,10 @@ use super::message::{Found, Limits, Order, Run};
 use super::narrow::Candidates;
 use super::sandbox::{Touched, Trouble, Wants};
 use super::{Change, Failure};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep_until, timeout_at};
@@ -124,7 +125,7 @@ impl Pool {
     }
 
     fn share_of(&self, tenant: &Tenant) -> Arc<Semaphore> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.shares.lock();
         // A permit holds its semaphore: those that nobody holds are of tenants without statements.
         shares.retain(|_, share| Arc::strong_count(share) > 1);
         let share = shares.entry(tenant.clone());
@@ -149,7 +150,7 @@ impl Pool {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Child>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }
 

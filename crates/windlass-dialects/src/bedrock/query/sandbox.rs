@@ -5,13 +5,14 @@
 //! It runs on a copy, in a process of its own: no statement can reach a store, let alone its writer.
 
 use super::format::Table;
+use parking_lot::{Mutex, MutexGuard};
 use rusqlite::hooks::{Action, AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, Statement};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The columns in the order of the table.
@@ -337,7 +338,7 @@ fn owned(value: ValueRef<'_>) -> Value {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 fn trouble(error: rusqlite::Error) -> Trouble {

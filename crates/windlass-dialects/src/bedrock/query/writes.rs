@@ -7,7 +7,7 @@ use crate::bedrock::{Profile, json, times};
 use rusqlite::types::Value;
 use windlass_core::event::{CancelRunning, Finish, Patch, RetryWish};
 use windlass_core::lease::{LeasePolicy, OnLapse};
-use windlass_core::repeat::bedrock::Schedule;
+use windlass_core::repeat::modifiers::Schedule;
 use windlass_core::repeat::{Repeat, Span};
 use windlass_core::{Event, Holder, Job, JobState, KeepFor, Name, Outcome, Payload, Timestamp};
 use windlass_engine::JobEvent;

@@ -30,7 +30,7 @@ fn after(job: &Job, event: Event, ms: i64) -> Job {
 }
 
 fn claim() -> Event {
-    Event::Claim(Grant { worker: None, lease_ms: None, dice: 1 })
+    Event::Claim(Grant { worker: None, lease_ms: None, random: 1 })
 }
 
 fn retrying(span: &str) -> Policy {

@@ -1,12 +1,12 @@
 use super::*;
-use windlass_engine::{Dice, ManualClock, Options};
+use windlass_engine::{ManualClock, Options, Random};
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
 /// Always the same throw, so always the same name.
 struct Loaded;
 
-impl Dice for Loaded {
+impl Random for Loaded {
     fn roll(&self) -> u64 {
         7
     }
@@ -28,8 +28,8 @@ async fn a_server_without_a_free_name_does_not_start_and_says_what_to_do() {
 #[tokio::test]
 async fn a_store_that_cannot_be_reached_keeps_no_server_from_starting() {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::shared()));
-    let (clock, dice) = (Arc::new(ManualClock::default()), Arc::new(Loaded));
-    let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+    let (clock, random) = (Arc::new(ManualClock::default()), Arc::new(Loaded));
+    let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
     faults.fail_next_call(Call::Read, 1, Kind::BeforeDoing);
     assert_eq!(find_name(&engine, "host").await.unwrap(), None);
     assert!(find_name(&engine, "host").await.unwrap().is_some());

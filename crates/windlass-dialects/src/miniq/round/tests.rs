@@ -1,12 +1,12 @@
 use super::*;
 use crate::dialect::Soon;
-use crate::journal::{self, Journal};
 use crate::miniq::Settings;
 use crate::runners::{Batch, Run};
 use std::sync::Mutex;
 use std::time::Duration;
 use windlass_core::handler::HandlerText;
-use windlass_engine::{Engine, FixedDice, ManualClock, Options};
+use windlass_engine::journal::{self, Journal};
+use windlass_engine::{Engine, ManualClock, Options, SeededRandom};
 use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
@@ -56,8 +56,8 @@ impl Booking for Place {
 /// A server whose store has handlers and no jobs.
 async fn world() -> (Arc<State>, Faults) {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
-    let (clock, dice) = (Arc::new(ManualClock::default()), Arc::new(FixedDice::new(1)));
-    let engine = Engine::start(store, clock, dice, Options::default()).await.unwrap();
+    let (clock, random) = (Arc::new(ManualClock::default()), Arc::new(SeededRandom::new(1)));
+    let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
     let journal = Journal::open(journal::Settings::default()).unwrap();
     (State::start(engine, journal, Settings::default(), None, None).unwrap(), faults)
 }

@@ -9,7 +9,7 @@ use crate::native::request::{Body, find};
 use crate::native::wire;
 use crate::route::{Call, Examples};
 use schemars::JsonSchema;
-use windlass_core::trail::LOG_LINES_MAX;
+use windlass_core::history::LOG_LINES_MAX;
 use windlass_core::{Holder, Token};
 use windlass_engine::{LogEntry, VerbError};
 

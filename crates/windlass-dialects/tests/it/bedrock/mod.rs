@@ -29,7 +29,7 @@ use windlass_core::Timestamp;
 use windlass_dialects::ServerOptions;
 use windlass_dialects::bedrock::{Profile, Settings};
 use windlass_dialects::settings::DialectSettings;
-use windlass_engine::{Engine, FixedDice, ManualClock, Options};
+use windlass_engine::{Engine, ManualClock, Options, SeededRandom};
 use windlass_store::Store;
 
 /// 2024-01-31 12:00:00, a Wednesday.
@@ -74,8 +74,8 @@ impl Bedrock {
     pub async fn on(store: Arc<dyn Store>, mut options: ServerOptions) -> Bedrock {
         options.guests.get_or_insert_with(crate::bedrock_query::guests);
         let clock = Arc::new(ManualClock::at(Timestamp::from_millis(START_MS)));
-        let dice = Arc::new(FixedDice::new(1));
-        let engine = Engine::start(store, clock.clone(), dice, Options::default()).await.unwrap();
+        let random = Arc::new(SeededRandom::new(1));
+        let engine = Engine::start(store, clock.clone(), random, Options::default()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use windlass_core::Tenant;
 use windlass_dialects::ServerOptions;
 use windlass_dialects::auth::Role;
-use windlass_dialects::journal::ids;
 use windlass_dialects::miniq::Settings;
+use windlass_engine::journal::ids;
 use windlass_store::faulty::FaultyStore;
 use windlass_store::memory::MemoryStore;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::{StateName, Timestamp};
 use windlass_dialects::miniq::{commands, sysid};
-use windlass_engine::{Engine, FixedDice, ManualClock, Options};
+use windlass_engine::{Engine, ManualClock, Options, SeededRandom};
 use windlass_store::Filter;
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
@@ -152,7 +152,8 @@ async fn a_server_that_stops_keeps_its_name_until_its_jobs_are_given_back() {
         faults.until_held(1).await;
     });
     one.server.stop();
-    let onlooker = Engine::start(store, one.clock.clone(), Arc::new(FixedDice::new(2)), Options::default());
+    let onlooker =
+        Engine::start(store, one.clock.clone(), Arc::new(SeededRandom::new(2)), Options::default());
     let onlooker = onlooker.await.unwrap();
     let rows = async |queue, state| {
         let filter = Filter { queue: Some(queue), states: vec![state], ..Filter::default() };
@@ -174,8 +175,9 @@ async fn a_server_that_stops_keeps_its_name_until_its_jobs_are_given_back() {
 async fn the_name_of_a_server_that_is_gone_is_free_after_its_time_and_is_no_waiting_job() {
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(0)));
     let store = Arc::new(MemoryStore::new());
-    let engine =
-        Engine::start(store, clock.clone(), Arc::new(FixedDice::new(1)), Options::default()).await.unwrap();
+    let engine = Engine::start(store, clock.clone(), Arc::new(SeededRandom::new(1)), Options::default())
+        .await
+        .unwrap();
     sysid::reserve(&engine, "host", "ht-0000").await.unwrap();
     clock.advance(sysid::RESERVED_MS);
     engine.catch_up().await.unwrap();
@@ -184,10 +186,10 @@ async fn the_name_of_a_server_that_is_gone_is_free_after_its_time_and_is_no_wait
     sysid::reserve(&engine, "host", "ht-0000").await.unwrap();
 }
 
-/// Dice that always fall the same.
+/// Random that always fall the same.
 struct Loaded;
 
-impl windlass_engine::Dice for Loaded {
+impl windlass_engine::Random for Loaded {
     fn roll(&self) -> u64 {
         7
     }

@@ -14,11 +14,11 @@ use windlass_core::Timestamp;
 use windlass_core::handler::HandlerText;
 use windlass_dialects::ServerOptions;
 use windlass_dialects::dialect::Soon;
-use windlass_dialects::journal;
 use windlass_dialects::miniq::Settings;
 use windlass_dialects::runners::{Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners};
 use windlass_dialects::settings::DialectSettings;
 use windlass_engine::ManualClock;
+use windlass_engine::journal;
 use windlass_store::Store;
 
 pub const LOCK_MS: i64 = 10_000;

@@ -3,7 +3,7 @@
 use super::{AGE, Queue, R1, R2, START, fields};
 use serde_json::{Value, json};
 use windlass_core::Tenant;
-use windlass_dialects::queuey::insider::{Insider, StillHeld};
+use windlass_dialects::queuey::in_process_runner::{InProcessRunner, StillHeld};
 use windlass_dialects::queuey::{Counting, Settings};
 
 const SHOWN: [&str; 4] = ["status", "runner_id", "run_attempts", "updated_at"];
@@ -170,8 +170,8 @@ async fn a_runner_inside_a_server_that_was_killed_keeps_its_job_for_half_a_minut
     let settings = Settings { abandoned_age_ms: 24 * 3_600_000, ..Settings::default() };
     let queue = Queue::with(settings.clone()).await;
     let id = queue.create().await;
-    let insider = || Insider::new(queue.server.engine.clone(), Tenant::default(), settings.clone());
-    let (killed, other) = (insider(), insider());
+    let runner = || InProcessRunner::new(queue.server.engine.clone(), Tenant::default(), settings.clone());
+    let (killed, other) = (runner(), runner());
     let held = killed.claim(1, 0).await.unwrap().pop().unwrap();
     assert_eq!(held.job_id, id);
     for _ in 0..4 {

@@ -151,7 +151,7 @@ async fn a_worker_may_come_back_at_another_server() {
         World { server: TestServer::start_on(store, options, clock.clone()).await, clock: clock.clone() }
     };
     let (a, b) = (world().await, world().await);
-    // The dice of both begin with the same numbers, which those of real servers do not.
+    // The random of both begin with the same numbers, which those of real servers do not.
     let _ = b.server.engine.roll();
     a.register("q", fixture()).await;
     let (first, marker) = (attend(&a.server, "w").await, attend(&a.server, "marker").await);

@@ -10,8 +10,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use windlass_core::{Tenant, Timestamp};
 
 /// Buffer in memory before anything is written: most blobs are smaller, and many are stored already.
@@ -77,7 +77,7 @@ fn keep(mut writer: Writer, now: Timestamp) -> Result<PutBlob> {
     let digests = writer.hasher.finish();
     let info = BlobInfo { digests, bytes, stored_at: now };
     let put = Put { folder, tenant: &writer.tenant, info: &info };
-    let _together = folder.moving.read().unwrap_or_else(PoisonError::into_inner);
+    let _together = folder.moving.read();
     folder.refuse_if_sick()?;
     if !put.give_name().map_err(|error| trouble(&error))? {
         return Ok(PutBlob::Sha1Taken);
@@ -152,7 +152,7 @@ impl Put<'_> {
         self.folder.sync(&upload.file)?;
         let place = self.folder.name_path(self.tenant, sha1);
         {
-            let _alone = self.folder.naming.lock().unwrap_or_else(PoisonError::into_inner);
+            let _alone = self.folder.naming.lock();
             match self.folder.named(self.tenant, sha1)? {
                 Some(other) if self.is_taken_by(&other) => return Ok(false),
                 // No name file yet, or one of a blob that was never completed or was removed.

@@ -22,10 +22,10 @@ fn a_claim_looks_at_the_lanes_it_asks_for_and_at_each_once() {
     for (id, name) in (1..).zip(names) {
         let name = Name::new(name).expect("a name");
         let (tenant, queue) = (Tenant::default(), Queue::default());
-        lanes.learn(id, Words { tenant, queue, name, priority: 0, limit_keys: Vec::new() });
+        lanes.learn(id, LaneKey { tenant, queue, name, priority: 0, limit_keys: Vec::new() });
     }
     let other = Tenant::new("other").expect("a tenant");
-    let words = Words { tenant: other, ..(*lanes.words(1).expect("lane 1")).clone() };
+    let words = LaneKey { tenant: other, ..(*lanes.words(1).expect("lane 1")).clone() };
     lanes.learn(7, words);
     let one_of = |names: &[&str]| NameMatch::OneOf(names.iter().map(|name| (*name).into()).collect());
     for (asked, expected) in [
@@ -66,7 +66,7 @@ fn looked_for(lanes: &Lanes, ask: &ClaimAsk, now: Timestamp) -> Vec<LaneId> {
 #[test]
 fn views_show_what_looking_at_every_lane_shows() {
     let mut state = 88_172_645_463_325_252_u64;
-    let mut dice = move |sides: u64| {
+    let mut random = move |sides: u64| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -78,24 +78,24 @@ fn views_show_what_looking_at_every_lane_shows() {
     let mut known: LaneId = 0;
     for round in 0..20_000_i64 {
         let now = Timestamp::from_millis(round / 10);
-        let lane = 1 + dice(u64::try_from(known.max(1)).unwrap_or(1)) as LaneId;
-        let place = (round / 10 + dice(20) as i64 - 10, round);
-        match dice(12) {
+        let lane = 1 + random(u64::try_from(known.max(1)).unwrap_or(1)) as LaneId;
+        let place = (round / 10 + random(20) as i64 - 10, round);
+        match random(12) {
             0 if known < 200 => {
                 known += 1;
-                let name = Name::new(&format!("{}.{}", dice(40), dice(5))).expect("a name");
-                let (tenant, queue) = (Tenant::default(), queues[dice(2) as usize].clone());
-                let priority = dice(3) as i32;
-                lanes.learn(known, Words { tenant, queue, name, priority, limit_keys: Vec::new() });
+                let name = Name::new(&format!("{}.{}", random(40), random(5))).expect("a name");
+                let (tenant, queue) = (Tenant::default(), queues[random(2) as usize].clone());
+                let priority = random(3) as i32;
+                lanes.learn(known, LaneKey { tenant, queue, name, priority, limit_keys: Vec::new() });
             }
-            0 | 1 => lanes.set_paused(&Tenant::default(), &queues[dice(2) as usize], dice(3) == 0),
-            2 => lanes.park(lane, held((dice(2) == 0).then(|| now.plus_ms(5)))),
+            0 | 1 => lanes.set_paused(&Tenant::default(), &queues[random(2) as usize], random(3) == 0),
+            2 => lanes.park(lane, held((random(2) == 0).then(|| now.plus_ms(5)))),
             3 => lanes.unpark(|_| true),
             4 | 5 => {
                 // Sometimes a job has entered since the query started.
-                let missed = dice(2);
+                let missed = random(2);
                 let entries = lanes.lanes.get(&lane).map_or(0, |lane| lane.entries.saturating_sub(missed));
-                lanes.head_is(lane, entries, (dice(2) == 0).then_some(place), now);
+                lanes.head_is(lane, entries, (random(2) == 0).then_some(place), now);
             }
             6..=8 => lanes.entered(lane, place, now),
             _ => {
@@ -105,18 +105,18 @@ fn views_show_what_looking_at_every_lane_shows() {
                 }
             }
         }
-        let names = match dice(8) {
+        let names = match random(8) {
             0 => NameMatch::Any,
             1 => NameMatch::NoneOf(vec!["7.1".into()]),
             2 => NameMatch::Exact("3.3".into()),
-            3 | 4 => NameMatch::glob(&format!("*.{}", dice(5))),
-            _ => NameMatch::glob(&format!("{}*", dice(60))),
+            3 | 4 => NameMatch::glob(&format!("*.{}", random(5))),
+            _ => NameMatch::glob(&format!("{}*", random(60))),
         };
         let mut asked = ask(names);
-        if dice(4) == 0 {
-            asked.queues = vec![queues[dice(2) as usize].clone()];
+        if random(4) == 0 {
+            asked.queues = vec![queues[random(2) as usize].clone()];
         }
-        asked.priority = (dice(5) == 0).then(|| dice(3) as i32);
+        asked.priority = (random(5) == 0).then(|| random(3) as i32);
         let expected = looked_for(&lanes, &asked, now);
         let looks = lanes.looks(&asked, now, LANES_PER_LOOK);
         let found: Vec<LaneId> = looks.lanes.iter().map(|look| look.lane).collect();

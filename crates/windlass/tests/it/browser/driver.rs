@@ -2,13 +2,13 @@
 
 use crate::server::{PATIENCE, eventually};
 use base64::Engine as _;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tempfile::TempDir;
 
@@ -39,7 +39,7 @@ impl Browser {
     }
 
     pub fn looking(look: Look) -> Browser {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = TURN.lock();
         let (driver, address) = start_driver();
         let profile = tempfile::tempdir().unwrap();
         let mut browser = Browser { driver, address, session: String::new(), _profile: profile, _turn: turn };

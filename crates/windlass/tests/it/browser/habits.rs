@@ -62,7 +62,7 @@ fn every_page_fits_every_screen_in_both_colours_and_can_be_read() {
     let server = Server::start(&[]);
     some_of_everything(&server);
     let browser = Browser::open();
-    for (width, look) in [("desk", DESK), ("phone", PHONE)] {
+    for (width, look) in [("source", DESK), ("phone", PHONE)] {
         for dark in [false, true] {
             browser.look(Look { dark, ..look });
             for (path, shows) in PAGES {

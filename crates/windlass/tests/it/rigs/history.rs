@@ -1,9 +1,9 @@
 //! One record per operation: what was asked, when, and what the client was told.
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Microseconds since 1970, by the clock the server uses too: both run on this machine.
@@ -185,11 +185,11 @@ impl History {
     }
 
     pub fn add(&self, record: Record) {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+        self.records.lock().push(record);
     }
 
     pub fn records(&self) -> Vec<Record> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.records.lock().clone()
     }
 
     /// For whoever looks into a finding: one line per record.

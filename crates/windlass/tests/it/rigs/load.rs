@@ -3,10 +3,11 @@
 use super::dice::Dice;
 use super::history::{Action, Grant, History, How, Key, Outcome, Pushing, Record, What, now_us};
 use super::http::{Client, Reply};
+use parking_lot::{Mutex, RwLock};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 pub const QUEUES: [&str; 3] = ["red", "green", "blue"];
@@ -40,16 +41,16 @@ impl Load {
     }
 
     pub fn set_addresses(&self, addresses: Vec<SocketAddr>) {
-        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+        *self.addresses.lock() = addresses;
     }
 
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.addresses.lock().clone()
     }
 
     /// Nobody is asking anything while this runs.
     pub fn in_silence<T>(&self, what: impl FnOnce() -> T) -> T {
-        let _silence = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _silence = self.gate.write();
         what()
     }
 
@@ -101,7 +102,7 @@ impl Asker {
 
     pub fn step(&mut self) {
         let load = Arc::clone(&self.load);
-        let gate = load.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let gate = load.gate.read();
         if load.addresses().is_empty() {
             drop(gate);
             std::thread::sleep(Duration::from_millis(2));

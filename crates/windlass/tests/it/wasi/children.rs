@@ -4,7 +4,7 @@ use super::{limits, program, samples};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use windlass_runners::wasi::child::{Child, RunEnd};
-use windlass_runners::wasi::desk::FetchError;
+use windlass_runners::wasi::job_source::FetchError;
 use windlass_runners::wasi::message::{Ended, How, Limits};
 
 async fn start(limits: Limits) -> Child {

@@ -1,0 +1,154 @@
+//! A push with all its rules as the payload of a line, for callers that want it kept whether or not the store can be reached.
+
+use super::Reader;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use windlass_core::job::Format;
+use windlass_core::{Body, Extras, Name, Payload, Policy, Queue, Tenant, Timestamp};
+use windlass_engine::journal::Line;
+use windlass_engine::{Push, RunAt};
+
+/// The type of such lines. Types of clients' jobs have a `-` in them.
+pub const KIND: &str = "windlass.push";
+
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    tenant: Tenant,
+    queue: Queue,
+    name: Name,
+    format: Format,
+    /// Text where it is text, else `base64`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base64: Option<String>,
+    priority: i32,
+    /// `None`: at its first turn.
+    run_at: Option<Timestamp>,
+    /// `run_at` came of a delay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_delay: bool,
+    policy: Policy,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    extras: Option<Box<Extras>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    body: Option<Body>,
+}
+
+/// The line's payload. Its times are those of now, however long the line lies in the journal. Without an alias of its own
+/// the job is known by the line's id, so that a line that comes twice makes one job.
+pub fn kept(tenant: &Tenant, push: &Push, id: &str, now: Timestamp) -> Vec<u8> {
+    let text = std::str::from_utf8(&push.payload.bytes).ok();
+    let mut extras = push.extras.clone().unwrap_or_default();
+    extras.alias.get_or_insert_with(|| id.into());
+    let kept = Kept {
+        tenant: tenant.clone(),
+        queue: push.queue.clone(),
+        name: push.name.clone(),
+        format: push.payload.format,
+        payload: text.map(str::to_owned),
+        base64: text.is_none().then(|| STANDARD.encode(&push.payload.bytes)),
+        priority: push.priority,
+        run_at: (push.run_at != RunAt::FirstTurn).then(|| push.run_at.from(now)),
+        is_delay: matches!(push.run_at, RunAt::After(_) | RunAt::Delayed(_)),
+        policy: (*push.policy).clone(),
+        extras: Some(extras),
+        body: push.body.as_deref().cloned(),
+    };
+    // Nothing in it can fail to be written: names are texts, numbers are whole.
+    serde_json::to_vec(&kept).unwrap_or_default()
+}
+
+/// Whether the answer to this push can be given without asking the store.
+pub fn can_wait(push: &Push) -> bool {
+    push.extras.as_ref().is_none_or(|extras| extras.unique.is_none() && extras.family.is_none())
+}
+
+pub struct Pushes;
+
+impl Reader for Pushes {
+    fn read(&self, line: &Line) -> Option<Result<(Tenant, Push), String>> {
+        (line.kind == KIND).then(|| push_of(line))
+    }
+}
+
+fn push_of(line: &Line) -> Result<(Tenant, Push), String> {
+    let kept: Kept = serde_json::from_slice(&line.payload).map_err(|error| error.to_string())?;
+    let bytes: Arc<[u8]> = match (kept.payload, kept.base64) {
+        (Some(text), _) => text.into_bytes().into(),
+        (None, Some(base64)) => STANDARD.decode(base64).map_err(|error| error.to_string())?.into(),
+        (None, None) => return Err("it has no payload".to_owned()),
+    };
+    let push = Push {
+        queue: kept.queue,
+        name: kept.name,
+        payload: Payload::new(kept.format, bytes),
+        priority: kept.priority,
+        run_at: match kept.run_at {
+            None => RunAt::FirstTurn,
+            Some(at) if kept.is_delay => RunAt::Delayed(at),
+            Some(at) => RunAt::At(at),
+        },
+        policy: Arc::new(kept.policy),
+        extras: kept.extras,
+        body: kept.body.map(Arc::new),
+    };
+    Ok((kept.tenant, push))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(push: &Push) -> Push {
+        let tenant = Tenant::new("acme").unwrap();
+        let payload = kept(&tenant, push, "Q7TzzMq-vm-aHav-000", Timestamp::from_millis(1_000)).into();
+        let line = Line { id: "Q7TzzMq-vm-aHav-000".to_owned(), kind: KIND.to_owned(), payload };
+        let (whose, again) = Pushes.read(&line).unwrap().unwrap();
+        assert_eq!(whose, tenant);
+        assert_eq!((&again.queue, &again.name, &again.payload), (&push.queue, &push.name, &push.payload));
+        assert_eq!((again.priority, &again.policy), (push.priority, &push.policy));
+        again
+    }
+
+    fn push() -> Push {
+        Push {
+            queue: Queue::default(),
+            name: Name::new("mail").unwrap(),
+            payload: Payload::json("{\"to\":\"you\"}"),
+            priority: -3,
+            run_at: RunAt::After(500),
+            policy: Arc::default(),
+            extras: None,
+            body: None,
+        }
+    }
+
+    #[test]
+    fn a_push_comes_back_from_its_line() {
+        let again = check(&push());
+        assert_eq!(again.run_at, RunAt::Delayed(Timestamp::from_millis(1_500)), "delays count from the push");
+        let date = RunAt::At(Timestamp::from_millis(9_000));
+        assert_eq!(check(&Push { run_at: date, ..push() }).run_at, date);
+        assert_eq!(again.extras.unwrap().alias.as_deref(), Some("Q7TzzMq-vm-aHav-000"));
+        check(&Push { payload: Payload::new(Format::Binary, vec![0, 255, 10, 13]), ..push() });
+        let extras = Extras { alias: Some("mine".into()), tags: vec!["t".into()], ..Extras::default() };
+        let again =
+            check(&Push { extras: Some(Box::new(extras.clone())), run_at: RunAt::FirstTurn, ..push() });
+        assert_eq!((again.extras, again.run_at), (Some(Box::new(extras)), RunAt::FirstTurn));
+    }
+
+    #[test]
+    fn lines_of_others_and_nonsense_make_no_push() {
+        let line = |kind: &str, payload: &'static str| Line {
+            id: "i".into(),
+            kind: kind.into(),
+            payload: payload.into(),
+        };
+        assert!(Pushes.read(&line("acme-resize", "x")).is_none());
+        assert!(Pushes.read(&line(KIND, "{}")).unwrap().is_err());
+        assert!(Pushes.read(&line(KIND, "\u{1}")).unwrap().is_err());
+    }
+}

@@ -1,0 +1,375 @@
+//! The workers of one tenant that this server serves, and the jobs they have. Jobs get to them by `dispatcher.rs`.
+
+use super::notes::Notes;
+use super::worker_connection::WorkerConnection;
+use super::workers::{Held, Lost, WorkerId, Workers};
+use super::{QUEUE, commands};
+use crate::query::Filter;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, watch};
+use windlass_core::{Holder, Job, JobId, Queue, StateName, Tenant, Timestamp, Token};
+use windlass_engine::{Engine, EngineError, JobEvent, LeaseEnd};
+
+/// The name in the lease of a job that was claimed for some worker, before it is one worker's.
+pub const ON_THE_WAY: &str = "jq dispatcher";
+/// Jobs looked at or written at once.
+const BATCH_MAX: usize = 1_000;
+/// How soon a place is free when its job ended at another server. The looks take at most a tenth of the time.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOK_SHARE: u32 = 10;
+const LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+pub struct TenantDispatcher {
+    pub tenant: Tenant,
+    pub(super) engine: Engine,
+    pub(super) notes: Notes,
+    /// What other servers call this one, on a store that several share.
+    server: Option<String>,
+    table: Mutex<Workers<Arc<WorkerConnection>>>,
+    /// Something in the table may allow another claim.
+    pub(super) changed: Notify,
+    /// Something in the table may be due sooner.
+    pub(super) sooner: Notify,
+    pub(super) accepted: Mutex<Vec<Accepting>>,
+    pub(super) collect: Notify,
+    on_the_way: AtomicUsize,
+    arrived: Notify,
+    pub(super) ends: UnboundedSender<LeaseEnd>,
+    stop: watch::Receiver<bool>,
+}
+
+/// A worker has taken a job: its timeout runs from then on, which is to be written down.
+pub struct Accepting {
+    pub id: JobId,
+    pub token: Token,
+    pub until: Timestamp,
+}
+
+/// A job between its claim and the worker's answer. A stop waits until there is none.
+pub struct OnTheWay(Arc<TenantDispatcher>);
+
+impl OnTheWay {
+    pub fn new(dispatcher: &Arc<TenantDispatcher>) -> OnTheWay {
+        dispatcher.on_the_way.fetch_add(1, Ordering::SeqCst);
+        OnTheWay(Arc::clone(dispatcher))
+    }
+}
+
+impl Drop for OnTheWay {
+    fn drop(&mut self) {
+        self.0.on_the_way.fetch_sub(1, Ordering::SeqCst);
+        self.0.arrived.notify_waiters();
+    }
+}
+
+impl TenantDispatcher {
+    /// Without workers, so that nothing is claimed yet.
+    pub fn open(
+        tenant: Tenant,
+        engine: Engine,
+        server: Option<String>,
+        stop: watch::Receiver<bool>,
+    ) -> Arc<TenantDispatcher> {
+        let (ends, ended) = unbounded_channel();
+        let dispatcher = Arc::new(TenantDispatcher {
+            tenant,
+            notes: Notes::new(engine.clone()),
+            engine,
+            server,
+            table: Mutex::default(),
+            changed: Notify::new(),
+            sooner: Notify::new(),
+            accepted: Mutex::default(),
+            collect: Notify::new(),
+            on_the_way: AtomicUsize::new(0),
+            arrived: Notify::new(),
+            ends,
+            stop,
+        });
+        tokio::spawn(Arc::clone(&dispatcher).claiming());
+        tokio::spawn(Arc::clone(&dispatcher).freeing(ended));
+        tokio::spawn(Arc::clone(&dispatcher).keeping_time());
+        tokio::spawn(Arc::clone(&dispatcher).writing_down());
+        if dispatcher.engine.is_shared() {
+            tokio::spawn(Arc::clone(&dispatcher).following_ends());
+        }
+        dispatcher
+    }
+
+    pub fn table(&self) -> MutexGuard<'_, Workers<Arc<WorkerConnection>>> {
+        self.table.lock()
+    }
+
+    pub fn register(&self, id: WorkerId, max_jobs: u32, connection: Arc<WorkerConnection>, is_fixed: bool) {
+        self.table().register(id, max_jobs, connection, is_fixed);
+        self.changed.notify_one();
+    }
+
+    /// `None`: there is no such worker; otherwise whether this is the first sign of life it gives.
+    pub fn pinged(&self, id: &str, at: Timestamp) -> Option<bool> {
+        let first = self.table().pinged(id, at)?;
+        if first {
+            self.sooner.notify_one();
+        }
+        Some(first)
+    }
+
+    /// No more jobs for it, or jobs again. `false`: there is no such worker.
+    pub fn set_quiet(&self, id: &str, quiet: bool) -> bool {
+        let knows = self.table().set_quiet(id, quiet);
+        self.changed.notify_one();
+        knows
+    }
+
+    /// Takes a worker out and fails what it had. Answers whether there was one.
+    pub async fn dismiss(&self, id: &str, why: &str) -> bool {
+        let lost = self.table().remove(id);
+        match lost {
+            Some(lost) => {
+                self.lost(lost, why).await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Another server serves it from now on, with all it has.
+    pub fn release(&self, id: &str) {
+        self.table().release(id);
+        self.changed.notify_one();
+    }
+
+    /// A worker gets nothing more, ends what it has, and is gone then. Answers whether there was one.
+    pub async fn leaving(&self, id: &str) -> bool {
+        let is_known = self.table().leaving(id);
+        self.forget_left().await;
+        is_known
+    }
+
+    /// Nothing more is claimed, and what is on its way arrives or comes back.
+    pub async fn drained(&self) {
+        loop {
+            let arrived = self.arrived.notified();
+            if self.on_the_way.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    // --- jobs that were handed out by another process -------------------------------------------------------------------
+
+    /// Jobs that these workers have already, before they are registered here. What ends while we look is noticed: first
+    /// watched, then looked at again.
+    pub async fn adopt(&self, jobs: &[Arc<Job>], workers: &HashSet<WorkerId>) -> Result<(), EngineError> {
+        let is_theirs = |job: &&Arc<Job>| worker_of(job).is_some_and(|worker| workers.contains(worker));
+        let theirs: Vec<&Arc<Job>> = jobs.iter().filter(is_theirs).collect();
+        for job in &theirs {
+            self.adopt_one(job);
+        }
+        let held = theirs.iter().filter_map(|job| Some((job.id, token_of(job)?))).collect();
+        self.look_at(held).await
+    }
+
+    fn adopt_one(&self, job: &Arc<Job>) {
+        let Some(lease) = job.state().lease() else { return };
+        // Whether it still runs is looked at by the caller.
+        self.engine.watch_lease(job, &self.ends);
+        let held = Held {
+            token: lease.token,
+            worker: lease.worker.clone(),
+            attempt: job.progress.attempts,
+            until: lease.until.unwrap_or(lease.granted_at),
+            accepted: true,
+        };
+        self.table().adopt(job.id, held);
+        self.sooner.notify_one();
+    }
+
+    /// Those of these leases that are over are let go of.
+    async fn look_at(&self, held: Vec<(JobId, Token)>) -> Result<(), EngineError> {
+        for some in held.chunks(self.batch_max()) {
+            let ids = some.iter().map(|(id, _)| *id).collect();
+            let now = self.engine.get(&self.tenant, ids).await?;
+            for ((id, token), now) in some.iter().zip(now) {
+                if now.and_then(|job| token_of(&job)) != Some(*token) {
+                    self.ended(*id, *token).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn batch_max(&self) -> usize {
+        BATCH_MAX.min(self.engine.options().batch_max).max(1)
+    }
+
+    /// Other servers on the same store are told of ends, too, and do not tell us.
+    async fn following_ends(self: Arc<Self>) {
+        let mut pause = LOOK_EVERY;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.stopping() => return,
+            }
+            let held = self.table().accepted_jobs();
+            let began = Instant::now();
+            if let Err(error) = self.look_at(held).await {
+                tracing::debug!(%error, "looking for jobs that ended at another server");
+            }
+            pause = (began.elapsed() * (LOOK_SHARE - 1)).clamp(LOOK_EVERY, LOOK_PAUSE_MAX);
+        }
+    }
+
+    // --- ends -----------------------------------------------------------------------------------------------------------
+
+    /// Places become free when leases end, whatever ended them.
+    async fn freeing(self: Arc<Self>, mut ended: UnboundedReceiver<LeaseEnd>) {
+        loop {
+            let end = tokio::select! {
+                end = ended.recv() => end,
+                () = self.stopping() => None,
+            };
+            let Some(LeaseEnd { id, token }) = end else { return };
+            self.ended(id, token).await;
+        }
+    }
+
+    /// A lease is over: its place is free, and a worker that waited for it to leave is gone.
+    pub(super) async fn ended(&self, id: JobId, token: Token) {
+        if self.table().ended(id, token) {
+            self.changed.notify_one();
+        }
+        self.forget_left().await;
+    }
+
+    async fn forget_left(&self) {
+        let left = self.table().take_left();
+        for worker in left {
+            tracing::info!(worker = %worker, "worker {worker} has ended what it had and left");
+            self.forget(&worker).await;
+        }
+    }
+
+    /// Rests end, silent workers are let go.
+    async fn keeping_time(self: Arc<Self>) {
+        while !self.is_stopping() {
+            let next = self.table().plan();
+            let waiting = async {
+                match next {
+                    Some(at) => self.engine.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = waiting => self.time_passed().await,
+                () = self.sooner.notified() => {}
+                () = self.stopping() => return,
+            }
+        }
+    }
+
+    async fn time_passed(&self) {
+        let passed = self.table().pass(self.engine.now());
+        self.changed.notify_one();
+        for lost in passed.lost {
+            if self.is_served_elsewhere(&lost.worker).await {
+                continue;
+            }
+            self.forget(&lost.worker).await;
+            self.lost(lost, "it gave no sign of life in time").await;
+        }
+        if let Err(error) = self.look_at(passed.overdue).await {
+            tracing::debug!(%error, "looking for jobs that should have ended");
+        }
+        self.changed.notify_one();
+    }
+
+    /// Whether another server has taken the worker over, with its jobs: while this one stood still, pings went there.
+    async fn is_served_elsewhere(&self, worker: &str) -> bool {
+        let Some(me) = &self.server else { return false };
+        match self.notes.find(&self.tenant, worker).await {
+            Ok(noted) => noted.is_some_and(|noted| noted.note.server.as_ref() != Some(me)),
+            // Nothing could be written about it either.
+            Err(_) => false,
+        }
+    }
+
+    /// Its running jobs have failed.
+    pub(super) async fn lost(&self, lost: Lost, why: &str) {
+        let Lost { worker, jobs } = lost;
+        tracing::warn!(worker = %worker, jobs = jobs.len(), "worker {worker} is let go: {why}");
+        self.fail(&worker, &jobs, why).await;
+        self.changed.notify_one();
+    }
+
+    async fn fail(&self, worker: &str, jobs: &[(JobId, Token)], why: &str) {
+        let message = format!("worker {worker} was lost: {why}");
+        for some in jobs.chunks(self.batch_max()) {
+            let settle = |(id, token): &(JobId, Token)| JobEvent {
+                id: *id,
+                event: commands::lost(Holder::Token(*token), worker, &message),
+            };
+            if let Err(error) = self.engine.settle(&self.tenant, some.iter().map(settle).collect()).await {
+                // Their leases end some time; nothing is lost, only late.
+                tracing::warn!(%error, "the jobs of a lost worker wait for their timeouts");
+            }
+        }
+    }
+
+    /// What a worker has that another server serves, or nobody, has failed.
+    pub async fn fail_all_of(&self, worker: &str, why: &str) -> Result<(), EngineError> {
+        let jobs = running(&self.engine, Some(&self.tenant)).await?;
+        let theirs = jobs.iter().filter(|job| worker_of(job).is_some_and(|theirs| **theirs == *worker));
+        let theirs: Vec<_> = theirs.filter_map(|job| Some((job.id, token_of(job)?))).collect();
+        self.fail(worker, &theirs, why).await;
+        Ok(())
+    }
+
+    /// After a restart it is not expected back.
+    pub(super) async fn forget(&self, worker: &WorkerId) {
+        if let Err(error) = self.notes.forget(&self.tenant, worker).await {
+            tracing::warn!(%error, worker = %worker, "a lost worker could not be forgotten");
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        // Without a sender the server is gone.
+        *self.stop.borrow() || self.stop.has_changed().is_err()
+    }
+
+    pub(super) async fn stopping(&self) {
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+    }
+}
+
+/// Every JQ job that runs, of one tenant or of all.
+pub async fn running(engine: &Engine, tenant: Option<&Tenant>) -> Result<Vec<Arc<Job>>, EngineError> {
+    let filter = Filter {
+        tenant: tenant.cloned(),
+        states: vec![StateName::Running],
+        queue: Some(queue()),
+        limit: BATCH_MAX,
+        ..Filter::default()
+    };
+    engine.pages(filter).collect().await
+}
+
+/// Who has it.
+pub fn worker_of(job: &Job) -> Option<&WorkerId> {
+    job.state().lease().and_then(|lease| lease.worker.as_ref())
+}
+
+pub fn token_of(job: &Job) -> Option<Token> {
+    job.state().lease().map(|lease| lease.token)
+}
+
+pub fn queue() -> Queue {
+    static QUEUE_NAME: std::sync::OnceLock<Queue> = std::sync::OnceLock::new();
+    QUEUE_NAME.get_or_init(|| Queue::new(QUEUE).unwrap_or_default()).clone()
+}

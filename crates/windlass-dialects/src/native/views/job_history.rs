@@ -1,0 +1,107 @@
+//! What a job leaves behind: the words of its runs, and what became of it.
+
+use crate::native::wire::Time;
+use schemars::JsonSchema;
+use serde::Serialize;
+use windlass_core::history::Log;
+use windlass_core::{Job, JobState, StateName, Timestamp};
+
+/// What its runs have said last; only of a single job.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Log")]
+pub struct LogView<'a> {
+    /// Oldest first.
+    lines: Vec<LogLine<'a>>,
+    /// Older lines that had to make room.
+    dropped: u64,
+}
+
+/// A line.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct LogLine<'a> {
+    /// When it came in.
+    at: Time,
+    /// Which attempt said so.
+    attempt: u32,
+    /// Where it comes from, such as stderr.
+    source: Option<&'a str>,
+    /// The line.
+    text: &'a str,
+}
+
+impl<'a> LogView<'a> {
+    pub fn new(log: &'a Log) -> LogView<'a> {
+        let lines = log.lines.iter().map(|line| LogLine {
+            at: line.at.into(),
+            attempt: line.attempt,
+            source: line.source.as_deref(),
+            text: &line.text,
+        });
+        LogView { lines: lines.collect(), dropped: log.dropped }
+    }
+}
+
+/// Something that happened to a job.
+#[derive(Serialize, JsonSchema)]
+pub struct Happening<'a> {
+    /// When.
+    at: Time,
+    /// pushed, claimed, attempt_failed, a state it ended in, or what somebody did to it.
+    what: &'a str,
+    /// The worker, or whoever did it.
+    who: Option<&'a str>,
+    /// Which attempt.
+    attempt: Option<u32>,
+    /// What went wrong.
+    message: Option<&'a str>,
+}
+
+impl<'a> Happening<'a> {
+    fn new(at: Timestamp, what: &'a str) -> Happening<'a> {
+        Happening { at: at.into(), what, who: None, attempt: None, message: None }
+    }
+}
+
+/// From what is kept anyway: its times, its failed attempts, and the marks others left. Words of workers are not for
+/// eyes that payloads are hidden from.
+pub fn history(job: &Job, hidden: bool) -> Vec<Happening<'_>> {
+    let body = job.body.as_deref();
+    let mut history = vec![Happening::new(job.spec.created_at, "pushed")];
+    let (errors, marks) = body.map_or((&[][..], &[][..]), |body| (&body.errors, &body.marks));
+    for error in errors {
+        let of_attempt = |at, what| Happening {
+            who: error.worker.as_deref(),
+            attempt: Some(error.attempt),
+            ..Happening::new(at, what)
+        };
+        history.extend(error.started_at.map(|at| of_attempt(at, "claimed")));
+        let message = Some(error.message.as_str()).filter(|_| !hidden);
+        history.push(Happening { message, ..of_attempt(error.at, "attempt_failed") });
+    }
+    for mark in marks {
+        history.push(Happening { who: Some(&mark.who), ..Happening::new(mark.at, mark.what.as_str()) });
+    }
+    let last_run = job.progress.started_at;
+    if let Some(at) = last_run.filter(|at| !errors.iter().any(|error| error.started_at == Some(*at))) {
+        let who = job.state().lease().and_then(|lease| lease.worker.as_deref());
+        let who = who.or_else(|| body?.outcome.as_ref()?.worker.as_deref());
+        let attempt = Some(job.progress.attempts).filter(|attempt| *attempt > 0);
+        history.push(Happening { who, attempt, ..Happening::new(at, "claimed") });
+    }
+    history.extend(ending(job).map(|(at, state)| Happening::new(at, state.as_str())));
+    history.sort_by_key(|happening| happening.at);
+    history
+}
+
+fn ending(job: &Job) -> Option<(Timestamp, StateName)> {
+    let at = match job.state() {
+        JobState::Completed { at }
+        | JobState::Failed { at }
+        | JobState::Cancelled { at }
+        | JobState::Terminated { at } => *at,
+        JobState::Waiting | JobState::Suspended => job.progress.finished_at?,
+        JobState::Ready { .. } | JobState::Running(_) | JobState::Terminating { .. } => return None,
+    };
+    Some((at, job.state().name()))
+}

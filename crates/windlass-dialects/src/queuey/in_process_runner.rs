@@ -1,0 +1,170 @@
+//! A runner inside the server: the same jobs and the same rules as over HTTP, without the way there and back, with
+//! claims that wait and leases held by token.
+
+use super::Settings;
+use super::commands;
+use super::ids::Uuid;
+use super::wire::{Complete, End};
+use std::sync::Arc;
+use std::time::Duration;
+use windlass_core::{Event, Holder, Job, JobId, Tenant, Token};
+use windlass_engine::{Engine, EngineError, Extend, FeedEvent, FeedKind, JobEvent, Stop};
+
+/// Longest time without a sign of life, however patient the server is with runners elsewhere. A sign costs nothing here, and
+/// what a server that was killed was running is run by another, or by itself after its restart, when this is over. Longer
+/// than a database is away that is restarted or fails over.
+const SILENCE_MAX_MS: i64 = 30_000;
+
+pub struct InProcessRunner {
+    engine: Engine,
+    tenant: Tenant,
+    settings: Settings,
+    runner: Uuid,
+}
+
+/// A job in the hands of the runner.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// As the protocol shows it.
+    pub job_id: String,
+    pub binary_addr: Option<String>,
+    pub input_addr: Option<String>,
+    /// Without a sign of life for so long it is abandoned.
+    pub lease: Duration,
+    job: Arc<Job>,
+    token: Token,
+}
+
+/// How the run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Completed { output_addr: String },
+    Failed { output_addr: String, message: String, exit_code: Option<i32> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StillHeld {
+    Yes,
+    /// Somebody asks for it to be stopped; its end is still the runner's to tell.
+    AskedToStop,
+    No,
+}
+
+impl InProcessRunner {
+    pub fn new(engine: Engine, tenant: Tenant, mut settings: Settings) -> InProcessRunner {
+        settings.abandoned_age_ms = settings.abandoned_age_ms.min(SILENCE_MAX_MS);
+        let runner = Uuid::new(engine.now().as_millis(), [engine.roll(), engine.roll()]);
+        InProcessRunner { engine, tenant, settings, runner }
+    }
+
+    /// Up to `limit` jobs, best first; waits for the first of them.
+    pub async fn claim(&self, limit: usize, wait_ms: u64) -> Result<Vec<Held>, EngineError> {
+        let Ok(claim) = commands::claim(self.tenant.clone(), self.runner, &self.settings) else {
+            return Ok(Vec::new());
+        };
+        let delivery = self.engine.claim(windlass_engine::Claim { limit, wait_ms, ..claim }).await?;
+        Ok(delivery.accept().into_iter().filter_map(|job| self.held(job)).collect())
+    }
+
+    fn held(&self, job: Arc<Job>) -> Option<Held> {
+        let token = job.state().lease()?.token;
+        let shown = commands::shown(&job);
+        let lease_ms = u64::try_from(commands::lease_ms(&self.settings)).unwrap_or(0);
+        Some(Held {
+            job_id: shown.job_id,
+            binary_addr: shown.binary_addr,
+            input_addr: shown.input_addr,
+            lease: Duration::from_millis(lease_ms),
+            job,
+            token,
+        })
+    }
+
+    pub async fn tickle(&self, held: &Held) -> Result<StillHeld, EngineError> {
+        let lease_ms = Some(commands::lease_ms(&self.settings));
+        let entry = Extend { id: held.job.id, by: Holder::Token(held.token), lease_ms };
+        Ok(match self.engine.extend(&self.tenant, vec![entry]).await?.pop() {
+            Some(Ok(extended)) if extended.cancel_asked => StillHeld::AskedToStop,
+            Some(Ok(_)) => StillHeld::Yes,
+            Some(Err(_)) | None => StillHeld::No,
+        })
+    }
+
+    /// Ready when something has happened to the job that its runner did not do. Listens from the call on.
+    pub fn news(&self, held: &Held) -> impl Future<Output = ()> + Send + use<> {
+        let mut events = self.engine.events();
+        let id = held.job.id;
+        async move {
+            loop {
+                match events.recv().await {
+                    Ok(event) if is_news(&event, id) => return,
+                    Ok(_) => {}
+                    // What was missed may have been it.
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    /// `false`: the job is no longer this runner's, and nothing was done.
+    pub async fn complete(&self, held: &Held, ending: Ending) -> Result<bool, EngineError> {
+        let (id, by) = (held.job.id, Holder::Token(held.token));
+        let ended = event(&ending, by, self.runner);
+        let completed = self.engine.transact(&self.tenant, vec![id], |tx| {
+            let is_ours = |job: &Arc<Job>| job.state().lease().is_some_and(|lease| lease.token == held.token);
+            let job = tx.job(id)?.filter(is_ours).ok_or(Stop::Refuse(Failed::NotOurs))?;
+            let remembering = Event::Update(Box::new(commands::remembering(&job)));
+            for event in [remembering, ended.clone()] {
+                tx.apply(id, event)?.map_err(|_| Stop::Refuse(Failed::NotOurs))?;
+            }
+            Ok(())
+        });
+        match completed.await {
+            Ok(()) => Ok(true),
+            Err(Failed::NotOurs) => Ok(false),
+            Err(Failed::Engine(error)) => Err(error),
+        }
+    }
+
+    /// Gives the job back unfinished. `counts`: whether the attempt is used up.
+    pub async fn release(&self, held: &Held, counts: bool, delay: Duration) -> Result<(), EngineError> {
+        let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+        let run_at = self.engine.now().plus_ms(delay_ms);
+        let event = Event::Release { by: Holder::Token(held.token), run_at, counts };
+        let entry = JobEvent { id: held.job.id, event };
+        // A refusal means that it is no longer ours, which is as good.
+        self.engine.settle(&self.tenant, vec![entry]).await.map(drop)
+    }
+}
+
+/// Why a run could not be completed.
+enum Failed {
+    NotOurs,
+    Engine(EngineError),
+}
+
+impl From<EngineError> for Failed {
+    fn from(error: EngineError) -> Failed {
+        Failed::Engine(error)
+    }
+}
+
+fn event(ending: &Ending, by: Holder, runner: Uuid) -> Event {
+    let (end, output_addr) = match ending {
+        Ending::Completed { output_addr } => (End::Completed, output_addr),
+        Ending::Failed { output_addr, .. } => (End::Failed, output_addr),
+    };
+    let told = Complete { end, output_addr: Some(output_addr.clone()), runner: Some(runner) };
+    let mut event = commands::ending(&told, by, Some(runner.to_string().into()));
+    if let (Event::Fail(failure), Ending::Failed { message, exit_code, .. }) = (&mut event, ending) {
+        failure.outcome.message = Some(message.clone());
+        failure.outcome.exit_code = *exit_code;
+    }
+    event
+}
+
+fn is_news(event: &FeedEvent, id: JobId) -> bool {
+    // Of the runner's own doing, or none of its business.
+    let own = [FeedKind::Claimed, FeedKind::Progress, FeedKind::Updated];
+    event.id == id && !own.contains(&event.kind)
+}

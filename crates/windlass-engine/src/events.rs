@@ -1,0 +1,7 @@
+//! Effects of a commit inside this server: notifications, the event feed, metrics.
+
+pub(crate) mod after_commit;
+pub mod feed;
+pub mod meters;
+pub(crate) mod other_servers;
+pub(crate) mod ready_notifier;

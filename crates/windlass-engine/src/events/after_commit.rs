@@ -1,0 +1,256 @@
+//! What follows a commit: tables are brought up to date, freed limits reopened, deadlines planned, and those who wait
+//! or watch are told.
+
+use crate::engine::Inner;
+use crate::events::feed::FeedKind;
+use crate::shutdown::InFlight;
+use crate::transaction::Moved;
+use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use windlass_core::{Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, Timestamp, apply};
+use windlass_store::Change;
+
+/// How often and how long apart to ask a store that owes an answer: it may take minutes to come back.
+const DOUBT_TRIES: usize = 600;
+const DOUBT_PAUSE_MS: u64 = 1_000;
+
+impl Inner {
+    /// For every job that was written, family included. LeaseWatch of leases and keep times are planned, also if they are over; and
+    /// of the jobs that become ready those that were not at the moment of the commit: the store has announced the others.
+    pub(crate) fn after_commit(&self, changes: &[Change], committed_at: Timestamp) {
+        let mut leases = self.leases();
+        let heard = |change: &Change| leases.changed(&change.before, change.after.as_ref());
+        let heard: SmallVec<[Option<Arc<Job>>; 1]> = changes.iter().map(heard).collect();
+        drop(leases);
+        let moments = |job: &Arc<Job>| {
+            let ready = job.state().claimable_at().filter(|moment| *moment > committed_at);
+            job.deadline().into_iter().chain(ready)
+        };
+        let coming = changes.iter().filter_map(|change| change.after.as_ref()).flat_map(moments);
+        if let Some(next) = coming.min() {
+            self.timers.plan(next);
+        }
+        let is_shared = self.store.is_shared();
+        for (change, heard) in changes.iter().zip(&heard) {
+            // What others do is counted by the store; alone, each run is charged and freed once, in whatever order we hear.
+            let before = if is_shared { Some(&change.before) } else { heard.as_ref() };
+            if let Some(before) = before {
+                self.limits.moved(&*self.store, before, change.after.as_deref());
+            }
+        }
+        self.lease_watch.after_commit(changes);
+    }
+
+    /// A commit whose outcome nobody knows: what depends on it is put right once the store answers again.
+    pub(crate) fn doubt(self: &Arc<Self>, changes: Vec<Change>) {
+        let mut leases = self.leases();
+        changes.iter().for_each(|change| leases.forget(change.before.id));
+        drop(leases);
+        let visit = InFlight::new(self);
+        self.runtime.spawn(async move {
+            for _ in 0..DOUBT_TRIES {
+                let ids = changes.iter().map(|change| change.before.id).collect();
+                if let Ok(jobs) = visit.store.load(ids).await {
+                    for (change, job) in changes.iter().zip(jobs) {
+                        visit.clear_up(&change.before, job);
+                    }
+                    return;
+                }
+                tokio::select! {
+                    () = visit.clock.sleep_ms(DOUBT_PAUSE_MS) => {}
+                    () = visit.shutdown.closed() => return,
+                }
+            }
+            tracing::error!("the store does not answer; what runs is counted wrong until the next start");
+        });
+    }
+
+    fn clear_up(&self, before: &Arc<Job>, found: Option<Arc<Job>>) {
+        let token = |job: &Job| job.state().lease().map(|lease| lease.token);
+        if found.as_deref().and_then(token) != token(before) && !self.leases().is_seen_to(before) {
+            self.limits.moved(&*self.store, before, None);
+            self.lease_watch.moved(before, None);
+        }
+        let is_over = found.as_ref().is_none_or(|job| job.state().is_settled());
+        if is_over && !self.registry.is_empty() {
+            self.registry.settled(before.id, found);
+        }
+    }
+
+    /// For what was asked: counts it, tells the feed and those who wait for the job's end.
+    pub(crate) fn tell(&self, event: &Event, moved: &Moved) {
+        if matches!(event, Event::Return { .. }) {
+            self.limits.refund(&*self.store, &moved.before, self.now());
+        }
+        self.count(event, moved);
+        if !self.registry.is_empty() {
+            self.tell_watchers(event, moved);
+        }
+        if self.feed.has_listeners()
+            && let Some((kind, state)) = news(event, moved)
+        {
+            self.feed.tell(kind, &moved.before, state, self.now());
+        }
+    }
+
+    /// For parents and children that moved along.
+    pub(crate) fn tell_of_families(&self, changes: &[Change], asked: &FxHashSet<JobId>) {
+        let family = changes.iter().filter(|change| !asked.contains(&change.before.id));
+        family.for_each(|change| self.tell_of_family(change));
+    }
+
+    fn tell_of_family(&self, change: &Change) {
+        let before = change.before.state().name();
+        let after = change.after.as_ref().map(|job| job.state().name());
+        let (kind, state) = match after {
+            Some(StateName::Ready) if before != StateName::Ready => (FeedKind::Ready, StateName::Ready),
+            Some(_) => return,
+            None => (FeedKind::Deleted, before),
+        };
+        self.feed.tell(kind, &change.before, state, self.now());
+    }
+
+    fn tell_watchers(&self, event: &Event, moved: &Moved) {
+        let id = moved.before.id;
+        let has_ended = moved.after.as_ref().is_none_or(|after| after.state().is_settled());
+        if !has_ended || !self.registry.is_watched(id) {
+            return;
+        }
+        let ending = match &moved.after {
+            Some(after) => Some(after.clone()),
+            None => self.last_version(event, &moved.before),
+        };
+        self.registry.settled(id, ending);
+    }
+
+    /// What a job that is dropped when it ends was at its end: the same event under a policy that keeps it.
+    fn last_version(&self, event: &Event, before: &Arc<Job>) -> Option<Arc<Job>> {
+        if before.state().is_settled() {
+            return Some(before.clone());
+        }
+        let mut kept = Job::clone(before);
+        let keep = Keep { completed: KeepFor::Ever, failed: KeepFor::Ever, cancelled: KeepFor::Ever };
+        Arc::make_mut(&mut kept.spec).policy =
+            Arc::new(Policy { keep, ..Policy::clone(&before.spec.policy) });
+        let mut last = apply(&kept, event.clone(), self.now()).ok()?.job?;
+        Arc::make_mut(&mut last.spec).policy = before.spec.policy.clone();
+        last.state().is_settled().then(|| Arc::new(last))
+    }
+
+    fn count(&self, event: &Event, moved: &Moved) {
+        let meters = &self.meters;
+        let counter = match event {
+            Event::Finish(_) => &meters.finished,
+            Event::Fail(_) => &meters.failed,
+            Event::Release { .. } | Event::Return { .. } | Event::Restart(_) => &meters.released,
+            Event::Lapse { .. } => &meters.lapsed,
+            Event::Cancel { .. } if !moved.after.as_ref().is_some_and(|after| was_running(after)) => {
+                &meters.cancelled
+            }
+            Event::Expire if moved.after.is_none() => &meters.expired,
+            Event::Claim(_)
+            | Event::Extend { .. }
+            | Event::Renew { .. }
+            | Event::Report { .. }
+            | Event::Log { .. }
+            | Event::Suspend { .. }
+            | Event::Cancel { .. }
+            | Event::Run { .. }
+            | Event::Requeue { .. }
+            | Event::Terminate
+            | Event::PutToRest(_)
+            | Event::SetPorts(_)
+            | Event::Update(_)
+            | Event::TakeOver(_)
+            | Event::ChildAdded
+            | Event::ChildSettled
+            | Event::ChildFailed
+            | Event::ChildWrittenOff
+            | Event::ParentPaused
+            | Event::Delete
+            | Event::TakeResult
+            | Event::Expire => return,
+        };
+        counter.add(1);
+        if let (Event::Finish(_) | Event::Fail(_), JobState::Running(lease)) = (event, moved.before.state()) {
+            let ran_ms = self.now().since_ms(lease.granted_at).unsigned_abs();
+            meters.run_us.record(ran_ms.saturating_mul(1_000));
+        }
+    }
+}
+
+fn was_running(job: &Job) -> bool {
+    job.state().lease().is_some()
+}
+
+/// What the feed says, and the state afterwards; of a job that is gone, the one it ended in.
+fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
+    let after = moved.after.as_ref().map(|job| job.state().name());
+    let gone = |state: StateName| after.unwrap_or(state);
+    let kind = match event {
+        Event::Extend { .. }
+        | Event::Renew { .. }
+        | Event::ChildAdded
+        | Event::ChildSettled
+        | Event::ChildFailed
+        | Event::ChildWrittenOff
+        | Event::TakeResult
+        | Event::Claim(_) => return None,
+        Event::Report { .. } | Event::Log { .. } => FeedKind::Progress,
+        Event::Update(_) | Event::TakeOver(_) | Event::SetPorts(_) => FeedKind::Updated,
+        Event::Delete => return Some((FeedKind::Deleted, moved.before.state().name())),
+        Event::Expire if after.is_some() => return None,
+        Event::Expire => return Some((FeedKind::Expired, moved.before.state().name())),
+        Event::Run { .. } | Event::Requeue { .. } | Event::ParentPaused => FeedKind::Ready,
+        Event::Terminate => FeedKind::Terminating,
+        Event::PutToRest(_) => match gone(StateName::Terminated) {
+            StateName::Suspended => FeedKind::Suspended,
+            StateName::Completed => FeedKind::Completed,
+            StateName::Failed => FeedKind::Failed,
+            StateName::Terminated => FeedKind::Terminated,
+            _ => FeedKind::Updated,
+        },
+        Event::Suspend { .. } => match after {
+            Some(StateName::Suspended) => FeedKind::Suspended,
+            _ => FeedKind::Ready,
+        },
+        Event::Cancel { .. } => match gone(StateName::Cancelled) {
+            StateName::Running => FeedKind::CancelAsked,
+            _ => FeedKind::Cancelled,
+        },
+        Event::Release { .. } | Event::Return { .. } | Event::Restart(_) => {
+            match gone(StateName::Cancelled) {
+                StateName::Ready => FeedKind::Released,
+                StateName::Failed => FeedKind::Failed,
+                _ => FeedKind::Cancelled,
+            }
+        }
+        Event::Finish(_) => match gone(StateName::Completed) {
+            StateName::Ready => FeedKind::Repeating,
+            StateName::Waiting => FeedKind::Waiting,
+            StateName::Terminated => FeedKind::Terminated,
+            StateName::Terminating => FeedKind::Terminating,
+            _ => FeedKind::Completed,
+        },
+        Event::Fail(_) => match gone(StateName::Failed) {
+            StateName::Ready => FeedKind::Retrying,
+            StateName::Cancelled => FeedKind::Cancelled,
+            StateName::Terminated => FeedKind::Terminated,
+            StateName::Terminating => FeedKind::Terminating,
+            _ => FeedKind::Failed,
+        },
+        Event::Lapse { .. } => match gone(StateName::Failed) {
+            StateName::Failed => FeedKind::Failed,
+            StateName::Cancelled => FeedKind::Cancelled,
+            _ => FeedKind::Lapsed,
+        },
+    };
+    let ended_in = match kind {
+        FeedKind::Completed => StateName::Completed,
+        FeedKind::Failed => StateName::Failed,
+        FeedKind::Cancelled => StateName::Cancelled,
+        _ => moved.before.state().name(),
+    };
+    Some((kind, gone(ended_in)))
+}

@@ -1,0 +1,112 @@
+//! What the engine counts; read by `/metrics` and `/api/v1/stats`.
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use windlass_core::{Queue, Tenant};
+use windlass_store::meters::Histogram;
+
+/// Only ever grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Queues that are counted one by one. Whoever has more looks at them by other means.
+const QUEUES_MAX: usize = 10_000;
+
+/// What came to a queue and what was taken from it. Only ever grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    pub pushed: u64,
+    pub claimed: u64,
+}
+
+/// Counted once per batch and queue, not once per job.
+#[derive(Debug, Default)]
+pub struct QueueMeters(Mutex<FxHashMap<(Tenant, Queue), Traffic>>);
+
+impl QueueMeters {
+    /// `jobs`: the queue of each; neighbours of the same queue are counted together.
+    pub(crate) fn count<'a>(
+        &self,
+        tenant: &Tenant,
+        jobs: impl Iterator<Item = &'a Queue>,
+        add: impl Fn(&mut Traffic, u64),
+    ) {
+        let mut jobs = jobs.peekable();
+        let Some(mut queue) = jobs.next() else { return };
+        let mut queues = self.0.lock();
+        let mut count = 1;
+        loop {
+            let next = jobs.next();
+            if next == Some(queue) {
+                count += 1;
+                continue;
+            }
+            let is_full = queues.len() >= QUEUES_MAX;
+            let key = (tenant.clone(), queue.clone());
+            if !is_full || queues.contains_key(&key) {
+                add(queues.entry(key).or_default(), count);
+            }
+            let Some(other) = next else { return };
+            (queue, count) = (other, 1);
+        }
+    }
+
+    pub fn all(&self) -> Vec<((Tenant, Queue), Traffic)> {
+        let queues = self.0.lock();
+        queues.iter().map(|(key, traffic)| (key.clone(), *traffic)).collect()
+    }
+}
+
+#[derive(Debug)]
+pub struct Meters {
+    pub pushed: Counter,
+    pub claimed: Counter,
+    /// Runs that ended well.
+    pub finished: Counter,
+    /// Runs that were reported as failed, whatever becomes of the job.
+    pub failed: Counter,
+    /// Runs that ended with their lease.
+    pub lapsed: Counter,
+    pub cancelled: Counter,
+    /// Runs given back unfinished.
+    pub released: Counter,
+    /// Jobs forgotten because their keep time was over.
+    pub expired: Counter,
+    /// Commits that had to be tried again because someone else was first.
+    pub stale: Counter,
+    /// From when a job could run to when a worker had it.
+    pub pickup_us: Histogram,
+    /// From when a worker had it to its report.
+    pub run_us: Histogram,
+    pub queues: QueueMeters,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Meters {
+            pushed: Counter::default(),
+            claimed: Counter::default(),
+            finished: Counter::default(),
+            failed: Counter::default(),
+            lapsed: Counter::default(),
+            cancelled: Counter::default(),
+            released: Counter::default(),
+            expired: Counter::default(),
+            stale: Counter::default(),
+            pickup_us: Histogram::of_times(),
+            run_us: Histogram::of_times(),
+            queues: QueueMeters::default(),
+        }
+    }
+}

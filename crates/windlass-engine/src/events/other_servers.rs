@@ -1,0 +1,49 @@
+//! What other servers on the same store have done, which nobody tells us of: looked for, now and then.
+
+use crate::engine::{Engine, Inner};
+use crate::error::EngineError;
+use crate::time::clock::Clock;
+use crate::verbs::Waited;
+use std::sync::{Arc, Weak};
+use windlass_core::{JobId, Tenant};
+
+/// How long a limit that was set at another server may be unknown here. Reading the limits is one small question.
+const LIMITS_EVERY_MS: u64 = 1_000;
+/// How soon somebody who waits for the end of a job hears of one at another server.
+const ENDS_EVERY_MS: u64 = 100;
+
+/// LeaseWatch with the engine.
+pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
+    loop {
+        clock.sleep_ms(LIMITS_EVERY_MS).await;
+        let Some(engine) = engine.upgrade() else { return };
+        let Ok(visit) = engine.enter() else { return };
+        if let Err(error) = visit.follow_limits().await {
+            tracing::warn!(%error, "looking for limits that other servers have set; trying again");
+        }
+        drop(visit);
+        let engine =
+            Engine { inner: engine, who: None, is_exempt: false, scope: windlass_core::Scope::default() };
+        if let Err(error) = engine.load_quotas().await {
+            tracing::warn!(%error, "looking for quotas that other servers have set; trying again");
+        }
+    }
+}
+
+impl Inner {
+    /// Answers when the job is seen settled or gone; never on a store that nobody else works on.
+    pub(crate) async fn settled_elsewhere(&self, tenant: &Tenant, id: JobId) -> Result<Waited, EngineError> {
+        if !self.store.is_shared() {
+            return std::future::pending().await;
+        }
+        loop {
+            self.clock.sleep_ms(ENDS_EVERY_MS).await;
+            let found = self.store.load(vec![id]).await?.pop().flatten();
+            match found.filter(|job| job.spec.tenant == *tenant) {
+                None => return Ok(Waited::Unknown),
+                Some(job) if job.state().is_settled() => return Ok(Waited::Settled(job)),
+                Some(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The only place that rolls random.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub trait Random: Send + Sync {
+    fn roll(&self) -> u64;
+
+    /// In `0.0..1.0`.
+    fn chance(&self) -> f64 {
+        // The upper 53 bits are what an f64 holds exactly.
+        (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Not to be guessed: a keyed hash of a counter, with keys from the operating system.
+#[derive(Debug, Default)]
+pub struct SystemRandom {
+    keys: RandomState,
+    rolled: AtomicU64,
+}
+
+impl Random for SystemRandom {
+    fn roll(&self) -> u64 {
+        self.keys.hash_one(self.rolled.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The same throws every time, for tests and simulation.
+#[derive(Debug)]
+pub struct SeededRandom(AtomicU64);
+
+impl SeededRandom {
+    pub fn new(seed: u64) -> SeededRandom {
+        SeededRandom(AtomicU64::new(seed))
+    }
+}
+
+impl Random for SeededRandom {
+    fn roll(&self) -> u64 {
+        // SplitMix64.
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut x = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+}

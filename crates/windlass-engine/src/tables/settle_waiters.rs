@@ -1,0 +1,91 @@
+//! Who waits for which job to settle.
+
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::watch;
+use windlass_core::{Job, JobId};
+
+/// How it ended; `None` inside: the job is gone without having settled before our eyes.
+pub(crate) type Ending = Option<Arc<Job>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    jobs: Mutex<FxHashMap<JobId, Watched>>,
+    /// As many as in the table; read without its lock on every settle.
+    count: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Watched {
+    ending: watch::Sender<Option<Ending>>,
+    watchers: usize,
+}
+
+impl Registry {
+    pub(crate) fn watch(self: &Arc<Self>, id: JobId) -> Watcher {
+        let mut jobs = self.table();
+        let watched =
+            jobs.entry(id).or_insert_with(|| Watched { ending: watch::Sender::new(None), watchers: 0 });
+        watched.watchers += 1;
+        let ending = watched.ending.subscribe();
+        self.count.store(jobs.len(), Ordering::SeqCst);
+        drop(jobs);
+        Watcher { registry: self.clone(), id, ending }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn is_watched(&self, id: JobId) -> bool {
+        !self.is_empty() && self.table().contains_key(&id)
+    }
+
+    pub(crate) fn settled(&self, id: JobId, ending: Ending) {
+        if let Some(watched) = self.table().get(&id) {
+            // The first ending is the one that was waited for; a job may be revived and settle again.
+            watched.ending.send_if_modified(|known| {
+                let is_first = known.is_none();
+                known.get_or_insert(ending);
+                is_first
+            });
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, FxHashMap<JobId, Watched>> {
+        self.jobs.lock()
+    }
+}
+
+/// One caller who waits. Leaves the table when dropped.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    registry: Arc<Registry>,
+    id: JobId,
+    ending: watch::Receiver<Option<Ending>>,
+}
+
+impl Watcher {
+    pub(crate) async fn ended(&mut self) -> Ending {
+        // The sender stays in the table for as long as this watcher is counted there.
+        match self.ending.wait_for(Option::is_some).await {
+            Ok(ending) => ending.clone().flatten(),
+            Err(_) => None,
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let mut jobs = self.registry.table();
+        if let Some(watched) = jobs.get_mut(&self.id) {
+            watched.watchers -= 1;
+            if watched.watchers == 0 {
+                jobs.remove(&self.id);
+            }
+        }
+        self.registry.count.store(jobs.len(), Ordering::SeqCst);
+    }
+}

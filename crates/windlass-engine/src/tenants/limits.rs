@@ -1,0 +1,415 @@
+//! Limits of each tenant: what a job has to pass before it may start, and what it frees when its run has ended.
+//!
+//! A job carries the keys of its limits with it (`extras.limit_keys`), worked out when it is made and anew when limits
+//! change. So a claim never looks at a payload, and a job held back is not looked at again before its key opens.
+
+use crate::error::EngineError;
+use crate::tables::timers::Timers;
+use crate::tenants::args::decoded;
+use crate::verbs::{HeldBy, LimitView};
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use windlass_core::event::Patch;
+use windlass_core::limits::{Limit, Limits, Subject, Tokens};
+use windlass_core::{Event, Extras, Job, JobSpec, StateName, Tenant, Timestamp};
+use windlass_store::{Filter, Gate, Held, LimitUse, Store, StoreError};
+
+mod calls;
+
+/// Where limits are kept among the store's settings: `limit/{tenant}/{id}`.
+const PREFIX: &str = "limit/";
+/// Jobs looked at between two breaths when limits change.
+const RELIMIT_PAGE: usize = 1_000;
+/// When to look again for a place among jobs that may run at once, if other servers may free one.
+const LOOK_AGAIN_MS: i64 = 100;
+/// What ends the limit's id in a key and begins the group.
+const KEY_SEPARATOR: char = '\u{1f}';
+
+pub(crate) struct LimitTables {
+    tenants: Mutex<FxHashMap<Tenant, Table>>,
+    /// Tenants that have limits; read without the lock, so that without limits nobody pays for them.
+    count: AtomicUsize,
+    /// Grows with every change: who worked out keys before has to do so again.
+    epoch: AtomicU64,
+    timers: Arc<Timers>,
+    /// Other servers start jobs under the same limits.
+    is_shared: bool,
+}
+
+#[derive(Default)]
+struct Table {
+    limits: Limits,
+    /// Jobs that run under each limit, whatever their group.
+    running: FxHashMap<Box<str>, u64>,
+}
+
+impl Table {
+    fn count(&mut self, keys: &[Arc<str>], change: i64) {
+        for key in keys {
+            let id = limit_of(key);
+            if self.limits.get(id).is_some() {
+                let running = self.running.entry(id.into()).or_default();
+                *running = running.saturating_add_signed(change);
+            }
+        }
+    }
+}
+
+fn limit_of(key: &str) -> &str {
+    key.split(KEY_SEPARATOR).next().unwrap_or(key)
+}
+
+impl LimitTables {
+    /// Reads the limits and charges them with what runs. Their buckets start empty: what was started just before a
+    /// restart still counts.
+    pub(crate) async fn load(
+        store: &dyn Store,
+        timers: Arc<Timers>,
+        now: Timestamp,
+    ) -> Result<LimitTables, EngineError> {
+        let mut tenants: FxHashMap<Tenant, Table> = FxHashMap::default();
+        for (tenant, limit) in stored_limits(store).await? {
+            let table = tenants.entry(tenant).or_default();
+            table.limits.load(limit, now).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        }
+        for (tenant, table) in &mut tenants {
+            each_running(store, tenant, |job| {
+                table.limits.charge_running(job.spec.limit_keys());
+                table.count(job.spec.limit_keys(), 1);
+            })
+            .await?;
+        }
+        let count = AtomicUsize::new(tenants.len());
+        let (tenants, epoch, is_shared) = (Mutex::new(tenants), AtomicU64::new(0), store.is_shared());
+        Ok(LimitTables { tenants, count, epoch, timers, is_shared })
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn has_any(&self, tenant: &Tenant) -> bool {
+        self.count.load(Ordering::SeqCst) > 0 && self.tables().contains_key(tenant)
+    }
+
+    /// `None`: the tenant has no limits, and its jobs need not be asked.
+    pub(crate) fn gate(self: &Arc<Self>, tenant: &Tenant) -> Option<Arc<dyn Gate>> {
+        self.has_any(tenant).then(|| self.clone() as Arc<dyn Gate>)
+    }
+
+    /// The keys of the limits that are about this job. The payload is decoded only if one of them looks at it.
+    pub(crate) fn keys(&self, spec: &JobSpec) -> Vec<Arc<str>> {
+        if !self.has_any(&spec.tenant) {
+            return Vec::new();
+        }
+        let unseen = serde_json::Value::Null;
+        let mut subject =
+            Subject { queue: &spec.queue, name: &spec.name, priority: spec.priority, args: &unseen };
+        let needs_args = match self.tables().get(&spec.tenant) {
+            Some(table) => table.limits.needs_args(&subject),
+            None => return Vec::new(),
+        };
+        // Decoded without the lock: payloads may be large.
+        let args = if needs_args { decoded(&spec.payload) } else { serde_json::Value::Null };
+        subject.args = &args;
+        self.tables().get(&spec.tenant).map_or(Vec::new(), |table| table.limits.keys_for(&subject))
+    }
+
+    /// What is asked with what follows from it, for the job as it is.
+    pub(crate) fn completed(&self, job: &Job, event: Event) -> Event {
+        match event {
+            Event::Update(mut patch) => {
+                self.complete(job, &mut patch);
+                Event::Update(patch)
+            }
+            Event::Restart(mut restart) => {
+                self.complete(job, &mut restart.patch);
+                Event::Restart(restart)
+            }
+            other => other,
+        }
+    }
+
+    /// The keys of its limits change with what they look at, and the tie to the family is not the patch's to change.
+    fn complete(&self, job: &Job, patch: &mut Patch) {
+        let keys_now = job.spec.limit_keys();
+        if patch.extras.is_none() && keys_now.is_empty() && !self.has_any(&job.spec.tenant) {
+            return;
+        }
+        let mut spec = JobSpec::clone(&job.spec);
+        spec.payload = patch.payload.clone().unwrap_or(spec.payload);
+        spec.name = patch.name.clone().unwrap_or(spec.name);
+        spec.queue = patch.queue.clone().unwrap_or(spec.queue);
+        spec.priority = patch.priority.unwrap_or(spec.priority);
+        let keys = self.keys(&spec);
+        if patch.extras.is_none() && keys == keys_now {
+            return;
+        }
+        let mut extras = patch.extras.take().or_else(|| job.spec.extras.clone()).unwrap_or_default();
+        extras.family = job.spec.family().cloned();
+        extras.limit_keys = keys;
+        patch.extras = Some(extras);
+    }
+
+    /// Limits that were set while a job was settled are not written into it; one that is started over comes under them.
+    pub(crate) fn started_over(&self, before: &Job, after: &mut Job) {
+        if !before.state().is_settled() || after.state().is_settled() {
+            return;
+        }
+        let keys = self.keys(&after.spec);
+        if keys != after.spec.limit_keys() {
+            let spec = Arc::make_mut(&mut after.spec);
+            spec.extras.get_or_insert_default().limit_keys = keys;
+            spec.extras.take_if(|extras| **extras == Extras::default());
+        }
+    }
+
+    /// A job was written: what it does not hold any more is freed, what it holds besides is charged.
+    pub(crate) fn moved(&self, store: &dyn Store, before: &Job, after: Option<&Job>) {
+        let held = held_keys(Some(before));
+        let holds = held_keys(after);
+        if held == holds || self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let freed: Vec<Arc<str>> = held.iter().filter(|key| !holds.contains(key)).cloned().collect();
+        let gained: Vec<Arc<str>> = holds.iter().filter(|key| !held.contains(key)).cloned().collect();
+        // With several servers the store counts, and a claim may have been told of this already.
+        if !store.is_shared()
+            && let Some(table) = self.tables().get_mut(&before.spec.tenant)
+        {
+            table.limits.end(&freed);
+            table.count(&freed, -1);
+            table.limits.charge_running(&gained);
+            table.count(&gained, 1);
+        }
+        freed.iter().for_each(|key| store.reopen(key));
+    }
+
+    /// A run that was given back as if it had never been: its tokens return, and may let another start.
+    pub(crate) fn refund(&self, store: &dyn Store, job: &Job, now: Timestamp) {
+        let keys = job.spec.limit_keys();
+        if keys.is_empty() {
+            return;
+        }
+        if !store.is_shared()
+            && let Some(table) = self.tables().get_mut(&job.spec.tenant)
+        {
+            table.limits.refund(keys, now);
+        }
+        keys.iter().for_each(|key| store.reopen(key));
+    }
+
+    /// The same on a store that several servers share, where the buckets are: whoever waits for a token hears of it by `refund`.
+    pub(crate) async fn refund_shared(
+        self: &Arc<Self>,
+        store: &dyn Store,
+        job: &Job,
+    ) -> Result<(), StoreError> {
+        let (tenant, keys) = (&job.spec.tenant, job.spec.limit_keys());
+        if keys.is_empty() || !store.is_shared() {
+            return Ok(());
+        }
+        let Some(gate) = self.gate(tenant) else { return Ok(()) };
+        store.refund(tenant, keys, gate).await.inspect_err(|error| {
+            tracing::warn!(%error, job.id = %job.id, "tokens of runs that never began are spent");
+        })
+    }
+
+    fn held_by(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Option<HeldBy> {
+        self.tables().get_mut(tenant).and_then(|table| held_by(&mut table.limits, keys, now))
+    }
+
+    /// The tenant's limits, charged with this; claims have their own, which they charge while they hold the keys.
+    fn charged_with(&self, tenant: &Tenant, used: Vec<LimitUse>, now: Timestamp) -> Limits {
+        let mut limits = self.tables().get(tenant).map(|table| table.limits.clone()).unwrap_or_default();
+        for LimitUse { key, running, bucket } in used {
+            limits.adopt(&key, running, bucket.as_deref().and_then(Tokens::from_bytes), now);
+        }
+        limits
+    }
+
+    fn set(&self, tenant: &Tenant, limit: Limit, now: Timestamp) -> Result<(), EngineError> {
+        let mut tables = self.tables();
+        let table = tables.entry(tenant.clone()).or_default();
+        let max = windlass_core::limits::LIMITS_MAX;
+        let set = table.limits.set(limit, now);
+        self.changed(&mut tables);
+        set.map_err(|_| EngineError::TooMany { count: max + 1, max })
+    }
+
+    fn remove(&self, tenant: &Tenant, id: &str) -> bool {
+        let mut tables = self.tables();
+        let Some(table) = tables.get_mut(tenant) else { return false };
+        let removed = table.limits.remove(id).is_some();
+        table.running.remove(id);
+        self.changed(&mut tables);
+        removed
+    }
+
+    fn changed(&self, tables: &mut FxHashMap<Tenant, Table>) {
+        tables.retain(|_, table| !table.limits.is_empty());
+        self.count.store(tables.len(), Ordering::SeqCst);
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Takes over the limits that other servers have set, changed and removed. Gives the tenants whose limits are not what
+    /// they were.
+    pub(crate) async fn reload(
+        &self,
+        store: &dyn Store,
+        now: Timestamp,
+    ) -> Result<BTreeSet<Tenant>, EngineError> {
+        let mut stored: FxHashMap<Tenant, Vec<Limit>> = FxHashMap::default();
+        for (tenant, limit) in stored_limits(store).await? {
+            stored.entry(tenant).or_default().push(limit);
+        }
+        let mut changed = BTreeSet::new();
+        let mut tables = self.tables();
+        for tenant in
+            tables.keys().filter(|tenant| !stored.contains_key(*tenant)).cloned().collect::<Vec<_>>()
+        {
+            stored.insert(tenant, Vec::new());
+        }
+        for (tenant, limits) in stored {
+            let table = tables.entry(tenant.clone()).or_default();
+            let is_stored = |id: &str| limits.iter().any(|limit| *limit.id == *id);
+            let gone = table.limits.iter().map(|limit| limit.id.clone()).filter(|id| !is_stored(id));
+            for id in gone.collect::<Vec<_>>() {
+                table.limits.remove(&id);
+                table.running.remove(&id);
+                changed.insert(tenant.clone());
+            }
+            for limit in limits {
+                if table.limits.get(&limit.id) != Some(&limit) && table.limits.load(limit, now).is_ok() {
+                    changed.insert(tenant.clone());
+                }
+            }
+        }
+        if changed.is_empty() {
+            tables.retain(|_, table| !table.limits.is_empty());
+        } else {
+            self.changed(&mut tables);
+        }
+        Ok(changed)
+    }
+
+    fn views(&self, tenant: &Tenant) -> Vec<LimitView> {
+        let tables = self.tables();
+        let Some(table) = tables.get(tenant) else { return Vec::new() };
+        let view = |limit: &Limit| LimitView {
+            limit: limit.clone(),
+            running: table.running.get(&limit.id).copied().unwrap_or_default(),
+            waiting: 0,
+            held: 0,
+        };
+        table.limits.iter().map(view).collect()
+    }
+
+    fn tables(&self) -> MutexGuard<'_, FxHashMap<Tenant, Table>> {
+        self.tenants.lock()
+    }
+}
+
+fn held_by(limits: &mut Limits, keys: &[Arc<str>], now: Timestamp) -> Option<HeldBy> {
+    let held = limits.held(keys, now)?;
+    Some(HeldBy { limit: limit_of(&held.key).into(), until: held.until })
+}
+
+async fn stored_limits(store: &dyn Store) -> Result<Vec<(Tenant, Limit)>, StoreError> {
+    let settings = store.settings(PREFIX).await?.into_iter();
+    let read = |(key, value): (String, Vec<u8>)| {
+        let damaged = |why: String| StoreError::Corrupt(format!("the setting {key:?} is no limit: {why}"));
+        let (tenant, _) = key[PREFIX.len()..].split_once('/').unwrap_or_default();
+        let tenant = Tenant::new(tenant).map_err(|error| damaged(error.to_string()))?;
+        let limit = serde_json::from_slice(&value).map_err(|error| damaged(error.to_string()))?;
+        Ok((tenant, limit))
+    };
+    settings.map(read).collect()
+}
+
+async fn each_running(
+    store: &dyn Store,
+    tenant: &Tenant,
+    mut with: impl FnMut(&Job),
+) -> Result<(), StoreError> {
+    let mut filter = Filter {
+        tenant: Some(tenant.clone()),
+        states: vec![StateName::Running],
+        limit: RELIMIT_PAGE,
+        ..Filter::default()
+    };
+    loop {
+        let page = store.list(filter.clone()).await?;
+        page.jobs.iter().for_each(|job| with(job));
+        filter.before = page.next;
+        if filter.before.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+fn held_keys(job: Option<&Job>) -> &[Arc<str>] {
+    match job {
+        Some(job) if job.state().lease().is_some() => job.spec.limit_keys(),
+        _ => &[],
+    }
+}
+
+impl Gate for LimitTables {
+    fn admit(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) -> Result<(), Held> {
+        let mut tables = self.tables();
+        let Some(table) = tables.get_mut(tenant) else { return Ok(()) };
+        match table.limits.admit(keys, now) {
+            Ok(()) => {
+                table.count(keys, 1);
+                Ok(())
+            }
+            Err(held) => {
+                // A place that becomes free at another server is not told of here.
+                let look_again = self.is_shared.then(|| now.plus_ms(LOOK_AGAIN_MS));
+                let until = held.until.or(look_again);
+                if let Some(until) = until {
+                    self.timers.plan(until);
+                }
+                Err(Held { key: held.key, until })
+            }
+        }
+    }
+
+    fn give_back(&self, tenant: &Tenant, keys: &[Arc<str>], now: Timestamp) {
+        if let Some(table) = self.tables().get_mut(tenant) {
+            table.limits.give_back(keys, now);
+            table.count(keys, -1);
+        }
+    }
+
+    fn adopt(&self, tenant: &Tenant, key: &Arc<str>, running: u32, bucket: Option<&[u8]>, now: Timestamp) {
+        if let Some(table) = self.tables().get_mut(tenant) {
+            table.limits.adopt(key, running, bucket.and_then(Tokens::from_bytes), now);
+        }
+    }
+
+    fn bucket(&self, tenant: &Tenant, key: &str, now: Timestamp) -> Option<(Vec<u8>, Timestamp)> {
+        let mut tables = self.tables();
+        let limits = &mut tables.get_mut(tenant)?.limits;
+        let found = limits.tokens(key, now);
+        limits.forget(key);
+        found.map(|(tokens, full_at)| (tokens.to_bytes().to_vec(), full_at))
+    }
+
+    fn refunded(
+        &self,
+        tenant: &Tenant,
+        key: &Arc<str>,
+        bucket: &[u8],
+        now: Timestamp,
+    ) -> Option<(Vec<u8>, Timestamp)> {
+        let used = LimitUse { key: Arc::clone(key), running: 0, bucket: Some(bucket.to_vec()) };
+        let mut limits = self.charged_with(tenant, vec![used], now);
+        limits.refund(std::slice::from_ref(key), now);
+        limits.tokens(key, now).map(|(tokens, full_at)| (tokens.to_bytes().to_vec(), full_at))
+    }
+}

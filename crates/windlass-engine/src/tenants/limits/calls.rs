@@ -1,0 +1,199 @@
+//! Setting, removing and showing limits, and bringing the jobs that are there under them.
+
+use super::{PREFIX, RELIMIT_PAGE, each_running, held_by, limit_of};
+use crate::engine::{Engine, Inner};
+use crate::error::EngineError;
+use crate::verbs::{HeldBy, JobEvent, LimitView};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use windlass_core::limits::Limit;
+use windlass_core::{Event, Job, JobId, StateName, Tenant};
+use windlass_store::{Filter, StoreError};
+
+impl Engine {
+    /// Adds a limit or changes one. Jobs that wait and run are brought under it before this returns.
+    pub async fn set_limit(&self, tenant: &Tenant, limit: Limit) -> Result<(), EngineError> {
+        let visit = self.inner.enter()?;
+        self.check_all()?;
+        let tenant = tenant.clone();
+        let work = async move {
+            let key = format!("{PREFIX}{tenant}/{}", limit.id);
+            let value =
+                serde_json::to_vec(&limit).map_err(|error| StoreError::Unsupported(error.to_string()))?;
+            // In the table first: it may refuse. A crash before the next line forgets a limit nobody was promised.
+            visit.limits.set(&tenant, limit, visit.now())?;
+            visit.store.put_setting(&key, Some(value)).await?;
+            visit.relimit_all(&tenant).await
+        };
+        self.inner.detached(work).await
+    }
+
+    /// Answers whether there was one.
+    pub async fn remove_limit(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
+        let visit = self.inner.enter()?;
+        self.check_all()?;
+        let (tenant, id) = (tenant.clone(), id.to_owned());
+        let work = async move {
+            visit.store.put_setting(&format!("{PREFIX}{tenant}/{id}"), None).await?;
+            let removed = visit.limits.remove(&tenant, &id);
+            if removed {
+                visit.relimit_all(&tenant).await?;
+            }
+            Ok(removed)
+        };
+        self.inner.detached(work).await
+    }
+
+    /// The limit that would not let this job start now; `None` also for one that is not due.
+    pub async fn held_by(&self, job: &Job) -> Result<Option<HeldBy>, EngineError> {
+        let (tenant, keys, now) = (&job.spec.tenant, job.spec.limit_keys(), self.now());
+        if keys.is_empty() || job.state().claimable_at().is_none_or(|at| at > now) {
+            return Ok(None);
+        }
+        if !self.inner.store.is_shared() {
+            return Ok(self.inner.limits.held_by(tenant, keys, now));
+        }
+        let used = self.inner.store.limit_use(tenant, keys).await?;
+        Ok(held_by(&mut self.inner.limits.charged_with(tenant, used, now), keys, now))
+    }
+
+    /// By id.
+    pub async fn limits(&self, tenant: &Tenant) -> Result<Vec<LimitView>, EngineError> {
+        self.inner.open()?;
+        self.check_all()?;
+        let mut views = self.inner.limits.views(tenant);
+        if self.inner.store.is_shared() && !views.is_empty() {
+            // What runs at other servers counts too, and is not told here.
+            let running = self.inner.running_by_limit(tenant).await?;
+            for view in &mut views {
+                view.running = running.get(&view.limit.id).copied().unwrap_or_default();
+            }
+        }
+        if !views.is_empty() {
+            self.inner.count_waiting(tenant, &mut views).await?;
+        }
+        Ok(views)
+    }
+}
+
+impl Inner {
+    /// What other servers have done to the limits holds here too, also for jobs that were made here meanwhile.
+    pub(crate) async fn follow_limits(self: &Arc<Self>) -> Result<(), EngineError> {
+        for tenant in self.limits.reload(&*self.store, self.now()).await? {
+            self.relimit_all(&tenant).await?;
+        }
+        loop {
+            let unchecked = self.store.unchecked(RELIMIT_PAGE).await?;
+            let count = unchecked.len();
+            self.relimit_new(unchecked).await?;
+            if count < RELIMIT_PAGE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Due jobs under each limit, and those it holds back. Of several limits that would, the first is named, as claims do.
+    async fn count_waiting(&self, tenant: &Tenant, views: &mut [LimitView]) -> Result<(), EngineError> {
+        let now = self.now();
+        let groups = self.store.under_limits(tenant, now).await?;
+        let mut counts: FxHashMap<Box<str>, (u64, u64)> = FxHashMap::default();
+        // With several servers none of them knows by itself.
+        let mut shared = None;
+        if self.store.is_shared() {
+            let keys: BTreeSet<&Arc<str>> = groups.iter().flat_map(|group| &group.keys).collect();
+            let keys: Vec<Arc<str>> = keys.into_iter().cloned().collect();
+            let used = self.store.limit_use(tenant, &keys).await?;
+            shared = Some(self.limits.charged_with(tenant, used, now));
+        }
+        for groups in groups.chunks(RELIMIT_PAGE) {
+            // Between two pages others may have the table.
+            let mut tables = self.limits.tables();
+            let Some(table) = tables.get_mut(tenant) else { break };
+            let limits = shared.as_mut().unwrap_or(&mut table.limits);
+            for group in groups {
+                let held = group.held.clone().or_else(|| Some(limits.held(&group.keys, now)?.key));
+                for key in &group.keys {
+                    counts.entry(limit_of(key).into()).or_default().0 += group.due;
+                }
+                if let Some(key) = held {
+                    counts.entry(limit_of(&key).into()).or_default().1 += group.due;
+                }
+            }
+        }
+        for view in views {
+            (view.waiting, view.held) = counts.get(&view.limit.id).copied().unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    async fn running_by_limit(&self, tenant: &Tenant) -> Result<FxHashMap<Box<str>, u64>, EngineError> {
+        let mut running: FxHashMap<Box<str>, u64> = FxHashMap::default();
+        each_running(&*self.store, tenant, |job| {
+            for key in job.spec.limit_keys() {
+                *running.entry(limit_of(key).into()).or_default() += 1;
+            }
+        })
+        .await?;
+        Ok(running)
+    }
+
+    /// Works out the keys of every living job of the tenant anew, a page at a time.
+    async fn relimit_all(self: &Arc<Self>, tenant: &Tenant) -> Result<(), EngineError> {
+        let living = StateName::ALL.into_iter().filter(|state| !state.is_settled());
+        let mut filter = Filter {
+            tenant: Some(tenant.clone()),
+            states: living.collect(),
+            limit: RELIMIT_PAGE,
+            ..Filter::default()
+        };
+        loop {
+            let page = self.store.list(filter.clone()).await?;
+            self.relimit(page.jobs).await?;
+            filter.before = page.next;
+            if filter.before.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// For jobs that were made or changed while limits changed.
+    pub(crate) async fn relimit_new(self: &Arc<Self>, ids: Vec<JobId>) -> Result<(), EngineError> {
+        let jobs = self.store.load(ids).await?;
+        self.relimit(jobs.into_iter().flatten().collect()).await
+    }
+
+    /// What was written by limits that are no longer those is worked out anew.
+    pub(crate) async fn relimit_since(
+        self: &Arc<Self>,
+        epoch: u64,
+        written: impl Iterator<Item = JobId>,
+    ) -> Result<(), EngineError> {
+        if self.limits.epoch() == epoch {
+            return Ok(());
+        }
+        self.relimit_new(written.collect()).await.map_err(EngineError::with_a_part_written)
+    }
+
+    async fn relimit(self: &Arc<Self>, jobs: Vec<Arc<Job>>) -> Result<(), EngineError> {
+        let mut asks = Vec::new();
+        let mut reopened: Vec<Arc<str>> = Vec::new();
+        for job in &jobs {
+            let keys = self.limits.keys(&job.spec);
+            if keys == job.spec.limit_keys() {
+                reopened.extend(keys);
+                continue;
+            }
+            // Every update works out the keys anew, of the job as it is by then.
+            asks.push(JobEvent { id: job.id, event: Event::Update(Box::default()) });
+        }
+        // The bound itself may have been raised, so what it held is tried again.
+        reopened.sort_unstable();
+        reopened.dedup();
+        if !asks.is_empty() {
+            self.change(None, asks, jobs).await?;
+        }
+        reopened.iter().for_each(|key| self.store.reopen(key));
+        Ok(())
+    }
+}

@@ -1,0 +1,221 @@
+//! The clock on the wall against the engine's own timeline: where the one was set, and what that means for jobs that wait for a
+//! date. See `docs/adr` on time.
+
+use crate::engine::Inner;
+use crate::error::EngineError;
+use crate::time::clock::{Clock, StoreClock};
+use crate::verbs::JobEvent;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Weak};
+use windlass_core::event::Patch;
+use windlass_core::{Event, StateName, Timestamp};
+use windlass_store::calendar::{CLOCK, Kept, WallStep};
+use windlass_store::query::PAGE_MAX;
+use windlass_store::{Filter, Store};
+
+/// How often the two are compared.
+const LOOK_EVERY_MS: u64 = 500;
+/// A reading that took longer than this is repeated: the thread was stopped in between.
+const READING_MAX_MS: i64 = 50;
+/// How much of the timeline may be lived through twice after a crash with the clock set back.
+const NOTE_EVERY_MS: i64 = 1_000;
+/// On a store that servers share: whatever another of them had begun to write when the clock was set is written after so long.
+const WRITTEN_AFTER_MS: i64 = 30_000;
+
+/// What the engine knows of the clock on the wall.
+pub(crate) struct Calendar {
+    kept: Mutex<Kept>,
+    /// When the timeline was last noted in the store; `MAX`: never, the store has a clock of its own.
+    noted_ms: AtomicI64,
+    /// Leases were given since: claims are commits of the store, with no room for a note.
+    claimed: AtomicBool,
+    /// On a store that servers share: steps after which nothing is left to be moved.
+    moved: Mutex<Vec<WallStep>>,
+}
+
+impl Calendar {
+    /// The clock that goes on where the store's timeline has come to.
+    pub(crate) async fn open(
+        store: &dyn Store,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<dyn Clock>, Calendar), EngineError> {
+        if store.is_shared() {
+            let calendar = Calendar {
+                kept: Mutex::default(),
+                noted_ms: AtomicI64::new(i64::MAX),
+                claimed: AtomicBool::new(false),
+                moved: Mutex::default(),
+            };
+            return Ok((clock, calendar));
+        }
+        let found = store.settings(CLOCK).await?.into_iter().find(|(key, _)| key == CLOCK);
+        let kept = found.and_then(|(_, bytes)| serde_json::from_slice::<Kept>(&bytes).ok());
+        let (now_ms, wall_ms) = read(&*clock);
+        let kept = kept.unwrap_or(Kept { ahead_ms: 0, seen_ms: wall_ms, steps: Vec::new() });
+        let resume_ms = kept.resume_ms(wall_ms);
+        clock.show_ahead(kept.ahead_ms);
+        let clock: Arc<dyn Clock> = match resume_ms - now_ms {
+            0 => clock,
+            ahead_ms => Arc::new(StoreClock::new(clock, Arc::new(AtomicI64::new(ahead_ms)))),
+        };
+        let calendar = Calendar {
+            kept: Mutex::new(kept),
+            noted_ms: AtomicI64::new(i64::MIN),
+            claimed: AtomicBool::new(false),
+            moved: Mutex::default(),
+        };
+        Ok((clock, calendar))
+    }
+
+    /// A setting to be written with the next commit, now and then.
+    pub(crate) fn note_time(&self, now: Timestamp) -> Option<(String, Option<Vec<u8>>)> {
+        let (now_ms, noted_ms) = (now.as_millis(), self.noted_ms.load(Ordering::Relaxed));
+        if now_ms.saturating_sub(noted_ms) < NOTE_EVERY_MS {
+            return None;
+        }
+        let is_ours = self.noted_ms.compare_exchange(noted_ms, now_ms, Ordering::Relaxed, Ordering::Relaxed);
+        is_ours.ok()?;
+        Some((CLOCK.to_owned(), Some(self.change(|kept| kept.seen_ms = now_ms).bytes())))
+    }
+
+    pub(crate) fn note_claim(&self) {
+        self.claimed.store(true, Ordering::Relaxed);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Kept)) -> Kept {
+        let mut kept = self.kept.lock();
+        change(&mut kept);
+        kept.clone()
+    }
+
+    fn kept(&self) -> Kept {
+        self.change(|_| {})
+    }
+
+    fn has_moved(&self, steps: &[WallStep]) -> bool {
+        *self.moved.lock() == steps
+    }
+
+    fn note_moved(&self, steps: Vec<WallStep>) {
+        *self.moved.lock() = steps;
+    }
+}
+
+/// The timeline and the clock on the wall, at the same moment.
+fn read(clock: &dyn Clock) -> (i64, i64) {
+    loop {
+        let (before, wall, after) = (clock.now(), clock.wall(), clock.now());
+        if after.since_ms(before) <= READING_MAX_MS {
+            return (before.as_millis(), wall.as_millis());
+        }
+    }
+}
+
+/// Looks again and again; ends with the engine.
+pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
+    loop {
+        {
+            let Some(engine) = engine.upgrade() else { return };
+            let Ok(visit) = engine.enter() else { return };
+            let followed = match visit.store.calendar() {
+                Some(kept) => visit.follow_store(kept).await,
+                None if visit.store.is_shared() => return,
+                None => visit.follow_wall().await,
+            };
+            if let Err(error) = followed {
+                tracing::warn!(%error, "moving jobs that wait for a date after the clock was set; trying again");
+            }
+        }
+        clock.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+impl Inner {
+    /// Also before the store is closed.
+    pub(crate) async fn note_time(&self) {
+        if let Some((key, value)) = self.calendar.note_time(self.now())
+            && let Err(error) = self.store.put_setting(&key, value).await
+        {
+            tracing::debug!(%error, "noting the time");
+        }
+    }
+
+    async fn follow_wall(self: &Arc<Self>) -> Result<(), EngineError> {
+        if self.calendar.claimed.swap(false, Ordering::Relaxed) {
+            self.note_time().await;
+        }
+        let (now_ms, wall_ms) = read(&*self.clock);
+        if let Some(step) = self.calendar.kept().step(now_ms, wall_ms) {
+            let way = if step.by_ms > 0 { "forward" } else { "back" };
+            let seconds = step.by_ms.unsigned_abs() as f64 / 1_000.0;
+            tracing::warn!(
+                "the clock was set {way} by {seconds:.1} s: leases, delays and retries go on as before, dates are by the new time"
+            );
+            let kept = self.calendar.change(|kept| {
+                kept.take(step);
+                kept.seen_ms = kept.seen_ms.max(now_ms);
+            });
+            self.clock.show_ahead(kept.ahead_ms);
+            self.store.put_setting(CLOCK, Some(kept.bytes())).await?;
+        }
+        let kept = self.calendar.kept();
+        if kept.steps.is_empty() {
+            return Ok(());
+        }
+        self.move_appointments(&kept).await?;
+        let done = kept.steps;
+        let kept = self.calendar.change(|kept| kept.steps.retain(|step| !done.contains(step)));
+        Ok(self.store.put_setting(CLOCK, Some(kept.bytes())).await?)
+    }
+
+    /// On a store whose clock is for all servers: each of them moves what is left to be moved. The first to look when nothing
+    /// written before can come any more forgets the steps, so that servers that start later have nothing to look through.
+    async fn follow_store(self: &Arc<Self>, kept: Kept) -> Result<(), EngineError> {
+        let known = self.calendar.kept();
+        self.clock.show_ahead(kept.ahead_ms);
+        if kept.steps.is_empty() || self.calendar.has_moved(&kept.steps) {
+            self.calendar.change(|known| *known = kept);
+            return Ok(());
+        }
+        let now_ms = self.now().as_millis();
+        let is_written = kept.steps.iter().all(|step| now_ms.saturating_sub(step.at_ms) >= WRITTEN_AFTER_MS);
+        if is_written || kept.steps != known.steps {
+            self.move_appointments(&kept).await?;
+        }
+        self.calendar.change(|known| *known = kept.clone());
+        if is_written {
+            let rest = Kept { steps: Vec::new(), ..kept.clone() };
+            // Refused: another server was first, or has seen another step, which is looked at next.
+            self.store.swap_setting(CLOCK, Some(kept.bytes()), rest.bytes()).await?;
+            self.calendar.note_moved(kept.steps);
+        }
+        Ok(())
+    }
+
+    /// Jobs that wait for a date, written before the clock was set, wait for the same date by the new time. Moving one writes
+    /// it, so that none is moved twice.
+    async fn move_appointments(self: &Arc<Self>, kept: &Kept) -> Result<(), EngineError> {
+        let states = vec![StateName::Ready, StateName::Waiting];
+        let mut filter = Filter { states, limit: PAGE_MAX, ..Filter::default() };
+        loop {
+            let page = self.store.list(filter.clone()).await?;
+            let (mut asks, mut known) = (Vec::new(), Vec::new());
+            for job in page.jobs {
+                let Some(run_at) = kept.moved(&job) else { continue };
+                let if_version = Some(job.version);
+                let patch = Patch { run_at: Some(run_at), if_version, ..Patch::default() };
+                asks.push(JobEvent { id: job.id, event: Event::Update(Box::new(patch)) });
+                known.push(job);
+            }
+            if !asks.is_empty() {
+                // One that is refused was written since, with the step in mind, or is gone.
+                self.change(None, asks, known).await?;
+            }
+            match page.next {
+                Some(next) => filter.before = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}

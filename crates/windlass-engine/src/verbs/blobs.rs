@@ -1,0 +1,181 @@
+//! Blobs: bytes named by their hash, in and out by pieces, so that none has to be in memory whole.
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::tenants::quota::Reserved;
+use std::collections::HashMap;
+use windlass_core::{Job, Tenant, Timestamp};
+use windlass_store::Filter;
+use windlass_store::blobs::{BlobAddr, BlobInfo, BlobReader, BlobWriter, Digests, ListedBlob, PutBlob};
+
+/// Jobs looked at in one page while looking for what they name.
+const PAGE: usize = 500;
+
+/// A blob on its way in. Dropping it forgets it.
+pub struct BlobUpload {
+    engine: Engine,
+    tenant: Tenant,
+    writer: Box<dyn BlobWriter>,
+    bytes: u64,
+    /// Of its tenant's quota; given back if it is not kept.
+    reserved: Option<Reserved>,
+}
+
+impl BlobUpload {
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
+        let max = self.engine.inner.options.blob_bytes_max;
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if self.bytes > max {
+            return Err(EngineError::BlobTooLarge { max });
+        }
+        self.engine.reserve_blob(&self.tenant, &mut self.reserved, self.bytes).await?;
+        Ok(self.writer.write(bytes).await?)
+    }
+
+    /// Answers when it is safe.
+    pub async fn finish(self) -> Result<PutBlob, EngineError> {
+        let visit = self.engine.inner.enter()?;
+        let put = self.writer.finish(visit.now()).await?;
+        if let (PutBlob::New(info), Some(reserved)) = (&put, self.reserved) {
+            reserved.keep(info.bytes);
+        }
+        Ok(put)
+    }
+}
+
+/// A blob on its way out: its bytes are known to be what was put.
+pub struct BlobDownload {
+    pub info: BlobInfo,
+    reader: Box<dyn BlobReader>,
+}
+
+impl BlobDownload {
+    /// `None` after the last piece. After an error the blob is not complete.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.reader.next().await?)
+    }
+}
+
+/// What a look for blobs that no job names has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unnamed {
+    /// Blobs there are in all.
+    pub all: usize,
+    /// Old enough, and named by no job.
+    pub found: Vec<ListedBlob>,
+    /// How many of those were removed.
+    pub removed: usize,
+}
+
+impl Engine {
+    pub fn blob_bytes_max(&self) -> u64 {
+        self.inner.options.blob_bytes_max
+    }
+
+    /// Begins a blob of this tenant.
+    pub async fn put_blob(&self, tenant: &Tenant) -> Result<BlobUpload, EngineError> {
+        self.inner.open()?;
+        let writer = self.inner.store.blobs().create(tenant).await?;
+        Ok(BlobUpload { engine: self.clone(), tenant: tenant.clone(), writer, bytes: 0, reserved: None })
+    }
+
+    /// For those who have all of it.
+    pub async fn put_blob_bytes(&self, tenant: &Tenant, bytes: &[u8]) -> Result<PutBlob, EngineError> {
+        let mut upload = self.put_blob(tenant).await?;
+        upload.write(bytes).await?;
+        upload.finish().await
+    }
+
+    /// `None` where this tenant has no such blob. An error where its bytes are damaged.
+    pub async fn get_blob(
+        &self,
+        tenant: &Tenant,
+        addr: &BlobAddr,
+    ) -> Result<Option<BlobDownload>, EngineError> {
+        self.inner.open()?;
+        let found = self.inner.store.blobs().open(tenant, addr).await?;
+        Ok(found.map(|blob| BlobDownload { info: blob.info, reader: blob.reader }))
+    }
+
+    /// Newest first; `None`: of all tenants.
+    pub async fn list_blobs(&self, tenant: Option<&Tenant>) -> Result<Vec<ListedBlob>, EngineError> {
+        self.inner.open()?;
+        self.check_all()?;
+        let mut blobs = self.inner.store.blobs().list(tenant).await?;
+        blobs.sort_by(|a, b| {
+            let key = |blob: &ListedBlob| (blob.info.stored_at, blob.info.digests);
+            key(b).cmp(&key(a))
+        });
+        Ok(blobs)
+    }
+
+    /// Blobs that were last put before `put_before` and that no job of any tenant names; `remove` makes an end of them.
+    /// Which addresses a job names is `named_by`'s to say.
+    pub async fn unnamed_blobs(
+        &self,
+        tenant: Option<&Tenant>,
+        put_before: Timestamp,
+        remove: bool,
+        named_by: &(dyn Fn(&Job) -> Vec<BlobAddr> + Sync),
+    ) -> Result<Unnamed, EngineError> {
+        let visit = self.inner.enter()?;
+        let blobs = self.list_blobs(tenant).await?;
+        let all = blobs.len();
+        let mut old: Vec<Option<ListedBlob>> =
+            blobs.into_iter().filter(|blob| blob.info.stored_at < put_before).map(Some).collect();
+        let mut places: HashMap<BlobAddr, Vec<usize>> = HashMap::new();
+        for (place, blob) in old.iter().enumerate() {
+            for addr in blob.iter().flat_map(|blob| spellings(&blob.info.digests)) {
+                places.entry(addr).or_default().push(place);
+            }
+        }
+        let mut strike = |job: &Job| {
+            for addr in named_by(job) {
+                for place in places.get(&addr).into_iter().flatten() {
+                    old[*place] = None;
+                }
+            }
+        };
+        self.each_job(&mut strike).await?;
+        let mut unnamed = Unnamed { all, found: old.into_iter().flatten().collect(), removed: 0 };
+        if remove {
+            for ListedBlob { tenant, info } in &unnamed.found {
+                let gone = visit.store.blobs().remove(tenant, &info.digests, info.stored_at).await?;
+                unnamed.removed += usize::from(gone);
+            }
+        }
+        Ok(unnamed)
+    }
+
+    /// All jobs, and then those that came meanwhile.
+    async fn each_job(&self, look: &mut (dyn FnMut(&Job) + Send)) -> Result<(), EngineError> {
+        let mut newest_seen = None;
+        loop {
+            let mut newest = newest_seen;
+            let mut before = None;
+            'pages: loop {
+                let filter = Filter { before, limit: PAGE, ..Filter::default() };
+                let page = self.inner.store.list(filter).await?;
+                for job in &page.jobs {
+                    if newest_seen.is_some_and(|seen| job.id <= seen) {
+                        break 'pages;
+                    }
+                    newest = newest.max(Some(job.id));
+                    look(job);
+                }
+                match page.next {
+                    Some(next) => before = Some(next),
+                    None => break,
+                }
+            }
+            if newest == newest_seen {
+                return Ok(());
+            }
+            newest_seen = newest;
+        }
+    }
+}
+
+fn spellings(digests: &Digests) -> [BlobAddr; 2] {
+    [BlobAddr::Sha1(digests.sha1), BlobAddr::Sha256(digests.sha256)]
+}

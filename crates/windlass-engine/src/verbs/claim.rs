@@ -1,0 +1,199 @@
+//! Handing jobs to workers.
+
+use crate::engine::{Engine, Inner};
+use crate::error::EngineError;
+use crate::events::feed::FeedKind;
+use crate::events::ready_notifier::Waiter;
+use crate::shutdown::InFlight;
+use crate::tables::waiting::{LookAgain, Wanted};
+use crate::verbs::{Claim, JobEvent};
+use std::sync::Arc;
+use windlass_core::{Event, Holder, Job, Scope, StateName};
+use windlass_store::ClaimAsk;
+
+/// Jobs on their way to a worker. Until `accept` says that they arrive, dropping it gives them back at once.
+#[must_use = "jobs that are not accepted are given back"]
+pub struct Delivery {
+    pub jobs: Vec<Arc<Job>>,
+    engine: Option<Arc<Inner>>,
+}
+
+impl Delivery {
+    fn empty() -> Delivery {
+        Delivery { jobs: Vec::new(), engine: None }
+    }
+
+    pub fn accept(mut self) -> Vec<Arc<Job>> {
+        std::mem::take(&mut self.jobs)
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.take()
+            && !self.jobs.is_empty()
+        {
+            let jobs = std::mem::take(&mut self.jobs);
+            let visit = InFlight::new(&engine);
+            engine.runtime.spawn(async move { give_back(&visit, jobs).await });
+        }
+    }
+}
+
+impl std::fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Delivery").field("jobs", &self.jobs).finish_non_exhaustive()
+    }
+}
+
+/// As if nobody had asked: the attempt does not count.
+async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
+    let ask = |job: &Arc<Job>| {
+        let token = job.state().lease()?.token;
+        Some(JobEvent { id: job.id, event: Event::Return { by: Holder::Token(token) } })
+    };
+    let asks: Vec<JobEvent> = jobs.iter().filter_map(ask).collect();
+    let count = asks.len();
+    if let Err(error) = engine.change(None, asks, jobs).await {
+        // Their leases end some time; nothing is lost, only late.
+        tracing::warn!(%error, "{count} undelivered jobs could not be given back");
+    }
+}
+
+impl Engine {
+    /// From here on claims wait until [`Engine::release_claims`], whoever makes them: a server that starts hands nothing out
+    /// before the runs it hands out can be reported.
+    pub fn hold_claims(&self) {
+        self.inner.claims_held.send_replace(true);
+    }
+
+    /// The server has started: claims are answered.
+    pub fn release_claims(&self) {
+        self.inner.claims_held.send_replace(false);
+    }
+
+    /// Until claims may be answered, or the engine closes. Does not yield when they may: claims that were begun in one go reach
+    /// the store in their order.
+    async fn claims_released(&self) {
+        if !*self.inner.claims_held.borrow() {
+            return;
+        }
+        let mut held = self.inner.claims_held.subscribe();
+        tokio::select! {
+            // The sender is in the engine, and so there as long as we are.
+            _ = held.wait_for(|held| !held) => {}
+            () = self.inner.shutdown.closed() => {}
+        }
+    }
+
+    /// Hands out up to `claim.limit` jobs, best first; with nothing there, waits up to `claim.wait_ms`.
+    pub async fn claim(&self, claim: Claim) -> Result<Delivery, EngineError> {
+        self.inner.open()?;
+        if claim.limit == 0 {
+            return Ok(Delivery::empty());
+        }
+        self.check_claim(&claim)?;
+        self.claims_released().await;
+        let claim = Arc::new(Claim { limit: claim.limit.min(self.inner.options.batch_max), ..claim });
+        if claim.wait_ms == 0 {
+            return self.look(&claim).await;
+        }
+        // In line before looking: what becomes ready after the look finds us there.
+        let wanted = Wanted {
+            queues: claim.queues.clone(),
+            names: claim.names.clone(),
+            scope: self.scope.clone(),
+            priority: claim.priority,
+            limit: claim.limit,
+        };
+        let _waiting = self.begin_waiting(&claim.tenant)?;
+        let max = self.inner.options.waiters_max;
+        let waiter = self.inner.ready_notifier.enter(&claim.tenant, wanted, claim.worker.as_ref(), max);
+        self.wait_in_line(waiter.ok_or(EngineError::TooManyWaiters)?, &claim).await
+    }
+
+    async fn wait_in_line(&self, mut waiter: Waiter, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
+        let mut patience = self.inner.clock.sleep_ms(claim.wait_ms);
+        let mut is_last_look = false;
+        loop {
+            waiter.look();
+            let delivery = match self.look(claim).await {
+                Err(EngineError::ShuttingDown) => return Ok(Delivery::empty()),
+                answer => answer?,
+            };
+            if !delivery.jobs.is_empty() {
+                if delivery.jobs.len() < claim.limit {
+                    waiter.emptied();
+                }
+                return Ok(delivery);
+            }
+            if waiter.found_nothing() == LookAgain::Yes && !is_last_look {
+                continue;
+            }
+            // Asleep before looking at the shutdown: whoever closes it wakes all sleepers after that.
+            if is_last_look || self.inner.shutdown.is_closing() {
+                return Ok(delivery);
+            }
+            tokio::select! {
+                () = waiter.rung() => {}
+                () = &mut patience => is_last_look = true,
+            }
+        }
+    }
+
+    /// One look into the store. It runs on even if the caller is gone, so that what it finds is given back.
+    async fn look(&self, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
+        let visit = self.inner.enter()?;
+        let (claim, scope) = (claim.clone(), self.scope.clone());
+        self.inner.detached(async move { visit.take(&claim, scope).await }).await
+    }
+}
+
+impl Inner {
+    async fn take(self: &Arc<Self>, claim: &Claim, scope: Scope) -> Result<Delivery, EngineError> {
+        let now = self.now();
+        let ask = ClaimAsk {
+            tenant: claim.tenant.clone(),
+            queues: claim.queues.clone(),
+            names: claim.names.clone(),
+            scope,
+            priority: claim.priority,
+            limit: claim.limit,
+            worker: claim.worker.clone(),
+            lease_ms: claim.lease_ms,
+            seed: self.random.roll(),
+            gate: self.limits.gate(&claim.tenant),
+        };
+        let jobs = self.store.claim(ask, now).await.map_err(|error| self.unsure(error))?;
+        if !jobs.is_empty() {
+            self.calendar.note_claim();
+        }
+        let delivery = Delivery { jobs, engine: Some(self.clone()) };
+        self.handed_out(&delivery.jobs);
+        Ok(delivery)
+    }
+
+    fn handed_out(&self, jobs: &[Arc<Job>]) {
+        let mut leases = self.leases();
+        jobs.iter().for_each(|job| leases.granted(job));
+        drop(leases);
+        if let Some(until) = jobs.iter().filter_map(|job| job.deadline()).min() {
+            self.timers.plan(until);
+        }
+        self.meters.claimed.add(jobs.len());
+        if let Some(first) = jobs.first() {
+            // A claim is one tenant's.
+            let queues = jobs.iter().map(|job| &job.spec.queue);
+            self.meters.queues.count(&first.spec.tenant, queues, |traffic, count| traffic.claimed += count);
+        }
+        for job in jobs {
+            let Some(lease) = job.state().lease() else { continue };
+            // A parent that runs again is as old as its last run: how long it waited for this one is not known.
+            if job.progress.prior_start != Some(job.progress.due_at) {
+                let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
+                self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));
+            }
+            self.feed.tell(FeedKind::Claimed, job, StateName::Running, lease.granted_at);
+        }
+    }
+}

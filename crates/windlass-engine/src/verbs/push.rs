@@ -1,0 +1,244 @@
+//! Making jobs: one batch, one step, one commit.
+
+use crate::engine::{Engine, Inner};
+use crate::error::{EngineError, PushRefused};
+use crate::events::feed::FeedKind;
+use crate::shutdown::InFlight;
+use crate::tenants::quota::{self, Admitted};
+use crate::verbs::{JobEvent, Push, Pushed, RunAt};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+use windlass_core::event::Patch;
+use windlass_core::unique::OnConflict;
+use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, Scope, StateName, Tenant, Timestamp};
+use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
+
+impl Engine {
+    /// All of the batch in one atomic step; one answer per job, in order.
+    pub async fn push(&self, tenant: &Tenant, jobs: Vec<Push>) -> Result<Vec<Pushed>, EngineError> {
+        let visit = self.inner.enter()?;
+        self.check_count(jobs.len())?;
+        self.check_payloads(jobs.iter().map(|job| Some(&job.payload)))?;
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let bytes: Vec<usize> = jobs.iter().map(|job| job.payload.bytes.len()).collect();
+        if self.is_exempt {
+            let pushed = self.push_admitted(visit, tenant, jobs, None).await?;
+            self.have_arrived(tenant, bytes.len() as u64, bytes.iter().map(|bytes| *bytes as u64).sum());
+            return Ok(pushed);
+        }
+        let admitted = self.reserve_jobs(tenant, jobs.iter().map(quota::coming)).await?;
+        self.push_admitted(visit, tenant, jobs, Some((admitted, bytes))).await
+    }
+
+    /// What was reserved is concluded even if the caller stops waiting.
+    async fn push_admitted(
+        &self,
+        visit: InFlight,
+        tenant: &Tenant,
+        jobs: Vec<Push>,
+        admitted: Option<(Admitted, Vec<usize>)>,
+    ) -> Result<Vec<Pushed>, EngineError> {
+        let (tenant, scope) = (tenant.clone(), self.scope.clone());
+        let work = async move {
+            let pushed = visit.push(&tenant, &scope, jobs).await;
+            if let Some((admitted, bytes)) = admitted {
+                admitted.conclude(&bytes, &pushed);
+            }
+            pushed
+        };
+        self.inner.detached(work).await
+    }
+}
+
+impl Inner {
+    async fn push(
+        self: &Arc<Self>,
+        tenant: &Tenant,
+        scope: &Scope,
+        jobs: Vec<Push>,
+    ) -> Result<Vec<Pushed>, EngineError> {
+        let now = self.now();
+        let epoch = self.limits.epoch();
+        let batch = self.built(tenant, jobs, now);
+        let after = Aftermath::of(self, &batch, now);
+        let pushed = if batch.iter().any(|new| new.spec.family().is_some()) {
+            self.insert_with_parents(batch, scope, now).await?
+        } else {
+            self.insert(batch, now).await?
+        };
+        self.pushed(tenant, &pushed, &after, now);
+        let made_some = pushed.iter().any(|pushed| matches!(pushed, Pushed::New(_)));
+        // What follows takes commits of its own. From here on trouble must not say that nothing happened.
+        let resolved = self.resolve_conflicts(pushed, &after.specs, scope).await;
+        let pushed = resolved.map_err(|error| if made_some { error.with_a_part_written() } else { error })?;
+        self.relimit_since(epoch, pushed.iter().filter_map(|pushed| pushed.id())).await?;
+        Ok(pushed)
+    }
+
+    pub(crate) fn built(&self, tenant: &Tenant, jobs: Vec<Push>, now: Timestamp) -> Vec<NewJob> {
+        let has_limits = self.limits.has_any(tenant);
+        let build = |push: Push| {
+            let run_at = push.first_run(now);
+            let is_dated = matches!(push.run_at, RunAt::At(at) if at > now);
+            let mut spec = JobSpec {
+                tenant: tenant.clone(),
+                queue: push.queue,
+                name: push.name,
+                payload: push.payload,
+                priority: push.priority,
+                created_at: now,
+                policy: push.policy,
+                extras: push.extras,
+            };
+            let keys = if has_limits { self.limits.keys(&spec) } else { Vec::new() };
+            // Also over what the caller may have written there: these are ours to set.
+            if !keys.is_empty() || !spec.limit_keys().is_empty() {
+                spec.extras.get_or_insert_default().limit_keys = keys;
+            }
+            if is_dated || spec.is_dated() {
+                spec.extras.get_or_insert_default().dated = is_dated;
+            }
+            spec.extras.take_if(|extras| **extras == Extras::default());
+            NewJob { spec: Arc::new(spec), run_at, body: push.body, held_by_parent: false }
+        };
+        jobs.into_iter().map(build).collect()
+    }
+
+    pub(crate) async fn insert(
+        &self,
+        batch: Vec<NewJob>,
+        now: Timestamp,
+    ) -> Result<Vec<Pushed>, EngineError> {
+        match self.commit(vec![Step::insert(batch)], now).await?.pop() {
+            Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(Pushed::from).collect()),
+            // A step without changes, to which every answer is right, has nothing to be refused for.
+            Some(Verdict::Stale | Verdict::KeyTaken(_) | Verdict::Taken(_)) | None => {
+                Err(StoreError::Unknown("the store gave no answer to a push".to_owned()).into())
+            }
+        }
+    }
+
+    /// What a taken key means is the pushed job's to say.
+    async fn resolve_conflicts(
+        self: &Arc<Self>,
+        mut pushed: Vec<Pushed>,
+        specs: &[Arc<JobSpec>],
+        scope: &Scope,
+    ) -> Result<Vec<Pushed>, EngineError> {
+        if !scope.is_everything() {
+            self.refuse_out_of_reach(&mut pushed, scope).await?;
+        }
+        let mut updates = Vec::new();
+        for (answer, spec) in pushed.iter_mut().zip(specs) {
+            let (Pushed::Existing(id), Some(unique)) = (*answer, spec.unique()) else { continue };
+            match unique.on_conflict {
+                OnConflict::Return => {}
+                OnConflict::Refuse => *answer = Pushed::Refused(PushRefused::Duplicate(id)),
+                OnConflict::Update => updates.push((id, spec)),
+            }
+        }
+        if updates.is_empty() {
+            return Ok(pushed);
+        }
+        let ask = |(id, spec): (JobId, &Arc<JobSpec>)| {
+            let patch = Patch {
+                payload: Some(spec.payload.clone()),
+                priority: Some(spec.priority),
+                repeat: Some(spec.policy.repeat.clone()),
+                ..Patch::default()
+            };
+            JobEvent { id, event: Event::Update(Box::new(patch)) }
+        };
+        let asks = updates.into_iter().map(ask).collect();
+        // One that is gone by now was there when the push met it, and was updated too late to matter.
+        self.change(None, asks, Vec::new()).await?;
+        Ok(pushed)
+    }
+
+    /// A key that a job out of reach has is taken, and no more is said or done about it.
+    async fn refuse_out_of_reach(&self, pushed: &mut [Pushed], scope: &Scope) -> Result<(), EngineError> {
+        let held = |pushed: &Pushed| if let Pushed::Existing(id) = pushed { Some(*id) } else { None };
+        let ids: Vec<JobId> = pushed.iter().filter_map(held).collect();
+        let holders = if ids.is_empty() { Vec::new() } else { self.store.load(ids).await? };
+        let is_reached = |job: &Job| scope.allows(&job.spec.queue, &job.spec.name);
+        let out_of_reach: FxHashSet<JobId> =
+            holders.iter().flatten().filter(|job| !is_reached(job)).map(|job| job.id).collect();
+        for answer in pushed {
+            if let Some(id) = held(answer).filter(|id| out_of_reach.contains(id)) {
+                *answer = Pushed::Refused(PushRefused::Duplicate(id));
+            }
+        }
+        Ok(())
+    }
+
+    fn pushed(&self, tenant: &Tenant, pushed: &[Pushed], after: &Aftermath, now: Timestamp) {
+        if let Some(next) = after.next_start {
+            self.timers.plan(next);
+        }
+        let new = pushed.iter().filter(|pushed| matches!(pushed, Pushed::New(_))).count();
+        self.meters.pushed.add(new);
+        let came = pushed.iter().zip(&after.queues).filter(|(pushed, _)| matches!(pushed, Pushed::New(_)));
+        let queues = came.map(|(_, queue)| queue);
+        self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
+        // The store has announced each address once; with several jobs there, several may look at once.
+        for ((queue, name), count) in &after.ready {
+            if *count > 1 {
+                self.ready_notifier.announce(tenant, queue, name, count - 1);
+            }
+        }
+        if self.feed.has_listeners() {
+            for (pushed, spec) in pushed.iter().zip(&after.specs) {
+                if let Pushed::New(id) = pushed {
+                    let address = (tenant, &spec.queue, &spec.name);
+                    self.feed.tell_of(FeedKind::Pushed, *id, address, StateName::Ready, now);
+                }
+            }
+        }
+    }
+}
+
+/// What has to be known of a batch after it was handed to the store.
+struct Aftermath {
+    /// When the first job that is not due yet will be.
+    next_start: Option<Timestamp>,
+    /// How many became ready where; empty when nobody waits for any.
+    ready: FxHashMap<(Queue, Name), usize>,
+    /// Empty when nobody will ask for them.
+    specs: Vec<Arc<JobSpec>>,
+    /// The queue of each job.
+    queues: Vec<Queue>,
+}
+
+impl Aftermath {
+    fn of(engine: &Inner, batch: &[NewJob], now: Timestamp) -> Aftermath {
+        let mut ready = FxHashMap::default();
+        if batch.len() > 1 && engine.ready_notifier.waiters() > 0 {
+            for new in batch.iter().filter(|new| new.run_at <= now) {
+                *ready.entry((new.spec.queue.clone(), new.spec.name.clone())).or_default() += 1;
+            }
+        }
+        let are_asked_for =
+            engine.feed.has_listeners() || batch.iter().any(|new| new.spec.unique().is_some());
+        Aftermath {
+            next_start: batch.iter().map(|new| new.run_at).filter(|run_at| *run_at > now).min(),
+            ready,
+            specs: if are_asked_for {
+                batch.iter().map(|new| new.spec.clone()).collect()
+            } else {
+                Vec::new()
+            },
+            queues: batch.iter().map(|new| new.spec.queue.clone()).collect(),
+        }
+    }
+}
+
+impl From<Inserted> for Pushed {
+    fn from(inserted: Inserted) -> Pushed {
+        match inserted {
+            Inserted::New(id) => Pushed::New(id),
+            Inserted::Existing(id) => Pushed::Existing(id),
+        }
+    }
+}

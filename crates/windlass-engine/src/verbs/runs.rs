@@ -1,0 +1,134 @@
+//! What workers say of the runs they hold: their ends, signs of life, progress and words.
+
+use crate::engine::Engine;
+use crate::error::{EngineError, VerbError};
+use crate::transaction::Moved;
+use crate::verbs::{Extend, Extended, JobEvent, LogEntry, Renew, Report, Settled, payload_of, report_bytes};
+use std::sync::Arc;
+use windlass_core::{Event, Job, JobId, Tenant};
+
+impl Engine {
+    /// LeaseWatch runs: each entry is answered by itself. One that reports too much is refused and its run goes on; it does not
+    /// hold up the others.
+    pub async fn settle(
+        &self,
+        tenant: &Tenant,
+        mut lease_watch: Vec<JobEvent>,
+    ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
+        self.check_count(ends.len())?;
+        self.check_payloads(ends.iter().map(|end| payload_of(&end.event)))?;
+        let max = self.inner.options.payload_bytes_max;
+        if ends.iter().all(|end| report_bytes(&end.event) <= max) {
+            return self.settle_all(tenant, ends).await;
+        }
+        let sizes: Vec<usize> = ends.iter().map(|end| report_bytes(&end.event)).collect();
+        ends.retain(|end| report_bytes(&end.event) <= max);
+        let mut settled = match ends.is_empty() {
+            true => Vec::new(),
+            false => self.settle_all(tenant, ends).await?,
+        }
+        .into_iter();
+        let answer = |bytes: usize| match bytes > max {
+            true => Err(VerbError::ReportTooLarge { bytes, max }),
+            false => settled.next().unwrap_or(Err(VerbError::NotFound)),
+        };
+        Ok(sizes.into_iter().map(answer).collect())
+    }
+
+    async fn settle_all(
+        &self,
+        tenant: &Tenant,
+        lease_watch: Vec<JobEvent>,
+    ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
+        let answers = self.apply_each(tenant, ends).await?;
+        let settled = |moved: Moved| Settled {
+            state: moved.after.as_ref().map(|job| job.state().name()),
+            run_at: moved.after.as_ref().and_then(|job| job.state().claimable_at()),
+        };
+        Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())
+    }
+
+    /// Heartbeats.
+    pub async fn extend(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<Extend>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        let ask = |entry: Extend| {
+            let event = Event::Extend { by: entry.by, lease_ms: entry.lease_ms };
+            JobEvent { id: entry.id, event }
+        };
+        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
+    /// Leases that begin anew, in the same hands or others.
+    pub async fn renew(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<Renew>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        let ask = |entry: Renew| {
+            let Renew { id, by, lease_ms, worker } = entry;
+            JobEvent { id, event: Event::Renew { by, lease_ms, worker } }
+        };
+        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
+    /// Takes the result out of a settled job whose policy hands it out once, and answers with the job as it was; of
+    /// several who ask at once one gets it. A result that may be read often, or that has had its time, stays or is gone:
+    /// then the answer is the job as it is now. `None`: there is no such job.
+    pub async fn take_result(&self, tenant: &Tenant, id: JobId) -> Result<Option<Arc<Job>>, EngineError> {
+        let Some(job) = self.get(tenant, vec![id]).await?.pop().flatten() else { return Ok(None) };
+        let is_over = job.result_expires_at().is_some_and(|at| at <= self.now());
+        if job.result().is_none() || !(job.spec.policy.result.once || is_over) {
+            return Ok(Some(job));
+        }
+        let event = if is_over { Event::Expire } else { Event::TakeResult };
+        match self.apply_each(tenant, vec![JobEvent { id, event }]).await?.pop() {
+            Some(Ok(moved)) if is_over => Ok(moved.after),
+            Some(Ok(moved)) => Ok(Some(moved.before)),
+            // Somebody else was first.
+            Some(Err(_)) | None => Ok(self.get(tenant, vec![id]).await?.pop().flatten()),
+        }
+    }
+
+    /// Progress of runs; the answer tells which jobs are asked to cancel.
+    pub async fn report(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<Report>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        self.check_payloads(entries.iter().map(|entry| entry.payload.as_ref()))?;
+        let ask = |entry: Report| {
+            let Report { id, by, percent, note, payload } = entry;
+            JobEvent { id, event: Event::Report { by, percent: percent.map(|p| p.min(100)), note, payload } }
+        };
+        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+
+    /// Words of runs, kept with their jobs; each call writes what is kept of a job's words anew, so send many at once.
+    /// The answer tells which jobs are asked to cancel.
+    pub async fn log(
+        &self,
+        tenant: &Tenant,
+        entries: Vec<LogEntry>,
+    ) -> Result<Vec<Result<Extended, VerbError>>, EngineError> {
+        let ask = |entry: LogEntry| {
+            let LogEntry { id, by, source, lines } = entry;
+            JobEvent { id, event: Event::Log { by, source, lines } }
+        };
+        let answers = self.apply_each(tenant, entries.into_iter().map(ask).collect()).await?;
+        Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
+    }
+}
+
+fn extended(moved: Moved) -> Extended {
+    let lease = moved.after.as_ref().and_then(|job| job.state().lease());
+    Extended {
+        until: lease.and_then(|lease| lease.until),
+        cancel_asked: lease.is_some_and(|lease| lease.cancel_asked),
+    }
+}

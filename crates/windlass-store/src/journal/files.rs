@@ -1,0 +1,355 @@
+//! The files of one journal: `00000001.log`, `00000002.log`, … and `head`, which says up to where all is taken care of.
+//!
+//! A file that was found at the start is never appended to: its end may be torn. Files behind the head that come back after
+//! a power cut are removed with the next ones.
+
+use super::Home;
+use super::head::{self, HeadFile};
+use super::shelf::Place;
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file of this size is closed and another begun: small enough that what is taken care of does not fill the disk.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+/// A file with nothing more to read in it is let go when it is this large; a smaller one is not worth the trouble.
+const EMPTY_BYTES_MIN: u64 = 1 << 20;
+/// Servers that share a data folder each have a journal of their own beside the first.
+const FOLDERS_MAX: usize = 16;
+
+pub struct Files {
+    home: Home,
+    bytes_max: u64,
+    state: Mutex<State>,
+    /// Held while the head is written, so that it is written in order.
+    head_file: Mutex<Option<HeadFile>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// With its lock; `None`: in memory, or nothing was written so far.
+    folder: Option<(PathBuf, File)>,
+    files: BTreeMap<u64, Entry>,
+    head: Place,
+    /// Files with damage in them: kept for people when they are done with.
+    damaged: BTreeSet<u64>,
+}
+
+struct Entry {
+    medium: Medium,
+    /// What is on disk for sure; for a closed file that was found, all there is.
+    bytes: u64,
+    is_closed: bool,
+}
+
+enum Medium {
+    Disk(Arc<File>),
+    Memory(Vec<u8>),
+}
+
+/// What follows on some place in a file.
+pub struct Piece {
+    pub bytes: Bytes,
+    /// Nothing will follow these bytes in this file.
+    pub is_all: bool,
+    /// Where the next file begins, if the bytes are empty because this one is read.
+    pub next: Option<Place>,
+}
+
+impl Files {
+    pub fn open(home: Home, bytes_max: u64) -> io::Result<Files> {
+        let mut state = State { head: Place { file: 1, block: 0, line: 0 }, ..State::default() };
+        if let Home::Folder(first) = &home {
+            for folder in candidates(first) {
+                if !folder.is_dir() {
+                    break;
+                }
+                let Some(lock) = lock(&folder)? else { continue };
+                state.find(&folder)?;
+                state.folder = Some((folder, lock));
+                break;
+            }
+        }
+        Ok(Files { home, bytes_max, state: Mutex::new(state), head_file: Mutex::default() })
+    }
+
+    pub fn head(&self) -> Place {
+        self.state().head
+    }
+
+    pub fn name(&self, file: u64) -> String {
+        let state = self.state();
+        state
+            .folder
+            .as_ref()
+            .map_or_else(|| name(file), |(folder, _)| folder.join(name(file)).display().to_string())
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.state().files.values().map(|entry| entry.bytes).sum()
+    }
+
+    pub fn is_full(&self) -> Option<u64> {
+        Some(self.bytes()).filter(|bytes| *bytes >= self.bytes_max)
+    }
+
+    /// Appends to the present file, or to a new one when that is due, and waits for the disk.
+    pub fn append(&self, bytes: &[u8]) -> Result<(), AppendError> {
+        let (number, target, at) = self.present_file().map_err(AppendError::Write)?;
+        if let Some(file) = target {
+            if let Err(error) = file.write_all_at(bytes, at) {
+                // A part of it may be there, and would be found by the next start.
+                let cut = file.set_len(at).and_then(|()| file.sync_data());
+                return Err(if cut.is_ok() { AppendError::Write(error) } else { AppendError::Sync(error) });
+            }
+            file.sync_data().map_err(AppendError::Sync)?;
+        }
+        let mut state = self.state();
+        if let Some(entry) = state.files.get_mut(&number) {
+            if let Medium::Memory(content) = &mut entry.medium {
+                content.extend_from_slice(bytes);
+            }
+            entry.bytes = at + bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Nothing more is appended to the present file: what comes next begins another.
+    pub fn close_present(&self) {
+        if let Some(mut entry) = self.state().files.last_entry() {
+            entry.get_mut().is_closed = true;
+        }
+    }
+
+    /// Closes the present file if all of it is taken care of, and lets go of it.
+    pub fn empty(&self) -> io::Result<()> {
+        let head = {
+            let mut state = self.state();
+            let head = state.head;
+            match state.files.last_entry() {
+                Some(mut last) if *last.key() == head.file && last.get().bytes == head.line => {
+                    last.get_mut().is_closed = true;
+                    Place { file: head.file + 1, block: 0, line: 0 }
+                }
+                _ => return Ok(()),
+            }
+        };
+        self.move_head(head)
+    }
+
+    pub fn is_worth_emptying(&self, head: Place) -> bool {
+        let state = self.state();
+        let last = state.files.last_key_value();
+        last.is_some_and(|(number, entry)| {
+            *number == head.file && entry.bytes == head.line && entry.bytes >= EMPTY_BYTES_MIN
+        })
+    }
+
+    /// Whether anything follows.
+    pub fn has_more(&self, from: Place) -> bool {
+        let state = self.state();
+        let here = state.files.get(&from.file).is_some_and(|entry| entry.bytes > from.block);
+        here || state.files.range(from.file + 1..).any(|(_, entry)| entry.bytes > 0)
+    }
+
+    /// Up to `want` bytes from the block on; `None`: there is nothing more at present.
+    pub fn read(&self, from: Place, want: usize) -> io::Result<Option<Piece>> {
+        let state = self.state();
+        let next = state.files.range(from.file + 1..).next();
+        let next = next.map(|(number, _)| Place { file: *number, block: 0, line: 0 });
+        let over = |next: Option<Place>| next.map(|_| Piece { bytes: Bytes::new(), is_all: true, next });
+        let Some(entry) = state.files.get(&from.file) else { return Ok(over(next)) };
+        let left = entry.bytes.saturating_sub(from.block);
+        if left == 0 {
+            return Ok(if entry.is_closed { over(next) } else { None });
+        }
+        let length = left.min(want as u64);
+        let is_all = entry.is_closed && length == left;
+        if let Medium::Memory(content) = &entry.medium {
+            let start = from.block as usize;
+            let bytes = Bytes::copy_from_slice(&content[start..start + length as usize]);
+            return Ok(Some(Piece { bytes, is_all, next: None }));
+        }
+        let Medium::Disk(file) = &entry.medium else { return Ok(None) };
+        let file = Arc::clone(file);
+        drop(state);
+        let mut bytes = vec![0; length as usize];
+        let got = read_at_most(&file, &mut bytes, from.block)?;
+        bytes.truncate(got);
+        Ok(Some(Piece { bytes: bytes.into(), is_all: is_all || got < length as usize, next: None }))
+    }
+
+    /// Everything before `head` is taken care of: files that hold nothing else go.
+    pub fn move_head(&self, head: Place) -> io::Result<()> {
+        let mut state = self.state();
+        if head <= state.head {
+            return Ok(());
+        }
+        state.head = head;
+        let folder = state.folder.as_ref().map(|(folder, _)| folder.clone());
+        let done: Vec<u64> =
+            state.files.range(..head.file).filter(|(_, entry)| entry.is_closed).map(|(n, _)| *n).collect();
+        for number in &done {
+            state.files.remove(number);
+        }
+        let damaged: Vec<u64> = done.iter().copied().filter(|number| state.damaged.remove(number)).collect();
+        drop(state);
+        let Some(folder) = folder else { return Ok(()) };
+        self.write_head(&folder, head)?;
+        for number in done {
+            let path = folder.join(name(number));
+            if damaged.contains(&number) {
+                fs::rename(&path, folder.join(format!("damaged-{}", name(number))))?;
+            } else {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_head(&self, folder: &Path, head: Place) -> io::Result<()> {
+        let mut head_file = self.head_file.lock();
+        let file = match head_file.take() {
+            Some(file) => head_file.insert(file),
+            None => head_file.insert(HeadFile::open(folder)?),
+        };
+        file.write(head)
+    }
+
+    /// Damage was found in this file: it is kept, under another name, when it is done with.
+    pub fn set_aside(&self, file: u64) {
+        self.state().damaged.insert(file);
+    }
+
+    /// Where to write: nothing to write to in memory.
+    fn present_file(&self) -> io::Result<(u64, Option<Arc<File>>, u64)> {
+        let mut state = self.state();
+        let is_usable = |entry: &Entry| !entry.is_closed && entry.bytes < FILE_BYTES_MAX;
+        if !state.files.last_key_value().is_some_and(|(_, entry)| is_usable(entry)) {
+            self.begin(&mut state)?;
+        }
+        let Some((number, entry)) = state.files.last_key_value() else {
+            return Err(io::Error::other("no file was begun"));
+        };
+        let target = match &entry.medium {
+            Medium::Disk(file) => Some(Arc::clone(file)),
+            Medium::Memory(_) => None,
+        };
+        Ok((*number, target, entry.bytes))
+    }
+
+    fn begin(&self, state: &mut State) -> io::Result<()> {
+        if let Some(mut entry) = state.files.last_entry() {
+            entry.get_mut().is_closed = true;
+        }
+        if let (Home::Folder(first), None) = (&self.home, &state.folder) {
+            state.folder = Some(make_folder(first)?);
+        }
+        let last = state.files.last_key_value().map(|(number, _)| number + 1);
+        let number = last.unwrap_or(1).max(state.head.file);
+        let medium = match &state.folder {
+            None => Medium::Memory(Vec::new()),
+            Some((folder, _)) => {
+                let path = folder.join(name(number));
+                let file =
+                    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+                // So that the file itself is there after a crash, not only what is in it.
+                File::open(folder)?.sync_all()?;
+                Medium::Disk(Arc::new(file))
+            }
+        };
+        state.files.insert(number, Entry { medium, bytes: 0, is_closed: false });
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+}
+
+pub enum AppendError {
+    /// Nothing of it is there.
+    Write(io::Error),
+    /// It may or may not be there. What was written before may be gone, too.
+    Sync(io::Error),
+}
+
+impl State {
+    fn find(&mut self, folder: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let file_name = entry.file_name();
+            let number = file_name.to_str().and_then(|name| name.strip_suffix(".log")?.parse::<u64>().ok());
+            let Some(number) = number else { continue };
+            let file = File::open(entry.path())?;
+            let bytes = file.metadata()?.len();
+            self.files.insert(number, Entry { medium: Medium::Disk(Arc::new(file)), bytes, is_closed: true });
+        }
+        let first = self.files.first_key_value().map_or(1, |(number, _)| *number);
+        self.head = match head::find(folder) {
+            Some(head) if head.file >= first => head,
+            _ => Place { file: first, block: 0, line: 0 },
+        };
+        // What is written next must not lie where the head says that all is done.
+        if self.files.range(self.head.file..).next().is_none() {
+            self.head = Place { file: self.head.file + 1, block: 0, line: 0 };
+        }
+        Ok(())
+    }
+}
+
+fn name(number: u64) -> String {
+    format!("{number:08}.log")
+}
+
+fn candidates(first: &Path) -> impl Iterator<Item = PathBuf> {
+    let more = (2..=FOLDERS_MAX).map(move |n| {
+        let mut name = first.as_os_str().to_owned();
+        name.push(format!("-{n}"));
+        PathBuf::from(name)
+    });
+    std::iter::once(first.to_owned()).chain(more)
+}
+
+/// `None`: another process has it.
+fn lock(folder: &Path) -> io::Result<Option<File>> {
+    let path = folder.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn make_folder(first: &Path) -> io::Result<(PathBuf, File)> {
+    for folder in candidates(first) {
+        // Payloads are nobody else's business.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+        if let Some(lock) = lock(&folder)? {
+            if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+                File::open(parent)?.sync_all()?;
+            }
+            return Ok((folder, lock));
+        }
+    }
+    Err(io::Error::other(format!("{} and the folders beside it are all in use", first.display())))
+}
+
+fn read_at_most(file: &File, bytes: &mut [u8], from: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while got < bytes.len() {
+        match file.read_at(&mut bytes[got..], from + got as u64) {
+            Ok(0) => break,
+            Ok(count) => got += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}

@@ -1,0 +1,132 @@
+//! `windlass jobs`: search.
+
+mod query;
+
+pub use query::Query;
+
+use crate::cli::client::view;
+use crate::client::{Client, ServerArgs};
+use crate::fault::Outcome;
+use crate::human_time;
+use crate::output::{self, Style};
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+
+/// Jobs per request: the server's page limit.
+const PAGE: usize = 1000;
+
+/// Find jobs, newest first
+///
+/// Words like state:failed, queue:mail, name:GLOB, tag:TAG, args.user_id:42, worker:W and age>1h (or age<5m) narrow the
+/// search; other words are looked for in the payload. The web UI understands the same words.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass jobs
+  windlass jobs state:failed name:mail* ann@example.org
+  windlass jobs args.user_id:42 'age>1h'
+  windlass jobs --queue reports --state ready,running --json
+  windlass jobs state:failed --all --json | jq .id")]
+pub struct JobsArgs {
+    /// state:, queue:, name:, tag:, args.PATH:, worker:, age> or text of the payload
+    words: Vec<String>,
+    /// Only in these states, separated by commas
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    /// Only in this queue
+    #[arg(long)]
+    queue: Option<String>,
+    /// Only with a name like this
+    #[arg(long, value_name = "GLOB")]
+    name: Option<String>,
+    /// Only with this tag
+    #[arg(long)]
+    tag: Option<String>,
+    /// Show at most so many
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+    limit: usize,
+    /// Show all of them
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
+    /// One JSON object per line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub fn run(args: JobsArgs) -> Outcome {
+    let mut query = Query::from_words(&args.words);
+    query.narrow("state", args.state.as_deref());
+    query.narrow("queue", args.queue.as_deref());
+    query.narrow("name", args.name.as_deref());
+    query.narrow("tag", args.tag.as_deref());
+    let mut client = args.server.client()?;
+    let wanted = if args.all { usize::MAX } else { args.limit };
+    if args.json {
+        let more = each_page(&mut client, &query, wanted, print_json)?;
+        return hint(more, args.json);
+    }
+    // Column widths are computed per page, so that the first page is printed without waiting for all rows.
+    let mut widths = Vec::new();
+    let more = each_page(&mut client, &query, wanted, |jobs| {
+        view::job_table(jobs, human_time::now_ms()).print_page(Style::of_stdout(), &mut widths)
+    })?;
+    if widths.is_empty() {
+        output::note("no jobs found");
+    }
+    hint(more, args.json)
+}
+
+fn print_json(jobs: &[Value]) -> Outcome {
+    for job in jobs {
+        output::say(job.to_string())?;
+    }
+    Ok(())
+}
+
+fn hint(more: bool, json: bool) -> Outcome {
+    if more && !json && std::io::stdout().is_terminal() {
+        output::note("there are more: use --limit N or --all");
+    }
+    Ok(())
+}
+
+/// Calls `show` with each non-empty page. Returns true if there are more jobs than `wanted`.
+fn each_page(
+    client: &mut Client,
+    query: &Query,
+    wanted: usize,
+    mut show: impl FnMut(&[Value]) -> Outcome,
+) -> Outcome<bool> {
+    let mut left = wanted;
+    let mut cursor = None;
+    loop {
+        let path = query.path(left.min(PAGE), cursor.as_deref());
+        let mut answer = client.get(&path)?;
+        let jobs = answer["jobs"].take();
+        let jobs = jobs.as_array().map(Vec::as_slice).unwrap_or_default();
+        if !jobs.is_empty() {
+            show(jobs)?;
+        }
+        left = left.saturating_sub(jobs.len());
+        cursor = answer["next"].as_str().map(str::to_string);
+        // A page may be short or empty because the server limits the time of a search; the cursor tells if
+        // more follow.
+        if cursor.is_none() || left == 0 {
+            return Ok(cursor.is_some());
+        }
+    }
+}
+
+/// Running jobs, for `top`.
+pub fn running(client: &mut Client, limit: usize) -> Outcome<Value> {
+    let mut query = Query::default();
+    query.narrow("state", Some("running"));
+    let mut answer = client.get(&query.path(limit, None))?;
+    match answer["jobs"].take() {
+        Value::Null => Ok(json!([])),
+        jobs => Ok(jobs),
+    }
+}

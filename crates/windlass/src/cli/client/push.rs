@@ -1,0 +1,245 @@
+//! `windlass push`: pushes one job, or one per line, and optionally waits for the result.
+
+mod wait;
+
+use crate::client::{Client, ServerArgs};
+use crate::fault::{Fault, Outcome};
+use crate::human_time;
+use crate::output::{self, Colour};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use clap::Args;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, IsTerminal, Read};
+
+/// Jobs per request with `--lines`: large enough to hide the round trip, small enough to show progress.
+const LINES_PER_CALL: usize = 1000;
+/// Payload bytes per request with `--lines`, well below the server's limit on a request body.
+const BYTES_PER_CALL: usize = 4 << 20;
+
+/// Put a job in
+///
+/// Prints the id of the new job; with --wait, its result.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass push mail '{\"to\":\"ann@example.org\"}'
+  windlass push report --at 09:00 --priority -5
+  windlass push cleanup --repeat 'every 5m' --unique nightly
+  windlass push resize - --wait < photo.json
+  windlass push import - --lines < rows.ndjson")]
+pub struct PushArgs {
+    /// Kind of job: what a worker asks for
+    name: String,
+    /// Payload: JSON if it is JSON, else text; - reads it from standard input
+    payload: Option<String>,
+    /// Queue to put it in
+    #[arg(long, default_value = "default")]
+    queue: String,
+    /// Not before this much time has passed, e.g. 10s, 1h30m
+    #[arg(long, value_name = "DURATION", conflicts_with = "at", value_parser = human_time::parse_duration_ms)]
+    delay: Option<i64>,
+    /// Not before this moment, e.g. 2030-01-31T09:00:00Z, or 09:00 for the next one
+    #[arg(long, value_name = "TIME", value_parser = human_time::parse_time_ms)]
+    at: Option<i64>,
+    /// Smaller runs first
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i32,
+    /// Run again and again, e.g. 'every 5m' or '0 9 * * 1-5'
+    #[arg(long, value_name = "RULE")]
+    repeat: Option<String>,
+    /// At most one unfinished job has this key; a second push gives the id of the first
+    #[arg(long, value_name = "KEY")]
+    unique: Option<String>,
+    /// Attempts in all before it is given up
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    retry: Option<u32>,
+    /// How long a worker may be silent before another gets the job
+    #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
+    lease: Option<i64>,
+    /// How long the finished job and its result stay
+    #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
+    keep: Option<i64>,
+    /// Tag to find it by; may be given often
+    #[arg(long = "tag", value_name = "TAG")]
+    tags: Vec<String>,
+    /// Another id for the job, chosen by you
+    #[arg(long)]
+    alias: Option<String>,
+    /// Job this one belongs to
+    #[arg(long, value_name = "ID")]
+    parent: Option<u64>,
+    /// Each line of the payload is a job of its own
+    #[arg(long, conflicts_with = "wait")]
+    lines: bool,
+    /// Wait until it has run, show its progress, and print its result
+    #[arg(long)]
+    wait: bool,
+    /// With --wait: give up waiting after this long
+    #[arg(long, value_name = "DURATION", requires = "wait", value_parser = human_time::parse_duration_ms)]
+    timeout: Option<i64>,
+    /// Print the server's answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+pub fn run(args: PushArgs) -> Outcome {
+    let mut client = args.server.client()?;
+    if args.lines {
+        return push_lines(&args, &mut client);
+    }
+    let payload = match args.payload.as_deref() {
+        Some("-") => read_stdin()?,
+        Some(text) => text.as_bytes().to_vec(),
+        None => b"null".to_vec(),
+    };
+    let answer = client.post("/api/v1/jobs", &args.job(&payload))?;
+    let id =
+        answer["id"].as_u64().ok_or_else(|| Fault::failed(format!("the server gave no id: {answer}")))?;
+    if args.wait {
+        return wait::until_settled(&mut client, id, args.timeout, args.json);
+    }
+    if args.json {
+        return output::say_json(&answer);
+    }
+    say_pushed(id, &answer)
+}
+
+/// Prints a sentence on a terminal, only the id otherwise.
+fn say_pushed(id: u64, answer: &Value) -> Outcome {
+    if !std::io::stdout().is_terminal() {
+        return output::say(id.to_string());
+    }
+    let known = answer["existing"].as_array().is_some_and(|existing| !existing.is_empty());
+    let style = output::Style::of_stdout();
+    let name = format!("job {id}");
+    let name = style.paint(Colour::Bold, &name);
+    output::say(if known { format!("{name} was there already") } else { format!("{name} pushed") })
+}
+
+/// Job in the format of the API.
+#[derive(Serialize)]
+struct Job<'a> {
+    name: &'a str,
+    queue: &'a str,
+    priority: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<&'static str>,
+    /// Raw JSON text: parsing it into a tree would reorder its keys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    #[serde(flatten)]
+    asked: Map<String, Value>,
+}
+
+impl PushArgs {
+    fn job(&self, payload: &[u8]) -> Job<'_> {
+        let (name, queue, priority, asked) = (&*self.name, &*self.queue, self.priority, self.asked());
+        let job = Job { name, queue, priority, format: None, payload: None, payload_base64: None, asked };
+        let Ok(text) = std::str::from_utf8(payload) else {
+            let bytes = BASE64.encode(payload);
+            return Job { payload_base64: Some(bytes), format: Some("binary"), ..job };
+        };
+        match serde_json::from_str::<Box<RawValue>>(text) {
+            Ok(json) => Job { payload: Some(json), ..job },
+            Err(_) => Job { payload: to_raw_value(text).ok(), format: Some("text"), ..job },
+        }
+    }
+
+    /// Optional fields that were given.
+    fn asked(&self) -> Map<String, Value> {
+        let asked = [
+            ("delay_ms", self.delay.map(Value::from)),
+            ("run_at", self.at.map(Value::from)),
+            ("repeat", self.repeat.clone().map(Value::from)),
+            ("unique", self.unique.clone().map(Value::from)),
+            ("retry", self.retry.map(Value::from)),
+            ("lease_ms", self.lease.map(Value::from)),
+            ("keep", self.keep.map(|ms| json!({"completed_ms": ms, "failed_ms": ms, "cancelled_ms": ms}))),
+            ("alias", self.alias.clone().map(Value::from)),
+            ("parent", self.parent.map(Value::from)),
+            ("tags", (!self.tags.is_empty()).then(|| json!(self.tags))),
+        ];
+        asked.into_iter().filter_map(|(key, value)| Some((key.to_string(), value?))).collect()
+    }
+}
+
+fn read_stdin() -> Outcome<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes)?;
+    // Removes the newline that an editor or echo appends to text.
+    if bytes.ends_with(b"\n") && std::str::from_utf8(&bytes).is_ok() {
+        bytes.pop();
+    }
+    Ok(bytes)
+}
+
+fn push_lines(args: &PushArgs, client: &mut Client) -> Outcome {
+    let mut batch = Batch::default();
+    let mut pushed = 0;
+    let text = match args.payload.as_deref() {
+        Some("-") | None => None,
+        Some(text) => Some(text.as_bytes().to_vec()),
+    };
+    let lines: Box<dyn BufRead> = match text {
+        Some(text) => Box::new(std::io::Cursor::new(text)),
+        None => Box::new(std::io::stdin().lock()),
+    };
+    for line in lines.split(b'\n') {
+        let mut line = line?;
+        if line.ends_with(b"\r") {
+            line.pop();
+        }
+        if line.is_empty() {
+            continue;
+        }
+        batch.bytes += line.len();
+        batch.jobs.push(args.job(&line));
+        if batch.jobs.len() >= LINES_PER_CALL || batch.bytes >= BYTES_PER_CALL {
+            pushed += batch.send(client, args.json)?;
+        }
+    }
+    pushed += batch.send(client, args.json)?;
+    if !args.json && std::io::stderr().is_terminal() {
+        output::note(format!("{pushed} jobs pushed"));
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Batch<'a> {
+    jobs: Vec<Job<'a>>,
+    bytes: usize,
+}
+
+impl Batch<'_> {
+    fn send(&mut self, client: &mut Client, json: bool) -> Outcome<usize> {
+        if self.jobs.is_empty() {
+            return Ok(0);
+        }
+        let Batch { jobs, .. } = std::mem::take(self);
+        let count = jobs.len();
+        let answer = client.post("/api/v1/jobs", &BTreeMap::from([("jobs", jobs)]))?;
+        if json {
+            output::say_json(&answer)?;
+        } else {
+            let ids = answer["ids"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let lines: Vec<String> = ids.iter().filter(|id| !id.is_null()).map(Value::to_string).collect();
+            output::say(lines.join("\n"))?;
+        }
+        match answer["refused"].as_array().map(Vec::as_slice).unwrap_or_default() {
+            [] => Ok(count),
+            [first, ..] => {
+                let message = output::plain(&first["message"]);
+                Err(Fault::failed(format!("line {} of this batch was refused: {message}", first["index"])))
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `windlass queues`: job counts per queue; pause and resume.
+
+use crate::client::{Client, ServerArgs, escaped};
+use crate::fault::Outcome;
+use crate::human_time;
+use crate::output::{self, Colour, Style, Table};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+/// Show the queues, or pause and resume one
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass queues
+  windlass queues pause mail
+  windlass queues resume mail")]
+pub struct QueuesArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// Print the server's answer as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    /// Hand out no more jobs of this queue; running ones go on
+    Pause {
+        /// The queue
+        name: String,
+    },
+    /// Hand out jobs of this queue again
+    Resume {
+        /// The queue
+        name: String,
+    },
+}
+
+pub fn run(args: QueuesArgs) -> Outcome {
+    let mut client = args.server.client()?;
+    match &args.action {
+        None => show(&mut client, args.json),
+        Some(Action::Pause { name }) => switch(&mut client, name, "pause", args.json),
+        Some(Action::Resume { name }) => switch(&mut client, name, "resume", args.json),
+    }
+}
+
+fn show(client: &mut Client, json: bool) -> Outcome {
+    let answer = client.get("/api/v1/queues")?;
+    if json {
+        return output::say_json(&answer);
+    }
+    match answer["queues"].as_array().map(Vec::as_slice).unwrap_or_default() {
+        [] => {
+            output::note("no queues yet; a queue appears with its first job: windlass push hello");
+            Ok(())
+        }
+        queues => queue_table(queues).print(Style::of_stdout()),
+    }
+}
+
+fn switch(client: &mut Client, name: &str, verb: &str, json: bool) -> Outcome {
+    let answer = client.post(&format!("/api/v1/queues/{}/{verb}", escaped(name)), &json!({}))?;
+    match json {
+        true => output::say_json(&answer),
+        false => output::say(format!("queue {} {verb}d", output::harmless(name))),
+    }
+}
+
+pub fn queue_table(queues: &[Value]) -> Table {
+    let heads = [
+        "QUEUE",
+        ">READY",
+        ">DELAYED",
+        ">RUNNING",
+        ">WAITING",
+        ">COMPLETED",
+        ">FAILED",
+        ">CANCELLED",
+        ">OLDEST",
+        "",
+    ];
+    let mut table = Table::new(&heads);
+    for queue in queues {
+        let count = |key: &str, colour: Colour| {
+            let number = queue[key].as_u64().unwrap_or(0);
+            (number.to_string(), if number == 0 { Colour::Dim } else { colour })
+        };
+        let oldest =
+            queue["oldest_ms"].as_i64().map(human_time::show_duration).unwrap_or_else(|| "-".to_string());
+        let paused = queue["paused"].as_bool().unwrap_or(false);
+        let waiting = queue["waiting"].as_u64().unwrap_or(0) + queue["suspended"].as_u64().unwrap_or(0);
+        table.row(vec![
+            (queue_name(queue), Colour::Bold),
+            count("ready", Colour::Cyan),
+            count("delayed", Colour::Cyan),
+            count("running", Colour::Blue),
+            (waiting.to_string(), if waiting == 0 { Colour::Dim } else { Colour::Plain }),
+            count("completed", Colour::Green),
+            count("failed", Colour::Red),
+            count("cancelled", Colour::Yellow),
+            (oldest, Colour::Plain),
+            (if paused { "paused".to_string() } else { String::new() }, Colour::Yellow),
+        ]);
+    }
+    table
+}
+
+/// Queue name, prefixed with the tenant unless it is the default one.
+fn queue_name(queue: &Value) -> String {
+    let name = output::plain(&queue["queue"]);
+    match queue["tenant"].as_str() {
+        None | Some("default") => name,
+        Some(tenant) => format!("{tenant}/{name}"),
+    }
+}

@@ -1,0 +1,379 @@
+//! `windlass work`: claims jobs and runs a command for each.
+//!
+//! One thread claims, one sends heartbeats ([`held`]), and each job has a thread for its process
+//! ([`process`]). They share one table of claimed jobs.
+
+mod guard;
+mod held;
+mod process;
+
+use crate::client::{Client, ClientError, Interrupter, ServerArgs};
+use crate::fault::{Fault, Outcome};
+use crate::human_time;
+use crate::output;
+use clap::Args;
+use held::{Held, Run, Stop, Table};
+use process::Job;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use windlass_runners::process::{EXIT_RETRY, Ended, RESULT_BYTES_MAX};
+
+/// Duration of one long-poll claim: long enough to be cheap, short enough for proxies that cut idle
+/// connections.
+const WAIT_MS: u64 = 20_000;
+/// First and longest backoff while the server is unreachable.
+const AWAY_FIRST: Duration = Duration::from_millis(200);
+const AWAY_MOST: Duration = Duration::from_secs(5);
+/// Time to retry reporting a result to an unreachable server; the lease has expired long before.
+const OFFER_FOR: Duration = Duration::from_secs(300);
+
+/// Take jobs and run a command for each
+///
+/// The payload arrives on standard input; WINDLASS_JOB_ID, WINDLASS_JOB_NAME, WINDLASS_JOB_QUEUE, WINDLASS_JOB_ATTEMPT,
+/// WINDLASS_JOB_PRIORITY and WINDLASS_SERVER are in the environment. What the command prints is the result (JSON if it
+/// is JSON, else text), except lines `::progress PERCENT NOTE`, which report progress. Exit code 0 finishes the job, 75
+/// tries it again later, anything else fails it with the end of standard error as the reason. The last lines of standard
+/// error are kept with the job. WINDLASS_TOKEN is not handed on to the command.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  windlass work mail -- ./send-mail
+  windlass work '*' --queue reports --concurrency 8 -- python3 report.py
+  windlass work resize --drain -- sh -c 'convert - -resize 50% out.png'")]
+pub struct WorkArgs {
+    /// Names of jobs to take: * and ? and [a-z] match
+    #[arg(value_name = "GLOB")]
+    name: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+    /// Only from this queue; may be given often [default: any]
+    #[arg(long = "queue", value_name = "QUEUE")]
+    queues: Vec<String>,
+    /// Jobs at the same time
+    #[arg(long, short = 'c', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+    /// How long the server waits for a sign of life before it gives the job to another
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = human_time::parse_duration_ms)]
+    lease: i64,
+    /// Stop a command that runs longer, and fail the job
+    #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
+    timeout: Option<i64>,
+    /// After asking a command to stop, how long before it is killed
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = human_time::parse_duration_ms)]
+    grace: i64,
+    /// Wait before the next try after exit code 75 [default: as the job was pushed]
+    #[arg(long, value_name = "DURATION", value_parser = human_time::parse_duration_ms)]
+    retry_delay: Option<i64>,
+    /// Treat every failure like exit code 75
+    #[arg(long)]
+    retry_failures: bool,
+    /// Stop after one job
+    #[arg(long, conflicts_with = "drain")]
+    once: bool,
+    /// Stop when no job is left to take
+    #[arg(long)]
+    drain: bool,
+    /// Name of this worker, shown with the jobs it runs [default: host and process]
+    #[arg(long, value_name = "NAME")]
+    worker: Option<String>,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Deserialize)]
+struct Claimed {
+    jobs: Vec<Job>,
+}
+
+pub fn run(args: WorkArgs) -> Outcome {
+    let client = args.server.client()?;
+    let settler = client.another();
+    let worker = Worker::new(args, client);
+    let table = worker.table.clone();
+    stop_on_signals(table.clone(), worker.claims.interrupter())?;
+    let keeper = held::Keeper::new(table.clone(), settler, worker.args.lease, worker.args.grace);
+    let keeper = std::thread::spawn(move || keeper.run());
+    let outcome = worker.run();
+    table.wait_until_empty();
+    table.close();
+    let _ = keeper.join();
+    let (finished, failed) = table.tally();
+    table.take_trouble().map_or(Ok(()), Err)?;
+    outcome?;
+    note(table.quiet, format!("{finished} finished, {failed} not"));
+    Ok(())
+}
+
+fn note(quiet: bool, line: String) {
+    if !quiet {
+        output::note(line);
+    }
+}
+
+struct Worker {
+    args: Arc<WorkArgs>,
+    claims: Client,
+    table: Arc<Table>,
+    name: String,
+}
+
+impl Worker {
+    fn new(args: WorkArgs, claims: Client) -> Worker {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = args.worker.clone().unwrap_or_else(|| format!("{}-{}", host.trim(), std::process::id()));
+        let table = Arc::new(Table::new(args.quiet));
+        Worker { args: Arc::new(args), claims, table, name }
+    }
+
+    /// Claims until shutdown. Jobs still running when it returns are in the table.
+    fn run(mut self) -> Outcome {
+        let mut away = AWAY_FIRST;
+        let mut reached = false;
+        loop {
+            let free = self.table.wait_for_room(self.limit());
+            if free == 0 {
+                return Ok(());
+            }
+            // Read before the claim: a job that ends after the claim may have pushed another.
+            let ends = self.table.ends();
+            match self.claim(free, reached) {
+                Ok(jobs) if jobs.is_empty() && self.args.drain => {
+                    if !self.table.wait_for_an_end(ends) {
+                        return Ok(());
+                    }
+                }
+                Ok(jobs) => self.start(jobs),
+                Err(ClientError::Interrupted) => return Ok(()),
+                Err(error) if reached && error.is_passing() => {
+                    note(self.args.quiet, format!("{error}; trying again"));
+                    self.table.sleep(away);
+                    away = (away * 2).min(AWAY_MOST);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if !reached {
+                note(self.args.quiet, format!("working for {} on {}", self.claims.server(), self.args.name));
+            }
+            reached = true;
+            away = AWAY_FIRST;
+            if self.args.once && self.table.has_started() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn limit(&self) -> usize {
+        if self.args.once { 1 } else { usize::from(self.args.concurrency) }
+    }
+
+    /// Claims jobs. The first claim does not wait, so that an unreachable server is reported at once.
+    fn claim(&mut self, limit: usize, may_wait: bool) -> Result<Vec<Job>, ClientError> {
+        let wait_ms = if self.args.drain || !may_wait { 0 } else { WAIT_MS };
+        let ask = json!({
+            "queues": self.args.queues, "name": self.args.name, "limit": limit, "wait_ms": wait_ms,
+            "lease_ms": self.args.lease, "worker": self.name,
+        });
+        let answer = self.claims.call("POST", "/api/v1/claim", Some(&ask.to_string()), wait_ms)?;
+        Ok(answer.read::<Claimed>()?.jobs)
+    }
+
+    fn start(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            let deadline_ms = self.args.timeout.and_then(|ms| u64::try_from(ms).ok());
+            let held = Held::new(job.id, job.token.clone(), deadline_ms.map(Duration::from_millis));
+            let run = self.table.insert(held);
+            let (args, table, client) = (self.args.clone(), self.table.clone(), self.claims.another());
+            std::thread::spawn(move || see_through(job, run, &args, &table, client));
+        }
+    }
+}
+
+/// Runs one job and reports its outcome.
+fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut client: Client) {
+    let ended = process::run(&job, run, &args.command, &client.server(), table);
+    if let Ended::NotStarted(reason) = &ended {
+        table.give_up(Fault::failed(reason.clone()));
+    }
+    let verdict = verdict(ended, table.why_stopped(run), args);
+    let finished = matches!(verdict, Verdict::Finish(_));
+    let messages = table.last_messages(run);
+    if !messages.is_empty() && !matches!(verdict, Verdict::Lost) {
+        // An error is ignored: the log is informational.
+        let _ = client.post(&held::log_path(job.id), &held::log_body(&job.token, &messages));
+    }
+    let words = verdict.words();
+    let words = match verdict.entry(&job, args).map(|entry| offer(&mut client, &entry, table)) {
+        None | Some(Ok(())) => words,
+        Some(Err(NotTaken::TooLarge)) => without_result(&job, args, table, &mut client),
+        Some(Err(NotTaken::Otherwise(reason))) => format!("{words}, but {reason}"),
+    };
+    note(table.quiet, format!("job {} {} {}", job.id, output::harmless(&job.name), output::harmless(&words)));
+    table.remove(run, finished);
+}
+
+/// Fails a job whose result the server refuses as too large, instead of holding it until the lease expires.
+fn without_result(job: &Job, args: &WorkArgs, table: &Table, client: &mut Client) -> String {
+    let message = "its result is larger than the server takes (limits.payload_bytes)".to_string();
+    let failed = Verdict::Fail { message, exit_code: Some(0), again: false };
+    let words = failed.words();
+    match failed.entry(job, args).map(|entry| offer(client, &entry, table)) {
+        None | Some(Ok(())) => words,
+        Some(Err(NotTaken::TooLarge)) => format!("{words}, but the server refused that too"),
+        Some(Err(NotTaken::Otherwise(reason))) => format!("{words}, but {reason}"),
+    }
+}
+
+/// Outcome of a run.
+enum Verdict {
+    Finish(Option<Box<RawValue>>),
+    Fail {
+        message: String,
+        exit_code: Option<i32>,
+        again: bool,
+    },
+    GiveBack,
+    /// The lease is lost, and another worker has the job.
+    Lost,
+}
+
+fn verdict(ended: Ended, stopped: Option<Stop>, args: &WorkArgs) -> Verdict {
+    let fail = |message: String, again: bool| Verdict::Fail { message, exit_code: None, again };
+    match (stopped, ended) {
+        (Some(Stop::LeaseLost), _) => Verdict::Lost,
+        (Some(Stop::Leaving), _) | (None, Ended::NotStarted(_)) => Verdict::GiveBack,
+        (Some(Stop::Cancelled) | None, Ended::Code { code: 0, stdout, .. }) => {
+            Verdict::Finish(process::result_of(&stdout))
+        }
+        (Some(Stop::Cancelled), _) => fail("cancelled".to_string(), false),
+        (Some(Stop::TimedOut), _) => fail("took longer than its time limit".to_string(), args.retry_failures),
+        (None, Ended::TooMuch) => fail(format!("printed more than {RESULT_BYTES_MAX} bytes"), false),
+        (None, Ended::Code { code, stderr, .. }) => {
+            let message = if stderr.is_empty() { format!("exit code {code}") } else { stderr };
+            let again = code == EXIT_RETRY || args.retry_failures;
+            Verdict::Fail { message, exit_code: Some(code), again }
+        }
+        // Killed from outside or crashed (out of memory, for example): retry within the job's attempts.
+        (None, Ended::Signal { signal, stderr }) => {
+            fail(format!("killed by signal {signal} {stderr}").trim_end().to_string(), true)
+        }
+    }
+}
+
+#[derive(Serialize, Default)]
+struct Entry {
+    id: u64,
+    token: Value,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ms: Option<i64>,
+}
+
+impl Verdict {
+    /// Text for the worker's output.
+    fn words(&self) -> String {
+        match self {
+            Verdict::Finish(_) => "finished".to_string(),
+            Verdict::Fail { message, again: true, .. } => format!("to be tried again: {message}"),
+            Verdict::Fail { message, again: false, .. } => format!("failed: {message}"),
+            Verdict::GiveBack => "given back".to_string(),
+            Verdict::Lost => "was given to another worker".to_string(),
+        }
+    }
+
+    /// Entry of a settle request. `None`: there is nothing to report.
+    fn entry(self, job: &Job, args: &WorkArgs) -> Option<Entry> {
+        let entry = Entry { id: job.id, token: job.token.clone(), ..Entry::default() };
+        Some(match self {
+            Verdict::Finish(result) => Entry { outcome: "finish", result, ..entry },
+            Verdict::Fail { message, exit_code, again } => Entry {
+                outcome: "fail",
+                message: Some(message),
+                exit_code,
+                retry: (!again).then_some(false),
+                delay_ms: args.retry_delay.filter(|_| again),
+                ..entry
+            },
+            Verdict::GiveBack => Entry { outcome: "release", ..entry },
+            Verdict::Lost => return None,
+        })
+    }
+}
+
+enum NotTaken {
+    TooLarge,
+    Otherwise(String),
+}
+
+/// Reports an outcome, and retries while the server is unreachable and no shutdown is urgent.
+fn offer(client: &mut Client, entry: &Entry, table: &Table) -> Result<(), NotTaken> {
+    let started = std::time::Instant::now();
+    let mut away = AWAY_FIRST;
+    loop {
+        match client.post("/api/v1/settle", &BTreeMap::from([("settle", [entry])])) {
+            Ok(answer) if answer["settled"][0]["ok"] == true => return Ok(()),
+            Ok(answer) => {
+                let error = &answer["settled"][0]["error"];
+                return Err(match error["code"] == "payload_too_large" {
+                    true => NotTaken::TooLarge,
+                    false => NotTaken::Otherwise(format!(
+                        "the server refused: {}",
+                        output::plain(&error["message"])
+                    )),
+                });
+            }
+            Err(error) if error.is_passing() && started.elapsed() < OFFER_FOR && !table.is_urgent() => {
+                std::thread::sleep(away);
+                away = (away * 2).min(AWAY_MOST);
+            }
+            Err(ClientError::Refused { status: 413, .. }) => return Err(NotTaken::TooLarge),
+            Err(error) => return Err(NotTaken::Otherwise(error.to_string())),
+        }
+    }
+}
+
+/// Handles signals: the first lets running jobs finish, the second stops and releases them, the third exits
+/// at once.
+fn stop_on_signals(table: Arc<Table>, claims: Interrupter) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (mut interrupts, mut terms) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            for round in 1.. {
+                tokio::select! {
+                    _ = interrupts.recv() => {}
+                    _ = terms.recv() => {}
+                }
+                if round > 2 {
+                    std::process::exit(1);
+                }
+                let count = table.leave(round == 2);
+                claims.cut();
+                if count > 0 && round == 1 {
+                    output::note(format!("stopping after {count} running jobs; once more to give them back"));
+                }
+            }
+        });
+    });
+    Ok(())
+}
