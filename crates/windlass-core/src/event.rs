@@ -117,7 +117,7 @@ pub struct Grant {
     pub worker: Option<Arc<str>>,
     /// Overrides the lease length of the job's policy.
     pub lease_ms: Option<i64>,
-    pub dice: u16,
+    pub random: u16,
 }
 
 #[derive(Clone, Debug)]

@@ -13,8 +13,8 @@ pub struct Token(u64);
 
 impl Token {
     /// `version` is the job's version after the claim; it never repeats for that job.
-    pub fn new(version: u64, dice: u16) -> Token {
-        Token((version << 16) | u64::from(dice))
+    pub fn new(version: u64, random: u16) -> Token {
+        Token((version << 16) | u64::from(random))
     }
 
     pub const fn from_number(number: u64) -> Token {

@@ -101,7 +101,7 @@ impl Tls {
         self.current().acceptor.clone()
     }
 
-    fn current(&self) -> std::sync::MutexGuard<'_, Current> {
+    fn current(&self) -> parking_lot::MutexGuard<'_, Current> {
         self.current.lock()
     }
 }

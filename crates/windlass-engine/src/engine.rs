@@ -115,9 +115,9 @@ impl Engine {
         });
         inner.store.listen(inner.ready_notifier.clone());
         if inner.store.is_shared() {
-            tokio::spawn(follow::run(inner.clock.clone(), Arc::downgrade(&inner)));
+            tokio::spawn(other_servers::run(inner.clock.clone(), Arc::downgrade(&inner)));
         }
-        tokio::spawn(wall::watch(inner.clock.clone(), Arc::downgrade(&inner)));
+        tokio::spawn(wall_clock::watch(inner.clock.clone(), Arc::downgrade(&inner)));
         tokio::spawn(scheduler::run(inner.timers.clone(), inner.clock.clone(), Arc::downgrade(&inner)));
         let engine = Engine { inner, who: None, is_exempt: false, scope: Scope::default() };
         engine.load_quotas().await?;

@@ -208,13 +208,13 @@ mod tests {
     impl Watch for Notes {
         fn started(&self, _group: Pid) {}
         fn ended(&self) {
-            self.0.lock().unwrap().push("ended".to_owned());
+            self.0.lock().push("ended".to_owned());
         }
         fn progress(&self, percent: u8, note: String) {
-            self.0.lock().unwrap().push(format!("{percent} {note}"));
+            self.0.lock().push(format!("{percent} {note}"));
         }
         fn message(&self, line: &str) {
-            self.0.lock().unwrap().push(line.to_owned());
+            self.0.lock().push(line.to_owned());
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
         let watch = Arc::new(Notes::default());
         let task = Task { command: &command, environment, removed: &[], input: input.as_bytes().to_vec() };
         let ended = run(task, watch.clone());
-        let mut notes = watch.0.lock().unwrap().clone();
+        let mut notes = watch.0.lock().clone();
         notes.sort();
         (ended, notes)
     }

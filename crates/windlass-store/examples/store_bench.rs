@@ -151,7 +151,7 @@ impl Bench {
         }
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Job>>> {
+    fn held(&self) -> parking_lot::MutexGuard<'_, Vec<Arc<Job>>> {
         self.held.lock()
     }
 

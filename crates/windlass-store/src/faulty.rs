@@ -130,11 +130,11 @@ impl Faults {
         place.map(|place| hidden.swap_remove(place)).is_some()
     }
 
-    fn hidden(&self) -> std::sync::MutexGuard<'_, Vec<JobId>> {
+    fn hidden(&self) -> parking_lot::MutexGuard<'_, Vec<JobId>> {
         self.shared.hidden.lock()
     }
 
-    fn script(&self) -> std::sync::MutexGuard<'_, VecDeque<(Option<Call>, Kind)>> {
+    fn script(&self) -> parking_lot::MutexGuard<'_, VecDeque<(Option<Call>, Kind)>> {
         self.shared.script.lock()
     }
 

@@ -22,7 +22,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use windlass_dialects::settings::{DialectSettings, Key, Kind, Values};
 use windlass_dialects::signature::Signer;
-use windlass_dialects::{ALL, Dialects, journal};
+use windlass_dialects::{ALL, Dialects};
+use windlass_engine::journal;
 use windlass_store::Durability;
 use windlass_store::postgres::PostgresOptions;
 

@@ -63,7 +63,7 @@ impl Clients {
         }
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Client>> {
+    fn idle(&self) -> parking_lot::MutexGuard<'_, Vec<Client>> {
         self.idle.lock()
     }
 }

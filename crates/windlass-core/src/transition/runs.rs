@@ -39,7 +39,7 @@ pub(super) fn claim(job: &Job, grant: Grant, now: Timestamp) -> Result<Transitio
         next.progress.attempts = next.progress.attempts.saturating_add(1);
     }
     let lease = Lease {
-        token: Token::new(next.version, grant.dice),
+        token: Token::new(next.version, grant.random),
         worker: grant.worker,
         granted_at: now,
         until: lease_end(&next, grant.lease_ms, now),

@@ -134,7 +134,7 @@ fn state(job: &Job) -> &'static str {
 // --- events ------------------------------------------------------------------------------------------------
 
 fn claim_for(lease_ms: Option<i64>) -> Event {
-    Event::Claim(Grant { worker: None, lease_ms, dice: 9 })
+    Event::Claim(Grant { worker: None, lease_ms, random: 9 })
 }
 
 fn finish(by: Holder) -> Event {

@@ -2,7 +2,7 @@
 //! question to the store, and questions for several types are asked at once, so that they share a commit.
 
 use super::schedule::Candidate;
-use super::{State, commands, drive, handlers};
+use super::{State, batch_run, commands, handlers};
 use crate::runners::{Booking, NoRoom, Resource, Runners};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;

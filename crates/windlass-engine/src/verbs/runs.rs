@@ -13,7 +13,7 @@ impl Engine {
     pub async fn settle(
         &self,
         tenant: &Tenant,
-        mut lease_watch: Vec<JobEvent>,
+        mut ends: Vec<JobEvent>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
         self.check_count(ends.len())?;
         self.check_payloads(ends.iter().map(|end| payload_of(&end.event)))?;
@@ -38,7 +38,7 @@ impl Engine {
     async fn settle_all(
         &self,
         tenant: &Tenant,
-        lease_watch: Vec<JobEvent>,
+        ends: Vec<JobEvent>,
     ) -> Result<Vec<Result<Settled, VerbError>>, EngineError> {
         let answers = self.apply_each(tenant, ends).await?;
         let settled = |moved: Moved| Settled {

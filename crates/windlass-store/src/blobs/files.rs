@@ -213,7 +213,7 @@ impl Folder {
         Ok(true)
     }
 
-    fn sure(&self) -> std::sync::MutexGuard<'_, FxHashSet<(Tenant, [u8; 32])>> {
+    fn sure(&self) -> parking_lot::MutexGuard<'_, FxHashSet<(Tenant, [u8; 32])>> {
         self.sure.lock()
     }
 

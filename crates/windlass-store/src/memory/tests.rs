@@ -24,13 +24,13 @@ struct Heard(Mutex<usize>);
 
 impl Listener for Heard {
     fn became_ready(&self, _: &Tenant, _: &Queue, _: &Name) {
-        *self.0.lock().unwrap() += 1;
+        *self.0.lock() += 1;
     }
 }
 
 impl Heard {
     fn take(&self) -> usize {
-        std::mem::take(&mut *self.0.lock().unwrap())
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

@@ -6,9 +6,9 @@
 //! during a send go out together.
 
 use super::lanes::{LaneId, Place};
+use super::polling;
 use super::shared::Shared;
 use super::statements as sql;
-use super::watch;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;

@@ -101,7 +101,7 @@ fn event(job: &Job, happening: &Happening, now: Timestamp) -> Event {
     let later = now.plus_ms(later_ms);
     let outcome = Outcome::default();
     match happening.what {
-        0..=5 => Event::Claim(Grant { worker: None, lease_ms: flag.then_some(later_ms), dice: who.into() }),
+        0..=5 => Event::Claim(Grant { worker: None, lease_ms: flag.then_some(later_ms), random: who.into() }),
         6 if who % 3 == 0 => Event::Renew { by, lease_ms: flag.then_some(later_ms), worker: None },
         6 => Event::Extend { by, lease_ms: flag.then_some(later_ms) },
         7 if flag => log_line((who > 2).then_some(by)),

@@ -1,6 +1,7 @@
 //! `POST /api/v1/jobs`: one job, or a batch in `jobs`.
 
 use crate::codec::{self, Encoding, Malformed, Nullable, Raw, Text};
+use crate::ingest::pushes;
 use crate::native::State;
 use crate::native::commands::{payload, repeat, run_at, tags, within};
 use crate::native::errors::ApiError;
@@ -21,7 +22,7 @@ use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::unique::Unique;
 use windlass_core::{Extras, Format, Name, Payload, Policy, Queue, Tenant};
-use windlass_engine::journal::{self, JournalError, NewLine};
+use windlass_engine::journal::{JournalError, NewLine};
 use windlass_engine::{EngineError, Push, Pushed, RunAt};
 
 #[cfg(test)]
@@ -231,7 +232,7 @@ pub(super) async fn push(mut call: Call) -> Answer {
     drop(asked);
     if call.server.state::<State>().settings.journals_pushes
         && !pushes.is_empty()
-        && pushes.iter().all(ingest::pushes::can_wait)
+        && pushes.iter().all(pushes::can_wait)
     {
         return journaled(&call, &tenant, &pushes).await;
     }
@@ -259,8 +260,8 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     let now = engine.now();
     let ids = journal.make_ids(pushes.len(), now);
     let payloads: Vec<Vec<u8>> =
-        pushes.iter().zip(&ids).map(|(push, id)| ingest::pushes::kept(tenant, push, id, now)).collect();
-    let line = |(id, payload)| NewLine { id, kind: ingest::pushes::KIND, payload };
+        pushes.iter().zip(&ids).map(|(push, id)| pushes::kept(tenant, push, id, now)).collect();
+    let line = |(id, payload)| NewLine { id, kind: pushes::KIND, payload };
     let texts = ids.iter().map(String::as_str);
     let lines: Vec<NewLine<'_>> = texts.zip(payloads.iter().map(Vec::as_slice)).map(line).collect();
     let kept = async { journal.wsync(journal.write(&lines)?).await };

@@ -21,7 +21,7 @@ fn rates_are_over_the_last_minute_and_the_past_is_bounded() {
     }
     let now = start + EVERY * 1_000;
     assert_eq!(rates.at(now, [1_000 * 50, 0, 0, 0])[0], 10.0);
-    assert_eq!(rates.readings.lock().unwrap().len(), READINGS_MAX);
+    assert_eq!(rates.readings.lock().len(), READINGS_MAX);
     assert_eq!(rates.recent().1, vec![[50, 0, 0, 0]; READINGS_MAX - 1]);
 }
 
@@ -60,7 +60,7 @@ fn what_queues_were_like_is_forgotten_after_the_window() {
     for step in 0..100 {
         rates.keep(Reading { queues: queues.clone(), ..reading(start + EVERY * step, 0) });
     }
-    let kept = rates.readings.lock().unwrap().iter().filter(|reading| !reading.queues.is_empty()).count();
+    let kept = rates.readings.lock().iter().filter(|reading| !reading.queues.is_empty()).count();
     let in_window = WINDOW.as_secs() / EVERY.as_secs();
     assert!((in_window..=in_window + 3).contains(&(kept as u64)), "{kept}");
 }

@@ -157,8 +157,8 @@ impl Table {
 
     /// Sleeps; interrupted by a shutdown.
     pub fn sleep(&self, time: Duration) {
-        let state = self.lock();
-        let _ = self.changed.wait_timeout_while(state, time, |state| !state.leaving);
+        let mut state = self.lock();
+        self.changed.wait_while_for(&mut state, |state| !state.leaving, time);
     }
 
     pub fn insert(&self, held: Held) -> Run {
