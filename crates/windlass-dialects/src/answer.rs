@@ -4,14 +4,14 @@ use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
 
-pub const JSON: &str = "application/json";
-pub const TEXT: &str = "text/plain; charset=utf-8";
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// When to come again after trouble that passes by itself.
 const RETRY_AFTER_S: &str = "1";
 
 /// With what HTTP wants to be said beside the status.
-pub fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
+pub(crate) fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -66,7 +66,7 @@ impl<D: Words> Problem<D> {
 }
 
 /// An error that a call may end with.
-pub trait CallError {
+pub(crate) trait CallError {
     /// The encoding that the caller of `call` reads.
     fn reply_encoding(call: &Call) -> Encoding;
 
@@ -84,7 +84,7 @@ impl<D: Words> CallError for Problem<D> {
 }
 
 /// Answers a call: with what it gives, or with its refusal in the encoding that the caller reads.
-pub fn answering<E, F>(call: Call, handle: impl FnOnce(Call) -> F + Send + 'static) -> Answering
+pub(crate) fn answering<E, F>(call: Call, handle: impl FnOnce(Call) -> F + Send + 'static) -> Answering
 where
     E: CallError,
     F: Future<Output = Result<Response, E>> + Send,

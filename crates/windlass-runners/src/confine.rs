@@ -81,7 +81,7 @@ mod linux {
     };
     use std::collections::BTreeMap;
 
-    pub fn begin(holds: &mut Vec<String>) {
+    pub(super) fn begin(holds: &mut Vec<String>) {
         // First: a change of user id resets the parent death signal and the dumpable flag.
         if let Some(uid) = crate::handlers::own_uid()
             && become_user(uid).is_ok()
@@ -109,7 +109,7 @@ mod linux {
         rustix::thread::set_thread_uid(Uid::from_raw(number))
     }
 
-    pub fn finish(holds: &mut Vec<String>) {
+    pub(super) fn finish(holds: &mut Vec<String>) {
         let applied = filter()
             .ok_or(())
             .and_then(|program| seccompiler::apply_filter_all_threads(&program).map_err(drop));

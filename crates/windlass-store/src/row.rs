@@ -15,7 +15,7 @@ use windlass_core::{Progress, Queue, StateName, Tenant, Timestamp};
 /// Payloads up to this size are stored in the job's row, which saves a second row; larger ones would be
 /// rewritten with every claim. Measured: inline is faster at 250 bytes, a separate row at 500
 /// (docs/adr/0001).
-pub const INLINE_BYTES_MAX: usize = 384;
+pub(crate) const INLINE_BYTES_MAX: usize = 384;
 
 const MOVES_FORMAT: u8 = 1;
 /// Space for a lease is reserved from the start. If the rows of a full page grew when claimed, SQLite would
@@ -23,27 +23,27 @@ const MOVES_FORMAT: u8 = 1;
 const MOVES_BYTES_MIN: usize = 80;
 
 mod flag {
-    pub const STARTED: u16 = 1;
-    pub const FINISHED: u16 = 1 << 1;
-    pub const CHILDREN: u16 = 1 << 2;
-    pub const BODY: u16 = 1 << 3;
-    pub const LAPSED: u16 = 1 << 4;
-    pub const UNTIL: u16 = 1 << 5;
-    pub const WORKER: u16 = 1 << 6;
-    pub const SHUTDOWN: u16 = 1 << 7;
-    pub const RUN_AGAIN: u16 = 1 << 8;
-    pub const TERMINATE: u16 = 1 << 9;
-    pub const CANCEL: u16 = 1 << 10;
-    pub const PRIOR_START: u16 = 1 << 11;
+    pub(super) const STARTED: u16 = 1;
+    pub(super) const FINISHED: u16 = 1 << 1;
+    pub(super) const CHILDREN: u16 = 1 << 2;
+    pub(super) const BODY: u16 = 1 << 3;
+    pub(super) const LAPSED: u16 = 1 << 4;
+    pub(super) const UNTIL: u16 = 1 << 5;
+    pub(super) const WORKER: u16 = 1 << 6;
+    pub(super) const SHUTDOWN: u16 = 1 << 7;
+    pub(super) const RUN_AGAIN: u16 = 1 << 8;
+    pub(super) const TERMINATE: u16 = 1 << 9;
+    pub(super) const CANCEL: u16 = 1 << 10;
+    pub(super) const PRIOR_START: u16 = 1 << 11;
     /// With `RUN_AGAIN`: not at once. Rows written before this flag existed mean at once.
-    pub const AGAIN_AT: u16 = 1 << 12;
-    pub const REST: u16 = 1 << 13;
-    pub const MINUTE_RUNS: u16 = 1 << 14;
-    pub const ALL: u16 = (1 << 15) - 1;
+    pub(super) const AGAIN_AT: u16 = 1 << 12;
+    pub(super) const REST: u16 = 1 << 13;
+    pub(super) const MINUTE_RUNS: u16 = 1 << 14;
+    pub(super) const ALL: u16 = (1 << 15) - 1;
 }
 
 /// Value of the column `at`: the time that belongs to the state.
-pub fn at(state: &JobState) -> i64 {
+pub(crate) fn at(state: &JobState) -> i64 {
     match state {
         JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => run_at.as_millis(),
         JobState::Running(lease) => lease.until.map_or(i64::MAX, Timestamp::as_millis),
@@ -56,7 +56,7 @@ pub fn at(state: &JobState) -> i64 {
 }
 
 /// Writes the changing part into `out`, which is cleared first.
-pub fn write_moves(job: &Job, out: &mut Vec<u8>) {
+pub(crate) fn write_moves(job: &Job, out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(&[MOVES_FORMAT, 0, 0, 0, 0, 0, 0]);
     let progress = &job.progress;
@@ -176,13 +176,19 @@ impl Reader<'_> {
     }
 }
 
-pub struct Moves {
+pub(crate) struct Moves {
     pub state: JobState,
     pub progress: Progress,
     pub has_body: bool,
 }
 
-pub fn read_moves(id: JobId, version: u64, state: u8, at: i64, moves: &[u8]) -> Result<Moves, StoreError> {
+pub(crate) fn read_moves(
+    id: JobId,
+    version: u64,
+    state: u8,
+    at: i64,
+    moves: &[u8],
+) -> Result<Moves, StoreError> {
     let name = StateName::from_number(state).ok_or_else(|| damaged(id, "its state is not known"))?;
     if moves.len() < 7 {
         return Err(damaged(id, "its row is too short"));
@@ -279,7 +285,7 @@ struct Asked {
 }
 
 /// Encodes policy and extras; `None` if both are the default.
-pub fn write_asked(spec: &JobSpec) -> Result<Option<Vec<u8>>, StoreError> {
+pub(crate) fn write_asked(spec: &JobSpec) -> Result<Option<Vec<u8>>, StoreError> {
     let policy = (*spec.policy != Policy::default()).then_some(&*spec.policy);
     if policy.is_none() && spec.extras.is_none() {
         return Ok(None);
@@ -290,7 +296,7 @@ pub fn write_asked(spec: &JobSpec) -> Result<Option<Vec<u8>>, StoreError> {
         .map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
 }
 
-pub fn asked_crc(id: JobId, spec: &JobSpec, asked: Option<&[u8]>) -> u32 {
+pub(crate) fn asked_crc(id: JobId, spec: &JobSpec, asked: Option<&[u8]>) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.get().to_le_bytes());
     for text in [spec.tenant.as_str(), spec.queue.as_str(), spec.name.as_str()] {
@@ -307,7 +313,7 @@ pub fn asked_crc(id: JobId, spec: &JobSpec, asked: Option<&[u8]>) -> u32 {
 
 /// Rebuilds names and policies, sharing equal values between neighbouring rows.
 #[derive(Default)]
-pub struct Sharing {
+pub(crate) struct Sharing {
     tenant: Option<Tenant>,
     queue: Option<Queue>,
     name: Option<Name>,
@@ -325,7 +331,7 @@ macro_rules! shared_name {
 }
 
 /// Columns of the specification, as read.
-pub struct AskedColumns<'a> {
+pub(crate) struct AskedColumns<'a> {
     pub tenant: &'a str,
     pub queue: &'a str,
     pub name: &'a str,
@@ -339,7 +345,7 @@ pub struct AskedColumns<'a> {
 }
 
 impl Sharing {
-    pub fn spec(&mut self, id: JobId, columns: &AskedColumns<'_>) -> Result<JobSpec, StoreError> {
+    pub(crate) fn spec(&mut self, id: JobId, columns: &AskedColumns<'_>) -> Result<JobSpec, StoreError> {
         let bad_name = |_| damaged(id, "a name is not valid");
         let tenant = shared_name!(self.tenant, Tenant, columns.tenant).map_err(bad_name)?;
         let queue = shared_name!(self.queue, Queue, columns.queue).map_err(bad_name)?;
@@ -392,20 +398,20 @@ impl Sharing {
     }
 }
 
-pub fn write_body(body: &Body) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn write_body(body: &Body) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
     write_body_to(body, &mut bytes)?;
     Ok(bytes)
 }
 
 /// Encodes the body into `out`, which is cleared first.
-pub fn write_body_to(body: &Body, out: &mut Vec<u8>) -> Result<(), StoreError> {
+pub(crate) fn write_body_to(body: &Body, out: &mut Vec<u8>) -> Result<(), StoreError> {
     out.clear();
     rmp_serde::encode::write_named(out, body)
         .map_err(|error| StoreError::Unavailable(format!("writing a job: {error}")))
 }
 
-pub fn read_body(id: JobId, bytes: &[u8], crc: Option<u32>) -> Result<Arc<Body>, StoreError> {
+pub(crate) fn read_body(id: JobId, bytes: &[u8], crc: Option<u32>) -> Result<Arc<Body>, StoreError> {
     if crc.is_some_and(|crc| crc != body_crc(id, bytes)) {
         return Err(damaged(id, "the checksum of its results is wrong"));
     }
@@ -414,13 +420,13 @@ pub fn read_body(id: JobId, bytes: &[u8], crc: Option<u32>) -> Result<Arc<Body>,
         .map_err(|error| damaged(id, &format!("its results cannot be read: {error}")))
 }
 
-pub fn body_crc(id: JobId, bytes: &[u8]) -> u32 {
+pub(crate) fn body_crc(id: JobId, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.get().to_le_bytes());
     hasher.update(bytes);
     hasher.finalize()
 }
 
-pub fn damaged(id: JobId, what: &str) -> StoreError {
+pub(crate) fn damaged(id: JobId, what: &str) -> StoreError {
     StoreError::Corrupt(format!("job {id}: {what}; nothing was changed, restore a backup"))
 }

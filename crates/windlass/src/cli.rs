@@ -4,7 +4,7 @@
 mod bench;
 mod client;
 mod completions;
-pub mod config;
+pub(crate) mod config;
 mod demo;
 mod internal;
 mod man;
@@ -30,7 +30,7 @@ Examples:
   windlass push hello '{\"to\":\"you\"}'          put a job in
   windlass work hello -- cat                  take jobs out and run a command for each
   windlass demo                               a guided tour on a temporary store")]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(flatten)]
     serve: serve::ServeArgs,
     #[command(subcommand)]
@@ -69,7 +69,7 @@ enum Command {
     RunWasiGuest(internal::run_wasi_guest::RunWasiGuestArgs),
 }
 
-pub fn run(cli: Cli) -> Outcome {
+pub(crate) fn run(cli: Cli) -> Outcome {
     match cli.command {
         None => serve::run(cli.serve),
         Some(Command::Serve(args)) => serve::run(args),

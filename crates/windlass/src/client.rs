@@ -1,9 +1,9 @@
 //! Client of the native API for the command line. It uses only the public `/api/v1`.
 
 mod http;
-pub mod tls;
+pub(crate) mod tls;
 
-pub use http::escaped;
+pub(crate) use http::escaped;
 
 use crate::fault::Fault;
 use clap::Args;
@@ -26,7 +26,7 @@ const BYTES_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Where the server is and who is asking; the same for every command that talks to one.
 #[derive(Args, Clone, Debug)]
-pub struct ServerArgs {
+pub(crate) struct ServerArgs {
     /// The server to talk to
     #[arg(long, value_name = "URL", env = "WINDLASS_SERVER", default_value = "http://127.0.0.1:7373")]
     pub server: String,
@@ -42,7 +42,7 @@ pub struct ServerArgs {
 }
 
 impl ServerArgs {
-    pub fn client(&self) -> Result<Client, Fault> {
+    pub(crate) fn client(&self) -> Result<Client, Fault> {
         let client = Client::new(&self.server, self.token.as_deref(), self.ca.as_deref())?;
         match &self.client_cert {
             Some(identity) if client.tls.is_some() => {
@@ -55,7 +55,7 @@ impl ServerArgs {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub(crate) enum ClientError {
     #[error("no server at {server}; start one with `windlass serve`, or name another with --server")]
     NoServer { server: String },
     #[error("talking to {server}: {source}")]
@@ -71,7 +71,7 @@ pub enum ClientError {
 
 impl ClientError {
     /// True if a retry may succeed: no answer, or a temporary refusal of the server.
-    pub fn is_passing(&self) -> bool {
+    pub(crate) fn is_passing(&self) -> bool {
         match self {
             ClientError::NoServer { .. } | ClientError::Connection { .. } => true,
             ClientError::Refused { status, .. } => *status >= 500 || *status == 429,
@@ -88,7 +88,7 @@ impl From<ClientError> for Fault {
 
 /// Handle that aborts a client's blocking call from another thread; the client then refuses further calls.
 #[derive(Clone, Default)]
-pub struct Interrupter {
+pub(crate) struct Interrupter {
     inner: Arc<Mutex<Cut>>,
 }
 
@@ -99,7 +99,7 @@ struct Cut {
 }
 
 impl Interrupter {
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         let mut cut = self.inner.lock();
         cut.done = true;
         if let Some(stream) = cut.stream.take() {
@@ -121,7 +121,7 @@ impl Interrupter {
     }
 }
 
-pub struct Client {
+pub(crate) struct Client {
     address: Address,
     /// TLS configuration, for https only.
     tls: Option<Arc<ClientConfig>>,
@@ -131,7 +131,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(server: &str, token: Option<&str>, ca: Option<&Path>) -> Result<Client, Fault> {
+    pub(crate) fn new(server: &str, token: Option<&str>, ca: Option<&Path>) -> Result<Client, Fault> {
         let address = Address::parse(server).map_err(Fault::Usage)?;
         if token.is_some_and(|token| token.is_empty() || token.contains(|c: char| c.is_control() || c == ' '))
         {
@@ -143,35 +143,35 @@ impl Client {
     }
 
     /// Second client of the same server, with its own connection.
-    pub fn another(&self) -> Client {
+    pub(crate) fn another(&self) -> Client {
         let (address, tls, token) = (self.address.clone(), self.tls.clone(), self.token.clone());
         Client { address, tls, token, connection: None, interrupter: Interrupter::default() }
     }
 
-    pub fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         self.address.to_string()
     }
 
-    pub fn interrupter(&self) -> Interrupter {
+    pub(crate) fn interrupter(&self) -> Interrupter {
         self.interrupter.clone()
     }
 
-    pub fn get(&mut self, path: &str) -> Result<Value, ClientError> {
+    pub(crate) fn get(&mut self, path: &str) -> Result<Value, ClientError> {
         self.call("GET", path, None, 0)?.value()
     }
 
-    pub fn post(&mut self, path: &str, body: &impl Serialize) -> Result<Value, ClientError> {
+    pub(crate) fn post(&mut self, path: &str, body: &impl Serialize) -> Result<Value, ClientError> {
         let body = serde_json::to_string(body).unwrap_or_default();
         self.call("POST", path, Some(&body), 0)?.value()
     }
 
     /// Uploads a blob. Returns whether it is new, and the body of the response.
-    pub fn put_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(bool, String), ClientError> {
+    pub(crate) fn put_bytes(&mut self, path: &str, bytes: &[u8]) -> Result<(bool, String), ClientError> {
         let answer = self.bytes_call("PUT", path, Some(bytes))?;
         Ok((answer.status == 201, String::from_utf8_lossy(&answer.body).into_owned()))
     }
 
-    pub fn get_bytes(&mut self, path: &str) -> Result<Vec<u8>, ClientError> {
+    pub(crate) fn get_bytes(&mut self, path: &str) -> Result<Vec<u8>, ClientError> {
         Ok(self.bytes_call("GET", path, None)?.body)
     }
 
@@ -187,7 +187,7 @@ impl Client {
 
     /// Sends a call; `wait_ms` is the waiting time requested of the server. Statuses other than 2xx are
     /// errors.
-    pub fn call(
+    pub(crate) fn call(
         &mut self,
         method: &str,
         path: &str,
@@ -201,7 +201,7 @@ impl Client {
 
     /// Sends a call with a raw body and returns any response, for protocols other than the native API.
     #[cfg(feature = "wasi")]
-    pub fn raw(
+    pub(crate) fn raw(
         &mut self,
         method: &str,
         path: &str,
@@ -270,18 +270,18 @@ impl Client {
 }
 
 /// Unparsed 2xx response, from which raw JSON can be read unchanged.
-pub struct Accepted {
+pub(crate) struct Accepted {
     pub status: u16,
     pub text: String,
     server: String,
 }
 
 impl Accepted {
-    pub fn value(&self) -> Result<Value, ClientError> {
+    pub(crate) fn value(&self) -> Result<Value, ClientError> {
         if self.text.is_empty() { Ok(Value::Null) } else { self.read() }
     }
 
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, ClientError> {
         serde_json::from_str(&self.text).map_err(|error| ClientError::NotWindlass {
             server: self.server.clone(),
             detail: error.to_string(),

@@ -3,18 +3,18 @@
 
 mod flags;
 mod handlers;
-pub mod keys;
+pub(crate) mod keys;
 mod limits;
 mod written;
 
 #[cfg(test)]
 mod tests;
 
-pub use handlers::{HandlerConfig, HandlerNetwork};
-pub use limits::Limits;
-pub use written::{Raw, Written};
+pub(crate) use handlers::{HandlerConfig, HandlerNetwork};
+pub(crate) use limits::Limits;
+pub(crate) use written::{Raw, Written};
 
-pub use windlass_dialects::settings::{BadConfig, Bind, Effective, Source, Value};
+pub(crate) use windlass_dialects::settings::{BadConfig, Bind, Effective, Source, Value};
 
 use clap::Args;
 use flags::PortFlags;
@@ -35,7 +35,7 @@ impl From<BadConfig> for crate::fault::Fault {
 
 /// The flags of `windlass serve` that are configuration. Each is also a key; see `windlass config`.
 #[derive(Args, Clone, Debug, Default)]
-pub struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     /// Folder for the embedded store [default: windlass-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
@@ -71,7 +71,7 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    pub fn read(&self) -> Result<Config, BadConfig> {
+    pub(crate) fn read(&self) -> Result<Config, BadConfig> {
         // Variables that are not UTF-8 are ignored.
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -80,7 +80,7 @@ impl ConfigArgs {
     }
 
     /// The configuration of a server with these dialects.
-    pub fn read_with(
+    pub(crate) fn read_with(
         &self,
         dialects: Dialects,
         variables: impl Iterator<Item = (String, String)>,
@@ -116,13 +116,13 @@ impl ConfigArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogForm {
+pub(crate) enum LogForm {
     Text,
     Json,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub(crate) struct Tls {
     pub cert: PathBuf,
     pub key: PathBuf,
     /// CA that signs the certificates clients must present.
@@ -131,7 +131,7 @@ pub struct Tls {
 
 /// Settings of the server's own WASI runner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wasi {
+pub(crate) struct Wasi {
     /// Number of guest processes; 0 disables the runner.
     pub workers: usize,
     pub time_limit: Duration,
@@ -144,7 +144,7 @@ pub struct Wasi {
 
 /// Checked configuration.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// Configuration file, if any.
     pub file: Option<PathBuf>,
     pub data: PathBuf,
@@ -180,7 +180,7 @@ pub struct Config {
 }
 
 impl Config {
-    pub fn from_written(written: &Written) -> Result<Config, BadConfig> {
+    pub(crate) fn from_written(written: &Written) -> Result<Config, BadConfig> {
         let values = written.keys.all().map(|key| effective(key, written)).collect::<Result<_, _>>()?;
         let found = Values(values);
         let mut settings = DialectSettings::default();

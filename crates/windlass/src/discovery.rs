@@ -12,7 +12,7 @@ const TYPES: [&str; 2] = ["_serval:queue._tcp.local.", "_serval_queue._tcp.local
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// True if the server should be announced: by default only if it is reachable from other machines.
-pub fn is_wanted(config: &Config) -> bool {
+pub(crate) fn is_wanted(config: &Config) -> bool {
     match config.mdns.as_str() {
         "on" => true,
         "auto" => !config.http.is_loopback(),
@@ -21,7 +21,7 @@ pub fn is_wanted(config: &Config) -> bool {
 }
 
 /// Error message if an announcement was requested that no other machine could use.
-pub fn refusal(config: &Config) -> Option<String> {
+pub(crate) fn refusal(config: &Config) -> Option<String> {
     (config.mdns == "on" && config.http.is_loopback()).then(|| {
         format!(
             "mdns is on, but {} can be reached from this machine only, so that nobody could use what is announced: \
@@ -32,14 +32,14 @@ pub fn refusal(config: &Config) -> Option<String> {
 }
 
 /// Running announcement. Instance names are unique, so that several servers on a network are all found.
-pub struct Announcement {
+pub(crate) struct Announcement {
     daemon: ServiceDaemon,
     names: Vec<String>,
 }
 
 impl Announcement {
     /// Starts announcing; `rolls` are random bits for the instance name.
-    pub fn start(http: SocketAddr, rolls: [u64; 2]) -> Result<Announcement, mdns_sd::Error> {
+    pub(crate) fn start(http: SocketAddr, rolls: [u64; 2]) -> Result<Announcement, mdns_sd::Error> {
         let instance = uuid(rolls);
         let host = format!("windlass-{instance}.local.");
         let port = http.port();
@@ -63,7 +63,7 @@ impl Announcement {
     }
 
     /// Withdraws the announcement; waits at most `GOODBYE` per packet.
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         let goodbyes: Vec<_> =
             self.names.iter().filter_map(|name| self.daemon.unregister(name).ok()).collect();
         for goodbye in goodbyes {

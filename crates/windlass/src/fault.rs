@@ -3,7 +3,7 @@
 use std::io;
 
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Usage error. Exit code 2, as for clap's own errors.
     #[error("{0}")]
     Usage(String),
@@ -15,18 +15,18 @@ pub enum Fault {
     PipeClosed,
 }
 
-pub type Outcome<T = ()> = Result<T, Fault>;
+pub(crate) type Outcome<T = ()> = Result<T, Fault>;
 
 impl Fault {
-    pub fn usage(message: impl Into<String>) -> Fault {
+    pub(crate) fn usage(message: impl Into<String>) -> Fault {
         Fault::Usage(message.into())
     }
 
-    pub fn failed(message: impl Into<String>) -> Fault {
+    pub(crate) fn failed(message: impl Into<String>) -> Fault {
         Fault::Failed(message.into())
     }
 
-    pub fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Fault::Usage(_) => 2,
             Fault::Failed(_) => 1,

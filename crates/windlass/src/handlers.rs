@@ -26,7 +26,7 @@ use windlass_runners::handlers::{
 };
 
 /// Handler runner, created on first use: a server without handlers creates no folder for them.
-pub struct LocalHandlers {
+pub(crate) struct LocalHandlers {
     settings: Settings,
     world: Arc<ServerWorld>,
     made: Mutex<Slot>,
@@ -47,7 +47,7 @@ struct Made {
 }
 
 impl LocalHandlers {
-    pub fn new(config: &Config, engine: &Engine) -> std::io::Result<LocalHandlers> {
+    pub(crate) fn new(config: &Config, engine: &Engine) -> std::io::Result<LocalHandlers> {
         let asked = &config.handlers;
         let (settings, is_temporary) = settings(config)?;
         // A configured CA file is read at startup, so that the operator sees an error, not the clients.
@@ -141,7 +141,7 @@ fn settings(config: &Config) -> std::io::Result<(Settings, bool)> {
 }
 
 /// One-line summary of the isolation of handlers with this configuration. Blocks while test processes run.
-pub fn isolation_line(config: &Config) -> std::io::Result<String> {
+pub(crate) fn isolation_line(config: &Config) -> std::io::Result<String> {
     let (settings, _) = settings(config)?;
     let folder = TemporaryFolder::new()?;
     Ok(Isolation::find_out(&settings, folder.path()).line())

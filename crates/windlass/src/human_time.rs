@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 /// Parses `500ms`, `10s`, `1h30m`, `2d`. A number without a unit is refused as ambiguous.
-pub fn parse_duration_ms(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_duration_ms(text: &str) -> Result<i64, String> {
     let wrong = || format!("{text:?} is not a duration; write it like 500ms, 10s, 1h30m or 2d");
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -38,7 +38,7 @@ fn unit_ms(unit: &str) -> Option<i64> {
 
 /// Parses a time into milliseconds since the epoch. Without an offset it is local time; a time of day alone
 /// is its next occurrence.
-pub fn parse_time_ms(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_time_ms(text: &str) -> Result<i64, String> {
     parse_time_at(text, &Zoned::now())
 }
 
@@ -64,12 +64,12 @@ fn in_zone(local: DateTime, zone: &TimeZone) -> Result<i64, String> {
 }
 
 /// Local time for ages in tables. The server decides by its own clock.
-pub fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     Timestamp::now().as_millisecond()
 }
 
 /// Formats a time as `2026-01-31 09:00:00` in the local time zone.
-pub fn show_time(ms: i64) -> String {
+pub(crate) fn show_time(ms: i64) -> String {
     match Timestamp::from_millisecond(ms) {
         Ok(moment) => moment.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
         Err(_) => format!("{ms} ms"),
@@ -77,7 +77,7 @@ pub fn show_time(ms: i64) -> String {
 }
 
 /// Formats a duration with at most two units: `850ms`, `12s`, `3m05s`, `2h10m`, `5d3h`.
-pub fn show_duration(ms: i64) -> String {
+pub(crate) fn show_duration(ms: i64) -> String {
     let ms = ms.max(0);
     let seconds = ms / 1000;
     match seconds {
@@ -90,7 +90,7 @@ pub fn show_duration(ms: i64) -> String {
 }
 
 /// Formats a time as `12s ago` or `in 5m00s`.
-pub fn show_relative(ms: i64, now_ms: i64) -> String {
+pub(crate) fn show_relative(ms: i64, now_ms: i64) -> String {
     if ms > now_ms {
         format!("in {}", show_duration(ms - now_ms))
     } else {

@@ -11,7 +11,7 @@ const WIDTH_MIN: usize = 40;
 const WIDTH_PIPED: usize = 200;
 
 /// Prints a line to stdout.
-pub fn say(line: impl AsRef<str>) -> Outcome {
+pub(crate) fn say(line: impl AsRef<str>) -> Outcome {
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_ref().as_bytes())?;
     out.write_all(b"\n")?;
@@ -20,13 +20,13 @@ pub fn say(line: impl AsRef<str>) -> Outcome {
 }
 
 /// Prints a line to stderr, for people. Write errors are ignored.
-pub fn note(line: impl AsRef<str>) {
+pub(crate) fn note(line: impl AsRef<str>) {
     let mut err = std::io::stderr().lock();
     let _ = err.write_all(line.as_ref().as_bytes());
     let _ = err.write_all(b"\n");
 }
 
-pub fn say_json(value: &Value) -> Outcome {
+pub(crate) fn say_json(value: &Value) -> Outcome {
     let text = if std::io::stdout().is_terminal() {
         serde_json::to_string_pretty(value)
     } else {
@@ -36,7 +36,7 @@ pub fn say_json(value: &Value) -> Outcome {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
+pub(crate) enum Colour {
     Plain,
     Bold,
     Dim,
@@ -62,7 +62,7 @@ impl Colour {
     }
 
     /// Colour of a state, the same in all commands.
-    pub fn of_state(state: &str) -> Colour {
+    pub(crate) fn of_state(state: &str) -> Colour {
         match state {
             "running" => Colour::Blue,
             "completed" => Colour::Green,
@@ -76,25 +76,25 @@ impl Colour {
 
 /// Colours and width of an output stream.
 #[derive(Clone, Copy, Debug)]
-pub struct Style {
+pub(crate) struct Style {
     pub colours: bool,
     pub width: usize,
 }
 
 impl Style {
-    pub fn of_stdout() -> Style {
+    pub(crate) fn of_stdout() -> Style {
         let stdout = std::io::stdout();
         let terminal = stdout.is_terminal();
         let width = if terminal { terminal_width() } else { WIDTH_PIPED };
         Style { colours: terminal && colours_allowed(), width }
     }
 
-    pub fn of_stderr() -> Style {
+    pub(crate) fn of_stderr() -> Style {
         let terminal = std::io::stderr().is_terminal();
         Style { colours: terminal && colours_allowed(), width: WIDTH_PIPED }
     }
 
-    pub fn paint<'a>(&self, colour: Colour, text: &'a str) -> Cow<'a, str> {
+    pub(crate) fn paint<'a>(&self, colour: Colour, text: &'a str) -> Cow<'a, str> {
         if self.colours && colour != Colour::Plain && !text.is_empty() {
             Cow::Owned(format!("\x1b[{}m{text}\x1b[0m", colour.code()))
         } else {
@@ -104,7 +104,7 @@ impl Style {
 }
 
 /// Follows no-color.org: a non-empty NO_COLOR disables colours.
-pub fn colours_allowed() -> bool {
+pub(crate) fn colours_allowed() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
     !unwanted && !dumb
@@ -118,7 +118,7 @@ fn terminal_width() -> usize {
 
 /// Replaces control characters and bidi controls in foreign text (names, payloads, messages), which a
 /// terminal would execute.
-pub fn harmless(text: &str) -> Cow<'_, str> {
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     let risky = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if !text.contains(risky) {
         return Cow::Borrowed(text);
@@ -132,7 +132,7 @@ pub fn harmless(text: &str) -> Cow<'_, str> {
 }
 
 /// Cuts a text to at most `width` characters.
-pub fn shortened(text: &str, width: usize) -> String {
+pub(crate) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_string();
     }
@@ -142,7 +142,7 @@ pub fn shortened(text: &str, width: usize) -> String {
 }
 
 /// Text of a JSON value for a cell or result: strings without quotes.
-pub fn plain(value: &Value) -> String {
+pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
@@ -151,7 +151,7 @@ pub fn plain(value: &Value) -> String {
 }
 
 /// Table with headings. The last column is cut to the remaining width; the others are shown in full.
-pub struct Table {
+pub(crate) struct Table {
     heads: Vec<&'static str>,
     right: Vec<bool>,
     rows: Vec<Vec<(String, Colour)>>,
@@ -159,25 +159,25 @@ pub struct Table {
 
 impl Table {
     /// Creates a table. Headings that begin with `>` mark right-aligned columns (numbers).
-    pub fn new(heads: &[&'static str]) -> Table {
+    pub(crate) fn new(heads: &[&'static str]) -> Table {
         let right = heads.iter().map(|head| head.starts_with('>')).collect();
         let heads = heads.iter().map(|head| head.trim_start_matches('>')).collect();
         Table { heads, right, rows: Vec::new() }
     }
 
-    pub fn row(&mut self, cells: Vec<(String, Colour)>) {
+    pub(crate) fn row(&mut self, cells: Vec<(String, Colour)>) {
         debug_assert_eq!(cells.len(), self.heads.len());
         self.rows
             .push(cells.into_iter().map(|(text, colour)| (harmless(&text).into_owned(), colour)).collect());
     }
 
-    pub fn lines(&self, style: Style) -> Vec<String> {
+    pub(crate) fn lines(&self, style: Style) -> Vec<String> {
         self.lines_of_page(style, &mut Vec::new())
     }
 
     /// Lines of one page of a long table. `above`: column widths of the previous page; empty for the first
     /// page, which alone has headings. Columns only grow from page to page.
-    pub fn lines_of_page(&self, style: Style, above: &mut Vec<usize>) -> Vec<String> {
+    pub(crate) fn lines_of_page(&self, style: Style, above: &mut Vec<usize>) -> Vec<String> {
         let widths = self.widths(style.width, above);
         let heads = self.heads.iter().map(|head| (head.to_string(), Colour::Bold)).collect::<Vec<_>>();
         let heads = above.is_empty().then_some(&heads);
@@ -186,11 +186,11 @@ impl Table {
         lines
     }
 
-    pub fn print_page(&self, style: Style, above: &mut Vec<usize>) -> Outcome {
+    pub(crate) fn print_page(&self, style: Style, above: &mut Vec<usize>) -> Outcome {
         self.lines_of_page(style, above).into_iter().try_for_each(say)
     }
 
-    pub fn print(&self, style: Style) -> Outcome {
+    pub(crate) fn print(&self, style: Style) -> Outcome {
         for line in self.lines(style) {
             say(line)?;
         }
@@ -238,7 +238,7 @@ impl Table {
 }
 
 /// Store URL with the password hidden.
-pub fn without_password(url: &str) -> String {
+pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_string() };
     let shown = match rest.rsplit_once('@') {
         Some((user, host)) => match user.split_once(':') {

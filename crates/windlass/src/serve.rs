@@ -7,7 +7,7 @@ mod ready;
 mod resources;
 mod runners;
 mod secrecy;
-pub mod tokens;
+pub(crate) mod tokens;
 
 #[cfg(test)]
 mod tests;
@@ -63,7 +63,7 @@ Examples:
   windlass serve --data /var/lib/windlass --http 127.0.0.1:9000
   windlass serve --store memory: --http 127.0.0.1:0 --ready-file ready.json
   windlass serve --config windlass.toml --set queuey.abandoned_age_s=60")]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Write the addresses to this file as JSON once the server can be reached
@@ -71,7 +71,7 @@ pub struct ServeArgs {
     ready_file: Option<PathBuf>,
 }
 
-pub fn run(args: ServeArgs) -> Outcome {
+pub(crate) fn run(args: ServeArgs) -> Outcome {
     let config = args.config.read()?;
     telemetry::start(&config)?;
     secrecy::protect_process();
@@ -163,7 +163,7 @@ impl Signals {
 
 /// Server that accepts connections, and hands out jobs after [`Server::hand_out`]. Also started in-process by
 /// `windlass demo`.
-pub struct Server {
+pub(crate) struct Server {
     pub listening: Vec<(&'static str, SocketAddr)>,
     engine: Engine,
     stop: watch::Sender<bool>,
@@ -179,7 +179,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start(config: &Config) -> Outcome<Server> {
+    pub(crate) async fn start(config: &Config) -> Outcome<Server> {
         let bound = prepare(config).await?;
         let store = open_store(config).await.map_err(Fault::from)?;
         Server::start_on(config, bound, store, false).await
@@ -238,12 +238,12 @@ impl Server {
     }
 
     /// Starts handing out jobs, for all listeners and runners.
-    pub fn hand_out(&self) {
+    pub(crate) fn hand_out(&self) {
         self.engine.release_claims();
     }
 
     /// Answers requests in flight, then closes the store.
-    pub async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         if let Some(announcement) = self.announcement.take() {
             let _ = tokio::task::spawn_blocking(move || announcement.end()).await;
         }

@@ -6,7 +6,7 @@ use crate::output;
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
-pub fn start(config: &Config) -> Result<(), Fault> {
+pub(crate) fn start(config: &Config) -> Result<(), Fault> {
     let filter = EnvFilter::try_new(&config.log_level).map_err(|error| {
         Fault::usage(format!("log_level {:?}: {error}; try info or debug", config.log_level))
     })?;
@@ -23,7 +23,7 @@ pub fn start(config: &Config) -> Result<(), Fault> {
 
 /// Starts the log of long-running client commands, without configuration.
 #[cfg(feature = "wasi")]
-pub fn start_plain() {
+pub(crate) fn start_plain() {
     let colours = std::io::stderr().is_terminal() && output::colours_allowed();
     let builder =
         tracing_subscriber::fmt().with_env_filter(EnvFilter::new("info")).with_writer(std::io::stderr);

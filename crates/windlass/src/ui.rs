@@ -53,7 +53,7 @@ static FILES: &[File] = files![
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-pub fn router() -> Router {
+pub(crate) fn router() -> Router {
     Router::new().route("/ui", any(to_folder)).route("/ui/", any(file)).route("/ui/{*path}", any(file))
 }
 

@@ -6,11 +6,11 @@
 //! | `remote.rs` | source of `windlass run-wasi`: a server over HTTP with the queuey protocol |
 //! | `storage.rs` | blobs of another server, verified on receipt |
 
-pub mod local;
-pub mod remote;
+pub(crate) mod local;
+pub(crate) mod remote;
 mod storage;
 
-pub use storage::Storage;
+pub(crate) use storage::Storage;
 
 use crate::client::{Client, ClientError};
 use parking_lot::Mutex;
@@ -18,32 +18,32 @@ use std::path::PathBuf;
 use windlass_runners::wasi::child::GuestProgram;
 
 /// Guest program: this executable, even if its file has been replaced.
-pub fn guest_program() -> std::io::Result<GuestProgram> {
+pub(crate) fn guest_program() -> std::io::Result<GuestProgram> {
     let own = PathBuf::from("/proc/self/exe");
     let path = if own.exists() { own } else { std::env::current_exe()? };
     Ok(GuestProgram { path, args: vec!["run-wasi-guest".to_owned()] })
 }
 
 /// Pool of blocking clients of one server, one per concurrent call.
-pub struct Clients {
+pub(crate) struct Clients {
     first: Client,
     idle: Mutex<Vec<Client>>,
 }
 
 /// Status and body.
-pub type Answer = (u16, Vec<u8>);
+pub(crate) type Answer = (u16, Vec<u8>);
 
 impl Clients {
-    pub fn new(first: Client) -> Clients {
+    pub(crate) fn new(first: Client) -> Clients {
         Clients { first, idle: Mutex::default() }
     }
 
-    pub fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         self.first.server()
     }
 
     /// Sends a call; it completes even if the future is dropped.
-    pub async fn call(
+    pub(crate) async fn call(
         &self,
         method: &'static str,
         path: String,

@@ -96,12 +96,12 @@ impl<E: std::error::Error> From<E> for Failure {
 }
 
 /// The result as MessagePack.
-pub type Answer = Result<Bytes, Failure>;
-pub type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
-pub type Handler = Arc<dyn Fn(Job<Bytes>) -> Running + Send + Sync>;
+pub(super) type Answer = Result<Bytes, Failure>;
+pub(super) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
+pub(super) type Handler = Arc<dyn Fn(Job<Bytes>) -> Running + Send + Sync>;
 
 /// Reads the argument, runs the handler, writes the result.
-pub fn typed<A, R, F, Fut>(handle: F) -> Handler
+pub(super) fn typed<A, R, F, Fut>(handle: F) -> Handler
 where
     A: DeserializeOwned + Send + 'static,
     R: Serialize,
@@ -126,7 +126,7 @@ where
 }
 
 /// Bytes to bytes.
-pub fn raw<R, F, Fut>(handle: F) -> Handler
+pub(super) fn raw<R, F, Fut>(handle: F) -> Handler
 where
     R: Into<Bytes>,
     F: Fn(Job<Bytes>) -> Fut + Send + Sync + 'static,

@@ -19,7 +19,7 @@ const IDLE_MAX: usize = 32;
 
 type Sender = SendRequest<Full<Bytes>>;
 
-pub struct Http {
+pub(super) struct Http {
     /// As the caller wrote it, for messages.
     url: String,
     host: String,
@@ -31,7 +31,7 @@ pub struct Http {
 }
 
 /// One call.
-pub struct Ask<'a> {
+pub(super) struct Ask<'a> {
     pub method: Method,
     /// Below the server's address, with its query.
     pub path: &'a str,
@@ -41,7 +41,7 @@ pub struct Ask<'a> {
 }
 
 impl Http {
-    pub fn new(url: &str, token: Option<&str>) -> Result<Http, Error> {
+    pub(super) fn new(url: &str, token: Option<&str>) -> Result<Http, Error> {
         let bad = |why: &str| Error::Setting(format!("the server's address {url:?} {why}"));
         let uri: Uri = url.parse().map_err(|_| bad("is none"))?;
         if uri.scheme() != Some(&Scheme::HTTP) {
@@ -69,7 +69,7 @@ impl Http {
     }
 
     /// The body of an answer that says yes.
-    pub async fn call(&self, ask: Ask<'_>) -> Result<Bytes, Error> {
+    pub(super) async fn call(&self, ask: Ask<'_>) -> Result<Bytes, Error> {
         let unreachable = |why: String| Error::Unreachable { server: self.url.clone(), why };
         let request = self.request(&ask)?;
         let answering = tokio::time::timeout(ask.within, self.exchange(request));

@@ -19,7 +19,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(3);
 const SLACK: Duration = Duration::from_secs(5);
 
 /// A job that was taken.
-pub struct Task {
+pub(super) struct Task {
     pub shared: Arc<Shared>,
     /// As which it was taken: an answer is good for that registration only.
     pub worker: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Task {
 }
 
 impl Task {
-    pub async fn run(self, job: Job<Bytes>, handler: Handler) {
+    pub(super) async fn run(self, job: Job<Bytes>, handler: Handler) {
         let Task { shared, worker, place, active } = self;
         let (id, name, attempt, timeout) = (job.id.clone(), job.name.clone(), job.attempt, job.timeout);
         let until = Instant::now() + timeout + SLACK;

@@ -25,7 +25,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 const AFTER_TROUBLE: Duration = Duration::from_millis(100);
 
 /// Until the task is dropped.
-pub async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         tokio::select! {

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const DROP_WITHIN: Duration = Duration::from_secs(1);
 
 /// What the worker's tasks have in common.
-pub struct Shared {
+pub(super) struct Shared {
     pub client: Client,
     pub handlers: HashMap<String, Handler>,
     /// Handlers that may run at once.
@@ -40,21 +40,21 @@ pub struct Shared {
 
 /// Who this worker is to the server.
 #[derive(Clone, Debug, Default)]
-pub struct Registration {
+pub(super) struct Registration {
     /// `None`: not registered now.
     pub id: Option<Arc<str>>,
     pub accepts: bool,
 }
 
 #[derive(Default)]
-pub struct Counts {
+pub(super) struct Counts {
     done: AtomicU64,
     failed: AtomicU64,
     dropped: AtomicU64,
 }
 
 impl Counts {
-    pub fn summary(&self) -> Summary {
+    pub(super) fn summary(&self) -> Summary {
         Summary {
             done: self.done.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
@@ -62,21 +62,21 @@ impl Counts {
         }
     }
 
-    pub fn done(&self) {
+    pub(super) fn done(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn failed(&self) {
+    pub(super) fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn dropped(&self) {
+    pub(super) fn dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// A job that was taken; told of, or given up on, when dropped.
-pub struct Active(Arc<Shared>);
+pub(super) struct Active(Arc<Shared>);
 
 impl Drop for Active {
     fn drop(&mut self) {
@@ -85,20 +85,20 @@ impl Drop for Active {
 }
 
 impl Shared {
-    pub fn begin(self: &Arc<Self>) -> Active {
+    pub(super) fn begin(self: &Arc<Self>) -> Active {
         self.active.send_modify(|active| *active += 1);
         Active(Arc::clone(self))
     }
 
     /// Waits until this worker is not known by that id any more.
-    pub async fn lost(&self, id: &str) {
+    pub(super) async fn lost(&self, id: &str) {
         let mut registration = self.registration.subscribe();
         // It cannot end: `self` has the other side.
         let _ = registration.wait_for(|registration| registration.id.as_deref() != Some(id)).await;
     }
 
     /// Until it works, or that moment.
-    pub async fn register(&self, until: Option<Instant>) -> Result<(), Error> {
+    pub(super) async fn register(&self, until: Option<Instant>) -> Result<(), Error> {
         let port = self.url.is_none().then_some(self.port);
         let asked = NewWorker { name: &self.name, max_jobs: self.max_jobs, url: self.url.as_deref(), port };
         loop {
@@ -125,7 +125,7 @@ impl Shared {
     }
 
     /// Tells the server to send nothing more. Answers whether it heard.
-    pub async fn drain(&self, until: Instant) -> bool {
+    pub(super) async fn drain(&self, until: Instant) -> bool {
         let id = self.registration.borrow().id.clone();
         let told = loop {
             let Some(id) = &id else { break false };
@@ -145,7 +145,7 @@ impl Shared {
     }
 
     /// Drops what runs, and leaves.
-    pub async fn break_off(&self) {
+    pub(super) async fn break_off(&self) {
         let id = self.registration.send_replace(Registration::default()).id;
         let mut active = self.active.subscribe();
         let _ = tokio::time::timeout(DROP_WITHIN, active.wait_for(|active| *active == 0)).await;
@@ -159,7 +159,7 @@ impl Shared {
 }
 
 /// Gives signs of life. If the server does not know this worker any more, registers anew.
-pub async fn keep_alive(shared: Arc<Shared>) {
+pub(super) async fn keep_alive(shared: Arc<Shared>) {
     let mut is_away = false;
     loop {
         let Some(id) = shared.registration.borrow().id.clone() else { return };

@@ -1,7 +1,7 @@
 //! Being told to stop.
 
 /// Waits for a word from outside.
-pub struct Stop {
+pub(super) struct Stop {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,
     #[cfg(unix)]
@@ -10,7 +10,7 @@ pub struct Stop {
 
 impl Stop {
     #[cfg(unix)]
-    pub async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -24,7 +24,7 @@ impl Stop {
 }
 
 #[cfg(unix)]
-pub fn told_to_stop() -> std::io::Result<Stop> {
+pub(super) fn told_to_stop() -> std::io::Result<Stop> {
     use tokio::signal::unix::{SignalKind, signal};
     Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }

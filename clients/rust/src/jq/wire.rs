@@ -6,16 +6,16 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub const MSGPACK: &str = "application/msgpack";
+pub(super) const MSGPACK: &str = "application/msgpack";
 /// Says which worker is calling, or is called.
-pub const WORKER_ID: &str = "worker-id";
+pub(super) const WORKER_ID: &str = "worker-id";
 /// Bytes of a failure's message the server keeps; a longer one would be refused whole.
 const MESSAGE_BYTES_MAX: usize = 16 * 1_024;
 /// A job that says no timeout has about thirty years.
 const TIMEOUT_S_MAX: u64 = 1_000_000_000;
 
 #[derive(Serialize)]
-pub struct NewWorker<'a> {
+pub(super) struct NewWorker<'a> {
     pub name: &'a str,
     pub max_jobs: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,22 +25,22 @@ pub struct NewWorker<'a> {
 }
 
 #[derive(Deserialize)]
-pub struct Registered {
+pub(super) struct Registered {
     pub worker_id: String,
 }
 
 #[derive(Deserialize)]
-pub struct Enqueued {
+pub(super) struct Enqueued {
     pub job_id: String,
 }
 
 /// The server's answer, read.
-pub fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Error> {
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Error> {
     rmp_serde::from_slice(body).map_err(|e| Error::Answer(e.to_string()))
 }
 
 /// What the server said no with.
-pub fn refusal(status: u16, body: &[u8]) -> Error {
+pub(super) fn refusal(status: u16, body: &[u8]) -> Error {
     #[derive(Deserialize)]
     struct Said {
         error: String,
@@ -55,7 +55,7 @@ pub fn refusal(status: u16, body: &[u8]) -> Error {
 }
 
 /// A job as the server sends it.
-pub fn job(body: &Bytes) -> Result<Job<Bytes>, String> {
+pub(super) fn job(body: &Bytes) -> Result<Job<Bytes>, String> {
     let fields = map(body).ok_or("the body is not a map in MessagePack")?;
     let field = |wanted: &str| fields.iter().find(|(key, _)| *key == wanted).map(|(_, value)| *value);
     let text = |key: &str| field(key).and_then(|value| rmp_serde::from_slice::<String>(value).ok());
@@ -72,7 +72,7 @@ pub fn job(body: &Bytes) -> Result<Job<Bytes>, String> {
 }
 
 /// How a job ended, for the server.
-pub fn done(id: &str, attempt: u32, finished_at: SystemTime, answer: &Answer) -> Bytes {
+pub(super) fn done(id: &str, attempt: u32, finished_at: SystemTime, answer: &Answer) -> Bytes {
     let mut out = Map::default();
     out.field("job_id", id);
     out.field("attempt", &attempt);
@@ -154,7 +154,7 @@ fn map(body: &[u8]) -> Option<Vec<(&str, &[u8])>> {
 }
 
 /// Whether these bytes are one value in MessagePack and nothing else.
-pub fn is_one_value(bytes: &[u8]) -> bool {
+pub(super) fn is_one_value(bytes: &[u8]) -> bool {
     skip(bytes).is_some_and(<[u8]>::is_empty)
 }
 

@@ -1,5 +1,6 @@
 //! One binary for all integration tests: linking is what they cost.
 
+#![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests may")]
 
 mod glob_vs_sqlite;

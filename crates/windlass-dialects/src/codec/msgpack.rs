@@ -7,7 +7,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess
 use serde::{Deserialize, forward_to_deserialize_any};
 use std::fmt;
 
-pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
+pub(super) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     let mut reader = Reader::new(bytes);
     let value = T::deserialize(&mut reader).map_err(|e| reader.place(e))?;
     if reader.rest.is_empty() {

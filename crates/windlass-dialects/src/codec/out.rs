@@ -444,7 +444,7 @@ impl<'a> Shown<'a> {
     }
 }
 
-pub fn format_name(format: Format) -> &'static str {
+pub(super) fn format_name(format: Format) -> &'static str {
     match format {
         Format::Json => "json",
         Format::Msgpack => "msgpack",

@@ -10,19 +10,19 @@ use axum::response::Response;
 const REMEMBERED_S: HeaderValue = HeaderValue::from_static("600");
 
 /// The origin of a page that is let in.
-pub fn guest(dialect: &dyn Running, parts: &Parts) -> Option<HeaderValue> {
+pub(super) fn guest(dialect: &dyn Running, parts: &Parts) -> Option<HeaderValue> {
     let origin = parts.headers.get(header::ORIGIN)?;
     dialect.allows_origin(origin.to_str().ok()?).then(|| origin.clone())
 }
 
 /// The guard refuses what comes from other sites, and this one is let in.
-pub fn count_as_ours(parts: &mut Parts) {
+pub(super) fn count_as_ours(parts: &mut Parts) {
     parts.headers.remove(header::ORIGIN);
     parts.headers.remove(SEC_FETCH_SITE);
 }
 
 /// Tells the browser that the page may see the answer.
-pub fn welcome(mut response: Response, guest: Option<HeaderValue>, methods: &str) -> Response {
+pub(super) fn welcome(mut response: Response, guest: Option<HeaderValue>, methods: &str) -> Response {
     let Some(origin) = guest else { return response };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

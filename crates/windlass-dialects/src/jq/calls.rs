@@ -19,7 +19,7 @@ use windlass_core::limits::Limit;
 use windlass_core::{Event, Holder, Job, JobId, Tenant, Token};
 use windlass_engine::{JobEvent, Pushed, VerbError, Waited};
 
-pub type Answer = Result<Response, JqError>;
+pub(super) type Answer = Result<Response, JqError>;
 
 /// Says which worker is calling.
 const WORKER_ID: HeaderName = HeaderName::from_static("worker-id");
@@ -57,7 +57,7 @@ fn one_text(call: &Call, status: StatusCode, key: &str, text: &str) -> Response 
 
 // --- jobs ----------------------------------------------------------------------------------------------------------
 
-pub async fn push(mut call: Call) -> Answer {
+pub(super) async fn push(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::job(encoding, &body)?;
     let push = commands::push(&asked, call.server.state::<Dispatchers>().settings())?;
@@ -67,14 +67,14 @@ pub async fn push(mut call: Call) -> Answer {
     Ok(one_text(&call, StatusCode::CREATED, "job_id", &id.to_string()))
 }
 
-pub async fn get(call: Call) -> Answer {
+pub(super) async fn get(call: Call) -> Answer {
     let id = asked_id(&call)?;
     let job = find(&call, id).await?;
     let job = if job.state().is_settled() { read_result(&call, job).await? } else { job };
     show(&call, &job).await
 }
 
-pub async fn polling(call: Call) -> Answer {
+pub(super) async fn polling(call: Call) -> Answer {
     let timeout_s = match call.query().find(|(key, _)| key == "timeout") {
         None => wire::POLL_S_DEFAULT,
         Some((_, text)) => text
@@ -99,7 +99,7 @@ pub async fn polling(call: Call) -> Answer {
     }
 }
 
-pub async fn delete(call: Call) -> Answer {
+pub(super) async fn delete(call: Call) -> Answer {
     let id = asked_id(&call)?;
     find(&call, id).await?;
     let cancel = Event::Cancel { running: CancelRunning::Refuse, failed_too: false };
@@ -141,7 +141,7 @@ async fn show(call: &Call, job: &Job) -> Answer {
 
 // --- workers -------------------------------------------------------------------------------------------------------
 
-pub async fn register(mut call: Call) -> Answer {
+pub(super) async fn register(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::worker(encoding, &body)?;
     // A worker is given jobs of every name.
@@ -199,7 +199,7 @@ async fn worker(call: &Call) -> Result<(String, Option<Arc<TenantDispatcher>>), 
     }
 }
 
-pub async fn unregister(call: Call) -> Answer {
+pub(super) async fn unregister(call: Call) -> Answer {
     let (id, dispatcher) = worker(&call).await?;
     let (master, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
     let is_gone = if drains(&call)? {
@@ -225,7 +225,7 @@ fn drains(call: &Call) -> Result<bool, JqError> {
     }
 }
 
-pub async fn ping(call: Call) -> Answer {
+pub(super) async fn ping(call: Call) -> Answer {
     let (id, dispatcher) = worker(&call).await?;
     let (engine, tenant) = (&call.engine, &call.caller.tenant);
     let is_news = match dispatcher {
@@ -239,7 +239,7 @@ pub async fn ping(call: Call) -> Answer {
     Ok(no_content())
 }
 
-pub async fn done(mut call: Call) -> Answer {
+pub(super) async fn done(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let (worker, dispatcher) = worker(&call).await?;
     let done = wire::done(encoding, &body)?;
@@ -294,7 +294,7 @@ async fn late(call: &Call, tenant: &Tenant, id: JobId, worker: &str) -> Answer {
 
 // --- constraints ---------------------------------------------------------------------------------------------------
 
-pub async fn put_constraint(mut call: Call) -> Answer {
+pub(super) async fn put_constraint(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let value: serde_json::Value = codec::read(encoding, &body)?;
     let limit = Limit::parse(call.param(0), &value)?;
@@ -302,7 +302,7 @@ pub async fn put_constraint(mut call: Call) -> Answer {
     show_constraint(&call).await
 }
 
-pub async fn get_constraint(call: Call) -> Answer {
+pub(super) async fn get_constraint(call: Call) -> Answer {
     show_constraint(&call).await
 }
 
@@ -315,7 +315,7 @@ async fn show_constraint(call: &Call) -> Answer {
     Ok(answer(StatusCode::OK, out))
 }
 
-pub async fn constraints(call: Call) -> Answer {
+pub(super) async fn constraints(call: Call) -> Answer {
     let limits = call.engine.limits(&call.caller.tenant).await?;
     let mut out = Out::new(reply_encoding(&call), 256);
     out.begin_map();
@@ -327,7 +327,7 @@ pub async fn constraints(call: Call) -> Answer {
     Ok(answer(StatusCode::OK, out))
 }
 
-pub async fn delete_constraint(call: Call) -> Answer {
+pub(super) async fn delete_constraint(call: Call) -> Answer {
     match call.engine.remove_limit(&call.caller.tenant, call.param(0)).await? {
         true => Ok(no_content()),
         false => Err(JqError::no_such_constraint()),

@@ -16,7 +16,7 @@ const SERVERS: &str = "jq/server/";
 const FIXED: &str = "jq/fixed/";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkerNote {
+pub(super) struct WorkerNote {
     pub name: String,
     pub url: String,
     pub max_jobs: u32,
@@ -33,7 +33,7 @@ pub struct WorkerNote {
 
 /// A note as it was read.
 #[derive(Clone, Debug)]
-pub struct Noted {
+pub(super) struct Noted {
     pub tenant: Tenant,
     pub id: WorkerId,
     pub note: WorkerNote,
@@ -41,31 +41,31 @@ pub struct Noted {
 }
 
 #[derive(Clone)]
-pub struct Notes {
+pub(super) struct Notes {
     engine: Engine,
 }
 
 impl Notes {
-    pub fn new(engine: Engine) -> Notes {
+    pub(super) fn new(engine: Engine) -> Notes {
         Notes { engine }
     }
 
-    pub async fn all(&self) -> Result<Vec<Noted>, EngineError> {
+    pub(super) async fn all(&self) -> Result<Vec<Noted>, EngineError> {
         Ok(self.engine.notes(WORKERS).await?.into_iter().filter_map(read).collect())
     }
 
-    pub async fn find(&self, tenant: &Tenant, id: &str) -> Result<Option<Noted>, EngineError> {
+    pub(super) async fn find(&self, tenant: &Tenant, id: &str) -> Result<Option<Noted>, EngineError> {
         let key = key(WORKERS, tenant, id);
         let found = self.engine.notes(&key).await?.into_iter().find(|(known, _)| *known == key);
         Ok(found.and_then(read))
     }
 
-    pub async fn put(&self, tenant: &Tenant, id: &str, note: &WorkerNote) -> Result<(), EngineError> {
+    pub(super) async fn put(&self, tenant: &Tenant, id: &str, note: &WorkerNote) -> Result<(), EngineError> {
         self.engine.put_note(&key(WORKERS, tenant, id), Some(written(note))).await
     }
 
     /// Answers whether there is such a worker. What another server changes at the same time stays.
-    pub async fn change(
+    pub(super) async fn change(
         &self,
         tenant: &Tenant,
         id: &str,
@@ -82,7 +82,7 @@ impl Notes {
     }
 
     /// The worker is `server`'s from now on, unless somebody else was first.
-    pub async fn take_over(&self, noted: &Noted, server: &str) -> Result<bool, EngineError> {
+    pub(super) async fn take_over(&self, noted: &Noted, server: &str) -> Result<bool, EngineError> {
         let note = WorkerNote { server: Some(server.to_owned()), ..noted.note.clone() };
         self.swap(noted, &note).await
     }
@@ -93,17 +93,17 @@ impl Notes {
     }
 
     /// It is not expected back.
-    pub async fn forget(&self, tenant: &Tenant, id: &str) -> Result<(), EngineError> {
+    pub(super) async fn forget(&self, tenant: &Tenant, id: &str) -> Result<(), EngineError> {
         self.engine.put_note(&key(WORKERS, tenant, id), None).await?;
         self.engine.put_note(&key(PINGS, tenant, id), None).await
     }
 
-    pub async fn put_ping(&self, tenant: &Tenant, id: &str, at: Timestamp) -> Result<(), EngineError> {
+    pub(super) async fn put_ping(&self, tenant: &Tenant, id: &str, at: Timestamp) -> Result<(), EngineError> {
         let value = at.as_millis().to_string().into_bytes();
         self.engine.put_note(&key(PINGS, tenant, id), Some(value)).await
     }
 
-    pub async fn pings(&self) -> Result<HashMap<(Tenant, WorkerId), Timestamp>, EngineError> {
+    pub(super) async fn pings(&self) -> Result<HashMap<(Tenant, WorkerId), Timestamp>, EngineError> {
         let found = self.engine.notes(PINGS).await?.into_iter();
         let read = |(key, value): (String, Vec<u8>)| {
             let ms: i64 = std::str::from_utf8(&value).ok()?.parse().ok()?;
@@ -112,22 +112,22 @@ impl Notes {
         Ok(found.filter_map(read).collect())
     }
 
-    pub async fn put_sign(&self, server: &str, sign: u64) -> Result<(), EngineError> {
+    pub(super) async fn put_sign(&self, server: &str, sign: u64) -> Result<(), EngineError> {
         self.engine.put_note(&format!("{SERVERS}{server}"), Some(sign.to_string().into_bytes())).await
     }
 
-    pub async fn forget_server(&self, server: &str) -> Result<(), EngineError> {
+    pub(super) async fn forget_server(&self, server: &str) -> Result<(), EngineError> {
         self.engine.put_note(&format!("{SERVERS}{server}"), None).await
     }
 
     /// Every server with its last sign of life.
-    pub async fn servers(&self) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
+    pub(super) async fn servers(&self) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
         let found = self.engine.notes(SERVERS).await?.into_iter();
         Ok(found.map(|(key, sign)| (key[SERVERS.len()..].to_owned(), sign)).collect())
     }
 
     /// Which server serves each worker of the configuration.
-    pub async fn fixed(&self) -> Result<HashMap<String, String>, EngineError> {
+    pub(super) async fn fixed(&self) -> Result<HashMap<String, String>, EngineError> {
         let found = self.engine.notes(FIXED).await?.into_iter();
         let read = |(key, server): (String, Vec<u8>)| {
             (key[FIXED.len()..].to_owned(), String::from_utf8_lossy(&server).into_owned())
@@ -135,7 +135,7 @@ impl Notes {
         Ok(found.map(read).collect())
     }
 
-    pub async fn take_fixed(
+    pub(super) async fn take_fixed(
         &self,
         worker: &str,
         from: Option<&String>,

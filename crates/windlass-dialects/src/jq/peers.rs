@@ -73,7 +73,7 @@ fn meaning(server: Option<&str>, me: &str, is_served: bool, is_there: impl Fn(&s
 }
 
 /// Until the server stops.
-pub async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) {
     let mut look = Look { signs: Signs::default(), sign: 1, doubtful: HashSet::new(), fixed: HashSet::new() };
     let mut was_well = true;
     loop {

@@ -16,7 +16,7 @@ use windlass_core::{Holder, Job, JobId, Queue, StateName, Tenant, Timestamp, Tok
 use windlass_engine::{Engine, EngineError, JobEvent, LeaseEnd};
 
 /// The name in the lease of a job that was claimed for some worker, before it is one worker's.
-pub const ON_THE_WAY: &str = "jq dispatcher";
+pub(super) const ON_THE_WAY: &str = "jq dispatcher";
 /// Jobs looked at or written at once.
 const BATCH_MAX: usize = 1_000;
 /// How soon a place is free when its job ended at another server. The looks take at most a tenth of the time.
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 10;
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-pub struct TenantDispatcher {
+pub(super) struct TenantDispatcher {
     pub tenant: Tenant,
     pub(super) engine: Engine,
     pub(super) notes: Notes,
@@ -44,17 +44,17 @@ pub struct TenantDispatcher {
 }
 
 /// A worker has taken a job: its timeout runs from then on, which is to be written down.
-pub struct Accepting {
+pub(super) struct Accepting {
     pub id: JobId,
     pub token: Token,
     pub until: Timestamp,
 }
 
 /// A job between its claim and the worker's answer. A stop waits until there is none.
-pub struct OnTheWay(Arc<TenantDispatcher>);
+pub(super) struct OnTheWay(Arc<TenantDispatcher>);
 
 impl OnTheWay {
-    pub fn new(dispatcher: &Arc<TenantDispatcher>) -> OnTheWay {
+    pub(super) fn new(dispatcher: &Arc<TenantDispatcher>) -> OnTheWay {
         dispatcher.on_the_way.fetch_add(1, Ordering::SeqCst);
         OnTheWay(Arc::clone(dispatcher))
     }
@@ -69,7 +69,7 @@ impl Drop for OnTheWay {
 
 impl TenantDispatcher {
     /// Without workers, so that nothing is claimed yet.
-    pub fn open(
+    pub(super) fn open(
         tenant: Tenant,
         engine: Engine,
         server: Option<String>,
@@ -101,17 +101,23 @@ impl TenantDispatcher {
         dispatcher
     }
 
-    pub fn table(&self) -> MutexGuard<'_, Workers<Arc<WorkerConnection>>> {
+    pub(super) fn table(&self) -> MutexGuard<'_, Workers<Arc<WorkerConnection>>> {
         self.table.lock()
     }
 
-    pub fn register(&self, id: WorkerId, max_jobs: u32, connection: Arc<WorkerConnection>, is_fixed: bool) {
+    pub(super) fn register(
+        &self,
+        id: WorkerId,
+        max_jobs: u32,
+        connection: Arc<WorkerConnection>,
+        is_fixed: bool,
+    ) {
         self.table().register(id, max_jobs, connection, is_fixed);
         self.changed.notify_one();
     }
 
     /// `None`: there is no such worker; otherwise whether this is the first sign of life it gives.
-    pub fn pinged(&self, id: &str, at: Timestamp) -> Option<bool> {
+    pub(super) fn pinged(&self, id: &str, at: Timestamp) -> Option<bool> {
         let first = self.table().pinged(id, at)?;
         if first {
             self.sooner.notify_one();
@@ -120,14 +126,14 @@ impl TenantDispatcher {
     }
 
     /// No more jobs for it, or jobs again. `false`: there is no such worker.
-    pub fn set_quiet(&self, id: &str, quiet: bool) -> bool {
+    pub(super) fn set_quiet(&self, id: &str, quiet: bool) -> bool {
         let knows = self.table().set_quiet(id, quiet);
         self.changed.notify_one();
         knows
     }
 
     /// Takes a worker out and fails what it had. Answers whether there was one.
-    pub async fn dismiss(&self, id: &str, why: &str) -> bool {
+    pub(super) async fn dismiss(&self, id: &str, why: &str) -> bool {
         let lost = self.table().remove(id);
         match lost {
             Some(lost) => {
@@ -139,20 +145,20 @@ impl TenantDispatcher {
     }
 
     /// Another server serves it from now on, with all it has.
-    pub fn release(&self, id: &str) {
+    pub(super) fn release(&self, id: &str) {
         self.table().release(id);
         self.changed.notify_one();
     }
 
     /// A worker gets nothing more, ends what it has, and is gone then. Answers whether there was one.
-    pub async fn leaving(&self, id: &str) -> bool {
+    pub(super) async fn leaving(&self, id: &str) -> bool {
         let is_known = self.table().leaving(id);
         self.forget_left().await;
         is_known
     }
 
     /// Nothing more is claimed, and what is on its way arrives or comes back.
-    pub async fn drained(&self) {
+    pub(super) async fn drained(&self) {
         loop {
             let arrived = self.arrived.notified();
             if self.on_the_way.load(Ordering::SeqCst) == 0 {
@@ -166,7 +172,11 @@ impl TenantDispatcher {
 
     /// Jobs that these workers have already, before they are registered here. What ends while we look is noticed: first
     /// watched, then looked at again.
-    pub async fn adopt(&self, jobs: &[Arc<Job>], workers: &HashSet<WorkerId>) -> Result<(), EngineError> {
+    pub(super) async fn adopt(
+        &self,
+        jobs: &[Arc<Job>],
+        workers: &HashSet<WorkerId>,
+    ) -> Result<(), EngineError> {
         let is_theirs = |job: &&Arc<Job>| worker_of(job).is_some_and(|worker| workers.contains(worker));
         let theirs: Vec<&Arc<Job>> = jobs.iter().filter(is_theirs).collect();
         for job in &theirs {
@@ -323,7 +333,7 @@ impl TenantDispatcher {
     }
 
     /// What a worker has that another server serves, or nobody, has failed.
-    pub async fn fail_all_of(&self, worker: &str, why: &str) -> Result<(), EngineError> {
+    pub(super) async fn fail_all_of(&self, worker: &str, why: &str) -> Result<(), EngineError> {
         let jobs = running(&self.engine, Some(&self.tenant)).await?;
         let theirs = jobs.iter().filter(|job| worker_of(job).is_some_and(|theirs| **theirs == *worker));
         let theirs: Vec<_> = theirs.filter_map(|job| Some((job.id, token_of(job)?))).collect();
@@ -349,7 +359,7 @@ impl TenantDispatcher {
 }
 
 /// Every JQ job that runs, of one tenant or of all.
-pub async fn running(engine: &Engine, tenant: Option<&Tenant>) -> Result<Vec<Arc<Job>>, EngineError> {
+pub(super) async fn running(engine: &Engine, tenant: Option<&Tenant>) -> Result<Vec<Arc<Job>>, EngineError> {
     let filter = Filter {
         tenant: tenant.cloned(),
         states: vec![StateName::Running],
@@ -361,15 +371,15 @@ pub async fn running(engine: &Engine, tenant: Option<&Tenant>) -> Result<Vec<Arc
 }
 
 /// Who has it.
-pub fn worker_of(job: &Job) -> Option<&WorkerId> {
+pub(super) fn worker_of(job: &Job) -> Option<&WorkerId> {
     job.state().lease().and_then(|lease| lease.worker.as_ref())
 }
 
-pub fn token_of(job: &Job) -> Option<Token> {
+pub(super) fn token_of(job: &Job) -> Option<Token> {
     job.state().lease().map(|lease| lease.token)
 }
 
-pub fn queue() -> Queue {
+pub(super) fn queue() -> Queue {
     static QUEUE_NAME: std::sync::OnceLock<Queue> = std::sync::OnceLock::new();
     QUEUE_NAME.get_or_init(|| Queue::new(QUEUE).unwrap_or_default()).clone()
 }

@@ -23,7 +23,7 @@ const ANSWER_BYTES_MAX: usize = 16 * 1_024;
 
 /// Where a worker is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(super) struct Target {
     host: String,
     port: u16,
     authority: HeaderValue,
@@ -32,7 +32,7 @@ pub struct Target {
 
 impl Target {
     /// `http://host:port` and maybe a path, below which `/worker-job` is called.
-    pub fn parse(url: &str) -> Result<Target, String> {
+    pub(super) fn parse(url: &str) -> Result<Target, String> {
         let uri: Uri = url.parse().map_err(|_| format!("`url` is no address: {url:?}"))?;
         if uri.scheme() != Some(&Scheme::HTTP) {
             return Err("`url` must begin with http://".to_owned());
@@ -73,7 +73,7 @@ impl Target {
     }
 
     /// Says no where it is certain that no call will ever be allowed; a name that cannot be looked up now may be later.
-    pub async fn check(&self, allowed: &Allowed) -> Result<(), String> {
+    pub(super) async fn check(&self, allowed: &Allowed) -> Result<(), String> {
         match tokio::net::lookup_host((self.host.as_str(), self.port)).await {
             Ok(_) => self.addresses(allowed).await.map(drop),
             Err(_) => Ok(()),
@@ -83,14 +83,14 @@ impl Target {
 
 /// What a worker said to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     pub status: u16,
     pub body: Bytes,
 }
 
 type Sender = SendRequest<Full<Bytes>>;
 
-pub struct WorkerConnection {
+pub(super) struct WorkerConnection {
     /// Whom we mean: at the same address there may be another one by now.
     worker: Option<HeaderValue>,
     target: Target,
@@ -102,7 +102,7 @@ pub struct WorkerConnection {
 }
 
 impl WorkerConnection {
-    pub fn new(worker: &str, target: Target, allowed: Arc<Allowed>) -> WorkerConnection {
+    pub(super) fn new(worker: &str, target: Target, allowed: Arc<Allowed>) -> WorkerConnection {
         let connections = Semaphore::new(CONNECTIONS_MAX);
         // A name from the configuration may be none for a header; then it is left out.
         let worker = HeaderValue::from_str(worker).ok();
@@ -110,17 +110,17 @@ impl WorkerConnection {
     }
 
     /// The same for a tenant's worker that may want to know who calls it.
-    pub fn signed(self, signer: Option<&Signer>, tenant: &Tenant) -> WorkerConnection {
+    pub(super) fn signed(self, signer: Option<&Signer>, tenant: &Tenant) -> WorkerConnection {
         WorkerConnection { signer: signer.map(|signer| (signer.clone(), tenant.clone())), ..self }
     }
 
     /// For people to see.
-    pub fn address(&self) -> String {
+    pub(super) fn address(&self) -> String {
         self.target.shown()
     }
 
     /// Calls the worker. An error says why there was no answer; the job may have arrived all the same.
-    pub async fn post(&self, body: Bytes) -> Result<Answer, String> {
+    pub(super) async fn post(&self, body: Bytes) -> Result<Answer, String> {
         let _one = self.connections.acquire().await.map_err(|e| e.to_string())?;
         let mut request = self.request(body);
         // A connection that was kept may have been closed meanwhile: what was not sent on it is sent on the next.

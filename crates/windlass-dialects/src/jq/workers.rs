@@ -5,20 +5,20 @@ use std::sync::Arc;
 use windlass_core::{JobId, NameMatch, Timestamp, Token};
 
 /// A worker that has once said that it lives has to go on saying so: every five seconds, so that one lost word is no end.
-pub const PING_MS_MAX: i64 = 10_000;
+pub(super) const PING_MS_MAX: i64 = 10_000;
 /// Dispatches that failed in a row before a worker is taken for gone.
-pub const FAILURES_MAX: u32 = 3;
+pub(super) const FAILURES_MAX: u32 = 3;
 /// How long a worker is left alone after its n-th failure in a row, n times. Others are asked meanwhile.
-pub const REST_MS: i64 = 1_000;
+pub(super) const REST_MS: i64 = 1_000;
 /// Names one worker may refuse. One that refuses more does not know what it is for.
-pub const REFUSED_NAMES_MAX: usize = 1_000;
+pub(super) const REFUSED_NAMES_MAX: usize = 1_000;
 /// How long after its end a lease is looked at by hand: another server on the same store may have ended it.
 const OVERDUE_MS: i64 = 5_000;
 
-pub type WorkerId = Arc<str>;
+pub(super) type WorkerId = Arc<str>;
 
 /// Workers of one tenant. `L` is how one is reached.
-pub struct Workers<L> {
+pub(super) struct Workers<L> {
     entries: BTreeMap<u64, Entry<L>>,
     numbers: HashMap<WorkerId, u64>,
     registered: u64,
@@ -59,7 +59,7 @@ impl<L> Entry<L> {
 
 /// A job that was handed out to be run by one of the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub(super) struct Held {
     pub token: Token,
     /// `None`: nobody's yet.
     pub worker: Option<WorkerId>,
@@ -70,7 +70,7 @@ pub struct Held {
 }
 
 /// A worker as it stands in the table.
-pub struct Registered<'a, L> {
+pub(super) struct Registered<'a, L> {
     pub id: &'a WorkerId,
     pub connection: &'a L,
     pub max_jobs: u32,
@@ -82,21 +82,21 @@ pub struct Registered<'a, L> {
 
 /// What a claim may ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub(super) struct Wanted {
     pub names: NameMatch,
     pub slots: usize,
 }
 
 /// A worker that is gone, and the jobs it had accepted.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Lost {
+pub(super) struct Lost {
     pub worker: WorkerId,
     pub jobs: Vec<(JobId, Token)>,
 }
 
 /// What a failed dispatch means for the worker.
 #[derive(Debug, PartialEq, Eq)]
-pub enum AfterFailure {
+pub(super) enum AfterFailure {
     Rests,
     Lost(Lost),
     /// Nobody by that name.
@@ -105,7 +105,7 @@ pub enum AfterFailure {
 
 /// What time alone brought about.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Passed {
+pub(super) struct Passed {
     pub lost: Vec<Lost>,
     /// Leases that should have ended by now.
     pub overdue: Vec<(JobId, Token)>,
@@ -129,7 +129,7 @@ impl<L> Default for Workers<L> {
 
 impl<L: Clone> Workers<L> {
     /// With the jobs it is known to have. One that is in the table stays as it is.
-    pub fn register(&mut self, id: WorkerId, max_jobs: u32, connection: L, is_fixed: bool) {
+    pub(super) fn register(&mut self, id: WorkerId, max_jobs: u32, connection: L, is_fixed: bool) {
         if self.knows(&id) {
             return;
         }
@@ -154,14 +154,14 @@ impl<L: Clone> Workers<L> {
     }
 
     /// Out of the table, with the jobs it had accepted; those on their way to it end where they are.
-    pub fn remove(&mut self, id: &str) -> Option<Lost> {
+    pub(super) fn remove(&mut self, id: &str) -> Option<Lost> {
         let number = self.numbers.remove(id)?;
         let entry = self.leave(number)?;
         Some(Lost { jobs: self.accepted_by(&entry.id), worker: entry.id })
     }
 
     /// Out of the table with all it has, which goes on elsewhere.
-    pub fn release(&mut self, id: &str) {
+    pub(super) fn release(&mut self, id: &str) {
         if let Some(number) = self.numbers.remove(id) {
             self.leave(number);
             self.held.retain(|_, held| held.worker.as_deref() != Some(id));
@@ -169,7 +169,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// It gets nothing more; what it has, it ends. Answers whether there is such a worker.
-    pub fn leaving(&mut self, id: &str) -> bool {
+    pub(super) fn leaving(&mut self, id: &str) -> bool {
         let Some(number) = self.numbers.get(id).copied() else { return false };
         self.change(number, |entry| entry.is_leaving = true);
         self.gone_if_idle(number);
@@ -187,18 +187,18 @@ impl<L: Clone> Workers<L> {
     }
 
     /// Who has left since the last time.
-    pub fn take_left(&mut self) -> Vec<WorkerId> {
+    pub(super) fn take_left(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.left)
     }
 
     /// No more jobs for it, or jobs again. `false`: there is no such worker.
-    pub fn set_quiet(&mut self, id: &str, quiet: bool) -> bool {
+    pub(super) fn set_quiet(&mut self, id: &str, quiet: bool) -> bool {
         let Some(number) = self.numbers.get(id).copied() else { return false };
         self.change(number, |entry| entry.is_quiet = quiet).is_some()
     }
 
     /// Everyone in the table, in the order in which they registered.
-    pub fn roster(&self) -> impl Iterator<Item = Registered<'_, L>> {
+    pub(super) fn roster(&self) -> impl Iterator<Item = Registered<'_, L>> {
         self.entries.values().map(|entry| Registered {
             id: &entry.id,
             connection: &entry.connection,
@@ -210,22 +210,22 @@ impl<L: Clone> Workers<L> {
         })
     }
 
-    pub fn knows(&self, id: &str) -> bool {
+    pub(super) fn knows(&self, id: &str) -> bool {
         self.numbers.contains_key(id)
     }
 
-    pub fn held(&self, id: JobId) -> Option<&Held> {
+    pub(super) fn held(&self, id: JobId) -> Option<&Held> {
         self.held.get(&id)
     }
 
     /// What workers have said that they have.
-    pub fn accepted_jobs(&self) -> Vec<(JobId, Token)> {
+    pub(super) fn accepted_jobs(&self) -> Vec<(JobId, Token)> {
         let accepted = self.held.iter().filter(|(_, held)| held.accepted);
         accepted.map(|(id, held)| (*id, held.token)).collect()
     }
 
     /// `None`: nobody could take any job now.
-    pub fn wanted(&self) -> Option<Wanted> {
+    pub(super) fn wanted(&self) -> Option<Wanted> {
         if self.free.is_empty() {
             return None;
         }
@@ -250,7 +250,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// Gives a job to the worker that has least to do among those that take it.
-    pub fn assign(&mut self, name: &str, id: JobId, held: Held) -> Option<(WorkerId, L)> {
+    pub(super) fn assign(&mut self, name: &str, id: JobId, held: Held) -> Option<(WorkerId, L)> {
         // It may come again before we hear that its last lease is over.
         if let Some(before) = self.held.remove(&id) {
             self.vacate(&before);
@@ -267,7 +267,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// A job that was handed out before a restart.
-    pub fn adopt(&mut self, id: JobId, held: Held) {
+    pub(super) fn adopt(&mut self, id: JobId, held: Held) {
         if let Some(number) = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied() {
             self.change(number, |entry| entry.running = entry.running.saturating_add(1));
         }
@@ -275,7 +275,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// The worker has it. Answers whether it still runs there: it may have ended already, or the worker be gone.
-    pub fn accepted(&mut self, id: JobId, token: Token, until: Timestamp) -> Accepted {
+    pub(super) fn accepted(&mut self, id: JobId, token: Token, until: Timestamp) -> Accepted {
         let Some(held) = self.held.get_mut(&id).filter(|held| held.token == token) else {
             return Accepted::Ended;
         };
@@ -288,7 +288,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// Its lease is over. Answers whether a place became free.
-    pub fn ended(&mut self, id: JobId, token: Token) -> bool {
+    pub(super) fn ended(&mut self, id: JobId, token: Token) -> bool {
         if self.held.get(&id).is_none_or(|held| held.token != token) {
             return false;
         }
@@ -306,7 +306,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// It does not know this kind of job. Answers with what is lost if it refuses too many kinds.
-    pub fn refuses(&mut self, id: &str, name: &str) -> Option<Lost> {
+    pub(super) fn refuses(&mut self, id: &str, name: &str) -> Option<Lost> {
         let number = *self.numbers.get(id)?;
         let refused = self.change(number, |entry| {
             entry.failures = 0;
@@ -317,7 +317,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// It could not be reached, or answered with trouble.
-    pub fn failed(&mut self, id: &str, now: Timestamp) -> AfterFailure {
+    pub(super) fn failed(&mut self, id: &str, now: Timestamp) -> AfterFailure {
         let Some(number) = self.numbers.get(id).copied() else { return AfterFailure::Unknown };
         let gone = self.change(number, |entry| {
             entry.failures += 1;
@@ -333,7 +333,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// `None`: there is no such worker; otherwise whether this is the first sign of life it gives.
-    pub fn pinged(&mut self, id: &str, now: Timestamp) -> Option<bool> {
+    pub(super) fn pinged(&mut self, id: &str, now: Timestamp) -> Option<bool> {
         let number = *self.numbers.get(id)?;
         let entry = self.entries.get_mut(&number)?;
         let before = entry.pinged_at;
@@ -343,7 +343,7 @@ impl<L: Clone> Workers<L> {
     }
 
     /// Who has rested goes on, who has been silent for too long is gone.
-    pub fn pass(&mut self, now: Timestamp) -> Passed {
+    pub(super) fn pass(&mut self, now: Timestamp) -> Passed {
         let rested = |entry: &Entry<L>| entry.rests_until.is_some_and(|until| until <= now);
         let silent = |entry: &Entry<L>| silent_from(entry).is_some_and(|from| from <= now);
         let (mut wakes, mut gone) = (Vec::new(), Vec::new());
@@ -370,19 +370,19 @@ impl<L: Clone> Workers<L> {
     }
 
     /// The same, and from now on the caller is expected to look then.
-    pub fn plan(&mut self) -> Option<Timestamp> {
+    pub(super) fn plan(&mut self) -> Option<Timestamp> {
         self.planned = self.next_change();
         self.planned
     }
 
     /// Whether a lease that ends then has to be looked at before the planned look. With thousands of workers it is worth
     /// something not to search through all of them for every job.
-    pub fn is_before_plan(&self, until: Timestamp) -> bool {
+    pub(super) fn is_before_plan(&self, until: Timestamp) -> bool {
         self.planned.is_none_or(|planned| until.plus_ms(OVERDUE_MS) < planned)
     }
 
     /// When `pass` has something to do next.
-    pub fn next_change(&self) -> Option<Timestamp> {
+    pub(super) fn next_change(&self) -> Option<Timestamp> {
         let workers =
             self.entries.values().flat_map(|entry| [entry.rests_until, silent_from(entry)]).flatten();
         let jobs = self.held.values().map(|held| held.until.plus_ms(OVERDUE_MS));
@@ -423,7 +423,7 @@ impl<L: Clone> Workers<L> {
 
 /// What became of a job by the time its worker said that it has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Accepted {
+pub(super) enum Accepted {
     Runs,
     Ended,
     WorkerGone,

@@ -25,7 +25,7 @@ pub(crate) struct Port {
 
 impl Port {
     /// Has every connection served until `phase` says otherwise and the last one has ended, or `limits.grace` is over.
-    pub async fn serve<F>(
+    pub(crate) async fn serve<F>(
         self,
         phase: watch::Sender<Phase>,
         converse: impl Fn(Stream, SocketAddr, Connection) -> F + Clone + Send + Sync + 'static,

@@ -7,7 +7,7 @@ const NAME_BYTES: usize = b"transfer-encoding:".len();
 
 /// How far into a head we are. Begins anew with each request.
 #[derive(Debug, Default)]
-pub struct Head {
+pub(super) struct Head {
     /// The beginning of the current line.
     line: [u8; NAME_BYTES],
     /// Bytes of the current line so far.
@@ -24,12 +24,12 @@ pub struct Head {
 
 impl Head {
     /// At the beginning of a connection, where empty lines may come before the first request.
-    pub fn first() -> Head {
+    pub(super) fn first() -> Head {
         Head { last: Some(b'\n'), is_first: true, ..Head::default() }
     }
 
     /// `false`: it can be read in two ways.
-    pub fn look(&mut self, bytes: &[u8]) -> bool {
+    pub(super) fn look(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while !self.is_over {
             let Some(end) = memchr::memchr(b'\n', rest) else {

@@ -17,10 +17,10 @@ const REST_BYTES_MAX: u64 = 64 << 10;
 const REST_WAIT: Duration = Duration::from_secs(5);
 
 /// A body that can still be read by us after its reader is gone.
-pub struct Lent<B>(Arc<Mutex<Reading<B>>>);
+pub(super) struct Lent<B>(Arc<Mutex<Reading<B>>>);
 
 /// The other end of it.
-pub struct Rest<B>(Arc<Mutex<Reading<B>>>);
+pub(super) struct Rest<B>(Arc<Mutex<Reading<B>>>);
 
 struct Reading<B> {
     body: B,
@@ -29,7 +29,7 @@ struct Reading<B> {
 }
 
 /// `waits`: the client sends the body only when it is told to go on (`Expect: 100-continue`).
-pub fn lend<B>(body: B, waits: bool) -> (Lent<B>, Rest<B>) {
+pub(super) fn lend<B>(body: B, waits: bool) -> (Lent<B>, Rest<B>) {
     let shared = Arc::new(Mutex::new(Reading { body, is_held_back: waits }));
     (Lent(Arc::clone(&shared)), Rest(shared))
 }
@@ -62,7 +62,7 @@ impl<B: Body + Unpin> Body for Lent<B> {
 
 impl<B: Body<Data: AsRef<[u8]>> + Unpin> Rest<B> {
     /// Reads what is left. `false`: it is too much, or takes too long.
-    pub async fn read_out(self) -> bool {
+    pub(super) async fn read_out(self) -> bool {
         self.read_out_within(REST_WAIT).await
     }
 

@@ -60,14 +60,14 @@ impl LeftOut {
 }
 
 /// What the jobs of a batch are, and of what it has a place.
-pub struct Kind {
+pub(super) struct Kind {
     pub client: Tenant,
     pub jobtype: Name,
     pub resource: Resource,
 }
 
 /// Has claimed jobs run by the handler, in the place that was booked for them; without one they are put off.
-pub fn start(
+pub(super) fn start(
     state: &Arc<State>,
     kind: Kind,
     begun: Option<(handlers::Version, Box<dyn Booking>)>,

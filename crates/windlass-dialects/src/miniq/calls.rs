@@ -17,7 +17,7 @@ use windlass_core::{Job, JobId, Name, NameMatch, StateName, Tenant};
 use windlass_engine::journal::ids;
 use windlass_engine::{EngineError, Waited};
 
-pub type Answer = Result<Response, Problem>;
+pub(super) type Answer = Result<Response, Problem>;
 
 /// How fresh an id has to be for its job to be waited for: one that was just added is still on its way into the store.
 const FRESH_MS: i64 = 60_000;
@@ -32,19 +32,19 @@ const PAGE_DEFAULT: usize = 100;
 
 // --- jobs ----------------------------------------------------------------------------------------------------------
 
-pub async fn add(call: Call) -> Answer {
+pub(super) async fn add(call: Call) -> Answer {
     let (client, jobtype) = (call.param(0).to_owned(), call.param(1).to_owned());
     add_jobs(call, &client, &jobtype).await
 }
 
 /// The same with names in the query.
-pub async fn add_by_query(call: Call) -> Answer {
+pub(super) async fn add_by_query(call: Call) -> Answer {
     let (client, jobtype) = (call.query_value("client"), call.query_value("jobtype"));
     add_jobs(call, &client.unwrap_or_default(), &jobtype.unwrap_or_default()).await
 }
 
 /// A path with nothing where the client or the type should be.
-pub async fn nameless(_: Call) -> Answer {
+pub(super) async fn nameless(_: Call) -> Answer {
     Err(wire::BadAsk::Jobtype(String::new()).into())
 }
 
@@ -67,13 +67,13 @@ async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
     Ok(json_response(StatusCode::OK, &json!({"ok": true, "count": ids.len(), "ids": ids})))
 }
 
-pub async fn get(call: Call) -> Answer {
+pub(super) async fn get(call: Call) -> Answer {
     let job = find(&call).await?;
     Ok(json_response(StatusCode::OK, &Value::Object(commands::shown(&job, call.hides_payloads()))))
 }
 
 /// The bytes of the result, once the job has one.
-pub async fn result(call: Call) -> Answer {
+pub(super) async fn result(call: Call) -> Answer {
     let wait_s = match call.query_value("wait") {
         None => 0,
         Some(text) => text
@@ -121,7 +121,7 @@ pub async fn result(call: Call) -> Answer {
 }
 
 /// Ended jobs of one type, newest first.
-pub async fn archive(call: Call) -> Answer {
+pub(super) async fn archive(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     let number = |key: &str| {
         let bad = || Problem::new(StatusCode::BAD_REQUEST, format!("`{key}` must be a whole number"));
@@ -145,7 +145,7 @@ pub async fn archive(call: Call) -> Answer {
 }
 
 /// Types with jobs that could run now, and how many.
-pub async fn waiting(call: Call) -> Answer {
+pub(super) async fn waiting(call: Call) -> Answer {
     let client = whose(&call, call.param(0))?;
     let waiting = call.engine.waiting(&commands::queue()).await?;
     let own = waiting.into_iter().filter(|one| one.tenant == client);
@@ -155,7 +155,7 @@ pub async fn waiting(call: Call) -> Answer {
 
 // --- handlers ------------------------------------------------------------------------------------------------------
 
-pub async fn add_handler(mut call: Call) -> Answer {
+pub(super) async fn add_handler(mut call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     let method = call.query_value("method");
     let body = call.read_body().await?;
@@ -181,7 +181,7 @@ pub async fn add_handler(mut call: Call) -> Answer {
     Ok(json_response(StatusCode::OK, &answer))
 }
 
-pub async fn get_handler(call: Call) -> Answer {
+pub(super) async fn get_handler(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     let newest = handlers::newest(&call.engine, &client, &jobtype, None).await?;
     let version = newest.ok_or_else(|| no_handler(&client, &jobtype))?;
@@ -198,7 +198,7 @@ pub async fn get_handler(call: Call) -> Answer {
     Ok(json_response(StatusCode::OK, &value))
 }
 
-pub async fn delete_handler(call: Call) -> Answer {
+pub(super) async fn delete_handler(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     match handlers::delete(&call.engine, &client, &jobtype).await? {
         0 => Err(no_handler(&client, &jobtype)),
@@ -206,7 +206,7 @@ pub async fn delete_handler(call: Call) -> Answer {
     }
 }
 
-pub async fn list_handlers(call: Call) -> Answer {
+pub(super) async fn list_handlers(call: Call) -> Answer {
     let client = whose(&call, call.param(0))?;
     let mut types = handlers::types(&call.engine, &client).await?;
     types.retain(|jobtype| call.engine.reaches(QUEUE, jobtype));
@@ -219,17 +219,17 @@ fn no_handler(client: &Tenant, jobtype: &Name) -> Problem {
 
 // --- operations ----------------------------------------------------------------------------------------------------
 
-pub async fn start(call: Call) -> Answer {
+pub(super) async fn start(call: Call) -> Answer {
     state(&call).set_started(true);
     Ok(plain("Started.\n"))
 }
 
-pub async fn stop(call: Call) -> Answer {
+pub(super) async fn stop(call: Call) -> Answer {
     state(&call).set_started(false);
     Ok(plain("Stopped.\n"))
 }
 
-pub async fn quit(call: Call) -> Answer {
+pub(super) async fn quit(call: Call) -> Answer {
     tracing::info!("asked to quit");
     call.server.quit.notify_one();
     Ok(plain("Quit.\n"))

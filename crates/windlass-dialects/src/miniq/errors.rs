@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use windlass_engine::journal::JournalError;
 
-pub type Problem = problem::Problem<Miniq>;
+pub(super) type Problem = problem::Problem<Miniq>;
 
 impl Words for Miniq {
     fn response(problem: &Problem, _encoding: Encoding) -> Response {
@@ -22,7 +22,7 @@ impl Words for Miniq {
     }
 }
 
-pub fn json_response(status: StatusCode, value: &Value) -> Response {
+pub(super) fn json_response(status: StatusCode, value: &Value) -> Response {
     let mut text = value.to_string();
     text.push('\n');
     answer(status, JSON, text)

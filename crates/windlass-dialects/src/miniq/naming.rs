@@ -8,7 +8,7 @@ use windlass_engine::Engine;
 
 /// A name that is free. Without one the server does not start. A store that does not answer is no reason for that: what is
 /// added meanwhile is journaled, and the name is found when the store is back.
-pub async fn find_name(engine: &Engine, host: &str) -> Result<Option<Arc<str>>, StartError> {
+pub(super) async fn find_name(engine: &Engine, host: &str) -> Result<Option<Arc<str>>, StartError> {
     match sysid::end_locks_of_the_gone(engine).await {
         Ok(0) => {}
         Ok(jobs) => info!("jobs that this server was running when it was killed are run again: {jobs}"),

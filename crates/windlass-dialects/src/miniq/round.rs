@@ -19,7 +19,7 @@ const BATCHES_MAX: usize = 64;
 const JOBS_MAX: usize = 1_000;
 
 /// A type with jobs waiting, as one look found it.
-pub struct Type {
+pub(super) struct Type {
     pub client: Tenant,
     pub jobtype: Name,
     /// Jobs that no batch is planned for.
@@ -35,7 +35,7 @@ impl Type {
 
 /// What is to be started.
 #[derive(Default)]
-pub struct Round {
+pub(super) struct Round {
     /// By the place of the type.
     orders: BTreeMap<usize, Order>,
     batches: usize,
@@ -59,7 +59,7 @@ struct Order {
 
 /// What came of a round.
 #[derive(Default)]
-pub struct Outcome {
+pub(super) struct Outcome {
     /// Types of which the store had nothing to give, whatever it had said before.
     pub empty: Vec<(Tenant, Name)>,
     /// Handlers that are others than was thought.
@@ -67,12 +67,12 @@ pub struct Outcome {
 }
 
 impl Round {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.orders.is_empty()
     }
 
     /// Chooses batch by batch. What is planned counts as started at once, so that each choice knows of those before it.
-    pub fn plan(state: &State, runners: &dyn Runners, types: &mut [Type]) -> Round {
+    pub(super) fn plan(state: &State, runners: &dyn Runners, types: &mut [Type]) -> Round {
         let warm = runners.warm();
         let mut round = Round::default();
         let mut places: Vec<usize> = (0..types.len()).filter(|place| types[*place].left > 0).collect();
@@ -131,7 +131,7 @@ impl Round {
     }
 
     /// Claims what was planned, and starts what it gets.
-    pub async fn carry_out(
+    pub(super) async fn carry_out(
         mut self,
         state: &Arc<State>,
         types: &[Type],

@@ -17,7 +17,7 @@ const ROUNDS_MAX: usize = 16;
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-pub async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
+pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
     let news = state.engine.ready_news(&commands::queue());
     let mut stop = state.stop.subscribe();
     let mut started = state.is_started.subscribe();
@@ -132,7 +132,7 @@ async fn reserved(state: &State) {
 }
 
 /// Reserves the name when somebody needs it, renews it, and releases it when nothing goes by it any more.
-pub async fn keep_sysid(state: Arc<State>) {
+pub(super) async fn keep_sysid(state: Arc<State>) {
     let mut leave = state.leave.subscribe();
     tokio::select! {
         () = state.sysid_wanted.notified() => {}

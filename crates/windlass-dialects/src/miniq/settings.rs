@@ -4,7 +4,7 @@ use super::log::LogSettings;
 use crate::settings::{Key, Kind, SECONDS, Values, whole};
 use std::path::{Path, PathBuf};
 
-pub const KEYS: &[Key] = &[
+pub(super) const KEYS: &[Key] = &[
     Key::new("miniq.lock_s", SECONDS, "300", "how long a worker may hold a job"),
     Key::new("miniq.retry_delay_s", SECONDS, "300", "wait before the next try"),
     Key::new("miniq.give_up_after_s", SECONDS, "21600", "no try begins later than this"),

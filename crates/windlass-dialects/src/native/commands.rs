@@ -8,7 +8,7 @@ use windlass_core::repeat::Repeat;
 use windlass_core::{Format, Payload};
 use windlass_engine::RunAt;
 
-pub fn run_at(at: Option<When>, delay_ms: Option<i64>) -> Result<RunAt, String> {
+pub(super) fn run_at(at: Option<When>, delay_ms: Option<i64>) -> Result<RunAt, String> {
     match (at, delay_ms) {
         (Some(_), Some(_)) => Err("`run_at` and `delay_ms` exclude each other: send one of them".into()),
         (Some(When(at)), None) => Ok(RunAt::At(at)),
@@ -18,12 +18,12 @@ pub fn run_at(at: Option<When>, delay_ms: Option<i64>) -> Result<RunAt, String> 
     }
 }
 
-pub fn repeat(rule: &str) -> Result<Repeat, String> {
+pub(super) fn repeat(rule: &str) -> Result<Repeat, String> {
     within("repeat", rule, wire::REPEAT_BYTES_MAX)?;
     Repeat::parse(rule).map_err(|e| format!("`repeat`: {e}"))
 }
 
-pub fn tags(tags: &[Text<'_>]) -> Result<Vec<Arc<str>>, String> {
+pub(super) fn tags(tags: &[Text<'_>]) -> Result<Vec<Arc<str>>, String> {
     if tags.len() > wire::TAGS_MAX {
         return Err(format!("{} tags; at most {} are allowed", tags.len(), wire::TAGS_MAX));
     }
@@ -31,7 +31,7 @@ pub fn tags(tags: &[Text<'_>]) -> Result<Vec<Arc<str>>, String> {
 }
 
 /// A text that must be there and must not be too long.
-pub fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), String> {
+pub(super) fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), String> {
     match text.len() {
         0 => Err(format!("`{field}` must not be empty")),
         bytes if bytes > bytes_max => {
@@ -42,7 +42,7 @@ pub fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), String> {
 }
 
 /// A payload as it is kept. `None`: none was given.
-pub fn payload(
+pub(super) fn payload(
     raw: Option<Raw<'_>>,
     base64: Option<&Text<'_>>,
     format: Option<Format>,
@@ -63,7 +63,7 @@ pub fn payload(
     }
 }
 
-pub fn inline_payload(raw: Raw<'_>, format: Option<Format>) -> Result<Payload, String> {
+pub(super) fn inline_payload(raw: Raw<'_>, format: Option<Format>) -> Result<Payload, String> {
     let expected_text = || "`payload` must be a string when `format` is \"text\"".to_owned();
     match (raw, format) {
         (Raw::Json(json), None | Some(Format::Json)) => Ok(Payload::json(json)),

@@ -63,22 +63,22 @@ inline_schemas! {
 }
 
 /// How [`windlass_core::Format`] is written.
-pub struct FormatWord;
+pub(super) struct FormatWord;
 /// How [`crate::auth::Role`] is written.
-pub struct RoleWord;
+pub(super) struct RoleWord;
 /// How [`crate::auth::Source`] is written.
-pub struct SourceWord;
+pub(super) struct SourceWord;
 /// How [`windlass_core::unique::OnConflict`] is written.
-pub struct ConflictWord;
+pub(super) struct ConflictWord;
 /// How [`windlass_core::unique::HeldUntil`] is written.
-pub struct HeldWord;
+pub(super) struct HeldWord;
 /// The word for no backoff.
-pub struct NoneWord;
+pub(super) struct NoneWord;
 
 /// What is left of what was deleted.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GoneWord {
+pub(super) enum GoneWord {
     Gone,
 }
 
@@ -98,7 +98,7 @@ impl<T: JsonSchema> JsonSchema for Nullable<T> {
 
 /// Gives a derived schema the form of the description: a field that may be missing is not said to be null, sizes of
 /// integers in Rust and defaults are left out, objects are closed, and times say their unit.
-pub fn finish(schema: &mut Value) {
+pub(super) fn finish(schema: &mut Value) {
     if *schema == Value::Bool(true) {
         *schema = json!({});
     }

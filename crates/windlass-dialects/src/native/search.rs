@@ -26,10 +26,10 @@ const STRIDE: usize = 200;
 const WORDS_MAX: usize = 50;
 
 /// Fields a word may begin with, for messages and completion.
-pub const FIELDS: [&str; 7] = ["state", "queue", "name", "tag", "tenant", "worker", "origin"];
+pub(super) const FIELDS: [&str; 7] = ["state", "queue", "name", "tag", "tenant", "worker", "origin"];
 
 #[derive(Clone, Debug, Default)]
-pub struct Search {
+pub(super) struct Search {
     pub filter: Filter,
     /// `None`: whether a ready job's time has come does not matter.
     due: Option<bool>,
@@ -43,13 +43,13 @@ pub struct Search {
 
 /// How many jobs fit; `at_least` when time ran out before the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub(super) struct Count {
     pub jobs: u64,
     pub at_least: bool,
 }
 
 impl Search {
-    pub fn parse(text: &str, caller: &Caller, tenant: Option<&str>) -> Result<Search, ApiError> {
+    pub(super) fn parse(text: &str, caller: &Caller, tenant: Option<&str>) -> Result<Search, ApiError> {
         let words = words(text);
         if words.len() > WORDS_MAX {
             return Err(ApiError::bad_request(format!("a search may have at most {WORDS_MAX} words")));
@@ -88,7 +88,7 @@ impl Search {
         Ok(search)
     }
 
-    pub fn add_text(&mut self, text: &str) {
+    pub(super) fn add_text(&mut self, text: &str) {
         self.texts.push(text.into());
         self.texts.extend(self.filter.text.take());
         self.give_text_to_store();
@@ -102,7 +102,7 @@ impl Search {
     }
 
     /// Whether it asks about what is in a payload.
-    pub fn looks_into_payloads(&self) -> bool {
+    pub(super) fn looks_into_payloads(&self) -> bool {
         self.filter.text.is_some() || !self.texts.is_empty() || !self.args.is_empty()
     }
 
@@ -145,7 +145,7 @@ impl Search {
     }
 
     /// A page of what fits, newest first.
-    pub async fn page(
+    pub(super) async fn page(
         &self,
         engine: &Engine,
         before: Option<JobId>,
@@ -168,7 +168,7 @@ impl Search {
     }
 
     /// From the counters where they know, else by looking as long as that is bearable.
-    pub async fn count(&self, engine: &Engine) -> Result<Count, EngineError> {
+    pub(super) async fn count(&self, engine: &Engine) -> Result<Count, EngineError> {
         let by_counters = self.filter.names == NameMatch::Any
             && self.filter.tag.is_none()
             && self.filter.text.is_none()

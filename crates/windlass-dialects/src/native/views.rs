@@ -17,14 +17,14 @@ use windlass_core::{Job, JobState, Timestamp};
 pub(super) use parts::{OutcomeFields, Progress};
 
 /// Room for one job beside its payload; a guess that saves most of the growing.
-pub const JOB_BYTES_GUESS: usize = 320;
+pub(super) const JOB_BYTES_GUESS: usize = 320;
 /// Runs that are foretold per repeating job.
 const RUNS_FORETOLD: usize = 10;
 
 /// A job as its worker gets it.
 // The only answer with a token of a claim in it.
 #[derive(Serialize, JsonSchema)]
-pub struct ClaimedJob<'a> {
+pub(super) struct ClaimedJob<'a> {
     /// The job.
     id: Id,
     /// Proof of holding it: send it with settle and extend.
@@ -53,7 +53,7 @@ pub struct ClaimedJob<'a> {
 }
 
 impl<'a> ClaimedJob<'a> {
-    pub fn new(job: &'a Job, encoding: Encoding) -> ClaimedJob<'a> {
+    pub(super) fn new(job: &'a Job, encoding: Encoding) -> ClaimedJob<'a> {
         let (spec, lease) = (&job.spec, job.state().lease());
         ClaimedJob {
             id: Id(job.id),
@@ -76,7 +76,7 @@ impl<'a> ClaimedJob<'a> {
 // But its token, and what it works on where that is hidden.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Job")]
-pub struct JobView<'a> {
+pub(super) struct JobView<'a> {
     /// 1, 2, 3, …; never used again.
     id: Id,
     /// Its kind.
@@ -144,7 +144,7 @@ pub struct JobView<'a> {
 
 impl<'a> JobView<'a> {
     /// As one of several: without what would make a page of jobs a page of their data.
-    pub fn new(job: &'a Job, encoding: Encoding, hidden: bool) -> JobView<'a> {
+    pub(super) fn new(job: &'a Job, encoding: Encoding, hidden: bool) -> JobView<'a> {
         let (spec, progress) = (&job.spec, &job.progress);
         let body = job.body.as_ref().filter(|_| !hidden);
         let errors = body.map_or(&[][..], |body| &body.errors);
@@ -197,7 +197,12 @@ impl<'a> JobView<'a> {
     }
 
     /// By itself: with its ports, its log, its history and why it is not running.
-    pub fn whole(job: &'a Job, encoding: Encoding, hidden: bool, around: &Surroundings) -> JobView<'a> {
+    pub(super) fn whole(
+        job: &'a Job,
+        encoding: Encoding,
+        hidden: bool,
+        around: &Surroundings,
+    ) -> JobView<'a> {
         let ports = job.ports().filter(|_| !hidden);
         let state = |ports: &'a Arc<windlass_core::ports::Ports>| {
             ports
@@ -217,7 +222,7 @@ impl<'a> JobView<'a> {
     }
 
     /// If each run begins on time and takes none. Not for a job that will not run again.
-    pub fn with_next_runs(mut self, job: &Job, now: Timestamp) -> JobView<'a> {
+    pub(super) fn with_next_runs(mut self, job: &Job, now: Timestamp) -> JobView<'a> {
         let Some(repeat) = job.spec.policy.repeat.as_ref().filter(|_| !job.state().is_settled()) else {
             return self;
         };
@@ -242,13 +247,13 @@ fn tags(job: &Job) -> Option<&[Arc<str>]> {
 }
 
 /// The dialect it came by.
-pub fn origin(job: &Job) -> &str {
+pub(super) fn origin(job: &Job) -> &str {
     job.spec.extras.as_ref().and_then(|extras| extras.origin.as_deref()).unwrap_or("native")
 }
 
 /// Why a job is not running, where that takes more than a look at the job itself.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub(super) struct Surroundings {
     pub now: Timestamp,
     pub queue_is_paused: bool,
     /// The limit that lets it not start now.

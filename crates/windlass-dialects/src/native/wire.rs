@@ -14,27 +14,27 @@ use windlass_core::unique::{HeldUntil, OnConflict};
 use windlass_core::{JobId, KeepFor, StateName, Timestamp};
 
 /// Entries of one call: as much as one commit should hold up others for.
-pub const BATCH_MAX: usize = 10_000;
+pub(super) const BATCH_MAX: usize = 10_000;
 /// Jobs of one page: a page is built in memory on both sides.
-pub const PAGE_MAX: usize = 1_000;
+pub(super) const PAGE_MAX: usize = 1_000;
 /// Longest wait in one call. Proxies cut silent connections after about as long; clients just ask again.
-pub const WAIT_MS_MAX: u64 = 300_000;
+pub(super) const WAIT_MS_MAX: u64 = 300_000;
 /// Longest lease: a year. A worker that needs longer wants to extend it.
-pub const LEASE_MS_MAX: i64 = 366 * 86_400_000;
+pub(super) const LEASE_MS_MAX: i64 = 366 * 86_400_000;
 /// Shortest lease: below, network delay alone would lose it.
-pub const LEASE_MS_MIN: i64 = 10;
+pub(super) const LEASE_MS_MIN: i64 = 10;
 /// Tags per job: they are read with every job that is listed.
-pub const TAGS_MAX: usize = 32;
+pub(super) const TAGS_MAX: usize = 32;
 /// Bytes of a tag, a worker's name or a code: they are labels, not data.
-pub const LABEL_BYTES_MAX: usize = 255;
+pub(super) const LABEL_BYTES_MAX: usize = 255;
 /// Bytes of an alias or a unique key: both are keys of an index.
-pub const KEY_BYTES_MAX: usize = 512;
+pub(super) const KEY_BYTES_MAX: usize = 512;
 /// Bytes of a message or note, which are for people; data belongs in `result` or `error`.
-pub const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+pub(super) const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 /// Queues named in one claim.
-pub const QUEUES_MAX: usize = 1_000;
+pub(super) const QUEUES_MAX: usize = 1_000;
 /// Bytes of a repeat rule.
-pub const REPEAT_BYTES_MAX: usize = 1_024;
+pub(super) const REPEAT_BYTES_MAX: usize = 1_024;
 
 /// The number of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -44,7 +44,7 @@ pub struct Id(pub JobId);
 /// A moment in an answer: milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
-pub struct Time(i64);
+pub(super) struct Time(i64);
 
 impl From<Timestamp> for Time {
     fn from(at: Timestamp) -> Time {
@@ -54,7 +54,7 @@ impl From<Timestamp> for Time {
 
 /// The word for a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State(pub StateName);
+pub(super) struct State(pub StateName);
 
 impl Serialize for State {
     fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -65,7 +65,7 @@ impl Serialize for State {
 /// The tenant that a body names.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(transparent)]
-pub struct TenantText<'a>(#[serde(borrow)] Text<'a>);
+pub(super) struct TenantText<'a>(#[serde(borrow)] Text<'a>);
 
 impl Deref for TenantText<'_> {
     type Target = str;
@@ -76,10 +76,10 @@ impl Deref for TenantText<'_> {
 
 /// A moment: milliseconds since 1970, or text such as `2026-01-31T12:00:00Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct When(pub Timestamp);
+pub(super) struct When(pub Timestamp);
 
 impl When {
-    pub fn parse(text: &str) -> Option<When> {
+    pub(super) fn parse(text: &str) -> Option<When> {
         let moment: jiff::Timestamp = text.parse().ok()?;
         Some(When(Timestamp::from_calendar_ms(moment.as_millisecond())))
     }
@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for When {
 
 /// The length of a lease, within what makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease(pub i64);
+pub(super) struct Lease(pub i64);
 
 impl<'de> Deserialize<'de> for Lease {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for Lease {
 /// One live job per key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Unique<'a> {
+pub(super) struct Unique<'a> {
     /// The key.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = KEY_BYTES_MAX))]
@@ -141,7 +141,7 @@ pub struct Unique<'a> {
 
 /// A key alone, or a key and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UniqueAsk<'a>(pub Unique<'a>);
+pub(super) struct UniqueAsk<'a>(pub Unique<'a>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for UniqueAsk<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -171,7 +171,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for UniqueAsk<'a> {
 /// How often and how soon it is tried again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Retry {
+pub(super) struct Retry {
     /// Attempts in all; null: no bound.
     // Outer `None`: the default; inner: no bound.
     #[serde(default, deserialize_with = "given")]
@@ -188,11 +188,11 @@ pub struct Retry {
 
 /// A number of attempts in all, or more exactly.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RetryAsk(pub Retry);
+pub(super) struct RetryAsk(pub Retry);
 
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(inline, untagged, deny_unknown_fields)]
-pub enum BackoffAsk {
+pub(super) enum BackoffAsk {
     /// At once.
     #[schemars(with = "NoneWord")]
     None,
@@ -282,14 +282,16 @@ impl<'de> Deserialize<'de> for BackoffAsk {
 }
 
 /// Tells a `null` from a field that is not there.
-pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<Option<T>>, D::Error> {
+pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(from).map(Some)
 }
 
 /// How long it stays to be looked at; 0 forgets it at once.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Keep {
+pub(super) struct Keep {
     /// Once completed.
     #[serde(default)]
     pub completed_ms: Option<KeepMs>,
@@ -303,7 +305,7 @@ pub struct Keep {
 
 /// Milliseconds, 0 to forget at once, or `"ever"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeepMs(pub KeepFor);
+pub(super) struct KeepMs(pub KeepFor);
 
 impl<'de> Deserialize<'de> for KeepMs {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {

@@ -15,7 +15,7 @@ use std::task::{Context, Poll, ready};
 use windlass_engine::EngineError;
 use windlass_engine::blob::{AddrForm, BlobAddr, BlobDownload, PutBlob};
 
-pub async fn put(mut call: Call) -> Answer {
+pub(super) async fn put(mut call: Call) -> Answer {
     let tenant = call.tenant()?;
     let max = call.engine.blob_bytes_max();
     if call.body_bytes_announced() > max {
@@ -36,7 +36,7 @@ pub async fn put(mut call: Call) -> Answer {
     Ok(answer(status, TEXT, info.digests.show(call.server.state::<State>().settings.addresses)))
 }
 
-pub async fn get(call: Call) -> Answer {
+pub(super) async fn get(call: Call) -> Answer {
     if call.hides_payloads() {
         return Err(Problem::new(StatusCode::FORBIDDEN, "viewers may not see blobs on this server"));
     }

@@ -17,13 +17,13 @@ use windlass_core::state::JobState;
 use windlass_core::{Event, Holder, Job, JobId, Tenant};
 use windlass_engine::{Delivery, Extend, Pushed, Stop, Transaction, VerbError};
 
-pub type Answer = Result<Response, Problem>;
+pub(super) type Answer = Result<Response, Problem>;
 
-pub async fn ping(_: Call) -> Answer {
+pub(super) async fn ping(_: Call) -> Answer {
     Ok(answer(StatusCode::OK, TEXT, "pong"))
 }
 
-pub async fn create(mut call: Call) -> Answer {
+pub(super) async fn create(mut call: Call) -> Answer {
     let tenant = call.tenant()?;
     let body = json_body(&mut call).await?;
     let ask = wire::create(&body)?;
@@ -48,7 +48,7 @@ pub async fn create(mut call: Call) -> Answer {
     }
 }
 
-pub async fn get(call: Call) -> Answer {
+pub(super) async fn get(call: Call) -> Answer {
     let tenant = call.tenant()?;
     let id = job_id(&call)?;
     look(&call, &tenant).await?;
@@ -57,7 +57,7 @@ pub async fn get(call: Call) -> Answer {
     Ok(json(if call.hides_payloads() { shown.without_addresses() } else { shown }))
 }
 
-pub async fn claim(mut call: Call) -> Answer {
+pub(super) async fn claim(mut call: Call) -> Answer {
     let tenant = call.tenant()?;
     let body = json_body(&mut call).await?;
     let ask = wire::claim(&body)?;
@@ -75,7 +75,7 @@ pub async fn claim(mut call: Call) -> Answer {
     Ok(json_response(body))
 }
 
-pub async fn tickle(mut call: Call) -> Answer {
+pub(super) async fn tickle(mut call: Call) -> Answer {
     let tenant = call.tenant()?;
     let id = job_id(&call)?;
     let is_json = is_json(&call);
@@ -94,7 +94,7 @@ pub async fn tickle(mut call: Call) -> Answer {
     }
 }
 
-pub async fn complete(mut call: Call) -> Answer {
+pub(super) async fn complete(mut call: Call) -> Answer {
     let tenant = call.tenant()?;
     let id = job_id(&call)?;
     let body = json_body(&mut call).await?;

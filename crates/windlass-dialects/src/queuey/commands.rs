@@ -17,7 +17,7 @@ use windlass_core::{
 use windlass_engine::{Claim, Push, RunAt};
 
 /// Where its jobs wait. Whatever is pushed here by other ways is handed out to its runners, too.
-pub const QUEUE: &str = "queuey";
+pub(super) const QUEUE: &str = "queuey";
 /// What its jobs are, for people and for workers of other protocols.
 const NAME: &str = "wasi";
 /// Set by a completion: what this protocol shows of the run that was completed, and the rules do not keep.
@@ -25,7 +25,7 @@ const RUN_FACT: &str = "queuey.run";
 /// What the rules note about a run whose lease ended.
 const LEASE_ENDED: &str = "lease_ended";
 
-pub fn policy(settings: &Settings) -> Policy {
+pub(super) fn policy(settings: &Settings) -> Policy {
     // Literally: claims and abandonments count, and more than the limit is too many. Otherwise: as many as the limit is.
     let (lapse_attempts, max_attempts) = match settings.counting {
         Counting::Literal => (1, settings.max_attempts.saturating_add(1)),
@@ -50,11 +50,11 @@ pub fn policy(settings: &Settings) -> Policy {
 }
 
 /// "More than" the age: a lease has ended when its last moment is reached.
-pub fn lease_ms(settings: &Settings) -> i64 {
+pub(super) fn lease_ms(settings: &Settings) -> i64 {
     settings.abandoned_age_ms.saturating_add(1)
 }
 
-pub fn push(ask: &Create, id: Uuid, policy: &Arc<Policy>) -> Result<Push, BadName> {
+pub(super) fn push(ask: &Create, id: Uuid, policy: &Arc<Policy>) -> Result<Push, BadName> {
     let payload = serde_json::to_vec(ask).unwrap_or_default();
     let extras =
         Extras { origin: Some("queuey".into()), alias: Some(id.to_string().into()), ..Extras::default() };
@@ -70,7 +70,7 @@ pub fn push(ask: &Create, id: Uuid, policy: &Arc<Policy>) -> Result<Push, BadNam
     })
 }
 
-pub fn claim(tenant: Tenant, runner: Uuid, settings: &Settings) -> Result<Claim, BadName> {
+pub(super) fn claim(tenant: Tenant, runner: Uuid, settings: &Settings) -> Result<Claim, BadName> {
     Ok(Claim {
         tenant,
         queues: vec![Queue::new(QUEUE)?],
@@ -84,7 +84,7 @@ pub fn claim(tenant: Tenant, runner: Uuid, settings: &Settings) -> Result<Claim,
 }
 
 /// The end of a run by the runner's word. A failure it reports is final.
-pub fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Event {
+pub(super) fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Event {
     let output = ask.output_addr.as_ref().map(|addr| {
         let text = serde_json::json!({ "output_addr": addr }).to_string();
         Payload::json(&text)
@@ -105,7 +105,7 @@ pub fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Event {
 
 /// The run that is about to be completed, to be shown as it was: its last sign of life and its attempts. Completing
 /// changes neither in this protocol.
-pub fn remembering(job: &Job) -> Patch {
+pub(super) fn remembering(job: &Job) -> Patch {
     let (attempts, updated_at) = match job.state() {
         // Counted as abandoned, though nobody noticed: then it was not, and the last sign of life was a lease's length
         // before its end.
@@ -124,7 +124,7 @@ pub fn remembering(job: &Job) -> Patch {
     Patch { facts: vec![(RUN_FACT.into(), Some(text.into()))], ..Patch::default() }
 }
 
-pub fn outcome(job: &Job) -> Option<&Outcome> {
+pub(super) fn outcome(job: &Job) -> Option<&Outcome> {
     job.body.as_ref()?.outcome.as_ref()
 }
 
@@ -139,11 +139,11 @@ fn remembered(job: &Job) -> Option<(u32, i64)> {
 }
 
 /// Which job a UUID may mean: one that has it as its alias, or one by its number.
-pub fn numbered(id: Uuid) -> Option<JobId> {
+pub(super) fn numbered(id: Uuid) -> Option<JobId> {
     id.number().and_then(JobId::new)
 }
 
-pub fn job_id(job: &Job) -> Uuid {
+pub(super) fn job_id(job: &Job) -> Uuid {
     job.spec.alias().and_then(Uuid::parse).unwrap_or_else(|| Uuid::of_number(job.id.get()))
 }
 
@@ -162,7 +162,7 @@ struct Put {
 }
 
 /// A job that was made just now, before anyone could claim it.
-pub fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
+pub(super) fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
     let id = id.to_string();
     Shown {
         job_id: id.clone(),
@@ -179,7 +179,7 @@ pub fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
     }
 }
 
-pub fn shown(job: &Job) -> Shown {
+pub(super) fn shown(job: &Job) -> Shown {
     let asked: Asked = serde_json::from_slice(&job.spec.payload.bytes).unwrap_or_default();
     let outcome = outcome(job);
     let status = status(job.state().name());

@@ -9,7 +9,7 @@ use ::http::StatusCode;
 use axum::response::Response;
 use windlass_engine::Stop;
 
-pub type Problem = problem::Problem<Queuey>;
+pub(super) type Problem = problem::Problem<Queuey>;
 
 impl Words for Queuey {
     fn response(problem: &Problem, _encoding: Encoding) -> Response {

@@ -4,7 +4,7 @@ use super::ids::Uuid;
 use serde::{Deserialize, Serialize};
 
 /// Longest address. Hashes are under a hundred bytes in any spelling; more belongs in the blob itself.
-pub const ADDR_BYTES_MAX: usize = 4_096;
+pub(super) const ADDR_BYTES_MAX: usize = 4_096;
 
 /// Why a body cannot be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,50 +22,50 @@ pub enum BadAsk {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Create {
+pub(super) struct Create {
     pub binary_addr: String,
     #[serde(default)]
     pub input_addr: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub(super) struct Claim {
     pub runner: Uuid,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tickle {
+pub(super) struct Tickle {
     /// Who claims to hold the job; `None`: not looked at.
     pub runner: Option<Uuid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Complete {
+pub(super) struct Complete {
     pub end: End,
     pub output_addr: Option<String>,
     pub runner: Option<Uuid>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub(super) enum End {
     Completed,
     Failed,
 }
 
 /// Only the header's word is looked at: `application/json` or something built on JSON.
-pub fn is_json(content_type: &str) -> bool {
+pub(super) fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
-pub fn create(body: &[u8]) -> Result<Create, BadAsk> {
+pub(super) fn create(body: &[u8]) -> Result<Create, BadAsk> {
     let ask: Create = read(body)?;
     check_address("binary_addr", Some(&ask.binary_addr))?;
     check_address("input_addr", ask.input_addr.as_deref())?;
     Ok(ask)
 }
 
-pub fn claim(body: &[u8]) -> Result<Claim, BadAsk> {
+pub(super) fn claim(body: &[u8]) -> Result<Claim, BadAsk> {
     #[derive(Deserialize)]
     struct Written {
         runner_id: String,
@@ -75,7 +75,7 @@ pub fn claim(body: &[u8]) -> Result<Claim, BadAsk> {
 }
 
 /// Needs no body. One that is there and is meant to be JSON has to be right: a runner that says who it is relies on it.
-pub fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadAsk> {
+pub(super) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadAsk> {
     #[derive(Deserialize)]
     struct Written {
         #[serde(default)]
@@ -89,7 +89,7 @@ pub fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadAsk> {
     Ok(Tickle { runner: written.runner_id.as_deref().map(runner).transpose()? })
 }
 
-pub fn complete(body: &[u8]) -> Result<Complete, BadAsk> {
+pub(super) fn complete(body: &[u8]) -> Result<Complete, BadAsk> {
     #[derive(Deserialize)]
     struct Written {
         status: String,
@@ -138,7 +138,7 @@ fn check_address(field: &'static str, address: Option<&str>) -> Result<(), BadAs
 
 /// A job as the protocol shows it; everything is there, null where unset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub(super) struct Shown {
     pub job_id: String,
     /// The same; what the original called it in its jobs.
     pub id: String,
@@ -155,7 +155,7 @@ pub struct Shown {
 
 impl Shown {
     /// For callers who may not see payloads: the addresses are what the job works on.
-    pub fn without_addresses(self) -> Shown {
+    pub(super) fn without_addresses(self) -> Shown {
         Shown { binary_addr: None, input_addr: None, output_addr: None, ..self }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 /// How often it is looked whether others wait for the memory of a large body.
 const LOOK: Duration = Duration::from_secs(1);
 
-pub struct Arriving {
+pub(super) struct Arriving {
     budget: Budget,
     /// Given back with the call.
     share: Share,
@@ -21,12 +21,12 @@ pub struct Arriving {
 }
 
 impl Arriving {
-    pub fn new(budget: Budget) -> Arriving {
+    pub(super) fn new(budget: Budget) -> Arriving {
         Arriving { budget, share: Share::default(), began: None, bytes: 0 }
     }
 
     /// Memory for so many bytes; waits for it.
-    pub async fn cover(&mut self, bytes: usize) -> Result<(), BadBody> {
+    pub(super) async fn cover(&mut self, bytes: usize) -> Result<(), BadBody> {
         let since = Instant::now();
         let covered = self.budget.cover(&mut self.share, bytes).await;
         if let Some(began) = &mut self.began {
@@ -37,7 +37,7 @@ impl Arriving {
     }
 
     /// The next piece; `None` after the last.
-    pub async fn piece(&mut self, body: &mut Body) -> Result<Option<Bytes>, BadBody> {
+    pub(super) async fn piece(&mut self, body: &mut Body) -> Result<Option<Bytes>, BadBody> {
         let since = Instant::now();
         let began = *self.began.get_or_insert(since);
         loop {

@@ -18,20 +18,20 @@ use windlass_core::ports::RawJson;
 use windlass_core::{JobId, Tenant};
 use windlass_engine::Transaction;
 
-pub type Answer = Result<Response, Problem>;
+pub(super) type Answer = Result<Response, Problem>;
 
 /// Entries of the log in one answer, unless fewer are asked for.
 const ENTRIES_MAX: usize = 10_000;
 
 /// What any call on a job may carry besides.
 #[derive(Clone, Debug, Default)]
-pub struct Also {
+pub(super) struct Also {
     pub context: Context,
     run: Option<RunWish>,
 }
 
 impl Also {
-    pub fn of(ask: &Ask<'_>) -> Result<Also, Problem> {
+    pub(super) fn of(ask: &Ask<'_>) -> Result<Also, Problem> {
         let wish = |wish: Ask<'_>| {
             wish.only(OF_RUN, &[])?;
             wish.run_wish()
@@ -40,26 +40,32 @@ impl Also {
     }
 
     /// Of a call that has these members of its own, and no others.
-    pub fn beside(own: &[&str], ask: &Ask<'_>) -> Result<Also, Problem> {
+    pub(super) fn beside(own: &[&str], ask: &Ask<'_>) -> Result<Also, Problem> {
         ask.only(own, OF_JOB_CALLS)?;
         Also::of(ask)
     }
 
     /// What happens in a run is logged as done by that job.
-    pub fn in_run_of(&mut self, id: JobId) {
+    pub(super) fn in_run_of(&mut self, id: JobId) {
         self.context.retain(|(key, _)| key != "job");
         self.context.insert(0, ("job".to_owned(), id.to_string()));
     }
 
     /// The run that the call asks for, after all else it does.
-    pub fn then_run(&mut self, tx: &mut Tx<'_, '_>, id: JobId, reply: Reply) -> Result<Reply, Stop> {
+    pub(super) fn then_run(&mut self, tx: &mut Tx<'_, '_>, id: JobId, reply: Reply) -> Result<Reply, Stop> {
         let Some(wish) = self.run else { return Ok(reply) };
         let ran = runs::wished(tx, id, wish)?;
         Ok(reply.but(ran.trouble))
     }
 
     /// The same for a call that is done, and whose answer is this.
-    pub async fn run_at_last(mut self, call: &Call, tenant: &Tenant, id: JobId, text: String) -> Answer {
+    pub(super) async fn run_at_last(
+        mut self,
+        call: &Call,
+        tenant: &Tenant,
+        id: JobId,
+        text: String,
+    ) -> Answer {
         if self.run.is_none() {
             return Ok(json(text));
         }
@@ -68,12 +74,12 @@ impl Also {
     }
 }
 
-pub fn ask_of(body: &[u8]) -> Result<Ask<'_>, Problem> {
+pub(super) fn ask_of(body: &[u8]) -> Result<Ask<'_>, Problem> {
     Ok(Ask::read(body)?)
 }
 
 /// Whose jobs: an admin may name another tenant.
-pub fn tenant(call: &Call) -> Result<Tenant, Problem> {
+pub(super) fn tenant(call: &Call) -> Result<Tenant, Problem> {
     let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
     Ok(call.caller.tenant_for(asked.as_deref())?)
 }
@@ -86,21 +92,27 @@ fn may_look(call: &Call) -> Result<(), Problem> {
     Ok(())
 }
 
-pub fn job_id(call: &Call) -> Result<JobId, Problem> {
+pub(super) fn job_id(call: &Call) -> Result<JobId, Problem> {
     let text = call.param(0);
     wire::job_id(text).ok_or_else(|| Problem::no_job(text.chars().take(100).collect::<String>()))
 }
 
-pub async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Answer {
+pub(super) async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -> Answer {
     carry_out_with(call, tenant, id, Vec::new(), op).await
 }
 
 /// The same for a call that names other jobs, too.
-pub async fn carry_out_with(call: &Call, tenant: &Tenant, id: JobId, others: Vec<JobId>, op: Op) -> Answer {
+pub(super) async fn carry_out_with(
+    call: &Call,
+    tenant: &Tenant,
+    id: JobId,
+    others: Vec<JobId>,
+    op: Op,
+) -> Answer {
     answered(tx::carry_out(call, tenant, id, others, op).await?)
 }
 
-pub fn answered(reply: Reply) -> Answer {
+pub(super) fn answered(reply: Reply) -> Answer {
     match reply.trouble {
         Some(problem) => Err(problem),
         None => Ok(json(reply.text)),
@@ -126,11 +138,11 @@ async fn job_call(
     carry_out_with(&call, &tenant, id, others, with_run).await
 }
 
-pub async fn version(_: Call) -> Answer {
+pub(super) async fn version(_: Call) -> Answer {
     Ok(json("{\"version\":\"1.0\"}"))
 }
 
-pub async fn get(call: Call) -> Answer {
+pub(super) async fn get(call: Call) -> Answer {
     may_look(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let job = find(&call.engine, &tenant, id).await?;
@@ -138,7 +150,7 @@ pub async fn get(call: Call) -> Answer {
     Ok(json(views::job(&job, &children)))
 }
 
-pub async fn run(mut call: Call) -> Answer {
+pub(super) async fn run(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -154,7 +166,7 @@ pub async fn run(mut call: Call) -> Answer {
     carry_out(&call, &tenant, id, op).await
 }
 
-pub async fn terminate(mut call: Call) -> Answer {
+pub(super) async fn terminate(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -186,7 +198,7 @@ pub async fn terminate(mut call: Call) -> Answer {
     answered(first.but(trouble))
 }
 
-pub async fn set_status(call: Call) -> Answer {
+pub(super) async fn set_status(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         ask.only(&["status"], OF_JOB_CALLS)?;
         let name = ask.text("status")?.ok_or_else(|| Problem::refused("Missing status"))?;
@@ -197,7 +209,7 @@ pub async fn set_status(call: Call) -> Answer {
 
 // --- state -----------------------------------------------------------------------------------------------------------
 
-pub async fn get_state(call: Call) -> Answer {
+pub(super) async fn get_state(call: Call) -> Answer {
     may_look(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let job = find(&call.engine, &tenant, id).await?;
@@ -207,7 +219,7 @@ pub async fn get_state(call: Call) -> Answer {
 }
 
 /// Everything in the body but what any call may carry.
-pub async fn set_state(call: Call) -> Answer {
+pub(super) async fn set_state(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         let mut values = BTreeMap::new();
         for (key, written) in ask.fields().filter(|(key, _)| !OF_JOB_CALLS.contains(key)) {
@@ -229,7 +241,7 @@ pub async fn set_state(call: Call) -> Answer {
     .await
 }
 
-pub async fn unset(call: Call) -> Answer {
+pub(super) async fn unset(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         ask.only(&["keys"], OF_JOB_CALLS)?;
         let keys = ask.texts("keys")?.ok_or_else(|| Problem::refused("Missing keys"))?;
@@ -247,7 +259,7 @@ pub async fn unset(call: Call) -> Answer {
 
 // --- ports -----------------------------------------------------------------------------------------------------------
 
-pub async fn set_ports(call: Call) -> Answer {
+pub(super) async fn set_ports(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         ask.only(&["inports", "outports"], OF_JOB_CALLS)?;
         let (inports, outports) = (ask.declared("inports")?, ask.declared("outports")?);
@@ -263,7 +275,7 @@ fn port_at(call: &Call, id: JobId) -> Result<At, Problem> {
     Ok(At { job: id, side, port: call.param(2).to_owned() })
 }
 
-pub async fn get_port(call: Call) -> Answer {
+pub(super) async fn get_port(call: Call) -> Answer {
     may_look(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let at = port_at(&call, id)?;
@@ -277,7 +289,7 @@ pub async fn get_port(call: Call) -> Answer {
 }
 
 /// What is done with the port is the last part of the path.
-pub async fn port(call: Call) -> Answer {
+pub(super) async fn port(call: Call) -> Answer {
     let at = port_at(&call, job_id(&call)?)?;
     let what = call.param(3).to_owned();
     job_call(call, |ask, _, context| port_op(&what, ask, at, context)).await
@@ -334,7 +346,7 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
 }
 
 /// Several operations on ports, of any jobs, as one step.
-pub async fn group(mut call: Call) -> Answer {
+pub(super) async fn group(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -363,7 +375,7 @@ fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
 
 // --- the log ---------------------------------------------------------------------------------------------------------
 
-pub async fn logs(call: Call) -> Answer {
+pub(super) async fn logs(call: Call) -> Answer {
     may_look(&call)?;
     call.engine.check_all()?;
     let tenant = tenant(&call)?;
@@ -386,7 +398,7 @@ pub async fn logs(call: Call) -> Answer {
     Ok(json(listed(entries.into_iter().skip(skip).take(limit.min(ENTRIES_MAX)))))
 }
 
-pub async fn take_logs(call: Call) -> Answer {
+pub(super) async fn take_logs(call: Call) -> Answer {
     call.engine.check_all()?;
     let tenant = tenant(&call)?;
     let entries = state_of(&call.server).log.take(&call.engine, &tenant).await?;
@@ -394,7 +406,7 @@ pub async fn take_logs(call: Call) -> Answer {
 }
 
 /// Answers with how many entries there are now.
-pub async fn add_log(mut call: Call) -> Answer {
+pub(super) async fn add_log(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;

@@ -18,7 +18,7 @@ use windlass_core::{Body, Extras, JobId, Keep, KeepFor, Name, Payload, Policy, Q
 use windlass_engine::{Push, PushRefused, Pushed, RunAt};
 
 /// Jobs live until they are deleted; a run whose worker is gone is given to the next as often as it takes.
-pub fn policy(settings: &Settings) -> Policy {
+pub(super) fn policy(settings: &Settings) -> Policy {
     Policy {
         lease: LeasePolicy {
             length_ms: Some(settings.lease_ms),
@@ -44,7 +44,7 @@ struct Wanted {
     outports: Declared,
 }
 
-pub async fn create(mut call: Call) -> Answer {
+pub(super) async fn create(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -153,7 +153,7 @@ fn push(
 }
 
 /// Makes it a child. That its name is its own among the children is held by a key, on every store, whoever else adopts.
-pub fn tie(parent: JobId, name: &str) -> (Family, Unique) {
+pub(super) fn tie(parent: JobId, name: &str) -> (Family, Unique) {
     let family = Family { parent, child_name: Some(name.into()), rule: FamilyRule::ParentRunsAfter };
     let unique = Unique {
         key: format!("sidejob/child/{parent}/{name}").into(),

@@ -11,7 +11,7 @@ use axum::response::Response;
 use windlass_core::JobId;
 use windlass_core::ports::PortError;
 
-pub type Problem = problem::Problem<SideJob>;
+pub(super) type Problem = problem::Problem<SideJob>;
 
 impl Problem {
     /// What is asked makes no sense, or may not be now.
@@ -99,7 +99,7 @@ impl Words for SideJob {
     }
 }
 
-pub fn json(body: impl Into<Body>) -> Response {
+pub(super) fn json(body: impl Into<Body>) -> Response {
     answer(StatusCode::OK, JSON, body)
 }
 

@@ -21,7 +21,7 @@ const ANCESTORS_MAX: usize = 1_000;
 const DESCENDANTS_MAX: usize = 10_000;
 
 /// Name and id of each child.
-pub async fn children(call: Call) -> Answer {
+pub(super) async fn children(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let engine = &call.engine;
     find(engine, &tenant, id).await?;
@@ -30,7 +30,7 @@ pub async fn children(call: Call) -> Answer {
     Ok(json(views::text(out)))
 }
 
-pub async fn child(call: Call) -> Answer {
+pub(super) async fn child(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let engine = &call.engine;
     find(engine, &tenant, id).await?;
@@ -45,7 +45,7 @@ fn name_of(child: &Job) -> Option<&str> {
     child.spec.family()?.child_name.as_deref()
 }
 
-pub async fn adopt(mut call: Call) -> Answer {
+pub(super) async fn adopt(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -111,7 +111,7 @@ fn ancestors(tx: &mut Transaction<'_>, job: &Job) -> Result<Vec<JobId>, Stop> {
 }
 
 /// By name, or by the child's id.
-pub async fn disown(mut call: Call) -> Answer {
+pub(super) async fn disown(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -142,7 +142,7 @@ pub async fn disown(mut call: Call) -> Answer {
 }
 
 /// All below a job, parents before their children, the job itself first.
-pub fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Result<Vec<Arc<Job>>, Stop> {
+pub(super) fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Result<Vec<Arc<Job>>, Stop> {
     let all = tx.with_descendants(job, DESCENDANTS_MAX)?;
     if all.len() > DESCENDANTS_MAX {
         let message = format!("more than {DESCENDANTS_MAX} descendants; begin further down");
@@ -152,7 +152,7 @@ pub fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Result<Vec<A
 }
 
 /// Only what is terminated, down to the last descendant.
-pub async fn delete(call: Call) -> Answer {
+pub(super) async fn delete(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let decide = |tx: &mut Transaction<'_>| {
         let job = within_reach(&call, tx, id)?;
@@ -174,7 +174,7 @@ pub async fn delete(call: Call) -> Answer {
     Ok(json(format!("{{\"job\":{id},\"delete\":{deleted}}}")))
 }
 
-pub async fn find(engine: &Engine, tenant: &Tenant, id: JobId) -> Result<Arc<Job>, Problem> {
+pub(super) async fn find(engine: &Engine, tenant: &Tenant, id: JobId) -> Result<Arc<Job>, Problem> {
     engine.get_one(tenant, id).await?.ok_or_else(|| Problem::no_job(id))
 }
 

@@ -32,7 +32,7 @@ const LIST_BYTES_MAX: usize = 256 << 10;
 
 /// What went through ports in one call or group.
 #[derive(Clone, Debug, Default)]
-pub struct PortEvents {
+pub(super) struct PortEvents {
     reads: Flows,
     writes: Flows,
 }
@@ -53,16 +53,16 @@ struct Flow {
 }
 
 impl PortEvents {
-    pub fn read(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
+    pub(super) fn read(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
         self.reads.add(job, (side, port), data);
     }
 
-    pub fn wrote(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
+    pub(super) fn wrote(&mut self, job: JobId, (side, port): (Side, &str), data: Vec<RawJson>) {
         self.writes.add(job, (side, port), data);
     }
 
     /// `None` where nothing flowed.
-    pub fn entry(&self, context: &Context, now: Timestamp) -> Option<String> {
+    pub(super) fn entry(&self, context: &Context, now: Timestamp) -> Option<String> {
         if self.reads.list.is_empty() && self.writes.list.is_empty() {
             return None;
         }
@@ -122,7 +122,7 @@ impl Flow {
 }
 
 /// The context, then the time, then what is told: of a key that comes twice the later value holds.
-pub fn entry(context: &Context, now: Timestamp, own: &[(&str, &str)]) -> String {
+pub(super) fn entry(context: &Context, now: Timestamp, own: &[(&str, &str)]) -> String {
     let time = format!("\"{now}\"");
     let context = context.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let mut fields: Vec<(&str, &str)> = Vec::new();
@@ -153,14 +153,14 @@ fn text(out: Out) -> String {
 
 /// Entries that were put into a note.
 #[derive(Clone, Debug)]
-pub struct Noted {
+pub(super) struct Noted {
     key: String,
     bytes: usize,
 }
 
 /// What this server knows of the notes there are.
 #[derive(Default)]
-pub struct Log {
+pub(super) struct Log {
     tenants: Mutex<HashMap<Tenant, Known>>,
 }
 
@@ -198,7 +198,7 @@ impl Known {
 
 impl Log {
     /// Puts entries into the commit of what they tell of: one note for all calls that share it.
-    pub fn note(
+    pub(super) fn note(
         &self,
         engine: &Engine,
         tenant: &Tenant,
@@ -230,7 +230,7 @@ impl Log {
     }
 
     /// It is written. Keeps the number of notes within bounds.
-    pub async fn written(&self, engine: &Engine, tenant: &Tenant, noted: Noted) {
+    pub(super) async fn written(&self, engine: &Engine, tenant: &Tenant, noted: Noted) {
         let gone = {
             let mut tenants = self.tenants();
             let known = tenants.entry(tenant.clone()).or_default();
@@ -247,7 +247,7 @@ impl Log {
     }
 
     /// Notes from before this server started count, too.
-    pub async fn recall(&self, engine: &Engine, tenant: &Tenant) -> Result<(), Problem> {
+    pub(super) async fn recall(&self, engine: &Engine, tenant: &Tenant) -> Result<(), Problem> {
         if self.tenants().contains_key(tenant) {
             return Ok(());
         }
@@ -261,7 +261,12 @@ impl Log {
     }
 
     /// Appends entries that tell of nothing else.
-    pub async fn append(&self, engine: &Engine, tenant: &Tenant, entries: &[String]) -> Result<(), Problem> {
+    pub(super) async fn append(
+        &self,
+        engine: &Engine,
+        tenant: &Tenant,
+        entries: &[String],
+    ) -> Result<(), Problem> {
         self.recall(engine, tenant).await?;
         let value = format!("[{}]", entries.join(",")).into_bytes();
         let noted = Noted { key: self.next_key(engine, tenant), bytes: value.len() };
@@ -271,13 +276,13 @@ impl Log {
     }
 
     /// All entries, oldest first.
-    pub async fn read(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<String>, Problem> {
+    pub(super) async fn read(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<String>, Problem> {
         let notes = engine.notes(&prefix(tenant)).await?;
         Ok(notes.iter().flat_map(|(_, value)| entries_of(value)).collect())
     }
 
     /// The same, and exactly these are gone.
-    pub async fn take(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<String>, Problem> {
+    pub(super) async fn take(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<String>, Problem> {
         let notes = engine.notes(&prefix(tenant)).await?;
         let entries = notes.iter().flat_map(|(_, value)| entries_of(value)).collect();
         let keys: Vec<String> = notes.into_iter().map(|(key, _)| key).collect();

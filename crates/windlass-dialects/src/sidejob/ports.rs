@@ -11,14 +11,14 @@ use windlass_core::{Holder, Job, JobId, JobState, Token};
 
 /// A port of the job that the call is about.
 #[derive(Clone, Debug)]
-pub struct At {
+pub(super) struct At {
     pub job: JobId,
     pub side: Side,
     pub port: String,
 }
 
 impl At {
-    pub fn of(place: &PortAt, job: JobId) -> At {
+    pub(super) fn of(place: &PortAt, job: JobId) -> At {
         At { job: place.job.unwrap_or(job), side: place.side, port: place.port.clone() }
     }
 
@@ -28,7 +28,7 @@ impl At {
 }
 
 /// `{"data": 5}`, or `{}` when there is nothing.
-pub fn read(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
+pub(super) fn read(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
     let mut ports = tx.ports(at.job)?;
     let before = ports.existing(at.place()).map(Port::size);
     let value = ports.read(at.place()).map_err(|error| Problem::port(at.job, &error))?;
@@ -43,7 +43,7 @@ pub fn read(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Rep
 }
 
 /// All values, and the port is empty.
-pub fn entries(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
+pub(super) fn entries(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
     let values = tx.with_ports(at.job, |ports| ports.entries(at.place()))?;
     let reply = Reply::new(format!("{{\"entries\":{}}}", listed(&values)));
     events.read(at.job, at.place(), values);
@@ -52,13 +52,13 @@ pub fn entries(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<
 
 /// What becomes of values that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writing {
+pub(super) enum Writing {
     Queue,
     /// The last of them becomes the default.
     Default,
 }
 
-pub fn write(
+pub(super) fn write(
     tx: &mut Tx<'_, '_>,
     at: &At,
     values: &[RawJson],
@@ -77,13 +77,18 @@ pub fn write(
 }
 
 /// Runs nothing and logs nothing.
-pub fn set_default(tx: &mut Tx<'_, '_>, at: &At, default: Option<RawJson>) -> Result<Reply, Stop> {
+pub(super) fn set_default(tx: &mut Tx<'_, '_>, at: &At, default: Option<RawJson>) -> Result<Reply, Stop> {
     tx.with_ports(at.job, |ports| ports.set_default(at.place(), default))?;
     Ok(Reply::null())
 }
 
 /// Moves all values of a port to others, in one step.
-pub fn connect(tx: &mut Tx<'_, '_>, from: &At, to: &[PortAt], context: &Context) -> Result<Reply, Stop> {
+pub(super) fn connect(
+    tx: &mut Tx<'_, '_>,
+    from: &At,
+    to: &[PortAt],
+    context: &Context,
+) -> Result<Reply, Stop> {
     if to.is_empty() {
         return Err(Problem::port(from.job, &windlass_core::ports::PortError::NoDestination).into());
     }
@@ -108,7 +113,7 @@ pub fn connect(tx: &mut Tx<'_, '_>, from: &At, to: &[PortAt], context: &Context)
 }
 
 /// Makes these, and those of its class, the ports of the job; a side that is not given stays as it is.
-pub fn set(
+pub(super) fn set(
     tx: &mut Tx<'_, '_>,
     id: JobId,
     inports: Option<Declared>,
@@ -133,7 +138,11 @@ pub fn set(
 }
 
 /// The run that a token is of; anyone else is refused.
-pub fn check_run(tx: &mut Tx<'_, '_>, id: JobId, token: &str) -> Result<(std::sync::Arc<Job>, Holder), Stop> {
+pub(super) fn check_run(
+    tx: &mut Tx<'_, '_>,
+    id: JobId,
+    token: &str,
+) -> Result<(std::sync::Arc<Job>, Holder), Stop> {
     let job = tx.job(id)?;
     let token = token.parse().ok().map(Token::from_number);
     match (job.state(), token) {
@@ -145,7 +154,7 @@ pub fn check_run(tx: &mut Tx<'_, '_>, id: JobId, token: &str) -> Result<(std::sy
 }
 
 /// What a run did with what it was handed: its writes are made, and all of it is one entry of the log.
-pub fn end_iteration(
+pub(super) fn end_iteration(
     tx: &mut Tx<'_, '_>,
     id: JobId,
     writes: &[Write],
@@ -169,7 +178,7 @@ pub fn end_iteration(
 }
 
 /// The next set of inputs, together.
-pub fn for_inputs(
+pub(super) fn for_inputs(
     tx: &mut Tx<'_, '_>,
     id: JobId,
     names: &[String],
@@ -198,21 +207,21 @@ pub fn for_inputs(
 
 /// One of several operations that are one step and one entry of the log.
 #[derive(Clone, Debug)]
-pub enum Operation {
+pub(super) enum Operation {
     Read(At),
     Entries(At),
     Write(At, Vec<RawJson>),
 }
 
 impl Operation {
-    pub fn job(&self) -> JobId {
+    pub(super) fn job(&self) -> JobId {
         match self {
             Operation::Read(at) | Operation::Entries(at) | Operation::Write(at, _) => at.job,
         }
     }
 }
 
-pub fn group(tx: &mut Tx<'_, '_>, operations: &[Operation], context: &Context) -> Result<Reply, Stop> {
+pub(super) fn group(tx: &mut Tx<'_, '_>, operations: &[Operation], context: &Context) -> Result<Reply, Stop> {
     let mut events = PortEvents::default();
     let mut ran = Ran::default();
     let mut results = Vec::with_capacity(operations.len());
@@ -231,7 +240,7 @@ pub fn group(tx: &mut Tx<'_, '_>, operations: &[Operation], context: &Context) -
 }
 
 /// `{"size": 0, "default": 5}`; the default only if there is one.
-pub fn shown(out: &mut Out, port: &Port) {
+pub(super) fn shown(out: &mut Out, port: &Port) {
     out.begin_map();
     out.key("size");
     out.uint(port.size() as u64);
@@ -242,7 +251,7 @@ pub fn shown(out: &mut Out, port: &Port) {
     out.end_map();
 }
 
-pub fn all_shown(out: &mut Out, ports: Option<&Ports>, side: Side) {
+pub(super) fn all_shown(out: &mut Out, ports: Option<&Ports>, side: Side) {
     out.begin_map();
     for (name, port) in ports.into_iter().flat_map(|ports| ports.iter(side)) {
         out.key(name);

@@ -46,7 +46,7 @@ const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 type Key = (Tenant, Arc<str>, Scope);
 
 #[derive(Default)]
-pub struct Presences {
+pub(super) struct Presences {
     table: Mutex<Table>,
 }
 
@@ -114,7 +114,7 @@ impl Presences {
 }
 
 /// Answers for as long as the connection is there.
-pub async fn attend(mut call: Call) -> Answer {
+pub(super) async fn attend(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;

@@ -13,7 +13,7 @@ use windlass_engine::Engine;
 const BELIEVED_MS: i64 = 1_000;
 
 #[derive(Default)]
-pub struct Registry {
+pub(super) struct Registry {
     tenants: Mutex<HashMap<Tenant, Known>>,
 }
 
@@ -24,11 +24,11 @@ struct Known {
 
 /// All queues of a tenant.
 #[derive(Clone, Default)]
-pub struct Queues(HashMap<String, Arc<Classes>>);
+pub(super) struct Queues(HashMap<String, Arc<Classes>>);
 
 /// What one queue's workers registered.
 #[derive(Default)]
-pub struct Classes {
+pub(super) struct Classes {
     /// As it was written.
     pub text: String,
     by_name: BTreeMap<String, Class>,
@@ -36,7 +36,7 @@ pub struct Classes {
 
 /// What is known of a class.
 #[derive(Clone, Default)]
-pub struct Class {
+pub(super) struct Class {
     pub inports: Declared,
     pub outports: Declared,
     /// It has nothing to tidy up: termination needs no run.
@@ -44,15 +44,15 @@ pub struct Class {
 }
 
 impl Queues {
-    pub fn class(&self, queue: &str, class: &str) -> Option<&Class> {
+    pub(super) fn class(&self, queue: &str, class: &str) -> Option<&Class> {
         self.0.get(queue)?.by_name.get(class)
     }
 
-    pub fn class_of(&self, job: &Job) -> Option<&Class> {
+    pub(super) fn class_of(&self, job: &Job) -> Option<&Class> {
         self.class(&job.spec.queue, &job.spec.name)
     }
 
-    pub fn queue(&self, queue: &str) -> Option<&Arc<Classes>> {
+    pub(super) fn queue(&self, queue: &str) -> Option<&Arc<Classes>> {
         self.0.get(queue)
     }
 }
@@ -70,7 +70,7 @@ impl Class {
     }
 
     /// Its own ports and those given; for the same name those given hold, options and all.
-    pub fn with(&self, inports: Declared, outports: Declared) -> (Declared, Declared) {
+    pub(super) fn with(&self, inports: Declared, outports: Declared) -> (Declared, Declared) {
         let mut all = (self.inports.clone(), self.outports.clone());
         all.0.extend(inports);
         all.1.extend(outports);
@@ -79,7 +79,7 @@ impl Class {
 }
 
 /// Ports of a job that is not there yet, or of a class.
-pub fn ports(id: JobId, inports: Declared, outports: Declared) -> Result<Ports, Problem> {
+pub(super) fn ports(id: JobId, inports: Declared, outports: Declared) -> Result<Ports, Problem> {
     Ports::new(inports, outports).map_err(|error| Problem::port(id, &error))
 }
 
@@ -89,7 +89,7 @@ fn nobody() -> JobId {
 }
 
 impl Classes {
-    pub fn read(bytes: &[u8]) -> Result<Classes, Problem> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Classes, Problem> {
         let ask = Ask::read(bytes)?;
         let mut by_name = BTreeMap::new();
         for (name, written) in ask.fields() {
@@ -106,7 +106,7 @@ impl Classes {
 
 impl Registry {
     /// Replaces all classes of the queue.
-    pub async fn register(
+    pub(super) async fn register(
         &self,
         engine: &Engine,
         tenant: &Tenant,
@@ -120,7 +120,7 @@ impl Registry {
         Ok(())
     }
 
-    pub async fn queues(&self, engine: &Engine, tenant: &Tenant) -> Result<Arc<Queues>, Problem> {
+    pub(super) async fn queues(&self, engine: &Engine, tenant: &Tenant) -> Result<Arc<Queues>, Problem> {
         let now = engine.now();
         if let Some(known) = self.tenants().get(tenant)
             && now.since_ms(known.read_at) < BELIEVED_MS

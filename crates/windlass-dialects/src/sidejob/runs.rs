@@ -10,7 +10,7 @@ use windlass_core::ports::Side;
 use windlass_core::{Event, Job, JobId, JobState, Timestamp};
 
 /// One of the seven, as it is now. A run that was asked for during a run shows already.
-pub fn status(job: &Job) -> &'static str {
+pub(super) fn status(job: &Job) -> &'static str {
     match job.state() {
         JobState::Ready { .. } | JobState::Waiting => "queued",
         JobState::Running(lease) => match (lease.kind, lease.afterwards) {
@@ -39,7 +39,7 @@ fn rest_name(rest: Rest) -> &'static str {
 
 /// What came of wanting a run.
 #[derive(Default)]
-pub struct Ran {
+pub(super) struct Ran {
     /// Who was run, if anyone.
     pub job: Option<JobId>,
     pub trouble: Option<Problem>,
@@ -47,13 +47,13 @@ pub struct Ran {
 
 impl Ran {
     /// Of several troubles the first is told.
-    pub fn and(self, other: Ran) -> Ran {
+    pub(super) fn and(self, other: Ran) -> Ran {
         Ran { job: self.job.or(other.job), trouble: self.trouble.or(other.trouble) }
     }
 }
 
 /// Runs the job or its parent, as wished.
-pub fn wished(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
+pub(super) fn wished(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
     let at = wish.when.map_or(tx.now(), |when| when.from(tx.now()));
     if !wish.parent {
         return run(tx, id, at, wish.force);
@@ -65,7 +65,7 @@ pub fn wished(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ran, Stop
 }
 
 /// After something was put into a port: an input is for the job, an output for its parent.
-pub fn after_write(tx: &mut Tx<'_, '_>, id: JobId, side: Side) -> Result<Ran, Stop> {
+pub(super) fn after_write(tx: &mut Tx<'_, '_>, id: JobId, side: Side) -> Result<Ran, Stop> {
     let now = tx.now();
     match side {
         Side::In => run(tx, id, now, false),
@@ -128,7 +128,7 @@ fn made_elsewhere(tx: &Tx<'_, '_>, job: &Job) -> Option<Problem> {
 }
 
 /// Nobody is left who could work on it.
-pub fn abandon(tx: &mut Tx<'_, '_>, job: &Job) -> Result<Ran, Stop> {
+pub(super) fn abandon(tx: &mut Tx<'_, '_>, job: &Job) -> Result<Ran, Stop> {
     // One that is at rest there already stays there.
     let _ = tx.apply(job.id, Event::PutToRest(Rest::Terminated))?;
     let trouble = Problem::no_longer_registered(&job.spec.name, &job.spec.queue);
@@ -137,7 +137,7 @@ pub fn abandon(tx: &mut Tx<'_, '_>, job: &Job) -> Result<Ran, Stop> {
 
 /// After the run of a child the engine runs its parent. A parent whose class is gone is not run: it ends. To be asked
 /// before the run ends, and ended afterwards.
-pub fn parent_to_end(tx: &mut Tx<'_, '_>, child: JobId) -> Result<Option<Arc<Job>>, Stop> {
+pub(super) fn parent_to_end(tx: &mut Tx<'_, '_>, child: JobId) -> Result<Option<Arc<Job>>, Stop> {
     let Some(parent) = parent_of(tx, child)? else { return Ok(None) };
     let parent = tx.job(parent)?;
     let is_down = matches!(status(&parent), "failed" | "terminating" | "terminated");
@@ -147,7 +147,7 @@ pub fn parent_to_end(tx: &mut Tx<'_, '_>, child: JobId) -> Result<Option<Arc<Job
 }
 
 /// The last run, now; or none, where the class wants none or is gone.
-pub fn terminate(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
+pub(super) fn terminate(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     let waits = will_run_anyway(&job, tx.now()) || matches!(job.state(), JobState::Terminating { .. });
     let mut trouble = made_elsewhere(tx, &job);
@@ -165,7 +165,7 @@ pub fn terminate(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
 }
 
 /// Puts the job into one of the seven statuses.
-pub fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<Reply, Stop> {
+pub(super) fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     let rest = match name {
         _ if name == status(&job) => return standing(tx, id),
@@ -198,7 +198,7 @@ pub fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<Reply, S
 }
 
 /// `{"job": 1, "status": "queued"}`
-pub fn standing(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
+pub(super) fn standing(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     Ok(Reply::new(format!("{{\"job\":{id},\"status\":\"{}\"}}", status(&job))))
 }

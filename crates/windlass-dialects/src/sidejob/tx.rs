@@ -12,7 +12,7 @@ use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
 use windlass_engine::{Queued, Transaction, VerbError};
 
 /// Why a call ends without an answer.
-pub type Stop = windlass_engine::Stop<Problem>;
+pub(super) type Stop = windlass_engine::Stop<Problem>;
 
 impl From<Problem> for Stop {
     fn from(problem: Problem) -> Stop {
@@ -22,31 +22,31 @@ impl From<Problem> for Stop {
 
 /// What a call answers once all is written.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub(super) struct Reply {
     pub text: String,
     /// What was done is done, but this has to be said.
     pub trouble: Option<Problem>,
 }
 
 impl Reply {
-    pub fn new(text: impl Into<String>) -> Reply {
+    pub(super) fn new(text: impl Into<String>) -> Reply {
         Reply { text: text.into(), trouble: None }
     }
 
-    pub fn null() -> Reply {
+    pub(super) fn null() -> Reply {
         Reply::new("null")
     }
 
-    pub fn but(self, trouble: Option<Problem>) -> Reply {
+    pub(super) fn but(self, trouble: Option<Problem>) -> Reply {
         Reply { trouble: self.trouble.or(trouble), ..self }
     }
 }
 
 /// What a call does. Run as often as it takes, so it must not remember anything of the times before.
-pub type Op = Box<dyn FnMut(&mut Tx<'_, '_>) -> Result<Reply, Stop> + Send>;
+pub(super) type Op = Box<dyn FnMut(&mut Tx<'_, '_>) -> Result<Reply, Stop> + Send>;
 
 /// The engine's transaction, and what this protocol needs besides.
-pub struct Tx<'t, 'e> {
+pub(super) struct Tx<'t, 'e> {
     jobs: &'t mut Transaction<'e>,
     pub queues: &'t Queues,
     entries: Vec<String>,
@@ -54,7 +54,7 @@ pub struct Tx<'t, 'e> {
 
 /// Carries out a call, even if the caller goes away. Calls for one job that come at once are one commit. `others`: jobs
 /// that it is about, too.
-pub async fn carry_out(
+pub(super) async fn carry_out(
     call: &Call,
     tenant: &Tenant,
     id: JobId,
@@ -94,41 +94,41 @@ async fn check_reach(call: &Call, tenant: &Tenant, id: JobId, others: &[JobId]) 
 }
 
 impl Tx<'_, '_> {
-    pub fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.jobs.now()
     }
 
-    pub fn find(&mut self, id: JobId) -> Result<Option<Arc<Job>>, Stop> {
+    pub(super) fn find(&mut self, id: JobId) -> Result<Option<Arc<Job>>, Stop> {
         Ok(self.jobs.job(id)?)
     }
 
-    pub fn job(&mut self, id: JobId) -> Result<Arc<Job>, Stop> {
+    pub(super) fn job(&mut self, id: JobId) -> Result<Arc<Job>, Stop> {
         self.find(id)?.ok_or_else(|| Problem::no_job(id).into())
     }
 
     /// Makes it happen, if the rules allow it.
-    pub fn apply(&mut self, id: JobId, event: Event) -> Result<Result<(), VerbError>, Stop> {
+    pub(super) fn apply(&mut self, id: JobId, event: Event) -> Result<Result<(), VerbError>, Stop> {
         self.job(id)?;
         Ok(self.jobs.apply(id, event)?)
     }
 
     /// What is written holds only if nothing else happens to this job meanwhile.
-    pub fn hold(&mut self, id: JobId) -> Result<(), Stop> {
+    pub(super) fn hold(&mut self, id: JobId) -> Result<(), Stop> {
         let _ = self.jobs.hold(id)?;
         Ok(())
     }
 
-    pub fn ports(&mut self, id: JobId) -> Result<Ports, Stop> {
+    pub(super) fn ports(&mut self, id: JobId) -> Result<Ports, Stop> {
         Ok(self.job(id)?.ports().map(|ports| Ports::clone(ports)).unwrap_or_default())
     }
 
-    pub fn set_ports(&mut self, id: JobId, ports: Ports) -> Result<(), Stop> {
+    pub(super) fn set_ports(&mut self, id: JobId, ports: Ports) -> Result<(), Stop> {
         let set = self.jobs.apply(id, Event::SetPorts(Arc::new(ports)))?;
         Ok(set.map_err(|refused| Problem::refused(refused.to_string()))?)
     }
 
     /// Changes the ports of a job.
-    pub fn with_ports<T>(
+    pub(super) fn with_ports<T>(
         &mut self,
         id: JobId,
         change: impl FnOnce(&mut Ports) -> Result<T, PortError>,
@@ -139,11 +139,11 @@ impl Tx<'_, '_> {
         Ok(outcome)
     }
 
-    pub fn log(&mut self, entry: String) {
+    pub(super) fn log(&mut self, entry: String) {
         self.entries.push(entry);
     }
 
-    pub fn log_ports(&mut self, events: &PortEvents, context: &Context) {
+    pub(super) fn log_ports(&mut self, events: &PortEvents, context: &Context) {
         self.entries.extend(events.entry(context, self.now()));
     }
 }

@@ -9,18 +9,18 @@ use windlass_core::ports::Side;
 use windlass_core::{Format, Job};
 
 /// Keys of the state that are the server's: nobody else sets them.
-pub const OWN_KEYS: [&str; 9] =
+pub(super) const OWN_KEYS: [&str; 9] =
     ["queue", "class", "args", "status", "created_by", "created_at", "ran_at", "parent", "for_inputs"];
 /// The fact that says who made the job.
-pub const BY: &str = "sidejob.by";
+pub(super) const BY: &str = "sidejob.by";
 
-pub fn text(out: Out) -> String {
+pub(super) fn text(out: Out) -> String {
     // What was written as JSON is UTF-8.
     String::from_utf8(out.into_bytes()).unwrap_or_default()
 }
 
 /// All of it, with sizes in place of values.
-pub fn job(job: &Job, children: &[Arc<Job>]) -> String {
+pub(super) fn job(job: &Job, children: &[Arc<Job>]) -> String {
     let mut out = Out::new(Encoding::Json, 512);
     out.begin_map();
     out.key("job");
@@ -41,7 +41,7 @@ pub fn job(job: &Job, children: &[Arc<Job>]) -> String {
 }
 
 /// What the server knows and what was set, in one object.
-pub fn state(out: &mut Out, job: &Job) {
+pub(super) fn state(out: &mut Out, job: &Job) {
     let spec = &job.spec;
     out.begin_map();
     for (key, text) in [("queue", &*spec.queue), ("class", &*spec.name)] {
@@ -84,7 +84,7 @@ fn args(out: &mut Out, job: &Job) {
     out.end_array();
 }
 
-pub fn family(out: &mut Out, children: &[Arc<Job>]) {
+pub(super) fn family(out: &mut Out, children: &[Arc<Job>]) {
     out.begin_map();
     for child in children {
         let name = child.spec.family().and_then(|family| family.child_name.clone());
@@ -95,7 +95,7 @@ pub fn family(out: &mut Out, children: &[Arc<Job>]) {
 }
 
 /// One run, as its worker gets it.
-pub fn run(job: &Job) -> String {
+pub(super) fn run(job: &Job) -> String {
     let mut out = Out::new(Encoding::Json, 512);
     out.begin_map();
     out.key("job");

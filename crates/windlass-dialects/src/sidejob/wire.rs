@@ -11,11 +11,11 @@ use windlass_core::{JobId, Timestamp};
 mod tests;
 
 /// Destinations of one connection, operations of one group, names in one list. Each becomes work within one step.
-pub const LIST_MAX: usize = 10_000;
+pub(super) const LIST_MAX: usize = 10_000;
 /// Members of one object, in the body and below.
-pub const MEMBERS_MAX: usize = 10_000;
+pub(super) const MEMBERS_MAX: usize = 10_000;
 /// Members of `log_context`, which every entry of the log repeats.
-pub const CONTEXT_MEMBERS_MAX: usize = 100;
+pub(super) const CONTEXT_MEMBERS_MAX: usize = 100;
 /// Objects of fewer members are searched from end to end, which is quicker than making an index.
 const INDEX_FROM: usize = 16;
 
@@ -42,17 +42,17 @@ fn field<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// What any call may carry besides its own members.
-pub const OF_ANY_CALL: &[&str] = &["log_context"];
+pub(super) const OF_ANY_CALL: &[&str] = &["log_context"];
 /// The same for calls on a job.
-pub const OF_JOB_CALLS: &[&str] = &["run", "log_context"];
+pub(super) const OF_JOB_CALLS: &[&str] = &["run", "log_context"];
 /// What a wish to be run is made of.
-pub const OF_RUN: &[&str] = &["force", "parent", "at", "wait"];
+pub(super) const OF_RUN: &[&str] = &["force", "parent", "at", "wait"];
 /// What names a port.
 const OF_PORT: &[&str] = &["job", "inport", "outport"];
 
 /// An object, its values not looked at yet.
 #[derive(Clone, Debug, Default)]
-pub struct Ask<'a> {
+pub(super) struct Ask<'a> {
     /// At most [`MEMBERS_MAX`].
     fields: Vec<(Text<'a>, Raw<'a>)>,
     /// Places in `fields` by key, of equal keys in their order; empty below [`INDEX_FROM`].
@@ -63,7 +63,7 @@ pub struct Ask<'a> {
 
 /// A port of a job that is named in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortAt {
+pub(super) struct PortAt {
     /// `None`: the job that the call is about.
     pub job: Option<JobId>,
     pub side: Side,
@@ -72,14 +72,14 @@ pub struct PortAt {
 
 /// Values for a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub(super) struct Write {
     pub to: PortAt,
     pub values: Vec<RawJson>,
 }
 
 /// When a run is wanted, and of whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RunWish {
+pub(super) struct RunWish {
     pub parent: bool,
     pub force: bool,
     /// `None`: now. Seconds from now, or a moment.
@@ -87,13 +87,13 @@ pub struct RunWish {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum When {
+pub(super) enum When {
     At(Timestamp),
     AfterMs(i64),
 }
 
 impl When {
-    pub fn from(self, now: Timestamp) -> Timestamp {
+    pub(super) fn from(self, now: Timestamp) -> Timestamp {
         match self {
             When::At(at) => at.max(now),
             When::AfterMs(ms) => now.plus_ms(ms.max(0)),
@@ -102,11 +102,11 @@ impl When {
 }
 
 /// Keys and values for the log, as written.
-pub type Context = Vec<(String, String)>;
+pub(super) type Context = Vec<(String, String)>;
 
 impl<'a> Ask<'a> {
     /// Nothing at all is an empty object.
-    pub fn read(bytes: &'a [u8]) -> Result<Ask<'a>> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Ask<'a>> {
         if bytes.trim_ascii().is_empty() {
             return Ok(Ask::default());
         }
@@ -134,7 +134,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Refuses members that are not among these: one that is misspelt must not pass for one that was left out.
-    pub fn only(&self, own: &[&str], besides: &[&str]) -> Result<()> {
+    pub(super) fn only(&self, own: &[&str], besides: &[&str]) -> Result<()> {
         let known = || own.iter().chain(besides);
         let is_unknown = |(key, _): &&(Text<'a>, Raw<'a>)| !known().any(|name| *name == &**key);
         let Some((unknown, _)) = self.fields.iter().find(is_unknown) else { return Ok(()) };
@@ -145,12 +145,12 @@ impl<'a> Ask<'a> {
     }
 
     /// All fields, in order.
-    pub fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.fields.iter().map(|(key, value)| (&**key, text_of(*value)))
     }
 
     /// As it was written; the last of several.
-    pub fn raw(&self, key: &str) -> Option<&'a str> {
+    pub(super) fn raw(&self, key: &str) -> Option<&'a str> {
         let found = if self.by_key.is_empty() {
             self.fields.iter().rev().find(|(name, _)| **name == *key)
         } else {
@@ -167,7 +167,7 @@ impl<'a> Ask<'a> {
         self.raw(key).filter(|text| *text != "null")
     }
 
-    pub fn text(&self, key: &str) -> Result<Option<String>> {
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>> {
         match self.given(key).map(serde_json::from_str::<String>) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),
@@ -175,7 +175,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub fn flag(&self, key: &str) -> Result<bool> {
+    pub(super) fn flag(&self, key: &str) -> Result<bool> {
         match self.given(key) {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
@@ -183,7 +183,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub fn number(&self, key: &str) -> Result<Option<f64>> {
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
         match self.given(key).map(serde_json::from_str::<f64>) {
             None => Ok(None),
             Some(Ok(number)) => Ok(Some(number)),
@@ -192,12 +192,12 @@ impl<'a> Ask<'a> {
     }
 
     /// Milliseconds from a number of seconds.
-    pub fn seconds(&self, key: &str) -> Result<Option<i64>> {
+    pub(super) fn seconds(&self, key: &str) -> Result<Option<i64>> {
         // The cast stops at the ends of the range.
         Ok(self.number(key)?.map(|seconds| (seconds * 1_000.0) as i64))
     }
 
-    pub fn job(&self, key: &str) -> Result<Option<JobId>> {
+    pub(super) fn job(&self, key: &str) -> Result<Option<JobId>> {
         match self.given(key).map(serde_json::from_str::<u64>) {
             None => Ok(None),
             Some(number) => match number.ok().and_then(JobId::new) {
@@ -208,18 +208,18 @@ impl<'a> Ask<'a> {
     }
 
     /// A token, as a string or as a number.
-    pub fn token(&self) -> Result<Option<String>> {
+    pub(super) fn token(&self) -> Result<Option<String>> {
         match self.given("token") {
             Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(number.to_owned())),
             _ => self.text("token"),
         }
     }
 
-    pub fn value(&self, key: &str) -> Result<Option<RawJson>> {
+    pub(super) fn value(&self, key: &str) -> Result<Option<RawJson>> {
         self.raw(key).map(RawJson::new).transpose().map_err(BadAsk::from)
     }
 
-    pub fn object(&self, key: &str) -> Result<Option<Ask<'a>>> {
+    pub(super) fn object(&self, key: &str) -> Result<Option<Ask<'a>>> {
         match self.given(key).map(object_of) {
             None => Ok(None),
             Some(Some(ask)) => Ok(Some(ask.complete(key)?)),
@@ -227,7 +227,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub fn list(&self, key: &str) -> Result<Option<Vec<RawJson>>> {
+    pub(super) fn list(&self, key: &str) -> Result<Option<Vec<RawJson>>> {
         let Some(text) = self.given(key) else { return Ok(None) };
         let Ok(Items(items)) = codec::read::<Items<'_>>(Encoding::Json, text.as_bytes()) else {
             return field(format!("{key} must be a list"));
@@ -236,7 +236,7 @@ impl<'a> Ask<'a> {
         Ok(Some(values.collect::<std::result::Result<_, _>>()?))
     }
 
-    pub fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
+    pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<String>>> {
         let texts = self.given(key).map(serde_json::from_str::<Vec<String>>).transpose();
         match texts {
             Ok(Some(texts)) if texts.len() > LIST_MAX => field(format!("{key} may have {LIST_MAX} entries")),
@@ -246,7 +246,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Several objects; a single one is a list of one.
-    pub fn objects(&self, key: &str) -> Result<Vec<Ask<'a>>> {
+    pub(super) fn objects(&self, key: &str) -> Result<Vec<Ask<'a>>> {
         let Some(text) = self.given(key) else { return Ok(Vec::new()) };
         if text.starts_with('{') {
             return Ok(self.object(key)?.into_iter().collect());
@@ -259,7 +259,7 @@ impl<'a> Ask<'a> {
     }
 
     /// Ports as a job is given them: names with their options, of which `default` is the only one there is.
-    pub fn declared(&self, key: &str) -> Result<Option<Declared>> {
+    pub(super) fn declared(&self, key: &str) -> Result<Option<Declared>> {
         self.ports(key, |name, options| match options.only(&["default"], &[]) {
             Err(BadAsk::Member(message)) => Err(BadAsk::Member(format!("port {name}: {message}"))),
             checked => checked,
@@ -267,7 +267,7 @@ impl<'a> Ask<'a> {
     }
 
     /// The same for a class, whose configuration may say whatever its workers want to find there again.
-    pub fn configured(&self, key: &str) -> Result<Option<Declared>> {
+    pub(super) fn configured(&self, key: &str) -> Result<Option<Declared>> {
         self.ports(key, |_, _| Ok(()))
     }
 
@@ -285,12 +285,12 @@ impl<'a> Ask<'a> {
         Ok(Some(declared))
     }
 
-    pub fn run_wish(&self) -> Result<RunWish> {
+    pub(super) fn run_wish(&self) -> Result<RunWish> {
         Ok(RunWish { parent: self.flag("parent")?, force: self.flag("force")?, when: self.when()? })
     }
 
     /// A moment goes before a span.
-    pub fn when(&self) -> Result<Option<When>> {
+    pub(super) fn when(&self) -> Result<Option<When>> {
         match self.moment("at")? {
             Some(at) => Ok(Some(When::At(at))),
             None => Ok(self.seconds("wait")?.map(When::AfterMs)),
@@ -314,13 +314,13 @@ impl<'a> Ask<'a> {
     }
 
     /// A port of a job, and nothing else: `{"job": 1, "inport": "a"}`.
-    pub fn port_alone(&self) -> Result<PortAt> {
+    pub(super) fn port_alone(&self) -> Result<PortAt> {
         self.only(OF_PORT, &[])?;
         self.port()
     }
 
     /// A port, among members of these names.
-    pub fn port_with(&self, others: &[&str]) -> Result<PortAt> {
+    pub(super) fn port_with(&self, others: &[&str]) -> Result<PortAt> {
         self.only(others, OF_PORT)?;
         self.port()
     }
@@ -335,13 +335,13 @@ impl<'a> Ask<'a> {
     }
 
     /// The jobs of the ports that are listed there. What is wrong with the list is said when it is read.
-    pub fn jobs_named_in(&self, key: &str) -> Vec<JobId> {
+    pub(super) fn jobs_named_in(&self, key: &str) -> Vec<JobId> {
         let ports = self.objects(key).unwrap_or_default();
         ports.iter().filter_map(|port| port.job("job").ok().flatten()).collect()
     }
 
     /// `data` is one value, `list` is several; `None`: neither was given.
-    pub fn values(&self) -> Result<Option<Vec<RawJson>>> {
+    pub(super) fn values(&self) -> Result<Option<Vec<RawJson>>> {
         match (self.value("data")?, self.list("list")?) {
             (Some(_), Some(_)) => {
                 Err(BadAsk::Member("a write has data or list, and not both of them".to_owned()))
@@ -351,7 +351,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    pub fn writes(&self, key: &str) -> Result<Vec<Write>> {
+    pub(super) fn writes(&self, key: &str) -> Result<Vec<Write>> {
         let write = |ask: &Ask<'a>| {
             let to = ask.port_with(&["data", "list"])?;
             let nothing = || BadAsk::Member(format!("a write needs data or list: {}", to.port));
@@ -361,12 +361,12 @@ impl<'a> Ask<'a> {
     }
 
     /// The entry for the log in `{"entry":{…}}`; `None`: the members themselves are the entry.
-    pub fn entry(&self) -> Result<Option<Ask<'a>>> {
+    pub(super) fn entry(&self) -> Result<Option<Ask<'a>>> {
         let is_alone = self.only(&["entry"], OF_ANY_CALL).is_ok();
         if is_alone { self.object("entry") } else { Ok(None) }
     }
 
-    pub fn context(&self) -> Result<Context> {
+    pub(super) fn context(&self) -> Result<Context> {
         let Some(context) = self.object("log_context")? else { return Ok(Vec::new()) };
         if context.fields.len() > CONTEXT_MEMBERS_MAX {
             return Err(BadAsk::TooManyMembers { what: "log_context".to_owned(), max: CONTEXT_MEMBERS_MAX });
@@ -376,14 +376,14 @@ impl<'a> Ask<'a> {
 }
 
 /// Ids are whole numbers and nothing else.
-pub fn job_id(text: &str) -> Option<JobId> {
+pub(super) fn job_id(text: &str) -> Option<JobId> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     JobId::new(text.parse().ok()?)
 }
 
-pub fn side(text: &str) -> Option<Side> {
+pub(super) fn side(text: &str) -> Option<Side> {
     match text {
         "inports" => Some(Side::In),
         "outports" => Some(Side::Out),
@@ -392,7 +392,7 @@ pub fn side(text: &str) -> Option<Side> {
 }
 
 /// `None`: it is no object.
-pub fn object_of(text: &str) -> Option<Ask<'_>> {
+pub(super) fn object_of(text: &str) -> Option<Ask<'_>> {
     codec::read_map(Encoding::Json, text.as_bytes()).ok()
 }
 

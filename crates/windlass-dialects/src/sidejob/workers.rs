@@ -33,7 +33,7 @@ const TTL_MS_MAX: i64 = 24 * 3_600_000;
 /// The fact that says who has locked the job, and until when.
 const LOCK: &str = "sidejob.lock";
 
-pub async fn register(mut call: Call) -> Answer {
+pub(super) async fn register(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let queue = Queue::new(call.param(0))?;
     let body = call.read_body().await?;
@@ -47,7 +47,7 @@ pub async fn register(mut call: Call) -> Answer {
     Ok(json("null"))
 }
 
-pub async fn registered(call: Call) -> Answer {
+pub(super) async fn registered(call: Call) -> Answer {
     let tenant = tenant(&call)?;
     call.engine.check_queue(&Queue::new(call.param(0))?)?;
     let queues = state_of(&call.server).registry.queues(&call.engine, &tenant).await?;
@@ -55,7 +55,7 @@ pub async fn registered(call: Call) -> Answer {
 }
 
 /// One run, or `{}`.
-pub async fn claim(mut call: Call) -> Answer {
+pub(super) async fn claim(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let queue = Queue::new(call.param(0))?;
     let body = call.read_body().await?;
@@ -129,7 +129,7 @@ enum End {
 }
 
 /// The end of a run.
-pub async fn finish(mut call: Call) -> Answer {
+pub(super) async fn finish(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -199,7 +199,7 @@ fn log_failure(tx: &mut Tx<'_, '_>, also: &Also, error: &str, backtrace: Option<
 }
 
 /// Reads a set of inputs together; ends the iteration before it.
-pub async fn for_inputs(mut call: Call) -> Answer {
+pub(super) async fn for_inputs(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -265,7 +265,7 @@ fn ttl(ask: &Ask<'_>) -> Result<i64, Problem> {
 }
 
 /// A token, or null if somebody else has it: a worker while it runs the job, or whoever locked it.
-pub async fn lock(mut call: Call) -> Answer {
+pub(super) async fn lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -294,7 +294,7 @@ pub async fn lock(mut call: Call) -> Answer {
 }
 
 /// More time for whoever holds the token: of a lock, or of a run, where it is the worker's sign of life.
-pub async fn refresh_lock(mut call: Call) -> Answer {
+pub(super) async fn refresh_lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
@@ -319,7 +319,7 @@ pub async fn refresh_lock(mut call: Call) -> Answer {
     carry_out(&call, &tenant, id, op).await
 }
 
-pub async fn unlock(mut call: Call) -> Answer {
+pub(super) async fn unlock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;

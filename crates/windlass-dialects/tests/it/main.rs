@@ -1,5 +1,6 @@
 //! The real router on a loopback port.
 
+#![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests, too")]
 
 mod access;

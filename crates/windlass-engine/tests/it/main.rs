@@ -1,5 +1,6 @@
 //! Scenarios on the memory store with a manual clock. Nothing here sleeps for real, but in `postgres`.
 
+#![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 mod basics;

@@ -16,13 +16,13 @@ const UNIT_BYTES: usize = 4 << 10;
 /// First allocation of a response.
 const FIRST_BYTES: usize = 16 << 10;
 
-pub struct Budget {
+pub(super) struct Budget {
     units: Arc<Semaphore>,
     beyond: Arc<Semaphore>,
 }
 
 impl Budget {
-    pub fn new(bytes_max: usize) -> Budget {
+    pub(super) fn new(bytes_max: usize) -> Budget {
         let units = (bytes_max / UNIT_BYTES).min(Semaphore::MAX_PERMITS);
         Budget { units: Arc::new(Semaphore::new(units)), beyond: Arc::new(Semaphore::new(1)) }
     }
@@ -35,18 +35,18 @@ impl Budget {
 
 /// Response over its size limit, with the message for the user.
 #[derive(Debug, PartialEq, Eq)]
-pub struct TooLarge(pub String);
+pub(super) struct TooLarge(pub String);
 
 /// Size limits of a response.
 #[derive(Clone, Copy, Debug)]
-pub struct AnswerLimits {
+pub(super) struct AnswerLimits {
     pub bytes_max: usize,
     /// Limit on the result alone, not counting lines that push new jobs; `None` if every line is a status.
     pub result_bytes_max: Option<usize>,
 }
 
 /// Response being received.
-pub struct Growing<'a> {
+pub(super) struct Growing<'a> {
     budget: &'a Budget,
     limits: AnswerLimits,
     held: Held,
@@ -71,7 +71,11 @@ impl AsRef<[u8]> for Held {
 
 impl<'a> Growing<'a> {
     /// `expected`: lower bound of the length announced by the server.
-    pub fn new(budget: &'a Budget, limits: AnswerLimits, expected: u64) -> Result<Growing<'a>, TooLarge> {
+    pub(super) fn new(
+        budget: &'a Budget,
+        limits: AnswerLimits,
+        expected: u64,
+    ) -> Result<Growing<'a>, TooLarge> {
         if usize::try_from(expected).unwrap_or(usize::MAX) > limits.bytes_max {
             return Err(limits.too_large());
         }
@@ -79,7 +83,7 @@ impl<'a> Growing<'a> {
     }
 
     /// Appends a piece. Waits while the budget is exhausted and adds the waiting time to `deadline`.
-    pub async fn add(&mut self, piece: &[u8], deadline: &mut Instant) -> Result<(), TooLarge> {
+    pub(super) async fn add(&mut self, piece: &[u8], deadline: &mut Instant) -> Result<(), TooLarge> {
         let length = self.held.bytes.len() + piece.len();
         if length > self.limits.bytes_max {
             return Err(self.limits.too_large());
@@ -134,7 +138,7 @@ impl<'a> Growing<'a> {
         Ok(())
     }
 
-    pub fn finish(self) -> Bytes {
+    pub(super) fn finish(self) -> Bytes {
         Bytes::from_owner(self.held)
     }
 }

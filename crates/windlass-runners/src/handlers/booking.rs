@@ -14,7 +14,7 @@ pub struct Booking {
     jobs_max: usize,
 }
 
-pub enum Hold {
+pub(super) enum Hold {
     /// Idle context, or room to start another.
     Context(Promise),
     /// Slot for a concurrent HTTP call or WASI guest.

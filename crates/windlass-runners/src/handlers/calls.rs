@@ -34,7 +34,7 @@ const GROUPS: &[(&str, &[i64], &[Lang])] = &[
 
 /// Properties of a context's confinement that decide which calls the filter must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fence {
+pub(super) struct Fence {
     /// Language whose calls are allowed.
     pub lang: Lang,
     /// IPv4 and IPv6 sockets are allowed.
@@ -48,7 +48,7 @@ pub struct Fence {
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Installs the filters for the calling thread and its descendants. `None`: seccomp is not available here.
-pub fn filter(fence: Fence) -> Option<()> {
+pub(super) fn filter(fence: Fence) -> Option<()> {
     // Build both programs before installing the first: it could block calls needed to build the second.
     let refused = program(refused(fence)?, SeccompAction::Allow, error(libc::EPERM)?)?;
     let unknown = program(known(fence.lang), error(libc::ENOSYS)?, SeccompAction::Allow)?;

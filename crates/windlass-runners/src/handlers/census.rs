@@ -10,7 +10,7 @@ const FRESH: Duration = Duration::from_millis(100);
 
 /// Processes of one process group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub(super) struct Group {
     pub processes: Vec<i32>,
     /// Number of processes and threads.
     pub tasks: u64,
@@ -19,13 +19,13 @@ pub struct Group {
 type Groups = HashMap<i32, Group>;
 
 #[derive(Default)]
-pub struct Census {
+pub(super) struct Census {
     last: Mutex<Option<(Instant, Arc<Groups>)>>,
 }
 
 impl Census {
     /// Reads /proc, which is slow with many processes: call it on a blocking thread.
-    pub fn group(&self, pgid: i32) -> Group {
+    pub(super) fn group(&self, pgid: i32) -> Group {
         let mut last = self.last.lock();
         let groups = match &*last {
             Some((at, groups)) if at.elapsed() < FRESH => Arc::clone(groups),
@@ -64,20 +64,20 @@ fn stat(pid: &str) -> Option<(i32, Group)> {
     Some((pgid, Group { processes: Vec::new(), tasks }))
 }
 
-pub fn resident_bytes(pid: u32) -> Option<u64> {
+pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
 /// Children of the process's main thread; `None` if the kernel does not list them.
-pub fn children_of(pid: u32) -> Option<Vec<i32>> {
+pub(super) fn children_of(pid: u32) -> Option<Vec<i32>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }
 
 /// Number of processes and threads of a user, which share RLIMIT_NPROC.
-pub fn tasks_of_user(uid: u32) -> u64 {
+pub(super) fn tasks_of_user(uid: u32) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let own = entries.filter(|entry| entry.metadata().is_ok_and(|about| about.uid() == uid));
@@ -85,7 +85,7 @@ pub fn tasks_of_user(uid: u32) -> u64 {
 }
 
 /// True if RLIMIT_NPROC counts per user namespace, as since Linux 5.14.
-pub fn counts_by_namespace() -> bool {
+pub(super) fn counts_by_namespace() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     version(&release).is_some_and(|version| version >= (5, 14))
 }

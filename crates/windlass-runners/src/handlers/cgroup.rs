@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Parent cgroup of the contexts' cgroups.
 #[derive(Debug)]
-pub struct Cgroups {
+pub(super) struct Cgroups {
     base: PathBuf,
 }
 
@@ -45,17 +45,17 @@ struct Own {
 
 impl Cgroups {
     /// Checks whether contexts can have cgroups on this machine; the error gives the reason.
-    pub fn check() -> Result<(), String> {
+    pub(super) fn check() -> Result<(), String> {
         find(Path::new("/"), std::process::id()).map(drop)
     }
 
     /// Moves this process and its children to a child cgroup and enables the controllers.
-    pub fn prepare() -> Result<Cgroups, String> {
+    pub(super) fn prepare() -> Result<Cgroups, String> {
         prepare(Path::new("/"), std::process::id())
     }
 
     /// Creates an empty cgroup for a context.
-    pub fn make(&self, memory_bytes_max: u64, tasks_max: u64) -> io::Result<Leaf> {
+    pub(super) fn make(&self, memory_bytes_max: u64, tasks_max: u64) -> io::Result<Leaf> {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let folder = self.base.join(format!("windlass-{}-{number}", std::process::id()));
@@ -73,7 +73,7 @@ impl Cgroups {
 
 /// Cgroup of one context.
 #[derive(Debug)]
-pub struct Leaf {
+pub(super) struct Leaf {
     folder: PathBuf,
 }
 
@@ -83,19 +83,19 @@ impl Leaf {
     }
 
     /// Moves a process into the cgroup. Call it before the process has children.
-    pub fn enter(&self, pid: u32) -> io::Result<()> {
+    pub(super) fn enter(&self, pid: u32) -> io::Result<()> {
         self.write("cgroup.procs", &pid.to_string())
     }
 
     /// True if the kernel's OOM killer has killed a process of the cgroup.
-    pub fn is_out_of_memory(&self) -> bool {
+    pub(super) fn is_out_of_memory(&self) -> bool {
         let events = fs::read_to_string(self.folder.join("memory.events")).unwrap_or_default();
         events.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0")
     }
 
     /// Waits for the processes, which have been killed, and uses `cgroup.kill` on any that remain. Call it on
     /// a blocking thread.
-    pub fn remove(self) -> io::Result<()> {
+    pub(super) fn remove(self) -> io::Result<()> {
         let began = Instant::now();
         let mut was_killed = false;
         loop {

@@ -41,7 +41,7 @@ pub struct Bounds {
 
 /// Confines the calling thread and its descendants, and returns the mechanisms in force. On an error (the
 /// user id cannot be changed) no code may be run. Call it while the process has a single thread.
-pub fn confine(bounds: &Bounds) -> Result<Vec<String>, String> {
+pub(super) fn confine(bounds: &Bounds) -> Result<Vec<String>, String> {
     let mut holds = Vec::new();
     // The server and other programs get CPU time first.
     let _ = rustix::process::nice(5);
@@ -67,7 +67,7 @@ fn limit_resources(bounds: &Bounds) -> rustix::io::Result<()> {
 
 /// Paths of programs and libraries, and the system files that interpreters read. None contains secrets: of
 /// /etc only the files that libraries read at startup.
-pub const SYSTEM: &[&str] = &[
+pub(super) const SYSTEM: &[&str] = &[
     "/bin",
     "/lib",
     "/lib32",
@@ -110,7 +110,7 @@ pub const SYSTEM: &[&str] = &[
 ];
 
 /// Writable devices. `/dev/zero` is missing: mapped shared, it is shared memory of any size.
-pub const DEVICES: &[&str] = &["/dev/null", "/dev/full"];
+pub(super) const DEVICES: &[&str] = &["/dev/null", "/dev/full"];
 
 fn readable(bounds: &Bounds) -> Vec<PathBuf> {
     let hidden = trees::resolve(&bounds.hidden);
@@ -132,7 +132,7 @@ mod linux {
     /// First Landlock ABI that keeps signals inside the sandbox.
     const SCOPED: ABI = ABI::V6;
 
-    pub fn confine(bounds: &Bounds, holds: &mut Vec<String>) -> Result<(), String> {
+    pub(super) fn confine(bounds: &Bounds, holds: &mut Vec<String>) -> Result<(), String> {
         // Makes the context the first victim of the system's OOM killer.
         let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
         let landlock = restrict_files_and_network(bounds).ok();

@@ -51,7 +51,7 @@ const READS_AT_ONCE: u32 = 8;
 const DRAIN_BYTES: usize = 4 << 20;
 
 /// Parameters for starting a context.
-pub struct Start<'a> {
+pub(super) struct Start<'a> {
     pub settings: &'a Settings,
     pub launch: &'a Launch,
     /// Name of the context's folder.
@@ -66,7 +66,7 @@ pub struct Start<'a> {
     pub cgroups: Option<&'a Cgroups>,
 }
 
-pub struct Context {
+pub(super) struct Context {
     guard: tokio::process::Child,
     orders: mpsc::UnboundedSender<Bytes>,
     writer: AbortHandle,
@@ -97,7 +97,7 @@ pub struct Context {
 
 /// Context that failed to start, with the reason.
 #[derive(Debug)]
-pub struct NotStarted(pub String);
+pub(super) struct NotStarted(pub String);
 
 impl From<io::Error> for NotStarted {
     fn from(error: io::Error) -> Self {
@@ -107,7 +107,7 @@ impl From<io::Error> for NotStarted {
 
 /// Event of a context.
 #[derive(Debug)]
-pub enum Heard {
+pub(super) enum Heard {
     Frame(Frame),
     /// The deadline has passed.
     Late,
@@ -118,7 +118,7 @@ pub enum Heard {
 }
 
 impl Context {
-    pub async fn start(start: Start<'_>) -> Result<Context, NotStarted> {
+    pub(super) async fn start(start: Start<'_>) -> Result<Context, NotStarted> {
         let folder = start.settings.folder.join(start.number.to_string());
         make_folders(&folder, start.uid)?;
         let (ours, theirs) = UnixStream::pair()?;
@@ -252,14 +252,14 @@ impl Context {
     }
 
     /// Queues a message without waiting. The queue is unbounded, but a batch is not.
-    pub fn send(&self, order: impl Into<Bytes>) {
+    pub(super) fn send(&self, order: impl Into<Bytes>) {
         // An ended context is reported by `hear`.
         let _ = self.orders.send(order.into());
     }
 
     /// Writes a file that the context can read but not change, for languages that get code and payloads as
     /// files.
-    pub fn write_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write_file(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let path = self.folder.join("in").join(name);
         let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
         // Readable despite the umask; only the context's user can enter the folder.
@@ -268,12 +268,12 @@ impl Context {
     }
 
     /// Starts the interval of the checks for a new batch.
-    pub fn attend(&mut self) {
+    pub(super) fn attend(&mut self) {
         self.next_look = Instant::now() + WATCH;
     }
 
     /// Waits for the next frame and appends printed bytes to `output`. Cancel-safe.
-    pub async fn hear(&mut self, output: &mut Output, deadline: Instant) -> Heard {
+    pub(super) async fn hear(&mut self, output: &mut Output, deadline: Instant) -> Heard {
         let mut reads: u32 = 0;
         loop {
             reads += 1;
@@ -329,7 +329,7 @@ impl Context {
     }
 
     /// Reads the output printed before the last frame.
-    pub fn drain(&mut self, output: &mut Output) {
+    pub(super) fn drain(&mut self, output: &mut Output) {
         let mut left = DRAIN_BYTES;
         while left > 0 {
             let mut some = 0;
@@ -394,7 +394,7 @@ impl Context {
     }
 
     /// Records the number of child processes while no job runs.
-    pub fn note_rest(&mut self) {
+    pub(super) fn note_rest(&mut self) {
         self.at_rest = self.children();
     }
 
@@ -405,7 +405,7 @@ impl Context {
     }
 
     /// Reason why the context should get no further batch.
-    pub async fn is_worn(&mut self, jobs_max: u32) -> Option<String> {
+    pub(super) async fn is_worn(&mut self, jobs_max: u32) -> Option<String> {
         if self.jobs >= jobs_max {
             return Some(format!("it has run {} jobs", self.jobs));
         }
@@ -430,7 +430,7 @@ impl Context {
     }
 
     /// Ends the context and all its processes before it returns.
-    pub async fn kill(&mut self) {
+    pub(super) async fn kill(&mut self) {
         self.hang_up();
         let ended = tokio::time::timeout(END_PATIENCE, self.guard.wait()).await;
         // The guard was killed: kill the process group without it.
@@ -449,11 +449,11 @@ impl Context {
     }
 
     /// Stops all processes until the next batch, because nothing monitors threads and timers between batches.
-    pub fn freeze(&self) {
+    pub(super) fn freeze(&self) {
         self.signal_group(Signal::STOP);
     }
 
-    pub fn thaw(&self) {
+    pub(super) fn thaw(&self) {
         self.signal_group(Signal::CONT);
     }
 

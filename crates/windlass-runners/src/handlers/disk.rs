@@ -22,7 +22,7 @@ const BLOCK_BYTES: u64 = 512;
 const PAUSES: u32 = 10;
 
 /// Schedule and limit of the scans.
-pub struct DiskWatch {
+pub(super) struct DiskWatch {
     work: PathBuf,
     bytes_max: u64,
     next: Instant,
@@ -31,13 +31,13 @@ pub struct DiskWatch {
 }
 
 impl DiskWatch {
-    pub fn new(work: PathBuf, bytes_max: u64) -> DiskWatch {
+    pub(super) fn new(work: PathBuf, bytes_max: u64) -> DiskWatch {
         DiskWatch { work, bytes_max, next: Instant::now(), looking: None }
     }
 
     /// Scans if a scan is due, and returns a verdict if the context must end. If the scan is not complete at
     /// `deadline`, or the future is dropped, the next call continues it.
-    pub async fn look(&mut self, processes: Vec<i32>, deadline: Instant) -> Option<Verdict> {
+    pub(super) async fn look(&mut self, processes: Vec<i32>, deadline: Instant) -> Option<Verdict> {
         if self.looking.is_none() && Instant::now() < self.next {
             return None;
         }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// Runs the batch in as many contexts as it needs: if a context breaks, the job that ran in it fails and the
 /// rest continue in another context. Each iteration ends at least one job.
-pub async fn drive(drive: &mut Drive) {
+pub(super) async fn drive(drive: &mut Drive) {
     let settings = &drive.inner.settings;
     let allowed = drive.inner.check_isolation();
     let launch = match allowed.and_then(|()| Launch::find(drive.batch.handler.lang, &settings.interpreters)) {

@@ -8,12 +8,12 @@ use super::run::{Drive, Interrupt};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-pub enum NoContext {
+pub(super) enum NoContext {
     NotStarted(String),
     Interrupted(Interrupt),
 }
 
-pub async fn find_context(drive: &mut Drive, launch: &Launch) -> Result<(Context, Seat), NoContext> {
+pub(super) async fn find_context(drive: &mut Drive, launch: &Launch) -> Result<(Context, Seat), NoContext> {
     let inner = drive.inner.clone();
     let key = inner.key(&drive.batch.client, &drive.batch.jobtype, &drive.batch.handler);
     loop {

@@ -37,7 +37,7 @@ const HEADER_BYTES_MAX: usize = 100;
 const READ_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub(super) enum Frame {
     Reply {
         what: What,
         status: ReplyStatus,
@@ -55,7 +55,7 @@ pub enum Frame {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub(super) enum What {
     Before,
     BeforeEach,
     /// Index of the job in the batch.
@@ -67,7 +67,7 @@ pub enum What {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyStatus {
+pub(super) enum ReplyStatus {
     Status(u16),
     Exit(i32),
     Exception,
@@ -75,12 +75,12 @@ pub enum ReplyStatus {
     TooMuch,
 }
 
-pub fn guard_frame(word: &str, text: &str) -> Vec<u8> {
+pub(super) fn guard_frame(word: &str, text: &str) -> Vec<u8> {
     format!("# {word} {}\n{text}", text.len()).into_bytes()
 }
 
 /// Parses all messages of a guard process.
-pub fn words(mut said: &[u8]) -> Vec<(String, String)> {
+pub(super) fn words(mut said: &[u8]) -> Vec<(String, String)> {
     let mut words = Vec::new();
     while let Some(end) = said.iter().position(|byte| *byte == b'\n') {
         let header = String::from_utf8_lossy(&said[..end]).into_owned();
@@ -138,19 +138,19 @@ fn status(word: &str) -> Option<ReplyStatus> {
 }
 
 /// Reader of frames.
-pub struct Frames<R = OwnedReadHalf> {
+pub(super) struct Frames<R = OwnedReadHalf> {
     from: R,
     buffer: BytesMut,
     body_bytes_max: usize,
 }
 
 impl<R: AsyncReadExt + Unpin> Frames<R> {
-    pub fn new(from: R, body_bytes_max: usize) -> Frames<R> {
+    pub(super) fn new(from: R, body_bytes_max: usize) -> Frames<R> {
         Frames { from, buffer: BytesMut::new(), body_bytes_max }
     }
 
     /// Returns the next frame if it is complete. A frame that is too large is a `FileTooLarge` error.
-    pub fn take(&mut self) -> io::Result<Option<Frame>> {
+    pub(super) fn take(&mut self) -> io::Result<Option<Frame>> {
         let looked_at = &self.buffer[..self.buffer.len().min(HEADER_BYTES_MAX)];
         let Some(end) = looked_at.iter().position(|byte| *byte == b'\n') else {
             return match looked_at.len() {
@@ -178,7 +178,7 @@ impl<R: AsyncReadExt + Unpin> Frames<R> {
     }
 
     /// Reads more bytes; cancel-safe. `false` at end of file.
-    pub async fn fill(&mut self) -> io::Result<bool> {
+    pub(super) async fn fill(&mut self) -> io::Result<bool> {
         self.buffer.reserve(READ_BYTES);
         Ok(self.from.read_buf(&mut self.buffer).await? > 0)
     }

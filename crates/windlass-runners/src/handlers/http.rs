@@ -35,7 +35,7 @@ const LINES_MAX: usize = 1_000;
 
 /// Parsed URL of a handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(super) struct Target {
     pub is_https: bool,
     host: String,
     port: u16,
@@ -45,7 +45,7 @@ pub struct Target {
 
 impl Target {
     /// Parses a URL. The error is a message for the handler's author.
-    pub fn parse(url: &str) -> Result<Target, String> {
+    pub(super) fn parse(url: &str) -> Result<Target, String> {
         let url = url.trim();
         let wrong = |what: &str| format!("the body of an http handler is a URL, and {url:?} {what}");
         let uri: Uri = url.parse().map_err(|_| wrong("is none"))?;
@@ -112,7 +112,7 @@ fn code_of(error: &io::Error) -> &'static str {
 
 /// Connection pools by client and URL.
 #[derive(Default)]
-pub struct Lines(Mutex<HashMap<(String, String), Arc<Line>>>);
+pub(super) struct Lines(Mutex<HashMap<(String, String), Arc<Line>>>);
 
 impl Lines {
     fn to(&self, client: &str, url: &str, target: Target) -> Arc<Line> {
@@ -129,7 +129,12 @@ impl Lines {
 
     /// Reserves connections for a batch, as many as are free up to the number of jobs. `None`: the URL is
     /// invalid, which is reported for each job.
-    pub fn reserve(&self, client: &str, handler: &Handler, jobs: usize) -> Result<Option<Reserved>, NoRoom> {
+    pub(super) fn reserve(
+        &self,
+        client: &str,
+        handler: &Handler,
+        jobs: usize,
+    ) -> Result<Option<Reserved>, NoRoom> {
         let Ok(target) = Target::parse(&handler.body) else { return Ok(None) };
         let line = self.to(client, &handler.body, target);
         let wanted = if handler.options.batch { 1 } else { jobs };
@@ -141,7 +146,7 @@ impl Lines {
         }
     }
 
-    pub fn hang_up(&self) {
+    pub(super) fn hang_up(&self) {
         self.0.lock().clear();
     }
 }
@@ -155,14 +160,14 @@ struct Line {
 }
 
 /// Connections reserved for one batch.
-pub struct Reserved {
+pub(super) struct Reserved {
     line: Arc<Line>,
     connections: Vec<OwnedSemaphorePermit>,
 }
 
 impl Reserved {
     /// Number of jobs that can be sent at once.
-    pub fn jobs_max(&self, handler: &Handler) -> usize {
+    pub(super) fn jobs_max(&self, handler: &Handler) -> usize {
         if handler.options.batch { usize::MAX } else { self.connections.len() }
     }
 }
@@ -307,7 +312,7 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> 
     Ok(sender)
 }
 
-pub async fn drive(drive: &mut Drive) {
+pub(super) async fn drive(drive: &mut Drive) {
     let handler = drive.batch.handler.clone();
     let target = match Target::parse(&handler.body) {
         Ok(target) => target,

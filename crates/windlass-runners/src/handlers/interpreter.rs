@@ -5,7 +5,7 @@ use super::settings::Interpreters;
 use std::path::{Path, PathBuf};
 
 /// Search path for interpreters: the system's folders, independent of the server's own PATH.
-pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 const NODE: &str = include_str!("shims/shim.js");
 const PHP: &str = include_str!("shims/shim.php");
@@ -14,7 +14,7 @@ const SH: &str = include_str!("shims/shim.sh");
 
 /// Installed interpreter with its arguments.
 #[derive(Clone, Debug)]
-pub struct Launch {
+pub(super) struct Launch {
     pub lang: Lang,
     pub program: PathBuf,
     pub args: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Launch {
 
 impl Launch {
     /// Finds the interpreter of a language. The error is for the handler's author and the operator.
-    pub fn find(lang: Lang, interpreters: &Interpreters) -> Result<Launch, String> {
+    pub(super) fn find(lang: Lang, interpreters: &Interpreters) -> Result<Launch, String> {
         let (name, shim, flags): (&str, &str, &[&str]) = match lang {
             Lang::Node => (&interpreters.node, NODE, &["-e"]),
             // The opcode cache needs more shared memory than a context may create at once, and has nobody to

@@ -8,14 +8,14 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 
 /// Largest shared anonymous mapping that a context can create.
-pub const SHARED_BYTES_MAX: u64 = 16 << 20;
+pub(super) const SHARED_BYTES_MAX: u64 = 16 << 20;
 
 /// Process whose maps cannot be read: its executable is unreadable, so only root may inspect its memory.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Hidden(pub i32);
+pub(super) struct Hidden(pub i32);
 
 /// Bytes used by the processes; exited ones count as zero. Reads /proc: call it on a blocking thread.
-pub fn count(processes: &[i32]) -> Result<u64, Hidden> {
+pub(super) fn count(processes: &[i32]) -> Result<u64, Hidden> {
     let mut shared = HashSet::new();
     let mut bytes: u64 = 0;
     for process in processes {

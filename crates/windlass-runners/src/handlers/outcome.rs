@@ -36,7 +36,7 @@ impl Status {
 }
 
 /// Error code of a job with too much output or too large a result.
-pub const TOO_MUCH: &str = "TOO_MUCH";
+pub(super) const TOO_MUCH: &str = "TOO_MUCH";
 
 /// End of one job of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct NewJob {
 
 /// Exit code with its word, before output and duration are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     pub exitcode: u16,
     pub code: String,
     pub message: Option<String>,
@@ -82,7 +82,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Parses the guard's report of the end of a process: `code 7`, `signal 9`.
-    pub fn of_end(words: &str) -> Verdict {
+    pub(crate) fn of_end(words: &str) -> Verdict {
         let number = |rest: &str| rest.parse::<i32>().ok();
         match words.split_once(' ') {
             Some(("code", rest)) => number(rest).map(Verdict::exit),
@@ -92,18 +92,18 @@ impl Verdict {
         .unwrap_or_else(|| Verdict::error("EXIT", "its process is gone"))
     }
 
-    pub fn status(exitcode: u16) -> Verdict {
+    pub(crate) fn status(exitcode: u16) -> Verdict {
         Verdict { exitcode, code: Status::of(exitcode).code().to_owned(), message: None }
     }
 
     /// Exit code 500 with a more specific word.
-    pub fn error(code: &str, message: impl Into<String>) -> Verdict {
+    pub(crate) fn error(code: &str, message: impl Into<String>) -> Verdict {
         Verdict { exitcode: 500, code: code.to_owned(), message: Some(message.into()) }
     }
 
     /// Maps a process exit code (0 to 255) to a status: 10-19, 20-29, 40-49 and 50-59 become 1xx, 2xx, 4xx
     /// and 5xx.
-    pub fn exit(code: i32) -> Verdict {
+    pub(crate) fn exit(code: i32) -> Verdict {
         match code {
             0 => Verdict::status(200),
             10..=19 | 20..=29 | 40..=49 | 50..=59 => {
@@ -114,7 +114,7 @@ impl Verdict {
         }
     }
 
-    pub fn signal(signal: i32) -> Verdict {
+    pub(crate) fn signal(signal: i32) -> Verdict {
         Verdict::error("SIGNAL", format!("ended by signal {signal}"))
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 mod tests;
 
 /// Error code of a job without a status line.
-pub const NO_RESPONSE: &str = "NO_RESPONSE";
+pub(super) const NO_RESPONSE: &str = "NO_RESPONSE";
 /// Prefixes of a line that pushes a job; in a batch's output the second one also reads as a comment.
 const NEW_JOB_MARKS: [&[u8]; 2] = [b"J: ", b"#J: "];
 
@@ -16,7 +16,7 @@ const NEW_JOB_MARKS: [&[u8]; 2] = [b"J: ", b"#J: "];
 const LINE_EXTRA_BYTES: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
-pub struct OutputLimits {
+pub(super) struct OutputLimits {
     pub log_bytes: usize,
     pub line_bytes: usize,
     pub new_jobs: usize,
@@ -24,7 +24,7 @@ pub struct OutputLimits {
 }
 
 impl OutputLimits {
-    pub fn of(settings: &Settings) -> OutputLimits {
+    pub(super) fn of(settings: &Settings) -> OutputLimits {
         OutputLimits {
             log_bytes: settings.log_bytes_max,
             line_bytes: settings.result_bytes_max.saturating_add(LINE_EXTRA_BYTES),
@@ -36,7 +36,7 @@ impl OutputLimits {
 
 /// Output of one job, or of a batch that runs as a whole, while it arrives.
 #[derive(Debug)]
-pub struct Output {
+pub(super) struct Output {
     limits: OutputLimits,
     /// Unfinished line that may push a job or be a status.
     line: Vec<u8>,
@@ -50,7 +50,7 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn new(limits: OutputLimits) -> Output {
+    pub(super) fn new(limits: OutputLimits) -> Output {
         Output {
             limits,
             line: Vec::new(),
@@ -64,15 +64,15 @@ impl Output {
     }
 
     /// Creates an output whose stdout lines are statuses, one for each of `jobs`.
-    pub fn with_statuses(limits: OutputLimits, jobs: usize) -> Output {
+    pub(super) fn with_statuses(limits: OutputLimits, jobs: usize) -> Output {
         Output { statuses: Some(Statuses::new(jobs)), ..Output::new(limits) }
     }
 
-    pub fn stderr(&mut self, bytes: &[u8]) {
+    pub(super) fn stderr(&mut self, bytes: &[u8]) {
         self.log.add(bytes);
     }
 
-    pub fn stdout(&mut self, mut bytes: &[u8]) {
+    pub(super) fn stdout(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
             let (piece, rest) = bytes.split_at(end);
@@ -132,7 +132,7 @@ impl Output {
         self.too_much.get_or_insert(what);
     }
 
-    pub fn finish(mut self) -> Finished {
+    pub(super) fn finish(mut self) -> Finished {
         if !self.line.is_empty() {
             self.whole_line();
         }
@@ -146,7 +146,7 @@ impl Output {
 }
 
 #[derive(Debug)]
-pub struct Finished {
+pub(super) struct Finished {
     pub log: Bytes,
     pub new_jobs: Vec<NewJob>,
     /// Statuses, one per job of the batch.
@@ -168,7 +168,7 @@ fn new_job_in(line: &[u8]) -> Option<NewJob> {
 }
 
 /// True if a response line pushes a job, or an unfinished one may do so, and so is not part of the result.
-pub fn is_marked(line: &[u8]) -> bool {
+pub(super) fn is_marked(line: &[u8]) -> bool {
     may_be_new_job(line)
 }
 
@@ -193,7 +193,7 @@ impl AsRef<[u8]> for Rest {
 }
 
 /// Removes the lines that push jobs from a response; the rest is its result.
-pub fn split_answer(answer: Bytes, limits: OutputLimits) -> (Bytes, Output) {
+pub(super) fn split_answer(answer: Bytes, limits: OutputLimits) -> (Bytes, Output) {
     let mut output = Output::new(limits);
     fn new_job(line: &[u8]) -> Option<(&str, &[u8])> {
         type_and_payload(line.strip_suffix(b"\n").unwrap_or(line))

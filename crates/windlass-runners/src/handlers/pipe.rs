@@ -9,20 +9,20 @@ use tokio::net::unix::pipe;
 const PIPE_BYTES: usize = 64 * 1024;
 
 /// Reading end of a pipe.
-pub struct Pipe {
+pub(super) struct Pipe {
     from: Option<pipe::Receiver>,
     buffer: Vec<u8>,
 }
 
 impl Pipe {
-    pub fn new() -> io::Result<(Pipe, Stdio)> {
+    pub(super) fn new() -> io::Result<(Pipe, Stdio)> {
         let (ours, theirs) = io::pipe()?;
         let from = pipe::Receiver::from_owned_fd(OwnedFd::from(ours))?;
         Ok((Pipe { from: Some(from), buffer: vec![0; PIPE_BYTES] }, Stdio::from(theirs)))
     }
 
     /// Completes when bytes can be read; never after end of file.
-    pub async fn readable(&self) {
+    pub(super) async fn readable(&self) {
         match &self.from {
             Some(from) if from.readable().await.is_ok() => {}
             _ => std::future::pending().await,
@@ -30,7 +30,7 @@ impl Pipe {
     }
 
     /// Reads the available bytes without waiting.
-    pub fn read_into(&mut self, mut take: impl FnMut(&[u8])) {
+    pub(super) fn read_into(&mut self, mut take: impl FnMut(&[u8])) {
         let Some(from) = &self.from else { return };
         match from.try_read(&mut self.buffer) {
             Ok(0) => self.from = None,

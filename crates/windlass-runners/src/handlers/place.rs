@@ -12,7 +12,7 @@ const SHARED_USER_TASKS: u64 = 1024;
 const SERVERS_TASKS: u64 = 2;
 
 /// True if the context's user can reach the folder by its path.
-pub fn is_reachable(folder: &Path, uid: Option<u32>) -> bool {
+pub(super) fn is_reachable(folder: &Path, uid: Option<u32>) -> bool {
     let may_pass = |path: &Path| path.metadata().is_ok_and(|about| about.permissions().mode() & 0o001 != 0);
     // Skips the folder and its parent, which are accessible to this user.
     uid.is_none() || folder.ancestors().skip(2).all(may_pass)
@@ -20,7 +20,7 @@ pub fn is_reachable(folder: &Path, uid: Option<u32>) -> bool {
 
 /// Creates the folders of a context. Payloads and code are readable by the server and, through the group, by
 /// the context's user.
-pub fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
+pub(super) fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
     let make = |path: &Path, mode: u32| {
         std::fs::DirBuilder::new().mode(0o700).create(path)?;
         chown(path, None, uid)?;
@@ -35,7 +35,7 @@ pub fn make_folders(folder: &Path, uid: Option<u32>) -> io::Result<()> {
     chown(&work, uid, uid)
 }
 
-pub fn user_processes_max(settings: &Settings, uid: Option<u32>, is_apart: bool) -> u64 {
+pub(super) fn user_processes_max(settings: &Settings, uid: Option<u32>, is_apart: bool) -> u64 {
     let own_tasks = u64::from(settings.processes_max);
     match uid {
         Some(_) => own_tasks,

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// Owner and kind of a context. Every key names a client, so clients never share a context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub(super) struct Key {
     pub client: String,
     pub name: Name,
     pub lang: Lang,
@@ -20,13 +20,13 @@ pub struct Key {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Name {
+pub(super) enum Name {
     Eid(String),
     Jobtype(String),
 }
 
 impl Key {
-    pub fn name_of(eid: Option<&str>, jobtype: &str) -> Name {
+    pub(super) fn name_of(eid: Option<&str>, jobtype: &str) -> Name {
         match eid {
             Some(eid) => Name::Eid(eid.to_owned()),
             None => Name::Jobtype(jobtype.to_owned()),
@@ -47,7 +47,7 @@ struct Idle {
     since: Instant,
 }
 
-pub struct Pool {
+pub(super) struct Pool {
     state: Mutex<State>,
     per_key: usize,
     per_client: usize,
@@ -65,14 +65,14 @@ struct State {
 
 /// Reservation of a new or idle context with this key. Reservations limit only other reservations: a batch
 /// that needs a replacement context takes any free slot.
-pub struct Promise {
+pub(super) struct Promise {
     inner: Arc<Inner>,
     key: Key,
     is_kept: bool,
 }
 
 /// Slot of a running context; freed on drop.
-pub struct Seat {
+pub(super) struct Seat {
     inner: Arc<Inner>,
     key: Key,
     slot: usize,
@@ -81,7 +81,7 @@ pub struct Seat {
 }
 
 /// Result of the search for a context.
-pub enum Found {
+pub(super) enum Found {
     Warm(Context, Seat),
     /// Slot for a new context, and an idle context that must be killed first.
     Cold(Seat, Option<Context>),
@@ -90,7 +90,7 @@ pub enum Found {
 }
 
 impl Pool {
-    pub fn new(contexts_max: usize, per_key: usize, per_client: usize) -> Pool {
+    pub(super) fn new(contexts_max: usize, per_key: usize, per_client: usize) -> Pool {
         let state = State {
             idle: Vec::new(),
             busy: HashMap::new(),
@@ -105,7 +105,7 @@ impl Pool {
         self.state.lock()
     }
 
-    pub fn promise(&self, inner: &Arc<Inner>, key: Key) -> Result<Promise, NoRoom> {
+    pub(super) fn promise(&self, inner: &Arc<Inner>, key: Key) -> Result<Promise, NoRoom> {
         let mut state = self.state();
         if state.used(|used| *used == key) >= self.per_key
             || state.used(|used| used.client == key.client) >= self.per_client
@@ -122,7 +122,13 @@ impl Pool {
 
     /// Takes an idle context that has neither an older version of this handler nor another `before`, or a
     /// slot for a new one. On success the reservation in `promised` is consumed.
-    pub fn take(&self, inner: &Arc<Inner>, key: &Key, batch: &Batch, promised: &mut Option<Hold>) -> Found {
+    pub(super) fn take(
+        &self,
+        inner: &Arc<Inner>,
+        key: &Key,
+        batch: &Batch,
+        promised: &mut Option<Hold>,
+    ) -> Found {
         let mut state = self.state();
         let found = self.find(&mut state, inner, key, batch);
         // Under the same lock, so that the reservation and the slot are never counted twice.
@@ -176,7 +182,7 @@ impl Pool {
     }
 
     /// Clients and job types of idle contexts.
-    pub fn warm(&self) -> Vec<(String, String)> {
+    pub(super) fn warm(&self) -> Vec<(String, String)> {
         let state = self.state();
         let known = state.idle.iter().flat_map(|idle| {
             idle.context.handlers.keys().map(|jobtype| (idle.key.client.clone(), jobtype.clone()))
@@ -184,7 +190,7 @@ impl Pool {
         known.collect()
     }
 
-    pub fn take_idle(&self) -> Vec<Context> {
+    pub(super) fn take_idle(&self) -> Vec<Context> {
         let mut state = self.state();
         let all = std::mem::take(&mut state.idle);
         state.free.extend(all.iter().map(|idle| idle.slot));
@@ -247,12 +253,12 @@ impl State {
 }
 
 impl Seat {
-    pub fn slot(&self) -> usize {
+    pub(super) fn slot(&self) -> usize {
         self.slot
     }
 
     /// Freezes the context and keeps it for the next batch.
-    pub fn keep(mut self, context: Context) {
+    pub(super) fn keep(mut self, context: Context) {
         context.freeze();
         let start_janitor = {
             let mut state = self.inner.pool.state();

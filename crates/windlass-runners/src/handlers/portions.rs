@@ -1,12 +1,12 @@
 //! Number of jobs sent to a context at once. Jobs that were sent can be returned only by the context.
 
 /// Size of the first portion. A slow job makes the context return all others of the portion.
-pub const FIRST: usize = 40;
+pub(super) const FIRST: usize = 40;
 /// Largest portion; bounded by the socket buffer and the memory of the context.
 const MOST: usize = 1_000;
 
 /// Size of the next portion: the number of jobs started in time, or double if all were started.
-pub fn next_size(sent: usize, began: usize) -> usize {
+pub(super) fn next_size(sent: usize, began: usize) -> usize {
     let size = if began < sent { began } else { sent.saturating_mul(2) };
     size.clamp(1, MOST)
 }

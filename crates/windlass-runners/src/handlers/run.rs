@@ -85,7 +85,7 @@ impl Run {
 
 /// Reason why a wait was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupt {
+pub(super) enum Interrupt {
     /// The [`Run`] was dropped.
     Dropped,
     /// The runner is shutting down.
@@ -97,7 +97,7 @@ pub enum Interrupt {
 }
 
 impl Interrupt {
-    pub fn why(self) -> &'static str {
+    pub(super) fn why(self) -> &'static str {
         match self {
             Interrupt::Dropped | Interrupt::Stopped => "it was stopped",
             Interrupt::Stopping => "the server is stopping",
@@ -107,7 +107,7 @@ impl Interrupt {
 }
 
 /// Task's side of a [`Run`].
-pub struct Drive {
+pub(super) struct Drive {
     pub inner: Arc<Inner>,
     pub batch: Batch,
     /// Reserved slot, until it is used.
@@ -120,7 +120,7 @@ pub struct Drive {
     stopping: watch::Receiver<Stopping>,
 }
 
-pub fn begin(inner: Arc<Inner>, batch: Batch, hold: Option<Hold>) -> (Run, Drive) {
+pub(super) fn begin(inner: Arc<Inner>, batch: Batch, hold: Option<Hold>) -> (Run, Drive) {
     let (tell, ended) = mpsc::unbounded_channel();
     let (stopper, stops) = mpsc::unbounded_channel();
     let teller = Teller { tell, told: vec![false; batch.jobs.len()] };
@@ -132,28 +132,28 @@ pub fn begin(inner: Arc<Inner>, batch: Batch, hold: Option<Hold>) -> (Run, Drive
 }
 
 impl Drive {
-    pub fn limits(&self) -> OutputLimits {
+    pub(super) fn limits(&self) -> OutputLimits {
         OutputLimits::of(&self.inner.settings)
     }
 
-    pub fn time_limit(&self) -> Duration {
+    pub(super) fn time_limit(&self) -> Duration {
         let most = self.inner.settings.time_limit;
         self.batch.handler.options.timeout.map_or(most, |asked| asked.min(most))
     }
 
     /// Time limit of a batch that runs as a whole and cannot be cut.
-    pub fn whole_time_limit(&self, jobs: usize) -> Duration {
+    pub(super) fn whole_time_limit(&self, jobs: usize) -> Duration {
         let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
         self.time_limit().saturating_mul(jobs.min(WHOLE_BATCH_JOBS))
     }
 
-    pub fn recycle_jobs(&self) -> u32 {
+    pub(super) fn recycle_jobs(&self) -> u32 {
         let most = self.inner.settings.recycle_jobs;
         self.batch.handler.options.recycle.map_or(most, |asked| asked.min(most))
     }
 
     /// Reports stopped jobs, and returns the jobs still to be run.
-    pub fn pending(&mut self) -> Vec<usize> {
+    pub(super) fn pending(&mut self) -> Vec<usize> {
         self.hear_stops();
         let mut pending = Vec::new();
         for index in 0..self.batch.jobs.len() {
@@ -186,17 +186,17 @@ impl Drive {
     /// True if jobs that have not started should be returned: other batches wait for the slot, or the time of
     /// the batch is used up. Check it only after a job has run: a batch cut while its context starts would
     /// never make progress.
-    pub fn is_cut(&mut self) -> bool {
+    pub(super) fn is_cut(&mut self) -> bool {
         self.hear_stops();
         self.is_cut || self.began.elapsed() >= self.inner.settings.batch_time
     }
 
-    pub fn is_stopped(&self, index: usize) -> bool {
+    pub(super) fn is_stopped(&self, index: usize) -> bool {
         self.stopped.contains(&index)
     }
 
     /// Refuses jobs whose payload contains a newline, for handlers that get one payload per line.
-    pub fn refuse_payloads_with_newlines(&mut self) {
+    pub(super) fn refuse_payloads_with_newlines(&mut self) {
         for index in self.pending() {
             if self.batch.jobs[index].payload.contains(&b'\n') {
                 let message = Some("a payload of several lines cannot be one of a batch".to_owned());
@@ -207,13 +207,13 @@ impl Drive {
     }
 
     /// Payloads, one per line.
-    pub fn lines(&self, indexes: &[usize]) -> Vec<u8> {
+    pub(super) fn lines(&self, indexes: &[usize]) -> Vec<u8> {
         let lines = indexes.iter().flat_map(|index| [&self.batch.jobs[*index].payload[..], b"\n"]);
         lines.collect::<Vec<_>>().concat()
     }
 
     /// Like [`Drive::interrupted`] for several running jobs: completes when any job is stopped.
-    pub async fn interrupted_any(&mut self) -> Interrupt {
+    pub(super) async fn interrupted_any(&mut self) -> Interrupt {
         let stop = tokio::select! {
             () = self.teller.tell.closed() => return Interrupt::Dropped,
             _ = self.stopping.wait_for(|now| *now == Stopping::Now) => return Interrupt::Stopping,
@@ -227,7 +227,7 @@ impl Drive {
     }
 
     /// Completes when the running job should be interrupted.
-    pub async fn interrupted(&mut self, running: Option<usize>) -> Interrupt {
+    pub(super) async fn interrupted(&mut self, running: Option<usize>) -> Interrupt {
         if running.is_some_and(|index| self.stopped.contains(&index)) {
             return Interrupt::Stopped;
         }
@@ -247,17 +247,17 @@ impl Drive {
         }
     }
 
-    pub fn tell(&mut self, index: usize, ended: Ended) {
+    pub(super) fn tell(&mut self, index: usize, ended: Ended) {
         self.teller.tell(index, ended);
     }
 
-    pub fn tell_all(&mut self, verdict: &Verdict) {
+    pub(super) fn tell_all(&mut self, verdict: &Verdict) {
         for index in self.pending() {
             self.tell(index, Ended::Done(Outcome::without_output(verdict.clone())));
         }
     }
 
-    pub fn tell_all_unrun(&mut self, why: &str) {
+    pub(super) fn tell_all_unrun(&mut self, why: &str) {
         for index in self.pending() {
             self.tell(index, Ended::Unrun(why.to_owned()));
         }
@@ -266,7 +266,7 @@ impl Drive {
     /// Outcomes of a batch that ran as a whole, from its status lines. Jobs without a line get the verdict of
     /// the batch; if the batch was interrupted (`complete` is false), only the first of them does, and the
     /// rest are still to be run.
-    pub fn status_outcomes(
+    pub(super) fn status_outcomes(
         &self,
         pending: &[usize],
         verdict: &Verdict,
@@ -301,7 +301,7 @@ impl Drive {
     }
 
     /// Outcome of one job with its output.
-    pub fn outcome(&self, verdict: Verdict, result: Bytes, output: Output, took: Duration) -> Outcome {
+    pub(super) fn outcome(&self, verdict: Verdict, result: Bytes, output: Output, took: Duration) -> Outcome {
         let finished = output.finish();
         let mut verdict = verdict;
         let bytes_max = self.inner.settings.result_bytes_max;
@@ -321,7 +321,7 @@ impl Drive {
         Outcome { exitcode, code, message, result, log: finished.log, new_jobs, run_ms }
     }
 
-    pub fn result_too_large(&self) -> Verdict {
+    pub(super) fn result_too_large(&self) -> Verdict {
         too_much(&format!("a result of more than {} bytes", self.inner.settings.result_bytes_max))
     }
 }

@@ -5,7 +5,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-pub struct Seats {
+pub(super) struct Seats {
     resource: Resource,
     max: usize,
     per_client: usize,
@@ -14,17 +14,17 @@ pub struct Seats {
 }
 
 /// Used slot; freed on drop.
-pub struct TakenSeat {
+pub(super) struct TakenSeat {
     seats: Arc<Seats>,
     client: String,
 }
 
 impl Seats {
-    pub fn new(resource: Resource, max: usize, per_client: usize) -> Arc<Seats> {
+    pub(super) fn new(resource: Resource, max: usize, per_client: usize) -> Arc<Seats> {
         Arc::new(Seats { resource, max, per_client, taken: Mutex::default() })
     }
 
-    pub fn try_take(self: &Arc<Seats>, client: &str) -> Result<TakenSeat, NoRoom> {
+    pub(super) fn try_take(self: &Arc<Seats>, client: &str) -> Result<TakenSeat, NoRoom> {
         let mut taken = self.taken();
         if taken.get(client).is_some_and(|own| *own >= self.per_client) {
             return Err(NoRoom::OwnShare);

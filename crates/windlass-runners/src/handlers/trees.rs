@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Canonical paths. Files that do not exist yet are included: they may be created while a context runs.
-pub fn resolve(paths: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn resolve(paths: &[PathBuf]) -> Vec<PathBuf> {
     let resolve = |path: &PathBuf| {
         let by_parent = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
         path.canonicalize().ok().or_else(by_parent).unwrap_or_else(|| path.clone())
@@ -12,7 +12,7 @@ pub fn resolve(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// Returns the tree, or if it contains hidden paths, its parts without them. `hidden` must be canonical.
-pub fn without(tree: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn without(tree: &Path, hidden: &[PathBuf]) -> Vec<PathBuf> {
     let Ok(real) = tree.canonicalize() else { return Vec::new() };
     if hidden.iter().any(|hidden| real.starts_with(hidden)) {
         return Vec::new();

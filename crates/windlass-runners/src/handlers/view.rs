@@ -22,16 +22,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Paths inside the view, which do not reveal the location of the server's files.
-pub const WORK: &str = "/windlass/work";
-pub const ORDERS: &str = "/windlass/in";
-pub const PROGRAM: &str = "/windlass/run";
+pub(super) const WORK: &str = "/windlass/work";
+pub(super) const ORDERS: &str = "/windlass/in";
+pub(super) const PROGRAM: &str = "/windlass/run";
 /// User and group id `nobody` of every system.
 const NOBODY: u32 = 65_534;
 /// Most symlinks followed in a path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
 /// Failed step and its error.
-pub struct Failed(&'static str, io::Error);
+pub(super) struct Failed(&'static str, io::Error);
 
 impl std::fmt::Display for Failed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -52,7 +52,7 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 /// Moves the calling process, which must be single-threaded, into a view built on the folder `view`; its next
 /// child is the init process of the PID namespace. Cannot be undone, even if it fails half-way. Returns the
 /// bounds with their paths inside the view.
-pub fn enter(view: &Path, bounds: &Bounds, program: &Path) -> Result<Bounds, Failed> {
+pub(super) fn enter(view: &Path, bounds: &Bounds, program: &Path) -> Result<Bounds, Failed> {
     let own = std::fs::read_link("/proc/self/exe").during("finding its own program")?;
     leave_namespaces(bounds.network)?;
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)

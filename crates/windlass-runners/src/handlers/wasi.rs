@@ -26,7 +26,7 @@ struct Key {
 
 /// Idle guest processes, longest idle first.
 #[derive(Default)]
-pub struct Guests {
+pub(super) struct Guests {
     idle: Mutex<Vec<Idle>>,
 }
 
@@ -63,7 +63,7 @@ impl Guests {
         }
     }
 
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.idle().clear();
     }
 }
@@ -84,7 +84,7 @@ async fn tidy_up(inner: Weak<Inner>) {
     }
 }
 
-pub async fn drive(drive: &mut Drive) {
+pub(super) async fn drive(drive: &mut Drive) {
     let key = Key { client: drive.batch.client.clone(), time_limit: drive.time_limit() };
     let inner = drive.inner.clone();
     let mut child = inner.guests.take(&key);

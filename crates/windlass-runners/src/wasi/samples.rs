@@ -1,11 +1,11 @@
 //! Small WebAssembly modules for tests, in text format.
 
-pub fn compile(text: &str) -> Vec<u8> {
+pub(crate) fn compile(text: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Copies stdin to stdout and converts a-z to capitals.
-pub const UPPER: &str = r#"(module
+pub(crate) const UPPER: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
     (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 1)
@@ -29,7 +29,7 @@ pub const UPPER: &str = r#"(module
                 (br $more))))))"#;
 
 /// Writes `out` to stdout and `err` to stderr, then exits with `code`.
-pub fn exit(code: i32) -> String {
+pub(crate) fn exit(code: i32) -> String {
     format!(
         r#"(module
     (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
@@ -45,7 +45,7 @@ pub fn exit(code: i32) -> String {
 }
 
 /// Writes `err` to standard error, then traps.
-pub const TRAP: &str = r#"(module
+pub(crate) const TRAP: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 1)
     (data (i32.const 0) "\40\00\00\00\03\00\00\00")
@@ -54,21 +54,21 @@ pub const TRAP: &str = r#"(module
         (drop (call $write (i32.const 2) (i32.const 0) (i32.const 1) (i32.const 32)))
         unreachable))"#;
 
-pub const LOOP: &str = r#"(module (func (export "_start") (loop $for_ever (br $for_ever))))"#;
+pub(crate) const LOOP: &str = r#"(module (func (export "_start") (loop $for_ever (br $for_ever))))"#;
 
 /// Grows its memory until refused, then traps as an allocator would.
-pub const MEMORY_BOMB: &str = r#"(module (memory (export "memory") 1)
+pub(crate) const MEMORY_BOMB: &str = r#"(module (memory (export "memory") 1)
     (func (export "_start")
         (loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 16)) (i32.const 0))))
         unreachable))"#;
 
 /// Grows its memory until refused, then returns normally.
-pub const MEMORY_ASKER: &str = r#"(module (memory (export "memory") 1)
+pub(crate) const MEMORY_ASKER: &str = r#"(module (memory (export "memory") 1)
     (func (export "_start")
         (loop $more (br_if $more (i32.ge_s (memory.grow (i32.const 16)) (i32.const 0))))))"#;
 
 /// Writes the same 64 bytes without end.
-pub const OUTPUT_BOMB: &str = r#"(module
+pub(crate) const OUTPUT_BOMB: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 1)
     (data (i32.const 0) "\40\00\00\00\40\00\00\00")
@@ -76,7 +76,7 @@ pub const OUTPUT_BOMB: &str = r#"(module
         (loop $more (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 32))) (br $more))))"#;
 
 /// Sleeps, then returns.
-pub fn sleep(ms: u64) -> String {
+pub(crate) fn sleep(ms: u64) -> String {
     let ns = ms * 1_000_000;
     format!(
         r#"(module
@@ -90,7 +90,7 @@ pub fn sleep(ms: u64) -> String {
 }
 
 /// Exits with the sum of both numbers.
-pub fn serval_add(a: i32, b: i32) -> String {
+pub(crate) fn serval_add(a: i32, b: i32) -> String {
     format!(
         r#"(module
     (import "serval" "add" (func $add (param i32 i32) (result i32)))

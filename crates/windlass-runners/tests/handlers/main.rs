@@ -1,5 +1,6 @@
 //! Handlers run for real, by the interpreters of this machine.
 
+#![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "in tests")]
 
 mod calls;

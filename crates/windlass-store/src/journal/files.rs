@@ -22,7 +22,7 @@ const EMPTY_BYTES_MIN: u64 = 1 << 20;
 /// Servers that share a data folder each have a journal of their own beside the first.
 const FOLDERS_MAX: usize = 16;
 
-pub struct Files {
+pub(super) struct Files {
     home: Home,
     bytes_max: u64,
     state: Mutex<State>,
@@ -53,7 +53,7 @@ enum Medium {
 }
 
 /// What follows on some place in a file.
-pub struct Piece {
+pub(super) struct Piece {
     pub bytes: Bytes,
     /// Nothing will follow these bytes in this file.
     pub is_all: bool,
@@ -62,7 +62,7 @@ pub struct Piece {
 }
 
 impl Files {
-    pub fn open(home: Home, bytes_max: u64) -> io::Result<Files> {
+    pub(super) fn open(home: Home, bytes_max: u64) -> io::Result<Files> {
         let mut state = State { head: Place { file: 1, block: 0, line: 0 }, ..State::default() };
         if let Home::Folder(first) = &home {
             for folder in candidates(first) {
@@ -78,11 +78,11 @@ impl Files {
         Ok(Files { home, bytes_max, state: Mutex::new(state), head_file: Mutex::default() })
     }
 
-    pub fn head(&self) -> Place {
+    pub(super) fn head(&self) -> Place {
         self.state().head
     }
 
-    pub fn name(&self, file: u64) -> String {
+    pub(super) fn name(&self, file: u64) -> String {
         let state = self.state();
         state
             .folder
@@ -90,16 +90,16 @@ impl Files {
             .map_or_else(|| name(file), |(folder, _)| folder.join(name(file)).display().to_string())
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.state().files.values().map(|entry| entry.bytes).sum()
     }
 
-    pub fn is_full(&self) -> Option<u64> {
+    pub(super) fn is_full(&self) -> Option<u64> {
         Some(self.bytes()).filter(|bytes| *bytes >= self.bytes_max)
     }
 
     /// Appends to the present file, or to a new one when that is due, and waits for the disk.
-    pub fn append(&self, bytes: &[u8]) -> Result<(), AppendError> {
+    pub(super) fn append(&self, bytes: &[u8]) -> Result<(), AppendError> {
         let (number, target, at) = self.present_file().map_err(AppendError::Write)?;
         if let Some(file) = target {
             if let Err(error) = file.write_all_at(bytes, at) {
@@ -120,14 +120,14 @@ impl Files {
     }
 
     /// Nothing more is appended to the present file: what comes next begins another.
-    pub fn close_present(&self) {
+    pub(super) fn close_present(&self) {
         if let Some(mut entry) = self.state().files.last_entry() {
             entry.get_mut().is_closed = true;
         }
     }
 
     /// Closes the present file if all of it is taken care of, and lets go of it.
-    pub fn empty(&self) -> io::Result<()> {
+    pub(super) fn empty(&self) -> io::Result<()> {
         let head = {
             let mut state = self.state();
             let head = state.head;
@@ -142,7 +142,7 @@ impl Files {
         self.move_head(head)
     }
 
-    pub fn is_worth_emptying(&self, head: Place) -> bool {
+    pub(super) fn is_worth_emptying(&self, head: Place) -> bool {
         let state = self.state();
         let last = state.files.last_key_value();
         last.is_some_and(|(number, entry)| {
@@ -151,14 +151,14 @@ impl Files {
     }
 
     /// Whether anything follows.
-    pub fn has_more(&self, from: Place) -> bool {
+    pub(super) fn has_more(&self, from: Place) -> bool {
         let state = self.state();
         let here = state.files.get(&from.file).is_some_and(|entry| entry.bytes > from.block);
         here || state.files.range(from.file + 1..).any(|(_, entry)| entry.bytes > 0)
     }
 
     /// Up to `want` bytes from the block on; `None`: there is nothing more at present.
-    pub fn read(&self, from: Place, want: usize) -> io::Result<Option<Piece>> {
+    pub(super) fn read(&self, from: Place, want: usize) -> io::Result<Option<Piece>> {
         let state = self.state();
         let next = state.files.range(from.file + 1..).next();
         let next = next.map(|(number, _)| Place { file: *number, block: 0, line: 0 });
@@ -185,7 +185,7 @@ impl Files {
     }
 
     /// Everything before `head` is taken care of: files that hold nothing else go.
-    pub fn move_head(&self, head: Place) -> io::Result<()> {
+    pub(super) fn move_head(&self, head: Place) -> io::Result<()> {
         let mut state = self.state();
         if head <= state.head {
             return Ok(());
@@ -222,7 +222,7 @@ impl Files {
     }
 
     /// Damage was found in this file: it is kept, under another name, when it is done with.
-    pub fn set_aside(&self, file: u64) {
+    pub(super) fn set_aside(&self, file: u64) {
         self.state().damaged.insert(file);
     }
 
@@ -272,7 +272,7 @@ impl Files {
     }
 }
 
-pub enum AppendError {
+pub(super) enum AppendError {
     /// Nothing of it is there.
     Write(io::Error),
     /// It may or may not be there. What was written before may be gone, too.

@@ -17,7 +17,7 @@ const SLOT_BYTES: usize = 512;
 const LINE_BYTES_MAX: usize = 128;
 
 #[derive(Debug)]
-pub struct HeadFile {
+pub(super) struct HeadFile {
     file: File,
     /// What the newest line says, and which of the two it is.
     newest: Option<(Place, usize)>,
@@ -25,7 +25,7 @@ pub struct HeadFile {
 
 impl HeadFile {
     /// Makes the file if there is none.
-    pub fn open(folder: &Path) -> io::Result<HeadFile> {
+    pub(super) fn open(folder: &Path) -> io::Result<HeadFile> {
         let path = folder.join("head");
         let is_new = !path.exists();
         let file =
@@ -38,7 +38,7 @@ impl HeadFile {
     }
 
     /// On disk when this returns. Never goes back.
-    pub fn write(&mut self, head: Place) -> io::Result<()> {
+    pub(super) fn write(&mut self, head: Place) -> io::Result<()> {
         if self.newest.is_some_and(|(newest, _)| newest >= head) {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl HeadFile {
 }
 
 /// What a folder's head says, if anything.
-pub fn find(folder: &Path) -> Option<Place> {
+pub(super) fn find(folder: &Path) -> Option<Place> {
     let file = File::open(folder.join("head")).ok()?;
     read(&file).ok()?.map(|(head, _)| head)
 }

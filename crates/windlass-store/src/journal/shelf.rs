@@ -11,7 +11,7 @@ pub struct Token(u64);
 
 /// Where a line is: its file, and in it the beginnings of its block and of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Place {
+pub(super) struct Place {
     pub file: u64,
     pub block: u64,
     pub line: u64,
@@ -19,13 +19,13 @@ pub struct Place {
 
 impl Place {
     /// Where a block or a file begins, nothing of it being read.
-    pub fn at_block(self) -> Place {
+    pub(super) fn at_block(self) -> Place {
         Place { line: self.block, ..self }
     }
 }
 
 #[derive(Debug)]
-pub struct Shelf {
+pub(super) struct Shelf {
     /// Known and free, in order.
     free: BTreeMap<Place, Line>,
     reserved: BTreeMap<Token, Reservation>,
@@ -43,32 +43,32 @@ struct Reservation {
 }
 
 impl Shelf {
-    pub fn new(head: Place) -> Shelf {
+    pub(super) fn new(head: Place) -> Shelf {
         Shelf { free: BTreeMap::new(), reserved: BTreeMap::new(), frontier: head, last_token: 0 }
     }
 
-    pub fn frontier(&self) -> Place {
+    pub(super) fn frontier(&self) -> Place {
         self.frontier
     }
 
     /// Lines that were found from the frontier on, and the new frontier.
-    pub fn found(&mut self, frontier: Place, lines: Vec<(Place, Line)>) {
+    pub(super) fn found(&mut self, frontier: Place, lines: Vec<(Place, Line)>) {
         debug_assert!(frontier > self.frontier, "reading goes on");
         self.frontier = frontier;
         self.free.extend(lines);
     }
 
     /// Lines that nobody has reserved.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.free.len()
     }
 
     /// Nothing is known that is not taken care of.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.free.is_empty() && self.reserved.is_empty()
     }
 
-    pub fn reserve(&mut self, lines: usize, until: Timestamp) -> Option<Token> {
+    pub(super) fn reserve(&mut self, lines: usize, until: Timestamp) -> Option<Token> {
         let mut taken = VecDeque::with_capacity(lines.min(self.free.len()));
         while taken.len() < lines {
             let Some(entry) = self.free.pop_first() else { break };
@@ -83,7 +83,7 @@ impl Shelf {
         Some(token)
     }
 
-    pub fn read(&mut self, token: Token) -> Result<Vec<Line>, JournalError> {
+    pub(super) fn read(&mut self, token: Token) -> Result<Vec<Line>, JournalError> {
         let reservation = self.reserved.get_mut(&token).ok_or(JournalError::Expired)?;
         if std::mem::replace(&mut reservation.was_read, true) {
             return Err(JournalError::AlreadyRead);
@@ -91,18 +91,18 @@ impl Shelf {
         Ok(reservation.lines.iter().map(|(_, line)| line.clone()).collect())
     }
 
-    pub fn done(&mut self, token: Token) -> Result<(), JournalError> {
+    pub(super) fn done(&mut self, token: Token) -> Result<(), JournalError> {
         self.reserved.remove(&token).map(drop).ok_or(JournalError::Expired)
     }
 
-    pub fn cancel(&mut self, token: Token) -> Result<(), JournalError> {
+    pub(super) fn cancel(&mut self, token: Token) -> Result<(), JournalError> {
         let reservation = self.reserved.remove(&token).ok_or(JournalError::Expired)?;
         self.free.extend(reservation.lines);
         Ok(())
     }
 
     /// Lines whose reader was too late are free again.
-    pub fn take_back_late(&mut self, now: Timestamp) {
+    pub(super) fn take_back_late(&mut self, now: Timestamp) {
         let late: Vec<Token> =
             self.reserved.iter().filter(|(_, one)| one.until <= now).map(|(token, _)| *token).collect();
         for token in late {
@@ -112,7 +112,7 @@ impl Shelf {
     }
 
     /// The first line that is not taken care of, or where the next one will be.
-    pub fn head(&self) -> Place {
+    pub(super) fn head(&self) -> Place {
         let free = self.free.first_key_value().map(|(place, _)| *place);
         let reserved =
             self.reserved.values().filter_map(|one| one.lines.front()).map(|(place, _)| *place).min();

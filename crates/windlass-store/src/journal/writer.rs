@@ -23,7 +23,7 @@ impl Written {
     }
 }
 
-pub struct Writer {
+pub(super) struct Writer {
     queue: Arc<WriteQueue>,
     files: Arc<Files>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
@@ -45,7 +45,7 @@ struct Work {
 }
 
 impl Writer {
-    pub fn start(files: Arc<Files>, arrived: Arc<Notify>) -> std::io::Result<Writer> {
+    pub(super) fn start(files: Arc<Files>, arrived: Arc<Notify>) -> std::io::Result<Writer> {
         let queue = Arc::new(WriteQueue::default());
         let (its_queue, its_files) = (Arc::clone(&queue), Arc::clone(&files));
         let thread = thread::Builder::new()
@@ -54,7 +54,7 @@ impl Writer {
         Ok(Writer { queue, files, thread: Mutex::new(Some(thread)) })
     }
 
-    pub fn append(&self, mut bytes: Vec<u8>) -> Result<Written, JournalError> {
+    pub(super) fn append(&self, mut bytes: Vec<u8>) -> Result<Written, JournalError> {
         if let Some(full) = self.files.is_full() {
             return Err(JournalError::Full(full));
         }
@@ -76,16 +76,16 @@ impl Writer {
     }
 
     /// The present file is let go once everything in it is taken care of.
-    pub fn start_anew(&self) {
+    pub(super) fn start_anew(&self) {
         self.queue.work().start_anew = true;
         self.queue.something.notify_one();
     }
 
-    pub fn health(&self) -> Result<(), JournalError> {
+    pub(super) fn health(&self) -> Result<(), JournalError> {
         self.queue.work().may_write()
     }
 
-    pub async fn close(&self) {
+    pub(super) async fn close(&self) {
         self.queue.work().is_closed = true;
         self.queue.something.notify_one();
         let thread = self.thread.lock().take();

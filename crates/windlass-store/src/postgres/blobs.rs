@@ -17,12 +17,12 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Tries of a put against concurrent puts and removals of the same bytes.
 const TRIES_MAX: usize = 100;
 
-pub struct PostgresBlobs {
+pub(super) struct PostgresBlobs {
     shared: Arc<Shared>,
 }
 
 impl PostgresBlobs {
-    pub fn new(shared: Arc<Shared>) -> PostgresBlobs {
+    pub(super) fn new(shared: Arc<Shared>) -> PostgresBlobs {
         PostgresBlobs { shared }
     }
 }

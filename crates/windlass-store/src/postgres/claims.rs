@@ -45,14 +45,14 @@ const REFRESH_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// With more lanes than this, reading the heads of all lanes with jobs is cheaper than reading each.
 const REFRESH_LANES_MAX: usize = 1_000;
 
-pub struct Request {
+pub(super) struct Request {
     pub ask: ClaimAsk,
     pub now: Timestamp,
     pub reply: oneshot::Sender<Result<Vec<Arc<Job>>, StoreError>>,
 }
 
 /// Main loop; ends when the store is dropped.
-pub async fn serve(shared: Arc<Shared>, mut inbox: UnboundedReceiver<Request>) {
+pub(super) async fn serve(shared: Arc<Shared>, mut inbox: UnboundedReceiver<Request>) {
     let mut server =
         Server { slot: Slot::new(Arc::clone(&shared.connector)), shared, refresh_after: Instant::now() };
     while let Some(first) = inbox.recv().await {
@@ -492,7 +492,7 @@ async fn in_time(asked: impl Future<Output = Result<Vec<Row>, Trouble>>) -> Resu
     tokio::time::timeout(ANSWER_MAX, asked).await.unwrap_or_else(|_| Err(late()))
 }
 
-pub fn paused(rows: &[Row]) -> Result<Vec<(Tenant, Queue)>, StoreError> {
+pub(super) fn paused(rows: &[Row]) -> Result<Vec<(Tenant, Queue)>, StoreError> {
     let bad = |error: windlass_core::BadName| StoreError::Corrupt(format!("a pause has a bad name: {error}"));
     rows.iter()
         .map(|row| Ok((Tenant::new(row.get(0)).map_err(bad)?, Queue::new(row.get(1)).map_err(bad)?)))

@@ -20,7 +20,7 @@ const OVERRULED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Last reading.
 #[derive(Default)]
-pub struct Watched {
+pub(super) struct Watched {
     state: Mutex<State>,
 }
 
@@ -35,7 +35,7 @@ struct State {
 }
 
 impl Watched {
-    pub fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> Kept {
         self.with(|state| state.kept.clone())
     }
 
@@ -46,7 +46,7 @@ impl Watched {
 
 /// Reading of the database's clock, taken between request and reply.
 #[derive(Clone, Copy, Debug)]
-pub struct Reading {
+pub(super) struct Reading {
     pub there_ms: i64,
     pub asked: Timestamp,
     pub answered: Timestamp,
@@ -54,7 +54,7 @@ pub struct Reading {
 
 /// Follows a reading. `text` is the stored record; `seen_ms`, by the database's clock, is the last heartbeat
 /// of any server.
-pub async fn follow(
+pub(super) async fn follow(
     shared: &Shared,
     reading: Reading,
     text: Option<&str>,
@@ -124,7 +124,7 @@ fn ahead_ms(known: i64, there_ms: i64, asked: Timestamp, answered: Timestamp) ->
 }
 
 /// Time of this machine, unaffected by changes of its wall clock.
-pub fn ours(shared: &Shared) -> Timestamp {
+pub(super) fn ours(shared: &Shared) -> Timestamp {
     steady::now().plus_ms(shared.clock_error_ms)
 }
 

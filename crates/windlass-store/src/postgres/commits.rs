@@ -28,7 +28,7 @@ use windlass_core::{JobId, JobSpec, Timestamp};
 /// Bounds on a group, so that a transaction does not hold its locks for long.
 const GROUP: GroupLimits = GroupLimits { requests: 1_000, jobs: 5_000 };
 
-pub struct Request {
+pub(super) struct Request {
     pub steps: Vec<Step>,
     pub now: Timestamp,
     pub reply: oneshot::Sender<Result<Vec<Verdict>, StoreError>>,
@@ -41,10 +41,10 @@ impl Request {
 }
 
 /// Queue of requests, from which each free writer takes a group.
-pub type Inbox = Arc<Mutex<UnboundedReceiver<Request>>>;
+pub(super) type Inbox = Arc<Mutex<UnboundedReceiver<Request>>>;
 
 /// Main loop of a writer; ends when the store is dropped.
-pub async fn write(shared: Arc<Shared>, inbox: Inbox) {
+pub(super) async fn write(shared: Arc<Shared>, inbox: Inbox) {
     let mut slot = Slot::new(Arc::clone(&shared.connector));
     loop {
         let group = {
@@ -450,7 +450,7 @@ impl Rows {
     }
 }
 
-pub async fn send_moved(
+pub(super) async fn send_moved(
     connection: &Connection,
     query: sql::Query,
     rows: &MovedRows,

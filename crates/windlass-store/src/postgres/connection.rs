@@ -15,17 +15,17 @@ use tracing::{debug, warn};
 
 /// Time limit of one request to the database; large writes get more. On a healthy database no other request
 /// takes a tenth of it, and a caller should learn soon that the database is not healthy.
-pub const ANSWER_MAX: Duration = Duration::from_secs(4);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(4);
 
 /// Session settings for a server that was stopped or cut off: its open transaction and row locks must not
 /// stay for the hours that TCP takes to detect it.
 const WHEN_WE_ARE_GONE: &str = "SET idle_in_transaction_session_timeout = '15s'; SET tcp_keepalives_idle = 10; \
                                 SET tcp_keepalives_interval = 3; SET tcp_keepalives_count = 3";
 
-pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+pub(super) type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 /// Settings for new connections, shared by all users of the database.
-pub struct Connector {
+pub(super) struct Connector {
     pub hosts: Hosts,
     pub statements: Arc<Statements>,
     /// Uses prepared statements; false behind a pooler in transaction mode.
@@ -34,11 +34,11 @@ pub struct Connector {
 }
 
 impl Connector {
-    pub fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub async fn connect(self: &Arc<Self>) -> Result<Connection, Trouble> {
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<Connection, Trouble> {
         self.connect_hearing(|message| {
             if let AsyncMessage::Notice(notice) = message {
                 debug!("PostgreSQL says: {notice}");
@@ -48,7 +48,7 @@ impl Connector {
     }
 
     /// Opens a connection; `hear` receives its asynchronous messages.
-    pub async fn connect_hearing(
+    pub(super) async fn connect_hearing(
         self: &Arc<Self>,
         mut hear: impl FnMut(AsyncMessage) + Send + 'static,
     ) -> Result<Connection, Trouble> {
@@ -78,7 +78,7 @@ impl Connector {
     }
 }
 
-pub struct Connection {
+pub(super) struct Connection {
     client: Client,
     /// Index of the host; see [`Hosts::is_current`].
     host: usize,
@@ -112,7 +112,7 @@ impl Connection {
         Ok(())
     }
 
-    pub async fn query(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
+    pub(super) async fn query(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, Trouble> {
         let statements = &self.connector.statements;
         if self.connector.prepares && !statements.is_planned_anew(query) {
             return Ok(self.client.query(&self.prepared[query.place()], params).await?);
@@ -123,30 +123,30 @@ impl Connection {
     }
 
     /// Like [`Connection::say`], with a time limit.
-    pub async fn say_in_time(&self, sql: &str) -> Result<(), Trouble> {
+    pub(super) async fn say_in_time(&self, sql: &str) -> Result<(), Trouble> {
         tokio::time::timeout(ANSWER_MAX, self.say(sql)).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Runs SQL without parameters, such as BEGIN.
-    pub async fn say(&self, sql: &str) -> Result<(), Trouble> {
+    pub(super) async fn say(&self, sql: &str) -> Result<(), Trouble> {
         Ok(self.client.batch_execute(sql).await?)
     }
 
     /// True also if another host is the primary by now: this host may be silent, or accept writes that are
     /// lost.
-    pub fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         self.client.is_closed() || !self.connector.hosts.is_current(self.host)
     }
 
     /// Closes the connection at once; requests in flight are lost.
-    pub fn cut(&self) {
+    pub(super) fn cut(&self) {
         self.moving.abort();
     }
 }
 
 /// Failure of a request, classified by the reaction to it.
 #[derive(Debug)]
-pub enum Trouble {
+pub(super) enum Trouble {
     /// Conflict with another transaction; a retry may succeed.
     Conflict(String),
     /// The connection is unusable.
@@ -158,7 +158,7 @@ pub enum Trouble {
 
 impl Trouble {
     /// Error for a caller whose request was certainly not applied.
-    pub fn not_done(self) -> StoreError {
+    pub(super) fn not_done(self) -> StoreError {
         match self {
             Trouble::Conflict(why) | Trouble::Lost(why) | Trouble::Silent(why) => {
                 StoreError::Unavailable(why)
@@ -167,12 +167,12 @@ impl Trouble {
         }
     }
 
-    pub fn is_lost(&self) -> bool {
+    pub(super) fn is_lost(&self) -> bool {
         matches!(self, Trouble::Lost(_) | Trouble::Silent(_))
     }
 }
 
-pub fn late() -> Trouble {
+pub(super) fn late() -> Trouble {
     Trouble::Silent(format!("PostgreSQL did not answer within {} s", ANSWER_MAX.as_secs()))
 }
 
@@ -219,18 +219,18 @@ impl From<tokio_postgres::Error> for Trouble {
 }
 
 /// Connection pool for short requests.
-pub struct Pool {
+pub(super) struct Pool {
     connector: Arc<Connector>,
     idle: Mutex<Vec<Connection>>,
     room: Semaphore,
 }
 
 impl Pool {
-    pub fn new(connector: Arc<Connector>, size: usize) -> Pool {
+    pub(super) fn new(connector: Arc<Connector>, size: usize) -> Pool {
         Pool { connector, idle: Mutex::default(), room: Semaphore::new(size) }
     }
 
-    pub async fn get(&self) -> Result<Borrowed<'_>, StoreError> {
+    pub(super) async fn get(&self) -> Result<Borrowed<'_>, StoreError> {
         let room = tokio::time::timeout(ANSWER_MAX, self.room.acquire()).await;
         let room = room.map_err(|_| late().not_done())?.map_err(|_| StoreError::Closed)?;
         if self.connector.is_closed() {
@@ -249,7 +249,7 @@ impl Pool {
 
     /// Runs one query on any connection. An idle connection may have been lost, so a lost query is repeated
     /// once on a new one; the query must be idempotent.
-    pub async fn read(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn read(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         let mut is_second = false;
         loop {
             let mut borrowed = self.get().await?;
@@ -272,27 +272,27 @@ impl Pool {
     }
 
     /// Runs one small idempotent write in its own transaction; repeating it after a lost reply does no harm.
-    pub async fn write(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
+    pub(super) async fn write(&self, query: Query, params: Params<'_>) -> Result<Vec<Row>, StoreError> {
         self.read(query, params).await.inspect_err(|error| warn!(%error, "writing to PostgreSQL"))
     }
 
-    pub fn forget_idle(&self) {
+    pub(super) fn forget_idle(&self) {
         self.idle.lock().clear();
     }
 }
 
-pub struct Borrowed<'p> {
+pub(super) struct Borrowed<'p> {
     pool: &'p Pool,
     connection: Option<Connection>,
     _room: SemaphorePermit<'p>,
 }
 
 impl Borrowed<'_> {
-    pub fn connection(&self) -> Result<&Connection, StoreError> {
+    pub(super) fn connection(&self) -> Result<&Connection, StoreError> {
         self.connection.as_ref().ok_or(StoreError::Closed)
     }
 
-    pub fn throw_away(&mut self) {
+    pub(super) fn throw_away(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.cut();
         }

@@ -9,7 +9,7 @@ use tracing::warn;
 const SETTINGS: &str = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes')";
 
 /// Refuses a database that may lose acknowledged commits, unless accepted; then it logs a warning.
-pub async fn check(address: &Address, accept_unsafe: bool) -> Result<(), StoreError> {
+pub(super) async fn check(address: &Address, accept_unsafe: bool) -> Result<(), StoreError> {
     let client = connect(address).await?;
     let row = in_time(client.query_typed_one(SETTINGS, &[])).await?;
     if row.get::<_, &str>(2) == "off" {

@@ -23,7 +23,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(4);
 type Traffic = tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>;
 
 /// Read-write session, and the index of its host.
-pub struct Session {
+pub(super) struct Session {
     pub client: Client,
     pub traffic: Traffic,
     pub host: usize,
@@ -31,7 +31,7 @@ pub struct Session {
 
 /// Reason why no session was opened.
 #[derive(Debug)]
-pub enum NoSession {
+pub(super) enum NoSession {
     /// No host gave a read-write session, and at least one did not answer in time.
     Silent(String),
     /// Errors of the hosts, and whether one of them is temporary.
@@ -42,7 +42,7 @@ pub enum NoSession {
 
 impl NoSession {
     /// True if the database may become available without intervention.
-    pub fn is_away(&self) -> bool {
+    pub(super) fn is_away(&self) -> bool {
         match self {
             NoSession::Silent(_) => true,
             NoSession::Refused { is_away, .. } => *is_away,
@@ -61,7 +61,7 @@ impl std::fmt::Display for NoSession {
 }
 
 /// Hosts of the database. One of them is the primary; a failover changes which one.
-pub struct Hosts {
+pub(super) struct Hosts {
     hosts: Vec<Config>,
     tls: Tls,
     connect_max: Duration,
@@ -71,7 +71,7 @@ pub struct Hosts {
 
 impl Hosts {
     /// Every session must be read-write, whatever `target_session_attrs` says: a standby cannot be used.
-    pub fn new(config: &Config, tls: Tls) -> Hosts {
+    pub(super) fn new(config: &Config, tls: Tls) -> Hosts {
         let count = config.get_hosts().len().max(config.get_hostaddrs().len());
         let connect_max = config.get_connect_timeout().copied().unwrap_or(CONNECT_MAX);
         let hosts = (0..count).map(|number| only_host(config, number)).collect();
@@ -79,12 +79,12 @@ impl Hosts {
     }
 
     /// True if the newest session is with this host.
-    pub fn is_current(&self, host: usize) -> bool {
+    pub(super) fn is_current(&self, host: usize) -> bool {
         self.current.load(Ordering::Acquire) == host
     }
 
     /// First host that opens a read-write session.
-    pub async fn connect(&self) -> Result<Session, NoSession> {
+    pub(super) async fn connect(&self) -> Result<Session, NoSession> {
         let first = self.current.load(Ordering::Acquire);
         let order = std::iter::once(first).chain((0..self.hosts.len()).filter(|number| *number != first));
         let attempts = order.filter_map(|number| {

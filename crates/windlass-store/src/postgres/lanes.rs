@@ -11,25 +11,25 @@ use std::ops::Bound;
 use std::sync::Arc;
 use windlass_core::{JobSpec, Name, NameMatch, Queue, Tenant, Timestamp};
 
-pub type LaneId = i32;
+pub(super) type LaneId = i32;
 /// Position in a lane: (at, id).
-pub type Place = (i64, i64);
+pub(super) type Place = (i64, i64);
 
 /// Before every job.
-pub const START: Place = (i64::MIN, 0);
+pub(super) const START: Place = (i64::MIN, 0);
 /// After every job.
-pub const NOWHERE: Place = (i64::MAX, i64::MAX);
+pub(super) const NOWHERE: Place = (i64::MAX, i64::MAX);
 /// Lanes in the first query of a claim. The lanes with the best first jobs are among them; jobs of the other
 /// lanes are known to come later.
-pub const LANES_PER_LOOK: usize = 64;
+pub(super) const LANES_PER_LOOK: usize = 64;
 
 /// Limit key of jobs pushed by SQL while limits exist: their real limit keys have not been computed yet, and
 /// until then they are not claimable.
-pub const UNCHECKED: &str = "\u{1f}unchecked";
+pub(super) const UNCHECKED: &str = "\u{1f}unchecked";
 
 /// Key of a lane: all job fields that a claim or a limit reads, except the time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LaneKey {
+pub(super) struct LaneKey {
     pub tenant: Tenant,
     pub queue: Queue,
     pub name: Name,
@@ -38,15 +38,15 @@ pub struct LaneKey {
 }
 
 impl LaneKey {
-    pub fn is_unchecked(&self) -> bool {
+    pub(super) fn is_unchecked(&self) -> bool {
         matches!(self.limit_keys.as_slice(), [only] if **only == *UNCHECKED)
     }
 
-    pub fn has_limits(&self) -> bool {
+    pub(super) fn has_limits(&self) -> bool {
         !self.limit_keys.is_empty() && !self.is_unchecked()
     }
 
-    pub fn of(spec: &JobSpec) -> LaneKey {
+    pub(super) fn of(spec: &JobSpec) -> LaneKey {
         LaneKey {
             tenant: spec.tenant.clone(),
             queue: spec.queue.clone(),
@@ -70,7 +70,7 @@ struct Lane {
 
 /// Lane to query, and the start position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub(super) struct Look {
     pub lane: LaneId,
     pub priority: i32,
     pub from: Place,
@@ -79,7 +79,7 @@ pub struct Look {
 
 /// Lanes that a claim has to query.
 #[derive(Debug, Default)]
-pub struct Looks {
+pub(super) struct Looks {
     pub lanes: Vec<Look>,
     /// Upper bound of the query: lanes that were left out may have better jobs beyond it.
     pub bound: Option<(i32, Place)>,
@@ -87,7 +87,7 @@ pub struct Looks {
 
 /// Result of a query for new lanes, from which the next query continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// Transaction id (xid): lanes created by earlier transactions are known.
     pub before: String,
     /// Time of the query in µs by the database's clock, and the timeline of the database; on another timeline
@@ -104,7 +104,7 @@ impl Default for Seen {
 }
 
 #[derive(Default)]
-pub struct Lanes {
+pub(super) struct Lanes {
     lanes: FxHashMap<LaneId, Lane>,
     by_words: FxHashMap<Arc<LaneKey>, LaneId>,
     /// Lets a claim by name find its lanes among a hundred thousand.
@@ -120,27 +120,27 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    pub fn find(&self, words: &LaneKey) -> Option<LaneId> {
+    pub(super) fn find(&self, words: &LaneKey) -> Option<LaneId> {
         self.by_words.get(words).copied()
     }
 
-    pub fn words(&self, lane: LaneId) -> Option<Arc<LaneKey>> {
+    pub(super) fn words(&self, lane: LaneId) -> Option<Arc<LaneKey>> {
         self.lanes.get(&lane).map(|lane| Arc::clone(&lane.words))
     }
 
-    pub fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> Seen {
         self.seen.clone()
     }
 
     /// Keeps the later result, because queries may finish out of order. Times of different timelines cannot
     /// be compared.
-    pub fn see(&mut self, seen: Seen) {
+    pub(super) fn see(&mut self, seen: Seen) {
         if seen.at_us > self.seen.at_us || seen.history != self.seen.history {
             self.seen = seen;
         }
     }
 
-    pub fn learn(&mut self, lane: LaneId, words: LaneKey) {
+    pub(super) fn learn(&mut self, lane: LaneId, words: LaneKey) {
         if self.lanes.contains_key(&lane) {
             return;
         }
@@ -156,7 +156,7 @@ impl Lanes {
     }
 
     /// Lanes of jobs whose limit keys have not been computed.
-    pub fn unchecked(&self) -> Vec<LaneId> {
+    pub(super) fn unchecked(&self) -> Vec<LaneId> {
         self.unchecked.iter().copied().collect()
     }
 
@@ -168,13 +168,13 @@ impl Lanes {
     }
 
     /// Lanes whose key satisfies the predicate.
-    pub fn fitting(&self, fits: impl Fn(&LaneKey) -> bool) -> Vec<LaneId> {
+    pub(super) fn fitting(&self, fits: impl Fn(&LaneKey) -> bool) -> Vec<LaneId> {
         self.lanes.iter().filter(|(_, lane)| fits(&lane.words)).map(|(id, _)| *id).collect()
     }
 
     // --- pauses --------------------------------------------------------------------------------------------
 
-    pub fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
+    pub(super) fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
         let address = (tenant.clone(), queue.clone());
         if paused {
             self.paused.insert(address);
@@ -187,7 +187,7 @@ impl Lanes {
     }
 
     /// Replaces the paused queues by those of the database; returns whether they differed.
-    pub fn all_paused(&mut self, paused: Vec<(Tenant, Queue)>) -> bool {
+    pub(super) fn all_paused(&mut self, paused: Vec<(Tenant, Queue)>) -> bool {
         let now: FxHashSet<_> = paused.into_iter().collect();
         if now == self.paused {
             return false;
@@ -199,7 +199,7 @@ impl Lanes {
         true
     }
 
-    pub fn paused(&self) -> impl Iterator<Item = &(Tenant, Queue)> {
+    pub(super) fn paused(&self) -> impl Iterator<Item = &(Tenant, Queue)> {
         self.paused.iter()
     }
 
@@ -210,7 +210,7 @@ impl Lanes {
     // --- new jobs ------------------------------------------------------------------------------------------
 
     /// Records a job that is claimable now or at a later time.
-    pub fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp) {
+    pub(super) fn entered(&mut self, lane: LaneId, place: Place, now: Timestamp) {
         let Some(entry) = self.lanes.get_mut(&lane) else { return };
         entry.entries += 1;
         let floor = entry.floor.min(place);
@@ -222,7 +222,7 @@ impl Lanes {
         }
     }
 
-    pub fn tell(&mut self, lane: LaneId) {
+    pub(super) fn tell(&mut self, lane: LaneId) {
         let Some(lane) = self.lanes.get(&lane) else { return };
         if !self.is_paused(&lane.words) {
             let words = &lane.words;
@@ -230,14 +230,14 @@ impl Lanes {
         }
     }
 
-    pub fn take_news(&mut self) -> BTreeSet<(Tenant, Queue, Name)> {
+    pub(super) fn take_news(&mut self) -> BTreeSet<(Tenant, Queue, Name)> {
         std::mem::take(&mut self.news)
     }
 
     // --- claims --------------------------------------------------------------------------------------------
 
     /// Lanes that this claim has to query, about `at_once` of them; empty if no job is known.
-    pub fn looks(&mut self, ask: &ClaimAsk, now: Timestamp, at_once: usize) -> Looks {
+    pub(super) fn looks(&mut self, ask: &ClaimAsk, now: Timestamp, at_once: usize) -> Looks {
         let mut looks = Looks::default();
         let view = self.view(ask);
         let own = self.lanes_by_name(ask, view);
@@ -255,7 +255,7 @@ impl Lanes {
     }
 
     /// True if a matching job may exist.
-    pub fn may_have(&mut self, ask: &ClaimAsk, now: Timestamp) -> bool {
+    pub(super) fn may_have(&mut self, ask: &ClaimAsk, now: Timestamp) -> bool {
         let view = self.view(ask);
         let own = self.lanes_by_name(ask, view);
         self.ranks(view, &own, now)
@@ -263,7 +263,7 @@ impl Lanes {
     }
 
     /// All lanes that match the claim, with or without jobs.
-    pub fn asked_for(&mut self, ask: &ClaimAsk) -> Vec<LaneId> {
+    pub(super) fn asked_for(&mut self, ask: &ClaimAsk) -> Vec<LaneId> {
         let view = self.view(ask);
         let own = self.lanes_by_name(ask, view);
         let shown = view.and_then(|view| self.views.lanes(view)).unwrap_or(&own);
@@ -344,7 +344,7 @@ impl Lanes {
     }
 
     /// Raises the floor: every job of the lane before `place` was claimed or is locked by another server.
-    pub fn passed(&mut self, look: &Look, place: Place) {
+    pub(super) fn passed(&mut self, look: &Look, place: Place) {
         let Some(lane) = self.lanes.get(&look.lane).filter(|lane| lane.entries == look.entries) else {
             return;
         };
@@ -353,7 +353,7 @@ impl Lanes {
     }
 
     /// Sets the head as read from the database; `None`: the lane is empty.
-    pub fn head_is(&mut self, lane: LaneId, entries: u64, head: Option<Place>, now: Timestamp) {
+    pub(super) fn head_is(&mut self, lane: LaneId, entries: u64, head: Option<Place>, now: Timestamp) {
         let told_until = self.looked_at.max(Some(now)).unwrap_or(now).as_millis();
         let Some(entry) = self.lanes.get(&lane) else { return };
         let head = head.unwrap_or(NOWHERE);
@@ -367,18 +367,18 @@ impl Lanes {
     }
 
     /// Entry counters of the lanes that may have jobs.
-    pub fn entries(&self) -> FxHashMap<LaneId, u64> {
+    pub(super) fn entries(&self) -> FxHashMap<LaneId, u64> {
         let may_have_jobs = self.lanes.iter().filter(|(_, lane)| lane.floor != NOWHERE);
         may_have_jobs.map(|(id, lane)| (*id, lane.entries)).collect()
     }
 
-    pub fn entries_of(&self, lanes: &[LaneId]) -> FxHashMap<LaneId, u64> {
+    pub(super) fn entries_of(&self, lanes: &[LaneId]) -> FxHashMap<LaneId, u64> {
         lanes.iter().filter_map(|id| Some((*id, self.lanes.get(id)?.entries))).collect()
     }
 
     // --- limits --------------------------------------------------------------------------------------------
 
-    pub fn park(&mut self, lane: LaneId, held: Held) {
+    pub(super) fn park(&mut self, lane: LaneId, held: Held) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             self.parked += usize::from(lane.parked.is_none());
             lane.parked = Some(held);
@@ -386,12 +386,12 @@ impl Lanes {
     }
 
     /// Key of the limit that blocks the lane, as far as this server knows.
-    pub fn held_by(&self, lane: LaneId, now: Timestamp) -> Option<Arc<str>> {
+    pub(super) fn held_by(&self, lane: LaneId, now: Timestamp) -> Option<Arc<str>> {
         let parked = self.lanes.get(&lane)?.parked.as_ref();
         parked.filter(|held| is_held(Some(held), now)).map(|held| Arc::clone(&held.key))
     }
 
-    pub fn unpark(&mut self, which: impl Fn(&Held) -> bool) {
+    pub(super) fn unpark(&mut self, which: impl Fn(&Held) -> bool) {
         if self.parked == 0 {
             return;
         }
@@ -409,19 +409,19 @@ impl Lanes {
     // --- time ----------------------------------------------------------------------------------------------
 
     /// Time up to which the listener has been notified of due jobs.
-    pub fn looked_at(&self) -> Option<Timestamp> {
+    pub(super) fn looked_at(&self) -> Option<Timestamp> {
         self.looked_at
     }
 
-    pub fn look_at(&mut self, now: Timestamp) {
+    pub(super) fn look_at(&mut self, now: Timestamp) {
         self.looked_at = Some(now);
     }
 
-    pub fn forget_look(&mut self) {
+    pub(super) fn forget_look(&mut self) {
         self.looked_at = None;
     }
 
-    pub fn next_unparked(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn next_unparked(&self, now: Timestamp) -> Option<Timestamp> {
         if self.parked == 0 {
             return None;
         }
@@ -434,7 +434,7 @@ fn is_held(parked: Option<&Held>, now: Timestamp) -> bool {
     parked.is_some_and(|held| held.until.is_none_or(|until| until > now))
 }
 
-pub fn is_asked_for(words: &LaneKey, ask: &ClaimAsk) -> bool {
+pub(super) fn is_asked_for(words: &LaneKey, ask: &ClaimAsk) -> bool {
     words.tenant == ask.tenant
         && (ask.queues.is_empty() || ask.queues.contains(&words.queue))
         && ask.names.matches(&words.name)

@@ -23,7 +23,7 @@ use windlass_core::{Tenant, Timestamp};
 
 /// Keys locked by this transaction.
 #[derive(Default)]
-pub struct Limits {
+pub(super) struct Limits {
     taken: FxHashSet<(Tenant, Arc<str>)>,
     now: Timestamp,
 }
@@ -31,7 +31,7 @@ pub struct Limits {
 impl Limits {
     /// Locks the keys of these lanes and passes their state to the gate. Keys are locked in sorted order,
     /// which prevents deadlocks.
-    pub async fn take(
+    pub(super) async fn take(
         &mut self,
         shared: &Shared,
         connection: &Connection,
@@ -84,12 +84,12 @@ impl Limits {
     }
 
     /// Time of the last lock; used for all questions to the gate.
-    pub fn now(&self) -> Timestamp {
+    pub(super) fn now(&self) -> Timestamp {
         self.now
     }
 
     /// Buckets after this claim, to be written with it.
-    pub fn buckets(&self, gates: &FxHashMap<Tenant, Arc<dyn Gate>>) -> Buckets {
+    pub(super) fn buckets(&self, gates: &FxHashMap<Tenant, Arc<dyn Gate>>) -> Buckets {
         let mut buckets = Buckets::default();
         for (tenant, key) in &self.taken {
             let reference = rows::limit_ref(tenant, key);
@@ -107,7 +107,7 @@ impl Limits {
 }
 
 #[derive(Default)]
-pub struct Buckets {
+pub(super) struct Buckets {
     pub refs: Vec<Vec<u8>>,
     pub bytes: Vec<Vec<u8>>,
     pub full_at: Vec<i64>,
@@ -115,7 +115,7 @@ pub struct Buckets {
 }
 
 /// Use of the limits as a claim would find it now; answers why a job waits.
-pub async fn in_use(
+pub(super) async fn in_use(
     shared: &Shared,
     tenant: &Tenant,
     keys: &[Arc<str>],
@@ -139,7 +139,7 @@ pub async fn in_use(
 const REFUNDS_MAX: usize = 100;
 
 /// Returns a token to the bucket of each key.
-pub async fn refund(
+pub(super) async fn refund(
     shared: &Shared,
     tenant: &Tenant,
     keys: &[Arc<str>],

@@ -43,12 +43,12 @@ pub struct Standing {
 }
 
 /// Reads the version and changes nothing.
-pub async fn look(address: &Address) -> Result<Standing, StoreError> {
+pub(super) async fn look(address: &Address) -> Result<Standing, StoreError> {
     standing(&connect(address).await?, &address.schema).await
 }
 
 /// Applies all pending migrations in one transaction; returns the version found before.
-pub async fn migrate(address: &Address) -> Result<Standing, StoreError> {
+pub(super) async fn migrate(address: &Address) -> Result<Standing, StoreError> {
     let mut client = connect(address).await?;
     let step = in_time(client.transaction()).await?;
     // Lock per schema: other schemas of the same database may be migrated at the same time.
@@ -86,7 +86,7 @@ fn at_step(number: usize, migration: &Migration, error: &tokio_postgres::Error) 
     StoreError::Open(format!("migration {number} ({}): {why}; nothing was changed", migration.what))
 }
 
-pub async fn connect(address: &Address) -> Result<Client, StoreError> {
+pub(super) async fn connect(address: &Address) -> Result<Client, StoreError> {
     let shown = &address.shown;
     let session = address.hosts().connect().await;
     let session = session.map_err(|why| {
@@ -98,7 +98,7 @@ pub async fn connect(address: &Address) -> Result<Client, StoreError> {
 }
 
 /// Awaits a query with a time limit.
-pub async fn in_time<T>(
+pub(super) async fn in_time<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, StoreError> {
     let late = || format!("PostgreSQL did not answer within {} s", HELLO_MAX.as_secs());
@@ -144,7 +144,7 @@ async fn standing(client: &Client, schema: &str) -> Result<Standing, StoreError>
     Ok(Standing { version, newest, missing })
 }
 
-pub fn open_error(error: tokio_postgres::Error) -> StoreError {
+pub(super) fn open_error(error: tokio_postgres::Error) -> StoreError {
     use std::error::Error;
     let why = match error.as_db_error() {
         Some(said) => said.message().to_owned(),
@@ -158,7 +158,7 @@ pub fn open_error(error: tokio_postgres::Error) -> StoreError {
 
 /// True if the database cannot be reached, or is starting or stopping: it may become available. All other
 /// errors need an operator.
-pub fn is_away(error: &tokio_postgres::Error) -> bool {
+pub(super) fn is_away(error: &tokio_postgres::Error) -> bool {
     use std::error::Error;
     let is_io = error.source().is_some_and(|cause| cause.is::<std::io::Error>());
     match error.code() {

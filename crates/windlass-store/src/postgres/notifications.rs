@@ -26,7 +26,7 @@ const WORD_BYTES_MAX: usize = 7_500;
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notification {
+pub(super) enum Notification {
     /// A job entered the lane at this position.
     Entered(LaneId, Place),
     /// A job of this lane, which has limits, stopped running.
@@ -34,7 +34,7 @@ pub enum Notification {
 }
 
 #[derive(Default)]
-pub struct Outbox {
+pub(super) struct Outbox {
     /// False: no other server is connected, and nothing is collected.
     has_company: AtomicBool,
     gathered: Mutex<Gathered>,
@@ -48,11 +48,11 @@ struct Gathered {
 }
 
 impl Outbox {
-    pub fn set_company(&self, has_company: bool) {
+    pub(super) fn set_company(&self, has_company: bool) {
         self.has_company.store(has_company, Ordering::Relaxed);
     }
 
-    pub fn put(&self, news: Vec<Notification>) {
+    pub(super) fn put(&self, news: Vec<Notification>) {
         if news.is_empty() || !self.has_company.load(Ordering::Relaxed) {
             return;
         }
@@ -78,7 +78,7 @@ impl Outbox {
 }
 
 /// Channel of a schema; `windlass.push` notifies on it too.
-pub fn channel(schema: &str) -> String {
+pub(super) fn channel(schema: &str) -> String {
     format!("{schema}_jobs")
 }
 
@@ -117,7 +117,7 @@ fn read(word: &str) -> Option<(&str, Vec<Notification>)> {
 }
 
 /// Sends and receives notifications until the store is closed.
-pub async fn exchange(shared: Weak<Shared>, channel: String) {
+pub(super) async fn exchange(shared: Weak<Shared>, channel: String) {
     let mut was_well = true;
     loop {
         let Some(strong) = shared.upgrade().filter(|shared| !shared.connector.is_closed()) else { return };

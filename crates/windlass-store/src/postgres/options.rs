@@ -53,7 +53,7 @@ impl Default for PostgresOptions {
 }
 
 /// Parsed URL: the driver's settings, and the schema.
-pub struct Address {
+pub(super) struct Address {
     pub config: Config,
     pub tls: Tls,
     pub schema: String,
@@ -62,7 +62,7 @@ pub struct Address {
 }
 
 impl Address {
-    pub fn parse(url: &str, options: &PostgresOptions) -> Result<Address, StoreError> {
+    pub(super) fn parse(url: &str, options: &PostgresOptions) -> Result<Address, StoreError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (ours, theirs): (Vec<&str>, Vec<&str>) =
             query.split('&').filter(|pair| !pair.is_empty()).partition(|pair| OURS.contains(&key_of(pair)));
@@ -108,7 +108,7 @@ impl Address {
         Ok(Address { config, tls, schema, shown })
     }
 
-    pub fn hosts(&self) -> Hosts {
+    pub(super) fn hosts(&self) -> Hosts {
         Hosts::new(&self.config, self.tls.clone())
     }
 }

@@ -15,7 +15,7 @@ const PROVISIONAL: u64 = 1 << 62;
 
 /// Job as found in the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(super) struct Found {
     pub version: u64,
     pub lane: LaneId,
     /// In the table of settled jobs.
@@ -24,13 +24,13 @@ pub struct Found {
 
 /// Rows and keys that have to be read and locked before planning.
 #[derive(Default)]
-pub struct Needs {
+pub(super) struct Needs {
     pub ids: BTreeSet<JobId>,
     pub keys: FxHashSet<Key>,
 }
 
 impl Needs {
-    pub fn of(steps: &[Step]) -> Needs {
+    pub(super) fn of(steps: &[Step]) -> Needs {
         let mut needs = Needs::default();
         for step in steps {
             for change in &step.changes {
@@ -50,7 +50,7 @@ impl Needs {
 }
 
 /// Change of one row.
-pub struct Write {
+pub(super) struct Write {
     /// Version in the database.
     pub before: Arc<Job>,
     pub after: Option<Arc<Job>>,
@@ -61,7 +61,7 @@ pub struct Write {
 }
 
 #[derive(Default)]
-pub struct Plan {
+pub(super) struct Plan {
     pub verdicts: Vec<Verdict>,
     pub writes: Vec<Write>,
     /// In the order in which they get their ids.
@@ -71,7 +71,7 @@ pub struct Plan {
 }
 
 /// Applies the steps in order to the data found.
-pub fn plan(
+pub(super) fn plan(
     steps: &[Step],
     found: &FxHashMap<JobId, Found>,
     claimants: FxHashMap<Key, BTreeSet<JobId>>,
@@ -183,7 +183,7 @@ fn provisional(place: usize) -> JobId {
 }
 
 /// Replaces provisional ids by those that the database assigned.
-pub fn with_ids(verdicts: Vec<Verdict>, ids: &[JobId]) -> Vec<Verdict> {
+pub(super) fn with_ids(verdicts: Vec<Verdict>, ids: &[JobId]) -> Vec<Verdict> {
     let real = |id: JobId| match id.get().checked_sub(PROVISIONAL) {
         Some(place) => ids.get(place as usize).copied().unwrap_or(id),
         None => id,

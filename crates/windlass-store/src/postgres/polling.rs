@@ -20,7 +20,7 @@ const SHARE: u32 = 10;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Polls until the store is closed.
-pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
+pub(super) async fn poll(shared: Weak<Shared>, poll_ms: u64) {
     let mut pause = Duration::from_millis(poll_ms.max(10));
     let mut was_well = true;
     loop {
@@ -41,7 +41,7 @@ pub async fn poll(shared: Weak<Shared>, poll_ms: u64) {
 }
 
 /// Polls once: the clock, lanes and pauses of other servers, and jobs without a notification.
-pub async fn poll_once(shared: &Arc<Shared>) -> Result<()> {
+pub(super) async fn poll_once(shared: &Arc<Shared>) -> Result<()> {
     shared.open()?;
     let asked = clock::ours(shared);
     let hello = shared.pool.read(sql::HELLO, &[&shared.server]).await?;
@@ -72,12 +72,12 @@ pub async fn poll_once(shared: &Arc<Shared>) -> Result<()> {
 }
 
 /// Current time on the timeline of the jobs.
-pub fn now(shared: &Shared) -> Timestamp {
+pub(super) fn now(shared: &Shared) -> Timestamp {
     clock::ours(shared).plus_ms(shared.clock_ahead_ms.load(Ordering::Relaxed))
 }
 
 /// Signs off, so that other servers need not wait for our heartbeat to time out.
-pub async fn leave(shared: &Shared) {
+pub(super) async fn leave(shared: &Shared) {
     if let Err(error) = shared.pool.write(sql::GOODBYE, &[&shared.server]).await {
         debug!(%error, "leaving PostgreSQL");
     }

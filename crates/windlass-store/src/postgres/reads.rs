@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_core::{Job, JobId, Name, NameMatch, Queue, StateName, Tenant, Timestamp};
 
-pub async fn load(shared: &Shared, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
+pub(super) async fn load(shared: &Shared, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>> {
     shared.open()?;
     let numbers: Vec<i64> = ids.iter().map(|id| rows::number(*id)).collect();
     let found = shared.pool.read(sql::LOAD, &[&numbers]).await?;
@@ -23,20 +23,20 @@ pub async fn load(shared: &Shared, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job
     Ok(ids.iter().map(|id| jobs.get(id).cloned()).collect())
 }
 
-pub async fn children(shared: &Shared, parent: JobId) -> Result<Vec<JobId>> {
+pub(super) async fn children(shared: &Shared, parent: JobId) -> Result<Vec<JobId>> {
     shared.open()?;
     let found = shared.pool.read(sql::CHILDREN, &[&rows::number(parent)]).await?;
     found.iter().map(|row| rows::id_of(row.get(0))).collect()
 }
 
-pub async fn find_alias(shared: &Shared, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+pub(super) async fn find_alias(shared: &Shared, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
     shared.open()?;
     let found = shared.pool.read(sql::FIND_ALIAS, &[&rows::alias_ref(tenant, alias)]).await?;
     found.first().and_then(|row| row.get::<_, Option<i64>>(0)).map(rows::id_of).transpose()
 }
 
 /// Jobs pushed by SQL whose limit keys have not been computed.
-pub async fn unchecked(shared: &Shared, limit: usize) -> Result<Vec<JobId>> {
+pub(super) async fn unchecked(shared: &Shared, limit: usize) -> Result<Vec<JobId>> {
     shared.open()?;
     let lanes = shared.lanes().unchecked();
     if lanes.is_empty() {
@@ -48,7 +48,7 @@ pub async fn unchecked(shared: &Shared, limit: usize) -> Result<Vec<JobId>> {
 
 // --- time --------------------------------------------------------------------------------------------------
 
-pub async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
+pub(super) async fn due(shared: &Shared, now: Timestamp, limit: usize) -> Result<Due> {
     shared.open()?;
     let since = {
         let mut lanes = shared.lanes();
@@ -104,7 +104,7 @@ fn earlier(one: Option<i64>, other: Option<i64>) -> Option<i64> {
 
 // --- lists -------------------------------------------------------------------------------------------------
 
-pub async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
+pub(super) async fn list(shared: &Shared, filter: Filter) -> Result<Page> {
     shared.open()?;
     let limit = filter.limit.clamp(1, PAGE_MAX);
     let lanes = lanes_of(shared, &filter).await?;
@@ -182,7 +182,7 @@ async fn lanes_of(shared: &Shared, filter: &Filter) -> Result<Option<Vec<LaneId>
 
 // --- counts ------------------------------------------------------------------------------------------------
 
-pub async fn payload_bytes(shared: &Shared, tenant: &Tenant) -> Result<u64> {
+pub(super) async fn payload_bytes(shared: &Shared, tenant: &Tenant) -> Result<u64> {
     shared.open()?;
     let sums = shared.pool.read(sql::PAYLOAD_BYTES, &[]).await?;
     shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
@@ -192,7 +192,11 @@ pub async fn payload_bytes(shared: &Shared, tenant: &Tenant) -> Result<u64> {
     Ok(own.map(|row| u64::try_from(row.get::<_, i64>(1)).unwrap_or(0)).sum())
 }
 
-pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+pub(super) async fn counts(
+    shared: &Shared,
+    tenant: Option<&Tenant>,
+    now: Timestamp,
+) -> Result<Vec<QueueCounts>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
     shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
@@ -233,7 +237,7 @@ pub async fn counts(shared: &Shared, tenant: Option<&Tenant>, now: Timestamp) ->
 }
 
 /// Names of this queue with claimable jobs.
-pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+pub(super) async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
     shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
@@ -271,7 +275,11 @@ pub async fn waiting(shared: &Shared, queue: &Queue, now: Timestamp) -> Result<V
 }
 
 /// Due jobs of the lanes with limits: the tallies minus the delayed jobs.
-pub async fn under_limits(shared: &Shared, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+pub(super) async fn under_limits(
+    shared: &Shared,
+    tenant: &Tenant,
+    now: Timestamp,
+) -> Result<Vec<UnderLimits>> {
     shared.open()?;
     let sums = shared.pool.read(sql::COUNTS, &[]).await?;
     shared.learn_unknown(sums.iter().map(|row| row.get(0))).await?;
@@ -322,7 +330,7 @@ impl Counted<'_> {
 
 // --- settings ----------------------------------------------------------------------------------------------
 
-pub async fn put_setting(shared: &Shared, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+pub(super) async fn put_setting(shared: &Shared, key: &str, value: Option<Vec<u8>>) -> Result<()> {
     shared.open()?;
     match value {
         Some(value) => shared.pool.write(sql::PUT_SETTING, &[&key, &value]).await.map(drop),
@@ -332,7 +340,7 @@ pub async fn put_setting(shared: &Shared, key: &str, value: Option<Vec<u8>>) -> 
 
 /// Compare-and-swap. The write is repeated after a lost reply, so `false` may also mean that the first try
 /// succeeded.
-pub async fn swap_setting(
+pub(super) async fn swap_setting(
     shared: &Shared,
     key: &str,
     expected: Option<Vec<u8>>,
@@ -346,19 +354,19 @@ pub async fn swap_setting(
     Ok(!written.is_empty())
 }
 
-pub async fn settings(shared: &Shared, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+pub(super) async fn settings(shared: &Shared, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
     shared.open()?;
     let found = shared.pool.read(sql::SETTINGS, &[&prefix]).await?;
     Ok(found.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
-pub async fn setting_keys(shared: &Shared, prefix: &str) -> Result<Vec<String>> {
+pub(super) async fn setting_keys(shared: &Shared, prefix: &str) -> Result<Vec<String>> {
     shared.open()?;
     let found = shared.pool.read(sql::SETTING_KEYS, &[&prefix]).await?;
     Ok(found.iter().map(|row| row.get(0)).collect())
 }
 
-pub async fn set_paused(shared: &Shared, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+pub(super) async fn set_paused(shared: &Shared, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
     shared.open()?;
     let query = if paused { sql::PAUSE } else { sql::UNPAUSE };
     shared.pool.write(query, &[&tenant.as_str(), &queue.as_str()]).await?;

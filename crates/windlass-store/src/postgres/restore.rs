@@ -13,13 +13,13 @@ use std::sync::Arc;
 use tokio_postgres::Row;
 use windlass_core::{Job, JobId, Timestamp};
 
-pub async fn next_id(shared: &Shared) -> Result<JobId> {
+pub(super) async fn next_id(shared: &Shared) -> Result<JobId> {
     shared.open()?;
     let rows = shared.pool.read(sql::NEXT_ID, &[]).await?;
     rows::id_of(rows.first().map_or(0, |row| row.get(0)))
 }
 
-pub async fn restore(shared: &Arc<Shared>, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+pub(super) async fn restore(shared: &Arc<Shared>, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
     shared.open()?;
     shared.make_lanes(shared.missing_lanes(jobs.iter().map(|job| &job.spec))).await?;
     let rows = Restored::of(shared, &jobs, next)?;

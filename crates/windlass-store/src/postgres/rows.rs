@@ -10,20 +10,20 @@ use windlass_core::{Job, JobId, JobSpec, JobState, Progress, StateName, Timestam
 
 /// Digest of a tenant and its unique key, alias or limit key: of fixed length, so that an index can hold any
 /// key.
-pub type Ref = Vec<u8>;
+pub(super) type Ref = Vec<u8>;
 
 /// Half of SHA-256: collisions are infeasible.
 const REF_BYTES: usize = 16;
 
-pub fn unique_ref(tenant: &str, key: &str) -> Ref {
+pub(super) fn unique_ref(tenant: &str, key: &str) -> Ref {
     digest(b'u', tenant, key)
 }
 
-pub fn alias_ref(tenant: &str, alias: &str) -> Ref {
+pub(super) fn alias_ref(tenant: &str, alias: &str) -> Ref {
     digest(b'a', tenant, alias)
 }
 
-pub fn limit_ref(tenant: &str, key: &str) -> Ref {
+pub(super) fn limit_ref(tenant: &str, key: &str) -> Ref {
     digest(b'l', tenant, key)
 }
 
@@ -39,41 +39,41 @@ fn digest(kind: u8, tenant: &str, key: &str) -> Ref {
 }
 
 /// Number of the advisory lock for a key. Keys with the same number block each other, which is harmless.
-pub fn lock_number(bytes: &[u8]) -> i64 {
+pub(super) fn lock_number(bytes: &[u8]) -> i64 {
     bytes.first_chunk::<8>().map_or(0, |head| i64::from_be_bytes(*head))
 }
 
 /// Digest of the unique key, while the job holds it.
-pub fn held_ref(job: &Job) -> Option<Ref> {
+pub(super) fn held_ref(job: &Job) -> Option<Ref> {
     let unique = job.spec.unique().filter(|_| job.holds_unique_key())?;
     Some(unique_ref(&job.spec.tenant, &unique.key))
 }
 
-pub fn alias_of(spec: &JobSpec) -> Option<Ref> {
+pub(super) fn alias_of(spec: &JobSpec) -> Option<Ref> {
     spec.alias().map(|alias| alias_ref(&spec.tenant, alias))
 }
 
-pub fn parent_of(spec: &JobSpec) -> Option<i64> {
+pub(super) fn parent_of(spec: &JobSpec) -> Option<i64> {
     spec.family().map(|family| number(family.parent))
 }
 
-pub fn number(id: JobId) -> i64 {
+pub(super) fn number(id: JobId) -> i64 {
     i64::try_from(id.get()).unwrap_or(i64::MAX)
 }
 
-pub fn id_of(number: i64) -> Result<JobId, StoreError> {
+pub(super) fn id_of(number: i64) -> Result<JobId, StoreError> {
     let id = u64::try_from(number).ok().and_then(JobId::new);
     id.ok_or_else(|| StoreError::Corrupt(format!("a job has the id {number}; restore a backup")))
 }
 
-pub fn write_limit_keys(keys: &[Arc<str>]) -> Result<Vec<u8>, StoreError> {
+pub(super) fn write_limit_keys(keys: &[Arc<str>]) -> Result<Vec<u8>, StoreError> {
     if keys.is_empty() {
         return Ok(Vec::new());
     }
     rmp_serde::to_vec(keys).map_err(|error| StoreError::Unavailable(format!("writing limit keys: {error}")))
 }
 
-pub fn read_limit_keys(bytes: &[u8]) -> Result<Vec<Arc<str>>, StoreError> {
+pub(super) fn read_limit_keys(bytes: &[u8]) -> Result<Vec<Arc<str>>, StoreError> {
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
@@ -83,7 +83,7 @@ pub fn read_limit_keys(bytes: &[u8]) -> Result<Vec<Arc<str>>, StoreError> {
 
 /// New rows of a commit, by column.
 #[derive(Default)]
-pub struct NewRows {
+pub(super) struct NewRows {
     pub lanes: Vec<LaneId>,
     pub states: Vec<i16>,
     pub ats: Vec<i64>,
@@ -99,7 +99,7 @@ pub struct NewRows {
 
 impl NewRows {
     /// Adds a new job; the database assigns its id.
-    pub fn push(&mut self, lane: LaneId, job: &Job) -> Result<(), StoreError> {
+    pub(super) fn push(&mut self, lane: LaneId, job: &Job) -> Result<(), StoreError> {
         let spec = &job.spec;
         self.asked.push(row::write_asked(spec)?);
         self.bodies.push(job.body.as_deref().map(row::write_body).transpose()?);
@@ -118,7 +118,7 @@ impl NewRows {
 
 /// Changing columns of a commit.
 #[derive(Default)]
-pub struct MovedRows {
+pub(super) struct MovedRows {
     pub ids: Vec<i64>,
     pub versions: Vec<i64>,
     pub states: Vec<i16>,
@@ -132,7 +132,7 @@ pub struct MovedRows {
 }
 
 impl MovedRows {
-    pub fn push(&mut self, before: &Job, after: &Job) -> Result<(), StoreError> {
+    pub(super) fn push(&mut self, before: &Job, after: &Job) -> Result<(), StoreError> {
         let is_same_body = match (&before.body, &after.body) {
             (Some(before), Some(after)) => Arc::ptr_eq(before, after) || before == after,
             (None, None) => true,
@@ -153,14 +153,14 @@ impl MovedRows {
         Ok(())
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 }
 
 /// Changed specifications, by column.
 #[derive(Default)]
-pub struct SpecRows {
+pub(super) struct SpecRows {
     pub ids: Vec<i64>,
     pub lanes: Vec<LaneId>,
     pub formats: Vec<i16>,
@@ -171,7 +171,7 @@ pub struct SpecRows {
 }
 
 impl SpecRows {
-    pub fn push(&mut self, lane: LaneId, job: &Job) -> Result<(), StoreError> {
+    pub(super) fn push(&mut self, lane: LaneId, job: &Job) -> Result<(), StoreError> {
         let spec = &job.spec;
         self.asked.push(row::write_asked(spec)?);
         self.ids.push(number(job.id));
@@ -185,7 +185,7 @@ impl SpecRows {
 }
 
 /// Decodes `id, version, lane, state, at, created_at, format, payload, moves, asked, body`.
-pub fn job(row: &Row, words: &LaneKey, sharing: &mut Sharing) -> Result<Job, StoreError> {
+pub(super) fn job(row: &Row, words: &LaneKey, sharing: &mut Sharing) -> Result<Job, StoreError> {
     let id = id_of(row.get(0))?;
     let read = |error: tokio_postgres::Error| row::damaged(id, &error.to_string());
     let version = row.try_get::<_, i64>(1).map_err(read)? as u64;

@@ -18,7 +18,7 @@ use std::time::SystemTime;
 use tokio_postgres::Row;
 use windlass_core::{Job, JobSpec, Name, Queue, Tenant, Timestamp};
 
-pub struct Shared {
+pub(super) struct Shared {
     pub connector: Arc<Connector>,
     /// Connections for reads, and for small writes that need no plan.
     pub pool: Pool,
@@ -40,7 +40,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(connector: Arc<Connector>, readers: usize, options: &PostgresOptions) -> Shared {
+    pub(super) fn new(connector: Arc<Connector>, readers: usize, options: &PostgresOptions) -> Shared {
         let pool = Pool::new(Arc::clone(&connector), readers);
         Shared {
             connector,
@@ -58,20 +58,20 @@ impl Shared {
         }
     }
 
-    pub fn lanes(&self) -> MutexGuard<'_, Lanes> {
+    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock()
     }
 
-    pub fn calendar(&self) -> crate::calendar::Kept {
+    pub(super) fn calendar(&self) -> crate::calendar::Kept {
         self.clock.kept()
     }
 
-    pub fn open(&self) -> Result<()> {
+    pub(super) fn open(&self) -> Result<()> {
         if self.connector.is_closed() { Err(StoreError::Closed) } else { Ok(()) }
     }
 
     /// Notifies the listener of claimable jobs; never called while the mutex of the lanes is held.
-    pub fn tell_news(&self) {
+    pub(super) fn tell_news(&self) {
         let news = self.lanes().take_news();
         if let Some(listener) = self.listener.get() {
             for (tenant, queue, name) in &news {
@@ -83,7 +83,10 @@ impl Shared {
     // --- lanes ---------------------------------------------------------------------------------------------
 
     /// Lanes of these jobs that this server does not know.
-    pub fn missing_lanes<'a>(&self, specs: impl Iterator<Item = &'a Arc<JobSpec>>) -> BTreeSet<LaneKey> {
+    pub(super) fn missing_lanes<'a>(
+        &self,
+        specs: impl Iterator<Item = &'a Arc<JobSpec>>,
+    ) -> BTreeSet<LaneKey> {
         let lanes = self.lanes();
         let mut missing = BTreeSet::new();
         let mut last: Option<&Arc<JobSpec>> = None;
@@ -102,7 +105,7 @@ impl Shared {
 
     /// Creates lanes, or finds those that other servers created. Runs in its own transaction before the
     /// commit that uses them: a lane that stays empty does no harm.
-    pub async fn make_lanes(&self, missing: BTreeSet<LaneKey>) -> Result<()> {
+    pub(super) async fn make_lanes(&self, missing: BTreeSet<LaneKey>) -> Result<()> {
         if missing.is_empty() {
             return Ok(());
         }
@@ -122,14 +125,14 @@ impl Shared {
 
     /// Learns lanes created by other servers since the last call; the cost does not depend on the total
     /// number of lanes.
-    pub async fn learn_lanes(&self) -> Result<()> {
+    pub(super) async fn learn_lanes(&self) -> Result<()> {
         let Seen { before, at_us, history } = self.lanes().seen();
         let rows = self.pool.read(sql::LANES_SINCE, &[&before, &at_us, &history]).await?;
         self.learn_since(&rows)
     }
 
     /// Learns those of these lanes that are unknown, whenever they were created.
-    pub async fn learn_unknown(&self, lanes: impl Iterator<Item = LaneId>) -> Result<()> {
+    pub(super) async fn learn_unknown(&self, lanes: impl Iterator<Item = LaneId>) -> Result<()> {
         let unknown: BTreeSet<LaneId> = {
             let known = self.lanes();
             lanes.filter(|lane| known.words(*lane).is_none()).collect()
@@ -144,7 +147,7 @@ impl Shared {
 
     /// Like [`Shared::learn`], and records where the next query starts; a result without new lanes is one row
     /// without a lane.
-    pub fn learn_since(&self, found: &[Row]) -> Result<()> {
+    pub(super) fn learn_since(&self, found: &[Row]) -> Result<()> {
         let Some(first) = found.first() else { return Ok(()) };
         if first.get::<_, Option<LaneId>>(0).is_some() {
             self.learn(found)?;
@@ -154,7 +157,7 @@ impl Shared {
     }
 
     /// Decodes `id, tenant, queue, name, priority, limit_keys`.
-    pub fn learn(&self, found: &[Row]) -> Result<()> {
+    pub(super) fn learn(&self, found: &[Row]) -> Result<()> {
         let mut lanes = self.lanes();
         for row in found {
             let bad = |error: windlass_core::BadName| {
@@ -173,7 +176,7 @@ impl Shared {
     }
 
     /// Reads the first job of each of these lanes.
-    pub async fn refresh_heads(&self, only: Vec<LaneId>, now: Timestamp) -> Result<()> {
+    pub(super) async fn refresh_heads(&self, only: Vec<LaneId>, now: Timestamp) -> Result<()> {
         let entries = self.lanes().entries_of(&only);
         let heads = self.pool.read(sql::HEADS_OF, &[&only]).await?;
         let mut lanes = self.lanes();
@@ -187,7 +190,7 @@ impl Shared {
     }
 
     /// Same for all lanes; empty lanes cost the database nothing.
-    pub async fn refresh_all_heads(&self, now: Timestamp) -> Result<()> {
+    pub(super) async fn refresh_all_heads(&self, now: Timestamp) -> Result<()> {
         let mut entries = self.lanes().entries();
         let heads = self.pool.read(sql::HEADS, &[]).await?;
         // Includes lanes that were missed for any reason: jobs wait in them.
@@ -206,12 +209,12 @@ impl Shared {
 
     // --- rows ----------------------------------------------------------------------------------------------
 
-    pub async fn jobs(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
+    pub(super) async fn jobs(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
         self.learn_unknown(found.iter().map(|row| row.get(2))).await?;
         self.jobs_of_known_lanes(found)
     }
 
-    pub fn jobs_of_known_lanes(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
+    pub(super) fn jobs_of_known_lanes(&self, found: &[Row]) -> Result<Vec<Arc<Job>>> {
         let mut sharing = Sharing::default();
         let mut known: Option<(LaneId, Arc<LaneKey>)> = None;
         let mut jobs = Vec::with_capacity(found.len());
@@ -231,7 +234,7 @@ impl Shared {
 }
 
 /// Compares without building a lane key, which most jobs of a batch do not need.
-pub fn is_same_lane(one: &JobSpec, other: &JobSpec) -> bool {
+pub(super) fn is_same_lane(one: &JobSpec, other: &JobSpec) -> bool {
     one.priority == other.priority
         && one.name == other.name
         && one.queue == other.queue

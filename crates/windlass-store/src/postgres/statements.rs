@@ -4,7 +4,7 @@ use tokio_postgres::types::Type;
 
 /// Index of a statement in [`Statements`].
 #[derive(Clone, Copy, Debug)]
-pub struct Query {
+pub(super) struct Query {
     place: usize,
 }
 
@@ -29,7 +29,7 @@ macro_rules! queries {
     ($($name:ident $file:literal [$($type:ident),*] $($planned_anew:ident)?;)*) => {
         #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "only counts them")]
         enum Place { $($name),* }
-        $(pub const $name: Query = Query { place: Place::$name as usize };)*
+        $(pub(super) const $name: Query = Query { place: Place::$name as usize };)*
         const ALL: &[Described] = &[$(
             Described {
                 sql: include_str!(concat!("queries/", $file, ".sql")),
@@ -125,40 +125,40 @@ queries! {
 }
 
 /// Statement texts with the name of the schema.
-pub struct Statements {
+pub(super) struct Statements {
     texts: Vec<String>,
 }
 
 impl Statements {
-    pub fn new(schema: &str) -> Statements {
+    pub(super) fn new(schema: &str) -> Statements {
         let quoted = quote(schema);
         Statements { texts: ALL.iter().map(|described| described.sql.replace("{s}", &quoted)).collect() }
     }
 
-    pub fn text(&self, query: Query) -> &str {
+    pub(super) fn text(&self, query: Query) -> &str {
         &self.texts[query.place]
     }
 
-    pub fn types(&self, query: Query) -> &'static [Type] {
+    pub(super) fn types(&self, query: Query) -> &'static [Type] {
         ALL[query.place].types
     }
 
-    pub fn is_planned_anew(&self, query: Query) -> bool {
+    pub(super) fn is_planned_anew(&self, query: Query) -> bool {
         ALL[query.place].planned_anew
     }
 
-    pub fn all(&self) -> impl Iterator<Item = Query> {
+    pub(super) fn all(&self) -> impl Iterator<Item = Query> {
         (0..ALL.len()).map(|place| Query { place })
     }
 }
 
 impl Query {
-    pub fn place(self) -> usize {
+    pub(super) fn place(self) -> usize {
         self.place
     }
 }
 
 /// Quotes an SQL identifier.
-pub fn quote(identifier: &str) -> String {
+pub(super) fn quote(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }

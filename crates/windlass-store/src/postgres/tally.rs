@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use windlass_core::Job;
 
 /// Stands in place of a state: payload bytes of all kept jobs of the lane.
-pub const PAYLOAD_BYTES: i16 = 100;
+pub(super) const PAYLOAD_BYTES: i16 = 100;
 
 /// Changes of the job counts, by lane and state.
 #[derive(Default)]
-pub struct Tally {
+pub(super) struct Tally {
     changes: BTreeMap<(LaneId, i16), i64>,
 }
 
 impl Tally {
-    pub fn add(&mut self, lane: LaneId, job: &Job, n: i64) {
+    pub(super) fn add(&mut self, lane: LaneId, job: &Job, n: i64) {
         *self.changes.entry((lane, job.state().name() as i16)).or_default() += n;
         let bytes = job.spec.payload.bytes.len();
         if bytes > 0 {
@@ -22,7 +22,7 @@ impl Tally {
         }
     }
 
-    pub fn columns(self) -> (Vec<LaneId>, Vec<i16>, Vec<i64>) {
+    pub(super) fn columns(self) -> (Vec<LaneId>, Vec<i16>, Vec<i64>) {
         let mut columns = (Vec::new(), Vec::new(), Vec::new());
         for ((lane, state), n) in self.changes.into_iter().filter(|(_, n)| *n != 0) {
             columns.0.push(lane);

@@ -23,7 +23,7 @@ const PROTOCOL: &[u8] = b"postgresql";
 
 /// TLS requirements. Each mode includes those of the one before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SslMode {
+pub(super) enum SslMode {
     Disable,
     /// Encrypted if the database supports it.
     #[default]
@@ -37,7 +37,7 @@ pub enum SslMode {
 }
 
 impl SslMode {
-    pub fn parse(word: &str) -> Option<SslMode> {
+    pub(super) fn parse(word: &str) -> Option<SslMode> {
         Some(match word {
             "disable" => SslMode::Disable,
             "prefer" => SslMode::Prefer,
@@ -49,7 +49,7 @@ impl SslMode {
     }
 
     /// Equivalent mode of the driver.
-    pub fn for_driver(self) -> tokio_postgres::config::SslMode {
+    pub(super) fn for_driver(self) -> tokio_postgres::config::SslMode {
         match self {
             SslMode::Disable => tokio_postgres::config::SslMode::Disable,
             SslMode::Prefer => tokio_postgres::config::SslMode::Prefer,
@@ -62,13 +62,13 @@ impl SslMode {
 
 /// TLS configuration; cheap to clone.
 #[derive(Clone)]
-pub struct Tls {
+pub(super) struct Tls {
     config: Arc<ClientConfig>,
 }
 
 impl Tls {
     /// `roots`: file of trusted certificates; by default, and with the word `system`, the system's.
-    pub fn new(mode: SslMode, roots: Option<&str>) -> Result<Tls, StoreError> {
+    pub(super) fn new(mode: SslMode, roots: Option<&str>) -> Result<Tls, StoreError> {
         let bad = |why: String| StoreError::Open(format!("TLS to PostgreSQL: {why}"));
         // As in libpq: `require` with a file of certificates means `verify-ca`.
         let mode = if mode == SslMode::Require && roots.is_some() { SslMode::VerifyCa } else { mode };
@@ -164,7 +164,7 @@ impl ServerCertVerifier for Lenient {
 // --- traits of the driver ----------------------------------------------------------------------------------
 
 /// TLS handshake with one host.
-pub struct Handshake {
+pub(super) struct Handshake {
     config: Arc<ClientConfig>,
     host: String,
 }
@@ -193,7 +193,7 @@ impl TlsConnect<Socket> for Handshake {
     }
 }
 
-pub struct Secured(tokio_rustls::client::TlsStream<Socket>);
+pub(super) struct Secured(tokio_rustls::client::TlsStream<Socket>);
 
 impl TlsStream for Secured {
     /// No channel binding: `verify-full` is the protection against a wrong server.

@@ -16,49 +16,49 @@ const LEAVE_ALONE: Duration = Duration::from_millis(250);
 const FIND_OUT_MAX: Duration = Duration::from_secs(4);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Tries of a transaction that conflicts with others.
-pub const TRIES_MAX: usize = 10;
+pub(super) const TRIES_MAX: usize = 10;
 
 /// Pipelined statements: sent in order, without waiting for each reply.
-pub type Sending<'a> = Vec<Pin<Box<dyn Future<Output = Result<Vec<Row>, Trouble>> + Send + 'a>>>;
+pub(super) type Sending<'a> = Vec<Pin<Box<dyn Future<Output = Result<Vec<Row>, Trouble>> + Send + 'a>>>;
 
 /// Identity of a transaction in the database.
 #[derive(Clone, Debug)]
-pub struct Name {
+pub(super) struct Name {
     xid: String,
     /// Timeline of the database: after a failover the same xid may be another transaction.
     timeline: String,
 }
 
 impl Name {
-    pub fn of(rows: &[Row]) -> Option<Name> {
+    pub(super) fn of(rows: &[Row]) -> Option<Name> {
         rows.first().map(|row| Name { xid: row.get(0), timeline: row.get(1) })
     }
 }
 
 /// Outcome of a failed transaction.
-pub enum End {
+pub(super) enum End {
     /// Not applied.
     Undone(Trouble),
     Unknown(String),
 }
 
-pub struct Slot {
+pub(super) struct Slot {
     connector: Arc<Connector>,
     connection: Option<Connection>,
     failed_at: Option<(Instant, String)>,
 }
 
 impl Slot {
-    pub fn new(connector: Arc<Connector>) -> Slot {
+    pub(super) fn new(connector: Arc<Connector>) -> Slot {
         Slot { connector, connection: None, failed_at: None }
     }
 
     /// True if an existing connection would be used, which may have been lost since.
-    pub fn is_used(&self) -> bool {
+    pub(super) fn is_used(&self) -> bool {
         self.connection.is_some()
     }
 
-    pub async fn connection(&mut self) -> Result<&Connection, StoreError> {
+    pub(super) async fn connection(&mut self) -> Result<&Connection, StoreError> {
         if self.connector.is_closed() {
             return Err(StoreError::Closed);
         }
@@ -83,14 +83,14 @@ impl Slot {
         self.connection.as_ref().ok_or(StoreError::Closed)
     }
 
-    pub fn throw_away(&mut self) {
+    pub(super) fn throw_away(&mut self) {
         if let Some(connection) = self.connection.take() {
             connection.cut();
         }
     }
 
     /// Rolls back an open transaction.
-    pub async fn roll_back(&mut self) {
+    pub(super) async fn roll_back(&mut self) {
         let Some(connection) = &self.connection else { return };
         let rolled_back = tokio::time::timeout(ANSWER_MAX, connection.say("ROLLBACK")).await;
         if !matches!(rolled_back, Ok(Ok(()))) {
@@ -99,7 +99,7 @@ impl Slot {
     }
 
     /// Ends the transaction after a failure before the commit was sent.
-    pub async fn undo(&mut self, trouble: Trouble) -> Trouble {
+    pub(super) async fn undo(&mut self, trouble: Trouble) -> Trouble {
         if trouble.is_lost() {
             self.throw_away();
         } else {
@@ -110,7 +110,7 @@ impl Slot {
 
     /// Determines the outcome after a failure of the last statements and the commit, which were sent
     /// together.
-    pub async fn find_out(&mut self, name: &Name, trouble: Trouble) -> End {
+    pub(super) async fn find_out(&mut self, name: &Name, trouble: Trouble) -> End {
         if !trouble.is_lost() {
             // A statement failed, so the commit became a rollback.
             return End::Undone(trouble);
@@ -157,24 +157,24 @@ impl Slot {
 }
 
 /// Sends all statements and awaits all replies; returns the first failure.
-pub async fn all(sending: Sending<'_>) -> Result<Vec<Vec<Row>>, Trouble> {
+pub(super) async fn all(sending: Sending<'_>) -> Result<Vec<Vec<Row>>, Trouble> {
     all_within(ANSWER_MAX, sending).await
 }
 
-pub async fn all_within(time: Duration, sending: Sending<'_>) -> Result<Vec<Vec<Row>>, Trouble> {
+pub(super) async fn all_within(time: Duration, sending: Sending<'_>) -> Result<Vec<Vec<Row>>, Trouble> {
     let answers = tokio::time::timeout(time, futures_util::future::join_all(sending)).await;
     answers.map_err(|_| late())?.into_iter().collect()
 }
 
 /// Time limit of a write of this size on a slow machine.
-pub fn patience(jobs: usize, bytes: usize) -> Duration {
+pub(super) fn patience(jobs: usize, bytes: usize) -> Duration {
     let for_jobs = Duration::from_millis(2).saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
     let for_bytes = Duration::from_micros(u64::try_from(bytes).unwrap_or(u64::MAX));
     ANSWER_MAX + for_jobs + for_bytes
 }
 
 /// SQL without parameters, such as BEGIN, among the pipelined statements.
-pub fn said<'a>(
+pub(super) fn said<'a>(
     connection: &'a Connection,
     words: &'static str,
 ) -> Pin<Box<dyn Future<Output = Result<Vec<Row>, Trouble>> + Send + 'a>> {

@@ -7,16 +7,16 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use windlass_core::Timestamp;
 
-pub type ViewId = u32;
+pub(super) type ViewId = u32;
 
 /// Kinds of claims cached. A worker pool uses a handful; an evicted view is rebuilt at its next use.
 const VIEWS_MAX: usize = 64;
 
 /// Sort key of a lane: priority, lower bound of its first job, id.
-pub type Rank = (i32, Place, LaneId);
+pub(super) type Rank = (i32, Place, LaneId);
 
 #[derive(Default)]
-pub struct Views {
+pub(super) struct Views {
     views: Vec<View>,
     made: ViewId,
     asks: u64,
@@ -31,7 +31,7 @@ struct View {
 }
 
 impl Views {
-    pub fn find(&mut self, ask: &ClaimAsk) -> Option<ViewId> {
+    pub(super) fn find(&mut self, ask: &ClaimAsk) -> Option<ViewId> {
         self.asks += 1;
         let view = self.views.iter_mut().find(|view| view.is_for(ask))?;
         view.used = self.asks;
@@ -39,7 +39,11 @@ impl Views {
     }
 
     /// Builds a view with these lanes; returns its id, and the id and lanes of an evicted view.
-    pub fn make(&mut self, ask: &ClaimAsk, lanes: BTreeSet<Rank>) -> (ViewId, Option<(ViewId, Vec<LaneId>)>) {
+    pub(super) fn make(
+        &mut self,
+        ask: &ClaimAsk,
+        lanes: BTreeSet<Rank>,
+    ) -> (ViewId, Option<(ViewId, Vec<LaneId>)>) {
         let gone = (self.views.len() >= VIEWS_MAX).then(|| self.least_used()).flatten();
         let gone = gone.map(|place| {
             let view = self.views.swap_remove(place);
@@ -58,7 +62,7 @@ impl Views {
     }
 
     /// Adds a new lane to all views that match it.
-    pub fn enter(&mut self, words: &LaneKey, rank: Rank) -> Vec<ViewId> {
+    pub(super) fn enter(&mut self, words: &LaneKey, rank: Rank) -> Vec<ViewId> {
         let mut ids = Vec::new();
         for view in self.views.iter_mut().filter(|view| is_asked_for(words, &view.ask)) {
             view.lanes.insert(rank);
@@ -67,7 +71,7 @@ impl Views {
         ids
     }
 
-    pub fn moved(&mut self, ids: &[ViewId], before: Rank, after: Rank) {
+    pub(super) fn moved(&mut self, ids: &[ViewId], before: Rank, after: Rank) {
         for view in self.views.iter_mut().filter(|view| ids.contains(&view.id)) {
             view.lanes.remove(&before);
             view.lanes.insert(after);
@@ -75,7 +79,7 @@ impl Views {
     }
 
     /// All lanes of the view, in order.
-    pub fn lanes(&self, id: ViewId) -> Option<&BTreeSet<Rank>> {
+    pub(super) fn lanes(&self, id: ViewId) -> Option<&BTreeSet<Rank>> {
         self.views.iter().find(|view| view.id == id).map(|view| &view.lanes)
     }
 }
@@ -91,7 +95,7 @@ impl View {
 }
 
 /// Lanes in order, without those whose first job is not due.
-pub fn due(lanes: &BTreeSet<Rank>, now: Timestamp) -> impl Iterator<Item = Rank> + '_ {
+pub(super) fn due(lanes: &BTreeSet<Rank>, now: Timestamp) -> impl Iterator<Item = Rank> + '_ {
     let last_due = (now.as_millis(), i64::MAX);
     let after = |rank: Rank| lanes.range((Bound::Excluded(rank), Bound::Unbounded)).next().copied();
     let mut next = lanes.first().copied();

@@ -18,27 +18,27 @@ const OVERHEAD_BYTES: usize = 512;
 const LINE_OVERHEAD_BYTES: usize = 64;
 
 #[derive(Default)]
-pub struct FreshJobs {
+pub(super) struct FreshJobs {
     jobs: FxHashMap<JobId, Arc<Job>>,
     bytes: usize,
 }
 
 impl FreshJobs {
-    pub fn remember(&mut self, job: Arc<Job>) {
+    pub(super) fn remember(&mut self, job: Arc<Job>) {
         let bytes = cost(&job);
         if self.bytes + bytes <= BYTES_MAX && self.jobs.insert(job.id, job).is_none() {
             self.bytes += bytes;
         }
     }
 
-    pub fn take(&mut self, id: JobId) -> Option<Arc<Job>> {
+    pub(super) fn take(&mut self, id: JobId) -> Option<Arc<Job>> {
         let job = self.jobs.remove(&id)?;
         self.bytes -= cost(&job);
         Some(job)
     }
 
     /// Drops an outdated version of a job.
-    pub fn forget(&mut self, id: JobId) {
+    pub(super) fn forget(&mut self, id: JobId) {
         self.take(id);
     }
 }
@@ -58,7 +58,7 @@ const RECENT_BYTES_MAX: usize = 64 << 20;
 /// when it writes it, and inserts the new version after the commit, before any reply is sent. Readers insert
 /// nothing, so a version read before a commit cannot come back after it.
 #[derive(Default)]
-pub struct RecentJobs {
+pub(super) struct RecentJobs {
     inner: Mutex<Recent>,
 }
 
@@ -78,7 +78,7 @@ struct Generation {
 }
 
 impl RecentJobs {
-    pub fn get(&self, id: JobId) -> Option<Arc<Job>> {
+    pub(super) fn get(&self, id: JobId) -> Option<Arc<Job>> {
         let mut recent = self.inner();
         if let Some((job, _)) = recent.young.jobs.get(&id) {
             return Some(Arc::clone(job));
@@ -89,7 +89,7 @@ impl RecentJobs {
     }
 
     /// Records a write of the open transaction. `None`: the job did not exist before, or was deleted.
-    pub fn wrote(&self, before: Option<&Job>, after: Option<&Arc<Job>>) {
+    pub(super) fn wrote(&self, before: Option<&Job>, after: Option<&Arc<Job>>) {
         let after = after.filter(|job| job.ports().is_some());
         let had_ports = before.filter(|job| job.ports().is_some());
         let Some(id) = after.map(|job| job.id).or(had_ports.map(|job| job.id)) else { return };
@@ -99,7 +99,7 @@ impl RecentJobs {
     }
 
     /// The transaction is durable: its versions become visible.
-    pub fn committed(&self) {
+    pub(super) fn committed(&self) {
         let mut recent = self.inner();
         for (id, job) in std::mem::take(&mut recent.written) {
             recent.remove(id);
@@ -111,7 +111,7 @@ impl RecentJobs {
     }
 
     /// The transaction was rolled back. Removed entries stay removed.
-    pub fn taken_back(&self) {
+    pub(super) fn taken_back(&self) {
         self.inner().written.clear();
     }
 

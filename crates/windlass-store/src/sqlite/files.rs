@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use tracing::{info, warn};
 
 /// Suffix of the blob folder beside the database.
-pub const BLOBS: &str = ".blobs";
+pub(super) const BLOBS: &str = ".blobs";
 
-pub fn beside(database: &Path, ending: &str) -> PathBuf {
+pub(super) fn beside(database: &Path, ending: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
@@ -27,7 +27,7 @@ fn open_error(what: &str, path: &Path, error: &std::io::Error) -> StoreError {
 }
 
 /// Creates the folder with mode 0700, because payloads are private data.
-pub fn make_folder(database: &Path) -> Result<(), StoreError> {
+pub(super) fn make_folder(database: &Path) -> Result<(), StoreError> {
     let Some(folder) = database.parent().filter(|folder| !folder.as_os_str().is_empty()) else {
         return Ok(());
     };
@@ -39,7 +39,7 @@ pub fn make_folder(database: &Path) -> Result<(), StoreError> {
 }
 
 /// Opens or creates a file with mode 0600.
-pub fn open_private(path: &Path) -> Result<File, StoreError> {
+pub(super) fn open_private(path: &Path) -> Result<File, StoreError> {
     OpenOptions::new()
         .create(true)
         .read(true)
@@ -52,7 +52,7 @@ pub fn open_private(path: &Path) -> Result<File, StoreError> {
 
 /// Creates the database file with mode 0600 before SQLite creates it with the umask; `-wal` and `-shm`
 /// inherit the mode of the database. Files that other users can read are changed to 0600.
-pub fn make_private(database: &Path) -> Result<(), StoreError> {
+pub(super) fn make_private(database: &Path) -> Result<(), StoreError> {
     drop(open_private(database)?);
     for path in [database.to_owned(), beside(database, "-wal"), beside(database, "-shm")] {
         let Ok(found) = fs::metadata(&path) else { continue };
@@ -71,9 +71,9 @@ pub fn make_private(database: &Path) -> Result<(), StoreError> {
 
 /// Lock held as long as the store is open.
 #[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] File);
+pub(super) struct Lock(#[expect(dead_code, reason = "the lock goes when the file is closed")] File);
 
-pub fn lock(database: &Path) -> Result<Lock, StoreError> {
+pub(super) fn lock(database: &Path) -> Result<Lock, StoreError> {
     let path = beside(database, ".lock");
     let mut file = open_private(&path)?;
     if file.try_lock().is_err() {
@@ -95,7 +95,7 @@ pub fn lock(database: &Path) -> Result<Lock, StoreError> {
 
 /// Refuses to replace a lost database: SQLite would create a new one and delete the write-ahead log, which
 /// may contain all remaining jobs.
-pub fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
+pub(super) fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
     let bytes_of = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
     if bytes_of(database) > 0 {
         return Ok(());
@@ -116,7 +116,7 @@ pub fn refuse_lost_database(database: &Path) -> Result<(), StoreError> {
 
 /// Rewrites the write-ahead log after an unclean stop, before SQLite opens it, so that the disk holds exactly
 /// what was read.
-pub fn rewrite_log(database: &Path) -> Result<bool, StoreError> {
+pub(super) fn rewrite_log(database: &Path) -> Result<bool, StoreError> {
     let log = beside(database, "-wal");
     match fs::metadata(&log) {
         Ok(found) if found.len() > 0 => {}
@@ -133,7 +133,7 @@ pub fn rewrite_log(database: &Path) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-pub fn sync_folder(database: &Path) -> std::io::Result<()> {
+pub(super) fn sync_folder(database: &Path) -> std::io::Result<()> {
     let folder = match database.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -143,7 +143,7 @@ pub fn sync_folder(database: &Path) -> std::io::Result<()> {
 
 /// Two slots of `[commits u64][relaxed u32][crc u32]`, written alternately, so that one is always intact.
 #[derive(Debug)]
-pub struct CommitCounter {
+pub(super) struct CommitCounter {
     file: File,
     relaxed: bool,
 }
@@ -152,7 +152,7 @@ const SLOT_BYTES: usize = 16;
 
 impl CommitCounter {
     /// Compares with the number of commits in the database.
-    pub fn open(database: &Path, found: u64, relaxed: bool) -> Result<CommitCounter, StoreError> {
+    pub(super) fn open(database: &Path, found: u64, relaxed: bool) -> Result<CommitCounter, StoreError> {
         let path = beside(database, ".commits");
         let file = open_private(&path)?;
         let counter = CommitCounter { file, relaxed };
@@ -170,11 +170,11 @@ impl CommitCounter {
     }
 
     /// True if commits are counted before they are synced.
-    pub fn is_relaxed(&self) -> bool {
+    pub(super) fn is_relaxed(&self) -> bool {
         self.relaxed
     }
 
-    pub fn write(&self, commits: u64) -> std::io::Result<()> {
+    pub(super) fn write(&self, commits: u64) -> std::io::Result<()> {
         let mut slot = [0; SLOT_BYTES];
         slot[..8].copy_from_slice(&commits.to_le_bytes());
         slot[8..12].copy_from_slice(&u32::from(self.relaxed).to_le_bytes());
@@ -196,7 +196,7 @@ impl CommitCounter {
 }
 
 /// True if the disk accepts a mebibyte again, after it was full.
-pub fn has_room(database: &Path) -> bool {
+pub(super) fn has_room(database: &Path) -> bool {
     let path = beside(database, ".room");
     let written = File::create(&path).and_then(|mut file| {
         file.write_all(&vec![0; 1 << 20])?;

@@ -18,20 +18,20 @@ const READERS_MAX: usize = 4;
 /// tenth of a second.
 const SCAN_TIME_MAX: std::time::Duration = std::time::Duration::from_millis(80);
 
-pub struct Readers {
+pub(super) struct Readers {
     database: PathBuf,
     idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
 }
 
 impl Readers {
-    pub fn new(database: &Path) -> Arc<Readers> {
+    pub(super) fn new(database: &Path) -> Arc<Readers> {
         let idle = Mutex::default();
         Arc::new(Readers { database: database.to_owned(), idle, permits: Semaphore::new(READERS_MAX) })
     }
 
     /// Runs `read` with a pooled connection on the blocking thread pool.
-    pub async fn with<T, F>(self: &Arc<Self>, read: F) -> Result<T, StoreError>
+    pub(super) async fn with<T, F>(self: &Arc<Self>, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
@@ -48,7 +48,7 @@ impl Readers {
     }
 
     /// Loads jobs. Cached jobs need no connection and no other thread.
-    pub async fn load(
+    pub(super) async fn load(
         self: &Arc<Self>,
         recent: &RecentJobs,
         ids: Vec<JobId>,
@@ -63,7 +63,7 @@ impl Readers {
         self.with(move |connection| load(connection, &ids, known)).await
     }
 
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.permits.close();
         self.idle.lock().clear();
     }
@@ -75,7 +75,7 @@ impl Readers {
 }
 
 /// Opens a connection that cannot write.
-pub fn read_only(database: &Path) -> Result<Connection, StoreError> {
+pub(super) fn read_only(database: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(database, flags).map_err(read_error)?;
     connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(read_error)?;
@@ -99,7 +99,7 @@ fn load(
 
 /// Lists jobs: by ids from the index if it knows the few that can match, else by scanning rows from the
 /// newest down.
-pub fn list(connection: &Connection, shared: &Shared, filter: &Filter) -> Result<Page, StoreError> {
+pub(super) fn list(connection: &Connection, shared: &Shared, filter: &Filter) -> Result<Page, StoreError> {
     let limit = filter.limit.clamp(1, PAGE_MAX);
     let before = filter.before.map_or(i64::MAX as u64, JobId::get);
     // A filter on states alone matches every listed id: a page and one more id are enough.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
 
-pub type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+pub(super) type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 /// Request to the writer. `Tidy` asks for a checkpoint and has no reply.
-pub enum Request {
+pub(super) enum Request {
     Commit { steps: Vec<Step>, now: Timestamp, reply: Reply<Vec<Verdict>> },
     Claim { ask: Box<ClaimAsk>, now: Timestamp, reply: Reply<Vec<Arc<Job>>> },
     Due { now: Timestamp, limit: usize, reply: Reply<Due> },
@@ -22,7 +22,7 @@ pub enum Request {
 }
 
 impl Request {
-    pub fn jobs(&self) -> usize {
+    pub(super) fn jobs(&self) -> usize {
         match self {
             Request::Commit { steps, .. } => {
                 steps.iter().map(|step| step.changes.len() + step.inserts.len() + step.settings.len()).sum()
@@ -36,7 +36,7 @@ impl Request {
 }
 
 /// Reply that waits for its commit.
-pub enum Answer {
+pub(super) enum Answer {
     Commit(Reply<Vec<Verdict>>, Vec<Verdict>),
     Claim(Reply<Vec<Arc<Job>>>, Vec<Arc<Job>>, Box<ClaimAsk>),
     Due(Reply<Due>, Due),
@@ -46,13 +46,13 @@ pub enum Answer {
     Refused(Reply<()>, StoreError),
 }
 
-pub fn fail_with<T: 'static>(reply: Reply<T>) -> Box<dyn FnOnce(StoreError)> {
+pub(super) fn fail_with<T: 'static>(reply: Reply<T>) -> Box<dyn FnOnce(StoreError)> {
     Box::new(move |error| {
         let _ = reply.send(Err(error));
     })
 }
 
-pub fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
+pub(super) fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
     for request in requests {
         match request {
             Request::Commit { reply, .. } => drop(reply.send(Err(error.clone()))),
@@ -71,7 +71,7 @@ pub fn refuse(requests: impl Iterator<Item = Request>, error: &StoreError) {
 }
 
 impl Answer {
-    pub fn send(self) {
+    pub(super) fn send(self) {
         match self {
             Answer::Commit(reply, verdicts) => drop(reply.send(Ok(verdicts))),
             Answer::Claim(reply, jobs, _) => drop(reply.send(Ok(jobs))),
@@ -83,7 +83,7 @@ impl Answer {
     }
 
     /// Sends an error; a claim also returns its tokens and slots.
-    pub fn refuse(self, error: StoreError) {
+    pub(super) fn refuse(self, error: StoreError) {
         match self {
             Answer::Commit(reply, _) => drop(reply.send(Err(error))),
             Answer::Claim(reply, jobs, ask) => {

@@ -13,42 +13,42 @@ macro_rules! columns {
     };
 }
 
-pub const COLUMNS: &str = columns!();
+pub(super) const COLUMNS: &str = columns!();
 
-pub struct Rows<'c> {
+pub(super) struct Rows<'c> {
     one: Statement<'c>,
     parts: Parts<'c>,
 }
 
 /// Statements for the parts of a job in other tables.
-pub struct Parts<'c> {
+pub(super) struct Parts<'c> {
     payload: Statement<'c>,
     body: Statement<'c>,
     sharing: Sharing,
 }
 
 impl<'c> Rows<'c> {
-    pub fn new(connection: &'c Connection) -> Rows<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Rows<'c> {
         let one = concat!("SELECT ", columns!(), " FROM jobs WHERE id = ?1");
         Rows { one: Statement::new(connection, one), parts: Parts::new(connection) }
     }
 
     /// Continues with the shared names and policies of an earlier reader.
-    pub fn sharing(self, sharing: Sharing) -> Rows<'c> {
+    pub(super) fn sharing(self, sharing: Sharing) -> Rows<'c> {
         Rows { parts: Parts { sharing, ..self.parts }, ..self }
     }
 
-    pub fn into_sharing(self) -> Sharing {
+    pub(super) fn into_sharing(self) -> Sharing {
         self.parts.sharing
     }
 
     /// Fails if a table does not have the expected columns.
-    pub fn prepare_all(&mut self) -> Result<(), StoreError> {
+    pub(super) fn prepare_all(&mut self) -> Result<(), StoreError> {
         let all = [&mut self.one, &mut self.parts.payload, &mut self.parts.body];
         all.into_iter().try_for_each(|statement| statement.prepare().map(drop)).map_err(read_error)
     }
 
-    pub fn load(&mut self, id: JobId) -> Result<Option<Job>, StoreError> {
+    pub(super) fn load(&mut self, id: JobId) -> Result<Option<Job>, StoreError> {
         let mut rows = self.one.query([id.get() as i64]).map_err(read_error)?;
         match rows.next().map_err(read_error)? {
             Some(row) => self.parts.job(row).map(Some),
@@ -58,7 +58,7 @@ impl<'c> Rows<'c> {
 }
 
 impl<'c> Parts<'c> {
-    pub fn new(connection: &'c Connection) -> Parts<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Parts<'c> {
         let prepare = |sql| Statement::new(connection, sql);
         Parts {
             payload: prepare("SELECT bytes FROM payloads WHERE id = ?1"),
@@ -68,7 +68,7 @@ impl<'c> Parts<'c> {
     }
 
     /// Decodes a job from a row with `COLUMNS` and verifies every checksum.
-    pub fn job(&mut self, row: &Row<'_>) -> Result<Job, StoreError> {
+    pub(super) fn job(&mut self, row: &Row<'_>) -> Result<Job, StoreError> {
         let number: i64 = row.get(0).map_err(read_error)?;
         let id = u64::try_from(number)
             .ok()
@@ -146,7 +146,7 @@ fn at_job(id: JobId, error: rusqlite::Error) -> StoreError {
     }
 }
 
-pub fn read_error(error: rusqlite::Error) -> StoreError {
+pub(super) fn read_error(error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {

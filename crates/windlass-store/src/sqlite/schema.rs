@@ -48,10 +48,10 @@ const MIGRATIONS: &[&str] = &[
     ",
 ];
 
-pub const CURRENT: i64 = MIGRATIONS.len() as i64;
+pub(super) const CURRENT: i64 = MIGRATIONS.len() as i64;
 
 /// Migrates to the current version, in one transaction.
-pub fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let found = version(connection)?;
     if found == CURRENT {
         return Ok(());
@@ -71,7 +71,7 @@ pub fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
 }
 
 /// Version of the tables: 0 for an empty file, an error for a database of another program.
-pub fn version(connection: &Connection) -> Result<i64, StoreError> {
+pub(super) fn version(connection: &Connection) -> Result<i64, StoreError> {
     let read = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let application = read("application_id").map_err(open_error)?;
     let version = read("user_version").map_err(open_error)?;
@@ -87,7 +87,7 @@ pub fn version(connection: &Connection) -> Result<i64, StoreError> {
     }
 }
 
-pub fn open_error(error: rusqlite::Error) -> StoreError {
+pub(super) fn open_error(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
             StoreError::Corrupt(format!("{error}; restore a backup, or look at it with `windlass check`"))

@@ -2,19 +2,19 @@
 
 use rusqlite::{CachedStatement, Connection, Params, Row, Rows};
 
-pub struct Statement<'c> {
+pub(super) struct Statement<'c> {
     connection: &'c Connection,
     sql: &'static str,
     ready: Option<CachedStatement<'c>>,
 }
 
 impl<'c> Statement<'c> {
-    pub fn new(connection: &'c Connection, sql: &'static str) -> Statement<'c> {
+    pub(super) fn new(connection: &'c Connection, sql: &'static str) -> Statement<'c> {
         Statement { connection, sql, ready: None }
     }
 
     /// Fails if the tables do not have the expected columns.
-    pub fn prepare(&mut self) -> rusqlite::Result<&mut CachedStatement<'c>> {
+    pub(super) fn prepare(&mut self) -> rusqlite::Result<&mut CachedStatement<'c>> {
         let prepared = match self.ready.take() {
             Some(prepared) => prepared,
             None => self.connection.prepare_cached(self.sql)?,
@@ -22,15 +22,15 @@ impl<'c> Statement<'c> {
         Ok(self.ready.insert(prepared))
     }
 
-    pub fn execute(&mut self, params: impl Params) -> rusqlite::Result<usize> {
+    pub(super) fn execute(&mut self, params: impl Params) -> rusqlite::Result<usize> {
         self.prepare()?.execute(params)
     }
 
-    pub fn query(&mut self, params: impl Params) -> rusqlite::Result<Rows<'_>> {
+    pub(super) fn query(&mut self, params: impl Params) -> rusqlite::Result<Rows<'_>> {
         self.prepare()?.query(params)
     }
 
-    pub fn query_row<T>(
+    pub(super) fn query_row<T>(
         &mut self,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,

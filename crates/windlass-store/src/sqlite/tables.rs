@@ -16,7 +16,7 @@ macro_rules! count_settings {
 
 /// Row counts, written with each commit: rows lost with a damaged page are detected at the next startup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowCounts {
+pub(super) struct RowCounts {
     pub jobs: u64,
     /// Settings and pauses.
     pub settings: u64,
@@ -24,7 +24,7 @@ pub struct RowCounts {
 
 impl RowCounts {
     /// Counts as last committed, and as counted now; in one query, because a server may be writing.
-    pub fn written_and_found(connection: &Connection) -> rusqlite::Result<(RowCounts, RowCounts)> {
+    pub(super) fn written_and_found(connection: &Connection) -> rusqlite::Result<(RowCounts, RowCounts)> {
         let sql =
             concat!("SELECT jobs, settings, (SELECT count(*) FROM jobs), ", count_settings!(), " FROM meta");
         let counts = |row: &Row<'_>, first: usize| -> rusqlite::Result<RowCounts> {
@@ -35,7 +35,7 @@ impl RowCounts {
     }
 }
 
-pub struct Tables<'c> {
+pub(super) struct Tables<'c> {
     /// Counts of the open transaction.
     pub rows: RowCounts,
     insert: Statement<'c>,
@@ -61,7 +61,7 @@ pub struct Tables<'c> {
 }
 
 impl<'c> Tables<'c> {
-    pub fn new(connection: &'c Connection, rows: RowCounts) -> Tables<'c> {
+    pub(super) fn new(connection: &'c Connection, rows: RowCounts) -> Tables<'c> {
         let prepare = |sql| Statement::new(connection, sql);
         Tables {
             rows,
@@ -98,7 +98,7 @@ impl<'c> Tables<'c> {
     }
 
     /// Fails if a table does not have the expected columns.
-    pub fn prepare_all(&mut self) -> Result<(), StoreError> {
+    pub(super) fn prepare_all(&mut self) -> Result<(), StoreError> {
         let all = [
             &mut self.insert,
             &mut self.advance,
@@ -120,7 +120,7 @@ impl<'c> Tables<'c> {
         all.into_iter().try_for_each(|statement| statement.prepare().map(drop)).map_err(read_error)
     }
 
-    pub fn insert(&mut self, job: &Job) -> Result<(), StoreError> {
+    pub(super) fn insert(&mut self, job: &Job) -> Result<(), StoreError> {
         let spec = &*job.spec;
         let asked = row::write_asked(spec)?;
         let crc = row::asked_crc(job.id, spec, asked.as_deref());
@@ -149,7 +149,7 @@ impl<'c> Tables<'c> {
 
     /// Updates a job from one version to the next. `false`: the job was deleted or has a newer version;
     /// nothing was written.
-    pub fn update(&mut self, before: &Job, after: &Job) -> Result<bool, StoreError> {
+    pub(super) fn update(&mut self, before: &Job, after: &Job) -> Result<bool, StoreError> {
         row::write_moves(after, &mut self.moves);
         let changed = if Arc::ptr_eq(&before.spec, &after.spec) {
             self.advance.execute(params![
@@ -188,7 +188,7 @@ impl<'c> Tables<'c> {
         Ok(true)
     }
 
-    pub fn delete(&mut self, job: &Job) -> Result<bool, StoreError> {
+    pub(super) fn delete(&mut self, job: &Job) -> Result<bool, StoreError> {
         let id = job.id.get() as i64;
         if self.delete.execute(params![id, job.version as i64]).map_err(read_error)? == 0 {
             return Ok(false);
@@ -203,12 +203,12 @@ impl<'c> Tables<'c> {
         Ok(true)
     }
 
-    pub fn version_of(&mut self, id: JobId) -> Result<Option<u64>, StoreError> {
+    pub(super) fn version_of(&mut self, id: JobId) -> Result<Option<u64>, StoreError> {
         let found = self.version.query_row([id.get() as i64], |row| row.get::<_, i64>(0)).optional();
         Ok(found.map_err(read_error)?.map(|version| version as u64))
     }
 
-    pub fn put_setting(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
+    pub(super) fn put_setting(&mut self, key: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
         let Some(value) = value else {
             let dropped = self.drop_setting.execute([key]).map_err(read_error)? as u64;
             self.rows.settings = self.rows.settings.saturating_sub(dropped);
@@ -224,7 +224,7 @@ impl<'c> Tables<'c> {
         Ok(())
     }
 
-    pub fn set_paused(&mut self, tenant: &str, queue: &str, paused: bool) -> Result<(), StoreError> {
+    pub(super) fn set_paused(&mut self, tenant: &str, queue: &str, paused: bool) -> Result<(), StoreError> {
         match paused {
             true => self.pause.execute(params![tenant, queue, crc_of(tenant, queue.as_bytes())]),
             false => self.resume.execute([tenant, queue]),
@@ -240,7 +240,7 @@ impl<'c> Tables<'c> {
         Ok(())
     }
 
-    pub fn count_commit(&mut self, commits: u64, next_id: u64) -> Result<(), StoreError> {
+    pub(super) fn count_commit(&mut self, commits: u64, next_id: u64) -> Result<(), StoreError> {
         let RowCounts { jobs, settings } = self.rows;
         let numbers = [commits, next_id, jobs, settings].map(|number| number as i64);
         self.count_commit.execute(numbers).map_err(read_error)?;
@@ -276,7 +276,7 @@ impl<'c> Tables<'c> {
 }
 
 /// Checksum of a small row: key and value.
-pub fn crc_of(key: &str, value: &[u8]) -> u32 {
+pub(super) fn crc_of(key: &str, value: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key.as_bytes());
     hasher.update(&[0]);

@@ -25,7 +25,7 @@ const ALONE_JOBS_MAX: usize = 16;
 /// With slower commits, only the writer thread writes.
 const QUICK: Duration = Duration::from_millis(1);
 
-pub struct WriteSlot {
+pub(super) struct WriteSlot {
     shared: Arc<SharedSlot>,
     inbox: Sender<Request>,
     /// Disables direct writes.
@@ -44,7 +44,7 @@ struct SharedSlot {
 
 impl WriteSlot {
     /// Starts the writer thread. It ends when `WriteSlot` is dropped or a `Close` request arrives.
-    pub fn begin(state: WriterState, thread_only: bool) -> Result<WriteSlot, StoreError> {
+    pub(super) fn begin(state: WriterState, thread_only: bool) -> Result<WriteSlot, StoreError> {
         let shared = SharedSlot {
             state: Mutex::new(Some(state)),
             waiting: AtomicUsize::new(0),
@@ -61,7 +61,7 @@ impl WriteSlot {
     }
 
     /// Applies the request before returning if no other writer is active; otherwise sends it to the thread.
-    pub fn take(&self, request: Request) -> Result<(), StoreError> {
+    pub(super) fn take(&self, request: Request) -> Result<(), StoreError> {
         if self.thread_only {
             return self.send(request);
         }
@@ -77,7 +77,7 @@ impl WriteSlot {
     }
 
     /// Sends a request to the writer thread, even if the caller could write directly.
-    pub fn send(&self, request: Request) -> Result<(), StoreError> {
+    pub(super) fn send(&self, request: Request) -> Result<(), StoreError> {
         self.shared.waiting.fetch_add(1, Ordering::SeqCst);
         self.inbox.send(request).map_err(|_| StoreError::Closed)
     }

@@ -33,7 +33,7 @@ const ROOM_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Most replies sent by the writer itself; more are sent by a task of the runtime.
 const ANSWERS_FROM_HERE_MAX: usize = 4;
 
-pub struct Opened {
+pub(super) struct Opened {
     pub connection: Connection,
     pub database: PathBuf,
     pub lock: Lock,
@@ -46,7 +46,7 @@ pub struct Opened {
 }
 
 /// Writer state: the write connection, and the data kept from one commit to the next.
-pub struct WriterState {
+pub(super) struct WriterState {
     connection: Connection,
     lock: Lock,
     known: Known,
@@ -68,7 +68,7 @@ struct Known {
 }
 
 impl WriterState {
-    pub fn new(opened: Opened, shared: Arc<Shared>) -> WriterState {
+    pub(super) fn new(opened: Opened, shared: Arc<Shared>) -> WriterState {
         let Opened { connection, database, lock, counter, commits, next_id, rows, runtime } = opened;
         let (fresh, sharing, room_checked) = Default::default();
         let known = Known {
@@ -87,7 +87,7 @@ impl WriterState {
     }
 
     /// Applies a group of requests in one commit and replies.
-    pub fn write(&mut self, group: &mut Vec<Request>) -> Option<Reply<()>> {
+    pub(super) fn write(&mut self, group: &mut Vec<Request>) -> Option<Reply<()>> {
         let known = &mut self.known;
         let mut writer = Writer {
             connection: &self.connection,
@@ -103,13 +103,13 @@ impl WriterState {
         closing
     }
 
-    pub fn log_is_long(&self) -> bool {
+    pub(super) fn log_is_long(&self) -> bool {
         let max = if self.known.counter.is_relaxed() { LOG_PAGES_MAX_RELAXED } else { LOG_PAGES_MAX };
         self.known.shared.log_pages.load(Ordering::Relaxed) > max
     }
 
     /// Makes a checkpoint. An error is handled like an error of a commit.
-    pub fn checkpoint(&mut self, how: &str) {
+    pub(super) fn checkpoint(&mut self, how: &str) {
         let began = Instant::now();
         let sql = format!("PRAGMA wal_checkpoint({how})");
         let result = self.connection.query_row(&sql, [], |row| row.get::<_, i64>(0));
@@ -129,7 +129,7 @@ impl WriterState {
         }
     }
 
-    pub fn close(mut self) -> Result<(), StoreError> {
+    pub(super) fn close(mut self) -> Result<(), StoreError> {
         self.checkpoint("TRUNCATE");
         let WriterState { connection, lock, .. } = self;
         let closed = connection.close().map_err(|(_, error)| StoreError::Unavailable(error.to_string()));
@@ -483,7 +483,7 @@ impl Writer<'_> {
 }
 
 /// Aborts the process: the state of the disk is unknown, and nothing may be acknowledged or overwritten.
-pub fn stop(why: &str) -> ! {
+pub(super) fn stop(why: &str) -> ! {
     error!("{why}; stopping");
     if !tracing::enabled!(tracing::Level::ERROR) {
         eprintln!("{why}; stopping");

@@ -1,5 +1,6 @@
 //! Every store against the conformance suite.
 
+#![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
 
 mod blobs;

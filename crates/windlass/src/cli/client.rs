@@ -1,13 +1,13 @@
 //! Subcommands that talk to a running server through the native API.
 
-pub mod blobs;
-pub mod import;
-pub mod job;
-pub mod jobs;
-pub mod push;
-pub mod queues;
-pub mod result;
-pub mod token;
-pub mod top;
-pub mod view;
-pub mod work;
+pub(super) mod blobs;
+pub(super) mod import;
+pub(super) mod job;
+pub(super) mod jobs;
+pub(super) mod push;
+pub(super) mod queues;
+pub(super) mod result;
+pub(super) mod token;
+pub(super) mod top;
+pub(super) mod view;
+pub(super) mod work;

@@ -13,12 +13,12 @@ Examples:
   windlass completions bash > ~/.local/share/bash-completion/completions/windlass
   windlass completions zsh > _windlass
   windlass completions fish > ~/.config/fish/completions/windlass.fish")]
-pub struct CompletionsArgs {
+pub(super) struct CompletionsArgs {
     /// bash, zsh, fish, elvish or powershell
     shell: Shell,
 }
 
-pub fn run(args: CompletionsArgs) -> Outcome {
+pub(super) fn run(args: CompletionsArgs) -> Outcome {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "windlass", &mut script);
     std::io::stdout().lock().write_all(&script)?;

@@ -15,7 +15,7 @@ Examples:
   windlass config
   windlass config --config windlass.toml --json
   windlass config --set queuey.max_attempts=5")]
-pub struct ConfigCommandArgs {
+pub(crate) struct ConfigCommandArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Print as JSON
@@ -23,7 +23,7 @@ pub struct ConfigCommandArgs {
     json: bool,
 }
 
-pub fn run(args: ConfigCommandArgs) -> Outcome {
+pub(crate) fn run(args: ConfigCommandArgs) -> Outcome {
     let config = args.config.read()?;
     for warning in &config.warnings {
         output::note(format!("warning: {warning}"));
@@ -51,7 +51,7 @@ pub fn run(args: ConfigCommandArgs) -> Outcome {
 }
 
 /// Every key with its value and where that comes from.
-pub fn listing(config: &Config) -> serde_json::Value {
+pub(crate) fn listing(config: &Config) -> serde_json::Value {
     let entries = config.values.0.iter().map(|entry| {
         let value = json!({"value": as_json(entry), "source": entry.source.to_string()});
         (entry.key.name.to_string(), value)

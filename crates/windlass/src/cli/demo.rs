@@ -26,7 +26,7 @@ const MINIQ_LOOKS: u32 = 200;
 Examples:
   windlass demo
   windlass demo --keep-serving")]
-pub struct DemoArgs {
+pub(super) struct DemoArgs {
     /// Without pauses
     #[arg(long)]
     fast: bool,
@@ -35,7 +35,7 @@ pub struct DemoArgs {
     keep_serving: bool,
 }
 
-pub fn run(args: DemoArgs) -> Outcome {
+pub(super) fn run(args: DemoArgs) -> Outcome {
     let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir()?;
     let config = config_in(folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

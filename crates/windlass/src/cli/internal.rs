@@ -1,9 +1,9 @@
 //! Hidden subcommands: the server starts itself with them as helper processes.
 
-pub mod run_guard;
-pub mod run_handler;
-pub mod run_query;
+pub(super) mod run_guard;
+pub(super) mod run_handler;
+pub(super) mod run_query;
 #[cfg(feature = "wasi")]
-pub mod run_wasi;
+pub(super) mod run_wasi;
 #[cfg(feature = "wasi")]
-pub mod run_wasi_guest;
+pub(super) mod run_wasi_guest;

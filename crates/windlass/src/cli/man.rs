@@ -13,13 +13,13 @@ use std::path::PathBuf;
 Examples:
   windlass man | man -l -
   windlass man --to ~/.local/share/man/man1")]
-pub struct ManArgs {
+pub(super) struct ManArgs {
     /// Folder to write one page per command into
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }
 
-pub fn run(args: ManArgs) -> Outcome {
+pub(super) fn run(args: ManArgs) -> Outcome {
     let Some(folder) = args.to else {
         let mut page = Vec::new();
         clap_mangen::Man::new(Cli::command()).render(&mut page)?;

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-pub fn bar(unit: &str) -> ProgressBar {
+pub(super) fn bar(unit: &str) -> ProgressBar {
     let bar = ProgressBar::new(0);
     let template = format!("{{bar:40}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left {{msg}}");
     if let Ok(style) = ProgressStyle::with_template(&template) {
@@ -11,7 +11,7 @@ pub fn bar(unit: &str) -> ProgressBar {
     bar
 }
 
-pub fn show(bar: &ProgressBar, done: u64, all: u64) {
+pub(super) fn show(bar: &ProgressBar, done: u64, all: u64) {
     bar.set_length(all);
     bar.set_position(done);
 }

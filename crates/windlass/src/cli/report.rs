@@ -20,7 +20,7 @@ Examples:
   windlass report windlass-data/jobs.log
   windlass report jobs.log.2 jobs.log.1 jobs.log --json
   zcat old.gz | windlass report -")]
-pub struct ReportArgs {
+pub(super) struct ReportArgs {
     /// Log files, oldest first; - is standard input
     #[arg(required = true, value_name = "LOGFILE")]
     files: Vec<PathBuf>,
@@ -29,7 +29,7 @@ pub struct ReportArgs {
     json: bool,
 }
 
-pub fn run(args: ReportArgs) -> Outcome {
+pub(super) fn run(args: ReportArgs) -> Outcome {
     let mut report = Report::default();
     for path in &args.files {
         let name = match path.as_os_str() == "-" {

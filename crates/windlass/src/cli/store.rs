@@ -1,7 +1,7 @@
 //! Subcommands that open a store directly.
 
-pub mod backup;
-pub mod check;
-pub mod compact;
-pub mod copy;
-pub mod migrate;
+pub(super) mod backup;
+pub(super) mod check;
+pub(super) mod compact;
+pub(super) mod copy;
+pub(super) mod migrate;

@@ -20,7 +20,7 @@ const BODY_BYTES_MAX: u64 = 1 << 30;
 
 /// Parsed URL `http[s]://HOST[:PORT][/PREFIX]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Address {
+pub(super) struct Address {
     pub is_https: bool,
     host: String,
     port: u16,
@@ -28,7 +28,7 @@ pub struct Address {
 }
 
 impl Address {
-    pub fn parse(url: &str) -> Result<Address, String> {
+    pub(super) fn parse(url: &str) -> Result<Address, String> {
         let (is_https, rest) = match url.split_once("://") {
             Some(("http", rest)) => (false, rest),
             Some(("https", rest)) => (true, rest),
@@ -58,7 +58,7 @@ impl Address {
     }
 
     /// Host without the brackets of an IPv6 address.
-    pub fn bare_host(&self) -> &str {
+    pub(super) fn bare_host(&self) -> &str {
         self.host.trim_start_matches('[').trim_end_matches(']')
     }
 
@@ -82,7 +82,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-pub struct Request<'a> {
+pub(super) struct Request<'a> {
     pub method: &'a str,
     /// Path and query, already escaped.
     pub path: &'a str,
@@ -93,12 +93,12 @@ pub struct Request<'a> {
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub(super) struct Answer {
     pub status: u16,
     pub body: Vec<u8>,
 }
 
-pub struct Connection {
+pub(super) struct Connection {
     stream: BufReader<Wire>,
     keep: bool,
 }
@@ -144,7 +144,7 @@ impl Write for Wire {
 }
 
 impl Connection {
-    pub fn open(address: &Address, tls: Option<&Arc<ClientConfig>>) -> io::Result<Connection> {
+    pub(super) fn open(address: &Address, tls: Option<&Arc<ClientConfig>>) -> io::Result<Connection> {
         let socket = address.connect()?;
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(Duration::from_secs(60)))?;
@@ -156,13 +156,13 @@ impl Connection {
     }
 
     /// Second handle of the socket, to shut it down from another thread.
-    pub fn handle(&self) -> io::Result<TcpStream> {
+    pub(super) fn handle(&self) -> io::Result<TcpStream> {
         self.stream.get_ref().socket().try_clone()
     }
 
     /// Checks before a request that the connection is still open, because a request must not be sent twice:
     /// the first may have been executed.
-    pub fn is_usable(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         let socket = self.stream.get_ref().socket();
         if !self.keep || !self.stream.buffer().is_empty() || socket.set_nonblocking(true).is_err() {
             return false;
@@ -171,7 +171,7 @@ impl Connection {
         quiet && socket.set_nonblocking(false).is_ok()
     }
 
-    pub fn exchange(&mut self, address: &Address, request: &Request<'_>) -> io::Result<Answer> {
+    pub(super) fn exchange(&mut self, address: &Address, request: &Request<'_>) -> io::Result<Answer> {
         self.stream.get_ref().socket().set_read_timeout(Some(request.patience))?;
         let head = head_of(address, request);
         let mut message = head.into_bytes();
@@ -291,7 +291,7 @@ fn unexpected(message: &str) -> io::Error {
 }
 
 /// Percent-encodes one part of a path or query.
-pub fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

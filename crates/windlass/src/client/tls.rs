@@ -15,12 +15,12 @@ const SYSTEM_FILES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// Builds a configuration. `option`: name of the option for the CA file, for error messages.
-pub fn config(ca: Option<&Path>, option: &str) -> Result<Arc<ClientConfig>, String> {
+pub(crate) fn config(ca: Option<&Path>, option: &str) -> Result<Arc<ClientConfig>, String> {
     Ok(Arc::new(trusting(ca, option)?.with_no_client_auth()))
 }
 
 /// Builds a configuration with a client certificate: `identity` holds its chain and private key.
-pub fn config_presenting(
+pub(crate) fn config_presenting(
     ca: Option<&Path>,
     option: &str,
     identity: &Path,
@@ -55,7 +55,7 @@ fn trusting(ca: Option<&Path>, option: &str) -> Result<ConfigBuilder<ClientConfi
     Ok(config.with_root_certificates(roots))
 }
 
-pub fn wrap(
+pub(crate) fn wrap(
     config: &Arc<ClientConfig>,
     host: &str,
     socket: TcpStream,

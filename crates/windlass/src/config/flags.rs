@@ -7,10 +7,10 @@ use windlass_dialects::settings::Key;
 
 /// Keys with the addresses that were given.
 #[derive(Clone, Debug, Default)]
-pub struct PortFlags(Vec<(&'static str, String)>);
+pub(crate) struct PortFlags(Vec<(&'static str, String)>);
 
 impl PortFlags {
-    pub fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.0.iter().cloned()
     }
 }

@@ -11,7 +11,7 @@ use windlass_engine::journal::Home;
 
 /// Limits and permissions of handlers.
 #[derive(Clone, Debug)]
-pub struct HandlerConfig {
+pub(crate) struct HandlerConfig {
     pub run: bool,
     pub contexts: usize,
     pub contexts_per_type: usize,
@@ -33,7 +33,7 @@ pub struct HandlerConfig {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandlerNetwork {
+pub(crate) enum HandlerNetwork {
     Never,
     Asked,
     Always,

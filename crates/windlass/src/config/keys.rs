@@ -158,20 +158,21 @@ const KEYS: &[Key] = &[
 const STORE_ALIAS: (&str, &str) = ("store.url", "store");
 
 /// WINDLASS_ variables that are not configuration of the server.
-pub const OTHER_VARIABLES: &[&str] = &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN", "WINDLASS_CA"];
+pub(crate) const OTHER_VARIABLES: &[&str] =
+    &["WINDLASS_CONFIG", "WINDLASS_SERVER", "WINDLASS_TOKEN", "WINDLASS_CA"];
 
 /// All keys of a server with these dialects.
 #[derive(Clone, Copy)]
-pub struct Keys(pub Dialects);
+pub(crate) struct Keys(pub Dialects);
 
 impl Keys {
     /// In the order in which `windlass config` shows them.
-    pub fn all(self) -> impl Iterator<Item = &'static Key> {
+    pub(crate) fn all(self) -> impl Iterator<Item = &'static Key> {
         KEYS.iter().chain(self.0.iter().flat_map(|dialect| dialect.settings()))
     }
 
     /// Keys of dialects that are flags, too: each holds the address of a port and has the name of its dialect.
-    pub fn ports(self) -> impl Iterator<Item = &'static Key> {
+    pub(crate) fn ports(self) -> impl Iterator<Item = &'static Key> {
         let is_port = |dialect: &str, key: &Key| key.name == dialect;
         self.0.iter().flat_map(move |dialect| {
             dialect.settings().iter().filter(move |key| is_port(dialect.name(), key))
@@ -184,24 +185,24 @@ impl Keys {
         ports.chain([(STORE_ALIAS.0.to_owned(), STORE_ALIAS.1)])
     }
 
-    pub fn find(self, name: &str) -> Option<&'static Key> {
+    pub(crate) fn find(self, name: &str) -> Option<&'static Key> {
         let meant = self.aliases().find(|(alias, _)| alias == name).map_or(name, |(_, key)| key);
         self.all().find(|key| key.name == meant)
     }
 
     /// Environment variables with the key they set, including aliases.
-    pub fn variables(self) -> impl Iterator<Item = (String, &'static str)> {
+    pub(crate) fn variables(self) -> impl Iterator<Item = (String, &'static str)> {
         let keys = self.all().map(|key| (variable(key.name), key.name));
         keys.chain(self.aliases().map(|(alias, key)| (variable(&alias), key)))
     }
 }
 
-pub fn variable(name: &str) -> String {
+pub(crate) fn variable(name: &str) -> String {
     format!("WINDLASS_{}", name.replace('.', "_").to_ascii_uppercase())
 }
 
 /// Known name closest to a mistyped one, if any is close enough.
-pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_ascii_lowercase();
     let distance = |name: &str| {
         let name = name.to_ascii_lowercase();

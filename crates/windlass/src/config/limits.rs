@@ -4,7 +4,7 @@ use std::time::Duration;
 use windlass_dialects::settings::Values;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub(crate) struct Limits {
     pub payload_bytes: usize,
     pub body_bytes: usize,
     pub batch: usize,

@@ -9,46 +9,46 @@ use windlass_dialects::settings::Key;
 
 /// Raw value: text from a flag or variable, or a TOML value from the file.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Raw {
+pub(crate) enum Raw {
     Text(String),
     Toml(toml::Value),
 }
 
 /// Raw value with the highest precedence for each key that was set.
-pub struct Written {
+pub(crate) struct Written {
     pub keys: Keys,
     values: BTreeMap<&'static str, (Raw, Source)>,
     pub warnings: Vec<String>,
 }
 
 impl Written {
-    pub fn new(dialects: Dialects) -> Written {
+    pub(crate) fn new(dialects: Dialects) -> Written {
         Written { keys: Keys(dialects), values: BTreeMap::new(), warnings: Vec::new() }
     }
 
     /// Sets a value. Later calls override earlier ones: call in the order file, environment, `--set`, flags.
-    pub fn put(&mut self, key: &'static Key, raw: Raw, source: Source) {
+    pub(crate) fn put(&mut self, key: &'static Key, raw: Raw, source: Source) {
         self.values.insert(key.name, (raw, source));
     }
 
-    pub fn get(&self, key: &Key) -> Option<&(Raw, Source)> {
+    pub(crate) fn get(&self, key: &Key) -> Option<&(Raw, Source)> {
         self.values.get(key.name)
     }
 
-    pub fn put_text(&mut self, name: &str, text: &str, source: Source) -> Result<(), BadConfig> {
+    pub(crate) fn put_text(&mut self, name: &str, text: &str, source: Source) -> Result<(), BadConfig> {
         let key = self.keys.find(name).ok_or_else(|| self.unknown_key(name, &source))?;
         self.put(key, Raw::Text(text.to_string()), source);
         Ok(())
     }
 
-    pub fn read_file(&mut self, path: &Path) -> Result<(), BadConfig> {
+    pub(crate) fn read_file(&mut self, path: &Path) -> Result<(), BadConfig> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|error| BadConfig(format!("reading the configuration file {shown}: {error}")))?;
         self.read_toml(&text, Source::File(shown))
     }
 
-    pub fn read_toml(&mut self, text: &str, source: Source) -> Result<(), BadConfig> {
+    pub(crate) fn read_toml(&mut self, text: &str, source: Source) -> Result<(), BadConfig> {
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| BadConfig(format!("in {source}: {error}")))?;
         self.read_table("", table, &source)
@@ -68,7 +68,7 @@ impl Written {
         Ok(())
     }
 
-    pub fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
+    pub(crate) fn read_environment(&mut self, variables: impl Iterator<Item = (String, String)>) {
         let known: Vec<(String, &'static str)> = self.keys.variables().collect();
         for (variable, text) in variables.filter(|(variable, _)| variable.starts_with("WINDLASS_")) {
             match known.iter().find(|(name, _)| *name == variable).and_then(|(_, name)| self.keys.find(name))
@@ -91,7 +91,7 @@ impl Written {
         self.warnings.push(format!("the variable {variable} is not known and has no effect{hint}"));
     }
 
-    pub fn read_set(&mut self, assignment: &str) -> Result<(), BadConfig> {
+    pub(crate) fn read_set(&mut self, assignment: &str) -> Result<(), BadConfig> {
         match assignment.split_once('=') {
             Some((name, text)) => self.put_text(name.trim(), text.trim(), Source::Set),
             None => Err(BadConfig(format!("--set {assignment}: write it as --set KEY=VALUE"))),
@@ -108,7 +108,7 @@ impl Written {
 }
 
 /// Parses a list from a flag or variable: comma-separated or a TOML array. `None`: an invalid array.
-pub fn list(text: &str) -> Option<Vec<String>> {
+pub(super) fn list(text: &str) -> Option<Vec<String>> {
     // A host in brackets, such as [::1], is not an array.
     let inside = text.strip_prefix('[').map(str::trim_start);
     if inside.is_some_and(|inside| inside.starts_with(['"', '\''])) {

@@ -13,14 +13,14 @@ const PREFIX: &str = "windlass-contexts-";
 
 /// Folder removed on drop. If the server is killed before, the next server that needs such a folder removes
 /// it.
-pub struct TemporaryFolder {
+pub(super) struct TemporaryFolder {
     folder: TempDir,
     /// Lock held for the lifetime of the process, released by the kernel even after a crash.
     _lock: File,
 }
 
 impl TemporaryFolder {
-    pub fn new() -> io::Result<TemporaryFolder> {
+    pub(super) fn new() -> io::Result<TemporaryFolder> {
         let within = std::env::temp_dir();
         remove_later(abandoned(&within));
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&within)?;
@@ -31,7 +31,7 @@ impl TemporaryFolder {
         Ok(TemporaryFolder { folder, _lock: lock })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         self.folder.path()
     }
 }

@@ -29,7 +29,7 @@ const MARK: &str = "tokens-in-database";
 const MARK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Reason why a store was not opened.
-pub enum NotOpened {
+pub(crate) enum NotOpened {
     /// The database is unreachable; a retry may succeed.
     Away(StoreError),
     /// Permanent error.
@@ -46,7 +46,7 @@ impl From<NotOpened> for Fault {
 }
 
 /// Result of waiting for the database.
-pub enum Waited {
+pub(super) enum Waited {
     Opened(Arc<dyn Store>),
     /// A shutdown was requested, or the server failed; it must still be stopped.
     Ended(Box<Server>, Outcome),
@@ -54,7 +54,7 @@ pub enum Waited {
 
 /// Serves from the journal until the database is reachable or `told_to_end` completes. Writes the ready file
 /// at once.
-pub async fn wait(
+pub(super) async fn wait(
     config: &Config,
     ports: Ports,
     why: StoreError,
@@ -103,7 +103,7 @@ async fn open_patiently(config: &Config) -> Outcome<Arc<dyn Store>> {
 
 /// Maintains the marker file: without the database, a server could not know which tokens to accept. Never
 /// returns.
-pub async fn remember_tokens(engine: Engine, data: PathBuf) {
+pub(super) async fn remember_tokens(engine: Engine, data: PathBuf) {
     let mark = data.join(MARK);
     loop {
         match has_tokens(&engine).await {

@@ -6,14 +6,14 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-pub struct LastResort {
+pub(super) struct LastResort {
     begin: mpsc::UnboundedSender<()>,
 }
 
 impl LastResort {
     /// Starts the watchdog. After the first signal or [`LastResort::count_down`], the process has `patience`
     /// to exit.
-    pub fn start(patience: Duration) -> io::Result<LastResort> {
+    pub(super) fn start(patience: Duration) -> io::Result<LastResort> {
         LastResort::start_with(patience, || {
             tracing::error!("the server did not stop by itself; ending. Everything acknowledged is safe");
             std::process::exit(1)
@@ -45,7 +45,7 @@ impl LastResort {
     }
 
     /// Starts the countdown of a shutdown.
-    pub fn count_down(&self) {
+    pub(super) fn count_down(&self) {
         // The thread lives as long as the process.
         let _ = self.begin.send(());
     }

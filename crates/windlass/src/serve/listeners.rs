@@ -43,7 +43,7 @@ fn refuse_plain_doors(config: &Config) -> Outcome {
 
 /// Refuses to listen on such an address without tokens. Called after the store is open, which may hold
 /// tokens.
-pub fn refuse_open_doors(config: &Config, tokens: &Tokens) -> Outcome {
+pub(super) fn refuse_open_doors(config: &Config, tokens: &Tokens) -> Outcome {
     match open_doors(config) {
         Some(door) if tokens.is_open() => Err(missing(&door, "tokens")),
         _ => Ok(()),
@@ -59,7 +59,7 @@ fn missing(door: &Bind, what: &str) -> Fault {
 }
 
 /// Checks and binds the sockets first, so that a port in use is reported before a large store is opened.
-pub async fn prepare(config: &Config) -> Outcome<Ports> {
+pub(super) async fn prepare(config: &Config) -> Outcome<Ports> {
     refuse_plain_doors(config)?;
     if let Some(why) = discovery::refusal(config) {
         return Err(Fault::usage(why));
@@ -68,14 +68,14 @@ pub async fn prepare(config: &Config) -> Outcome<Ports> {
 }
 
 /// Where each port is reached, HTTP first.
-pub fn addresses(ports: &Ports) -> io::Result<Vec<(&'static str, SocketAddr)>> {
+pub(super) fn addresses(ports: &Ports) -> io::Result<Vec<(&'static str, SocketAddr)>> {
     let http = ports.http.iter().map(|listener| ("http", listener));
     let own = ports.own.iter().map(|port| (port.dialect, &port.listener));
     http.chain(own).map(|(name, listener)| Ok((name, listener.local_addr()?))).collect()
 }
 
 /// The same sockets once more: a client that connects is accepted by one of the two.
-pub fn try_clone(ports: &Ports) -> io::Result<Ports> {
+pub(super) fn try_clone(ports: &Ports) -> io::Result<Ports> {
     let again = |listener: &TcpListener| {
         let fd = listener.as_fd().try_clone_to_owned()?;
         TcpListener::from_std(std::net::TcpListener::from(fd))

@@ -6,18 +6,18 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Path of the ready file, which is removed on drop.
-pub struct ReadyFile {
+pub(super) struct ReadyFile {
     path: Option<PathBuf>,
     is_written: bool,
 }
 
 impl ReadyFile {
     /// Remembers the path; writes nothing yet.
-    pub fn new(path: Option<PathBuf>) -> ReadyFile {
+    pub(super) fn new(path: Option<PathBuf>) -> ReadyFile {
         ReadyFile { path, is_written: false }
     }
 
-    pub fn write(&mut self, listening: &[(&'static str, SocketAddr)]) -> Outcome {
+    pub(super) fn write(&mut self, listening: &[(&'static str, SocketAddr)]) -> Outcome {
         let Some(path) = &self.path else { return Ok(()) };
         write(path, listening)
             .map_err(|error| Fault::failed(format!("writing the ready file {}: {error}", path.display())))?;

@@ -10,7 +10,7 @@ const DESCRIPTORS: u64 = 65_536;
 const DESCRIPTORS_OWN: u64 = 256;
 
 /// Raises the soft limit as far as possible and returns it. `None`: unlimited.
-pub fn raise_descriptors() -> Option<u64> {
+pub(super) fn raise_descriptors() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
     if current.is_some_and(|current| current < wanted) {
@@ -20,14 +20,14 @@ pub fn raise_descriptors() -> Option<u64> {
 }
 
 /// Connections per port, for two ports, so that descriptors for files remain.
-pub fn connections(asked: usize, descriptors: Option<u64>) -> usize {
+pub(super) fn connections(asked: usize, descriptors: Option<u64>) -> usize {
     let Some(descriptors) = descriptors else { return asked };
     let room = descriptors.saturating_sub(DESCRIPTORS_OWN).max(descriptors / 2) / 2;
     asked.min(usize::try_from(room).unwrap_or(usize::MAX)).max(1)
 }
 
 /// Memory for incoming requests: half of the memory available to the process.
-pub fn memory_for_requests(asked: Option<u64>) -> u64 {
+pub(super) fn memory_for_requests(asked: Option<u64>) -> u64 {
     asked.or_else(|| memory(Path::new("/")).map(|bytes| bytes / 2)).unwrap_or(u64::MAX)
 }
 

@@ -3,7 +3,7 @@
 #[cfg(not(feature = "wasi"))]
 pub use none::{Runners, start};
 #[cfg(feature = "wasi")]
-pub use wasi::{Runners, start};
+pub(super) use wasi::{Runners, start};
 
 #[cfg(feature = "wasi")]
 mod wasi {
@@ -23,11 +23,11 @@ mod wasi {
     use windlass_runners::wasi::runner::{Options, Runner, Stopping};
 
     /// Runner of jobs inside the server.
-    pub struct Runners {
+    pub(crate) struct Runners {
         wasi: Option<(watch::Sender<Stopping>, JoinHandle<()>)>,
     }
 
-    pub fn start(config: &Config, engine: &Engine) -> Outcome<Runners> {
+    pub(crate) fn start(config: &Config, engine: &Engine) -> Outcome<Runners> {
         let asked = &config.wasi;
         if asked.workers == 0 {
             return Ok(Runners { wasi: None });
@@ -61,7 +61,7 @@ mod wasi {
 
     impl Runners {
         /// Lets running jobs finish within `grace`, then releases them.
-        pub async fn stop(&mut self, grace: Duration) {
+        pub(crate) async fn stop(&mut self, grace: Duration) {
             let Some((stop, mut task)) = self.wasi.take() else { return };
             stop.send_replace(Stopping::Finish);
             if tokio::time::timeout(grace, &mut task).await.is_err() {

@@ -8,7 +8,7 @@ use tracing::warn;
 
 /// Makes new files private to the server's user, disables core dumps, and prevents other processes of the
 /// same user from attaching to this one or reading its memory and environment.
-pub fn protect_process() {
+pub(super) fn protect_process() {
     umask(Mode::RWXG | Mode::RWXO);
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     if let Err(error) = setrlimit(Resource::Core, none) {
@@ -20,7 +20,7 @@ pub fn protect_process() {
 }
 
 /// Warns if other users can access the data folder.
-pub fn look_at_folder(path: &Path) {
+pub(super) fn look_at_folder(path: &Path) {
     let Ok(found) = std::fs::metadata(path) else { return };
     if let Some(danger) = danger(found.permissions().mode()) {
         let path = path.display();

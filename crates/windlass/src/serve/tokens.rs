@@ -11,7 +11,7 @@ use windlass_engine::Engine;
 const EXPIRES: &str = "expires=";
 const QUEUE: &str = "queue=";
 
-pub fn written(record: &TokenRecord) -> String {
+pub(crate) fn written(record: &TokenRecord) -> String {
     let TokenRecord { role, tenant, prefix, hash, note, .. } = record;
     let expires = match record.expires_at {
         Some(at) => format!(" {EXPIRES}{}", shown(at)),
@@ -75,7 +75,7 @@ fn rest_of(mut text: &str) -> Result<Rest, String> {
 }
 
 /// Reads the tokens of the configuration and of the store. Without any, the server is open.
-pub async fn read(entries: &[String], engine: &Engine) -> Outcome<Arc<Tokens>> {
+pub(crate) async fn read(entries: &[String], engine: &Engine) -> Outcome<Arc<Tokens>> {
     let mut records = Vec::with_capacity(entries.len());
     for (index, entry) in entries.iter().enumerate() {
         let record =

@@ -15,7 +15,7 @@ use windlass_runners::wasi::job_source::{
 /// Duration of one waiting claim; the next one follows at once.
 const WAIT_MS: u64 = 60_000;
 
-pub struct Local {
+pub(crate) struct Local {
     pub runner: InProcessRunner,
     pub engine: Engine,
     pub tenant: Tenant,

@@ -17,7 +17,7 @@ use windlass_store::blobs::BlobAddr;
 const POLL_FIRST: Duration = Duration::from_millis(50);
 const POLL_MOST: Duration = Duration::from_secs(1);
 
-pub struct Remote {
+pub(crate) struct Remote {
     jobs: Clients,
     /// Blob storage; the server itself unless another is configured.
     storage: Storage,
@@ -37,13 +37,13 @@ struct Claimed {
 }
 
 impl Remote {
-    pub fn new(server: Client, storage: Option<Client>, abandoned_age: Duration) -> Remote {
+    pub(crate) fn new(server: Client, storage: Option<Client>, abandoned_age: Duration) -> Remote {
         let storage = Storage::new(storage.unwrap_or_else(|| server.another()));
         let jobs = Clients::new(server);
         Remote { jobs, storage, runner_id: random_uuid(), abandoned_age, pause: Mutex::new(POLL_FIRST) }
     }
 
-    pub fn runner_id(&self) -> &str {
+    pub(crate) fn runner_id(&self) -> &str {
         &self.runner_id
     }
 
@@ -162,7 +162,7 @@ fn text(body: &[u8]) -> String {
 }
 
 /// Random UUID version 4.
-pub fn random_uuid() -> String {
+pub(crate) fn random_uuid() -> String {
     let mut bytes = [0_u8; 16];
     // Fails only at boot, before the kernel's random generator is initialized.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());

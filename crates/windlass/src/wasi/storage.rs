@@ -8,17 +8,17 @@ use windlass_store::blobs::{AddrForm, BlobAddr, Digests};
 /// Blob paths of such servers; the first is used by castaway and Windlass.
 const PATHS: [&str; 2] = ["/blob/", "/v1/storage/blobs/"];
 
-pub struct Storage {
+pub(crate) struct Storage {
     clients: Clients,
 }
 
 impl Storage {
-    pub fn new(client: Client) -> Storage {
+    pub(crate) fn new(client: Client) -> Storage {
         Storage { clients: Clients::new(client) }
     }
 
     /// Fetches a blob and verifies its hash.
-    pub async fn fetch(&self, address: &str) -> Result<Vec<u8>, FetchError> {
+    pub(crate) async fn fetch(&self, address: &str) -> Result<Vec<u8>, FetchError> {
         let wanted = BlobAddr::parse(address).ok_or_else(|| no_address(address))?;
         let server = self.clients.server();
         for path in PATHS {
@@ -46,7 +46,7 @@ impl Storage {
     }
 
     /// Stores bytes and returns their address.
-    pub async fn put(&self, bytes: Vec<u8>) -> Result<String, JobSourceError> {
+    pub(crate) async fn put(&self, bytes: Vec<u8>) -> Result<String, JobSourceError> {
         let digests = Digests::of(&bytes);
         let server = self.clients.server();
         let answer = self.clients.call("PUT", "/blob".to_owned(), Some(bytes)).await;
@@ -66,7 +66,7 @@ impl Storage {
     }
 }
 
-pub fn no_address(address: &str) -> FetchError {
+pub(super) fn no_address(address: &str) -> FetchError {
     let shown: String = address.chars().filter(|c| !c.is_control()).take(100).collect();
     FetchError::Missing(format!("{shown:?} is no address of a blob"))
 }

@@ -1,5 +1,6 @@
 //! The real command against a real server, as a user would run them.
 
+#![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod bedrock;

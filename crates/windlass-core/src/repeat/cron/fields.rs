@@ -59,7 +59,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    pub fn parse(kind: &Kind, text: &str) -> Result<Field, BadCron> {
+    pub(super) fn parse(kind: &Kind, text: &str) -> Result<Field, BadCron> {
         let mut field = Field { bits: 0, star: text.starts_with('*'), last: false };
         for item in text.split(',') {
             if kind.also == Also::LastDay && item.eq_ignore_ascii_case("L") {
@@ -74,19 +74,19 @@ impl Field {
         Ok(field)
     }
 
-    pub fn has(&self, number: i8) -> bool {
+    pub(super) fn has(&self, number: i8) -> bool {
         self.bits >> number & 1 == 1
     }
 
     /// Smallest allowed number at or above `number`.
-    pub fn first_from(&self, number: i8) -> Option<i8> {
+    pub(super) fn first_from(&self, number: i8) -> Option<i8> {
         debug_assert!((0..=60).contains(&number));
         let rest = self.bits >> number;
         (rest != 0).then(|| number + rest.trailing_zeros() as i8)
     }
 
     /// True if every number of its kind is allowed.
-    pub fn is_full(&self, kind: &Kind) -> bool {
+    pub(super) fn is_full(&self, kind: &Kind) -> bool {
         self.bits.count_ones() == kind.max - kind.min + 1
     }
 }

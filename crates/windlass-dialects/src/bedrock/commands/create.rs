@@ -18,10 +18,10 @@ use windlass_core::{Extras, Job, JobId, Keep, KeepFor, Name, Payload, Policy, Qu
 use windlass_engine::{Push, RunAt};
 
 /// The priority of a job that is given none.
-pub const PRIORITY_DEFAULT: i64 = 500;
+pub(super) const PRIORITY_DEFAULT: i64 = 500;
 
 /// What is asked of a new job, as far as it was checked.
-pub struct Wanted {
+pub(super) struct Wanted {
     pub name: Name,
     /// As it is stored.
     pub data: Option<String>,
@@ -37,7 +37,7 @@ pub struct Wanted {
 }
 
 /// The first checks: they come before it is known whether a unique job exists.
-pub struct Checked<'p> {
+pub(super) struct Checked<'p> {
     params: &'p Params<'p>,
     profile: Profile,
     wanted: Wanted,
@@ -193,7 +193,7 @@ fn parent_id(params: &Params<'_>) -> Option<Result<JobId, Status>> {
 }
 
 /// `repeat` as this profile reads it; an empty one is none.
-pub fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>, Status> {
+pub(super) fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>, Status> {
     let Some(text) = params.given("repeat") else { return Ok(None) };
     let text = profile.repeat_text(text);
     // The other syntaxes that the engine knows are not this protocol's.

@@ -142,7 +142,7 @@ fn delay(request: &Request) -> Result<i64, Status> {
 }
 
 /// Under another name a job no longer stands for the name it was unique by.
-pub fn rename(patch: &mut Patch, job: &Job, name: Option<Name>) {
+pub(super) fn rename(patch: &mut Patch, job: &Job, name: Option<Name>) {
     let Some(name) = name.filter(|name| *name != job.spec.name) else { return };
     patch.name = Some(name);
     if let Some(extras) = job.spec.extras.as_ref().filter(|extras| extras.unique.is_some()) {

@@ -13,11 +13,11 @@ use windlass_core::{Event, Job, JobId, Payload, Policy, Queue};
 use windlass_engine::{Push, PushRefused, Pushed, Stop};
 
 #[derive(Default)]
-pub struct Batch {
+pub(super) struct Batch {
     pub entries: Vec<Entry>,
 }
 
-pub enum Entry {
+pub(super) enum Entry {
     New(Box<Push>),
     /// The one earlier in the batch.
     Same(usize),
@@ -28,7 +28,7 @@ pub enum Entry {
 
 /// What a unique job takes over from the one that was to be made.
 #[derive(Clone)]
-pub struct Change {
+pub(super) struct Change {
     data: Option<String>,
     priority: Option<i64>,
     repeat: Option<Repeat>,
@@ -36,7 +36,7 @@ pub struct Change {
 }
 
 /// The job that has the name already.
-pub enum Existing {
+pub(super) enum Existing {
     Stored(Arc<Job>),
     /// In this place of the batch.
     Pending(usize, Payload),
@@ -44,7 +44,7 @@ pub enum Existing {
 
 impl Existing {
     /// The entry for it if nothing changes.
-    pub fn unchanged(&self, wanted: &Wanted, profile: Profile) -> Option<Entry> {
+    pub(super) fn unchanged(&self, wanted: &Wanted, profile: Profile) -> Option<Entry> {
         let payload = match self {
             Existing::Stored(job) => &job.spec.payload,
             Existing::Pending(_, payload) => payload,
@@ -59,7 +59,7 @@ impl Existing {
 }
 
 impl Batch {
-    pub fn change(&mut self, existing: Existing, wanted: Wanted, profile: Profile) {
+    pub(super) fn change(&mut self, existing: Existing, wanted: Wanted, profile: Profile) {
         let change = Change { data: wanted.data, priority: wanted.priority, repeat: wanted.repeat, profile };
         match existing {
             Existing::Stored(job) => self.entries.push(Entry::Changed(job.id, Box::new(change))),

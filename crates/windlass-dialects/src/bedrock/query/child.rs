@@ -42,14 +42,14 @@ impl std::fmt::Debug for Program {
 }
 
 #[derive(Debug)]
-pub struct Child {
+pub(super) struct Child {
     process: tokio::process::Child,
     orders: ChildStdin,
     replies: BufReader<ChildStdout>,
 }
 
 impl Child {
-    pub async fn start(program: &Program, limits: Limits) -> io::Result<Child> {
+    pub(super) async fn start(program: &Program, limits: Limits) -> io::Result<Child> {
         let mut process = (program.0)().await?;
         let (orders, replies) = (process.stdin.take(), process.stdout.take());
         let (Some(orders), Some(replies)) = (orders, replies) else {
@@ -72,7 +72,7 @@ impl Child {
     }
 
     /// What the statement would read and write.
-    pub async fn look(&mut self, run: Run) -> io::Result<Result<Wants, Trouble>> {
+    pub(super) async fn look(&mut self, run: Run) -> io::Result<Result<Wants, Trouble>> {
         self.order(&Order::Run(run)).await?;
         match self.reply().await? {
             Reply::Wants(wants) => Ok(Ok(wants)),
@@ -81,13 +81,13 @@ impl Child {
         }
     }
 
-    pub async fn order(&mut self, order: &Order) -> io::Result<()> {
+    pub(super) async fn order(&mut self, order: &Order) -> io::Result<()> {
         self.orders.write_all(&order.encode()?).await?;
         self.orders.flush().await
     }
 
     /// What it found among the rows it was sent.
-    pub async fn run(&mut self) -> io::Result<Result<Found, Trouble>> {
+    pub(super) async fn run(&mut self) -> io::Result<Result<Found, Trouble>> {
         self.order(&Order::Go).await?;
         match self.reply().await? {
             Reply::Found(found) => Ok(Ok(found)),
@@ -109,17 +109,17 @@ impl Child {
         Reply::decode(head[4], body)
     }
 
-    pub fn pid(&self) -> Option<u32> {
+    pub(super) fn pid(&self) -> Option<u32> {
         self.process.id()
     }
 
     /// Whether it may run another statement: it has given back what the last one took.
-    pub fn is_fit(&self) -> bool {
+    pub(super) fn is_fit(&self) -> bool {
         self.pid().and_then(resident_bytes).is_none_or(|bytes| bytes <= IDLE_BYTES_MAX)
     }
 
     /// Returns when it is gone.
-    pub async fn kill(mut self) {
+    pub(super) async fn kill(mut self) {
         if let Err(error) = self.process.kill().await {
             tracing::debug!(%error, "a process for queries could not be killed; it is gone already");
         }
@@ -127,7 +127,7 @@ impl Child {
 }
 
 /// Until the process uses more than `bytes_max`: never, where the system does not tell.
-pub async fn grown_beyond(pid: Option<u32>, bytes_max: u64) {
+pub(super) async fn grown_beyond(pid: Option<u32>, bytes_max: u64) {
     loop {
         sleep(WATCH).await;
         if pid.and_then(resident_bytes).is_some_and(|bytes| bytes > bytes_max) {

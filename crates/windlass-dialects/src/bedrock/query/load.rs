@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 256 << 20;
 /// Jobs asked for at a time: what a store gives at once.
 const PAGE: usize = 1_000;
 
-pub struct Loader<'a> {
+pub(super) struct Loader<'a> {
     engine: &'a Engine,
     tenant: &'a Tenant,
     /// Ids that are left to be looked up, if the statement names them.
@@ -33,7 +33,7 @@ pub struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    pub fn new(engine: &'a Engine, tenant: &'a Tenant, candidates: Candidates) -> Loader<'a> {
+    pub(super) fn new(engine: &'a Engine, tenant: &'a Tenant, candidates: Candidates) -> Loader<'a> {
         let Candidates { ids, names, states } = candidates;
         let ids = ids.map(|ids| {
             let mut ids: Vec<JobId> = ids.into_iter().filter_map(JobId::new).collect();
@@ -53,7 +53,7 @@ impl<'a> Loader<'a> {
     }
 
     /// The next few jobs; `None`: that was all.
-    pub async fn next(&mut self) -> Result<Option<Vec<Arc<Job>>>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<Vec<Arc<Job>>>, Failure> {
         if self.is_done {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Writes a row for the process. Only the columns that are wanted; nobody sees what is in the others.
-    pub fn put_row(
+    pub(super) fn put_row(
         &mut self,
         job: &Job,
         wants: &Wants,
@@ -107,7 +107,7 @@ impl<'a> Loader<'a> {
 }
 
 /// In the order of the table.
-pub fn cells(row: &row::Row<'_>) -> Row {
+pub(super) fn cells(row: &row::Row<'_>) -> Row {
     let text = |text: &str| Value::Text(text.to_owned());
     let number = |number: u64| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
     [

@@ -27,7 +27,7 @@ impl Default for Limits {
 
 /// One statement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub(super) struct Run {
     pub sql: String,
     pub format: Format,
     /// How long it may take.
@@ -36,14 +36,14 @@ pub struct Run {
 
 /// What a statement gave, and what it would change, in the order of the ids.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub(super) struct Found {
     pub body: Vec<u8>,
     pub touched: Vec<Touched>,
 }
 
 /// To the process.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Order {
+pub(super) enum Order {
     /// The first one, once.
     Begin(Limits),
     Run(Run),
@@ -57,7 +57,7 @@ pub enum Order {
 
 /// From the process.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub(super) enum Reply {
     /// It can run statements; what holds it beside the authorizer of SQLite.
     Ready(Vec<String>),
     /// What the statement would read and write; rows are wanted now.
@@ -67,7 +67,7 @@ pub enum Reply {
 }
 
 impl Order {
-    pub fn encode(&self) -> io::Result<Vec<u8>> {
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
         match self {
             Order::Begin(limits) => frame(b'b', &serde_json::to_vec(limits)?),
             Order::Run(run) => frame(b'q', &serde_json::to_vec(run)?),
@@ -78,7 +78,7 @@ impl Order {
     }
 
     /// `None` at the end of the orders.
-    pub fn read(from: &mut impl Read) -> io::Result<Option<Order>> {
+    pub(super) fn read(from: &mut impl Read) -> io::Result<Option<Order>> {
         let mut head = [0; 5];
         match from.read_exact(&mut head) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -98,7 +98,7 @@ impl Order {
 }
 
 impl Reply {
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    pub(super) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let bytes = match self {
             Reply::Ready(confined) => frame(b'y', &serde_json::to_vec(confined)?)?,
             Reply::Wants(wants) => frame(b'w', &serde_json::to_vec(wants)?)?,
@@ -122,7 +122,7 @@ impl Reply {
         to.flush()
     }
 
-    pub fn decode(kind: u8, body: Vec<u8>) -> io::Result<Reply> {
+    pub(super) fn decode(kind: u8, body: Vec<u8>) -> io::Result<Reply> {
         Ok(match kind {
             b'y' => Reply::Ready(json(&body)?),
             b'w' => Reply::Wants(json(&body)?),
@@ -134,7 +134,7 @@ impl Reply {
 }
 
 /// The length that a frame's head tells; the fifth byte is its kind.
-pub fn length_of(head: &[u8; 5], bytes_max: usize) -> io::Result<usize> {
+pub(super) fn length_of(head: &[u8; 5], bytes_max: usize) -> io::Result<usize> {
     let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if length > bytes_max {
@@ -173,12 +173,12 @@ const REAL: u8 = 3;
 const TEXT: u8 = 4;
 const BLOB: u8 = 5;
 
-pub fn put_row(row: &Row, out: &mut Vec<u8>) -> io::Result<()> {
+pub(super) fn put_row(row: &Row, out: &mut Vec<u8>) -> io::Result<()> {
     row.iter().try_for_each(|value| put_value(value, out))
 }
 
 /// The rows in a frame, one after the other.
-pub fn rows(bytes: &[u8]) -> impl Iterator<Item = io::Result<Row>> {
+pub(super) fn rows(bytes: &[u8]) -> impl Iterator<Item = io::Result<Row>> {
     let mut rest = Rest(bytes);
     std::iter::from_fn(move || (!rest.0.is_empty()).then(|| take_row(&mut rest)))
 }

@@ -12,14 +12,14 @@ mod tests;
 
 /// Jobs that fit everything said here; `None` where nothing is said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Candidates {
+pub(super) struct Candidates {
     pub ids: Option<Vec<u64>>,
     pub names: Option<NameMatch>,
     pub states: Option<Vec<StateName>>,
 }
 
 impl Candidates {
-    pub fn of(sql: &str) -> Candidates {
+    pub(super) fn of(sql: &str) -> Candidates {
         tokens(sql).and_then(|tokens| conditions(&tokens)).unwrap_or_default()
     }
 

@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_millis(100);
 const PIECE_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
-pub struct Pool {
+pub(super) struct Pool {
     program: Option<Program>,
     limits: Limits,
     slots: Arc<Semaphore>,
@@ -36,7 +36,7 @@ pub struct Pool {
 }
 
 /// One statement, and whose jobs it is about.
-pub struct Search {
+pub(super) struct Search {
     pub engine: Engine,
     pub tenant: Tenant,
     pub run: Run,
@@ -46,20 +46,20 @@ pub struct Search {
 }
 
 /// What a statement gave, and what it would change, in the order of the ids.
-pub struct Outcome {
+pub(super) struct Outcome {
     pub body: Vec<u8>,
     pub changes: Vec<Change>,
 }
 
 impl Pool {
-    pub fn new(program: Option<Program>, limits: Limits) -> Pool {
+    pub(super) fn new(program: Option<Program>, limits: Limits) -> Pool {
         let slots = Arc::new(Semaphore::new(AT_ONCE));
         Pool { program, limits, slots, shares: Mutex::default(), idle: Mutex::default() }
     }
 
     /// Runs a statement in a slot, which is free again when its process has ended it or is gone. Whoever stops waiting
     /// ends the statement.
-    pub async fn run(self: &Arc<Self>, search: Search) -> Result<Outcome, Failure> {
+    pub(super) async fn run(self: &Arc<Self>, search: Search) -> Result<Outcome, Failure> {
         let share = self.share_of(&search.tenant);
         // First of the tenant's own: whoever waits for these keeps no slot from others.
         let slot = async { Ok::<_, AcquireError>([share.acquire_owned().await?, self.slot().await?]) };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// The columns in the order of the table.
-pub const COLUMNS: [&str; 11] = [
+pub(super) const COLUMNS: [&str; 11] = [
     "created",
     "jobID",
     "state",
@@ -53,11 +53,11 @@ const STEPS_PER_LOOK: i32 = 10_000;
 /// What a value costs beside its text.
 const VALUE_OVERHEAD: usize = 32;
 
-pub type Row = [Value; COLUMNS.len()];
+pub(super) type Row = [Value; COLUMNS.len()];
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Trouble {
+pub(super) enum Trouble {
     /// SQLite does not understand it; `at` is the byte where it stopped.
     Bad {
         message: String,
@@ -74,7 +74,7 @@ pub enum Trouble {
 
 /// What a statement would do, as SQLite tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wants {
+pub(super) struct Wants {
     /// Whether it looks at the jobs at all.
     pub reads_jobs: bool,
     /// By place in [`COLUMNS`].
@@ -86,7 +86,7 @@ pub struct Wants {
 }
 
 impl Wants {
-    pub fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         self.deletes || !self.updates.is_empty()
     }
 
@@ -166,13 +166,13 @@ fn name_of(action: &AuthAction<'_>) -> &'static str {
 
 /// What happened to a row of the copy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Touched {
+pub(super) struct Touched {
     pub id: i64,
     /// The new values, by place in [`COLUMNS`]; `None`: it was deleted.
     pub set: Option<Vec<(usize, Value)>>,
 }
 
-pub struct Sandbox {
+pub(super) struct Sandbox {
     db: Connection,
     wants: Arc<Mutex<Wants>>,
     touched: Arc<Mutex<BTreeSet<i64>>>,
@@ -182,7 +182,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// A statement that runs longer than `until` is interrupted, unless it is inside of one function.
-    pub fn open(until: Instant) -> Result<Sandbox, Trouble> {
+    pub(super) fn open(until: Instant) -> Result<Sandbox, Trouble> {
         Sandbox::built(until).map_err(trouble)
     }
 
@@ -198,13 +198,13 @@ impl Sandbox {
     }
 
     /// Makes SQLite read the files it reads once in a process.
-    pub fn warm_up(&self) -> Result<(), Trouble> {
+    pub(super) fn warm_up(&self) -> Result<(), Trouble> {
         let read = self.db.query_row("SELECT random(), datetime('now', 'localtime')", [], |_| Ok(()));
         read.map_err(trouble)
     }
 
     /// What the statement would do, or why it cannot be done.
-    pub fn look(&mut self, sql: &str) -> Result<Wants, Trouble> {
+    pub(super) fn look(&mut self, sql: &str) -> Result<Wants, Trouble> {
         self.guard().map_err(trouble)?;
         let outcome = self.db.prepare(sql).map(|statement| statement.readonly());
         self.unguard().map_err(trouble)?;
@@ -217,7 +217,7 @@ impl Sandbox {
         }
     }
 
-    pub fn fill(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), Trouble> {
+    pub(super) fn fill(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), Trouble> {
         let mut largest = self.row_bytes_max;
         let filled = |db: &mut Connection| -> rusqlite::Result<()> {
             let transaction = db.transaction()?;
@@ -237,7 +237,7 @@ impl Sandbox {
     }
 
     /// Runs it; for a statement that writes, tells what became of which row.
-    pub fn run(&mut self, sql: &str, wants: &Wants) -> Result<(Table, Vec<Touched>), Trouble> {
+    pub(super) fn run(&mut self, sql: &str, wants: &Wants) -> Result<(Table, Vec<Touched>), Trouble> {
         self.guard().map_err(trouble)?;
         let made_max = self.row_bytes_max.saturating_mul(MADE_PER_ROW).max(MADE_BYTES_MIN);
         let made_max = i32::try_from(made_max).unwrap_or(VALUE_BYTES_MAX).min(VALUE_BYTES_MAX);
@@ -306,7 +306,7 @@ impl Sandbox {
     }
 }
 
-pub fn check_answer(bytes: usize) -> Result<(), Trouble> {
+pub(super) fn check_answer(bytes: usize) -> Result<(), Trouble> {
     if bytes <= ANSWER_BYTES_MAX {
         return Ok(());
     }
@@ -317,7 +317,7 @@ pub fn check_answer(bytes: usize) -> Result<(), Trouble> {
 }
 
 /// What it costs to keep.
-pub fn size(value: &Value) -> usize {
+pub(super) fn size(value: &Value) -> usize {
     VALUE_OVERHEAD
         + match value {
             Value::Text(text) => text.len(),

@@ -1,7 +1,7 @@
 //! The words of a SQL text, as far as one must know them to find its conditions. What SQL means is left to SQLite.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Token {
+pub(super) enum Token {
     /// A keyword or a name, in lower case, without its quotes.
     Word(String),
     /// A text in single quotes.
@@ -15,11 +15,11 @@ pub enum Token {
 }
 
 impl Token {
-    pub fn is(&self, word: &str) -> bool {
+    pub(super) fn is(&self, word: &str) -> bool {
         matches!(self, Token::Word(own) if own == word)
     }
 
-    pub fn is_sign(&self, sign: &str) -> bool {
+    pub(super) fn is_sign(&self, sign: &str) -> bool {
         matches!(self, Token::Sign(own) if *own == sign)
     }
 }
@@ -28,7 +28,7 @@ impl Token {
 const SIGNS: [&str; 10] = ["==", "<=", ">=", "<>", "!=", "=", "(", ")", ",", "."];
 
 /// `None`: a quote or a comment does not end, or a name is in quotes of which we cannot tell what they hold.
-pub fn tokens(sql: &str) -> Option<Vec<Token>> {
+pub(super) fn tokens(sql: &str) -> Option<Vec<Token>> {
     let mut rest = sql;
     let mut found = Vec::new();
     loop {

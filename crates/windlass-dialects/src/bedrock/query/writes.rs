@@ -16,7 +16,7 @@ use windlass_engine::JobEvent;
 const PRIORITIES: [i64; 6] = [0, 250, 500, 750, 850, 1000];
 
 /// In an order in which they can happen: children have larger ids than their parents and go first.
-pub fn events(changes: &[Change], profile: Profile, now: Timestamp) -> Result<Vec<JobEvent>, String> {
+pub(super) fn events(changes: &[Change], profile: Profile, now: Timestamp) -> Result<Vec<JobEvent>, String> {
     let mut all = Vec::with_capacity(changes.len());
     for Change { job, touched } in changes.iter().rev() {
         let events = match &touched.set {

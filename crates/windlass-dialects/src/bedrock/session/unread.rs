@@ -16,16 +16,16 @@ const FAREWELL: Duration = Duration::from_millis(250);
 /// unread resets the connection, and its jobs are given back; with any other end, and with any further request, they are
 /// its own.
 #[derive(Default)]
-pub struct Unread(pub Vec<Delivery>);
+pub(super) struct Unread(pub Vec<Delivery>);
 
 impl Unread {
-    pub fn accept(&mut self) {
+    pub(super) fn accept(&mut self) {
         for delivery in self.0.drain(..) {
             delivery.accept();
         }
     }
 
-    pub fn give_back(&mut self) {
+    pub(super) fn give_back(&mut self) {
         self.0.clear();
     }
 }
@@ -38,7 +38,7 @@ impl Drop for Unread {
 
 /// Whether the client's last byte has been read and its end has come, asked of the system itself: what the runtime knows
 /// may be a moment old.
-pub fn has_ended(tcp: &TcpStream) -> bool {
+pub(super) fn has_ended(tcp: &TcpStream) -> bool {
     let mut byte = [std::mem::MaybeUninit::uninit()];
     match socket2::SockRef::from(tcp).peek(&mut byte) {
         Ok(bytes) => bytes == 0,

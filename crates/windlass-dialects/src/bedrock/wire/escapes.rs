@@ -1,6 +1,6 @@
 //! Backslashes in the values of headers.
 
-pub fn escape(value: &str, out: &mut Vec<u8>) {
+pub(super) fn escape(value: &str, out: &mut Vec<u8>) {
     for byte in value.bytes() {
         match byte {
             b'\r' => out.extend_from_slice(b"\\r"),
@@ -12,7 +12,7 @@ pub fn escape(value: &str, out: &mut Vec<u8>) {
     }
 }
 
-pub fn unescaped(value: &[u8]) -> Vec<u8> {
+pub(super) fn unescaped(value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len());
     let mut rest = value;
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {

@@ -22,7 +22,7 @@ pub(super) const RUN_EXAMPLES: Examples = &[("now", "now", "{}")];
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Cancel")]
-pub struct CancelAsk {
+pub(super) struct CancelAsk {
     /// Take it from its worker at once instead of asking the worker to stop.
     pub now: bool,
 }
@@ -31,7 +31,7 @@ pub struct CancelAsk {
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Run")]
-pub struct RunAsk {
+pub(super) struct RunAsk {
     /// At this time; now if left out.
     pub run_at: Option<When>,
     /// So many milliseconds from now.

@@ -15,7 +15,7 @@ pub(super) const EXAMPLES: Examples =
 /// Which blobs to look for.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct BlobGc {
+pub(super) struct BlobGc {
     /// Remove what is found; otherwise it is only shown.
     pub remove: bool,
     /// Leave alone what was put within so many seconds; a day if left out.

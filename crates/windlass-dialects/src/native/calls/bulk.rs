@@ -18,7 +18,7 @@ use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
 use windlass_engine::VerbError;
 
 /// Jobs acted on by one call: a commit of about this size holds up nobody. The answer says how to go on.
-pub const BULK_MAX: usize = 1_000;
+pub(super) const BULK_MAX: usize = 1_000;
 /// Refusals told one by one; the rest is a number.
 const REFUSALS_TOLD_MAX: usize = 20;
 
@@ -60,7 +60,7 @@ pub(super) const EXAMPLES: Examples =
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Bulk")]
-pub struct BulkAsk<'a> {
+pub(super) struct BulkAsk<'a> {
     /// What to do.
     pub action: BulkAction,
     /// The words of a search: to all jobs it finds.
@@ -82,7 +82,7 @@ pub struct BulkAsk<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
-pub enum BulkAction {
+pub(super) enum BulkAction {
     Retry,
     Cancel,
     Run,

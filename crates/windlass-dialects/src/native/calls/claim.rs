@@ -31,7 +31,7 @@ pub(super) const EXAMPLES: Examples = &[(
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Claim")]
-pub struct ClaimAsk<'a> {
+pub(super) struct ClaimAsk<'a> {
     /// Only from these queues; any if empty.
     #[serde(borrow)]
     pub queues: Vec<Text<'a>>,

@@ -22,7 +22,7 @@ pub(super) const EXAMPLES: Examples = &[(
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Extend")]
-pub struct ExtendAsk<'a> {
+pub(super) struct ExtendAsk<'a> {
     /// One entry per run.
     #[serde(borrow)]
     pub extend: Vec<ExtendEntry<'a>>,
@@ -33,7 +33,7 @@ pub struct ExtendAsk<'a> {
 /// A sign of life.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ExtendEntry<'a> {
+pub(super) struct ExtendEntry<'a> {
     /// The job.
     pub id: Id,
     /// From the claim.

@@ -33,7 +33,7 @@ pub(super) const EXAMPLES: Examples = &[(
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Import")]
-pub struct ImportAsk<'a> {
+pub(super) struct ImportAsk<'a> {
     /// The jobs.
     #[serde(borrow)]
     pub jobs: Vec<ImportEntry<'a>>,
@@ -45,7 +45,7 @@ pub struct ImportAsk<'a> {
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
-pub struct ImportEntry<'a> {
+pub(super) struct ImportEntry<'a> {
     /// Says which job it was; sent again, it makes no second one.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = KEY_BYTES_MAX))]

@@ -26,7 +26,7 @@ pub(super) const EXAMPLES: Examples = &[(
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "LogLines")]
-pub struct LogAsk<'a> {
+pub(super) struct LogAsk<'a> {
     /// From the claim.
     #[schemars(with = "u64")]
     pub token: Token,

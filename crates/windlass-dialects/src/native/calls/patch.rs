@@ -20,7 +20,7 @@ pub(super) const EXAMPLES: Examples = &[("first", "first in line", r#"{"priority
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Patch")]
-pub struct PatchAsk<'a> {
+pub(super) struct PatchAsk<'a> {
     /// A new payload.
     #[serde(borrow)]
     pub payload: Option<Raw<'a>>,

@@ -38,7 +38,7 @@ pub(super) const EXAMPLES: Examples = &[
 /// A job to be made.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a job, or {\"jobs\": […]}")]
-pub struct NewJob<'a> {
+pub(super) struct NewJob<'a> {
     /// The kind of job; workers ask for it.
     // An `Option` for the sake of a better message.
     #[serde(borrow)]
@@ -120,7 +120,7 @@ impl NewJob<'_> {
 
 /// A push, told apart: the tenant asked for, the jobs, and whether it was written as a single job.
 #[derive(Debug, PartialEq)]
-pub struct Pushes<'a> {
+pub(super) struct Pushes<'a> {
     pub tenant: Option<TenantText<'a>>,
     pub jobs: Vec<NewJob<'a>>,
     pub single: bool,
@@ -151,7 +151,7 @@ impl JsonSchema for Pushes<'_> {
 }
 
 /// Reads the body of a push.
-pub fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malformed> {
+pub(super) fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malformed> {
     let mut top: NewJob<'_> = codec::read_map(encoding, body)?;
     let tenant = top.tenant.take();
     let Some(jobs) = top.jobs.take() else {

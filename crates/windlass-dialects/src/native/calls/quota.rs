@@ -16,7 +16,7 @@ pub(super) const EXAMPLES: Examples =
 /// What a tenant may take; what is left out stays.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct QuotaAsk {
+pub(super) struct QuotaAsk {
     /// Jobs that have not ended.
     pub jobs: Option<u64>,
     /// Bytes of the payloads of all jobs that are kept, ended ones included.

@@ -36,7 +36,7 @@ pub(super) const EXAMPLES: Examples = &[
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Settle")]
-pub struct SettleAsk<'a> {
+pub(super) struct SettleAsk<'a> {
     /// One entry per run.
     #[serde(borrow)]
     pub settle: Vec<SettleEntry<'a>>,
@@ -50,7 +50,7 @@ pub struct SettleAsk<'a> {
 /// The end of one run.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SettleEntry<'a> {
+pub(super) struct SettleEntry<'a> {
     /// The job.
     pub id: Id,
     /// From the claim.
@@ -90,7 +90,7 @@ pub struct SettleEntry<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
-pub enum OutcomeWord {
+pub(super) enum OutcomeWord {
     Finish,
     Fail,
     Release,

@@ -29,7 +29,7 @@ pub(super) const ROTATE_EXAMPLES: Examples =
 /// A token to be made.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct TokenAsk<'a> {
+pub(super) struct TokenAsk<'a> {
     /// What its holder may do; worker if left out.
     #[serde(borrow)]
     #[schemars(with = "Option<RoleWord>")]
@@ -52,7 +52,7 @@ pub struct TokenAsk<'a> {
 /// How to rotate a token.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct RotateAsk {
+pub(super) struct RotateAsk {
     /// How long the old one goes on; an hour if left out.
     pub grace_ms: Option<u64>,
 }

@@ -9,7 +9,7 @@ use windlass_core::{Job, JobState, StateName, Timestamp};
 /// What its runs have said last; only of a single job.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Log")]
-pub struct LogView<'a> {
+pub(super) struct LogView<'a> {
     /// Oldest first.
     lines: Vec<LogLine<'a>>,
     /// Older lines that had to make room.
@@ -31,7 +31,7 @@ struct LogLine<'a> {
 }
 
 impl<'a> LogView<'a> {
-    pub fn new(log: &'a Log) -> LogView<'a> {
+    pub(super) fn new(log: &'a Log) -> LogView<'a> {
         let lines = log.lines.iter().map(|line| LogLine {
             at: line.at.into(),
             attempt: line.attempt,
@@ -44,7 +44,7 @@ impl<'a> LogView<'a> {
 
 /// Something that happened to a job.
 #[derive(Serialize, JsonSchema)]
-pub struct Happening<'a> {
+pub(super) struct Happening<'a> {
     /// When.
     at: Time,
     /// pushed, claimed, attempt_failed, a state it ended in, or what somebody did to it.
@@ -65,7 +65,7 @@ impl<'a> Happening<'a> {
 
 /// From what is kept anyway: its times, its failed attempts, and the marks others left. Words of workers are not for
 /// eyes that payloads are hidden from.
-pub fn history(job: &Job, hidden: bool) -> Vec<Happening<'_>> {
+pub(super) fn history(job: &Job, hidden: bool) -> Vec<Happening<'_>> {
     let body = job.body.as_deref();
     let mut history = vec![Happening::new(job.spec.created_at, "pushed")];
     let (errors, marks) = body.map_or((&[][..], &[][..]), |body| (&body.errors, &body.marks));

@@ -19,7 +19,7 @@ const PORT_BYTES_SHOWN: usize = 64 << 10;
 macro_rules! payload_fields {
     ($name:ident: $value:ident, $base64:ident, $format:ident) => {
         #[derive(Default, Serialize, JsonSchema)]
-        pub struct $name<'a> {
+        pub(super) struct $name<'a> {
             /// The value.
             $value: Option<Kept<'a>>,
             /// Its bytes, where JSON cannot say them.
@@ -30,7 +30,7 @@ macro_rules! payload_fields {
         }
 
         impl<'a> $name<'a> {
-            pub fn new(payload: &'a Payload, encoding: Encoding) -> $name<'a> {
+            pub(super) fn new(payload: &'a Payload, encoding: Encoding) -> $name<'a> {
                 let Shown { value, base64, format } = Shown::new(payload, encoding);
                 $name { $value: value, $base64: base64, $format: format }
             }
@@ -43,7 +43,7 @@ payload_fields!(ResultFields: result, result_base64, result_format);
 payload_fields!(ErrorFields: error, error_base64, error_format);
 
 #[derive(Default, Serialize, JsonSchema)]
-pub struct OutcomeFields<'a> {
+pub(crate) struct OutcomeFields<'a> {
     #[serde(flatten)]
     result: ResultFields<'a>,
     #[serde(flatten)]
@@ -57,7 +57,7 @@ pub struct OutcomeFields<'a> {
 }
 
 impl<'a> OutcomeFields<'a> {
-    pub fn new(outcome: Option<&'a Outcome>, encoding: Encoding) -> OutcomeFields<'a> {
+    pub(crate) fn new(outcome: Option<&'a Outcome>, encoding: Encoding) -> OutcomeFields<'a> {
         let Some(outcome) = outcome else { return OutcomeFields::default() };
         let Outcome { result, error, .. } = outcome;
         OutcomeFields {
@@ -73,7 +73,7 @@ impl<'a> OutcomeFields<'a> {
 /// How far the run has come.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
-pub struct Progress<'a> {
+pub(crate) struct Progress<'a> {
     /// Percent done.
     #[schemars(range(max = 100))]
     percent: Option<u8>,
@@ -82,7 +82,7 @@ pub struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    pub fn of(job: &'a Job) -> Option<Progress<'a>> {
+    pub(crate) fn of(job: &'a Job) -> Option<Progress<'a>> {
         let body = job.body.as_ref().filter(|body| body.percent.is_some() || body.note.is_some())?;
         Some(Progress { percent: body.percent, note: body.note.as_deref() })
     }
@@ -91,7 +91,7 @@ impl<'a> Progress<'a> {
 /// Who is working on it.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
-pub struct LeaseView<'a> {
+pub(super) struct LeaseView<'a> {
     /// As it named itself.
     worker: Option<&'a str>,
     /// Since when.
@@ -103,7 +103,7 @@ pub struct LeaseView<'a> {
 }
 
 impl<'a> LeaseView<'a> {
-    pub fn new(lease: &'a Lease) -> LeaseView<'a> {
+    pub(super) fn new(lease: &'a Lease) -> LeaseView<'a> {
         LeaseView {
             worker: lease.worker.as_deref(),
             granted_at: lease.granted_at.into(),
@@ -116,7 +116,7 @@ impl<'a> LeaseView<'a> {
 /// One of them.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
-pub struct FailedAttempt<'a> {
+pub(super) struct FailedAttempt<'a> {
     /// Which attempt.
     attempt: u32,
     /// When.
@@ -130,7 +130,7 @@ pub struct FailedAttempt<'a> {
 }
 
 impl<'a> FailedAttempt<'a> {
-    pub fn new(error: &'a AttemptError) -> FailedAttempt<'a> {
+    pub(super) fn new(error: &'a AttemptError) -> FailedAttempt<'a> {
         FailedAttempt {
             attempt: error.attempt,
             at: error.at.into(),
@@ -144,7 +144,7 @@ impl<'a> FailedAttempt<'a> {
 /// Values that flow in and out of a long-lived job.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
-pub struct Ports<'a> {
+pub(super) struct Ports<'a> {
     /// Its inputs by name.
     inports: BTreeMap<&'a str, PortView<'a>>,
     /// Its outputs by name.
@@ -152,7 +152,7 @@ pub struct Ports<'a> {
 }
 
 impl<'a> Ports<'a> {
-    pub fn new(ports: &'a windlass_core::ports::Ports) -> Ports<'a> {
+    pub(super) fn new(ports: &'a windlass_core::ports::Ports) -> Ports<'a> {
         let side = |side| ports.iter(side).map(|(name, port)| (name, PortView::new(port))).collect();
         Ports { inports: side(Side::In), outports: side(Side::Out) }
     }

@@ -2,7 +2,7 @@
 //! without a constant in the `libc` crate are given as numbers.
 
 /// Calls for every context: needed by the C library, a shell and the basic system programs.
-pub const BASE: &[i64] = &[
+pub(super) const BASE: &[i64] = &[
     // File descriptors.
     libc::SYS_close,
     libc::SYS_close_range,
@@ -147,7 +147,7 @@ pub const BASE: &[i64] = &[
 
 /// Calls of one architecture only: legacy calls with newer replacements.
 #[cfg(target_arch = "x86_64")]
-pub const BASE_OLD: &[i64] = &[
+pub(super) const BASE_OLD: &[i64] = &[
     libc::SYS_access,
     libc::SYS_alarm,
     libc::SYS_arch_prctl,
@@ -190,7 +190,7 @@ pub const BASE_OLD: &[i64] = &[libc::SYS_getrlimit, libc::SYS_setrlimit, 258, 25
 pub const BASE_OLD: &[i64] = &[];
 
 /// Event loops: epoll.
-pub const EPOLL: &[i64] = &[
+pub(super) const EPOLL: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_create,
     #[cfg(target_arch = "x86_64")]
@@ -202,20 +202,22 @@ pub const EPOLL: &[i64] = &[
 ];
 
 /// Vectored I/O at a file offset.
-pub const VECTORS: &[i64] = &[libc::SYS_preadv, libc::SYS_preadv2, libc::SYS_pwritev, libc::SYS_pwritev2];
+pub(super) const VECTORS: &[i64] =
+    &[libc::SYS_preadv, libc::SYS_preadv2, libc::SYS_pwritev, libc::SYS_pwritev2];
 
 /// Process descriptors (pidfd).
-pub const PIDFD: &[i64] = &[libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];
+pub(super) const PIDFD: &[i64] = &[libc::SYS_pidfd_open, libc::SYS_pidfd_send_signal];
 
 /// Timers as file descriptors.
-pub const TIMERFD: &[i64] = &[libc::SYS_timerfd_create, libc::SYS_timerfd_gettime, libc::SYS_timerfd_settime];
+pub(super) const TIMERFD: &[i64] =
+    &[libc::SYS_timerfd_create, libc::SYS_timerfd_gettime, libc::SYS_timerfd_settime];
 
 /// Splice between file and pipe. `tee` and `vmsplice` are missing: they keep memory in pipes, which is not
 /// accounted for.
-pub const SPLICE: &[i64] = &[libc::SYS_splice];
+pub(super) const SPLICE: &[i64] = &[libc::SYS_splice];
 
 /// CPU affinity and scheduling class of the caller.
-pub const SCHEDULING: &[i64] = &[
+pub(super) const SCHEDULING: &[i64] = &[
     libc::SYS_sched_get_priority_max,
     libc::SYS_sched_get_priority_min,
     libc::SYS_sched_getattr,
@@ -229,7 +231,7 @@ pub const SCHEDULING: &[i64] = &[
 ];
 
 /// File change notification.
-pub const INOTIFY: &[i64] = &[
+pub(super) const INOTIFY: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_inotify_init,
     libc::SYS_inotify_add_watch,
@@ -238,13 +240,14 @@ pub const INOTIFY: &[i64] = &[
 ];
 
 /// Memory protection keys and sealing, used by JIT compilers.
-pub const PROTECTION: &[i64] = &[libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect, MSEAL];
+pub(super) const PROTECTION: &[i64] =
+    &[libc::SYS_pkey_alloc, libc::SYS_pkey_free, libc::SYS_pkey_mprotect, MSEAL];
 
 /// Query of the process's capabilities.
-pub const RIGHTS: &[i64] = &[libc::SYS_capget];
+pub(super) const RIGHTS: &[i64] = &[libc::SYS_capget];
 
 /// Calls of other programs that shell scripts start.
-pub const PROGRAMS: &[i64] = &[
+pub(super) const PROGRAMS: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_signalfd,
     libc::SYS_execveat,
@@ -280,7 +283,7 @@ const FILE_SETATTR: i64 = 469;
 
 /// Calls that change file metadata. The kernel checks only the owner, so in a context with the server's user
 /// id they would reach the server's own files.
-pub const ATTRIBUTES: &[i64] = &[
+pub(super) const ATTRIBUTES: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
     #[cfg(target_arch = "x86_64")]
@@ -310,7 +313,7 @@ pub const ATTRIBUTES: &[i64] = &[
 ];
 
 /// Calls whose first argument is a process id, which must be 0 (the caller).
-pub const ON_ITSELF: &[i64] = &[
+pub(super) const ON_ITSELF: &[i64] = &[
     libc::SYS_prlimit64,
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setattr,
@@ -319,7 +322,7 @@ pub const ON_ITSELF: &[i64] = &[
 ];
 
 /// Calls that send signals; `tgkill` has a rule of its own.
-pub const SIGNALS: &[i64] = &[
+pub(super) const SIGNALS: &[i64] = &[
     libc::SYS_kill,
     libc::SYS_pidfd_send_signal,
     libc::SYS_rt_sigqueueinfo,
@@ -329,7 +332,7 @@ pub const SIGNALS: &[i64] = &[
 
 /// Socket calls that create and connect sockets, or can pass file descriptors (SCM_RIGHTS): files of
 /// descriptors in flight are not counted.
-pub const SOCKETS: &[i64] = &[
+pub(super) const SOCKETS: &[i64] = &[
     libc::SYS_accept,
     libc::SYS_accept4,
     libc::SYS_bind,
@@ -343,7 +346,7 @@ pub const SOCKETS: &[i64] = &[
 ];
 
 /// Flags of `clone` that create namespaces: a process has all capabilities in a new user namespace.
-pub const NAMESPACES: &[u64] = &[
+pub(super) const NAMESPACES: &[u64] = &[
     libc::CLONE_NEWCGROUP as u64,
     libc::CLONE_NEWIPC as u64,
     libc::CLONE_NEWNET as u64,
@@ -354,7 +357,7 @@ pub const NAMESPACES: &[u64] = &[
 ];
 
 /// Call, index of the argument, forbidden values.
-pub const FORBIDDEN_ARGUMENTS: &[(i64, u8, &[u64])] = &[
+pub(super) const FORBIDDEN_ARGUMENTS: &[(i64, u8, &[u64])] = &[
     // Signals to any process on file events: F_SETOWN, F_SETSIG, F_SETOWN_EX.
     (libc::SYS_fcntl, 1, &[8, 10, 15]),
     // The same (FIOSETOWN, SIOCSPGRP), input to a terminal (TIOCSTI), file flags (FS_IOC_SETFLAGS,
@@ -365,7 +368,7 @@ pub const FORBIDDEN_ARGUMENTS: &[(i64, u8, &[u64])] = &[
     (libc::SYS_prctl, 0, &[4, 62]),
 ];
 
-pub const REFUSED: &[i64] = &[
+pub(super) const REFUSED: &[i64] = &[
     // A process that leaves the process group is not frozen or killed with it.
     libc::SYS_setpgid,
     libc::SYS_setsid,

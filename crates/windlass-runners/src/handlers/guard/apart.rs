@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, 
 use std::path::Path;
 
 /// Must stay single-threaded: after `unshare` of the PID namespace the kernel refuses new threads.
-pub fn guard(setup: Setup, view: &Path) -> Result<(), String> {
+pub(super) fn guard(setup: Setup, view: &Path) -> Result<(), String> {
     let failed = |why: String| format!("{NO_NAMESPACES}{why}");
     // Inherited by all descendants. The file is not visible inside.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
@@ -50,7 +50,7 @@ fn wait_for_either(first: Pid) -> rustix::io::Result<()> {
 }
 
 /// Main function of the init process: starts the interpreter and reaps all orphans of the namespace.
-pub fn be_first() -> Result<(), String> {
+pub(super) fn be_first() -> Result<(), String> {
     let setup = setup_of_this_stage()?;
     // Ends the namespace if the guard is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));

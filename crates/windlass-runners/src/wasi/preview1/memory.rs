@@ -2,29 +2,29 @@
 
 use super::{Errno, FAULT, INVAL, PIECES_MAX};
 
-pub type Memory = [u8];
+pub(super) type Memory = [u8];
 
 fn range(at: i32, length: usize) -> std::ops::Range<usize> {
     let start = at as u32 as usize;
     start..start.saturating_add(length)
 }
 
-pub fn bytes_at(memory: &mut Memory, at: i32, length: i32) -> Result<&mut [u8], Errno> {
+pub(super) fn bytes_at(memory: &mut Memory, at: i32, length: i32) -> Result<&mut [u8], Errno> {
     memory.get_mut(range(at, length as u32 as usize)).ok_or(FAULT)
 }
 
-pub fn put(memory: &mut Memory, at: i32, bytes: &[u8]) -> Result<(), Errno> {
+pub(super) fn put(memory: &mut Memory, at: i32, bytes: &[u8]) -> Result<(), Errno> {
     memory.get_mut(range(at, bytes.len())).ok_or(FAULT)?.copy_from_slice(bytes);
     Ok(())
 }
 
-pub fn take<const N: usize>(memory: &Memory, at: i32) -> Result<[u8; N], Errno> {
+pub(super) fn take<const N: usize>(memory: &Memory, at: i32) -> Result<[u8; N], Errno> {
     let bytes = memory.get(range(at, N)).ok_or(FAULT)?;
     bytes.try_into().map_err(|_| FAULT)
 }
 
 /// Addresses of `count` entries of `size` bytes each from `at`; fails if they exceed the address space.
-pub fn entries(at: i32, count: u32, size: u32) -> Result<impl Iterator<Item = i32>, Errno> {
+pub(super) fn entries(at: i32, count: u32, size: u32) -> Result<impl Iterator<Item = i32>, Errno> {
     let at = at as u32;
     let length = count.checked_mul(size).ok_or(INVAL)?;
     at.checked_add(length).ok_or(FAULT)?;
@@ -32,7 +32,7 @@ pub fn entries(at: i32, count: u32, size: u32) -> Result<impl Iterator<Item = i3
 }
 
 /// Addresses and lengths of the buffers of a vectored read or write.
-pub fn pieces(memory: &Memory, at: i32, count: i32) -> Result<Vec<(i32, i32)>, Errno> {
+pub(super) fn pieces(memory: &Memory, at: i32, count: i32) -> Result<Vec<(i32, i32)>, Errno> {
     let count = (count as u32).min(PIECES_MAX);
     entries(at, count, 8)?
         .map(|entry| {

@@ -25,7 +25,7 @@ enum Wants {
     Stream(Result<u64, Errno>),
 }
 
-pub fn poll(
+pub(super) fn poll(
     memory: &mut Memory,
     guest: &mut Guest,
     subscriptions: i32,

@@ -15,7 +15,7 @@ const NAMED_IN_ANY_STATE_MAX: usize = 2_000;
 impl Index {
     /// Ids of the few jobs that can match, newest first, below `before`; `None` if they are too many, in
     /// which case a scan from the newest row finds a page soon.
-    pub fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
+    pub(crate) fn ids_fitting(&self, filter: &Filter, before: u64, limit: usize) -> Option<Vec<JobId>> {
         let is_addressed = is_addressed(filter);
         if filter.states.is_empty() && !filter.repeating && !is_addressed {
             return None;

@@ -22,7 +22,7 @@ use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
 const OVERTAKING_MS_MAX: i64 = 1_000;
 
 /// Result of a search by exact name.
-pub enum Named {
+pub(super) enum Named {
     Nobody,
     One(JobId),
     /// Some exist in these states; their ids are only in the rows.
@@ -30,10 +30,10 @@ pub enum Named {
 }
 
 /// Tenant, queue and name of a claimable job, for the listener.
-pub type Address = (Tenant, Queue, Name);
+pub(super) type Address = (Tenant, Queue, Name);
 
 #[derive(Default)]
-pub struct Index {
+pub(super) struct Index {
     /// Latest `now` of any call: jobs due by then are on their shelves, later ones in `delayed`.
     now: Timestamp,
     shelves: Vec<Shelf>,
@@ -53,12 +53,12 @@ pub struct Index {
 
 impl Index {
     /// Empty index that treats jobs due by `now` as claimable.
-    pub fn at(now: Timestamp) -> Index {
+    pub(super) fn at(now: Timestamp) -> Index {
         Index { now, ..Index::default() }
     }
 
     /// Adds a job in its current state.
-    pub fn add(&mut self, job: &Job) {
+    pub(super) fn add(&mut self, job: &Job) {
         let id = job.id;
         let shelf = self.shelf_for(job);
         self.shelves[shelf as usize].counts[job.state().name() as usize] += 1;
@@ -81,7 +81,7 @@ impl Index {
     }
 
     /// Removes a job; `job` must be the version that was added.
-    pub fn remove(&mut self, job: &Job) {
+    pub(super) fn remove(&mut self, job: &Job) {
         let id = job.id;
         let shelf = self.shelf_for(job);
         self.shelves[shelf as usize].counts[job.state().name() as usize] -= 1;
@@ -111,7 +111,7 @@ impl Index {
 
     /// Advances the clock of the index: delayed jobs that are due and shelves whose wait is over become
     /// claimable.
-    pub fn advance(&mut self, now: Timestamp) {
+    pub(super) fn advance(&mut self, now: Timestamp) {
         if self.now.since_ms(now) > OVERTAKING_MS_MAX {
             self.rewind(now);
         }
@@ -150,7 +150,7 @@ impl Index {
     }
 
     /// Picks up to `ask.limit` jobs in claim order, and removes them from their shelves.
-    pub fn pick(&mut self, ask: &ClaimAsk, now: Timestamp) -> Vec<JobId> {
+    pub(super) fn pick(&mut self, ask: &ClaimAsk, now: Timestamp) -> Vec<JobId> {
         self.advance(now);
         let mut picked = Vec::new();
         let Some(tenant) = self.tenants.get_mut(&ask.tenant) else { return picked };
@@ -194,11 +194,11 @@ impl Index {
     }
 
     /// Jobs with a passed deadline, earliest first.
-    pub fn overdue(&self, now: Timestamp, limit: usize) -> Vec<JobId> {
+    pub(super) fn overdue(&self, now: Timestamp, limit: usize) -> Vec<JobId> {
         self.deadlines.iter().take_while(|(at, _)| *at <= now).take(limit).map(|(_, id)| *id).collect()
     }
 
-    pub fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn next_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         if now < self.now {
             // Request out of order: jobs that became due in between are already on their shelves. Asking
             // again at once is cheap.
@@ -211,7 +211,7 @@ impl Index {
     }
 
     /// Holder of the unique key or alias that this job would take.
-    pub fn conflict(&self, spec: &windlass_core::JobSpec) -> Option<JobId> {
+    pub(super) fn conflict(&self, spec: &windlass_core::JobSpec) -> Option<JobId> {
         if spec.unique().is_none() && spec.alias().is_none() {
             return None;
         }
@@ -219,17 +219,17 @@ impl Index {
     }
 
     /// Every job that claims the key, in no order.
-    pub fn claimants(&self, key: &Key) -> Vec<JobId> {
+    pub(super) fn claimants(&self, key: &Key) -> Vec<JobId> {
         let (Key::Unique(tenant, _) | Key::Alias(tenant, _)) = key;
         self.tenants.get(tenant).map(|tenant| tenant.claimants(key)).unwrap_or_default()
     }
 
-    pub fn find_alias(&self, tenant: &Tenant, alias: &str) -> Option<JobId> {
+    pub(super) fn find_alias(&self, tenant: &Tenant, alias: &str) -> Option<JobId> {
         self.tenants.get(tenant)?.find_alias(alias)
     }
 
     /// Looks up jobs with exactly this name.
-    pub fn named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Named {
+    pub(super) fn named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Named {
         let shelves =
             self.tenants.get(tenant).map(|tenant| tenant.shelves_named(queue, name)).unwrap_or_default();
         let mut states = Vec::new();
@@ -242,11 +242,11 @@ impl Index {
         if states.is_empty() { Named::Nobody } else { Named::Among(states) }
     }
 
-    pub fn children_of(&self, parent: JobId) -> Vec<JobId> {
+    pub(super) fn children_of(&self, parent: JobId) -> Vec<JobId> {
         self.children.get(&parent).map(|ids| ids.iter().copied().collect()).unwrap_or_default()
     }
 
-    pub fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
+    pub(super) fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
         let entry = self.tenants.entry(tenant.clone()).or_default();
         entry.set_paused(queue, paused);
         for shelf in entry.shelves_of(queue) {
@@ -255,7 +255,7 @@ impl Index {
     }
 
     /// Releases shelves blocked by this limit key.
-    pub fn reopen(&mut self, key: &str) {
+    pub(super) fn reopen(&mut self, key: &str) {
         for shelf in self.parked_by.remove(key).unwrap_or_default() {
             if self.shelves[shelf as usize].parked_by.as_deref() == Some(key) {
                 self.unpark(shelf);
@@ -264,7 +264,7 @@ impl Index {
     }
 
     /// Tenant, queue and name of the jobs that became claimable since the last call, one entry per job.
-    pub fn take_news(&mut self) -> Vec<Address> {
+    pub(super) fn take_news(&mut self) -> Vec<Address> {
         let news = std::mem::take(&mut self.news);
         news.into_iter()
             .filter_map(|shelf| {
@@ -274,11 +274,11 @@ impl Index {
             .collect()
     }
 
-    pub fn payload_bytes(&self, tenant: &Tenant) -> u64 {
+    pub(super) fn payload_bytes(&self, tenant: &Tenant) -> u64 {
         self.tenants.get(tenant).map_or(0, |tenant| tenant.payload_bytes)
     }
 
-    pub fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
+    pub(super) fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
         let mut queues: BTreeMap<(Tenant, Queue), QueueCounts> = BTreeMap::new();
         for (name, entry) in &self.tenants {
             if tenant.is_some_and(|asked| asked != name) {
@@ -311,7 +311,7 @@ impl Index {
     }
 
     /// Names of this queue with claimable jobs.
-    pub fn waiting(&self, queue: &Queue, now: Timestamp) -> Vec<WaitingName> {
+    pub(super) fn waiting(&self, queue: &Queue, now: Timestamp) -> Vec<WaitingName> {
         let mut names: BTreeMap<(&Tenant, &Name), u64> = BTreeMap::new();
         let set_back = now < self.now;
         for (tenant, entry) in &self.tenants {
@@ -342,7 +342,7 @@ impl Index {
     }
 
     /// Due jobs grouped by their limit keys, from the sizes of the shelves.
-    pub fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Vec<UnderLimits> {
+    pub(super) fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Vec<UnderLimits> {
         let entry = self.tenants.get(tenant).into_iter();
         let shelves = entry.flat_map(TenantIndex::queues_and_shelves).filter_map(|(_, shelf)| shelf);
         let mut groups: Vec<UnderLimits> = Vec::new();
@@ -468,7 +468,7 @@ impl Index {
     }
 
     #[cfg(test)]
-    pub fn delayed_count(&self) -> usize {
+    pub(super) fn delayed_count(&self) -> usize {
         self.delayed.len()
     }
 

@@ -6,18 +6,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use windlass_core::{JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
 
-pub type ShelfId = u32;
-pub type ViewId = u32;
+pub(super) type ShelfId = u32;
+pub(super) type ViewId = u32;
 
 /// Entry of a shelf. The field order is the claim order: priority, then time, then id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Slot {
+pub(super) struct Slot {
     pub priority: i32,
     pub run_at: Timestamp,
     pub id: JobId,
 }
 
-pub struct Shelf {
+pub(super) struct Shelf {
     pub tenant: Tenant,
     pub queue: Queue,
     pub name: Name,
@@ -39,7 +39,7 @@ pub struct Shelf {
 const PRIORITIES_LOOKED_AT: usize = 64;
 
 impl Shelf {
-    pub fn new(spec: &JobSpec, paused: bool) -> Shelf {
+    pub(super) fn new(spec: &JobSpec, paused: bool) -> Shelf {
         Shelf {
             tenant: spec.tenant.clone(),
             queue: spec.queue.clone(),
@@ -51,17 +51,17 @@ impl Shelf {
     }
 
     /// True if its jobs may be claimed at present.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         !self.paused && self.parked_by.is_none()
     }
 
     /// First job; `None` while the shelf is closed.
-    pub fn head(&self) -> Option<Slot> {
+    pub(super) fn head(&self) -> Option<Slot> {
         if self.is_open() { self.slots.first().copied() } else { None }
     }
 
     /// First job that is due at `now`, optionally of one priority.
-    pub fn due_head(&self, priority: Option<i32>, now: Timestamp) -> Option<Slot> {
+    pub(super) fn due_head(&self, priority: Option<i32>, now: Timestamp) -> Option<Slot> {
         if !self.is_open() {
             return None;
         }
@@ -77,7 +77,7 @@ impl Shelf {
 
     /// Adds this shelf to the counts. `set_back`: `now` is earlier than the clock of the index, so not every
     /// job on the shelf is due.
-    pub fn count_into(&self, counts: &mut QueueCounts, set_back: bool, now: Timestamp) {
+    pub(super) fn count_into(&self, counts: &mut QueueCounts, set_back: bool, now: Timestamp) {
         for (sum, count) in counts.by_state.iter_mut().zip(&self.counts) {
             *sum += count;
         }

@@ -15,7 +15,7 @@ use windlass_core::{Job, JobId, JobSpec, Name, NameMatch, Queue, Scope, StateNam
 const VIEWS_MAX: usize = 64;
 
 /// Place in which a claim looks for its next job.
-pub enum Source {
+pub(super) enum Source {
     View(ViewId),
     Shelf(ShelfId),
 }
@@ -70,7 +70,7 @@ impl Keys {
 type Names = FxHashMap<Name, SmallVec<[ShelfId; 1]>>;
 
 #[derive(Default)]
-pub struct TenantIndex {
+pub(super) struct TenantIndex {
     /// Sorted, so that queries over all queues return the same order everywhere.
     queues: BTreeMap<Queue, Names>,
     paused: PausedQueues,
@@ -88,7 +88,7 @@ pub struct TenantIndex {
 }
 
 impl TenantIndex {
-    pub fn add(&mut self, job: &Job) {
+    pub(super) fn add(&mut self, job: &Job) {
         self.payload_bytes += job.spec.payload.bytes.len() as u64;
         let state = job.state().name();
         if state != StateName::Ready {
@@ -110,7 +110,7 @@ impl TenantIndex {
         }
     }
 
-    pub fn remove(&mut self, job: &Job) {
+    pub(super) fn remove(&mut self, job: &Job) {
         self.payload_bytes -= job.spec.payload.bytes.len() as u64;
         let state = job.state().name();
         if state != StateName::Ready {
@@ -130,41 +130,46 @@ impl TenantIndex {
         }
     }
 
-    pub fn conflict(&self, spec: &JobSpec) -> Option<JobId> {
+    pub(super) fn conflict(&self, spec: &JobSpec) -> Option<JobId> {
         let by_key = spec.unique().and_then(|unique| self.uniques.holder(&unique.key));
         by_key.or_else(|| self.aliases.holder(spec.alias()?))
     }
 
-    pub fn claimants(&self, key: &Key) -> Vec<JobId> {
+    pub(super) fn claimants(&self, key: &Key) -> Vec<JobId> {
         match key {
             Key::Unique(_, key) => self.uniques.claimants(key).to_vec(),
             Key::Alias(_, alias) => self.aliases.claimants(alias).to_vec(),
         }
     }
 
-    pub fn find_alias(&self, alias: &str) -> Option<JobId> {
+    pub(super) fn find_alias(&self, alias: &str) -> Option<JobId> {
         self.aliases.holder(alias)
     }
 
     /// Number of jobs in a state other than ready.
-    pub fn count_in(&self, state: StateName) -> usize {
+    pub(super) fn count_in(&self, state: StateName) -> usize {
         self.by_state[state as usize].len()
     }
 
-    pub fn newest_in(&self, state: StateName, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
+    pub(super) fn newest_in(
+        &self,
+        state: StateName,
+        before: u64,
+        limit: usize,
+    ) -> impl Iterator<Item = JobId> {
         let below = JobId::new(before).into_iter();
         let ids = &self.by_state[state as usize];
         below.flat_map(move |before| ids.range(..before).rev().take(limit).copied())
     }
 
-    pub fn newest_repeating(&self, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
+    pub(super) fn newest_repeating(&self, before: u64, limit: usize) -> impl Iterator<Item = JobId> {
         let below = JobId::new(before).into_iter();
         below.flat_map(move |before| self.repeating.range(..before).rev().take(limit).copied())
     }
 
     // --- queues and shelves --------------------------------------------------------------------------------
 
-    pub fn set_paused(&mut self, queue: &Queue, paused: bool) {
+    pub(super) fn set_paused(&mut self, queue: &Queue, paused: bool) {
         if paused {
             self.paused.insert(queue.clone());
         } else {
@@ -172,21 +177,21 @@ impl TenantIndex {
         }
     }
 
-    pub fn is_paused(&self, queue: &Queue) -> bool {
+    pub(super) fn is_paused(&self, queue: &Queue) -> bool {
         !self.paused.is_empty() && self.paused.contains(queue)
     }
 
-    pub fn shelves_of(&self, queue: &Queue) -> Vec<ShelfId> {
+    pub(super) fn shelves_of(&self, queue: &Queue) -> Vec<ShelfId> {
         self.queues.get(queue).into_iter().flat_map(|names| names.values().flatten().copied()).collect()
     }
 
-    pub fn shelves_named(&self, queue: &Queue, name: &Name) -> Vec<ShelfId> {
+    pub(super) fn shelves_named(&self, queue: &Queue, name: &Name) -> Vec<ShelfId> {
         let shelves = self.queues.get(queue).and_then(|names| names.get(name));
         shelves.map(|shelves| shelves.to_vec()).unwrap_or_default()
     }
 
     /// Every queue with each of its shelves; a queue that is only paused has none.
-    pub fn queues_and_shelves(&self) -> impl Iterator<Item = (&Queue, Option<ShelfId>)> {
+    pub(super) fn queues_and_shelves(&self) -> impl Iterator<Item = (&Queue, Option<ShelfId>)> {
         let shelved = self
             .queues
             .iter()
@@ -195,7 +200,7 @@ impl TenantIndex {
         shelved.chain(only_paused.map(|queue| (queue, None)))
     }
 
-    pub fn find_shelf(
+    pub(super) fn find_shelf(
         &self,
         queue: &Queue,
         name: &Name,
@@ -206,7 +211,7 @@ impl TenantIndex {
         candidates.iter().copied().find(|shelf| *shelves[*shelf as usize].limit_keys == *limit_keys)
     }
 
-    pub fn enter_shelf(&mut self, number: ShelfId, shelves: &mut [Shelf]) {
+    pub(super) fn enter_shelf(&mut self, number: ShelfId, shelves: &mut [Shelf]) {
         let shelf = &mut shelves[number as usize];
         let names = self.queues.entry(shelf.queue.clone()).or_default();
         names.entry(shelf.name.clone()).or_default().push(number);
@@ -218,7 +223,7 @@ impl TenantIndex {
     }
 
     /// Removes an unused shelf. It has no head, so no view contains it.
-    pub fn forget_shelf(&mut self, number: ShelfId, shelf: &Shelf) {
+    pub(super) fn forget_shelf(&mut self, number: ShelfId, shelf: &Shelf) {
         let Some(names) = self.queues.get_mut(&shelf.queue) else { return };
         if let Some(numbers) = names.get_mut(&shelf.name) {
             numbers.retain(|other| *other != number);
@@ -235,7 +240,7 @@ impl TenantIndex {
 
     /// Sources for this claim. Exact names in named queues are looked up directly; all other claims use
     /// views.
-    pub fn sources(&mut self, ask: &ClaimAsk, shelves: &mut [Shelf]) -> Vec<Source> {
+    pub(super) fn sources(&mut self, ask: &ClaimAsk, shelves: &mut [Shelf]) -> Vec<Source> {
         self.asks += 1;
         if ask.priority.is_some() {
             return self.all_fitting(ask, shelves);
@@ -270,11 +275,11 @@ impl TenantIndex {
     }
 
     /// Heads of a view, in claim order.
-    pub fn view_heads(&self, view: ViewId) -> impl Iterator<Item = &(Slot, ShelfId)> {
+    pub(super) fn view_heads(&self, view: ViewId) -> impl Iterator<Item = &(Slot, ShelfId)> {
         self.views.get(&view).into_iter().flat_map(|view| &view.heads)
     }
 
-    pub fn head_moved(
+    pub(super) fn head_moved(
         &mut self,
         number: ShelfId,
         views: &[ViewId],

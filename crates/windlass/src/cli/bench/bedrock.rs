@@ -5,7 +5,7 @@ use super::wire::Wire;
 use std::io;
 use std::io::Write as _;
 
-pub struct Bedrock {
+pub(super) struct Bedrock {
     pub address: String,
     pub pid: Option<u32>,
 }
@@ -24,7 +24,7 @@ impl Target for Bedrock {
     }
 }
 
-pub struct Worker {
+pub(super) struct Worker {
     wire: Wire,
     /// One CreateJob request; repeated for a batch.
     create: Vec<u8>,
@@ -97,7 +97,7 @@ impl Worker {
     }
 
     /// Sends a request that changes nothing, to measure the cost of a round trip.
-    pub async fn ping(&mut self) -> io::Result<()> {
+    pub(super) async fn ping(&mut self) -> io::Result<()> {
         self.out.extend_from_slice(b"Ping\r\n\r\n");
         self.send_out().await?;
         self.expect_ok(1).await

@@ -37,8 +37,8 @@ const COMMIT_BYTES: usize = 8_192;
 const FILE_COMMITS: usize = 1_024;
 const PING: &str = "Ping, 1 connection";
 const DISK: &str = "no server: two pages to the disk";
-pub const VERBS: [&str; 3] = ["create", "get", "finish"];
-pub const PICK_UP: &str = "pick-up, 64 waiting workers";
+pub(super) const VERBS: [&str; 3] = ["create", "get", "finish"];
+pub(super) const PICK_UP: &str = "pick-up, 64 waiting workers";
 /// Search cases: an existing job by its name or a prefix, and a missing one.
 const LOOKED_FOR: [(&str, &str, &str); 3] = [
     ("exact name", "my.target", "my.target"),
@@ -46,7 +46,7 @@ const LOOKED_FOR: [(&str, &str, &str); 3] = [
     ("missing name", "", "missing"),
 ];
 
-pub fn label(kind: Kind) -> &'static str {
+pub(super) fn label(kind: Kind) -> &'static str {
     match kind {
         Kind::WindlassRelaxed => "bedrock dialect, relaxed",
         _ => "bedrock dialect, full",
@@ -54,20 +54,20 @@ pub fn label(kind: Kind) -> &'static str {
 }
 
 /// Case names of one verb for all shapes.
-pub fn cases(verb: &str) -> impl Iterator<Item = String> {
+pub(super) fn cases(verb: &str) -> impl Iterator<Item = String> {
     shapes().map(move |shape| case(verb, shape))
 }
 
-pub fn shapes() -> impl Iterator<Item = &'static str> {
+pub(super) fn shapes() -> impl Iterator<Item = &'static str> {
     SHAPES.into_iter().map(|(what, ..)| what)
 }
 
-pub fn case(verb: &str, shape: &str) -> String {
+pub(super) fn case(verb: &str, shape: &str) -> String {
     format!("{verb}, {shape}")
 }
 
 /// Runs all benchmarks on servers of its own; `show` gets the current step.
-pub async fn measure(
+pub(super) async fn measure(
     kind: Kind,
     folders: [&Path; 2],
     settings: &Settings,

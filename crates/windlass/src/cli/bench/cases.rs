@@ -8,13 +8,13 @@ use std::io;
 use std::time::Duration;
 
 /// Case names of W6 and W7, which do not measure a rate.
-pub const MEMORY: &str = "memory per waiting job";
-pub const MEMORY_RESTARTED: &str = "memory per waiting job after a restart";
-pub const START: &str = "start with waiting jobs";
+pub(super) const MEMORY: &str = "memory per waiting job";
+pub(super) const MEMORY_RESTARTED: &str = "memory per waiting job after a restart";
+pub(super) const START: &str = "start with waiting jobs";
 /// Shape of a row to which the targets for many waiting jobs apply.
-pub const MILLION: &str = "1000000 jobs";
+pub(super) const MILLION: &str = "1000000 jobs";
 /// (few, many): the cost with many may be at most 1.3 times the cost with few.
-pub const FLAT_PAIRS: &[(&str, &str)] = &[
+pub(super) const FLAT_PAIRS: &[(&str, &str)] = &[
     ("push, 1,000 waiting", "push, many waiting"),
     ("claim, 1,000 waiting", "claim, many waiting"),
     ("finish, 1,000 waiting", "finish, many waiting"),
@@ -24,7 +24,7 @@ pub const FLAT_PAIRS: &[(&str, &str)] = &[
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Case {
+pub(super) enum Case {
     PushOne,
     Push16,
     Push64,
@@ -37,7 +37,7 @@ pub enum Case {
 }
 
 impl Case {
-    pub const ALL: &[Case] = &[
+    pub(super) const ALL: &[Case] = &[
         Case::PushOne,
         Case::Push16,
         Case::Push64,
@@ -49,7 +49,7 @@ impl Case {
         Case::MixFull64,
     ];
 
-    pub fn workload(self) -> &'static str {
+    pub(super) fn workload(self) -> &'static str {
         match self {
             Case::PushOne => "W1",
             Case::Push16 | Case::Push64 => "W2",
@@ -59,7 +59,7 @@ impl Case {
         }
     }
 
-    pub fn label(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Case::PushOne => "push, 1 connection",
             Case::Push16 => "push, 16 connections",
@@ -103,7 +103,7 @@ impl Case {
 
 /// Options of the user.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(super) struct Settings {
     pub jobs: Option<usize>,
     pub connections: Option<usize>,
     pub batch: Option<usize>,
@@ -115,13 +115,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn load(&self, jobs: usize, connections: usize, batch: usize) -> Load {
+    pub(super) fn load(&self, jobs: usize, connections: usize, batch: usize) -> Load {
         Load { jobs, connections, batch, at_most: self.at_most }
     }
 }
 
 /// Runs a case in all its shapes and returns the best sample with its shape.
-pub async fn run<T: Target>(
+pub(super) async fn run<T: Target>(
     case: Case,
     kind: Kind,
     target: &T,

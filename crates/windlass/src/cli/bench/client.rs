@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 /// Digits of the push time at the beginning of a payload.
-pub const STAMP_DIGITS: usize = 20;
+pub(super) const STAMP_DIGITS: usize = 20;
 
 /// Job claimed by this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub(super) struct Held {
     pub id: u64,
     /// Lease token; 0 if the protocol has none.
     pub token: u64,
@@ -19,7 +19,7 @@ pub struct Held {
 }
 
 /// Connection to a server.
-pub trait Client {
+pub(super) trait Client {
     /// Pushes jobs in the server's fastest way: one call, or one pipelined write. The first carries the
     /// timestamp.
     async fn push(&mut self, jobs: usize, stamp_ns: u64) -> io::Result<()>;
@@ -40,7 +40,7 @@ pub trait Client {
 }
 
 /// Running server.
-pub trait Target {
+pub(super) trait Target {
     type Client: Client + 'static;
 
     async fn connect(&self, shape: &Shape) -> io::Result<Self::Client>;
@@ -50,7 +50,7 @@ pub trait Target {
 
 /// Queue, name and size of the jobs of a connection.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub(super) struct Shape {
     pub queue: String,
     /// Name of pushed jobs.
     pub name: String,
@@ -60,7 +60,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    pub fn new(queue: &str, payload_bytes: usize) -> Shape {
+    pub(super) fn new(queue: &str, payload_bytes: usize) -> Shape {
         let name = "bench.job".to_owned();
         Shape {
             queue: queue.to_owned(),
@@ -72,13 +72,13 @@ impl Shape {
 }
 
 /// Nanoseconds since the first call in this process.
-pub fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 /// Writes the timestamp over the first digits of a payload.
-pub fn stamp(payload: &mut [u8], mut ns: u64) {
+pub(super) fn stamp(payload: &mut [u8], mut ns: u64) {
     for digit in payload[..STAMP_DIGITS].iter_mut().rev() {
         *digit = b'0' + (ns % 10) as u8;
         ns /= 10;
@@ -86,19 +86,19 @@ pub fn stamp(payload: &mut [u8], mut ns: u64) {
 }
 
 /// Reads the timestamp; 0 if there is none.
-pub fn read_stamp(payload: &[u8]) -> u64 {
+pub(super) fn read_stamp(payload: &[u8]) -> u64 {
     payload.get(..STAMP_DIGITS).and_then(parse_digits).unwrap_or(0)
 }
 
 /// Payload of exactly this length, with a zero timestamp.
-pub fn blank_payload(bytes: usize) -> Vec<u8> {
+pub(super) fn blank_payload(bytes: usize) -> Vec<u8> {
     let mut payload = vec![b'x'; bytes.max(STAMP_DIGITS)];
     stamp(&mut payload, 0);
     payload
 }
 
 /// Parses a decimal number that fills the whole slice.
-pub fn parse_digits(digits: &[u8]) -> Option<u64> {
+pub(super) fn parse_digits(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }

@@ -8,7 +8,7 @@ use std::io;
 /// Longest response head; a longer one is not HTTP.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-pub struct Http {
+pub(super) struct Http {
     wire: Wire,
     /// Bytes of the last response, still in the buffer.
     handed_out: usize,
@@ -23,12 +23,12 @@ struct Head {
 }
 
 impl Http {
-    pub async fn connect(address: &str) -> io::Result<Http> {
+    pub(super) async fn connect(address: &str) -> io::Result<Http> {
         Ok(Http { wire: Wire::connect(address).await?, handed_out: 0 })
     }
 
     /// Sends a complete request and returns the body of a 2xx response.
-    pub async fn exchange(&mut self, request: &[u8]) -> io::Result<&[u8]> {
+    pub(super) async fn exchange(&mut self, request: &[u8]) -> io::Result<&[u8]> {
         self.wire.consume(self.handed_out);
         self.handed_out = 0;
         self.wire.send(request).await?;
@@ -50,10 +50,10 @@ impl Http {
 }
 
 /// Constant part of a request.
-pub struct RequestHead(Vec<u8>);
+pub(super) struct RequestHead(Vec<u8>);
 
 impl RequestHead {
-    pub fn post(path: &str, host: &str, content_type: &str, token: Option<&str>) -> RequestHead {
+    pub(super) fn post(path: &str, host: &str, content_type: &str, token: Option<&str>) -> RequestHead {
         let mut head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: {content_type}\r\n");
         if let Some(token) = token {
             head.push_str(&format!("authorization: Bearer {token}\r\n"));
@@ -63,7 +63,7 @@ impl RequestHead {
     }
 
     /// Replaces the content of `out` with a request that has this body.
-    pub fn write(&self, body: &[u8], out: &mut Vec<u8>) {
+    pub(super) fn write(&self, body: &[u8], out: &mut Vec<u8>) {
         out.clear();
         out.extend_from_slice(&self.0);
         push_number(body.len(), out);

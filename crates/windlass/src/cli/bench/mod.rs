@@ -40,7 +40,7 @@ Examples:
   windlass bench --peer beanstalkd --rounds 3 --save results/today
   windlass bench --dialect bedrock --durability full
   windlass bench --server http://127.0.0.1:7373 --workload W3 --jobs 100000")]
-pub struct BenchArgs {
+pub(super) struct BenchArgs {
     /// A running server; its queues beginning with `bench-` are used [default: starts its own]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
@@ -129,7 +129,7 @@ enum Peer {
     Beanstalkd,
 }
 
-pub fn run(args: BenchArgs) -> Outcome {
+pub(super) fn run(args: BenchArgs) -> Outcome {
     // A single thread, so that the client takes little CPU time from the server under test.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rows = tokio::task::LocalSet::new().block_on(&runtime, measure_all(&args))?;

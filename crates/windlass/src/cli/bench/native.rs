@@ -9,7 +9,7 @@ use std::io;
 const LEASE_MS: u64 = 600_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub(super) enum Format {
     Json,
     Msgpack,
 }
@@ -40,7 +40,7 @@ impl Format {
 
 /// Windlass server.
 #[derive(Clone, Debug)]
-pub struct Windlass {
+pub(super) struct Windlass {
     pub address: String,
     pub pid: Option<u32>,
     pub format: Format,
@@ -72,7 +72,7 @@ impl Target for Windlass {
     }
 }
 
-pub struct Native {
+pub(super) struct Native {
     http: Http,
     format: Format,
     shape: Shape,
@@ -162,7 +162,7 @@ struct SettledEntry {
 
 impl Native {
     /// Pushes one job per name, to fill a queue with many names.
-    pub async fn push_names(&mut self, names: &[String]) -> io::Result<()> {
+    pub(super) async fn push_names(&mut self, names: &[String]) -> io::Result<()> {
         let payload = blank_payload(self.shape.payload_bytes);
         let payload = as_text(&payload)?;
         let jobs = names.iter().map(|name| NewJob { name, ..new_job(&self.shape, payload) }).collect();

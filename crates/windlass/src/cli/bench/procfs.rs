@@ -6,17 +6,17 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(10);
 
 /// User and system time so far. `None` if the process is gone or the system is not Linux.
-pub fn cpu_time(pid: u32) -> Option<Duration> {
+pub(super) fn cpu_time(pid: u32) -> Option<Duration> {
     parse_cpu_time(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// Busy and total time of all cores so far. I/O wait does not count as busy.
-pub fn machine_time() -> Option<(Duration, Duration)> {
+pub(super) fn machine_time() -> Option<(Duration, Duration)> {
     parse_machine_time(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
 /// Anonymous resident memory of the process, in bytes.
-pub fn memory_bytes(pid: u32) -> Option<u64> {
+pub(super) fn memory_bytes(pid: u32) -> Option<u64> {
     parse_memory(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// One run of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Sample {
+pub(super) struct Sample {
     pub jobs: usize,
     pub seconds: f64,
     /// CPU time per job.
@@ -17,13 +17,13 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub fn rate(&self) -> f64 {
+    pub(super) fn rate(&self) -> f64 {
         self.jobs as f64 / self.seconds.max(1e-9)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Latency {
+pub(super) struct Latency {
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
@@ -31,7 +31,7 @@ pub struct Latency {
 
 impl Latency {
     /// Sorts the values and computes percentiles; zero if there are none.
-    pub fn of(spans_ns: &mut [u64]) -> Latency {
+    pub(super) fn of(spans_ns: &mut [u64]) -> Latency {
         spans_ns.sort_unstable();
         let at = |fraction: f64| percentile(spans_ns, fraction) as f64 / 1e6;
         Latency { p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1.0) }
@@ -39,13 +39,13 @@ impl Latency {
 }
 
 /// Nearest-rank percentile: the smallest value not exceeded by at least this fraction of the values.
-pub fn percentile(sorted: &[u64], fraction: f64) -> u64 {
+pub(super) fn percentile(sorted: &[u64], fraction: f64) -> u64 {
     let rank = (fraction * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Unit {
+pub(super) enum Unit {
     #[serde(rename = "jobs/s")]
     JobsPerSecond,
     #[serde(rename = "bytes/job")]
@@ -72,7 +72,7 @@ impl Unit {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     pub workload: &'static str,
     pub case: String,
     pub server: &'static str,
@@ -86,10 +86,10 @@ pub struct Row {
 
 /// Rows of a run; the best of repeated measurements is kept.
 #[derive(Default, Debug)]
-pub struct Rows(pub Vec<Row>);
+pub(super) struct Rows(pub Vec<Row>);
 
 impl Rows {
-    pub fn add(&mut self, row: Row) {
+    pub(super) fn add(&mut self, row: Row) {
         let same = |old: &&mut Row| old.case == row.case && old.server == row.server;
         match self.0.iter_mut().find(same) {
             None => self.0.push(row),
@@ -98,7 +98,7 @@ impl Rows {
         }
     }
 
-    pub fn get(&self, server: &str, case: &str) -> Option<&Row> {
+    pub(super) fn get(&self, server: &str, case: &str) -> Option<&Row> {
         self.0.iter().find(|row| row.server == server && row.case == case)
     }
 
@@ -129,7 +129,7 @@ impl Rows {
         ]
     }
 
-    pub fn table(&self) -> Table {
+    pub(super) fn table(&self) -> Table {
         let mut table = Table::new(&[
             "",
             "WHAT",
@@ -148,7 +148,7 @@ impl Rows {
         table
     }
 
-    pub fn markdown(&self) -> String {
+    pub(super) fn markdown(&self) -> String {
         let mut text = String::from(
             "| | what | server | result | p50 ms | p99 ms | server CPU us/job | client CPU us/job | others' CPU % |\n\
              |---|---|---|---:|---:|---:|---:|---:|---:|\n",
@@ -161,7 +161,7 @@ impl Rows {
 }
 
 /// Formats `1234567.8` as `1,234,568`.
-pub fn thousands(value: f64) -> String {
+pub(super) fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {

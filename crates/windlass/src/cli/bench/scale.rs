@@ -25,7 +25,7 @@ const COST_JOBS: usize = 30_000;
 const FILL_AT_MOST: Duration = Duration::from_secs(180);
 
 /// Measures W6. The server is restarted in between, so it must be a server started here.
-pub async fn memory_and_start(kind: Kind, folder: &Path, settings: &Settings) -> io::Result<Vec<Row>> {
+pub(super) async fn memory_and_start(kind: Kind, folder: &Path, settings: &Settings) -> io::Result<Vec<Row>> {
     let server = Server::start(kind, folder, settings.database.as_deref())?;
     let empty_bytes = memory_of(&server)?;
     let many = match kind {
@@ -59,7 +59,7 @@ fn memory_of(server: &Server) -> io::Result<u64> {
 }
 
 /// Measures W7 on two servers: one with few jobs or names, one with many.
-pub async fn flat_costs(
+pub(super) async fn flat_costs(
     label: &'static str,
     few: &Windlass,
     many: &Windlass,

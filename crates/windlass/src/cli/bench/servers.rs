@@ -18,7 +18,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     /// Synced to disk before the acknowledgement.
     WindlassFull,
     WindlassRelaxed,
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub fn label(self) -> &'static str {
+    pub(super) fn label(self) -> &'static str {
         match self {
             Kind::WindlassFull => "windlass full",
             Kind::WindlassRelaxed => "windlass relaxed",
@@ -41,17 +41,17 @@ impl Kind {
         }
     }
 
-    pub fn is_windlass(self) -> bool {
+    pub(super) fn is_windlass(self) -> bool {
         matches!(self, Kind::WindlassFull | Kind::WindlassRelaxed | Kind::WindlassPostgres)
     }
 
-    pub fn survives_restart(self) -> bool {
+    pub(super) fn survives_restart(self) -> bool {
         self != Kind::BeanstalkdMemory
     }
 }
 
 /// Running server process; killed on drop.
-pub struct Server {
+pub(super) struct Server {
     child: Child,
     pub address: String,
     /// Address of the Bedrock dialect, if enabled.
@@ -62,7 +62,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a server. `folder` holds its store: a second start in it finds the same jobs.
-    pub fn start(kind: Kind, folder: &Path, database: Option<&str>) -> io::Result<Server> {
+    pub(super) fn start(kind: Kind, folder: &Path, database: Option<&str>) -> io::Result<Server> {
         match kind {
             Kind::WindlassFull => start_windlass(folder, &file(folder), "full", "off"),
             Kind::WindlassRelaxed => start_windlass(folder, &file(folder), "relaxed", "off"),
@@ -75,17 +75,17 @@ impl Server {
     }
 
     /// Starts Windlass with the Bedrock dialect on a free port.
-    pub fn start_with_bedrock(kind: Kind, folder: &Path) -> io::Result<Server> {
+    pub(super) fn start_with_bedrock(kind: Kind, folder: &Path) -> io::Result<Server> {
         let durability = if kind == Kind::WindlassRelaxed { "relaxed" } else { "full" };
         start_windlass(folder, &file(folder), durability, "127.0.0.1:0")
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends SIGTERM and waits for the exit.
-    pub fn stop(mut self) -> io::Result<()> {
+    pub(super) fn stop(mut self) -> io::Result<()> {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM)?;
         }
@@ -99,16 +99,16 @@ impl Server {
         Ok(())
     }
 
-    pub fn windlass(&self, format: Format) -> Windlass {
+    pub(super) fn windlass(&self, format: Format) -> Windlass {
         Windlass { address: self.address.clone(), pid: Some(self.pid()), format, token: None }
     }
 
-    pub fn bedrock(&self) -> io::Result<Bedrock> {
+    pub(super) fn bedrock(&self) -> io::Result<Bedrock> {
         let missing = || io::Error::other("the server does not speak the Bedrock dialect");
         Ok(Bedrock { address: self.bedrock.clone().ok_or_else(missing)?, pid: Some(self.pid()) })
     }
 
-    pub fn beanstalkd(&self) -> Beanstalkd {
+    pub(super) fn beanstalkd(&self) -> Beanstalkd {
         Beanstalkd { address: self.address.clone(), pid: Some(self.pid()) }
     }
 }

@@ -18,7 +18,7 @@ const FLAT_POSTGRES: f64 = 1.5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub(super) enum Standing {
     Met,
     Missed,
     /// Other load on the machine was too high: neither met nor missed.
@@ -27,7 +27,7 @@ pub enum Standing {
 
 /// Target and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
+pub(super) struct Verdict {
     pub what: String,
     pub value: f64,
     pub bound: f64,
@@ -76,7 +76,7 @@ enum Bound {
 }
 
 /// Targets for which this run has figures.
-pub fn verdicts(rows: &Rows) -> Vec<Verdict> {
+pub(super) fn verdicts(rows: &Rows) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     verdicts.extend(against(rows, Case::PushBatch, Kind::BeanstalkdMemory, 1.3));
     verdicts.extend(against(rows, Case::DrainBatch, Kind::BeanstalkdMemory, 1.3));
@@ -169,7 +169,7 @@ fn flat(rows: &Rows, server: &str, few: &str, many: &str, bound: f64) -> Option<
     Some(Verdict::new(what, (row.value / few_row.value, "x"), Bound::AtMost(bound), &[few_row, row]))
 }
 
-pub fn table(verdicts: &[Verdict]) -> Table {
+pub(super) fn table(verdicts: &[Verdict]) -> Table {
     let mut table = Table::new(&[">VALUE", ">TARGET", "", "WHAT"]);
     for verdict in verdicts {
         let colour = match verdict.standing {
@@ -183,7 +183,7 @@ pub fn table(verdicts: &[Verdict]) -> Table {
     table
 }
 
-pub fn markdown(verdicts: &[Verdict]) -> String {
+pub(super) fn markdown(verdicts: &[Verdict]) -> String {
     let mut text = String::from("| value | target | | what |\n|---:|---:|---|---|\n");
     for verdict in verdicts {
         text.push_str(&format!("| {} |\n", verdict.cells().join(" | ")));

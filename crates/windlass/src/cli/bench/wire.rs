@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 /// Initial buffer size: a few hundred claimed jobs. Grows if a response is larger.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-pub struct Wire {
+pub(super) struct Wire {
     stream: TcpStream,
     buffer: Vec<u8>,
     start: usize,
@@ -15,7 +15,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub async fn connect(address: &str) -> io::Result<Wire> {
+    pub(super) async fn connect(address: &str) -> io::Result<Wire> {
         let stream = TcpStream::connect(address)
             .await
             .map_err(|error| io::Error::new(error.kind(), format!("connecting to {address}: {error}")))?;
@@ -23,16 +23,16 @@ impl Wire {
         Ok(Wire { stream, buffer: vec![0; BUFFER_BYTES], start: 0, end: 0 })
     }
 
-    pub async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
 
     /// Bytes received but not consumed.
-    pub fn unread(&self) -> &[u8] {
+    pub(super) fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    pub fn consume(&mut self, bytes: usize) {
+    pub(super) fn consume(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.end - self.start, "consumed more than was read");
         self.start += bytes;
         if self.start == self.end {
@@ -41,7 +41,7 @@ impl Wire {
     }
 
     /// Waits for more bytes.
-    pub async fn fill(&mut self) -> io::Result<()> {
+    pub(super) async fn fill(&mut self) -> io::Result<()> {
         if self.start > 0 && self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -59,7 +59,7 @@ impl Wire {
     }
 
     /// Waits until at least this many bytes are unread.
-    pub async fn fill_to(&mut self, bytes: usize) -> io::Result<()> {
+    pub(super) async fn fill_to(&mut self, bytes: usize) -> io::Result<()> {
         while self.end - self.start < bytes {
             self.fill().await?;
         }
@@ -67,7 +67,7 @@ impl Wire {
     }
 
     /// Waits for a complete line and returns its length including `\r\n`.
-    pub async fn line(&mut self) -> io::Result<usize> {
+    pub(super) async fn line(&mut self) -> io::Result<usize> {
         let mut searched = 0;
         loop {
             match self.unread()[searched..].iter().position(|byte| *byte == b'\n') {

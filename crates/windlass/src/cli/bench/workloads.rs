@@ -17,7 +17,7 @@ const TIMER_GRAIN: Duration = Duration::from_millis(2);
 
 /// Size of a workload.
 #[derive(Clone, Copy, Debug)]
-pub struct Load {
+pub(super) struct Load {
     pub jobs: usize,
     pub connections: usize,
     /// Jobs per call or pipelined write.
@@ -126,7 +126,7 @@ fn others_percent(before: Option<(Duration, Duration)>, ours: Option<Duration>) 
 }
 
 /// W1, W2, W3: pushes as fast as the connections allow. Latency is that of a call.
-pub async fn push<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+pub(super) async fn push<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
     let run = Run::new(load);
     let clients = connect(target, shape, load.connections).await?;
     let watch = Stopwatch::start(target.pid());
@@ -151,7 +151,7 @@ async fn keep_pushing(mut client: impl Client, run: Rc<Run>, batch: usize) -> io
 }
 
 /// W4: claims and finishes until the queue is empty. Latency is that of a claim and a finish together.
-pub async fn drain<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+pub(super) async fn drain<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
     let run = Run::new(load);
     let clients = connect(target, shape, load.connections).await?;
     let watch = Stopwatch::start(target.pid());
@@ -183,7 +183,7 @@ enum Verb {
 }
 
 /// B1: pushes all, then claims all, then finishes all, each measured separately.
-pub async fn each_verb<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Vec<Sample>> {
+pub(super) async fn each_verb<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Vec<Sample>> {
     let clients = connect(target, shape, load.connections).await?;
     let mut hands: Vec<(T::Client, Vec<Held>)> =
         clients.into_iter().map(|client| (client, Vec::new())).collect();
@@ -204,7 +204,7 @@ pub async fn each_verb<T: Target>(target: &T, shape: &Shape, load: Load) -> io::
 }
 
 /// Repeats a call; `pid` is the process whose CPU time counts.
-pub async fn repeat(
+pub(super) async fn repeat(
     pid: Option<u32>,
     load: Load,
     mut call: impl AsyncFnMut() -> io::Result<()>,
@@ -261,7 +261,11 @@ async fn keep_doing<C: Client>(
 
 /// W5 at full speed: producers and consumers, `connections` of each, one job per call, until every job is
 /// finished.
-pub async fn mix_at_full_speed<T: Target>(target: &T, shape: &Shape, load: Load) -> io::Result<Sample> {
+pub(super) async fn mix_at_full_speed<T: Target>(
+    target: &T,
+    shape: &Shape,
+    load: Load,
+) -> io::Result<Sample> {
     let run = Run::new(load);
     let producers = connect(target, shape, load.connections).await?;
     let consumers = connect(target, shape, load.connections).await?;
@@ -290,7 +294,12 @@ async fn keep_producing(mut client: impl Client, run: &Run) -> io::Result<()> {
 
 /// W5 at a steady rate: producers push by the clock, whatever the server does; consumers wait for jobs.
 /// Latency is from the start of the push to the response of the claim.
-pub async fn mix_at_rate<T: Target>(target: &T, shape: &Shape, load: Load, rate: f64) -> io::Result<Sample> {
+pub(super) async fn mix_at_rate<T: Target>(
+    target: &T,
+    shape: &Shape,
+    load: Load,
+    rate: f64,
+) -> io::Result<Sample> {
     let run = Run::new(load);
     let producers = connect(target, shape, load.connections).await?;
     let consumers = connect(target, shape, load.connections).await?;
@@ -373,7 +382,7 @@ async fn wait_for_each(mut client: impl Client, run: Rc<Run>) -> io::Result<()> 
 
 /// Response time per job of each verb, in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Costs {
+pub(super) struct Costs {
     pub push_us: f64,
     pub claim_us: f64,
     pub finish_us: f64,
@@ -381,7 +390,10 @@ pub struct Costs {
 
 /// W7: costs on two servers or for two shapes, measured alternately, so that other load on the machine
 /// affects both alike. Uses the median of all calls, so that a checkpoint during one of them does not count.
-pub async fn costs_in_turns<T: Target>(sides: [(&T, &Shape); 2], load: Load) -> io::Result<[Costs; 2]> {
+pub(super) async fn costs_in_turns<T: Target>(
+    sides: [(&T, &Shape); 2],
+    load: Load,
+) -> io::Result<[Costs; 2]> {
     let mut clients = [sides[0].0.connect(sides[0].1).await?, sides[1].0.connect(sides[1].1).await?];
     let mut spans: [Spans; 2] = Default::default();
     let run = Run::new(load);

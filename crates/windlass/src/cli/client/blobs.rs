@@ -18,7 +18,7 @@ Examples:
   windlass blobs get 68d5b57378f76645bf12506c88fb06a81ddb3965 > program.wasm
   windlass blobs gc                      shows what would go
   windlass blobs gc --older-than 7d --remove")]
-pub struct BlobsArgs {
+pub(crate) struct BlobsArgs {
     #[command(subcommand)]
     action: Option<Action>,
     /// Print the server's answer as JSON
@@ -51,7 +51,7 @@ enum Action {
     },
 }
 
-pub fn run(args: BlobsArgs) -> Outcome {
+pub(crate) fn run(args: BlobsArgs) -> Outcome {
     let mut client = args.server.client()?;
     match &args.action {
         None => show(&mut client, args.json),

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 Examples:
   windlass import bedrock bedrock.db
   windlass import bedrock bedrock.db --apply")]
-pub struct ImportArgs {
+pub(crate) struct ImportArgs {
     #[command(subcommand)]
     system: System,
 }
@@ -24,7 +24,7 @@ enum System {
     Bedrock(bedrock::BedrockArgs),
 }
 
-pub fn run(args: ImportArgs) -> Outcome {
+pub(crate) fn run(args: ImportArgs) -> Outcome {
     match args.system {
         System::Bedrock(args) => bedrock::run(args),
     }

@@ -17,7 +17,7 @@ Examples:
   windlass job 42 retry
   windlass job 42 set --priority -10
   windlass job 42 result --wait 30s")]
-pub struct JobArgs {
+pub(crate) struct JobArgs {
     /// The job's id
     id: u64,
     #[command(subcommand)]
@@ -61,7 +61,7 @@ enum Action {
     },
 }
 
-pub fn run(args: JobArgs) -> Outcome {
+pub(crate) fn run(args: JobArgs) -> Outcome {
     let mut client = args.server.client()?;
     let path = format!("/api/v1/jobs/{}", args.id);
     match args.action.unwrap_or(Action::Show) {

@@ -2,7 +2,7 @@
 
 mod query;
 
-pub use query::Query;
+pub(crate) use query::Query;
 
 use crate::cli::client::view;
 use crate::client::{Client, ServerArgs};
@@ -28,7 +28,7 @@ Examples:
   windlass jobs args.user_id:42 'age>1h'
   windlass jobs --queue reports --state ready,running --json
   windlass jobs state:failed --all --json | jq .id")]
-pub struct JobsArgs {
+pub(crate) struct JobsArgs {
     /// state:, queue:, name:, tag:, args.PATH:, worker:, age> or text of the payload
     words: Vec<String>,
     /// Only in these states, separated by commas
@@ -56,7 +56,7 @@ pub struct JobsArgs {
     server: ServerArgs,
 }
 
-pub fn run(args: JobsArgs) -> Outcome {
+pub(crate) fn run(args: JobsArgs) -> Outcome {
     let mut query = Query::from_words(&args.words);
     query.narrow("state", args.state.as_deref());
     query.narrow("queue", args.queue.as_deref());
@@ -121,7 +121,7 @@ fn each_page(
 }
 
 /// Running jobs, for `top`.
-pub fn running(client: &mut Client, limit: usize) -> Outcome<Value> {
+pub(crate) fn running(client: &mut Client, limit: usize) -> Outcome<Value> {
     let mut query = Query::default();
     query.narrow("state", Some("running"));
     let mut answer = client.get(&query.path(limit, None))?;

@@ -31,7 +31,7 @@ Examples:
   windlass push cleanup --repeat 'every 5m' --unique nightly
   windlass push resize - --wait < photo.json
   windlass push import - --lines < rows.ndjson")]
-pub struct PushArgs {
+pub(crate) struct PushArgs {
     /// Kind of job: what a worker asks for
     name: String,
     /// Payload: JSON if it is JSON, else text; - reads it from standard input
@@ -88,7 +88,7 @@ pub struct PushArgs {
     server: ServerArgs,
 }
 
-pub fn run(args: PushArgs) -> Outcome {
+pub(crate) fn run(args: PushArgs) -> Outcome {
     let mut client = args.server.client()?;
     if args.lines {
         return push_lines(&args, &mut client);

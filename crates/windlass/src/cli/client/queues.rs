@@ -14,7 +14,7 @@ Examples:
   windlass queues
   windlass queues pause mail
   windlass queues resume mail")]
-pub struct QueuesArgs {
+pub(crate) struct QueuesArgs {
     #[command(subcommand)]
     action: Option<Action>,
     /// Print the server's answer as JSON
@@ -38,7 +38,7 @@ enum Action {
     },
 }
 
-pub fn run(args: QueuesArgs) -> Outcome {
+pub(crate) fn run(args: QueuesArgs) -> Outcome {
     let mut client = args.server.client()?;
     match &args.action {
         None => show(&mut client, args.json),
@@ -69,7 +69,7 @@ fn switch(client: &mut Client, name: &str, verb: &str, json: bool) -> Outcome {
     }
 }
 
-pub fn queue_table(queues: &[Value]) -> Table {
+pub(crate) fn queue_table(queues: &[Value]) -> Table {
     let heads = [
         "QUEUE",
         ">READY",

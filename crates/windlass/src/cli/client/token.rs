@@ -25,7 +25,7 @@ Examples:
   windlass token list
   windlass token rotate 1a2b3c4d --grace 1d
   windlass token revoke 1a2b3c4d")]
-pub struct TokenArgs {
+pub(crate) struct TokenArgs {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
@@ -96,7 +96,7 @@ struct ToServer {
     server: ServerArgs,
 }
 
-pub fn run(args: TokenArgs) -> Outcome {
+pub(crate) fn run(args: TokenArgs) -> Outcome {
     match args.action {
         None => make(&args.new, args.json),
         Some(Action::Create { new, to }) => create(&new, &to),

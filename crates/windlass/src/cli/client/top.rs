@@ -25,7 +25,7 @@ Examples:
   windlass top --once --json
 
 Keys: q quits, any other key draws at once.")]
-pub struct TopArgs {
+pub(crate) struct TopArgs {
     /// Time between two looks
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = human_time::parse_duration_ms)]
     every: i64,
@@ -46,7 +46,7 @@ struct Look {
     running: Value,
 }
 
-pub fn run(args: TopArgs) -> Outcome {
+pub(crate) fn run(args: TopArgs) -> Outcome {
     let mut client = args.server.client()?;
     let every = Duration::from_millis(u64::try_from(args.every).unwrap_or(1000).max(100));
     if args.json {

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::Value;
 
-pub fn job_table(jobs: &[Value], now_ms: i64) -> Table {
+pub(crate) fn job_table(jobs: &[Value], now_ms: i64) -> Table {
     let mut table = Table::new(&[">ID", "STATE", "QUEUE", "NAME", ">TRY", "WHEN", "WHAT"]);
     for job in jobs {
         let state = state(job, now_ms);
@@ -69,7 +69,7 @@ fn payload(job: &Value) -> String {
 }
 
 /// Prints the page of one job.
-pub fn job_page(job: &Value, now_ms: i64) -> Outcome {
+pub(crate) fn job_page(job: &Value, now_ms: i64) -> Outcome {
     let style = Style::of_stdout();
     let state = state(job, now_ms);
     let title = format!("job {} {}", output::plain(&job["id"]), output::plain(&job["name"]));

@@ -45,7 +45,7 @@ Examples:
   windlass work mail -- ./send-mail
   windlass work '*' --queue reports --concurrency 8 -- python3 report.py
   windlass work resize --drain -- sh -c 'convert - -resize 50% out.png'")]
-pub struct WorkArgs {
+pub(crate) struct WorkArgs {
     /// Names of jobs to take: * and ? and [a-z] match
     #[arg(value_name = "GLOB")]
     name: String,
@@ -94,7 +94,7 @@ struct Claimed {
     jobs: Vec<Job>,
 }
 
-pub fn run(args: WorkArgs) -> Outcome {
+pub(crate) fn run(args: WorkArgs) -> Outcome {
     let client = args.server.client()?;
     let settler = client.another();
     let worker = Worker::new(args, client);

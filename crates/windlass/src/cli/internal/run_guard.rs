@@ -15,9 +15,9 @@ use std::io::BufRead;
 #[command(after_help = "\
 Example:
   windlass run-guard < /dev/null            ends at once: there is no worker")]
-pub struct RunGuardArgs {}
+pub(crate) struct RunGuardArgs {}
 
-pub fn run(_: RunGuardArgs) -> Outcome {
+pub(crate) fn run(_: RunGuardArgs) -> Outcome {
     for group in left_running(std::io::stdin().lock()) {
         // The group may have exited already.
         let _ = kill_process_group(group, Signal::KILL);

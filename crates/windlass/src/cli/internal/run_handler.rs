@@ -12,12 +12,12 @@ use windlass_runners::handlers::guard;
 #[command(after_help = "\
 Example:
   windlass run-handler < /dev/null          ends at once: nobody says what to run")]
-pub struct RunHandlerArgs {
+pub(crate) struct RunHandlerArgs {
     /// Which of the processes around an interpreter to be; without it, the guard
     #[arg(value_parser = [guard::FIRST, guard::INSIDE])]
     stage: Option<String>,
 }
 
-pub fn run(args: RunHandlerArgs) -> Outcome {
+pub(crate) fn run(args: RunHandlerArgs) -> Outcome {
     guard::serve(args.stage.as_deref()).map_err(|why| Fault::failed(format!("handler: {why}")))
 }

@@ -14,9 +14,9 @@ use windlass_runners::confine;
 #[command(after_help = "\
 Example:
   windlass run-query < /dev/null          ends at once: nobody gives it orders")]
-pub struct RunQueryArgs {}
+pub(crate) struct RunQueryArgs {}
 
-pub fn run(_args: RunQueryArgs) -> Outcome {
+pub(crate) fn run(_args: RunQueryArgs) -> Outcome {
     query::serve(std::io::stdin().lock(), std::io::stdout().lock(), confined)
         .map_err(|error| Fault::failed(format!("query: {error}")))
 }

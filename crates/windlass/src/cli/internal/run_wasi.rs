@@ -25,7 +25,7 @@ Examples:
   windlass run-wasi
   windlass run-wasi --server https://jobs.example.org --token TOKEN --workers 4
   windlass run-wasi --storage http://127.0.0.1:7475 --time-limit 60s")]
-pub struct RunWasiArgs {
+pub(crate) struct RunWasiArgs {
     /// Jobs at the same time, each in a process of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: u16,
@@ -54,7 +54,7 @@ pub struct RunWasiArgs {
     server: ServerArgs,
 }
 
-pub fn run(args: RunWasiArgs) -> Outcome {
+pub(crate) fn run(args: RunWasiArgs) -> Outcome {
     telemetry::start_plain();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(run_jobs(args))

@@ -11,8 +11,8 @@ use clap::Args;
 #[command(after_help = "\
 Example:
   windlass run-wasi-guest < /dev/null          ends at once: nobody gives it orders")]
-pub struct RunWasiGuestArgs {}
+pub(crate) struct RunWasiGuestArgs {}
 
-pub fn run(_args: RunWasiGuestArgs) -> Outcome {
+pub(crate) fn run(_args: RunWasiGuestArgs) -> Outcome {
     windlass_runners::wasi::guest::serve().map_err(|error| Fault::failed(format!("WASI guest: {error}")))
 }

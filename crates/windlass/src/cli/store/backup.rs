@@ -17,7 +17,7 @@ use windlass_store::sqlite;
 Examples:
   windlass backup jobs-monday.db
   windlass backup /backups/jobs.db --data /var/lib/windlass")]
-pub struct BackupArgs {
+pub(crate) struct BackupArgs {
     /// Where the copy goes; must not exist yet
     file: PathBuf,
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub struct BackupArgs {
     json: bool,
 }
 
-pub fn run(args: BackupArgs) -> Outcome {
+pub(crate) fn run(args: BackupArgs) -> Outcome {
     let from = args.place.file()?;
     if args.file.exists() {
         return Err(Fault::failed(format!("{} exists already; choose another name", args.file.display())));

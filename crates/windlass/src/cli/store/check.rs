@@ -19,7 +19,7 @@ Examples:
   windlass check
   windlass check --data /var/lib/windlass
   windlass check --store sqlite:backup.db --json")]
-pub struct CheckArgs {
+pub(crate) struct CheckArgs {
     #[command(flatten)]
     pub place: StorePlace,
     /// Print as JSON
@@ -29,7 +29,7 @@ pub struct CheckArgs {
 
 /// Which store, for commands that work on the file itself.
 #[derive(Args, Debug)]
-pub struct StorePlace {
+pub(crate) struct StorePlace {
     /// Folder of the embedded store [default: windlass-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
@@ -43,7 +43,7 @@ pub struct StorePlace {
 
 impl StorePlace {
     /// Path of the database file, by the same rules as `serve`.
-    pub fn file(&self) -> Outcome<PathBuf> {
+    pub(crate) fn file(&self) -> Outcome<PathBuf> {
         let StorePlace { data, store, config } = self;
         let args = ConfigArgs {
             data: data.clone(),
@@ -70,7 +70,7 @@ impl StorePlace {
     }
 }
 
-pub fn run(args: CheckArgs) -> Outcome {
+pub(crate) fn run(args: CheckArgs) -> Outcome {
     let path = args.place.file()?;
     let bar = progress::bar("jobs");
     let report = sqlite::check(&path, &|done, all| progress::show(&bar, done, all));

@@ -16,7 +16,7 @@ use windlass_store::sqlite;
 Examples:
   windlass compact
   windlass compact --data /var/lib/windlass")]
-pub struct CompactArgs {
+pub(crate) struct CompactArgs {
     #[command(flatten)]
     place: StorePlace,
     /// Print as JSON
@@ -24,7 +24,7 @@ pub struct CompactArgs {
     json: bool,
 }
 
-pub fn run(args: CompactArgs) -> Outcome {
+pub(crate) fn run(args: CompactArgs) -> Outcome {
     let file = args.place.file()?;
     let bar = progress::bar("bytes");
     let compacted = sqlite::compact(&file, &|done, all| progress::show(&bar, done, all));

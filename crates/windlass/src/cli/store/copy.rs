@@ -22,7 +22,7 @@ use windlass_store::{OpenOptions, Store};
 Examples:
   windlass copy --from sqlite:windlass-data/windlass.db --to postgres://windlass@db.example.org/jobs
   windlass copy --from postgres://windlass@db.example.org/jobs --to sqlite:jobs.db --json")]
-pub struct CopyArgs {
+pub(crate) struct CopyArgs {
     /// The store to read
     #[arg(long, value_name = "URL")]
     from: String,
@@ -34,7 +34,7 @@ pub struct CopyArgs {
     json: bool,
 }
 
-pub fn run(args: CopyArgs) -> Outcome {
+pub(crate) fn run(args: CopyArgs) -> Outcome {
     refuse_nonsense(&args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let copied = runtime.block_on(Box::pin(copy_all(&args)))?;

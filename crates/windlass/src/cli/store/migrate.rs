@@ -17,7 +17,7 @@ use windlass_store::postgres::{PostgresStore, Standing};
 Examples:
   windlass migrate --store postgres://windlass@db.example.org/jobs
   windlass migrate --store postgres://windlass@db.example.org/jobs --dry-run")]
-pub struct MigrateArgs {
+pub(crate) struct MigrateArgs {
     /// The store: postgres://USER:PASSWORD@HOST:PORT/DATABASE
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -35,7 +35,7 @@ pub struct MigrateArgs {
     set: Vec<String>,
 }
 
-pub fn run(args: MigrateArgs) -> Outcome {
+pub(crate) fn run(args: MigrateArgs) -> Outcome {
     let MigrateArgs { store, config, set, .. } = &args;
     let read = ConfigArgs {
         store: store.clone(),

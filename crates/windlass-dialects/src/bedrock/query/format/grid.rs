@@ -72,7 +72,7 @@ fn frame(mode: Mode) -> Frame {
     }
 }
 
-pub fn write(cli: &Cli, table: &Table) -> String {
+pub(super) fn write(cli: &Cli, table: &Table) -> String {
     let frame = frame(cli.mode);
     let rows: Vec<Vec<String>> =
         table.rows.iter().map(|row| row.iter().map(|value| cli.shown(value)).collect()).collect();

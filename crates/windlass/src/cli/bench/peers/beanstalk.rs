@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// Shortest pipeline with a pause; the replies to shorter ones arrive before the pause would end.
 const PAUSE_FROM_REPLIES: usize = 50;
 
-pub struct Beanstalkd {
+pub(crate) struct Beanstalkd {
     pub address: String,
     pub pid: Option<u32>,
 }
@@ -32,7 +32,7 @@ impl Target for Beanstalkd {
     }
 }
 
-pub struct Beanstalk {
+pub(crate) struct Beanstalk {
     wire: Wire,
     /// One put command with its body; repeated for a batch.
     put: Vec<u8>,
@@ -53,7 +53,7 @@ enum Reply {
 }
 
 impl Beanstalk {
-    pub async fn connect(address: &str, shape: &Shape) -> io::Result<Beanstalk> {
+    pub(crate) async fn connect(address: &str, shape: &Shape) -> io::Result<Beanstalk> {
         let (put, payload_at) = put_command(shape.payload_bytes);
         let mut client = Beanstalk {
             wire: Wire::connect(address).await?,

@@ -1,3 +1,3 @@
 //! Other job servers, measured in the same run by the same workloads.
 
-pub mod beanstalk;
+pub(super) mod beanstalk;

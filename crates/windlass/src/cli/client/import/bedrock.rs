@@ -34,7 +34,7 @@ Examples:
   windlass import bedrock bedrock.db
   windlass import bedrock bedrock.db --apply --server http://jobs.example.org:7373
   windlass import bedrock bedrock.db --running fail --json")]
-pub struct BedrockArgs {
+pub(super) struct BedrockArgs {
     /// The database file
     file: PathBuf,
     /// Do it; without this it is only shown
@@ -65,7 +65,7 @@ enum ProfileWord {
     Current,
 }
 
-pub fn run(args: BedrockArgs) -> Outcome {
+pub(super) fn run(args: BedrockArgs) -> Outcome {
     let choices = Choices {
         profile: match args.profile {
             ProfileWord::Seed => Profile::Seed,

@@ -31,7 +31,7 @@ impl Group {
 }
 
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(super) struct Tally {
     /// Counts by state in the file and state after the import.
     becomes: BTreeMap<(String, &'static str), u64>,
     notes: BTreeMap<&'static str, Group>,
@@ -39,7 +39,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn add(&mut self, fate: &Fate) {
+    pub(super) fn add(&mut self, fate: &Fate) {
         match &fate.outcome {
             Becomes::Import { entry, note, .. } => {
                 *self.becomes.entry((fate.state.clone(), entry.stands)).or_default() += 1;
@@ -56,7 +56,7 @@ impl Tally {
     }
 
     /// Prints the summary. `sent`: responses of the server; `None` for a dry run.
-    pub fn say(&self, file: &Path, sent: Option<&Sent>, as_json: bool) -> Outcome {
+    pub(super) fn say(&self, file: &Path, sent: Option<&Sent>, as_json: bool) -> Outcome {
         if as_json {
             return output::say_json(&self.json(sent));
         }
@@ -87,7 +87,7 @@ impl Tally {
     }
 
     /// Error message with the number of jobs not imported and the reasons; `None` if all were imported.
-    pub fn left_out(&self, sent: &Sent) -> Option<String> {
+    pub(super) fn left_out(&self, sent: &Sent) -> Option<String> {
         let mut reasons: BTreeMap<&str, u64> =
             self.left.iter().map(|(why, group)| (why.as_str(), group.count)).collect();
         let all = self.importable() + reasons.values().sum::<u64>();

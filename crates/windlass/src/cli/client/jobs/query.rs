@@ -3,19 +3,19 @@
 use crate::client::escaped;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Query {
+pub(crate) struct Query {
     words: String,
 }
 
 impl Query {
     /// Joins the arguments; an argument that contains blanks stays one word.
-    pub fn from_words(words: &[String]) -> Query {
+    pub(crate) fn from_words(words: &[String]) -> Query {
         let mut query = Query::default();
         words.iter().for_each(|word| query.add(word));
         query
     }
 
-    pub fn narrow(&mut self, field: &str, value: Option<&str>) {
+    pub(crate) fn narrow(&mut self, field: &str, value: Option<&str>) {
         if let Some(value) = value {
             self.add(&format!("{field}:{value}"));
         }
@@ -34,7 +34,7 @@ impl Query {
         }
     }
 
-    pub fn path(&self, limit: usize, cursor: Option<&str>) -> String {
+    pub(crate) fn path(&self, limit: usize, cursor: Option<&str>) -> String {
         let mut path = format!("/api/v1/jobs?limit={limit}");
         if !self.words.is_empty() {
             path.push_str(&format!("&search={}", escaped(&self.words)));

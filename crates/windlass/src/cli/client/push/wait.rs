@@ -17,7 +17,7 @@ const WAIT_MS: u64 = 20_000;
 /// Interval between progress requests.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-pub fn until_settled(client: &mut Client, id: u64, timeout_ms: Option<i64>, json: bool) -> Outcome {
+pub(super) fn until_settled(client: &mut Client, id: u64, timeout_ms: Option<i64>, json: bool) -> Outcome {
     let watcher = std::io::stderr().is_terminal().then(|| Watcher::start(client.another(), id));
     let settled = wait(client, id, timeout_ms);
     if let Some(watcher) = watcher {

@@ -10,18 +10,18 @@ const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub(super) enum Key {
     Quit,
     Other,
 }
 
-pub struct Screen {
+pub(super) struct Screen {
     stdin: Stdin,
     before: Termios,
 }
 
 impl Screen {
-    pub fn open() -> io::Result<Screen> {
+    pub(super) fn open() -> io::Result<Screen> {
         let stdin = io::stdin();
         let before = termios::tcgetattr(&stdin)?;
         let mut raw = before.clone();
@@ -33,7 +33,7 @@ impl Screen {
     }
 
     /// Draws all lines in one write from the top left corner, to avoid flicker.
-    pub fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+    pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         let size = termios::tcgetwinsize(io::stdout())?;
         let height = usize::from(size.ws_row).max(2);
         let mut frame = b"\x1b[H".to_vec();
@@ -51,7 +51,7 @@ impl Screen {
     }
 
     /// Waits for a key. Ctrl-C arrives as a key in raw mode.
-    pub fn wait(&mut self, time: Duration) -> io::Result<Option<Key>> {
+    pub(super) fn wait(&mut self, time: Duration) -> io::Result<Option<Key>> {
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
         let mut fds = [PollFd::new(&self.stdin, PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {

@@ -9,14 +9,14 @@ use std::process::{ChildStdin, Command, Stdio};
 
 /// Handle that tells the guard process which commands run.
 #[derive(Default)]
-pub struct Guard {
+pub(super) struct Guard {
     /// Stdin of the guard. `None`: not needed yet, or it could not be started; then a killed worker leaves
     /// its commands running.
     ear: Mutex<Option<ChildStdin>>,
 }
 
 impl Guard {
-    pub fn began(&self, group: Pid) {
+    pub(super) fn began(&self, group: Pid) {
         let mut ear = self.ear.lock();
         if ear.is_none() {
             *ear = start().ok();
@@ -25,7 +25,7 @@ impl Guard {
     }
 
     /// Must be called before the process is reaped, as its id may be reused afterwards.
-    pub fn ended(&self, group: Pid) {
+    pub(super) fn ended(&self, group: Pid) {
         tell(self.ear.lock().as_mut(), '-', group);
     }
 }

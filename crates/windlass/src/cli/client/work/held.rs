@@ -18,7 +18,7 @@ const MESSAGES_MAX: usize = 1_000;
 
 /// Reason why a command was asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub(super) enum Stop {
     Cancelled,
     LeaseLost,
     TimedOut,
@@ -29,9 +29,9 @@ pub enum Stop {
 /// Run of a job. After a lost lease the same job may be claimed again while its first run is still being
 /// stopped, so the job id does not identify a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Run(u64);
+pub(super) struct Run(u64);
 
-pub struct Held {
+pub(super) struct Held {
     id: u64,
     token: Value,
     /// Process group while the process runs; removed before the process is reaped, since its id may be
@@ -48,7 +48,7 @@ pub struct Held {
 }
 
 impl Held {
-    pub fn new(id: u64, token: Value, timeout: Option<Duration>) -> Held {
+    pub(super) fn new(id: u64, token: Value, timeout: Option<Duration>) -> Held {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         Held {
             id,
@@ -99,7 +99,7 @@ impl State {
     }
 }
 
-pub struct Table {
+pub(super) struct Table {
     state: Mutex<State>,
     changed: Condvar,
     guard: Guard,
@@ -107,7 +107,7 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new(quiet: bool) -> Table {
+    pub(super) fn new(quiet: bool) -> Table {
         Table { state: Mutex::default(), changed: Condvar::new(), guard: Guard::default(), quiet }
     }
 
@@ -126,7 +126,7 @@ impl Table {
     }
 
     /// Waits for a free slot and returns the number of free slots. 0: stop claiming.
-    pub fn wait_for_room(&self, most: usize) -> usize {
+    pub(super) fn wait_for_room(&self, most: usize) -> usize {
         let mut state = self.lock();
         while !state.leaving && state.runs.len() >= most {
             self.wait(&mut state);
@@ -135,12 +135,12 @@ impl Table {
     }
 
     /// Number of ended jobs.
-    pub fn ends(&self) -> u64 {
+    pub(super) fn ends(&self) -> u64 {
         self.lock().ends()
     }
 
     /// Waits until more jobs have ended than `before`. False: no job is running.
-    pub fn wait_for_an_end(&self, before: u64) -> bool {
+    pub(super) fn wait_for_an_end(&self, before: u64) -> bool {
         let mut state = self.lock();
         while !state.leaving && !state.runs.is_empty() && state.ends() == before {
             self.wait(&mut state);
@@ -148,7 +148,7 @@ impl Table {
         state.leaving || state.ends() > before
     }
 
-    pub fn wait_until_empty(&self) {
+    pub(super) fn wait_until_empty(&self) {
         let mut state = self.lock();
         while !state.runs.is_empty() {
             self.wait(&mut state);
@@ -156,12 +156,12 @@ impl Table {
     }
 
     /// Sleeps; interrupted by a shutdown.
-    pub fn sleep(&self, time: Duration) {
+    pub(super) fn sleep(&self, time: Duration) {
         let mut state = self.lock();
         self.changed.wait_while_for(&mut state, |state| !state.leaving, time);
     }
 
-    pub fn insert(&self, held: Held) -> Run {
+    pub(super) fn insert(&self, held: Held) -> Run {
         self.change(|state| {
             state.started += 1;
             let run = Run(state.started);
@@ -170,11 +170,11 @@ impl Table {
         })
     }
 
-    pub fn has_started(&self) -> bool {
+    pub(super) fn has_started(&self) -> bool {
         self.lock().started > 0
     }
 
-    pub fn remove(&self, run: Run, finished: bool) {
+    pub(super) fn remove(&self, run: Run, finished: bool) {
         self.change(|state| {
             state.runs.remove(&run);
             if finished { state.finished += 1 } else { state.failed += 1 }
@@ -182,7 +182,7 @@ impl Table {
     }
 
     /// Registers the process group for signals, and sends SIGTERM if a stop was requested before.
-    pub fn process_started(&self, run: Run, group: Pid) {
+    pub(super) fn process_started(&self, run: Run, group: Pid) {
         self.guard.began(group);
         self.change(|state| {
             if let Some(held) = state.runs.get_mut(&run) {
@@ -195,7 +195,7 @@ impl Table {
     }
 
     /// Kills the rest of the process group and unregisters it. Call it before the process is reaped.
-    pub fn process_ended(&self, run: Run) {
+    pub(super) fn process_ended(&self, run: Run) {
         let group = self.change(|state| {
             let held = state.runs.get_mut(&run)?;
             held.signal(Signal::KILL);
@@ -206,11 +206,11 @@ impl Table {
         }
     }
 
-    pub fn why_stopped(&self, run: Run) -> Option<Stop> {
+    pub(super) fn why_stopped(&self, run: Run) -> Option<Stop> {
         self.lock().runs.get(&run).and_then(|held| held.stop)
     }
 
-    pub fn report(&self, run: Run, percent: u8, note: String) {
+    pub(super) fn report(&self, run: Run, percent: u8, note: String) {
         self.change(|state| {
             if let Some(held) = state.runs.get_mut(&run) {
                 held.progress = Some((percent, note));
@@ -218,7 +218,7 @@ impl Table {
         });
     }
 
-    pub fn say(&self, run: Run, line: &str) {
+    pub(super) fn say(&self, run: Run, line: &str) {
         self.change(|state| {
             let Some(held) = state.runs.get_mut(&run) else { return };
             if held.messages.len() == MESSAGES_MAX {
@@ -229,7 +229,7 @@ impl Table {
     }
 
     /// Log lines not yet sent, after waiting for an upload in progress.
-    pub fn last_messages(&self, run: Run) -> Vec<String> {
+    pub(super) fn last_messages(&self, run: Run) -> Vec<String> {
         let mut state = self.lock();
         while state.runs.get(&run).is_some_and(|held| held.telling) {
             self.wait(&mut state);
@@ -238,7 +238,7 @@ impl Table {
     }
 
     /// Requests a shutdown and returns the number of running jobs.
-    pub fn leave(&self, urgent: bool) -> usize {
+    pub(super) fn leave(&self, urgent: bool) -> usize {
         self.change(|state| {
             state.leaving = true;
             state.urgent |= urgent;
@@ -246,34 +246,34 @@ impl Table {
         })
     }
 
-    pub fn is_urgent(&self) -> bool {
+    pub(super) fn is_urgent(&self) -> bool {
         self.lock().urgent
     }
 
     /// Stops the worker because of an error that no retry can fix, such as a missing command.
-    pub fn give_up(&self, fault: Fault) {
+    pub(super) fn give_up(&self, fault: Fault) {
         self.change(|state| {
             state.leaving = true;
             state.trouble.get_or_insert(fault);
         });
     }
 
-    pub fn take_trouble(&self) -> Option<Fault> {
+    pub(super) fn take_trouble(&self) -> Option<Fault> {
         self.lock().trouble.take()
     }
 
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.change(|state| state.closed = true);
     }
 
-    pub fn tally(&self) -> (u64, u64) {
+    pub(super) fn tally(&self) -> (u64, u64) {
         let state = self.lock();
         (state.finished, state.failed)
     }
 }
 
 /// Task that sends heartbeats, progress and log lines, and stops jobs when due.
-pub struct Keeper {
+pub(super) struct Keeper {
     table: std::sync::Arc<Table>,
     client: Client,
     lease_ms: i64,
@@ -284,7 +284,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    pub fn new(table: std::sync::Arc<Table>, client: Client, lease_ms: i64, grace_ms: i64) -> Keeper {
+    pub(super) fn new(table: std::sync::Arc<Table>, client: Client, lease_ms: i64, grace_ms: i64) -> Keeper {
         let grace = Duration::from_millis(u64::try_from(grace_ms).unwrap_or(0));
         let now = Instant::now();
         Keeper { table, client, lease_ms, grace, next_beat: now, progress_after: now, messages_after: now }
@@ -295,7 +295,7 @@ impl Keeper {
         Duration::from_millis(u64::try_from(self.lease_ms / 3).unwrap_or(0)).max(Duration::from_millis(10))
     }
 
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         self.next_beat = Instant::now() + self.beat();
         loop {
             let table = self.table.clone();
@@ -430,10 +430,10 @@ impl Keeper {
     }
 }
 
-pub fn log_path(id: u64) -> String {
+pub(super) fn log_path(id: u64) -> String {
     format!("/api/v1/jobs/{id}/log")
 }
 
-pub fn log_body(token: &Value, lines: &[String]) -> Value {
+pub(super) fn log_body(token: &Value, lines: &[String]) -> Value {
     json!({"token": token, "lines": lines, "source": "stderr"})
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use windlass_runners::process::{Ended, Task, Watch};
 
 #[derive(Deserialize)]
-pub struct Job {
+pub(super) struct Job {
     pub id: u64,
     pub token: Value,
     pub name: String,
@@ -56,7 +56,7 @@ const SECRETS: [&str; 5] = [
 ];
 
 /// Runs the command for this job to its end.
-pub fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Table>) -> Ended {
+pub(super) fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Table>) -> Ended {
     let environment = vec![
         ("WINDLASS_JOB_ID", job.id.to_string()),
         ("WINDLASS_JOB_NAME", job.name.clone()),
@@ -103,7 +103,7 @@ impl Watch for WatchedRun {
 }
 
 /// Result of a command: JSON if it is valid JSON, else text without trailing newlines; `None` if empty.
-pub fn result_of(stdout: &[u8]) -> Option<Box<RawValue>> {
+pub(super) fn result_of(stdout: &[u8]) -> Option<Box<RawValue>> {
     let text = String::from_utf8_lossy(stdout);
     let text = text.trim_end_matches(['\n', '\r']);
     match serde_json::from_str::<Box<RawValue>>(text) {
