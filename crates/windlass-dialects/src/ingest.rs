@@ -1,5 +1,6 @@
-//! From the journal into the store, in bulk. A line is let go when the store has its job; while the store cannot be
-//! reached the lines wait. A line that comes twice finds its alias taken and makes no second job.
+//! Ingest: pushes the lines of the journal into the store, in bulk. A line is acknowledged once its job is in
+//! the store; while the store is unavailable the lines wait. A line delivered twice finds its alias in use
+//! and creates no second job.
 
 pub mod pushes;
 
@@ -12,21 +13,22 @@ use windlass_core::Tenant;
 use windlass_engine::journal::{Journal, JournalError, Line, Token};
 use windlass_engine::{Engine, EngineError, Push};
 
-/// Lines of one go: one commit for each tenant among them.
+/// Most lines of a batch: one commit per tenant in it.
 const LINES: usize = 5_000;
-/// Tenants whose lines are on their way to the store at once.
+/// Tenants whose pushes are in flight at once.
 const TENANTS_AT_ONCE: usize = 64;
-/// How long one go may take before its lines are taken for forgotten. Longer than any commit, also of a busy database.
+/// Reservation of a batch; after it the lines are delivered again. Longer than any commit, also of a busy
+/// database.
 const PATIENCE_MS: i64 = 60_000;
-/// Waits after trouble with the store: soon back when it was short, not in its way when it lasts.
+/// Backoff after an error of the store: short at first, bounded for a long outage.
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long a stop waits for what is in the journal; what is left is put in after the next start.
+/// Time a shutdown waits for the remaining lines; after it they are left for the next start.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Knows what some of the lines mean.
+/// Decoder of some types of lines.
 pub trait Reader: Send + Sync {
-    /// `None`: not one of its own. `Err`: one that nobody will ever understand.
+    /// `None`: a line of another type. `Err`: a line that can never be decoded.
     fn read(&self, line: &Line) -> Option<Result<(Tenant, Push), String>>;
 }
 
@@ -37,7 +39,7 @@ pub struct Ingest {
 }
 
 impl Ingest {
-    /// Until told to stop; then what is there is put in, if that can be done soon.
+    /// Runs until `stop`; then ingests the remaining lines, within `FAREWELL`.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut wait = WAIT_FIRST;
         loop {
@@ -62,7 +64,7 @@ impl Ingest {
         let _ = tokio::time::timeout(FAREWELL, rest).await;
     }
 
-    /// Puts the next lines in; how many there were.
+    /// Ingests the next batch. Returns the number of its lines.
     pub async fn step(&self) -> Result<usize, Trouble> {
         let now = self.engine.now();
         let Some(token) = self.journal.reserve(LINES, now.plus_ms(PATIENCE_MS), now)? else { return Ok(0) };
@@ -71,7 +73,7 @@ impl Ingest {
         match self.put_in(lines).await {
             Ok(()) => self.let_go(token).await,
             Err(error) => {
-                // They come again; if they were taken back already they do, too.
+                // The lines are delivered again, also if the reservation has expired and this call fails.
                 let _ = self.journal.cancel(token);
                 return Err(error.into());
             }
@@ -81,10 +83,10 @@ impl Ingest {
 
     async fn let_go(&self, token: Token) {
         let (journal, now) = (self.journal.clone(), self.engine.now());
-        // It waits for the disk.
+        // `rsync` waits for the disk.
         let told = tokio::task::spawn_blocking(move || journal.rsync(token, now)).await;
         if let Ok(Err(error)) = told {
-            // They will be put in again, find their aliases taken, and be let go then.
+            // The lines are delivered again, find their aliases in use, and are acknowledged then.
             tracing::warn!(%error, "lines of the journal stay though the store has them");
         }
     }
@@ -102,14 +104,14 @@ impl Ingest {
                 }
             }
         }
-        // Side by side, so that they share the store's commits.
+        // Concurrently, so that the tenants share the store's group commit.
         let mut under_way = JoinSet::new();
         let mut outcome = Ok(());
         for (tenant, pushes) in by_tenant {
             if under_way.len() >= TENANTS_AT_ONCE {
                 outcome = outcome.and(joined(&mut under_way).await);
             }
-            // Acknowledged, and admitted, when they were written here.
+            // Exempt from quotas: the jobs were admitted and acknowledged when the journal accepted them.
             under_way.spawn(push(self.engine.exempt(), tenant, pushes));
         }
         while !under_way.is_empty() {
@@ -122,7 +124,7 @@ impl Ingest {
 async fn joined(under_way: &mut JoinSet<Result<(), EngineError>>) -> Result<(), EngineError> {
     match under_way.join_next().await {
         Some(Ok(outcome)) => outcome,
-        // The runtime is going away, and so are we.
+        // The runtime is shutting down.
         Some(Err(_)) => Err(EngineError::ShuttingDown),
         None => Ok(()),
     }

@@ -1,4 +1,5 @@
-//! A push with all its rules as the payload of a line, for callers that want it kept whether or not the store can be reached.
+//! Encoding of a whole push as a line, for callers whose pushes must be accepted while the store is
+//! unavailable.
 
 use super::Reader;
 use base64::Engine as _;
@@ -10,7 +11,7 @@ use windlass_core::{Body, Extras, Name, Payload, Policy, Queue, Tenant, Timestam
 use windlass_engine::journal::Line;
 use windlass_engine::{Push, RunAt};
 
-/// The type of such lines. Types of clients' jobs have a `-` in them.
+/// Type of these lines. Types of clients' jobs contain a `-`.
 pub const KIND: &str = "windlass.push";
 
 #[derive(Serialize, Deserialize)]
@@ -19,15 +20,15 @@ struct Kept {
     queue: Queue,
     name: Name,
     format: Format,
-    /// Text where it is text, else `base64`.
+    /// Payload that is valid UTF-8; any other is in `base64`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     payload: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base64: Option<String>,
     priority: i32,
-    /// `None`: at its first turn.
+    /// `None`: at the first time of its repeat rule.
     run_at: Option<Timestamp>,
-    /// `run_at` came of a delay.
+    /// True if `run_at` was computed from a delay.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_delay: bool,
     policy: Policy,
@@ -37,8 +38,8 @@ struct Kept {
     body: Option<Body>,
 }
 
-/// The line's payload. Its times are those of now, however long the line lies in the journal. Without an alias of its own
-/// the job is known by the line's id, so that a line that comes twice makes one job.
+/// Encodes a push. Delays count from `now`, not from the time of the ingest. A job without an alias gets the
+/// line's id as its alias, so that a line delivered twice creates one job.
 pub fn kept(tenant: &Tenant, push: &Push, id: &str, now: Timestamp) -> Vec<u8> {
     let text = std::str::from_utf8(&push.payload.bytes).ok();
     let mut extras = push.extras.clone().unwrap_or_default();
@@ -57,11 +58,11 @@ pub fn kept(tenant: &Tenant, push: &Push, id: &str, now: Timestamp) -> Vec<u8> {
         extras: Some(extras),
         body: push.body.as_deref().cloned(),
     };
-    // Nothing in it can fail to be written: names are texts, numbers are whole.
+    // Cannot fail: the fields are texts, integers and maps with text keys.
     serde_json::to_vec(&kept).unwrap_or_default()
 }
 
-/// Whether the answer to this push can be given without asking the store.
+/// True if the push can be acknowledged without a query to the store.
 pub fn can_wait(push: &Push) -> bool {
     push.extras.as_ref().is_none_or(|extras| extras.unique.is_none() && extras.family.is_none())
 }

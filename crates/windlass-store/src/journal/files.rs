@@ -1,7 +1,8 @@
-//! The files of one journal: `00000001.log`, `00000002.log`, … and `head`, which says up to where all is taken care of.
+//! Files of one journal: `00000001.log`, `00000002.log`, … and `head`, the position up to which all lines are
+//! processed.
 //!
-//! A file that was found at the start is never appended to: its end may be torn. Files behind the head that come back after
-//! a power cut are removed with the next ones.
+//! A file found at startup is never appended to, because its end may be torn. A processed file that reappears
+//! after a power failure is removed with the next ones.
 
 use super::Home;
 use super::head::{self, HeadFile};
@@ -15,34 +16,36 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file of this size is closed and another begun: small enough that what is taken care of does not fill the disk.
+/// Size at which a file is closed and the next one begun: small enough that processed lines do not fill the
+/// disk.
 const FILE_BYTES_MAX: u64 = 32 << 20;
-/// A file with nothing more to read in it is let go when it is this large; a smaller one is not worth the trouble.
+/// Size from which on a file without unprocessed lines is removed at once; smaller ones are not worth the
+/// cost.
 const EMPTY_BYTES_MIN: u64 = 1 << 20;
-/// Servers that share a data folder each have a journal of their own beside the first.
+/// Most journals beside each other: each server that shares a data folder has its own.
 const FOLDERS_MAX: usize = 16;
 
 pub(super) struct Files {
     home: Home,
     bytes_max: u64,
     state: Mutex<State>,
-    /// Held while the head is written, so that it is written in order.
+    /// Locked during a write of the head, so that heads are written in order.
     head_file: Mutex<Option<HeadFile>>,
 }
 
 #[derive(Default)]
 struct State {
-    /// With its lock; `None`: in memory, or nothing was written so far.
+    /// Folder and its lock; `None`: in memory, or nothing was written so far.
     folder: Option<(PathBuf, File)>,
     files: BTreeMap<u64, Entry>,
     head: Place,
-    /// Files with damage in them: kept for people when they are done with.
+    /// Files with damaged lines: renamed instead of removed after processing, for inspection by the operator.
     damaged: BTreeSet<u64>,
 }
 
 struct Entry {
     medium: Medium,
-    /// What is on disk for sure; for a closed file that was found, all there is.
+    /// Length that is synced for sure; of a file found at startup the whole length.
     bytes: u64,
     is_closed: bool,
 }
@@ -52,12 +55,12 @@ enum Medium {
     Memory(Vec<u8>),
 }
 
-/// What follows on some place in a file.
+/// Result of a read.
 pub(super) struct Piece {
     pub bytes: Bytes,
-    /// Nothing will follow these bytes in this file.
+    /// True if nothing will follow these bytes in this file.
     pub is_all: bool,
-    /// Where the next file begins, if the bytes are empty because this one is read.
+    /// Start of the next file, if `bytes` is empty because this file is read to its end.
     pub next: Option<Place>,
 }
 
@@ -98,12 +101,12 @@ impl Files {
         Some(self.bytes()).filter(|bytes| *bytes >= self.bytes_max)
     }
 
-    /// Appends to the present file, or to a new one when that is due, and waits for the disk.
+    /// Appends to the current file, or to a new one if the current one is full, and syncs.
     pub(super) fn append(&self, bytes: &[u8]) -> Result<(), AppendError> {
         let (number, target, at) = self.present_file().map_err(AppendError::Write)?;
         if let Some(file) = target {
             if let Err(error) = file.write_all_at(bytes, at) {
-                // A part of it may be there, and would be found by the next start.
+                // A part of the bytes may be written, and the next start would find it.
                 let cut = file.set_len(at).and_then(|()| file.sync_data());
                 return Err(if cut.is_ok() { AppendError::Write(error) } else { AppendError::Sync(error) });
             }
@@ -119,14 +122,14 @@ impl Files {
         Ok(())
     }
 
-    /// Nothing more is appended to the present file: what comes next begins another.
+    /// Closes the current file. The next append begins another.
     pub(super) fn close_present(&self) {
         if let Some(mut entry) = self.state().files.last_entry() {
             entry.get_mut().is_closed = true;
         }
     }
 
-    /// Closes the present file if all of it is taken care of, and lets go of it.
+    /// Closes and removes the current file if all of its lines are processed.
     pub(super) fn empty(&self) -> io::Result<()> {
         let head = {
             let mut state = self.state();
@@ -150,14 +153,14 @@ impl Files {
         })
     }
 
-    /// Whether anything follows.
+    /// True if bytes follow `from`.
     pub(super) fn has_more(&self, from: Place) -> bool {
         let state = self.state();
         let here = state.files.get(&from.file).is_some_and(|entry| entry.bytes > from.block);
         here || state.files.range(from.file + 1..).any(|(_, entry)| entry.bytes > 0)
     }
 
-    /// Up to `want` bytes from the block on; `None`: there is nothing more at present.
+    /// Up to `want` bytes from the block on; `None`: there are none at present.
     pub(super) fn read(&self, from: Place, want: usize) -> io::Result<Option<Piece>> {
         let state = self.state();
         let next = state.files.range(from.file + 1..).next();
@@ -184,7 +187,7 @@ impl Files {
         Ok(Some(Piece { bytes: bytes.into(), is_all: is_all || got < length as usize, next: None }))
     }
 
-    /// Everything before `head` is taken care of: files that hold nothing else go.
+    /// Moves the head: all lines before it are processed, and files that contain no others are removed.
     pub(super) fn move_head(&self, head: Place) -> io::Result<()> {
         let mut state = self.state();
         if head <= state.head {
@@ -221,12 +224,12 @@ impl Files {
         file.write(head)
     }
 
-    /// Damage was found in this file: it is kept, under another name, when it is done with.
+    /// Marks a file as damaged: after processing it is renamed instead of removed.
     pub(super) fn set_aside(&self, file: u64) {
         self.state().damaged.insert(file);
     }
 
-    /// Where to write: nothing to write to in memory.
+    /// Number, file handle (`None` in memory) and end of the file to append to.
     fn present_file(&self) -> io::Result<(u64, Option<Arc<File>>, u64)> {
         let mut state = self.state();
         let is_usable = |entry: &Entry| !entry.is_closed && entry.bytes < FILE_BYTES_MAX;
@@ -258,7 +261,7 @@ impl Files {
                 let path = folder.join(name(number));
                 let file =
                     OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-                // So that the file itself is there after a crash, not only what is in it.
+                // Sync the folder, or a crash could lose the directory entry of the new file.
                 File::open(folder)?.sync_all()?;
                 Medium::Disk(Arc::new(file))
             }
@@ -273,9 +276,9 @@ impl Files {
 }
 
 pub(super) enum AppendError {
-    /// Nothing of it is there.
+    /// Nothing was written.
     Write(io::Error),
-    /// It may or may not be there. What was written before may be gone, too.
+    /// Unknown result: the bytes may be written, and earlier ones may be lost.
     Sync(io::Error),
 }
 
@@ -295,7 +298,7 @@ impl State {
             Some(head) if head.file >= first => head,
             _ => Place { file: first, block: 0, line: 0 },
         };
-        // What is written next must not lie where the head says that all is done.
+        // New lines must not be written before the head.
         if self.files.range(self.head.file..).next().is_none() {
             self.head = Place { file: self.head.file + 1, block: 0, line: 0 };
         }
@@ -316,7 +319,7 @@ fn candidates(first: &Path) -> impl Iterator<Item = PathBuf> {
     std::iter::once(first.to_owned()).chain(more)
 }
 
-/// `None`: another process has it.
+/// `None`: another process holds the lock.
 fn lock(folder: &Path) -> io::Result<Option<File>> {
     let path = folder.join("lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
@@ -329,7 +332,7 @@ fn lock(folder: &Path) -> io::Result<Option<File>> {
 
 fn make_folder(first: &Path) -> io::Result<(PathBuf, File)> {
     for folder in candidates(first) {
-        // Payloads are nobody else's business.
+        // Mode 0700, because payloads are private data.
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         if let Some(lock) = lock(&folder)? {
             if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {

@@ -1,4 +1,4 @@
-//! How lines lie in a journal file, and how they are found again, also in a file that is damaged.
+//! Format of a journal file: encoding, and decoding that recovers lines from damaged files.
 //!
 //! ```text
 //! #:Batch bytes=84 lines=2 crc=5f3a09c1 sums=Ab3k~9 check=0c77e2d4
@@ -7,25 +7,25 @@
 //! #:EndBatch
 //! ```
 //!
-//! A line is `id|type|payload`; the payload may hold `|`. What begins with `#` is skipped: comments, erased lines, marks.
-//! `crc` is the CRC-32 of the `bytes` that follow, `sums` three digits (radix 64) for each line, `check` the CRC-32 of the
-//! header before it. A block whose `crc` is right is taken whole. In one that is damaged each line whose sum is right is
-//! taken, so that what lies before the damage, and after it, is not lost with it. Lines outside of a block (written by
-//! hand, or whose header is damaged) are taken for what they look like.
+//! A line is `id|type|payload`; the payload may contain `|`. Text that begins with `#` is skipped: comments,
+//! erased lines, marks. `crc` is the CRC-32 of the `bytes` that follow, `sums` three radix-64 digits for each
+//! line, `check` the CRC-32 of the header before it. A block with a correct `crc` is accepted whole. In a
+//! damaged block each line with a correct sum is accepted, so that the lines before and after the damage are
+//! recovered. Lines outside of a block (written by hand, or after a damaged header) are accepted without a
+//! checksum.
 //!
-//! To change the format: give the header a new field; readers pass over fields they do not know.
+//! To change the format: add a field to the header; readers ignore unknown fields.
 
 use super::radix64;
 use bytes::Bytes;
 
 const BEGIN: &str = "#:Batch ";
 const END: &str = "#:EndBatch\n";
-/// Digits of a line's sum: 18 bits. They are asked only once the block's checksum has said that something is wrong.
+/// Digits of a line's checksum: 18 bits. They are compared only if the block's checksum is wrong.
 const SUM_DIGITS: usize = 3;
-/// Longest header that is believed: sums for a hundred thousand lines and a few fields.
+/// Longest accepted header: sums for a hundred thousand lines and a few fields.
 const HEADER_BYTES_MAX: usize = 512 * 1024;
 
-/// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub id: String,
@@ -33,7 +33,7 @@ pub struct Line {
     pub payload: Bytes,
 }
 
-/// A line as it is to be written.
+/// Line to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct NewLine<'a> {
     pub id: &'a str,
@@ -42,7 +42,7 @@ pub struct NewLine<'a> {
 }
 
 impl NewLine<'_> {
-    /// What cannot be read back as it was is not written.
+    /// False for a line that would not be read back unchanged.
     pub fn is_writable(&self) -> bool {
         let is_field = |field: &str| {
             !field.is_empty() && !field.bytes().any(|byte| matches!(byte, b'|' | b'\n' | b'\r' | b'\0'))
@@ -54,7 +54,7 @@ impl NewLine<'_> {
     }
 }
 
-/// A block with these lines, ready to be appended.
+/// Encodes a block, ready to be appended.
 pub fn block<'a>(lines: impl Iterator<Item = NewLine<'a>>) -> Vec<u8> {
     let mut content = Vec::with_capacity(4096);
     let mut sums = String::new();
@@ -85,10 +85,10 @@ fn push_sum(sums: &mut String, line: &[u8]) {
     radix64::push(sums, u64::from(crc32fast::hash(line)), SUM_DIGITS);
 }
 
-/// A line that was found, and where.
+/// Decoded line and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Where its block begins, from the beginning of what was read; for a line outside of a block its own beginning.
+    /// Offset of its block in the bytes read; for a line outside of a block the offset of the line.
     pub block: usize,
     pub start: usize,
     pub line: Line,
@@ -97,13 +97,14 @@ pub struct Found {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Read {
     pub lines: Vec<Found>,
-    /// Lines that are no jobs, or were once: where, and what is wrong.
+    /// Lines that could not be decoded: offset and reason.
     pub damaged: Vec<(usize, &'static str)>,
-    /// How much of the bytes is dealt with; the rest is a part of something longer.
+    /// Length of the decoded bytes; the rest is incomplete.
     pub consumed: usize,
 }
 
-/// Reads what it can. `is_all`: nothing will follow these bytes, so what is cut off is all there is of it.
+/// Decodes as much as possible. `is_all`: nothing will follow these bytes, so an incomplete block is decoded
+/// too.
 pub fn read(bytes: &Bytes, is_all: bool) -> Read {
     let mut read = Read::default();
     while read.consumed < bytes.len() {
@@ -120,7 +121,7 @@ pub fn read(bytes: &Bytes, is_all: bool) -> Read {
                 read.consumed = end + header.bytes;
                 within(&mut read, bytes, at, end, &header);
             }
-            // It goes on beyond what was read.
+            // The block continues beyond the bytes read.
             Some(_) if !is_all => break,
             Some(header) => {
                 read.consumed = bytes.len();
@@ -135,20 +136,20 @@ pub fn read(bytes: &Bytes, is_all: bool) -> Read {
     read
 }
 
-/// Where the line that begins at `at` ends: the place of its newline.
+/// Offset of the newline of the line that begins at `at`.
 fn line_end(bytes: &[u8], at: usize) -> Option<usize> {
     bytes[at..].iter().position(|byte| *byte == b'\n').map(|length| at + length)
 }
 
 struct Header<'a> {
-    /// Of the content, with the newline of the header counted in.
+    /// Length of the content, plus one for the newline of the header.
     bytes: usize,
     crc: u32,
     sums: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// `None`: it is none, or one that cannot be trusted.
+    /// `None`: the line is no header, or its checksum is wrong.
     fn parse(line: &'a [u8]) -> Option<Header<'a>> {
         let text = std::str::from_utf8(line.strip_prefix(BEGIN.as_bytes())?).ok()?;
         let (_, check) = text.rsplit_once(" check=")?;
@@ -166,11 +167,11 @@ impl<'a> Header<'a> {
     }
 }
 
-/// A block that is there in its whole length: `end` is the newline of its header.
+/// Decodes a complete block; `end` is the newline of its header.
 fn within(read: &mut Read, bytes: &Bytes, block: usize, end: usize, header: &Header<'_>) {
     let content = (end + 1, end + header.bytes);
     if crc32fast::hash(&bytes[content.0..content.1]) != header.crc {
-        // Its length is to be trusted, the header's check being right.
+        // The length is correct, because the header's checksum is.
         return salvage(read, bytes, block, (end, content.1), header);
     }
     let mut start = content.0;
@@ -181,7 +182,7 @@ fn within(read: &mut Read, bytes: &Bytes, block: usize, end: usize, header: &Hea
     }
 }
 
-/// What is left of a damaged block: every line whose sum is the next or a later one of those in the header.
+/// Decodes a damaged block: accepts every line whose checksum is the next or a later one in the header.
 fn salvage(read: &mut Read, bytes: &Bytes, block: usize, (mut at, to): (usize, usize), header: &Header<'_>) {
     let mut sums = header.sums.chunks_exact(SUM_DIGITS);
     at += 1;
@@ -201,7 +202,7 @@ fn salvage(read: &mut Read, bytes: &Bytes, block: usize, (mut at, to): (usize, u
     }
 }
 
-/// A line outside of a block.
+/// Decodes a line outside of a block.
 fn bare(read: &mut Read, bytes: &Bytes, start: usize, end: usize, is_cut_off: bool) {
     let line = &bytes[start..end];
     if line.starts_with(BEGIN.as_bytes()) {

@@ -1,9 +1,9 @@
-//! `head`: up to where the lines of a journal are taken care of.
+//! `head`: position up to which all lines of a journal are processed.
 //!
-//! Two lines `FILE BLOCK LINE CRC`, each in a sector of its own, written in turn and synced: whatever a power cut does to the one,
-//! the other is whole. A head that is too old, damaged or gone makes lines come again, and those whose jobs are finished and
-//! forgotten would run again. To change the format, read the old one too: the first line of a file is where the only line
-//! of older journals was.
+//! Two lines `FILE BLOCK LINE CRC`, each in its own sector, written alternately and synced: a power failure
+//! can damage only one of them. An outdated, damaged or missing head causes lines to be delivered again; a
+//! job that was finished and deleted would then run again. To change the format, keep reading the old one:
+//! the first slot is where older journals have their only line.
 
 use super::shelf::Place;
 use std::fs::{File, OpenOptions};
@@ -11,20 +11,20 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What disks write whole.
+/// Sector size: disks write a sector atomically.
 const SLOT_BYTES: usize = 512;
-/// Longer than four numbers.
+/// Four numbers are shorter.
 const LINE_BYTES_MAX: usize = 128;
 
 #[derive(Debug)]
 pub(super) struct HeadFile {
     file: File,
-    /// What the newest line says, and which of the two it is.
+    /// Newest position, and the slot (0 or 1) that contains it.
     newest: Option<(Place, usize)>,
 }
 
 impl HeadFile {
-    /// Makes the file if there is none.
+    /// Opens the file, or creates it.
     pub(super) fn open(folder: &Path) -> io::Result<HeadFile> {
         let path = folder.join("head");
         let is_new = !path.exists();
@@ -37,7 +37,7 @@ impl HeadFile {
         Ok(HeadFile { file, newest })
     }
 
-    /// On disk when this returns. Never goes back.
+    /// Writes and syncs the position. An earlier position than the newest is ignored.
     pub(super) fn write(&mut self, head: Place) -> io::Result<()> {
         if self.newest.is_some_and(|(newest, _)| newest >= head) {
             return Ok(());
@@ -52,7 +52,7 @@ impl HeadFile {
     }
 }
 
-/// What a folder's head says, if anything.
+/// Position in the head file of a folder; `None` if it is missing or damaged.
 pub(super) fn find(folder: &Path) -> Option<Place> {
     let file = File::open(folder.join("head")).ok()?;
     read(&file).ok()?.map(|(head, _)| head)
@@ -99,7 +99,7 @@ mod tests {
         }
         head.write(place(7)).unwrap();
         assert_eq!(find(folder.path()), Some(place(15)), "it never goes back");
-        // Each write may have been torn: what it wrote over is the older of the two.
+        // A torn write damages the older of the two slots.
         let whole = fs::read(&path).unwrap();
         for (slot, left) in [(0, 10), (1, 15)] {
             let mut torn = whole.clone();
@@ -107,7 +107,7 @@ mod tests {
             fs::write(&path, torn).unwrap();
             assert_eq!(find(folder.path()), Some(place(left)));
         }
-        // The next write leaves the whole one alone.
+        // The next write leaves the intact slot unchanged.
         let mut head = HeadFile::open(folder.path()).unwrap();
         head.write(place(20)).unwrap();
         let mut torn = fs::read(&path).unwrap();

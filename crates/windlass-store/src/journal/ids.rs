@@ -1,15 +1,16 @@
-//! Ids that sort by the time of their making: `Q7TzzMq-vm-aHav-000`, the milliseconds since the epoch in seven digits of radix
-//! 64, the server's *sysid*, and a number within the millisecond.
+//! Ids that sort by creation time: `Q7TzzMq-vm-aHav-000`, that is the milliseconds since the epoch in seven
+//! digits of radix 64, the server's *sysid*, and a sequence number within the millisecond.
 
 use super::radix64;
 use parking_lot::Mutex;
 
 const TIME_DIGITS: usize = 7;
 const SEQUENCE_DIGITS: usize = 3;
-/// Ids per millisecond; the next one borrows from the future.
+/// Ids per millisecond; further ids take the next millisecond.
 const SEQUENCE_MAX: u32 = 1 << (6 * SEQUENCE_DIGITS);
 
-/// Makes ids for one server. Each is greater than all before it, whatever the clock does.
+/// Generator of the ids of one server. Each id is greater than all earlier ones, even if the clock is set
+/// back.
 #[derive(Debug, Default)]
 pub struct IdMaker {
     last: Mutex<(i64, u32)>,
@@ -20,7 +21,7 @@ impl IdMaker {
         IdMaker { last: Mutex::new((0, SEQUENCE_MAX - 1)) }
     }
 
-    /// `count` ids, in order.
+    /// Makes `count` ids, in ascending order.
     pub fn make(&self, sysid: &str, now_ms: i64, count: usize) -> Vec<String> {
         let mut last = self.last.lock();
         let mut ids = Vec::with_capacity(count);
@@ -45,7 +46,7 @@ impl IdMaker {
     }
 }
 
-/// When an id was made, in ms since the epoch. `None`: it is none of ours.
+/// Creation time of an id, in ms since the epoch. `None`: the id has another format.
 pub fn made_at_ms(id: &str) -> Option<i64> {
     let (time, rest) = id.split_once('-')?;
     if time.len() != TIME_DIGITS || rest.is_empty() {
@@ -54,7 +55,8 @@ pub fn made_at_ms(id: &str) -> Option<i64> {
     radix64::decode(time).and_then(|ms| i64::try_from(ms).ok())
 }
 
-/// A name for this server, to be reserved: the first and last letter of the host's name and 24 bits of chance.
+/// Proposes a sysid, to be reserved by the caller: first and last letter of the host name, and 24 random
+/// bits.
 pub fn new_sysid(host: &str, chance: u64) -> String {
     let short = host.split('.').next().unwrap_or_default();
     let letters: Vec<char> = short.chars().filter(char::is_ascii_alphanumeric).collect();

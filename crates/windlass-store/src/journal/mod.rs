@@ -1,23 +1,25 @@
-//! The journal: lines are appended to a local file and acknowledged; later they are read in bulk and put where they belong.
+//! Journal: lines are appended to a local file, synced and acknowledged. Later they are read in bulk and
+//! pushed into the store.
 //!
 //! ```text
-//!  write ─► buffer ─► file ─► fsync ─► wsync answers          (one thread; what arrives meanwhile is the next group)
+//!  write ─► buffer ─► file ─► fsync ─► wsync answers          (one thread; group commit)
 //!                      │
-//!                      └─► reserve ─► read ─► rsync            (done: the head moves on, files behind it are removed)
+//!                      └─► reserve ─► read ─► rsync            (processed: the head advances, older files are removed)
 //!                             ▲          └─► cancel, or late ─┐
-//!                             └───────────── come back first ─┘
+//!                             └─────── delivered again first ─┘
 //! ```
 //!
-//! What is acknowledged is on disk and stays there until somebody has said `rsync` for it. A line may come more than once
-//! (after a crash, or when whoever reserved it was late), so the reader must know what it has seen; ours does, by the id.
+//! Delivery is at least once. An acknowledged line is on disk and stays there until a reader calls `rsync`
+//! for it. A line may be delivered again (after a crash, or when a reservation expired), so the reader has to
+//! deduplicate; the ingest does so by the line's id.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `format.rs` | how lines lie in a file: pure |
-//! | `files.rs` | the files of one journal, or memory in their place |
-//! | `head.rs` | up to where the lines are taken care of |
-//! | `writer.rs` | the thread that appends and syncs |
-//! | `shelf.rs` | which lines are reserved, which come next: a plain table |
+//! | `format.rs` | encoding and decoding of lines: pure |
+//! | `files.rs` | log files of one journal, or buffers in memory |
+//! | `head.rs` | position up to which all lines are processed |
+//! | `writer.rs` | thread that appends and syncs |
+//! | `shelf.rs` | reservation table: free and reserved lines |
 //! | `ids.rs`, `radix64.rs` | ids that sort by time |
 
 mod files;
@@ -43,29 +45,30 @@ use windlass_core::Timestamp;
 use writer::Writer;
 pub use writer::Written;
 
-/// Lines in one block at most: its header has three digits for each.
+/// Most lines of a block. Its header has three digits for each line.
 const BLOCK_LINES_MAX: usize = 10_000;
-/// Read at a time; a block that is longer is read whole.
+/// Bytes of one read. A longer block is read whole.
 const READ_BYTES: usize = 1 << 20;
 
-/// Where a journal is kept.
+/// Location of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// In this folder, or if another process has it in one beside it. Made with the first line.
+    /// This folder, or a folder beside it if another process has locked this one. Created with the first
+    /// line.
     Folder(PathBuf),
-    /// Gone when the process is: for stores of which the same is true.
+    /// Memory of the process: for stores that are not durable either.
     Memory,
 }
 
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub home: Home,
-    /// No line is taken while the files are this large together.
+    /// Total size of the files from which on no line is accepted.
     pub bytes_max: u64,
 }
 
 impl Default for Settings {
-    /// Eight gigabytes: hours of heavy traffic while a database is away.
+    /// 8 GiB: hours of heavy traffic while a database cannot be reached.
     fn default() -> Self {
         Settings { home: Home::Memory, bytes_max: 8 << 30 }
     }
@@ -81,7 +84,7 @@ pub enum JournalError {
         "the disk did not take the journal: {0}; the jobs may or may not have been kept, the next start of the server tells"
     )]
     Unknown(String),
-    /// After a failed fsync nobody knows what is on the disk; only a restart finds out.
+    /// After a failed fsync it is unknown which lines are on disk; only a restart can find out.
     #[error("the journal takes no more lines since the disk failed: {0}; restart the server")]
     Broken(String),
     #[error("reading the journal: {0}")]
@@ -96,13 +99,13 @@ pub enum JournalError {
     Closed,
 }
 
-/// A cheap handle; clones are the same journal.
+/// Handle on a journal; cheap to clone.
 #[derive(Clone)]
 pub struct Journal {
     inner: Arc<Inner>,
 }
 
-/// Lines that were found one after another, and where to go on.
+/// Consecutive lines, and the position after them.
 type Stretch = (Place, Vec<(Place, Line)>);
 
 struct Inner {
@@ -126,7 +129,8 @@ impl Journal {
         Ok(Journal { inner: Arc::new(inner) })
     }
 
-    /// Hands lines over to be written. They are safe once `wsync` says so, all of them or none of those in one call.
+    /// Queues lines for writing. They are durable after `wsync`, which succeeds or fails for all lines of one
+    /// call.
     pub fn write(&self, lines: &[NewLine<'_>]) -> Result<Written, JournalError> {
         if !lines.iter().all(NewLine::is_writable) {
             return Err(JournalError::Unwritable);
@@ -138,13 +142,13 @@ impl Journal {
         self.inner.writer.append(blocks)
     }
 
-    /// Ready when what was written is on disk, or it is known that it may not be.
+    /// Waits until the lines are on disk, or until it is known that they may not be.
     pub async fn wsync(&self, written: Written) -> Result<(), JournalError> {
         written.on_disk().await
     }
 
-    /// Sets up to `lines` of the next lines aside for one reader, who has until `until` to say that they are taken care of.
-    /// `None`: there are none at present; `arrival` tells when to ask again.
+    /// Reserves up to `lines` of the next lines for one reader, which has to call `rsync` before `until`.
+    /// `None`: there are none at present; wait for `arrival` before asking again.
     pub fn reserve(
         &self,
         lines: usize,
@@ -160,14 +164,14 @@ impl Journal {
         Ok(shelf.reserve(lines, until))
     }
 
-    /// The lines of a reservation, once.
+    /// Lines of a reservation. A second read is refused.
     pub fn read(&self, token: Token, now: Timestamp) -> Result<Vec<Line>, JournalError> {
         let mut shelf = self.shelf();
         shelf.take_back_late(now);
         shelf.read(token)
     }
 
-    /// The lines of this reservation are taken care of and need not come again.
+    /// Acknowledges the lines of a reservation: they are processed and are not delivered again.
     pub fn rsync(&self, token: Token, now: Timestamp) -> Result<(), JournalError> {
         let mut shelf = self.shelf();
         shelf.take_back_late(now);
@@ -182,17 +186,17 @@ impl Journal {
         Ok(())
     }
 
-    /// The lines of this reservation come back, before all others.
+    /// Returns the lines of a reservation. They are delivered before all others.
     pub fn cancel(&self, token: Token) -> Result<(), JournalError> {
         self.shelf().cancel(token)
     }
 
-    /// Ready when lines may have arrived since the future was made.
+    /// Completes when lines may have arrived since the future was created.
     pub fn arrival(&self) -> impl Future<Output = ()> + '_ {
         self.inner.arrived.notified()
     }
 
-    /// The name of this server, which its ids are made with.
+    /// Name of this server, a part of the ids it makes.
     pub fn sysid(&self) -> Arc<str> {
         Arc::clone(&self.inner.sysid.lock())
     }
@@ -201,33 +205,33 @@ impl Journal {
         *self.inner.sysid.lock() = sysid;
     }
 
-    /// Ids for new lines, each greater than those before it.
+    /// Ids for new lines, each greater than all earlier ones.
     pub fn make_ids(&self, count: usize, now: Timestamp) -> Vec<String> {
         self.inner.ids.make(&self.sysid(), now.as_millis(), count)
     }
 
-    /// Whether there are lines that nobody has taken care of yet.
+    /// True if there are lines that are not processed yet.
     pub fn has_lines(&self) -> bool {
         let shelf = self.shelf();
         !shelf.is_empty() || self.inner.files.has_more(shelf.frontier())
     }
 
-    /// Bytes of all files.
+    /// Total size of the files.
     pub fn bytes(&self) -> u64 {
         self.inner.files.bytes()
     }
 
-    /// `Err`: it takes no more lines.
+    /// `Err` if the journal accepts no more lines.
     pub fn health(&self) -> Result<(), JournalError> {
         self.inner.writer.health()
     }
 
-    /// Writes what was handed over and lets go of the files.
+    /// Writes the queued lines and closes the files.
     pub async fn close(&self) {
         self.inner.writer.close().await;
     }
 
-    /// What follows on `from`, and where to go on; `None`: nothing does at present.
+    /// Lines after `from` and the position after them; `None`: there are none at present.
     fn read_on(&self, from: Place) -> Result<Option<Stretch>, JournalError> {
         let failed = |error: std::io::Error| JournalError::Read(error.to_string());
         let mut want = READ_BYTES;
@@ -235,13 +239,13 @@ impl Journal {
             let Some(piece) = self.inner.files.read(from, want).map_err(failed)? else { return Ok(None) };
             let got = piece.bytes.len();
             if got == 0 {
-                // A file that is closed and read: on to the next one.
+                // This file is closed and read to its end: continue with the next file.
                 return Ok(piece.next.map(|next| (next, Vec::new())));
             }
             let read = format::read(&piece.bytes, piece.is_all);
             if read.consumed == 0 {
                 if got < want {
-                    // What is there of it does not end: it waits until the file is closed.
+                    // The block is incomplete: wait until the file is closed.
                     return Ok(None);
                 }
                 want *= 4;
@@ -254,7 +258,7 @@ impl Journal {
                 block: from.block + found.block as u64,
                 line: from.block + found.start as u64,
             };
-            // After a restart the head may lie in the middle of a block.
+            // After a restart the head may be in the middle of a block.
             let lines = read.lines.into_iter().map(|found| (at(&found), found.line));
             return Ok(Some((frontier, lines.filter(|(place, _)| *place >= from).collect())));
         }

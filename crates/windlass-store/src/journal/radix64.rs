@@ -1,9 +1,9 @@
-//! Numbers in radix 64, with digits that sort as their values do.
+//! Numbers in radix 64, with digits that sort by value.
 
-/// In the order of their bytes, so that numbers of one length sort as texts.
+/// Digits in byte order, so that numbers of equal length sort as texts.
 const DIGITS: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~";
 
-/// The last `digits` digits of `number`, with leading zeros.
+/// Appends the last `digits` digits of `number`, with leading zeros.
 pub fn push(text: &mut String, number: u64, digits: usize) {
     for place in (0..digits).rev() {
         let digit = number.checked_shr(6 * place as u32).unwrap_or(0) & 63;
@@ -11,8 +11,8 @@ pub fn push(text: &mut String, number: u64, digits: usize) {
     }
 }
 
-/// The number that the digits at the beginning spell, up to the first character that is none. `None`: there are none, or
-/// more than fit.
+/// Decodes the digits at the beginning of the text, up to the first other character. `None`: there are no
+/// digits, or more than ten.
 pub fn decode(text: &str) -> Option<u64> {
     let digit = |byte: u8| DIGITS.binary_search(&byte).ok();
     let digits: Vec<usize> = text.bytes().map_while(digit).collect();

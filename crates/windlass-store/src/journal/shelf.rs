@@ -1,15 +1,15 @@
-//! Which lines are known, which of them are set aside for a reader, and up to where all are taken care of.
+//! Reservation table: lines read from the files, their reservations, and the head.
 
 use super::JournalError;
 use super::format::Line;
 use std::collections::{BTreeMap, VecDeque};
 use windlass_core::Timestamp;
 
-/// A reservation.
+/// Id of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Token(u64);
 
-/// Where a line is: its file, and in it the beginnings of its block and of itself.
+/// Position of a line: its file, and the byte offsets of its block and of the line itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Place {
     pub file: u64,
@@ -18,7 +18,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Where a block or a file begins, nothing of it being read.
+    /// Position of the block itself, before its first line.
     pub(super) fn at_block(self) -> Place {
         Place { line: self.block, ..self }
     }
@@ -26,17 +26,17 @@ impl Place {
 
 #[derive(Debug)]
 pub(super) struct Shelf {
-    /// Known and free, in order.
+    /// Lines without a reservation, in order.
     free: BTreeMap<Place, Line>,
     reserved: BTreeMap<Token, Reservation>,
-    /// Everything before it is known, or was.
+    /// Position up to which the files are read.
     frontier: Place,
     last_token: u64,
 }
 
 #[derive(Debug)]
 struct Reservation {
-    /// In order; kept until they are taken care of.
+    /// In order; kept until they are acknowledged.
     lines: VecDeque<(Place, Line)>,
     was_read: bool,
     until: Timestamp,
@@ -51,19 +51,19 @@ impl Shelf {
         self.frontier
     }
 
-    /// Lines that were found from the frontier on, and the new frontier.
+    /// Adds lines read at the frontier, and moves the frontier.
     pub(super) fn found(&mut self, frontier: Place, lines: Vec<(Place, Line)>) {
         debug_assert!(frontier > self.frontier, "reading goes on");
         self.frontier = frontier;
         self.free.extend(lines);
     }
 
-    /// Lines that nobody has reserved.
+    /// Number of lines without a reservation.
     pub(super) fn waiting(&self) -> usize {
         self.free.len()
     }
 
-    /// Nothing is known that is not taken care of.
+    /// True if every line read so far is processed.
     pub(super) fn is_empty(&self) -> bool {
         self.free.is_empty() && self.reserved.is_empty()
     }
@@ -101,17 +101,17 @@ impl Shelf {
         Ok(())
     }
 
-    /// Lines whose reader was too late are free again.
+    /// Frees the lines of expired reservations.
     pub(super) fn take_back_late(&mut self, now: Timestamp) {
         let late: Vec<Token> =
             self.reserved.iter().filter(|(_, one)| one.until <= now).map(|(token, _)| *token).collect();
         for token in late {
-            // It is there: nobody else has the table.
+            // Cannot fail: the token was just read from the table.
             let _ = self.cancel(token);
         }
     }
 
-    /// The first line that is not taken care of, or where the next one will be.
+    /// Position of the first line that is not processed, or else the frontier.
     pub(super) fn head(&self) -> Place {
         let free = self.free.first_key_value().map(|(place, _)| *place);
         let reserved =

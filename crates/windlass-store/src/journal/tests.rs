@@ -87,7 +87,7 @@ async fn what_was_acknowledged_and_not_synced_is_there_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let journal = open(folder.path());
     write(&journal, 0..10).await;
-    // In the middle of a block.
+    // Up to the middle of a block.
     assert_eq!(take(&journal, 4), range(0..4));
     let token = journal.reserve(2, at(1_000), at(0)).unwrap().unwrap();
     journal.read(token, at(0)).unwrap();
@@ -98,7 +98,7 @@ async fn what_was_acknowledged_and_not_synced_is_there_after_a_restart() {
     assert_eq!(take_all(&journal), [10, 11]);
 }
 
-/// The thread of the journal before may need a moment to let go of the folder.
+/// Waits until the thread of the previous journal has released the lock.
 async fn reopened(folder: &Path) -> Journal {
     for _ in 0..3_000 {
         let lock = fs::File::open(folder.join("journal/lock")).unwrap();
@@ -169,7 +169,7 @@ async fn files_that_are_done_with_are_removed() {
     assert!(journal.bytes() > 100 << 20);
     assert!(logs(folder.path()).len() >= 3, "it was rotated");
     assert_eq!(take_all(&journal), range(0..1_100));
-    // The last one is let go by the writer, in its own time.
+    // The writer thread removes the last file asynchronously.
     for _ in 0..3_000 {
         if journal.bytes() == 0 && logs(folder.path()).is_empty() {
             break;

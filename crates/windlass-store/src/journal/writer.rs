@@ -1,5 +1,5 @@
-//! The thread that appends and syncs. What is handed over while a sync is on its way forms the next group, so a busy
-//! journal costs one sync for many writes and an idle one costs nothing.
+//! Writer thread: appends and syncs, with group commit. Lines that arrive during a sync form the next group,
+//! so a busy journal needs one sync for many writes.
 
 use super::JournalError;
 use super::files::{AppendError, Files};
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread;
 use tokio::sync::{Notify, oneshot};
 
-/// Bytes that wait for the disk at most. More come only from clients that are faster than it.
+/// Most bytes waiting for the disk: a backlog this large means that clients write faster than the disk.
 const WAITING_BYTES_MAX: usize = 256 << 20;
 
-/// Lines that were handed over.
+/// Lines that are queued for writing.
 #[must_use = "they are not safe before `wsync`"]
 pub struct Written {
     answer: oneshot::Receiver<Result<(), JournalError>>,
@@ -75,7 +75,7 @@ impl Writer {
         Ok(Written { answer })
     }
 
-    /// The present file is let go once everything in it is taken care of.
+    /// Asks the thread to remove the current file if all of its lines are processed.
     pub(super) fn start_anew(&self) {
         self.queue.work().start_anew = true;
         self.queue.something.notify_one();
@@ -141,7 +141,7 @@ fn run(queue: &WriteQueue, files: &Files, arrived: &Notify) {
             };
             arrived.notify_one();
             for tell in waiting {
-                // Whoever does not wait any more has the line kept all the same.
+                // A caller that has stopped waiting is ignored; its lines are kept all the same.
                 let _ = tell.send(answer.clone());
             }
         } else if start_anew {

@@ -62,7 +62,7 @@ fn a_flipped_bit_costs_the_line_it_is_in() {
     let mut flipped = whole.clone();
     flipped[at] ^= 1;
     assert_eq!(payloads(&read_all(&flipped)), [b"one" as &[u8], b"three", b"four"]);
-    // A newline that is none any more merges two lines; those around them are found all the same.
+    // A damaged newline merges two lines; the lines around them are recovered.
     let mut merged = whole;
     let newline = at + 3;
     merged[newline] ^= 1;
@@ -93,7 +93,7 @@ fn journal() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
     proptest::collection::vec(proptest::collection::vec(any_payload(), 1..6), 1..6)
 }
 
-/// Blocks one after another; each line has an id of its own: where it begins, and its text.
+/// Encodes the batches as blocks. Returns the bytes, and the offset and id of each line.
 fn written(batches: &[Vec<Vec<u8>>]) -> (Vec<u8>, Vec<(usize, String)>) {
     let mut bytes = Vec::new();
     let mut ids = Vec::new();
@@ -145,7 +145,7 @@ proptest! {
         let found: Vec<String> = read_all(&bytes[..cut]).lines.into_iter().map(|found| found.line.id).collect();
         let payloads: Vec<&Vec<u8>> = batches.iter().flatten().collect();
         for ((start, id), payload) in ids.iter().zip(payloads) {
-            // With its newline, or the next line begins after the cut.
+            // Complete with its newline, which is before the cut.
             if start + id.len() + "|a-b|".len() + payload.len() < cut {
                 prop_assert!(found.contains(id), "{} is lost, cut at {}", id, cut);
             }
