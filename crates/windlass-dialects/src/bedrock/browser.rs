@@ -1,5 +1,5 @@
-//! What is refused because a web page could have made a browser send it. Browsers speak HTTP, which this protocol
-//! resembles: a page elsewhere can make one send a request whose method is a command and whose headers are its parameters.
+//! Protection against requests that a web page makes a browser send. The protocol resembles HTTP: a page on
+//! another site can send a request whose method is a command and whose headers are its parameters.
 
 use super::commands::Command;
 use super::errors::{self, Status};
@@ -9,10 +9,10 @@ use crate::guard::Hosts;
 const HTTP_VERBS: [&str; 9] =
     ["GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE"];
 
-/// Why the request is refused and its connection closed: what follows on it may be the body of a form. `hosts`: the
-/// names of an open server; where a token is needed, a page does not have it.
+/// Returns the refusal, after which the connection is closed: the following bytes may be the body of a form.
+/// `hosts` lists the host names of a server without tokens; `None`: tokens are required, and a page has none.
 pub fn refusal(request: &Request, hosts: Option<&Hosts>) -> Option<Status> {
-    // Asked by load balancers, under whatever name.
+    // Health checks of load balancers, under any host name.
     if let Some((Command::IsFollower | Command::HandlingCommands, ..)) = Command::of(request) {
         return None;
     }

@@ -1,7 +1,7 @@
-//! The count of commits that replies carry.
+//! Commit counter that replies carry.
 //!
-//! It is the time in microseconds, or one more than the last if that has been told already: no two commits of this server
-//! have the same, it never goes back over a restart, and nothing has to be kept for it.
+//! The counter is the time in microseconds, or the previous value plus one if that is larger. It is unique
+//! per commit of this server, never decreases across a restart, and needs no storage.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use windlass_core::Timestamp;
@@ -12,7 +12,7 @@ pub struct Commits {
 }
 
 impl Commits {
-    /// The number of a commit that was made just now.
+    /// Returns the number of a commit made at `now`.
     pub fn count(&self, now: Timestamp) -> i64 {
         let micros = micros(now);
         let before =
@@ -20,7 +20,8 @@ impl Commits {
         micros.max(before.unwrap_or_else(|last| last) + 1)
     }
 
-    /// A number that every later commit exceeds and no earlier one does.
+    /// Returns a number that is less than that of every later commit and not less than that of any earlier
+    /// one.
     pub fn latest(&self, now: Timestamp) -> i64 {
         let micros = micros(now);
         micros.max(self.last.fetch_max(micros, Ordering::Relaxed))

@@ -1,7 +1,8 @@
-//! Commands that nobody waits for: those that are forgotten by their clients, and those whose time has not come.
+//! Commands that run without a waiting client: `Connection: forget`, and commands with a later execution
+//! time.
 //!
-//! They are kept in memory, as clients of this protocol know it; a server that stops carries out what it has begun, and
-//! says how many it drops.
+//! They are kept in memory only, as the protocol allows. On shutdown, commands that have begun are completed;
+//! each command that is dropped is logged.
 
 use super::commands::{Command, Commands, Shared};
 use super::errors::Status;
@@ -16,16 +17,16 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use windlass_core::{Tenant, Timestamp};
 
-/// Commands at once that nobody waits for, and of these of one tenant. Each keeps its request in memory.
+/// Deferred commands in total and per tenant. Each holds its request in memory.
 const WORKS_MAX: u32 = 10_000;
 const WORKS_MAX_TENANT: usize = 5_000;
-/// Bytes of their requests.
+/// Bytes of their requests, in total and per tenant.
 const BYTES_MAX: usize = 128 << 20;
 const BYTES_MAX_TENANT: usize = 32 << 20;
-/// How far ahead a command may be put off. It is kept in memory, so a job with `firstRun` is the better place for more.
+/// Longest delay of a command. It is held in memory only; for a longer delay, create a job with `firstRun`.
 const AHEAD_MAX_MS: i64 = 7 * 86_400_000;
 
-/// Everything a command needs once its connection is gone.
+/// Everything a command needs after its connection has closed.
 pub struct Work {
     pub command: Command,
     pub request: Request,
@@ -33,7 +34,7 @@ pub struct Work {
     pub is_local: bool,
 }
 
-/// Clones are the same.
+/// Queue of deferred commands. Clones share it.
 #[derive(Clone)]
 pub struct Deferred {
     shared: Arc<Shared>,
@@ -62,13 +63,13 @@ impl Deferred {
         Ok(())
     }
 
-    /// Until all that was begun has ended.
+    /// Waits until all commands have ended, at most `grace`.
     pub async fn ended(&self, grace: Duration) {
         let _ = tokio::time::timeout(grace, self.permits.acquire_many(WORKS_MAX)).await;
     }
 }
 
-/// What the commands of each tenant take.
+/// Usage by tenant.
 #[derive(Debug, Default)]
 struct Held(Mutex<HashMap<Tenant, Taken>>);
 
@@ -78,7 +79,7 @@ struct Taken {
     bytes: usize,
 }
 
-/// What one command takes; given back when it is dropped.
+/// Usage of one command, released on drop.
 #[derive(Debug)]
 struct Place {
     of: Arc<Held>,
@@ -87,7 +88,7 @@ struct Place {
 }
 
 impl Held {
-    /// `None`: that would be too much.
+    /// Reserves a place for a command; `None`: a bound would be exceeded.
     fn enter(this: &Arc<Held>, tenant: &Tenant, bytes: usize) -> Option<Place> {
         let mut held = this.lock();
         let all: usize = held.values().map(|taken| taken.bytes).sum();
@@ -139,7 +140,7 @@ async fn carry_out(
     }
     let engine = caller.engine(&shared.engine);
     let commands = Commands::new(&shared, &engine, &caller, is_local);
-    // Nobody waits for jobs that nobody will get; what is found is given back at once.
+    // Does not wait for jobs, since no worker would receive them; claimed jobs are released at once.
     let request = if command.hands_out() { request.without("connection") } else { request };
     let outcome = commands.answer(command, &request).await;
     if !outcome.reply.is_ok() {
@@ -147,7 +148,7 @@ async fn carry_out(
     }
 }
 
-/// When a command is to be carried out, if its client says so: microseconds since 1970.
+/// Execution time that the client asks for, sent in microseconds since 1970.
 pub fn execute_at(request: &Request) -> Option<Timestamp> {
     let micros = params::leading_number(request.given("commandexecutetime")?);
     Some(Timestamp::from_calendar_ms(micros.div_euclid(1_000)))

@@ -1,14 +1,14 @@
-//! Status lines: everything this dialect says no with.
+//! Status lines of all refusals in this dialect.
 
 use super::wire::Reply;
 use std::borrow::Cow;
 use windlass_engine::{EngineError, Stop, VerbError};
 
-/// A refusal: the whole answer is its status line.
+/// Refusal. The reply consists of its status line only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status(pub Cow<'static, str>);
 
-/// `const`s below are the protocol's own words, to the letter.
+/// Defines constants with the exact text of the protocol.
 macro_rules! statuses {
     ($($name:ident = $text:literal;)*) => {
         $(pub const $name: Status = Status(Cow::Borrowed($text));)*
@@ -73,7 +73,8 @@ impl From<Status> for Stop<Status> {
     }
 }
 
-/// Trouble below. The reason is in the line: there is no other place a client would look.
+/// Errors of the engine. The reason is part of the status line, because the protocol has no other place for
+/// it.
 impl From<EngineError> for Status {
     fn from(error: EngineError) -> Status {
         match error {
@@ -100,7 +101,7 @@ impl From<EngineError> for Status {
     }
 }
 
-/// For verbs whose own refusals were ruled out by looking first: somebody else was quicker.
+/// Status of a verb that can only be refused because another client changed the job after it was checked.
 pub fn overtaken(error: VerbError, refused: Status) -> Status {
     match error {
         VerbError::NotFound => NO_SUCH_JOB,

@@ -1,7 +1,7 @@
-//! A Bedrock database file: the jobs in it, and what becomes of each here.
+//! Reader of a Bedrock database file, and the rules for importing its jobs.
 //!
-//! Nothing is written and no server is asked. [`Source::open`] looks at the file, [`Source::each`] reads it row by row,
-//! parents before children, and tells for each job how it is imported or why it cannot be.
+//! It writes nothing and calls no server. [`Source::open`] opens the file; [`Source::each`] reads it row by
+//! row, parents before children, and reports for each job how it is imported or why it cannot be.
 
 use super::row;
 use super::{Profile, commands, json, times};
@@ -16,28 +16,28 @@ use windlass_core::{Name, Policy};
 #[cfg(test)]
 mod tests;
 
-/// Columns without which a file is not Bedrock's.
+/// Required columns of a Bedrock file.
 const COLUMNS: &str =
     "jobID, created, state, name, nextRun, lastRun, repeat, data, priority, parentJobID, retryAfter";
 
-/// What to do with jobs that a worker has at the moment.
+/// Treatment of jobs that a worker holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Running {
-    /// They wait for a worker again: their old one does not know us.
+    /// Queued again: the worker that has the job does not report to this server.
     #[default]
     Queue,
-    /// They count as failed, and somebody looks at each.
+    /// Marked failed, for inspection by an operator.
     Fail,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Choices {
-    /// How repeat rules are read.
+    /// Determines how repeat rules are parsed.
     pub profile: Profile,
     pub running: Running,
 }
 
-/// A job as `POST /api/v1/import` takes it, but for its parent, which is only known by its old id.
+/// Job in the format of `POST /api/v1/import`, except for its parent, of which only the old id is known.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
     pub alias: String,
@@ -59,11 +59,11 @@ pub struct Entry {
     pub facts: BTreeMap<&'static str, String>,
 }
 
-/// What becomes of one row.
+/// Result for one row.
 #[derive(Debug)]
 pub struct Fate {
     pub job_id: i64,
-    /// Its state in the file.
+    /// State in the file.
     pub state: String,
     pub outcome: Outcome,
 }
@@ -72,21 +72,21 @@ pub struct Fate {
 pub enum Outcome {
     Import {
         entry: Box<Entry>,
-        /// The old id of the parent it is imported with.
+        /// Old id of the parent that the job is imported with.
         parent: Option<i64>,
-        /// Others name it as their parent: its new id has to be remembered.
+        /// Other jobs name it as their parent, so its new id must be remembered.
         has_children: bool,
-        /// What is different from how it was, if something is.
+        /// Difference from the state in the file, if there is one.
         note: Option<&'static str>,
     },
-    /// Why it stays behind.
+    /// Not imported, with the reason.
     Leave(String),
 }
 
 pub struct Source {
     db: Connection,
     choices: Choices,
-    /// The state of every job that others name as their parent, and whether it is a child itself.
+    /// State of every job that others name as their parent, and whether it is a child itself.
     parents: HashMap<i64, (String, bool)>,
 }
 
@@ -108,7 +108,7 @@ impl Source {
             .map_err(unreadable)
     }
 
-    /// Every job, parents before their children. `tell` may stop it with an error of its own.
+    /// Visits every job, parents before their children. An error of `tell` stops the iteration.
     pub fn each<E: From<Unreadable>>(&self, mut tell: impl FnMut(Fate) -> Result<(), E>) -> Result<(), E> {
         for children in [false, true] {
             let mut select = self
@@ -149,7 +149,8 @@ impl Source {
         Ok(Outcome::Import { entry, parent, has_children: has_children && stands == "waiting", note })
     }
 
-    /// Only a parent that goes on can be waited with; what is left of other families goes its own way.
+    /// Parent that the job is imported with. Only a parent that is still to run qualifies; other children are
+    /// imported on their own.
     fn parent_of(&self, old: &Old) -> Result<(Option<i64>, Option<&'static str>), String> {
         if old.parent == 0 {
             return Ok((None, None));
@@ -170,7 +171,7 @@ impl Source {
         }
     }
 
-    /// Where it stands here, and what is different about that.
+    /// State of the imported job, and a note if it differs from the file.
     fn stands(&self, old: &Old, has_children: bool) -> Result<(&'static str, Option<&'static str>), String> {
         let is_out = matches!(old.state.as_str(), "RUNNING" | "RUNQUEUED");
         Ok(match old.state.as_str() {
@@ -227,7 +228,7 @@ impl Source {
             due_at: due_at.as_millis(),
             started_at: old.last_run.as_deref().map(|text| times::moment_of(text).as_millis()),
             parent: None,
-            // One that has failed already keeps nobody waiting: there it did not either.
+            // A child that failed in Bedrock does not block its parent there either.
             failure_settles: stands == "failed" || profile == Profile::Seed,
             policy: commands::policy(profile, repeat, retry_after, is_child),
             origin: "bedrock",
@@ -236,7 +237,7 @@ impl Source {
     }
 }
 
-/// A row as it is in the file.
+/// Row as read from the file.
 struct Old {
     id: i64,
     created: String,
@@ -283,7 +284,7 @@ fn parents(db: &Connection) -> rusqlite::Result<HashMap<i64, (String, bool)>> {
     Ok(parents)
 }
 
-/// Without what Bedrock counts and remembers there; here it is kept beside the data.
+/// Removes Bedrock's counters from the data; here they are kept beside the data.
 fn plain_data(data: &str) -> String {
     let is_noted = |name: &str| json::get(&json::minified(data), name).is_some();
     match is_noted("retryAfterCount") || is_noted("originalNextRun") {
@@ -296,7 +297,7 @@ fn is_mocked(data: &str) -> bool {
     data.contains("mockRequest") && json::get(&json::minified(data), "mockRequest") == Some("true")
 }
 
-/// Why a file cannot be read, and what to do.
+/// Reason why a file cannot be read, and advice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub String);

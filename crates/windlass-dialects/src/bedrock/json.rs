@@ -1,5 +1,5 @@
-//! JSON as texts: what clients send is kept byte for byte, and what has to change is changed without reading it into a
-//! tree. Also the protocol's habit of guessing a value's type from its text.
+//! JSON as text: documents of clients are stored byte for byte, and edited without parsing them into a tree.
+//! Also the protocol's rule for guessing the type of a value from its text.
 
 use crate::codec::Raw;
 use std::borrow::Cow;
@@ -7,19 +7,19 @@ use std::borrow::Cow;
 #[cfg(test)]
 mod tests;
 
-/// Whether `text` is one JSON object and nothing else. Strict: what passes here can be read by everyone.
+/// True if `text` is exactly one JSON object. Strict, so that every JSON parser accepts it.
 pub fn is_object(text: &str) -> bool {
     text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{')
         && serde_json::from_str::<Raw<'_>>(text).is_ok()
 }
 
-/// Whether `text` is a JSON array.
+/// True if `text` is exactly one JSON array.
 pub fn is_array(text: &str) -> bool {
     text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('[')
         && serde_json::from_str::<Raw<'_>>(text).is_ok()
 }
 
-/// Without the spaces between its parts. `text` must be JSON.
+/// Removes the whitespace between tokens. `text` must be JSON.
 pub fn minified(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut from, mut in_text, mut escaped) = (0, false, false);
@@ -39,10 +39,10 @@ pub fn minified(text: &str) -> String {
     out
 }
 
-/// One member of an object, as written.
+/// Member of an object, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// With its quotes and escapes.
+    /// Includes quotes and escapes.
     pub key: &'a str,
     pub value: &'a str,
 }
@@ -57,7 +57,7 @@ impl Member<'_> {
     }
 }
 
-/// The members of an object, in their order. `object` must be a minified JSON object.
+/// Members of an object, in order. `object` must be a minified JSON object.
 pub fn members(object: &str) -> Vec<Member<'_>> {
     let inner = object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default();
     parts(inner)
@@ -68,13 +68,13 @@ pub fn members(object: &str) -> Vec<Member<'_>> {
         .collect()
 }
 
-/// The elements of an array. `array` must be a minified JSON array.
+/// Elements of an array. `array` must be a minified JSON array.
 pub fn elements(array: &str) -> Vec<&str> {
     let inner = array.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
     parts(inner).collect()
 }
 
-/// What stands between the outermost commas.
+/// Splits at the commas of the outermost level.
 fn parts(inner: &str) -> impl Iterator<Item = &str> {
     let (mut depth, mut in_text, mut escaped) = (0_usize, false, false);
     inner
@@ -93,7 +93,7 @@ fn parts(inner: &str) -> impl Iterator<Item = &str> {
         .filter(|part| !part.is_empty())
 }
 
-/// Where a text that begins at the start ends, after its closing quote.
+/// Index after the closing quote of the string that `text` begins with.
 fn end_of_text(text: &str) -> Option<usize> {
     let mut escaped = false;
     let closing = text.bytes().enumerate().skip(1).find(|(_, byte)| match byte {
@@ -114,13 +114,13 @@ pub fn get<'a>(minified: &'a str, name: &str) -> Option<&'a str> {
     members(minified).into_iter().rev().find(|member| member.name() == name).map(|member| member.value)
 }
 
-/// The object without a member; minified.
+/// Returns the object without the member `name`, minified.
 pub fn without(object: &str, name: &str) -> String {
     let object = minified(object);
     composed(members(&object).into_iter().filter(|member| member.name() != name))
 }
 
-/// The object with a member set, in its old place or at the end; minified.
+/// Returns the object with the member set, in its old place or at the end, minified.
 pub fn with(object: &str, name: &str, value: &str) -> String {
     let object = minified(object);
     let mut all = members(&object);
@@ -132,7 +132,8 @@ pub fn with(object: &str, name: &str, value: &str) -> String {
     composed(all.into_iter())
 }
 
-/// RFC 7396: members of the patch replace those of the target, `null` removes them, objects are merged.
+/// Merges as in RFC 7396: members of the patch replace members of the target, `null` removes them, objects
+/// are merged.
 pub fn merged(target: &str, patch: &str) -> String {
     let patch = minified(patch);
     if !patch.starts_with('{') {
@@ -171,7 +172,7 @@ pub fn composed<'a>(members: impl Iterator<Item = Member<'a>>) -> String {
     out
 }
 
-/// A value as a text: a string without its quotes, everything else as written.
+/// Returns a value as text: a string without its quotes, any other value as written.
 pub fn plain(value: &str) -> Cow<'_, str> {
     if value.starts_with('"') {
         return serde_json::from_str::<String>(value).map_or(Cow::Borrowed(value), Cow::Owned);
@@ -179,7 +180,7 @@ pub fn plain(value: &str) -> Cow<'_, str> {
     Cow::Borrowed(value)
 }
 
-/// A text as the type it looks like: a whole number, a literal, an array or object, else a string.
+/// Returns a text as the JSON type it looks like: an integer, a literal, an array, an object, else a string.
 pub fn guessed(text: &str) -> Cow<'_, str> {
     let is_whole = text.parse::<i64>().is_ok_and(|number| number.to_string() == text);
     if is_whole {
@@ -196,7 +197,7 @@ pub fn guessed(text: &str) -> Cow<'_, str> {
     Cow::Owned(quoted(text))
 }
 
-/// A text as a JSON string. The protocol escapes the slash too.
+/// Returns a text as a JSON string. The protocol also escapes the slash.
 pub fn quoted(text: &str) -> String {
     use std::fmt::Write;
     let mut out = String::with_capacity(text.len() + 2);
@@ -221,7 +222,7 @@ pub fn quoted(text: &str) -> String {
     out
 }
 
-/// An object that is written member by member, in the order they are put.
+/// Writer of an object, member by member.
 pub struct Writer {
     out: String,
 }

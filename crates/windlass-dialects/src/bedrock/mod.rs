@@ -1,20 +1,21 @@
-//! Bedrock::Jobs: scheduled and repeating jobs, parents and children, GLOB claims, workers that wait; text over TCP.
+//! Bedrock::Jobs: scheduled and repeating jobs, parents and children, GLOB claims, long-polling workers; text
+//! over TCP.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | [`wire`] | bytes to requests, replies to bytes |
-//! | [`errors`] | every status line |
-//! | [`profile`] | which Bedrock is spoken, `seed` or `current` |
-//! | [`params`] | what a request may say |
+//! | [`wire`] | framing: bytes to requests, replies to bytes |
+//! | [`errors`] | status lines |
+//! | [`profile`] | differences between the profiles `seed` and `current` |
+//! | [`params`] | parameters of a request |
 //! | [`row`] | a job as a row of the `jobs` table |
-//! | [`import`] | the jobs in a Bedrock database file |
-//! | [`json`], [`times`] | texts that are changed or compared without being read |
-//! | [`commands`] | the commands in the engine's verbs |
+//! | [`import`] | reader of a Bedrock database file |
+//! | [`json`], [`times`] | JSON and timestamps, edited and compared as text |
+//! | [`commands`] | the commands as engine calls |
 //! | [`query`] | SQL over the jobs |
-//! | [`commits`] | the count of commits |
-//! | [`browser`] | what is refused because a web page could have sent it |
-//! | [`session`], [`later`] | one connection; commands nobody waits for |
-//! | [`port`] | its keys, its port, what connections share |
+//! | [`commits`] | the commit counter in replies |
+//! | [`browser`] | protection against requests forged by web pages |
+//! | [`session`], [`deferred`] | one connection; commands run without a waiting client |
+//! | [`port`] | configuration keys, port, state shared by connections |
 
 pub mod browser;
 pub mod commands;

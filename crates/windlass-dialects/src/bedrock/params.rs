@@ -1,17 +1,17 @@
-//! Parameters: the headers of a request, or one object of `CreateJobs`. Numbers are read the way C does, because clients
-//! have come to rely on it: `12x` is 12 and `high` is 0.
+//! Parameters: the headers of a request, or one object of `CreateJobs`. Numbers are parsed as in C, because
+//! clients rely on it: `12x` is 12 and `high` is 0.
 
 use super::errors::{self, Status};
 use super::json;
 use super::wire::Request;
 use windlass_core::{JobId, Name, NameMatch};
 
-/// What the priorities may be.
+/// Valid priorities.
 pub const PRIORITIES: [i64; 6] = [0, 250, 500, 750, 850, 1_000];
 /// Longest list of names in a GetJob.
 const NAMES_BYTES_MAX: usize = 12_750;
 
-/// Names without regard to case.
+/// Parameters by name; names are case-insensitive.
 #[derive(Clone, Debug)]
 pub enum Params<'a> {
     Headers(&'a Request),
@@ -19,7 +19,7 @@ pub enum Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    /// `object` must be a minified JSON object. A `null` is as good as nothing.
+    /// `object` must be a minified JSON object. Members with the value `null` are dropped.
     pub fn of_object(object: &str) -> Params<'static> {
         let texts = json::members(object)
             .into_iter()
@@ -28,7 +28,7 @@ impl<'a> Params<'a> {
         Params::Object(texts.collect())
     }
 
-    /// `name` must be in small letters.
+    /// `name` must be in lower case.
     pub fn get(&self, name: &str) -> Option<&str> {
         match self {
             Params::Headers(request) => request.get(name),
@@ -38,7 +38,7 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// One that is there and not empty.
+    /// Returns the parameter if it is present and not empty.
     pub fn given(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|text| !text.is_empty())
     }
@@ -48,20 +48,20 @@ impl<'a> Params<'a> {
         Name::new(name).map_err(|_| errors::MALFORMED_NAME)
     }
 
-    /// One of those there are, under the given name.
+    /// Parses the priority in the parameter `name`; it must be one of [`PRIORITIES`].
     pub fn priority(&self, name: &str) -> Result<Option<i64>, Status> {
         let Some(text) = self.given(name) else { return Ok(None) };
         let priority = leading_number(text);
         if PRIORITIES.contains(&priority) { Ok(Some(priority)) } else { Err(errors::INVALID_PRIORITY) }
     }
 
-    /// `true`, or a number that is not zero.
+    /// True for `true` and for a number other than zero.
     pub fn is_true(&self, name: &str) -> bool {
         self.given(name).is_some_and(|text| text.eq_ignore_ascii_case("true") || leading_number(text) != 0)
     }
 }
 
-/// The id in canonical form only: `007`, `+1` and `1.5` are none. There is no job 0 and none below.
+/// Parses the id, in canonical form only: `007`, `+1` and `1.5` are refused. Ids start at 1.
 pub fn job_id(request: &Request) -> Result<JobId, Status> {
     let text = request.given("jobid").ok_or(errors::MISSING_JOB_ID)?;
     let number: i64 = text.parse().map_err(|_| errors::MALFORMED_JOB_ID)?;
@@ -71,7 +71,7 @@ pub fn job_id(request: &Request) -> Result<JobId, Status> {
     u64::try_from(number).ok().and_then(JobId::new).ok_or(errors::NO_SUCH_JOB)
 }
 
-/// Whose jobs a worker wants: a list of exact names, or one pattern.
+/// Names that a worker claims: a list of exact names, or one GLOB pattern.
 pub fn wanted_names(request: &Request) -> Result<NameMatch, Status> {
     let text = request.given("name").ok_or(errors::MISSING_NAME)?;
     if text.len() > NAMES_BYTES_MAX {
@@ -85,7 +85,7 @@ pub fn wanted_names(request: &Request) -> Result<NameMatch, Status> {
     Ok(NameMatch::glob(text))
 }
 
-/// As C's `atoll`: spaces, a sign, digits; the rest does not matter. What is too large is the largest.
+/// Parses like C's `atoll`: blanks, a sign, digits; the rest is ignored. Saturates on overflow.
 pub fn leading_number(text: &str) -> i64 {
     let text = text.trim_start_matches([' ', '\t', '\n', '\r', '\u{b}', '\u{c}']);
     let (negative, digits) = match text.strip_prefix('-') {
@@ -98,7 +98,7 @@ pub fn leading_number(text: &str) -> i64 {
     if negative { -number } else { number }
 }
 
-/// Data as it may be stored: an object, and as little of one as `{}`, but not `{ }`, which clients get wrong.
+/// Checks that data is a JSON object. `{}` is accepted, `{ }` is not, because clients fail to parse it.
 pub fn checked_data(data: &str) -> Result<&str, Status> {
     let is_blank = data.len() > 2 && json::minified(data) == "{}";
     if json::is_object(data) && !is_blank { Ok(data) } else { Err(errors::NOT_AN_OBJECT) }

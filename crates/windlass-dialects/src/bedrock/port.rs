@@ -1,4 +1,4 @@
-//! The dialect as the server sees it: its keys, its port, and what its connections share.
+//! The dialect as the server sees it: its configuration keys, its port, and the state its connections share.
 
 use super::commands::Shared;
 use super::deferred::Deferred;
@@ -14,13 +14,14 @@ use crate::settings::{BadConfig, Bind, DialectSettings, Key, Kind, Values};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a connection may be silent between two requests. See [`SessionLimits::idle`].
+/// Longest silence of a connection between two requests. See [`SessionLimits::idle`].
 const IDLE: Duration = Duration::from_secs(24 * 3_600);
 
-/// So many times as long may a client take until its first request where no token is needed: people type them by hand.
+/// Factor on the time limit for a client's first request where no token is needed: people type requests by
+/// hand.
 const BY_HAND: u32 = 6;
 
-/// Memory that a query may have on the smallest machine.
+/// Memory of a query on the smallest machine.
 const QUERY_BYTES_MIN: u64 = 64 << 20;
 
 pub struct Bedrock;
@@ -67,7 +68,7 @@ pub struct Settings {
     pub profile: Profile,
 }
 
-/// What all connections share, and what each may take.
+/// State shared by all connections, and limits of each.
 struct State {
     shared: Arc<Shared>,
     later: Deferred,
@@ -109,7 +110,7 @@ impl State {
     }
 }
 
-/// Half of the memory for requests is enough for a query.
+/// Limits a query to half of the memory for requests.
 fn query_limits(budget: &Budget) -> QueryLimits {
     let most = QueryLimits::default().memory_bytes;
     QueryLimits { memory_bytes: most.min((budget.bytes() / 2).max(QUERY_BYTES_MIN)) }

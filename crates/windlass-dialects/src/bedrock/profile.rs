@@ -1,17 +1,18 @@
-//! Which Bedrock is spoken. Everything the profiles do differently asks one of these questions.
+//! Profile: the version of Bedrock::Jobs that is spoken. Each difference between the profiles is a method
+//! here.
 
 use windlass_core::family::FamilyRule;
 use windlass_core::repeat::modifiers::{Missed, Style, Words};
 
-/// Hand-outs of a job with `retryAfter` in today's Bedrock; the next one fails it.
+/// Claims of a job with `retryAfter` in the `current` profile; the next claim fails the job.
 const HAND_OUTS_MAX: u32 = 10;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// The rules Bedrock::Jobs was first described with.
+    /// The rules in the original description of Bedrock::Jobs.
     #[default]
     Seed,
-    /// What the public server does today.
+    /// The behavior of the current public Bedrock server.
     Current,
 }
 
@@ -28,22 +29,23 @@ impl Profile {
         self == Profile::Seed
     }
 
-    /// GetJob waits when it is asked to.
+    /// GetJob honors `Connection: wait`.
     pub fn waits(self) -> bool {
         self.is_seed()
     }
 
-    /// `retryAfter` goes together with `repeat` and `unique`.
+    /// `retryAfter` may be combined with `repeat` and `unique`.
     pub fn combines_retry_after(self) -> bool {
         !self.is_seed()
     }
 
-    /// How often a job with `retryAfter` is handed out before it fails.
+    /// Claims of a job with `retryAfter` before it fails; `None`: no bound.
     pub fn hand_outs_max(self) -> Option<u32> {
         if self.is_seed() { None } else { Some(HAND_OUTS_MAX) }
     }
 
-    /// Creating a unique job again leaves alone what is not given, and replaces the data.
+    /// A repeated CreateJob of a unique job replaces the data and keeps the fields that are not sent.
+    /// Otherwise the data is merged, and fields that are not sent return to their defaults.
     pub fn unique_replaces(self) -> bool {
         self.is_seed()
     }
@@ -55,37 +57,37 @@ impl Profile {
         }
     }
 
-    /// `repeat` as it is kept.
+    /// Stored form of `repeat`.
     pub fn repeat_text(self, entered: &str) -> String {
         if self.is_seed() { entered.to_owned() } else { entered.to_ascii_uppercase() }
     }
 
-    /// A retry moves the slots of a SCHEDULED job, and the data says from where they are counted.
+    /// A retry moves the schedule of a SCHEDULED job; the data carries the original `nextRun`.
     pub fn retry_moves_slot(self) -> bool {
         !self.is_seed()
     }
 
-    /// A failed child is as good as a finished one to its parent, or the parent goes on waiting.
+    /// Rule for failed children: a failed child counts as finished, or its parent keeps waiting.
     pub fn family_rule(self) -> FamilyRule {
         FamilyRule::ParentWaits { failure_settles: self.is_seed() }
     }
 
-    /// A job that was handed out with `retryAfter` can be cancelled under its worker.
+    /// A RUNQUEUED job can be cancelled while a worker has it.
     pub fn cancels_runqueued(self) -> bool {
         !self.is_seed()
     }
 
-    /// `CancelJob` with an HTTP tail is answered and does nothing.
+    /// `CancelJob` with text after the verb in its method line succeeds and does nothing.
     pub fn cancel_minds_its_line(self) -> bool {
         !self.is_seed()
     }
 
-    /// A name like `123` is written as the number it looks like.
+    /// A name that looks like a number is written as a JSON number.
     pub fn guesses_names(self) -> bool {
         !self.is_seed()
     }
 
-    /// How a `SELECT` is answered when no format is asked for: one JSON array per row, or lines.
+    /// A `SELECT` without a format returns one JSON array per row; otherwise lines of text.
     pub fn query_answers_arrays(self) -> bool {
         self.is_seed()
     }

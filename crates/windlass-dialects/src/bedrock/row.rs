@@ -1,9 +1,9 @@
 //! A job as a row of Bedrock's `jobs` table.
 //!
-//! Most columns are what the engine knows anyway, said in Bedrock's words. A text that means more here than below is
-//! kept as a fact: a `nextRun` that is no date, or one that was written in another way than we would.
+//! Most columns follow from the engine's fields. A `nextRun` that is not a date, or is written in another
+//! format than ours, is kept as an extra field of the job.
 //!
-//! Jobs of every dialect show as rows: one that other clients made has the columns it can have.
+//! Jobs of every dialect appear as rows; columns that another dialect does not have are empty.
 
 use super::{json, params, times};
 use crate::codec::{Encoding, Out};
@@ -11,30 +11,32 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use windlass_core::{Format, Job, JobState, Payload, Queue, StateName, Timestamp};
 
-/// The `nextRun` as it was written, as long as it is still about the same moment.
+/// `nextRun` as the client wrote it, valid while it still denotes the due time.
 pub const NEXT_RUN: &str = "bedrock.nextRun";
 
-/// The member of the data that counts hand-outs of jobs with `retryAfter`.
+/// Member of the data that counts the claims of a job with `retryAfter`.
 pub const COUNT: &str = "retryAfterCount";
-/// The member of the data with the slot of a SCHEDULED job that is or was out, where a retry moves it.
+/// Member of the data with the original `nextRun` of a SCHEDULED job, for profiles in which a retry moves the
+/// schedule.
 pub const SLOT: &str = "originalNextRun";
-/// The member of the data that marks a mocked job.
+/// Member of the data that marks a mocked job.
 pub const MOCK: &str = "mockRequest";
 
-/// The priority that a job has if nobody says otherwise: 500 here, 0 below.
+/// Default priority of this dialect, which corresponds to 0 in the engine.
 const PRIORITY_MIDDLE: i64 = 500;
 
-/// Where new jobs go. The default queue, so that a job pushed by any client and one made here are one and the same.
+/// Queue of new jobs. It is the default queue, so that jobs pushed by other dialects are visible here, and
+/// the other way round.
 pub const QUEUE: &str = "default";
-/// Where jobs of `mockRequest` wait, so that a worker that does not ask for them never passes over them.
+/// Queue of mocked jobs. In a queue of their own, they are never scanned by workers that do not ask for them.
 pub const MOCK_QUEUE: &str = "bedrock.mock";
 
-/// Where its jobs wait, but for mocked ones.
+/// Queue of all jobs that are not mocked.
 pub fn queue() -> Queue {
     Queue::new(QUEUE).unwrap_or_default()
 }
 
-/// Larger runs first here, smaller below.
+/// Converts to the engine's priority, where a smaller number runs first.
 pub fn priority_below(priority: i64) -> i32 {
     let priority = PRIORITY_MIDDLE.saturating_sub(priority);
     i32::try_from(priority).unwrap_or(if priority < 0 { i32::MIN } else { i32::MAX })
@@ -44,15 +46,15 @@ pub fn priority_here(priority: i32) -> i64 {
     PRIORITY_MIDDLE - i64::from(priority)
 }
 
-/// In place of `data` for callers who may not see payloads.
+/// Replaces `data` for callers that may not see payloads.
 pub const HIDDEN_DATA: &str = "{}";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Queued,
     Running,
-    /// Running, and run again at `nextRun` if it is not finished by then; or its time has come, and whoever is given it
-    /// next has it, but until then its worker may still finish it.
+    /// Claimed with `retryAfter`. At `nextRun` the job becomes claimable again; until another worker claims
+    /// it, its worker may still finish it.
     Runqueued,
     Paused,
     Finished,
@@ -86,7 +88,7 @@ impl State {
         }
     }
 
-    /// Handed out and not reported on.
+    /// True for a claimed job that is not finished.
     pub fn is_out(self) -> bool {
         matches!(self, State::Running | State::Runqueued)
     }
@@ -99,13 +101,13 @@ pub struct Row<'a> {
     pub state: State,
     pub name: &'a str,
     pub next_run: Cow<'a, str>,
-    /// `None`: never handed out.
+    /// `None`: never claimed.
     pub last_run: Option<String>,
     pub repeat: &'a str,
-    /// JSON.
+    /// JSON object.
     pub data: Cow<'a, str>,
     pub priority: i64,
-    /// 0: it has none.
+    /// 0: no parent.
     pub parent_job_id: u64,
     pub retry_after: &'a str,
 }
@@ -127,7 +129,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// As it was before it was handed out just now.
+    /// Row as it was before the current claim.
     pub fn before_run(job: &'a Job) -> Row<'a> {
         Row {
             state: State::Queued,
@@ -143,12 +145,12 @@ pub fn retry_after(job: &Job) -> &str {
     job.spec.policy.lease_span.as_ref().map_or("", |span| span.text())
 }
 
-/// Jobs for `mockRequest` are only seen by those who ask for them.
+/// True for a job that is claimed only by requests that ask for mocked jobs.
 pub fn is_mocked(job: &Job) -> bool {
     job.spec.queue.as_str() == MOCK_QUEUE
 }
 
-/// New data for a job: that of a mocked job says so, and no other does.
+/// Returns new data for a job, with the mock marker exactly if the job is mocked.
 pub fn data_for<'d>(data: &'d str, job: &Job) -> Cow<'d, str> {
     match (is_mocked(job), data.contains(MOCK)) {
         (true, _) if says_mocked(data) => Cow::Borrowed(data),
@@ -158,14 +160,14 @@ pub fn data_for<'d>(data: &'d str, job: &Job) -> Cow<'d, str> {
     }
 }
 
-/// Whether data is that of a mocked job.
+/// True if the data carries the mock marker.
 pub fn says_mocked(data: &str) -> bool {
     data.contains(MOCK) && matches!(json::get(&json::minified(data), MOCK), Some("true" | "1"))
 }
 
 fn next_run(job: &Job) -> Cow<'_, str> {
     match job.state() {
-        // A parent whose children have ended has the nextRun it had while it waited: its lastRun.
+        // A parent whose children have ended keeps the `nextRun` it had while it waited: its `lastRun`.
         JobState::Ready { run_at, lapsed: None }
             if job.progress.started_at == Some(*run_at) && job.progress.finished_at.is_some() =>
         {
@@ -176,7 +178,7 @@ fn next_run(job: &Job) -> Cow<'_, str> {
             Some(until) => Cow::Owned(times::shortest(until)),
             None => due_text(job),
         },
-        // A parent that waits for its children shows when it last ran.
+        // A parent that waits for its children shows its `lastRun`.
         JobState::Waiting if job.progress.started_at.is_some() => {
             Cow::Owned(job.progress.started_at.map_or_else(String::new, times::seconds))
         }
@@ -189,17 +191,18 @@ fn next_run(job: &Job) -> Cow<'_, str> {
     }
 }
 
-/// When the present run was due.
+/// Due time of the current run.
 fn due_text(job: &Job) -> Cow<'_, str> {
     let due_at = job.progress.due_at;
-    // A parent that runs again after its children: its nextRun was its lastRun.
+    // A parent that runs again after its children: its `nextRun` was its `lastRun`.
     if job.progress.prior_start == Some(due_at) {
         return Cow::Owned(times::seconds(due_at));
     }
     moment_text(job, due_at)
 }
 
-/// As somebody wrote it, or in our way. A job that nobody gave a time has that of its making, with milliseconds.
+/// Text of a time, as the client wrote it or in our format. The default, the time of creation, has
+/// milliseconds.
 fn moment_text(job: &Job, at: Timestamp) -> Cow<'_, str> {
     if let Some(text) = job.spec.fact(NEXT_RUN)
         && times::moment_of(text) == at
@@ -210,15 +213,15 @@ fn moment_text(job: &Job, at: Timestamp) -> Cow<'_, str> {
     Cow::Owned(if is_default { times::milliseconds(at) } else { times::shortest(at) })
 }
 
-/// What to remember of a `nextRun` that someone wrote; `None`: the moment says it all.
+/// Text of a client's `nextRun` to store with the job; `None`: the due time alone gives the same text.
 pub fn next_run_fact(text: &str, at: Timestamp, now: Timestamp) -> Option<Arc<str>> {
-    // Around now we could not tell it from the time of making, which is shown with milliseconds.
+    // Near the current time the due time may equal the time of creation, which is shown with milliseconds.
     const NEAR_MS: i64 = 60_000;
     let near = (at.as_millis() - now.as_millis()).abs() < NEAR_MS;
     (near || times::shortest(at) != text).then(|| text.into())
 }
 
-/// Hand-outs since the job was last finished or retried; they count for jobs with `retryAfter` only.
+/// Claims since the job was last finished or retried; counted only for jobs with `retryAfter`.
 pub fn counted_hand_outs(job: &Job) -> u32 {
     let counts = job.spec.policy.lease_span.is_some() && !is_manual(job);
     match job.state().name() {
@@ -228,7 +231,7 @@ pub fn counted_hand_outs(job: &Job) -> u32 {
     }
 }
 
-/// The count in the data, as its client wrote it: hand-outs are counted on from there.
+/// Counter in the data, as the client wrote it. Claims are added to it.
 fn written_count(data: &str) -> i64 {
     if !data.contains(COUNT) {
         return 0;
@@ -236,14 +239,14 @@ fn written_count(data: &str) -> i64 {
     json::get(&json::minified(data), COUNT).map_or(0, |count| params::leading_number(&json::plain(count)))
 }
 
-/// Whether a job with `retryAfter` had all its hand-outs before the present one.
+/// True if a job with `retryAfter` had used up its claims before the current one.
 pub fn is_worn_out(job: &Job, hand_outs_max: u32) -> bool {
     let before = i64::from(counted_hand_outs(job).saturating_sub(1));
     job.spec.policy.lease_span.is_some()
         && written_count(&payload_text(&job.spec.payload)).saturating_add(before) >= i64::from(hand_outs_max)
 }
 
-/// The data as Bedrock would have it, with one count for all hand-outs, and one less than that; `None`: it has no count.
+/// Returns the data with the count of all claims, decremented by one; `None`: the job has no such counter.
 pub fn data_with_one_less(job: &Job) -> Option<String> {
     job.spec.policy.lease_span.as_ref()?;
     let data = data(job, counted_hand_outs(job));
@@ -251,7 +254,7 @@ pub fn data_with_one_less(job: &Job) -> Option<String> {
     json::is_object(&data).then(|| json::with(&data, COUNT, &(count - 1).to_string()))
 }
 
-/// Whether the data tells the slot of this run.
+/// True if the data carries the original `nextRun` of the current run.
 pub fn tells_slot(job: &Job) -> bool {
     let policy = &job.spec.policy;
     let is_scheduled = |text: &str| text.to_ascii_uppercase().contains("SCHEDULED");
@@ -270,12 +273,12 @@ fn data(job: &Job, hand_outs: u32) -> Cow<'_, str> {
     data
 }
 
-/// Jobs for people are handed out as often as it takes.
+/// True for jobs meant for people, which are claimed without bound.
 fn is_manual(job: &Job) -> bool {
     job.spec.name.starts_with("manual")
 }
 
-/// The payload as JSON: byte for byte where it is, and `{}` where there is none.
+/// Payload as JSON: byte for byte if it is JSON, `{}` if it is null.
 pub fn payload_text(payload: &Payload) -> Cow<'_, str> {
     match payload.format {
         Format::Json if &*payload.bytes == b"null" => Cow::Borrowed("{}"),

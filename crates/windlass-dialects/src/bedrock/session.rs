@@ -1,9 +1,9 @@
-//! One connection: requests in, replies out, in order.
+//! Connection: requests in, replies out, in order.
 //!
-//! Requests that come together are answered together: replies gather in a buffer that is written when no further request
-//! is at hand, and requests of one kind that do not depend on each other share a commit. Jobs that were handed out are the
-//! worker's once it has read their reply; a connection that breaks before gives them back. A worker that waits is watched:
-//! when it hangs up, it waits no more.
+//! Pipelined requests are answered together: replies collect in a buffer that is written when no further
+//! request is at hand, and independent requests of one kind share a commit. A claimed job belongs to the
+//! worker once it has read the reply; a connection that breaks before releases it. While a worker waits for
+//! jobs, the socket is watched, and the wait ends when the worker disconnects.
 
 use super::commands::{Command, Commands, Outcome, Reach, Shared, caller, patience_ms};
 use super::deferred::Deferred;
@@ -30,36 +30,37 @@ mod unread;
 
 pub use reading::UNKNOWN_BYTES_MAX;
 
-/// How long a command may take if its client says nothing.
+/// Time limit of a command without a `timeout` header.
 const TIMEOUT_MS_DEFAULT: i64 = 110_000;
-/// Replies gather up to here before they are written.
+/// Replies are buffered up to this size before they are written.
 const OUT_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of further requests that are read while a worker waits; more stay with the system.
+/// Bytes of further requests read while a worker waits; more remain in the socket buffer.
 const READ_AHEAD_MAX: usize = 1 << 20;
-/// What one look at the socket brings.
+/// Bytes per read of the socket.
 const READ_BYTES: usize = 16 * 1024;
 
-/// A client whose request cannot be read is sent a reply and listened to until it ends, or for this long, or until it was
-/// silent for that long.
+/// After an unparsable request and its reply, the rest of the client's input is read until it ends, for at
+/// most this long in total, and at most this long without a byte.
 const HEAR_OUT_MAX: Duration = Duration::from_secs(30);
 const HEAR_OUT_QUIET: Duration = Duration::from_secs(5);
 
-/// What a connection may take.
+/// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub wire: WireLimits,
-    /// Until a client is known: where tokens are needed it has sent a valid one, elsewhere any command.
+    /// Time until a client is admitted: by a valid token where tokens are required, elsewhere by any command.
     pub unknown: Duration,
-    /// Between two requests. Workers keep their connection while they work, and a job may take hours; a peer that is
-    /// gone is noticed by its silence to the system's probes long before.
+    /// Between two requests. Workers keep their connection open while they work, and a job may take hours;
+    /// TCP keepalive detects a vanished peer long before.
     pub idle: Duration,
-    /// Between two pieces of one request. People type them by hand. How long the whole may take is in [`crate::pace::time_for`].
+    /// Between two pieces of one request. People type requests by hand. The limit for a whole request is in
+    /// [`crate::pace::time_for`].
     pub stall: Duration,
-    /// A reply of which nothing is taken for so long.
+    /// Time to write replies that the client does not read.
     pub write: Duration,
 }
 
-/// A stream over TCP.
+/// Stream over TCP.
 pub trait Link: AsyncRead + AsyncWrite + Unpin + Send {
     fn tcp(&self) -> &TcpStream;
 }
@@ -76,7 +77,7 @@ impl Link for tokio_rustls::server::TlsStream<TcpStream> {
     }
 }
 
-/// How a connection goes on.
+/// Decision to continue or close a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Go,
@@ -92,22 +93,22 @@ pub struct Session<L> {
     /// The client is on this machine.
     is_local: bool,
     parser: Parser,
-    /// What the parser gave out after the requests that are being answered.
+    /// Parser result that follows the requests being answered.
     ahead: Option<Result<Request, Broken>>,
     out: Vec<u8>,
     /// Jobs whose replies are in `out`.
     undelivered: Vec<Delivery>,
     unread: Unread,
-    /// The client sends no more.
+    /// The client has closed its sending side.
     ended: bool,
-    /// When the last bytes came.
+    /// Time of the last bytes received.
     heard: Instant,
     arrival: Arc<Arrival>,
-    /// Since when an unknown client is waited for: the connection's beginning, or its last reply.
+    /// Start of the wait for a client that is not admitted: the start of the connection, or the last reply.
     waited_since: Instant,
-    /// When the request that is being read began, or could have begun.
+    /// Start of the request being read, or the earliest time it could have begun.
     begun: Instant,
-    /// Memory for a large request.
+    /// Memory reserved for a large request.
     share: Share,
 }
 
@@ -147,7 +148,7 @@ impl<L: Link> Session<L> {
     }
 
     pub async fn run(mut self) {
-        // A broken connection is nobody's trouble: what was not delivered is given back when the session ends.
+        // A broken connection is no error: undelivered jobs are released when the session ends.
         let served = self.serve().await;
         if self.left_unread(&served).await {
             self.unread.give_back();
@@ -184,7 +185,7 @@ impl<L: Link> Session<L> {
                 Err(Broken::HeadTooLarge) if self.is_known_by_what_came() => {}
                 Err(broken) => {
                     match broken {
-                        // Without a word, as clients are used to.
+                        // Closed without a reply, as the protocol does.
                         Broken::BadLength => {}
                         Broken::HeadTooLarge if self.arrival.is_admitted() => {
                             Reply::new("413 Request too large").write(&mut self.out);
@@ -199,8 +200,8 @@ impl<L: Link> Session<L> {
         }
     }
 
-    /// Says that nothing more is answered, and takes what is still on its way: to close at once would reset the
-    /// connection, and the last reply could be lost with it.
+    /// Closes the sending side and drains the client's input: an immediate close would reset the connection,
+    /// and the last reply could be lost.
     async fn hear_out(&mut self) -> io::Result<()> {
         self.link.shutdown().await?;
         let mut heard = vec![0; READ_BYTES];
@@ -225,7 +226,8 @@ impl<L: Link> Session<L> {
         }
     }
 
-    /// Answers a request and those that go with it, or at least puts the answers where the next write takes them.
+    /// Answers a request, and the pipelined requests that can share its commit. The replies are in the buffer
+    /// afterwards.
     async fn answer(&mut self, request: Request) -> io::Result<Flow> {
         let hosts = Some(&self.shared.hosts).filter(|_| self.shared.tokens.is_open());
         if let Some(status) = super::browser::refusal(&request, hosts) {
@@ -264,7 +266,7 @@ impl<L: Link> Session<L> {
         Ok(flow)
     }
 
-    /// What is carried out later, and workers that wait. `None`: it is none of these.
+    /// Handles deferred commands and waiting workers. `None`: the request is neither.
     async fn answer_otherwise(
         &mut self,
         command: Command,
@@ -294,7 +296,7 @@ impl<L: Link> Session<L> {
         Ok(Some(self.put(outcome.reply, Reach::Write, request, began.elapsed())))
     }
 
-    /// How long the command may take; `None`: its time is over. A worker that waits has its own patience.
+    /// Remaining time of the command; `None`: it is over. A waiting worker is not subject to it.
     fn time_left(&self, command: Command, reach: Reach, request: &Request) -> Option<Duration> {
         let number = |name: &str| request.given(name).map(params::leading_number);
         if command.hands_out() && patience_ms_asked(request, self.shared.profile.waits()) {
@@ -307,7 +309,7 @@ impl<L: Link> Session<L> {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Hands out jobs while listening for the client's end.
+    /// Runs `work` that claims jobs, while watching the connection for its end.
     async fn while_listening<T>(&mut self, work: impl Future<Output = T>) -> io::Result<T> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -324,7 +326,7 @@ impl<L: Link> Session<L> {
         }
     }
 
-    /// `None`: the worker hung up while it waited.
+    /// Waits for jobs; `None`: the worker disconnected.
     async fn wait_for_jobs(
         &mut self,
         command: Command,
@@ -355,7 +357,8 @@ impl<L: Link> Session<L> {
         }
     }
 
-    /// The answer to a command that is not carried out now: one that is forgotten, or whose time has not come.
+    /// Reply to a deferred command: `Connection: forget`, or a later execution time. `None`: the command runs
+    /// now.
     fn put_off(&self, request: &Request) -> Option<Reply> {
         let is_forgotten = is_connection(request, "forget");
         let later = super::deferred::execute_at(request).is_some_and(|at| at > self.shared.engine.now());
@@ -375,7 +378,7 @@ impl<L: Link> Session<L> {
         if closes { Flow::Close } else { Flow::Go }
     }
 
-    /// Adds what every reply has, and writes it into the buffer.
+    /// Adds the standard headers and writes the reply to the buffer.
     fn put(&mut self, reply: Reply, reach: Reach, request: &Request, took: Duration) -> Flow {
         let closes = is_connection(request, "close");
         let mut reply = dressed(reply, reach, &self.shared, took, self.heard.elapsed());
@@ -386,7 +389,7 @@ impl<L: Link> Session<L> {
         if closes { Flow::Close } else { Flow::Go }
     }
 
-    /// Writes what has gathered. The jobs in it are the client's then, unless it turns out to be gone.
+    /// Writes the buffer. Jobs in it then belong to the client, unless it turns out to have disconnected.
     async fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
@@ -409,15 +412,15 @@ impl<L: Link> Session<L> {
     }
 }
 
-/// Ends leases whose time is over, noticed or not: their jobs are due now. Once for all requests of a run, before the first:
-/// a wait in each of them would change their order.
+/// Expires leases whose time is over, so that their jobs are due now. Done once for a batch of requests,
+/// before the first: awaiting it in each request would change their order.
 async fn catch_up(shared: &Shared) {
     if let Err(error) = shared.engine.catch_up().await {
         tracing::debug!(%error, "looking for what is due before jobs are handed out");
     }
 }
 
-/// One command, and how far into the server it went.
+/// Runs one command, and returns how far into the server it went.
 async fn carry_out(
     shared: &Shared,
     command: Command,
@@ -433,7 +436,7 @@ async fn carry_out(
     let Some(left) = left else { return (Reply::from(errors::TIMEOUT).into(), reach) };
     let engine = caller.engine(&shared.engine);
     let commands = Commands::new(shared, &engine, &caller, is_local);
-    // What was begun goes on below; only nobody waits for it any more.
+    // On a timeout the work continues in the engine; only its result is dropped.
     let answered = timeout(left, commands.answer(command, request)).await;
     let outcome = answered.unwrap_or_else(|_| {
         let late = if command.hands_out() { errors::TIMEOUT.into() } else { timed_out(reach) };
@@ -442,10 +445,10 @@ async fn carry_out(
     (outcome, reach)
 }
 
-/// The name of the one node there is.
+/// Node name in replies; there is only one node.
 pub const NODE: &str = "windlass";
 
-/// Waiting workers are a matter of `timeout` and no match, not of time that is over.
+/// True for a waiting worker, whose `timeout` limits the wait for a job and ends without a 555.
 fn patience_ms_asked(request: &Request, waits: bool) -> bool {
     waits && is_connection(request, "wait")
 }

@@ -1,15 +1,15 @@
-//! Times as this dialect writes them: text in UTC, `2024-01-31 12:00:00`, with `.123` where milliseconds matter.
+//! Timestamps of this dialect: text in UTC, `2024-01-31 12:00:00`, with `.123` for milliseconds.
 //!
-//! The protocol never reads its times: a job is due when the text of now is not before the text of its `nextRun`, byte
-//! by byte. So every text stands for a moment, and [`moment_of`] finds it: `2024` is the first moment of that year, and
-//! `zzz` never comes.
+//! The protocol never parses its timestamps: a job is due when the text of the current time is not less than
+//! the text of its `nextRun`, byte by byte. So every text stands for a time, which [`moment_of`] finds:
+//! `2024` is the first millisecond of that year, and `zzz` is never reached.
 
 use std::fmt::Write;
 use windlass_core::Timestamp;
 
 const DAY_MS: i64 = 86_400_000;
 
-/// Whole seconds.
+/// Formats a timestamp in whole seconds.
 pub fn seconds(at: Timestamp) -> String {
     let mut text = String::with_capacity(19);
     write_seconds(&mut text, at);
@@ -23,12 +23,12 @@ pub fn milliseconds(at: Timestamp) -> String {
     text
 }
 
-/// With milliseconds if there are any.
+/// Formats a timestamp; milliseconds only if they are not zero.
 pub fn shortest(at: Timestamp) -> String {
     if at.calendar_ms().rem_euclid(1_000) == 0 { seconds(at) } else { milliseconds(at) }
 }
 
-/// The first moment whose text is not before `text`; the end of time if there is none.
+/// Returns the first time whose text is not less than `text`, or [`Timestamp::MAX`] if there is none.
 pub fn moment_of(text: &str) -> Timestamp {
     if let Some(at) = canonical(text) {
         return at;
@@ -46,7 +46,7 @@ pub fn moment_of(text: &str) -> Timestamp {
     Timestamp::from_millis(high)
 }
 
-/// What almost everyone writes.
+/// Parses the usual format without a search.
 fn canonical(text: &str) -> Option<Timestamp> {
     let number = |from: usize, to: usize| {
         let digits = text.get(from..to).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
@@ -59,7 +59,7 @@ fn canonical(text: &str) -> Option<Timestamp> {
     let seconds_of_day = number(11, 13)? * 3_600 + number(14, 16)? * 60 + number(17, 19)?;
     let ms = if text.len() == 23 { number(20, 23)? } else { 0 };
     let at = Timestamp::from_calendar_ms(day * DAY_MS + seconds_of_day * 1_000 + ms);
-    // What is no date, like the 31st of April, comes out as another one.
+    // An invalid date such as 31 April would format as another date.
     let same = if text.len() == 19 { seconds(at) == text } else { milliseconds(at) == text };
     same.then_some(at)
 }
@@ -71,7 +71,7 @@ fn write_seconds(text: &mut String, at: Timestamp) {
     let _ = write!(text, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}");
 }
 
-/// Days since 1970-01-01, in the Gregorian calendar; counted in eras of 400 years that begin in March.
+/// Days since 1970-01-01 in the Gregorian calendar, computed in 400-year eras that begin in March.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

@@ -1,54 +1,55 @@
-//! The framing: bytes to requests, replies to bytes. Knows no socket and no engine.
+//! Framing: bytes to requests, replies to bytes. No access to sockets or the engine.
 //!
 //! ```text
-//! CreateJob                          method line: a verb, and for HTTP clients a tail that means nothing
-//! name: mail                         headers; a value's backslashes are escapes: \n \t \\ \" \u00e9
+//! CreateJob                          method line: a verb; text after it, as HTTP clients send, is ignored
+//! name: mail                         headers; backslashes in a value are escapes: \n \t \\ \" \u00e9
 //! data: {"to":
-//!   "ada"}                           a line that begins with a space goes on with the value above
-//!                                    the empty line ends the head
+//!   "ada"}                           a line that begins with a space continues the value above
+//!                                    an empty line ends the head
 //! ```
 //!
-//! [`Parser`] takes bytes in pieces of any size and gives whole requests, in time linear in the bytes. A body is
-//! counted off and thrown away: nothing is ever read from it.
+//! [`Parser`] takes bytes in pieces of any size and returns whole requests, in time linear in the bytes. A
+//! body is counted and discarded: no command reads it.
 
 use escapes::{escape, unescaped};
 use std::borrow::Cow;
 
-// By its path: the fuzz target includes this file from elsewhere.
+// With an explicit path, because the fuzz target includes this file from another folder.
 #[path = "wire/escapes.rs"]
 mod escapes;
 #[cfg(test)]
 mod tests;
 
-/// Fewer bytes than this are not looked at: no request is that short.
+/// Shorter input is not scanned: no request is that short.
 const REQUEST_BYTES_MIN: usize = 4;
-/// The line with a chunk's length, or one of a trailer.
+/// Longest chunk header or trailer line.
 const CHUNK_LINE_BYTES_MAX: usize = 8 * 1024;
-/// Bytes that were dealt with are dropped once there are so many, so that each is moved a few times at most.
+/// Consumed bytes are removed from the buffer beyond this number, so that each byte is moved only a few
+/// times.
 const COMPACT_BYTES: usize = 64 * 1024;
-/// Room kept for the next request of a connection after a large one.
+/// Buffer capacity that a connection keeps after a large request.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
-/// What one request may take.
+/// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Method line and headers. Data travels in a header, so this is large.
+    /// Method line and headers. Data travels in a header, so the limit is large.
     pub head_bytes_max: usize,
-    /// Each costs far more than its bytes.
+    /// A header costs far more memory than its bytes.
     pub headers_max: usize,
 }
 
 impl Default for Limits {
-    /// The largest payload with every character escaped, and more headers than any client sends.
+    /// Fits the largest payload with every character escaped, and more headers than any client sends.
     fn default() -> Self {
         Limits { head_bytes_max: 64 << 20, headers_max: 1_000 }
     }
 }
 
-/// Why a connection cannot go on: where the next request begins is not known.
+/// Error after which the start of the next request is unknown, so that the connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// A length that is no number. The protocol closes the connection without a word.
+    /// Length that is not a number. The protocol closes the connection without a reply.
     BadLength,
     HeadTooLarge,
     TooManyHeaders,
@@ -56,22 +57,22 @@ pub enum Broken {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Header {
-    /// In small letters.
+    /// Lower case.
     name: String,
     value: String,
-    /// It was UTF-8.
+    /// The value was valid UTF-8.
     is_text: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Request {
-    /// The whole method line, trimmed.
+    /// Method line, trimmed.
     pub line: String,
     headers: Vec<Header>,
 }
 
 impl Request {
-    /// For commands that are made inside, and for tests.
+    /// Builds a request without parsing, for internal commands and tests.
     pub fn new(line: &str, headers: &[(&str, &str)]) -> Request {
         let header = |(name, value): &(&str, &str)| Header {
             name: name.to_ascii_lowercase(),
@@ -81,17 +82,17 @@ impl Request {
         Request { line: line.to_owned(), headers: headers.iter().map(header).collect() }
     }
 
-    /// What is asked for, without the tail.
+    /// First word of the method line.
     pub fn verb(&self) -> &str {
         self.line.split(' ').next().unwrap_or_default()
     }
 
-    /// The method line after its verb.
+    /// Rest of the method line.
     pub fn tail(&self) -> &str {
         self.line.split_once(' ').map_or("", |(_, tail)| tail.trim_matches(' '))
     }
 
-    /// The last one wins. `name` must be in small letters.
+    /// Returns the last header of this name. `name` must be in lower case.
     pub fn get(&self, name: &str) -> Option<&str> {
         debug_assert!(
             !name.bytes().any(|byte| byte.is_ascii_uppercase()),
@@ -100,30 +101,30 @@ impl Request {
         self.headers.iter().rev().find(|header| header.name == name).map(|header| header.value.as_str())
     }
 
-    /// The same for one that is there and not empty.
+    /// Returns the header if it is present and not empty.
     pub fn given(&self, name: &str) -> Option<&str> {
         self.get(name).filter(|value| !value.is_empty())
     }
 
-    /// What it takes to keep it, about.
+    /// Approximate memory of the request.
     pub fn bytes(&self) -> usize {
         let header = |header: &Header| header.name.len() + header.value.len() + size_of::<Header>();
         self.line.len() + self.headers.iter().map(header).sum::<usize>()
     }
 
-    /// As if a header had not been sent. `name` must be in small letters.
+    /// Removes a header. `name` must be in lower case.
     pub fn without(mut self, name: &str) -> Request {
         self.headers.retain(|header| header.name != name);
         self
     }
 
-    /// Names of headers whose value was not text.
+    /// Names of headers whose value was not UTF-8.
     pub fn garbled(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().filter(|header| !header.is_text).map(|header| header.name.as_str())
     }
 }
 
-/// What is answered. The head's order is the protocol's: headers by name, the length last.
+/// Reply. The protocol fixes the order of headers: by name, `Content-Length` last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub status: Cow<'static, str>,
@@ -170,17 +171,17 @@ impl Reply {
     }
 }
 
-/// Where in the stream we are.
+/// Position in the stream.
 #[derive(Debug, Default)]
 enum Place {
     #[default]
     Head,
-    /// So many bytes of the request's body are still to come.
+    /// `left` bytes of the request's body are missing.
     Body {
         request: Request,
         left: u64,
     },
-    /// A line with the length of the next chunk.
+    /// Before the line with the length of the next chunk.
     ChunkLength {
         request: Request,
     },
@@ -188,11 +189,11 @@ enum Place {
         request: Request,
         left: u64,
     },
-    /// The line end after a chunk's bytes.
+    /// Before the line end that follows the bytes of a chunk.
     ChunkEnd {
         request: Request,
     },
-    /// Lines after the last chunk, up to an empty one.
+    /// In the lines after the last chunk, up to an empty line.
     Trailer {
         request: Request,
     },
@@ -202,14 +203,14 @@ enum Place {
 pub struct Parser {
     limits: Limits,
     buffer: Vec<u8>,
-    /// Up to here the buffer is dealt with.
+    /// Bytes before this index are consumed.
     start: usize,
-    /// Up to here, counted from `start`, there is no end of a head.
+    /// Bytes from `start` that contain no end of a head.
     scanned: usize,
     place: Place,
 }
 
-/// One step through the stream.
+/// Result of one parser step.
 enum Step {
     Request(Request),
     Go,
@@ -221,12 +222,12 @@ impl Parser {
         Parser { limits, ..Parser::default() }
     }
 
-    /// For a client that is known better by now.
+    /// Changes the limit after the client has authenticated.
     pub fn set_head_bytes_max(&mut self, bytes: usize) {
         self.limits.head_bytes_max = bytes;
     }
 
-    /// The whole lines so far of a head that is not complete, as if they were a request.
+    /// Parses the complete lines of an unfinished head as a request.
     pub fn begun(&self) -> Option<Request> {
         let whole = self.rest().iter().rposition(|byte| *byte == b'\n')?;
         matches!(self.place, Place::Head)
@@ -237,23 +238,24 @@ impl Parser {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// For readers: what they add at the end is fed. There is room for at least `bytes` more.
+    /// Returns the buffer with room for at least `bytes` more; appending to it is the same as
+    /// [`Parser::feed`].
     pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.buffer.reserve(bytes);
         &mut self.buffer
     }
 
-    /// Bytes that were fed and are not part of a request that was given out.
+    /// Bytes in the buffer that belong to no returned request.
     pub fn pending(&self) -> usize {
         self.buffer.len() - self.start
     }
 
-    /// Between two requests: nothing of the next one has come.
+    /// True between two requests, when no byte of the next one has arrived.
     pub fn is_idle(&self) -> bool {
         matches!(self.place, Place::Head) && self.rest().iter().all(|byte| matches!(byte, b'\r' | b'\n'))
     }
 
-    /// The next whole request; `None`: more bytes are needed. After an error there is no next one.
+    /// Returns the next whole request; `None`: more bytes are needed. No request follows an error.
     pub fn take(&mut self) -> Result<Option<Request>, Broken> {
         loop {
             match self.step()? {
@@ -350,7 +352,7 @@ impl Parser {
         Ok(Step::Go)
     }
 
-    /// The next line without its end; `None`: it has not come yet.
+    /// Returns the next line without its line end; `None`: it is incomplete.
     fn line(&mut self) -> Result<Option<Vec<u8>>, Broken> {
         let rest = self.rest();
         match rest.iter().take(CHUNK_LINE_BYTES_MAX).position(|byte| *byte == b'\n') {
@@ -364,7 +366,7 @@ impl Parser {
         }
     }
 
-    /// Throws away up to `left` bytes; how many are still to come.
+    /// Discards up to `left` bytes and returns the number of bytes still missing.
     fn skip(&mut self, left: u64) -> u64 {
         let here = usize::try_from(left).unwrap_or(usize::MAX).min(self.pending());
         self.consume(here);
@@ -389,8 +391,8 @@ impl Parser {
     }
 }
 
-/// A head ends with `\n\n` or `\r\n\r\n`, and with nothing else: `\n\r\n` is not an end. `Err`: there is none yet, and
-/// where to look on from.
+/// Finds the end of a head: `\n\n` or `\r\n\r\n`; `\n\r\n` is not an end. `Err` holds the index to resume the
+/// search from.
 fn end_of_head(bytes: &[u8], from: usize) -> Result<usize, usize> {
     let mut at = from;
     while let Some(newline) = bytes[at..].iter().position(|byte| *byte == b'\n').map(|offset| at + offset) {
@@ -407,7 +409,7 @@ fn end_of_head(bytes: &[u8], from: usize) -> Result<usize, usize> {
 fn read_head(head: &[u8], headers_max: usize) -> Result<Request, Broken> {
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut line = lines.next().unwrap_or_default().to_vec();
-    // Name and value as they came; what is folded is put together before anything is trimmed or unescaped.
+    // Raw names and values; folded lines are joined before anything is trimmed or unescaped.
     let mut raw: Vec<(&[u8], Vec<u8>)> = Vec::new();
     for next in lines.filter(|line| !line.is_empty()) {
         if matches!(next[0], b' ' | b'\t') {
@@ -433,7 +435,7 @@ fn header(name: &[u8], value: &[u8]) -> Header {
     Header { name: String::from_utf8_lossy(trim_spaces(name)).to_ascii_lowercase(), value, is_text }
 }
 
-/// Spaces only: a tab stays.
+/// Trims spaces, but not tabs.
 fn trim_spaces(bytes: &[u8]) -> &[u8] {
     let start = bytes.iter().position(|byte| *byte != b' ').unwrap_or(bytes.len());
     let end = bytes.iter().rposition(|byte| *byte != b' ').map_or(start, |last| last + 1);

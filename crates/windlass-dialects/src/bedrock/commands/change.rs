@@ -1,4 +1,4 @@
-//! QueryJob, UpdateJob, CancelJob, DeleteJob and RequeueJobs: what is done to jobs from outside their runs.
+//! QueryJob, UpdateJob, CancelJob, DeleteJob and RequeueJobs: operations on jobs from outside a run.
 
 use super::create::repeat_of;
 use super::settle::rename;
@@ -14,9 +14,9 @@ use windlass_core::repeat::{Moments, Repeat};
 use windlass_core::{Event, Job, JobId, Name, Payload, Timestamp};
 use windlass_engine::{Stop, VerbError};
 
-/// Data of UpdateJob; more is taken for a mistake.
+/// Largest data of UpdateJob.
 const UPDATE_BYTES_MAX: usize = 1 << 20;
-/// Jobs of one RequeueJobs: one batch.
+/// Jobs in one RequeueJobs.
 const REQUEUE_MAX: usize = 10_000;
 
 impl Commands<'_> {
@@ -39,7 +39,7 @@ impl Commands<'_> {
 
     pub(super) async fn update_job(&self, request: &Request) -> Answered {
         let id = job_id(request);
-        // A number that no job can have is unknown only after everything else was found well-formed.
+        // The protocol reports an id that no job can have only after all other checks.
         if let Err(status) = &id
             && *status != errors::NO_SUCH_JOB
         {
@@ -58,7 +58,7 @@ impl Commands<'_> {
             let mut patch = Patch {
                 payload: Some(Payload::json(&row::data_for(&data, job))),
                 priority: priority.map(row::priority_below),
-                // The count of hand-outs is the one in the new data.
+                // The new data carries the counter of claims.
                 attempts: job.spec.policy.lease_span.is_some().then_some(0),
                 ..Patch::default()
             };
@@ -100,7 +100,7 @@ impl Commands<'_> {
         let event = Event::Cancel { running, failed_too: true };
         match self.engine.apply(self.tenant, vec![job.id], event).await?.pop() {
             Some(Err(VerbError::NotFound)) => Err(errors::NO_SUCH_JOB),
-            // It has been cancelled before, or began to run meanwhile.
+            // Already cancelled, or claimed in the meantime.
             _ => Ok(Reply::ok().into()),
         }
     }
@@ -109,14 +109,14 @@ impl Commands<'_> {
         self.change(job_id(request)?, |job, now| match State::of(job) {
             State::Running => Err(errors::DELETE_RUNNING),
             State::Paused => Err(errors::DELETE_PAUSED),
-            // Taken away from its worker first.
+            // The lease is revoked first.
             State::Runqueued => Ok(vec![Event::Requeue { at: now, even_running: true }, Event::Delete]),
             State::Queued | State::Finished | State::Failed | State::Cancelled => Ok(vec![Event::Delete]),
         })
         .await
     }
 
-    /// Always well: what is not there or no number is passed over.
+    /// Always succeeds: unknown ids and texts that are not numbers are skipped.
     pub(super) async fn requeue_jobs(&self, request: &Request) -> Answered {
         let ids = request.get("jobids").unwrap_or_default().split(',');
         let ids = ids.filter_map(|text| JobId::new(text.trim().parse().ok()?)).take(REQUEUE_MAX);
@@ -127,7 +127,7 @@ impl Commands<'_> {
                 .change(id, |job, _| {
                     let less = if takes_back { row::data_with_one_less(job) } else { None };
                     let attempts = if less.is_some() { 0 } else { row::counted_hand_outs(job) };
-                    // Its nextRun is the text of its created, which has no milliseconds.
+                    // `nextRun` becomes the text of `created`, which has no milliseconds.
                     let created = times::seconds(job.spec.created_at);
                     let at = times::moment_of(&created);
                     let mut patch = Patch {
@@ -150,7 +150,7 @@ impl Commands<'_> {
         Ok(Reply::ok().into())
     }
 
-    /// Decides by what the job is; all of it happens, or nothing.
+    /// Applies the events that `decide` returns for the current job, all or none.
     async fn change(
         &self,
         id: JobId,
@@ -168,7 +168,7 @@ impl Commands<'_> {
     }
 }
 
-/// When a job that is given this rule runs next.
+/// Time of the next run of a job under a new repeat rule.
 fn next_by(repeat: &Repeat, job: &Job, now: Timestamp) -> Result<Option<Timestamp>, Status> {
     let counts_from_start = repeat.text().to_ascii_uppercase().starts_with("STARTED");
     if counts_from_start && job.progress.started_at.is_none() {

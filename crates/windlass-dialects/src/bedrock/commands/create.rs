@@ -1,4 +1,4 @@
-//! CreateJob and CreateJobs: everything is checked before anything is made.
+//! CreateJob and CreateJobs. All checks precede the first change.
 
 use super::unique::{Batch, Entry};
 use super::{Answered, Commands};
@@ -17,13 +17,13 @@ use windlass_core::unique::{HeldUntil, OnConflict, Unique};
 use windlass_core::{Extras, Job, JobId, Keep, KeepFor, Name, Payload, Policy, Queue};
 use windlass_engine::{Push, RunAt};
 
-/// The priority of a job that is given none.
+/// Priority of a job without one.
 pub(super) const PRIORITY_DEFAULT: i64 = 500;
 
-/// What is asked of a new job, as far as it was checked.
+/// Specification of a new job, as far as it has been checked.
 pub(super) struct Wanted {
     pub name: Name,
-    /// As it is stored.
+    /// In the stored form.
     pub data: Option<String>,
     pub priority: Option<i64>,
     pub first_run: Option<String>,
@@ -31,12 +31,12 @@ pub(super) struct Wanted {
     pub retry_after: Option<Span>,
     pub parent: Option<Arc<Job>>,
     pub is_unique: bool,
-    /// Whether a unique job that exists may be changed.
+    /// An existing unique job may be changed.
     pub overwrites: bool,
     pub is_mocked: bool,
 }
 
-/// The first checks: they come before it is known whether a unique job exists.
+/// Result of the checks that precede the lookup of an existing unique job.
 pub(super) struct Checked<'p> {
     params: &'p Params<'p>,
     profile: Profile,
@@ -67,8 +67,9 @@ impl Commands<'_> {
         Ok(Reply::ok().with_body(format!("{{\"jobIDs\":[{}]}}", ids.join(","))).into())
     }
 
-    /// Checks the jobs, in the protocol's order, and makes them. A parent that is mocked, or is not, decides for the whole
-    /// request: it is mocked or not, and then has to suit all other parents in it.
+    /// Checks the jobs in the order of the protocol, and creates them. A parent whose mock setting differs
+    /// from the request's flips the setting of the whole request, which then must match all other parents in
+    /// it.
     async fn create(&self, all: &[Params<'_>], asks_mocked: bool) -> Result<Vec<JobId>, Status> {
         let mut is_mocked = asks_mocked;
         let mut checked = Vec::with_capacity(all.len());
@@ -90,7 +91,7 @@ impl Commands<'_> {
         self.make(batch).await
     }
 
-    /// The checks that are left for one job, which is entered into the batch.
+    /// Makes the remaining checks of one job and adds it to the batch.
     async fn add(&self, batch: &mut Batch, mut checked: Checked<'_>, is_mocked: bool) -> Result<(), Status> {
         checked.mark(is_mocked);
         let existing = self.existing(batch, &checked.wanted).await?;
@@ -111,7 +112,7 @@ impl Commands<'_> {
     async fn active_parent(&self, id: JobId) -> Result<Arc<Job>, Status> {
         let parent = self.find(id).await?.ok_or(errors::NO_PARENT)?;
         match State::of(&parent) {
-            // A child that waits for its own parent is PAUSED too: it is told later that it cannot have children.
+            // A child that waits for its own parent is PAUSED too; a later check refuses grandchildren.
             State::Running | State::Runqueued | State::Paused => Ok(parent),
             State::Queued | State::Finished | State::Failed | State::Cancelled => {
                 Err(errors::PARENT_NOT_ACTIVE)
@@ -160,13 +161,14 @@ impl Commands<'_> {
     }
 }
 
-/// Real and mocked jobs are kept apart.
+/// Key of a unique job; real and mocked jobs have separate keys.
 fn unique_key(name: &Name, is_mocked: bool) -> String {
     format!("{}:{name}", if is_mocked { row::MOCK_QUEUE } else { "bedrock" })
 }
 
-/// Held until reported on, or with `retryAfter` until then; a report that comes late counts while nobody else has the
-/// job. It is tried as often as it takes, and gone when it is done, but for a child, which its parent has to see.
+/// Policy of a job. The lease lasts until the report or, with `retryAfter`, for that span; a late report
+/// counts as long as no other worker has claimed the job. Attempts are unbounded. A completed job is dropped,
+/// except for a child, which its parent has to see.
 pub fn policy(profile: Profile, repeat: Option<Repeat>, retry_after: Option<Span>, is_child: bool) -> Policy {
     let kept = if is_child { KeepFor::Ever } else { KeepFor::Drop };
     Policy {
@@ -185,18 +187,18 @@ pub fn policy(profile: Profile, repeat: Option<Repeat>, retry_after: Option<Span
     }
 }
 
-/// Text that is no number, and 0, mean no parent.
+/// Id of the parent. Text that is not a number, and 0, mean no parent.
 fn parent_id(params: &Params<'_>) -> Option<Result<JobId, Status>> {
     let number = params::leading_number(params.given("parentjobid")?);
     let id = u64::try_from(number).ok().and_then(JobId::new);
     (number != 0).then(|| id.ok_or(errors::NO_PARENT))
 }
 
-/// `repeat` as this profile reads it; an empty one is none.
+/// Parses `repeat` by the rules of the profile; an empty text means no repeat.
 pub(super) fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>, Status> {
     let Some(text) = params.given("repeat") else { return Ok(None) };
     let text = profile.repeat_text(text);
-    // The other syntaxes that the engine knows are not this protocol's.
+    // Refuses the repeat syntaxes of other dialects, which the engine would accept.
     windlass_core::repeat::modifiers::Schedule::parse(&text, profile.repeat_style())
         .map_err(|_| errors::MALFORMED_REPEAT)?;
     Repeat::parse_styled(&text, profile.repeat_style()).map(Some).map_err(|_| errors::MALFORMED_REPEAT)
@@ -235,7 +237,7 @@ impl<'p> Checked<'p> {
         Ok(Checked { params, profile, wanted })
     }
 
-    /// What is mocked says so in its data; and what says so in its data is mocked.
+    /// Sets the mock marker in the data of a mocked job, and marks a job whose data has it as mocked.
     fn mark(&mut self, is_mocked: bool) {
         let wanted = &mut self.wanted;
         let data = wanted.data.as_deref().unwrap_or("{}");
@@ -264,7 +266,8 @@ impl<'p> Checked<'p> {
     }
 }
 
-/// With the mark of a mocked job. The protocol writes the whole object anew: members by name, values as they look.
+/// Returns the data with the mock marker. The protocol rewrites the whole object: members sorted by name,
+/// values with guessed types.
 fn mocked_data(data: &str) -> String {
     let data = json::minified(data);
     let mut all: Vec<(String, String)> = json::members(&data)

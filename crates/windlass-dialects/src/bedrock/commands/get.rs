@@ -1,4 +1,4 @@
-//! GetJob and GetJobs: jobs are handed out, best first.
+//! GetJob and GetJobs: claims.
 
 use super::{Answered, Commands, Outcome};
 use crate::bedrock::errors::{self, Status};
@@ -11,12 +11,12 @@ use windlass_core::event::{Patch, RetryWish};
 use windlass_core::{Event, Holder, Job, JobId, Outcome as Ending, Payload, Queue};
 use windlass_engine::{Claim, Delivery, Stop};
 
-/// How long a worker that names no time waits for a job.
+/// Wait of a claim without a `timeout` header.
 const WAIT_MS_DEFAULT: u64 = 60_000;
-/// No connection waits longer than a day for one answer.
+/// Longest wait for one reply.
 const WAIT_MS_MAX: u64 = 86_400_000;
 
-/// How long a request for jobs waits when there is none; 0: not at all.
+/// Time that a claim waits for a job; 0: no wait.
 pub fn patience_ms(request: &Request, waits: bool) -> u64 {
     let asks_to = request.get("connection").is_some_and(|text| text.eq_ignore_ascii_case("wait"));
     if !waits || !asks_to {
@@ -51,7 +51,7 @@ impl Commands<'_> {
         Ok(Outcome { reply: Reply::ok().with_body(body), delivery: Some(delivery) })
     }
 
-    /// The checks in their order.
+    /// Makes the checks in the order of the protocol.
     fn asked_for(
         &self,
         request: &Request,
@@ -62,7 +62,7 @@ impl Commands<'_> {
         Ok((names, Params::Headers(request).priority("jobpriority")?))
     }
 
-    /// The jobs, and each as it is told to its worker.
+    /// Claims jobs, and renders each for its worker.
     async fn hand_out(
         &self,
         request: &Request,
@@ -97,7 +97,7 @@ impl Commands<'_> {
         Ok((delivery, rows))
     }
 
-    /// Jobs that were handed out too often, or whose name is on the list of those that crash their workers.
+    /// Fails claimed jobs that have used up their claims, or whose name is on the crash list.
     async fn fail_what_must_not_run(&self, delivery: &mut Delivery) -> Result<(), Status> {
         let (fail, keep): (Vec<Arc<Job>>, Vec<Arc<Job>>) =
             delivery.jobs.iter().cloned().partition(|job| self.must_not_run(job));
@@ -111,11 +111,12 @@ impl Commands<'_> {
         Ok(())
     }
 
-    /// Ends the run that nobody has begun, whatever others do to the job meanwhile: else it would be out for ever.
+    /// Ends a run that no worker has begun, even if the job is changed concurrently: otherwise it would stay
+    /// claimed forever.
     async fn fail(&self, job: &Job) -> Result<(), Status> {
         self.change_run(job, |job, by| {
             let outcome = Ending { message: Some("not to be handed out".to_owned()), ..Ending::default() };
-            // This hand-out was none.
+            // This claim does not count.
             let attempts = Some(job.progress.attempts.saturating_sub(1));
             let uncounted = Patch { attempts, ..Patch::default() };
             vec![Event::fail(by, outcome, RetryWish::Never), Event::Update(Box::new(uncounted))]
@@ -123,7 +124,8 @@ impl Commands<'_> {
         .await
     }
 
-    /// Writes the slot of this run into the job's data, whatever others do to the job meanwhile.
+    /// Writes the original `nextRun` of this run into the job's data, even if the job is changed
+    /// concurrently.
     async fn write_slot(&self, job: &Job) -> Result<(), Status> {
         let slot = quoted(&Row::before_run(job).next_run);
         self.change_run(job, |job, _| {
@@ -137,7 +139,7 @@ impl Commands<'_> {
         .await
     }
 
-    /// Changes a job that was handed out a moment ago; not when that run has ended already.
+    /// Changes a job that was claimed a moment ago, unless that run has ended.
     async fn change_run(
         &self,
         job: &Job,
@@ -165,7 +167,7 @@ impl Commands<'_> {
         is_worn_out || crashed.any(|glob| glob.matches(&job.spec.name))
     }
 
-    /// Members sorted by name, as the protocol has them.
+    /// Renders a job as JSON, with members sorted by name as in the protocol.
     async fn told(&self, job: &Job) -> Result<String, Status> {
         let row = Row::before_run(job);
         let children = self.settled_children(job).await?;
@@ -198,9 +200,9 @@ impl Commands<'_> {
         if self.shared.profile.guesses_names() { guessed(name).into_owned() } else { quoted(name) }
     }
 
-    /// What became of a parent's children, for its next run: the finished and the cancelled, if there are any.
+    /// Finished and cancelled children of a parent, for its next run; `None`: there are none.
     async fn settled_children(&self, job: &Job) -> Result<Option<(String, String)>, Status> {
-        // Made and handed out, and nothing else: it never had any.
+        // Created and claimed, with no other change: it never had children.
         if job.version <= 2 {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! The commands: what a request asks, said in the engine's verbs.
+//! Commands, translated into engine calls.
 //!
 //! | file | commands |
 //! |---|---|
@@ -34,7 +34,7 @@ use windlass_core::matching::Glob;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::{Delivery, Engine};
 
-/// Everything that can be asked.
+/// Commands of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     CreateJob,
@@ -58,16 +58,16 @@ pub enum Command {
     HandlingCommands,
 }
 
-/// How far into the server a command reaches; its answer says so.
+/// Depth of a command in the server; it selects the headers of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Not to the jobs.
+    /// No access to jobs.
     Server,
     Read,
     Write,
 }
 
-/// Verb, what it is, how far it reaches, who may. `None`: everyone, also without a token.
+/// Verb, command, reach, required role. `None`: no token needed.
 const COMMANDS: &[(&str, Command, Reach, Option<Role>)] = &[
     ("CreateJob", Command::CreateJob, Reach::Write, Some(Role::Worker)),
     ("CreateJobs", Command::CreateJobs, Reach::Write, Some(Role::Worker)),
@@ -89,13 +89,13 @@ const COMMANDS: &[(&str, Command, Reach, Option<Role>)] = &[
     ("Status", Command::Status, Reach::Server, Some(Role::Viewer)),
 ];
 
-/// The verbs of all commands.
+/// Verbs of all commands.
 pub fn verbs() -> impl Iterator<Item = &'static str> {
     COMMANDS.iter().map(|(verb, ..)| *verb)
 }
 
 impl Command {
-    /// `None`: there is no such command.
+    /// Returns the command of a request; `None`: unknown verb.
     pub fn of(request: &Request) -> Option<(Command, Reach, Option<Role>)> {
         match request.line.strip_prefix("GET /status/") {
             Some("isFollower HTTP/1.1") => return Some((Command::IsFollower, Reach::Server, None)),
@@ -108,13 +108,13 @@ impl Command {
         found.map(|(_, command, reach, role)| (*command, *reach, *role))
     }
 
-    /// Hands out jobs, which must not get lost on the way.
+    /// True for commands that claim jobs, which must be released if the reply is not delivered.
     pub fn hands_out(self) -> bool {
         matches!(self, Command::GetJob | Command::GetJobs)
     }
 }
 
-/// What all connections share.
+/// State shared by all connections.
 pub struct Shared {
     pub engine: Engine,
     pub profile: Profile,
@@ -122,16 +122,16 @@ pub struct Shared {
     pub hide_payloads: bool,
     pub version: &'static str,
     pub queries: Queries,
-    /// Under which names an open server may be called.
+    /// Host names accepted by a server without tokens.
     pub hosts: Hosts,
     pub budget: Budget,
-    /// Names whose jobs fail instead of being handed out, by tenant.
+    /// Patterns of job names that fail instead of being claimed, by tenant.
     pub crashed: RwLock<HashMap<Tenant, Vec<Glob>>>,
     pub commits: Commits,
     pub answered: CommandCounts,
 }
 
-/// Commands that were answered, by tenant.
+/// Number of commands answered, by tenant.
 #[derive(Default)]
 pub struct CommandCounts(RwLock<HashMap<Tenant, AtomicU64>>);
 
@@ -145,7 +145,7 @@ impl CommandCounts {
         counts.entry(tenant.clone()).or_default().fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of one tenant; `None`: of all.
+    /// Count of one tenant; `None`: of all tenants.
     pub fn of(&self, tenant: Option<&Tenant>) -> u64 {
         let counts = self.0.read();
         let asked = counts.iter().filter(|(own, _)| tenant.is_none_or(|tenant| tenant == *own));
@@ -153,7 +153,7 @@ impl CommandCounts {
     }
 }
 
-/// An answer, and the jobs that go with it: they are given back if it cannot be delivered.
+/// Reply, and the jobs in it; they are released if the reply cannot be delivered.
 #[derive(Debug)]
 pub struct Outcome {
     pub reply: Reply,
@@ -168,11 +168,11 @@ impl From<Reply> for Outcome {
 
 type Answered = Result<Outcome, Status>;
 
-/// One caller's commands.
+/// Commands on behalf of one caller.
 #[derive(Clone, Copy)]
 pub struct Commands<'a> {
     pub shared: &'a Shared,
-    /// The jobs, as far as the caller may reach them.
+    /// Engine, restricted to the jobs in the caller's scope.
     pub engine: &'a Engine,
     pub tenant: &'a Tenant,
     pub role: Role,
@@ -180,7 +180,7 @@ pub struct Commands<'a> {
     pub is_local: bool,
 }
 
-/// Who is calling, or why they may not.
+/// Authenticates the caller, or returns the refusal.
 pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Result<Caller, Status> {
     let Some(needed) = needed else { return Ok(Caller::unnamed(Role::Viewer)) };
     if shared.tokens.is_open() {
@@ -201,7 +201,7 @@ impl<'a> Commands<'a> {
         Commands { shared, engine, tenant: &caller.tenant, role: caller.role, is_local }
     }
 
-    /// Carries out a command. Cancelling it while it waits gives back what it was about to be handed.
+    /// Runs a command. If the future is dropped while it waits, claimed jobs are released.
     pub async fn answer(&self, command: Command, request: &Request) -> Outcome {
         self.shared.answered.count(self.tenant);
         let answered = match self.refused_for_its_bytes(command, request) {
@@ -235,7 +235,7 @@ impl<'a> Commands<'a> {
         }
     }
 
-    /// A value that is not UTF-8 can be neither a name nor JSON.
+    /// Refuses values that are not UTF-8: they can be neither a name nor JSON.
     fn refused_for_its_bytes(&self, command: Command, request: &Request) -> Option<Status> {
         const READ: [&str; 7] = ["name", "data", "jobs", "firstrun", "nextrun", "repeat", "retryafter"];
         let is_sql = |name: &str| name == "query" || name.starts_with("sql-param-");
@@ -252,7 +252,7 @@ impl<'a> Commands<'a> {
         self.role.sees_payloads(self.shared.hide_payloads)
     }
 
-    /// A job of the caller's.
+    /// Loads a job of the caller's tenant.
     async fn load(&self, id: JobId) -> Result<Arc<Job>, Status> {
         self.find(id).await?.ok_or(errors::NO_SUCH_JOB)
     }

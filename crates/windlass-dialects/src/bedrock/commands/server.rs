@@ -1,4 +1,4 @@
-//! Ping, Status, Query, and the names that crash their workers.
+//! Ping, Status, Query, and the list of job names that crash their workers.
 
 use super::{Answered, Commands};
 use crate::auth::Role;
@@ -11,13 +11,13 @@ use crate::bedrock::wire::{Reply, Request};
 use std::time::Duration;
 use windlass_core::matching::Glob;
 
-/// Patterns on a tenant's list at once: each is tried with every job that is handed out.
+/// Patterns per tenant; each is matched against every claimed job.
 const CRASHED_MAX: usize = 1_000;
-/// How long a query may take if its client says nothing.
+/// Time limit of a query without a `timeout` header.
 const QUERY_MS_DEFAULT: i64 = 110_000;
 
 impl Commands<'_> {
-    /// From this machine only, and for the jobs of the caller's tenant.
+    /// Accepted from this machine only, and for jobs of the caller's tenant.
     pub(super) fn crash_jobs(&self, request: &Request) -> Answered {
         if !self.is_local {
             return Err(errors::UNAUTHORIZED);
@@ -56,7 +56,7 @@ impl Commands<'_> {
             .put("crashedJobs", &format!("[{}]", crashed.join(",")))
             .put("name", "\"Jobs\"")
             .finish();
-        // What the server as a whole does is not one tenant's to know.
+        // Only an admin sees the count of all tenants.
         let whose = (self.role < Role::Admin).then_some(self.tenant);
         let body = Writer::new()
             .put("commandCount", &self.shared.answered.of(whose).to_string())

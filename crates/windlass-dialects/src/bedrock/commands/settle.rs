@@ -1,4 +1,4 @@
-//! FinishJob, RetryJob and FailJob: how a run ends.
+//! FinishJob, RetryJob and FailJob: the end of a run.
 
 use super::{Answered, Commands};
 use crate::bedrock::errors::{self, Status, overtaken};
@@ -73,7 +73,7 @@ impl Commands<'_> {
         }
     }
 
-    /// A job whose run may be reported on.
+    /// Loads a job and checks that its run may be reported on.
     async fn job_to_end(&self, request: &Request) -> Result<Arc<Job>, Status> {
         let id = job_id(request)?;
         let job = match self.engine.running(self.tenant, id) {
@@ -86,7 +86,7 @@ impl Commands<'_> {
         if let Some(family) = job.spec.family().filter(|family| family.parent_waits())
             && let Some(parent) = self.find(family.parent).await?
         {
-            // A parent that has come to an end will never be paused; its child may end all the same.
+            // A settled parent will never be paused; its child may end nevertheless.
             let state = State::of(&parent);
             if state != State::Paused && !parent.state().is_settled() {
                 return Err(errors::PARENT_NOT_PAUSED);
@@ -104,21 +104,21 @@ impl Commands<'_> {
     }
 }
 
-/// Mocked jobs may be reported on without having been handed out.
+/// Authority of the report: mocked jobs may be reported on without having been claimed.
 fn reporter(job: &Job) -> Holder {
     if row::is_mocked(job) { Holder::Overseer } else { Holder::Anyone }
 }
 
-/// Data for the next run, minified; mocked jobs stay mocked, and others stay what they are.
+/// Checks the data for the next run and minifies it. The mock marker must match the job.
 fn checked_data(request: &Request, job: &Job) -> Result<Option<String>, Status> {
     let Some(data) = request.given("data") else { return Ok(None) };
     let data = json::minified(params::checked_data(data)?);
-    // Whatever it says there: an ordinary job has no such member.
+    // Any value counts as the marker: an ordinary job has no such member.
     let has_mark = json::get(&data, row::MOCK).is_some();
     if has_mark == row::is_mocked(job) { Ok(Some(data)) } else { Err(errors::MOCK_MISMATCH) }
 }
 
-/// The count of hand-outs starts anew with every end of a run.
+/// Payload without the counter of claims, which restarts with every end of a run.
 fn payload_without_count(data: Option<String>, job: &Job) -> Option<Payload> {
     use row::COUNT;
     match data {
@@ -141,7 +141,7 @@ fn delay(request: &Request) -> Result<i64, Status> {
     }
 }
 
-/// Under another name a job no longer stands for the name it was unique by.
+/// Renames the job in the patch. Under another name it gives up its unique key.
 pub(super) fn rename(patch: &mut Patch, job: &Job, name: Option<Name>) {
     let Some(name) = name.filter(|name| *name != job.spec.name) else { return };
     patch.name = Some(name);

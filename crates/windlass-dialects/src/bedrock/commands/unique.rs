@@ -1,5 +1,5 @@
-//! A batch of jobs to be made, and what `unique` means for it: a job whose name is there already, in the store or earlier
-//! in the batch, is that job.
+//! Batch of jobs to create, and the meaning of `unique` in it: a job whose name exists already, in the store
+//! or earlier in the batch, is that job.
 
 use super::Commands;
 use super::create::{PRIORITY_DEFAULT, Wanted};
@@ -19,14 +19,14 @@ pub(super) struct Batch {
 
 pub(super) enum Entry {
     New(Box<Push>),
-    /// The one earlier in the batch.
+    /// Same job as an earlier entry of the batch.
     Same(usize),
     Existing(JobId),
-    /// There already, and to be changed.
+    /// Exists already and is changed.
     Changed(JobId, Box<Change>),
 }
 
-/// What a unique job takes over from the one that was to be made.
+/// Fields that an existing unique job takes over from the request.
 #[derive(Clone)]
 pub(super) struct Change {
     data: Option<String>,
@@ -35,15 +35,15 @@ pub(super) struct Change {
     profile: Profile,
 }
 
-/// The job that has the name already.
+/// Existing job of the same name.
 pub(super) enum Existing {
     Stored(Arc<Job>),
-    /// In this place of the batch.
+    /// Index in the batch.
     Pending(usize, Payload),
 }
 
 impl Existing {
-    /// The entry for it if nothing changes.
+    /// Returns the entry if nothing changes.
     pub(super) fn unchanged(&self, wanted: &Wanted, profile: Profile) -> Option<Entry> {
         let payload = match self {
             Existing::Stored(job) => &job.spec.payload,
@@ -96,7 +96,7 @@ impl Change {
         self.priority.or(absent).map(row::priority_below)
     }
 
-    /// `Some(None)`: it no longer repeats.
+    /// `Some(None)`: repeat is cleared.
     fn repeat(&self) -> Option<Option<Repeat>> {
         let absent = (!self.profile.unique_replaces()).then_some(None);
         self.repeat.clone().map(Some).or(absent)
@@ -121,7 +121,7 @@ impl Change {
 }
 
 impl Commands<'_> {
-    /// The job that a unique one already is, if any.
+    /// Finds the existing job that a unique job stands for.
     pub(super) async fn existing(&self, batch: &Batch, wanted: &Wanted) -> Result<Option<Existing>, Status> {
         if !wanted.is_unique {
             return Ok(None);
@@ -140,8 +140,8 @@ impl Commands<'_> {
         if has_other_parent { Err(errors::OTHER_PARENT) } else { Ok(Some(Existing::Stored(job))) }
     }
 
-    /// Changes first, then makes: the changes may be repeated by a client that never heard of our answer, the making may
-    /// not. One id per entry.
+    /// Applies the changes, then creates the jobs: a client that lost the reply may safely repeat the
+    /// changes, but not the creation. Returns one id per entry.
     pub(super) async fn make(&self, batch: Batch) -> Result<Vec<JobId>, Status> {
         for entry in &batch.entries {
             if let Entry::Changed(id, change) = entry {
@@ -173,7 +173,8 @@ impl Commands<'_> {
         Ok(ids.into_iter().flatten().collect())
     }
 
-    /// A parent ended between our look and the push: nothing of the batch stays.
+    /// Deletes the jobs of a batch that was partly refused, because a parent ended between the check and the
+    /// push.
     async fn undone(&self, pushed: &[Pushed], refused: PushRefused) -> Status {
         let new = pushed.iter().filter_map(|pushed| match pushed {
             Pushed::New(id) => Some(*id),
@@ -194,7 +195,8 @@ impl Commands<'_> {
 
     async fn take_over(&self, id: JobId, change: &Change) -> Result<(), Status> {
         let changed = self.engine.transact(self.tenant, vec![id], |tx| {
-            // A job that is gone by now was there when it was met.
+            // A job that has been deleted since the lookup is left alone; it existed when the request was
+            // checked.
             if let Some(job) = tx.job(id)? {
                 let _ = tx.apply(id, Event::Update(Box::new(change.patch(&job))))?;
             }

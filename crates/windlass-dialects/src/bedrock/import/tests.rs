@@ -1,7 +1,7 @@
 use super::*;
 use crate::bedrock::query::SCHEMA;
 
-/// A file with these rows: id, state, name, data, repeat, parent, retryAfter.
+/// File with these rows: id, state, name, data, repeat, parent, retryAfter.
 fn source(
     rows: &[(i64, &str, &str, &str, &str, i64, &str)],
     running: Running,
@@ -22,7 +22,7 @@ fn source(
     (folder, source)
 }
 
-/// Each job as one line: what becomes of it.
+/// Formats the result for each job as a line.
 fn fates(source: &Source) -> Vec<String> {
     let mut lines = Vec::new();
     let outcome: Result<(), Unreadable> = source.each(|fate| {

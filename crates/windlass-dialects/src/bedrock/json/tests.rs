@@ -36,7 +36,7 @@ fn a_member_is_set_in_its_place_and_removed_alone() {
     assert_eq!(get(r#"{"a":1,"a":2}"#, "a"), Some("2"));
 }
 
-/// The examples of RFC 7396, appendix A, that are about objects.
+/// Examples of RFC 7396, appendix A, that concern objects.
 #[test]
 fn merging_follows_the_rfc() {
     for (target, patch, result) in [

@@ -1,5 +1,5 @@
-//! The process that runs statements as the server sees it: started, given one statement after the other, killed when one
-//! takes too long or too much memory.
+//! Server side of the process that runs statements: starts it, sends it one statement after the other, and
+//! kills it when a statement takes too much time or memory.
 
 use super::message::{Found, Limits, Order, Reply, Run, length_of};
 use super::sandbox::{Trouble, Wants};
@@ -11,13 +11,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{sleep, timeout};
 
-/// From its start to its first reply; the machine may be busy.
+/// Time from the start to the first reply, on a busy machine.
 const START_PATIENCE: Duration = Duration::from_secs(30);
-/// How often the memory of a running statement is looked at.
+/// Interval of memory checks while a statement runs.
 const WATCH: Duration = Duration::from_millis(50);
-/// Bytes of one reply: an answer, and the new values of the jobs that an UPDATE changes.
+/// Largest reply: output, plus the new values of the jobs that an UPDATE changes.
 const REPLY_BYTES_MAX: usize = 512 << 20;
-/// A process that has kept more than this after a statement is not used for another one.
+/// A process that holds more memory than this after a statement is not reused.
 const IDLE_BYTES_MAX: u64 = 96 << 20;
 
 type Starting = Pin<Box<dyn Future<Output = io::Result<tokio::process::Child>> + Send>>;
@@ -71,7 +71,7 @@ impl Child {
         }
     }
 
-    /// What the statement would read and write.
+    /// Returns the columns that the statement would read and write.
     pub(super) async fn look(&mut self, run: Run) -> io::Result<Result<Wants, Trouble>> {
         self.order(&Order::Run(run)).await?;
         match self.reply().await? {
@@ -86,7 +86,7 @@ impl Child {
         self.orders.flush().await
     }
 
-    /// What it found among the rows it was sent.
+    /// Runs the statement on the rows sent before.
     pub(super) async fn run(&mut self) -> io::Result<Result<Found, Trouble>> {
         self.order(&Order::Go).await?;
         match self.reply().await? {
@@ -100,7 +100,7 @@ impl Child {
         let mut head = [0; 5];
         self.replies.read_exact(&mut head).await?;
         let length = length_of(&head, REPLY_BYTES_MAX)?;
-        // Memory is taken as bytes arrive, not for a number.
+        // Allocates as bytes arrive, not by the announced length.
         let mut body = Vec::with_capacity(length.min(64 * 1024));
         (&mut self.replies).take(length as u64).read_to_end(&mut body).await?;
         if body.len() < length {
@@ -113,12 +113,12 @@ impl Child {
         self.process.id()
     }
 
-    /// Whether it may run another statement: it has given back what the last one took.
+    /// True if the process may run another statement: it has released the memory of the last one.
     pub(super) fn is_fit(&self) -> bool {
         self.pid().and_then(resident_bytes).is_none_or(|bytes| bytes <= IDLE_BYTES_MAX)
     }
 
-    /// Returns when it is gone.
+    /// Kills the process and waits for its end.
     pub(super) async fn kill(mut self) {
         if let Err(error) = self.process.kill().await {
             tracing::debug!(%error, "a process for queries could not be killed; it is gone already");
@@ -126,7 +126,7 @@ impl Child {
     }
 }
 
-/// Until the process uses more than `bytes_max`: never, where the system does not tell.
+/// Completes when the process uses more than `bytes_max`; never, where `/proc` is not available.
 pub(super) async fn grown_beyond(pid: Option<u32>, bytes_max: u64) {
     loop {
         sleep(WATCH).await;

@@ -1,4 +1,4 @@
-//! How the rows of an answer look: two of Bedrock's own formats, and those of SQLite's command line.
+//! Output formats: two of Bedrock's own, and those of SQLite's command line.
 
 use crate::bedrock::json;
 use rusqlite::types::Value;
@@ -9,19 +9,19 @@ mod grid;
 #[cfg(test)]
 mod tests;
 
-/// What a statement gave.
+/// Result of a statement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     pub headers: Vec<String>,
     pub rows: Vec<Vec<Value>>,
 }
 
-/// How values become JSON.
+/// Conversion of values to JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Typing {
-    /// As SQLite has them; a text that is a JSON object is embedded.
+    /// By SQLite's type; a text that is a JSON object is embedded.
     Plain,
-    /// By the look of their text: `123` is a number, `null` is null, `[1]` is an array.
+    /// By the look of the text: `123` is a number, `null` is null, `[1]` is an array.
     Guessed,
 }
 
@@ -34,7 +34,7 @@ pub enum Format {
     Cli(Cli),
 }
 
-/// A format of SQLite's command line.
+/// Format of SQLite's command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cli {
     pub mode: Mode,
@@ -65,13 +65,13 @@ impl Default for Cli {
 }
 
 impl Cli {
-    /// Reads `-csv -noheader` and the like. What no format is meant by is named in the error.
+    /// Parses flags such as `-csv -noheader`. The error names an unknown flag.
     pub fn parse(flags: &str) -> Result<Cli, String> {
         let mut cli = Cli::default();
         let mut words = split_words(flags)?.into_iter();
         while let Some(word) = words.next() {
             let flag = word.strip_prefix('-').unwrap_or(&word);
-            // The command line takes one dash or two.
+            // The command line accepts one dash or two.
             match flag.strip_prefix('-').unwrap_or(flag) {
                 "list" => cli.mode = Mode::List,
                 "tabs" => cli.mode = Mode::Tabs,
@@ -95,7 +95,7 @@ impl Cli {
     }
 
     fn write(&self, table: &Table) -> String {
-        // The command line prints nothing at all, not even a header, when there are no rows.
+        // The command line prints nothing, not even a header, if there are no rows.
         if table.rows.is_empty() {
             return String::new();
         }
@@ -137,7 +137,7 @@ impl Cli {
         out
     }
 
-    /// Rows of a table; the rest of the page is the reader's.
+    /// Rows of an HTML table, without the table element.
     fn html(&self, table: &Table) -> String {
         let mut out = String::new();
         let mut row = |tag: &str, cells: &mut dyn Iterator<Item = String>| {
@@ -162,9 +162,9 @@ impl Cli {
         out
     }
 
-    /// One value per line, one blank line between rows.
+    /// Writes one value per line, with a blank line between rows.
     fn records(&self, table: &Table) -> String {
-        /// The narrowest that the command line makes the column of names.
+        /// Minimum width of the column of names, as in the command line.
         const WIDTH_MIN: usize = 5;
         let width = table.headers.iter().map(|header| header.chars().count()).max().unwrap_or(0);
         let width = width.max(WIDTH_MIN);
@@ -214,7 +214,7 @@ fn arrays(table: &Table, typing: Typing) -> String {
     out
 }
 
-/// As the command line writes it: every text is a string, one row per line.
+/// Writes objects as the command line does: every text is a string, one row per line.
 fn objects(table: &Table) -> String {
     let mut out = String::from("[");
     for (at, row) in table.rows.iter().enumerate() {
@@ -255,7 +255,7 @@ fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A value as text; NULL is empty.
+/// Value as text; NULL is empty.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -266,9 +266,9 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// As SQLite shows it: with a point, so that it does not look like an integer.
+/// Formats a float as SQLite does: with a decimal point, so that it does not look like an integer.
 fn real(number: f64) -> String {
-    /// From here on it is written with an exponent.
+    /// Larger exponents use scientific notation.
     const EXPONENT_MAX: i32 = 16;
     if number.is_infinite() {
         return if number > 0.0 { "Inf" } else { "-Inf" }.to_owned();
@@ -285,7 +285,7 @@ fn real(number: f64) -> String {
     format!("{mantissa}{point}e{sign}{:02}", exponent.abs())
 }
 
-/// For HTML.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -301,7 +301,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// As one would write it in SQL.
+/// Value as an SQL literal.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "NULL".to_owned(),
@@ -317,7 +317,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// Quoted where the command line quotes: also for blanks and single quotes.
+/// Quotes a CSV field by the rules of the command line: also for blanks and single quotes.
 fn csv(text: &str, separator: &str) -> String {
     let needs_quotes = |c: char| c <= ' ' || c == '"' || c == '\'' || c >= '\u{7f}';
     if text.is_empty() || text.contains(needs_quotes) || (!separator.is_empty() && text.contains(separator)) {
@@ -331,7 +331,7 @@ fn argument(flag: &str, word: Option<String>) -> Result<String, String> {
     word.ok_or_else(|| format!("{flag} needs a value"))
 }
 
-/// Words between blanks; quotes keep blanks together.
+/// Splits at blanks; quotes keep blanks together.
 fn split_words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

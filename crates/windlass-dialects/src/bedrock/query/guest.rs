@@ -1,18 +1,18 @@
-//! The whole life of the process that runs statements: it is told its limits, confines itself, and runs one statement
-//! after the other until its orders end. It holds pipes, and no store, token or file.
+//! Main loop of the process that runs statements: it receives its limits, confines itself, and runs one
+//! statement after the other until its input ends. It holds pipes, and no store, token or file.
 
 use super::message::{Found, Limits, Order, Reply, Run, rows};
 use super::sandbox::{Sandbox, Trouble};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::time::{Duration, Instant};
 
-/// What a pipe holds.
+/// Capacity of a pipe.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// A system short of memory ends this process before any other: it can be started again.
+/// OOM score: the kernel kills this process before others when memory is short, since it can be restarted.
 const FIRST_TO_GO: &str = "1000";
 
-/// Serves the server at the other end of the pipes until it hangs up. `confine` gives up what statements must not
-/// have, and tells what holds.
+/// Serves statements until the other end of the pipe closes. `confine` drops the privileges that statements
+/// must not have, and returns the confinements in force.
 pub fn serve(
     orders: impl Read,
     replies: impl Write,
@@ -25,7 +25,7 @@ pub fn serve(
         Some(Order::Begin(limits)) => limits,
         Some(_) => return Err(out_of_turn("the limits")),
     };
-    // Not to be had everywhere, and nothing depends on it.
+    // Not available everywhere, and optional.
     let _ = std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
     warm_up()?;
     Reply::Ready(confine(limits)).write(&mut replies)?;
@@ -38,14 +38,15 @@ pub fn serve(
     Ok(())
 }
 
-/// SQLite reads its random seed and the time zone from files, once.
+/// Makes SQLite read its random seed and the time zone, which come from files, before the process is
+/// confined.
 fn warm_up() -> io::Result<()> {
     Sandbox::open(Instant::now() + Duration::from_secs(60))
         .and_then(|sandbox| sandbox.warm_up())
         .map_err(|trouble| io::Error::other(format!("SQLite: {trouble:?}")))
 }
 
-/// `None`: the server has given it up.
+/// Runs one statement; `None`: the server abandoned it.
 fn carry_out(run: &Run, orders: &mut impl Read, replies: &mut impl Write) -> io::Result<Option<Reply>> {
     let until = Instant::now() + Duration::from_millis(run.left_ms);
     let opened = Sandbox::open(until).and_then(|mut sandbox| {
@@ -61,7 +62,7 @@ fn carry_out(run: &Run, orders: &mut impl Read, replies: &mut impl Write) -> io:
     loop {
         match Order::read(orders)? {
             Some(Order::Rows(bytes)) if outcome.is_ok() => outcome = fill(&mut sandbox, &bytes)?,
-            // Its trouble is told when all rows have come: the server does not listen before.
+            // The error is reported after the last row, since the server does not read before.
             Some(Order::Rows(_)) => {}
             Some(Order::Go) => break,
             Some(Order::GiveUp) => return Ok(None),
@@ -135,7 +136,7 @@ mod tests {
             Order::GiveUp,
             one,
             Order::Go,
-            // The same row twice cannot be; rows after trouble are passed over.
+            // A duplicate id is an error; the rows after it are skipped.
             run("SELECT jobID FROM jobs;"),
             Order::Rows(rows.clone()),
             Order::Rows(rows.clone()),

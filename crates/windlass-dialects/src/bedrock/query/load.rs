@@ -1,4 +1,4 @@
-//! The jobs a statement can be about, page by page.
+//! Loads the jobs that a statement can concern, page by page.
 
 use super::Failure;
 use super::message;
@@ -12,20 +12,20 @@ use std::sync::Arc;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::Engine;
 
-/// Jobs that one statement may look at. They are copied; a million takes seconds and a few hundred megabytes.
+/// Jobs that one statement may read. They are copied; a million takes seconds and a few hundred megabytes.
 const JOBS_MAX: usize = 1_000_000;
-/// Bytes of what is copied.
+/// Bytes that one statement may copy.
 const BYTES_MAX: usize = 256 << 20;
-/// Jobs asked for at a time: what a store gives at once.
+/// Jobs per page, as many as a store returns at once.
 const PAGE: usize = 1_000;
 
 pub(super) struct Loader<'a> {
     engine: &'a Engine,
     tenant: &'a Tenant,
-    /// Ids that are left to be looked up, if the statement names them.
+    /// Ids still to load, if the statement names ids.
     ids: Option<Vec<JobId>>,
     filter: Filter,
-    /// Callers who may not see payloads see an empty object instead.
+    /// Replaces `data` by an empty object, for callers that may not see payloads.
     pub hides_data: bool,
     is_done: bool,
     jobs: usize,
@@ -52,7 +52,7 @@ impl<'a> Loader<'a> {
         Loader { engine, tenant, ids, filter, hides_data: false, is_done: false, jobs: 0, bytes: 0 }
     }
 
-    /// The next few jobs; `None`: that was all.
+    /// Returns the next page; `None`: no more jobs.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Arc<Job>>>, Failure> {
         if self.is_done {
             return Ok(None);
@@ -79,7 +79,7 @@ impl<'a> Loader<'a> {
         Ok(Some(jobs))
     }
 
-    /// Writes a row for the process. Only the columns that are wanted; nobody sees what is in the others.
+    /// Writes a row for the process. Columns that the statement does not read are zero.
     pub(super) fn put_row(
         &mut self,
         job: &Job,
@@ -106,7 +106,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// In the order of the table.
+/// Values in the order of the table's columns.
 pub(super) fn cells(row: &row::Row<'_>) -> Row {
     let text = |text: &str| Value::Text(text.to_owned());
     let number = |number: u64| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));

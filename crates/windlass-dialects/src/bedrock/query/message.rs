@@ -1,6 +1,6 @@
-//! What the server and the process that runs a statement say to each other: frames of a length (four bytes, little end
-//! first), a kind (one byte) and a body. Both sides are the same program of the same version, so there is no version to
-//! agree on.
+//! Messages between the server and the process that runs a statement: frames of a length (four bytes,
+//! little-endian), a kind (one byte) and a body. Both sides are the same program, so the format has no
+//! version.
 
 use super::format::Format;
 use super::sandbox::{COLUMNS, Row, Touched, Trouble, Wants};
@@ -9,13 +9,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 
-/// Bytes of a frame that is taken from the server, which sends rows in pieces far smaller than this.
+/// Largest frame accepted from the server, which sends rows in far smaller pieces.
 const ORDER_BYTES_MAX: usize = 1 << 30;
 
-/// What the process may use.
+/// Limits of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Memory for the copied jobs, for sorting and for the values that functions make.
+    /// Memory for the copied jobs, for sorting, and for values that functions produce.
     pub memory_bytes: u64,
 }
 
@@ -25,42 +25,42 @@ impl Default for Limits {
     }
 }
 
-/// One statement.
+/// Statement to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Run {
     pub sql: String,
     pub format: Format,
-    /// How long it may take.
+    /// Time limit.
     pub left_ms: u64,
 }
 
-/// What a statement gave, and what it would change, in the order of the ids.
+/// Result of a statement: its output, and the rows it changed, ordered by id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Found {
     pub body: Vec<u8>,
     pub touched: Vec<Touched>,
 }
 
-/// To the process.
+/// Message to the process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Order {
-    /// The first one, once.
+    /// Sent once, as the first message.
     Begin(Limits),
     Run(Run),
-    /// Some of the jobs the statement is about, as written by [`put_row`].
+    /// Some of the jobs that the statement concerns, as written by [`put_row`].
     Rows(Vec<u8>),
-    /// These were all rows: run it.
+    /// All rows are sent: run the statement.
     Go,
-    /// It is not run after all.
+    /// Abandon the statement.
     GiveUp,
 }
 
-/// From the process.
+/// Message from the process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
-    /// It can run statements; what holds it beside the authorizer of SQLite.
+    /// Ready for statements; lists the confinements in force besides SQLite's authorizer.
     Ready(Vec<String>),
-    /// What the statement would read and write; rows are wanted now.
+    /// Columns that the statement reads and writes; requests the rows.
     Wants(Wants),
     Found(Found),
     Trouble(Trouble),
@@ -77,7 +77,7 @@ impl Order {
         }
     }
 
-    /// `None` at the end of the orders.
+    /// `None` at the end of input.
     pub(super) fn read(from: &mut impl Read) -> io::Result<Option<Order>> {
         let mut head = [0; 5];
         match from.read_exact(&mut head) {
@@ -133,7 +133,7 @@ impl Reply {
     }
 }
 
-/// The length that a frame's head tells; the fifth byte is its kind.
+/// Length of a frame, from its head; the fifth byte is the kind.
 pub(super) fn length_of(head: &[u8; 5], bytes_max: usize) -> io::Result<usize> {
     let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -163,10 +163,10 @@ fn bad(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-// --- values: a tag, and what it needs -------------------------------------------------------------------------------
+// --- values: a tag, then its bytes ---------------------------------------------------------------------
 
 const NULL: u8 = 0;
-/// Stands in the columns that nobody wants.
+/// Integer 0 in one byte; also fills the columns that the statement does not read.
 const ZERO: u8 = 1;
 const INTEGER: u8 = 2;
 const REAL: u8 = 3;
@@ -177,7 +177,7 @@ pub(super) fn put_row(row: &Row, out: &mut Vec<u8>) -> io::Result<()> {
     row.iter().try_for_each(|value| put_value(value, out))
 }
 
-/// The rows in a frame, one after the other.
+/// Decodes the rows in a frame.
 pub(super) fn rows(bytes: &[u8]) -> impl Iterator<Item = io::Result<Row>> {
     let mut rest = Rest(bytes);
     std::iter::from_fn(move || (!rest.0.is_empty()).then(|| take_row(&mut rest)))
@@ -248,7 +248,7 @@ fn take_found(body: Vec<u8>) -> io::Result<Found> {
     Ok(Found { body: answer, touched })
 }
 
-/// What is left to be read.
+/// Remaining bytes of a frame.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,19 +1,18 @@
-//! `Query`: SQL over a `jobs` table, whatever store the jobs are in.
+//! `Query`: SQL over a `jobs` table, independent of the store.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `narrow.rs`, `tokens.rs` | which jobs a statement can be about |
-//! | `parameters.rs` | the values of a statement's parameters |
-//! | `load.rs` | those jobs, page by page, as rows |
-//! | `pool.rs`, `child.rs` | the processes that statements run in, and what is done about one that takes too much |
-//! | `message.rs`, `guest.rs` | what is said to such a process; its own life |
-//! | `sandbox.rs` | the SQLite database in memory that the statement runs on there, and what it may not do |
-//! | `writes.rs` | what UPDATE and DELETE did to the copy, in the engine's verbs |
-//! | `format.rs` | how the answer looks |
+//! | `narrow.rs`, `tokens.rs` | which jobs a statement can concern |
+//! | `parameters.rs` | values of bound parameters |
+//! | `load.rs` | loads those jobs page by page, as rows |
+//! | `pool.rs`, `child.rs` | processes that run statements, and their limits |
+//! | `message.rs`, `guest.rs` | messages to and from such a process; its main loop |
+//! | `sandbox.rs` | in-memory SQLite database on which the statement runs, and its restrictions |
+//! | `writes.rs` | changes made by UPDATE and DELETE, as engine calls |
+//! | `format.rs` | output formats |
 //!
-//! Everything is bounded: how long it takes, how many jobs are looked at, how much memory that may take, how long the
-//! answer is, how many run at once. A statement cannot be stopped from within while it is inside of one of SQLite's
-//! functions, so it runs in a process that can be killed.
+//! Time, number of jobs, memory, size of the answer and concurrency are bounded. A statement cannot be
+//! interrupted inside one of SQLite's functions, so it runs in a process that can be killed.
 
 mod child;
 mod format;
@@ -42,30 +41,30 @@ use std::time::{Duration, Instant};
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::{Engine, EngineError, JobEvent, Stop, VerbError};
 
-/// How long a statement may take, whatever its client's patience.
+/// Time limit of a statement, whatever timeout its client sends.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
-/// What is asked.
+/// Query of a client.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub tenant: Tenant,
     pub sql: String,
-    /// The header `Format`.
+    /// Header `Format`.
     pub format: Option<String>,
-    /// The header `ReadDBFlags` or `SQLiteArgs`.
+    /// Header `ReadDBFlags` or `SQLiteArgs`.
     pub flags: Option<String>,
-    /// UPDATE and DELETE without WHERE are meant.
+    /// Accepts UPDATE and DELETE without WHERE.
     pub nowhere: bool,
-    /// Whether the caller may change jobs this way.
+    /// The caller may change jobs by SQL.
     pub may_write: bool,
     /// `false`: every job's `data` is an empty object.
     pub sees_payloads: bool,
     pub profile: Profile,
-    /// How long the client will wait.
+    /// Timeout of the client.
     pub patience: Duration,
 }
 
-/// What is answered: the status line, headers, and the body.
+/// Reply: status line, headers and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: &'static str,
@@ -83,14 +82,14 @@ impl Answer {
     }
 }
 
-/// Answers queries, a few at a time. Clones are the same.
+/// Runs queries with bounded concurrency. Clones share the pool.
 #[derive(Clone, Debug)]
 pub struct Queries {
     pool: Arc<Pool>,
 }
 
 impl Queries {
-    /// `program`: what to start for the processes in which statements run.
+    /// `program` starts the processes in which statements run.
     pub fn new(program: Option<Program>, limits: Limits) -> Queries {
         Queries { pool: Arc::new(Pool::new(program, limits)) }
     }
@@ -155,9 +154,9 @@ impl Queries {
 enum Failure {
     Trouble(Trouble),
     Engine(EngineError),
-    /// The jobs may not be changed like this.
+    /// The rules of a job do not permit the change.
     Rules(String),
-    /// There is no process to run it.
+    /// No process is available.
     Process(String),
 }
 
@@ -179,7 +178,7 @@ impl From<EngineError> for Failure {
     }
 }
 
-/// A job as it was seen, and what the statement did to its row.
+/// Job as the statement saw it, and the change to its row.
 #[derive(Debug)]
 struct Change {
     job: Arc<Job>,
@@ -201,9 +200,9 @@ fn of_trouble(trouble: Trouble, sql: &str) -> Answer {
     }
 }
 
-/// The message, and where in the statement it is about.
+/// Error message, with the part of the statement that it concerns.
 fn snippet(message: &str, sql: &str, at: Option<usize>) -> String {
-    /// Characters shown before and after the place.
+    /// Characters shown before and after the error.
     const AROUND: usize = 38;
     let mut text = format!("{message}\n");
     let Some((before, after)) = at.and_then(|at| sql.split_at_checked(at)) else { return text };
@@ -224,7 +223,7 @@ fn why_not(refused: &[(JobId, VerbError)]) -> String {
     }
 }
 
-/// `.schema [table]`: the table it asks about.
+/// Table named in `.schema [table]`.
 fn schema_of(sql: &str) -> Option<&str> {
     let about = sql.strip_prefix(".schema")?;
     (about.is_empty() || about.starts_with([' ', ';'])).then(|| about.trim().trim_end_matches(';').trim())
@@ -237,7 +236,7 @@ fn schema(about: &str) -> Answer {
 }
 
 fn lacks_where(sql: &str) -> bool {
-    // What cannot be split into words is SQLite's to refuse.
+    // A statement that has no valid tokens is left for SQLite to refuse.
     let Some(words) = tokens::tokens(sql) else { return false };
     let writes = words.first().is_some_and(|first| first.is("update") || first.is("delete"));
     writes && !words.iter().any(|word| word.is("where"))

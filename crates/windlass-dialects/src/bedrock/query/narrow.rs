@@ -1,8 +1,8 @@
-//! Which jobs a statement can be about at all, so that not every job has to be looked at.
+//! Selection of the jobs that a statement can concern, to avoid loading all jobs.
 //!
-//! SQLite evaluates the statement; this only has to find a set of jobs that is large enough. It understands conditions
-//! on `jobID`, `name` and `state` that are joined by AND in the WHERE of a statement with one table, and takes
-//! everything else for "any job".
+//! SQLite evaluates the statement; this module only has to return a superset of the matching jobs. It
+//! understands conditions on `jobID`, `name` and `state` that are joined by AND in the WHERE clause of a
+//! statement on one table, and treats everything else as "any job".
 
 use super::tokens::{Token, tokens};
 use windlass_core::{NameMatch, StateName};
@@ -10,7 +10,7 @@ use windlass_core::{NameMatch, StateName};
 #[cfg(test)]
 mod tests;
 
-/// Jobs that fit everything said here; `None` where nothing is said.
+/// Conditions that a job must meet; `None`: no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Candidates {
     pub ids: Option<Vec<u64>>,
@@ -23,7 +23,7 @@ impl Candidates {
         tokens(sql).and_then(|tokens| conditions(&tokens)).unwrap_or_default()
     }
 
-    /// Of two conditions on the same column either is enough: the first stays.
+    /// Keeps the first of two conditions on the same column: a superset is sufficient.
     fn and(&mut self, condition: Condition) {
         match condition {
             Condition::Ids(ids) => drop(self.ids.get_or_insert(ids)),
@@ -39,7 +39,7 @@ enum Condition {
     States(Vec<StateName>),
 }
 
-/// Words after which AND does not join conditions, or the table is not the only one.
+/// Keywords after which AND may not join conditions, or the table may not be the only one.
 const TOO_MUCH: [&str; 9] =
     ["between", "case", "join", "with", "union", "intersect", "except", "exists", "or"];
 
@@ -59,7 +59,7 @@ fn conditions(tokens: &[Token]) -> Option<Candidates> {
     Some(found)
 }
 
-/// The names under which the one table is known; `None`: there are several, or another one.
+/// Names of the table in the statement; `None`: several tables, or another table.
 fn tables(tokens: &[Token]) -> Option<Vec<String>> {
     let is_update = tokens.first()?.is("update");
     let intro = if is_update { 1 } else { at_depth_0(tokens, 0, |token| token.is("from"))? + 1 };
@@ -77,7 +77,7 @@ fn tables(tokens: &[Token]) -> Option<Vec<String>> {
         }
         _ => return None,
     };
-    // UPDATE … SET … FROM another one.
+    // UPDATE … SET … FROM another table.
     if is_update && tokens.iter().any(|token| token.is("from")) {
         return None;
     }
@@ -98,7 +98,7 @@ fn at_depth_0(tokens: &[Token], from: usize, wanted: impl Fn(&Token) -> bool) ->
     None
 }
 
-/// Splits at AND and reads what it can.
+/// Splits at AND and collects the conditions it understands.
 fn gather(mut clause: &[Token], table: &[String], found: &mut Candidates) {
     while !clause.is_empty() {
         let end = at_depth_0(clause, 0, |token| token.is("and")).unwrap_or(clause.len());
@@ -112,7 +112,7 @@ fn gather(mut clause: &[Token], table: &[String], found: &mut Candidates) {
     }
 }
 
-/// What is inside, if the brackets hold all of it.
+/// Content of the brackets, if they enclose the whole piece.
 fn in_brackets(piece: &[Token]) -> Option<&[Token]> {
     let [open, inner @ .., close] = piece else { return None };
     if !open.is_sign("(") || !close.is_sign(")") {
@@ -163,7 +163,7 @@ fn one_of(column: &str, values: &[Token]) -> Option<Condition> {
     match column {
         "jobid" | "rowid" => {
             let id = |value: &Token| match value {
-                // A text of digits is the number, as a parameter that is bound is.
+                // A text of digits is a number, as a bound parameter is.
                 Token::Number(digits) | Token::Text(digits) => digits.parse().ok(),
                 _ => None,
             };
@@ -184,7 +184,7 @@ fn one_of(column: &str, values: &[Token]) -> Option<Condition> {
     }
 }
 
-/// Every state that may be shown under this word. More than needed does no harm.
+/// States that may be shown under this word. A superset is harmless.
 fn states_shown_as(word: &str) -> Option<&'static [StateName]> {
     match word {
         "QUEUED" => Some(&[StateName::Ready, StateName::Terminating, StateName::Suspended]),

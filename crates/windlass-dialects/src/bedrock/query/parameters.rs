@@ -1,12 +1,12 @@
 //! Bound parameters: headers `sql-param-NAME` give the values of `:NAME`, `@NAME`, `$NAME` and `?NUMBER`.
 //!
-//! The values are written into the statement as texts in quotes. To SQLite that is the same as a text that is bound: it is
-//! never read as SQL, and compared with a column of numbers it is a number.
+//! The values are inserted into the statement as quoted strings. For SQLite this equals a bound text: it is
+//! never parsed as SQL, and a comparison with a numeric column converts it to a number.
 
-/// Bytes of a statement with its values: as much as SQLite takes without complaint, and a value may stand in it often.
+/// Size of a statement with its values: within SQLite's own limit, and a value may occur often.
 const SQL_BYTES_MAX: usize = 16 << 20;
 
-/// The statement with the values of its parameters, which are asked for by their names in small letters.
+/// Replaces the parameters of a statement by their values. `value_of` receives names in lower case.
 pub fn expand<'v>(sql: &str, value_of: impl Fn(&str) -> Option<&'v str>) -> Result<String, String> {
     let (mut out, mut rest, mut numbered) = (String::with_capacity(sql.len()), sql, 0_usize);
     while let Some(first) = rest.chars().next() {
@@ -29,14 +29,15 @@ pub fn expand<'v>(sql: &str, value_of: impl Fn(&str) -> Option<&'v str>) -> Resu
     Ok(out)
 }
 
-/// The bytes of what stands at the beginning: a comment, a text or name in quotes, a word, a parameter, or one character.
+/// Length of the token at the start: a comment, a quoted string or name, a word, a parameter, or one
+/// character.
 fn length_of_piece(rest: &str, first: char) -> usize {
     let upto = |from: usize, end: &str| rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len());
     let word = |from: usize| rest[from..].find(|c| !is_word(c)).map_or(rest.len(), |at| from + at);
     match first {
         '-' if rest.starts_with("--") => upto(2, "\n"),
         '/' if rest.starts_with("/*") => upto(2, "*/"),
-        // A quote that is doubled ends one text and begins the next, which comes to the same here.
+        // A doubled quote ends one string and begins the next, which gives the same result here.
         '\'' => upto(1, "'"),
         '"' => upto(1, "\""),
         '`' => upto(1, "`"),
@@ -48,7 +49,7 @@ fn length_of_piece(rest: &str, first: char) -> usize {
     }
 }
 
-/// The name of a parameter, if that is what the piece is. A bare `?` is one more than the last.
+/// Name of a parameter, if the piece is one. A bare `?` has the number after the largest so far.
 fn parameter(piece: &str, numbered: &mut usize) -> Option<String> {
     match piece.as_bytes() {
         [b'?', digits @ ..] => {
@@ -62,7 +63,7 @@ fn parameter(piece: &str, numbered: &mut usize) -> Option<String> {
     }
 }
 
-/// As SQLite reads names: a `$` may stand within one.
+/// Characters of a name in SQLite, which may contain `$`.
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }

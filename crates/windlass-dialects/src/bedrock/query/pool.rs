@@ -1,4 +1,4 @@
-//! The processes that statements run in: a few at once, kept for the next statement, replaced when one had to be killed.
+//! Pool of processes that run statements: bounded concurrency, reuse, and replacement of killed processes.
 
 use super::child::{Child, Program, grown_beyond};
 use super::load::Loader;
@@ -16,13 +16,14 @@ use tokio::time::{sleep_until, timeout_at};
 use windlass_core::{Job, Tenant};
 use windlass_engine::Engine;
 
-/// Statements that run at once. Each may hold the jobs it looks at in memory; more would only wait for the processor.
+/// Concurrent statements. Each may hold the jobs it reads in memory; more would only compete for the
+/// processor.
 const AT_ONCE: usize = 4;
-/// Of these, for one tenant: one is left for the others.
+/// Concurrent statements of one tenant; one slot remains for others.
 const AT_ONCE_OF_A_TENANT: usize = AT_ONCE - 1;
-/// A process ends a statement by itself when its time is over; after this it is killed.
+/// A process ends a statement itself when its time is over; after this grace period it is killed.
 const GRACE: Duration = Duration::from_millis(100);
-/// Rows are sent in pieces of about this size.
+/// Approximate size of the pieces in which rows are sent.
 const PIECE_BYTES: usize = 256 * 1024;
 
 #[derive(Debug)]
@@ -30,12 +31,12 @@ pub(super) struct Pool {
     program: Option<Program>,
     limits: Limits,
     slots: Arc<Semaphore>,
-    /// Of tenants whose statements run or wait.
+    /// Permits of the tenants whose statements run or wait.
     shares: Mutex<HashMap<Tenant, Arc<Semaphore>>>,
     idle: Mutex<Vec<Child>>,
 }
 
-/// One statement, and whose jobs it is about.
+/// Statement, and the tenant whose jobs it reads.
 pub(super) struct Search {
     pub engine: Engine,
     pub tenant: Tenant,
@@ -45,7 +46,7 @@ pub(super) struct Search {
     pub until: Instant,
 }
 
-/// What a statement gave, and what it would change, in the order of the ids.
+/// Output of a statement, and its changes ordered by id.
 pub(super) struct Outcome {
     pub body: Vec<u8>,
     pub changes: Vec<Change>,
@@ -57,11 +58,11 @@ impl Pool {
         Pool { program, limits, slots, shares: Mutex::default(), idle: Mutex::default() }
     }
 
-    /// Runs a statement in a slot, which is free again when its process has ended it or is gone. Whoever stops waiting
-    /// ends the statement.
+    /// Runs a statement in a slot, which is released when the process has ended the statement or is dead.
+    /// Dropping the future ends the statement.
     pub(super) async fn run(self: &Arc<Self>, search: Search) -> Result<Outcome, Failure> {
         let share = self.share_of(&search.tenant);
-        // First of the tenant's own: whoever waits for these keeps no slot from others.
+        // The tenant's own permit comes first: a statement that waits for it occupies no global slot.
         let slot = async { Ok::<_, AcquireError>([share.acquire_owned().await?, self.slot().await?]) };
         let Ok(Ok(slot)) = timeout_at(search.until.into(), slot).await else {
             return Err(Trouble::TimedOut.into());
@@ -91,7 +92,7 @@ impl Pool {
                 () = sleep_until(deadline.into()) => End::Over(Trouble::TimedOut),
                 () = grown_beyond(pid, memory_max) => End::Over(too_much_memory()),
             };
-            // The answer first: a process that has to be killed holds its slot, not its client.
+            // Replies first: the client does not wait for the kill, which still occupies the slot.
             match end {
                 End::Died { had_looked: false, .. } if !is_fresh => {
                     child.kill().await;
@@ -126,13 +127,13 @@ impl Pool {
 
     fn share_of(&self, tenant: &Tenant) -> Arc<Semaphore> {
         let mut shares = self.shares.lock();
-        // A permit holds its semaphore: those that nobody holds are of tenants without statements.
+        // A held permit references its semaphore; unreferenced ones belong to tenants without statements.
         shares.retain(|_, share| Arc::strong_count(share) > 1);
         let share = shares.entry(tenant.clone());
         Arc::clone(share.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE_OF_A_TENANT))))
     }
 
-    /// An idle process, or a new one (`true`).
+    /// Returns an idle process, or starts a new one (`true`).
     async fn child(&self, until: Instant) -> Result<(Child, bool), Failure> {
         if let Some(child) = self.idle().pop() {
             return Ok((child, false));
@@ -154,13 +155,13 @@ impl Pool {
     }
 }
 
-/// How a conversation with a process ended.
+/// Outcome of an exchange with a process.
 enum End {
     /// The process is ready for the next statement.
     Answered(Result<Outcome, Failure>),
-    /// The process is in the middle of it and has to be killed.
+    /// The process is still busy and has to be killed.
     Over(Trouble),
-    /// The process is gone. One that had been idle may have gone before this statement came.
+    /// The process is dead. An idle one may have died before this statement.
     Died { had_looked: bool, error: io::Error },
 }
 
@@ -205,7 +206,7 @@ impl Search {
         })
     }
 
-    /// The jobs that a statement which writes may have changed are kept in `seen`.
+    /// Sends the candidate rows. If the statement writes, `seen` keeps the jobs.
     async fn send_rows(
         &self,
         child: &mut Child,

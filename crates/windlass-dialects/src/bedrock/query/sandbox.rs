@@ -1,8 +1,8 @@
-//! A SQLite database in memory, made for one statement and gone after it: a `jobs` table and nothing else.
+//! In-memory SQLite database for one statement: a `jobs` table and nothing else.
 //!
-//! The statement is prepared twice. The first time the table is empty and SQLite tells, through its authorizer, what the
-//! statement reads and writes: that decides whether it may run at all and what has to be loaded. The second time it runs.
-//! It runs on a copy, in a process of its own: no statement can reach a store, let alone its writer.
+//! The statement is prepared twice. The first time the table is empty, and SQLite's authorizer reports the
+//! columns that the statement reads and writes: they decide whether it may run and which jobs are loaded. The
+//! second time it runs. It runs on a copy, in a process of its own, and cannot reach a store.
 
 use super::format::Table;
 use parking_lot::{Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The columns in the order of the table.
+/// Columns in the order of the table.
 pub(super) const COLUMNS: [&str; 11] = [
     "created",
     "jobID",
@@ -35,49 +35,49 @@ pub const SCHEMA: &str = "CREATE TABLE jobs ( created TIMESTAMP NOT NULL, jobID 
     data TEXT NOT NULL, priority INTEGER NOT NULL DEFAULT 500, parentJobID INTEGER NOT NULL DEFAULT 0, \
     retryAfter TEXT NOT NULL DEFAULT '')";
 
-/// What UPDATE may set; the rest is the server's to know.
+/// Columns that UPDATE may set.
 const WRITABLE: [&str; 7] = ["nextRun", "data", "priority", "repeat", "name", "retryAfter", "state"];
 
-/// Bytes of one answer. More than this nobody reads, and it is built in memory.
+/// Bytes of one answer, which is built in memory.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Bytes of one value while jobs are copied: the largest payload.
 const VALUE_BYTES_MAX: i32 = 64 << 20;
-/// Bytes of one value that a function may make, if no job is larger: the time of many functions grows with the square.
+/// Minimum bound on the bytes of a value that a function produces: many functions take quadratic time.
 const MADE_BYTES_MIN: usize = 1 << 20;
-/// A function may make values so many times as large as the largest row: `hex`, quoting.
+/// A function may produce values this many times as large as the largest row, as `hex` and quoting do.
 const MADE_PER_ROW: usize = 2;
-/// Bytes of a pattern of LIKE and GLOB; the time they take grows with it.
+/// Bytes of a LIKE or GLOB pattern; their running time grows with it.
 const PATTERN_BYTES_MAX: i32 = 1_000;
-/// Instructions of SQLite between two looks at the clock: well under a millisecond.
+/// SQLite instructions between two checks of the time: well under a millisecond.
 const STEPS_PER_LOOK: i32 = 10_000;
-/// What a value costs beside its text.
+/// Memory of a value in addition to its text.
 const VALUE_OVERHEAD: usize = 32;
 
 pub(super) type Row = [Value; COLUMNS.len()];
 
-/// Why there is no answer.
+/// Reason for a failed statement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Trouble {
-    /// SQLite does not understand it; `at` is the byte where it stopped.
+    /// SQLite cannot parse it; `at` is the byte offset of the error.
     Bad {
         message: String,
         at: Option<usize>,
     },
-    /// It may not be done.
+    /// Not allowed.
     Refused(String),
-    /// The new values cannot be.
+    /// The new values violate a constraint.
     Constraint(String),
-    /// It would take too much room.
+    /// A size limit would be exceeded.
     TooLarge(String),
     TimedOut,
 }
 
-/// What a statement would do, as SQLite tells.
+/// Accesses of a statement, as reported by SQLite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wants {
-    /// Whether it looks at the jobs at all.
+    /// The statement reads or writes the `jobs` table.
     pub reads_jobs: bool,
-    /// By place in [`COLUMNS`].
+    /// Indexes into [`COLUMNS`].
     pub columns: BTreeSet<usize>,
     pub updates: BTreeSet<usize>,
     pub deletes: bool,
@@ -108,7 +108,7 @@ impl Wants {
             AuthAction::Delete { table_name } if table_name.eq_ignore_ascii_case("jobs") => {
                 self.deletes = true;
                 self.reads_jobs = true;
-                // Lets it happen, row by row, so that each is reported.
+                // Allows the deletion, row by row, so that the update hook reports each row.
                 Authorization::Ignore
             }
             AuthAction::Update { table_name, column_name } if table_name.eq_ignore_ascii_case("jobs") => {
@@ -164,11 +164,11 @@ fn name_of(action: &AuthAction<'_>) -> &'static str {
     }
 }
 
-/// What happened to a row of the copy.
+/// Change to a row of the copy.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Touched {
     pub id: i64,
-    /// The new values, by place in [`COLUMNS`]; `None`: it was deleted.
+    /// New values, by index into [`COLUMNS`]; `None`: deleted.
     pub set: Option<Vec<(usize, Value)>>,
 }
 
@@ -181,7 +181,7 @@ pub(super) struct Sandbox {
 }
 
 impl Sandbox {
-    /// A statement that runs longer than `until` is interrupted, unless it is inside of one function.
+    /// Opens a sandbox that interrupts the statement at `until`, except inside a single function call.
     pub(super) fn open(until: Instant) -> Result<Sandbox, Trouble> {
         Sandbox::built(until).map_err(trouble)
     }
@@ -197,13 +197,13 @@ impl Sandbox {
         Ok(Sandbox { db, wants: Arc::default(), touched: Arc::default(), row_bytes_max: 0 })
     }
 
-    /// Makes SQLite read the files it reads once in a process.
+    /// Makes SQLite read the files that it reads once per process.
     pub(super) fn warm_up(&self) -> Result<(), Trouble> {
         let read = self.db.query_row("SELECT random(), datetime('now', 'localtime')", [], |_| Ok(()));
         read.map_err(trouble)
     }
 
-    /// What the statement would do, or why it cannot be done.
+    /// Returns the accesses of the statement, or the reason why it may not run.
     pub(super) fn look(&mut self, sql: &str) -> Result<Wants, Trouble> {
         self.guard().map_err(trouble)?;
         let outcome = self.db.prepare(sql).map(|statement| statement.readonly());
@@ -236,7 +236,7 @@ impl Sandbox {
         outcome
     }
 
-    /// Runs it; for a statement that writes, tells what became of which row.
+    /// Runs the statement; if it writes, also returns the changed rows.
     pub(super) fn run(&mut self, sql: &str, wants: &Wants) -> Result<(Table, Vec<Touched>), Trouble> {
         self.guard().map_err(trouble)?;
         let made_max = self.row_bytes_max.saturating_mul(MADE_PER_ROW).max(MADE_BYTES_MIN);
@@ -249,7 +249,7 @@ impl Sandbox {
         self.db.update_hook(Some(note)).map_err(trouble)?;
         let answer = self.answer(sql);
         self.unguard().map_err(trouble)?;
-        // Some things, such as a PRAGMA in the guise of a table, come to light only now.
+        // Some accesses, such as a PRAGMA used as a table, are reported only now.
         if let Some(why) = lock(&self.wants).refused.take() {
             return Err(Trouble::Refused(why));
         }
@@ -316,7 +316,7 @@ pub(super) fn check_answer(bytes: usize) -> Result<(), Trouble> {
     )))
 }
 
-/// What it costs to keep.
+/// Memory of a value.
 pub(super) fn size(value: &Value) -> usize {
     VALUE_OVERHEAD
         + match value {

@@ -1,16 +1,16 @@
-//! The words of a SQL text, as far as one must know them to find its conditions. What SQL means is left to SQLite.
+//! Tokenizer for SQL, as far as needed to find conditions. The meaning is left to SQLite.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
-    /// A keyword or a name, in lower case, without its quotes.
+    /// Keyword or name, in lower case, without quotes.
     Word(String),
-    /// A text in single quotes.
+    /// String in single quotes.
     Text(String),
     /// Digits only.
     Number(String),
-    /// Everything else: an operator, or a character that stands for itself.
+    /// Operator or punctuation.
     Sign(&'static str),
-    /// Something that we do not read: a number with a point, a blob, a parameter.
+    /// Token that is not interpreted: a number with a decimal point, a blob, a parameter.
     Other,
 }
 
@@ -24,10 +24,10 @@ impl Token {
     }
 }
 
-/// Signs that mean something here; longer ones first.
+/// Known operators, longer ones first.
 const SIGNS: [&str; 10] = ["==", "<=", ">=", "<>", "!=", "=", "(", ")", ",", "."];
 
-/// `None`: a quote or a comment does not end, or a name is in quotes of which we cannot tell what they hold.
+/// Splits SQL into tokens; `None`: a quote or a comment does not end.
 pub(super) fn tokens(sql: &str) -> Option<Vec<Token>> {
     let mut rest = sql;
     let mut found = Vec::new();
@@ -39,7 +39,7 @@ pub(super) fn tokens(sql: &str) -> Option<Vec<Token>> {
                 let (text, after) = quoted(rest, '\'')?;
                 (Token::Text(text), after)
             }
-            // SQLite reads "x" as a text when there is no such column: only it knows.
+            // SQLite reads "x" as a string if there is no such column, which only SQLite knows.
             '"' | '`' | '[' => {
                 let close = if first == '[' { ']' } else { first };
                 let (text, after) = quoted(rest, close)?;
@@ -75,7 +75,7 @@ fn without_space(mut rest: &str) -> Option<&str> {
     }
 }
 
-/// What stands between the first character and `close`, which is doubled to stand for itself.
+/// Text between the first character and `close`; a doubled `close` stands for itself.
 fn quoted(rest: &str, close: char) -> Option<(String, &str)> {
     let mut text = String::new();
     let mut chars = rest.char_indices().skip(1).peekable();

@@ -1,4 +1,5 @@
-//! What UPDATE and DELETE did to the copy, in the engine's verbs: so no SQL can do what no command could.
+//! Changes made by UPDATE and DELETE, as engine events. SQL can therefore do nothing that the commands
+//! cannot.
 
 use super::Change;
 use super::sandbox::COLUMNS;
@@ -12,10 +13,11 @@ use windlass_core::repeat::{Repeat, Span};
 use windlass_core::{Event, Holder, Job, JobState, KeepFor, Name, Outcome, Payload, Timestamp};
 use windlass_engine::JobEvent;
 
-/// What a job may have, as everywhere in this dialect.
+/// Valid priorities of this dialect.
 const PRIORITIES: [i64; 6] = [0, 250, 500, 750, 850, 1000];
 
-/// In an order in which they can happen: children have larger ids than their parents and go first.
+/// Returns the events in an order in which they can be applied: children, which have larger ids, before their
+/// parents.
 pub(super) fn events(changes: &[Change], profile: Profile, now: Timestamp) -> Result<Vec<JobEvent>, String> {
     let mut all = Vec::with_capacity(changes.len());
     for Change { job, touched } in changes.iter().rev() {
@@ -30,7 +32,7 @@ pub(super) fn events(changes: &[Change], profile: Profile, now: Timestamp) -> Re
     Ok(all)
 }
 
-/// A job that runs is taken away from its worker first, whose report then finds no job.
+/// Deletes a job. A running job is cancelled first; the later report of its worker finds no job.
 fn deletion(job: &Job) -> Vec<Event> {
     let cancel = || Event::Cancel { running: CancelRunning::Now, failed_too: true };
     match job.state() {
@@ -40,7 +42,7 @@ fn deletion(job: &Job) -> Vec<Event> {
     }
 }
 
-/// What of a job is different afterwards.
+/// Difference between a job and its changed row.
 #[derive(Default)]
 struct Update {
     patch: Patch,
@@ -77,7 +79,7 @@ impl Update {
             "name" => self.patch.name = Some(Name::new(text()?).map_err(|e| e.to_string())?),
             "data" => {
                 self.patch.payload = Some(data_of(text()?)?);
-                // The count of hand-outs is the one in the new data.
+                // The new data carries the counter of claims.
                 self.patch.attempts = job.spec.policy.lease_span.is_some().then_some(0);
             }
             "priority" => self.patch.priority = Some(priority_of(value)?),
@@ -87,7 +89,7 @@ impl Update {
                     "" => None,
                     text => Some(Span::parse(text).map_err(|e| format!("retryAfter: {e}"))?),
                 };
-                // Its length is the span's to say, and a worker that is late may still report.
+                // The span sets the length of the lease, and late reports are accepted.
                 let lease = LeasePolicy {
                     length_ms: None,
                     on_lapse: OnLapse::AtLeaseEnd,

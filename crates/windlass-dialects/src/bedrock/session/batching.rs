@@ -1,15 +1,15 @@
-//! Which requests that came one right behind the other are carried out at the same time.
+//! Selection of pipelined requests that run concurrently.
 
 use super::{Link, Session, is_connection, patience_ms_asked};
 use crate::bedrock::commands::Command;
 use crate::bedrock::wire::Request;
 use std::collections::HashSet;
 
-/// Requests carried out at the same time for one connection: more make a commit no cheaper.
+/// Concurrent requests of one connection; more would not make a commit cheaper.
 const TOGETHER_MAX: usize = 128;
 
 impl<L: Link> Session<L> {
-    /// This request and those of its kind that came right behind it.
+    /// Takes this request and the requests of its kind that follow it directly.
     pub(super) fn gather(&mut self, first: Request, command: Command) -> Vec<Request> {
         let mut run = vec![first];
         if !self.goes_together(command, &run[0]) {
@@ -36,8 +36,8 @@ impl<L: Link> Session<L> {
         run
     }
 
-    /// Whether requests like this one can be carried out at the same time with the same outcome as one after the other: each
-    /// asks the store for one thing, which gets what it is asked in this order, or they are about jobs that are out.
+    /// True if requests like this one give the same result concurrently as one after the other: each makes a
+    /// single call to the store, which processes calls in this order, or they concern claimed jobs.
     fn goes_together(&self, command: Command, request: &Request) -> bool {
         let is_plain = !is_connection(request, "close") && self.put_off(request).is_none();
         is_plain
@@ -50,16 +50,17 @@ impl<L: Link> Session<L> {
     }
 }
 
-/// Requests that are carried out at the same time, of which none may hang on another.
+/// Batch of concurrent requests that do not depend on each other.
 #[derive(Default)]
 struct Company {
-    /// Jobs that are reported on, as they were named.
+    /// Ids of the jobs reported on, as sent.
     reported: HashSet<Box<str>>,
 }
 
 impl Company {
-    /// Whether `next` may join the one that `first` began. Of two reports on one job the first counts, and jobs that fit
-    /// two questions go to the first: a store that answers several at once knows of no first among them.
+    /// True if `next` may join the batch that `first` began. Of two reports on one job the first must win,
+    /// and a job that matches two different claims must go to the first; a store that processes several calls
+    /// at once does not guarantee this order.
     fn admits(&mut self, command: Command, first: &Request, next: &Request) -> bool {
         match command {
             Command::FinishJob => next.get("jobid").is_none_or(|id| self.reported.insert(id.into())),

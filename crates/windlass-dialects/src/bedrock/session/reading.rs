@@ -1,4 +1,4 @@
-//! What comes in: how long it may take, how much of it is kept, and for whom.
+//! Input of a connection: time limits, memory limits, and admission of clients.
 
 use super::{Link, READ_BYTES, Session};
 use crate::auth::Role;
@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout};
 
-/// Bytes of a request that are kept for a client that has not sent a valid token yet, where one is needed.
+/// Bytes of a request accepted from a client that has not sent a valid token, where tokens are required.
 pub const UNKNOWN_BYTES_MAX: usize = 64 << 10;
-/// Requests larger than this are counted.
+/// Larger requests reserve memory from the budget.
 const COUNTED_BYTES: usize = 64 << 10;
-/// How often it is looked whether others wait for the memory of a large request.
+/// Interval of checks for other requests that wait for the memory of a large request.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl<L: Link> Session<L> {
-    /// More bytes; `false`: there will be none, or none are wanted any more.
+    /// Reads more bytes; `false`: the input has ended, or the connection is to be closed.
     pub(super) async fn read(&mut self) -> io::Result<bool> {
         let was_idle = self.parser.is_idle();
         if was_idle && self.share.is_large() {
@@ -47,7 +47,7 @@ impl<L: Link> Session<L> {
         Ok(true)
     }
 
-    /// How long more bytes may take, of which none have come since `since`. `None`: no longer.
+    /// Remaining time for the next bytes, with none received since `since`. `None`: the time is over.
     fn time_left_to_read(&self, is_idle: bool, since: Instant) -> Option<Duration> {
         let limits = &self.limits;
         let mut left = limits.idle.saturating_sub(since.elapsed());
@@ -64,7 +64,7 @@ impl<L: Link> Session<L> {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Sees to it that there is memory for what has come of a large request.
+    /// Reserves memory for a large request.
     pub(super) async fn cover(&mut self) -> Result<(), Busy> {
         let pending = self.parser.pending();
         if pending <= COUNTED_BYTES {
@@ -72,12 +72,12 @@ impl<L: Link> Session<L> {
         }
         let since = Instant::now();
         let covered = self.shared.budget.cover(&mut self.share, pending.next_power_of_two()).await;
-        // Waiting for memory is not the client's slowness.
+        // The wait for memory does not count as slowness of the client.
         self.begun += since.elapsed();
         covered
     }
 
-    /// A client that has made a request it may make is known from then on.
+    /// Admits a client after its first authorized request.
     pub(super) fn get_to_know(&mut self, request: &Request) {
         if self.arrival.is_admitted() {
             return;
@@ -93,7 +93,7 @@ impl<L: Link> Session<L> {
         }
     }
 
-    /// Whether a request that is too large for a stranger is not one's after all: its token has come.
+    /// Admits a client by the token in an incomplete request that exceeds the limit for unknown clients.
     pub(super) fn is_known_by_what_came(&mut self) -> bool {
         if self.arrival.is_admitted() {
             return false;

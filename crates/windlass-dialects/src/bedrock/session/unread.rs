@@ -1,4 +1,4 @@
-//! Jobs on their way to a client, and whether it was still there to take them.
+//! Jobs on their way to a client, and detection of a client that left before it read them.
 
 use super::{Link, Session};
 use std::io;
@@ -8,13 +8,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use windlass_engine::Delivery;
 
-/// A client that has stopped sending may have gone, or only have nothing more to ask. If it is gone, its system says so
-/// in answer to the reply; a local or near one within this time.
+/// A client that has closed its sending side may be gone, or may only have no more requests. If it is gone,
+/// its system answers the reply with a reset; a local or nearby system does so within this time.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// Jobs whose replies are written, though nothing tells yet that the client has read them. A client that goes leaving bytes
-/// unread resets the connection, and its jobs are given back; with any other end, and with any further request, they are
-/// its own.
+/// Jobs whose replies are written but not known to be read. A client that leaves with unread bytes resets the
+/// connection, and its jobs are released. After any other end, and after any further request, the client has
+/// the jobs.
 #[derive(Default)]
 pub(super) struct Unread(pub Vec<Delivery>);
 
@@ -36,8 +36,8 @@ impl Drop for Unread {
     }
 }
 
-/// Whether the client's last byte has been read and its end has come, asked of the system itself: what the runtime knows
-/// may be a moment old.
+/// True if the client's input has been read to its end. Asks the kernel directly, because the runtime's
+/// readiness may be out of date.
 pub(super) fn has_ended(tcp: &TcpStream) -> bool {
     let mut byte = [std::mem::MaybeUninit::uninit()];
     match socket2::SockRef::from(tcp).peek(&mut byte) {
@@ -47,19 +47,19 @@ pub(super) fn has_ended(tcp: &TcpStream) -> bool {
 }
 
 impl<L: Link> Session<L> {
-    /// Whether the client went without reading the jobs it was sent.
+    /// True if the client left without reading the jobs it was sent.
     pub(super) async fn left_unread(&self, served: &io::Result<()>) -> bool {
         match served {
             _ if self.unread.0.is_empty() => false,
             Err(error) => {
                 matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             }
-            // Its end may have crossed with the reply.
+            // The client's close may have crossed with the reply.
             Ok(()) => has_ended(self.link.tcp()) && self.is_gone().await,
         }
     }
 
-    /// Whether a client that has stopped sending does not listen either.
+    /// True if a client that has closed its sending side does not read either.
     pub(super) async fn is_gone(&self) -> bool {
         let tcp = self.link.tcp();
         timeout(FAREWELL, tcp.ready(Interest::ERROR)).await.is_ok_and(|ready| ready.is_ok())

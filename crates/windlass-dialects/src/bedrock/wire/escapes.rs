@@ -1,4 +1,4 @@
-//! Backslashes in the values of headers.
+//! Backslash escapes in header values.
 
 pub(super) fn escape(value: &str, out: &mut Vec<u8>) {
     for byte in value.bytes() {
@@ -43,7 +43,7 @@ pub(super) fn unescaped(value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Four hex digits, or two such escapes for a character beyond them; and how many bytes they take.
+/// Decodes four hex digits, or a surrogate pair, and returns the number of bytes consumed.
 fn code_point(after: &[u8]) -> Option<(char, usize)> {
     let unit = |bytes: &[u8]| {
         let digits = bytes.get(..4).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
@@ -59,7 +59,7 @@ fn code_point(after: &[u8]) -> Option<(char, usize)> {
             let c = char::from_u32(0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00))?;
             Some((c, 10))
         }
-        // Half a pair stands for nothing.
+        // Unpaired surrogate.
         _ => Some((char::REPLACEMENT_CHARACTER, 4)),
     }
 }

@@ -147,7 +147,7 @@ fn what_is_too_large_breaks_the_connection_before_it_is_all_there() {
     assert_eq!(outcome(b"Ping\na:\nb:\nc:\nd:\n\n"), Err(Broken::TooManyHeaders));
 }
 
-/// Half a request that trickles in must not be looked through again with every byte.
+/// The parser must not scan an incomplete request again with every byte.
 #[test]
 fn a_slow_and_large_head_is_read_once() {
     let mut parser = Parser::default();
@@ -174,7 +174,7 @@ fn replies_have_their_headers_in_order_and_the_length_last() {
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
 
-/// Pieces of hostile and honest streams, put together at random.
+/// Pieces of valid and malformed streams, combined at random.
 fn pieces() -> impl proptest::strategy::Strategy<Value = Vec<u8>> {
     use proptest::prelude::*;
     const PIECES: &[&[u8]] = &[

@@ -3,7 +3,7 @@
 use super::{Cli, Mode, Table};
 use std::fmt::Write;
 
-/// The signs around and between cells.
+/// Characters around and between cells.
 struct Frame {
     left: &'static str,
     between: &'static str,
@@ -11,7 +11,7 @@ struct Frame {
     top: Option<Rule>,
     under_header: Option<Rule>,
     bottom: Option<Rule>,
-    /// Where a header stands in a column that is wider.
+    /// Centers the header in a wider column.
     centres_header: bool,
 }
 
@@ -21,7 +21,7 @@ struct Rule {
     dash: &'static str,
     between: &'static str,
     right: &'static str,
-    /// Dashes beside the width of the column.
+    /// Dashes in addition to the column's width.
     more: usize,
 }
 
@@ -84,7 +84,7 @@ pub(super) fn write(cli: &Cli, table: &Table) -> String {
     }
     let mut lines = Vec::with_capacity(rows.len() + 4);
     lines.extend(frame.top.map(|rule| rule.drawn(&widths)));
-    // A frame without its header would have a hole: the command line draws it all the same.
+    // The command line draws the header of a framed table even with `-noheader`.
     if cli.has_header || frame.centres_header {
         lines.push(frame.line(&table.headers, &widths, frame.centres_header));
         lines.extend(frame.under_header.map(|rule| rule.drawn(&widths)));
@@ -102,7 +102,7 @@ impl Rule {
 }
 
 impl Frame {
-    /// A row; as many lines as its tallest cell has.
+    /// Formats a row, with as many lines as its tallest cell.
     fn line(&self, cells: &[String], widths: &[usize], is_centred: bool) -> String {
         let cells: Vec<Vec<&str>> = cells.iter().map(|cell| cell.split('\n').collect()).collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(1);
