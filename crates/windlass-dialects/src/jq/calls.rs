@@ -1,4 +1,4 @@
-//! The calls: read what is asked, ask the engine, write the answer.
+//! The calls: parse the request, call the engine, write the response.
 
 use super::errors::{JqError, no_content, respond};
 use super::notes::WorkerNote;
@@ -21,14 +21,14 @@ use windlass_engine::{JobEvent, Pushed, VerbError, Waited};
 
 pub(super) type Answer = Result<Response, JqError>;
 
-/// Says which worker is calling.
+/// Header with the id of the calling worker.
 const WORKER_ID: HeaderName = HeaderName::from_static("worker-id");
 
 fn reply_encoding(call: &Call) -> Encoding {
     call.reply_encoding(Encoding::Msgpack)
 }
 
-/// Without a word it is MessagePack.
+/// Encoding of the body: MessagePack without a `Content-Type`.
 fn body_encoding(call: &Call) -> Result<Encoding, JqError> {
     match call.body_encoding() {
         Ok(encoding) => Ok(encoding.unwrap_or(Encoding::Msgpack)),
@@ -55,14 +55,15 @@ fn one_text(call: &Call, status: StatusCode, key: &str, text: &str) -> Response 
     answer(status, out)
 }
 
-// --- jobs ----------------------------------------------------------------------------------------------------------
+// --- jobs
+// ----------------------------------------------------------------------------------------------------------
 
 pub(super) async fn push(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::job(encoding, &body)?;
     let push = commands::push(&asked, call.server.state::<Dispatchers>().settings())?;
     let pushed = call.engine.push(&call.caller.tenant, vec![push]).await?.pop();
-    // Without key, alias and parent nothing can be in its way.
+    // A push without idempotency key, alias and parent is never refused as a duplicate.
     let id = pushed.and_then(Pushed::id).ok_or_else(JqError::no_such_job)?;
     Ok(one_text(&call, StatusCode::CREATED, "job_id", &id.to_string()))
 }
@@ -112,21 +113,21 @@ fn asked_id(call: &Call) -> Result<JobId, JqError> {
     wire::job_id(call.param(0)).ok_or_else(JqError::no_such_job)
 }
 
-/// JQ's jobs are those of its queue; what has no word in JQ is not there.
+/// Finds a job of the queue `jq`. States that JQ does not have count as not found.
 async fn find(call: &Call, id: JobId) -> Result<Arc<Job>, JqError> {
     let job = call.engine.get_one(&call.caller.tenant, id).await?;
     job.filter(|job| job.spec.queue.as_str() == QUEUE && views::status(job).is_some())
         .ok_or_else(JqError::no_such_job)
 }
 
-/// The job with its result, which is gone afterwards, unless the caller only wants (or may only) look.
+/// Returns the job with its result, and removes the result, unless the caller peeks or has no worker role.
 async fn read_result(call: &Call, job: Arc<Job>) -> Result<Arc<Job>, JqError> {
     let peeks = call.query().any(|(key, value)| key == "peek" && value == "true");
     if peeks || call.caller.role < Role::Worker || job.result().is_none() {
         return Ok(job);
     }
     let taken = call.engine.take_result(&call.caller.tenant, job.id).await?;
-    // What was dropped as it ended is known from its end.
+    // A job deleted at its end is still returned by the wait.
     Ok(taken.unwrap_or(job))
 }
 
@@ -144,7 +145,7 @@ async fn show(call: &Call, job: &Job) -> Answer {
 pub(super) async fn register(mut call: Call) -> Answer {
     let (encoding, body) = body(&mut call).await?;
     let asked = wire::worker(encoding, &body)?;
-    // A worker is given jobs of every name.
+    // A worker gets jobs of every name in the queue.
     call.engine.check_queue(&tenant_dispatcher::queue())?;
     let master = call.server.state::<Dispatchers>();
     let url = match asked.place {
@@ -160,7 +161,8 @@ pub(super) async fn register(mut call: Call) -> Answer {
     let server = master.server().map(str::to_owned);
     let note =
         WorkerNote { name: asked.name, url, max_jobs: asked.max_jobs, pings: false, leaving: false, server };
-    // Written down before it is given anything, so that its answers are known after a restart and at other servers.
+    // Stored before the worker gets a job, so that its reports are accepted after a restart and at other
+    // servers.
     master.notes().put(&tenant, &id, &note).await?;
     let settings = master.settings();
     let connection =
@@ -180,7 +182,7 @@ fn at_peer(call: &Call, port: u16) -> Result<String, JqError> {
     }
 }
 
-/// The worker named in the header, and where it is served: `None`, by another server on the same store.
+/// Worker of the header, and its dispatcher. `None`: another server on the same store sends jobs to it.
 async fn worker(call: &Call) -> Result<(String, Option<Arc<TenantDispatcher>>), JqError> {
     call.engine.check_queue(&tenant_dispatcher::queue())?;
     let id = call
@@ -203,7 +205,7 @@ pub(super) async fn unregister(call: Call) -> Answer {
     let (id, dispatcher) = worker(&call).await?;
     let (master, tenant) = (call.server.state::<Dispatchers>(), &call.caller.tenant);
     let is_gone = if drains(&call)? {
-        // First written down: after a restart it is not to be given anything either.
+        // Stored first, so that the worker gets no jobs after a restart either.
         let is_written = master.notes().change(tenant, &id, |note| note.leaving = true).await?;
         match dispatcher {
             Some(dispatcher) => dispatcher.leaving(&id).await,
@@ -215,7 +217,7 @@ pub(super) async fn unregister(call: Call) -> Answer {
     if is_gone { Ok(no_content()) } else { Err(JqError::no_such_worker()) }
 }
 
-/// Whether a worker that leaves ends what it has before.
+/// Parses `drain`: the worker finishes its running jobs before it is removed.
 fn drains(call: &Call) -> Result<bool, JqError> {
     let asked = call.query().find(|(key, _)| key == "drain");
     match asked.as_ref().map(|(_, value)| value.as_ref()) {
@@ -229,7 +231,7 @@ pub(super) async fn ping(call: Call) -> Answer {
     let (id, dispatcher) = worker(&call).await?;
     let (engine, tenant) = (&call.engine, &call.caller.tenant);
     let is_news = match dispatcher {
-        // From now on its silence means something, also after a restart.
+        // From the first ping on a missing heartbeat removes the worker, also after a restart.
         Some(dispatcher) => dispatcher.pinged(&id, engine.now()).ok_or_else(JqError::no_such_worker)?,
         None => true,
     };
@@ -263,7 +265,8 @@ pub(super) async fn done(mut call: Call) -> Answer {
     }
 }
 
-/// The lease this worker may end: that of the job it was given, as this server knows it or as it was written down.
+/// Lease token of the worker's job, from this server's table or from the stored job. `None`: the job or the
+/// attempt is not the worker's.
 async fn their_token(
     call: &Call,
     dispatcher: Option<&TenantDispatcher>,
@@ -282,7 +285,7 @@ async fn their_token(
     Ok(token_of(&job).filter(|_| is_theirs && is_meant(job.progress.attempts)))
 }
 
-/// An answer to an attempt that is over: heard before from the same worker, or too late.
+/// Handles a report on an attempt that is over: a repeated report of the same worker, or a late one.
 async fn late(call: &Call, tenant: &Tenant, id: JobId, worker: &str) -> Answer {
     let job = call.engine.get_one(tenant, id).await?.ok_or_else(JqError::no_such_job)?;
     let outcome = job.body.as_ref().and_then(|body| body.outcome.as_ref());

@@ -1,4 +1,4 @@
-//! What is asked, in the engine's words. Names, units and defaults of JQ are turned into policies here and nowhere else.
+//! Requests as engine commands. The only place where names, units and defaults of JQ become policies.
 
 use super::wire::{Bad, Done, End, Job as Asked, as_msgpack};
 use super::{ORIGIN, Settings};
@@ -10,7 +10,7 @@ use windlass_core::retry::{Backoff, RetryPolicy};
 use windlass_core::{Event, Extras, Format, Holder, Keep, KeepFor, Outcome, Payload, Policy, ResultPolicy};
 use windlass_engine::{Push, RunAt};
 
-/// Added to a wait at most: jobs that failed together do not all come back at once.
+/// Jitter of the backoff, so that jobs that failed together are not all retried at once.
 const JITTER_PERCENT: u8 = 10;
 
 pub fn push(asked: &Asked<'_>, settings: &Settings) -> Result<Push, Bad> {
@@ -32,13 +32,13 @@ fn policy(asked: &Asked<'_>, settings: &Settings) -> Policy {
     Policy {
         lease: LeasePolicy {
             length_ms: Some(asked.timeout_s * 1_000),
-            // Exceeding it is a failed attempt like any other.
+            // A timeout is a failed attempt.
             on_lapse: OnLapse::Fail,
             lapse_attempts: 0,
             accept_late: false,
         },
         retry: RetryPolicy {
-            // The first run is no retry.
+            // The first run is not a retry.
             max_attempts: Some(asked.max_retry.saturating_add(1)),
             backoff: Backoff::Exponential {
                 base_ms: settings.backoff_base_ms,
@@ -47,7 +47,7 @@ fn policy(asked: &Asked<'_>, settings: &Settings) -> Policy {
             },
             give_up_after_ms: None,
         },
-        // A cancelled job is removed: JQ has no word for it.
+        // JQ has no cancelled state: a cancelled job is deleted.
         keep: Keep { completed: record, failed: record, cancelled: KeepFor::Drop },
         result: ResultPolicy {
             keep: if asked.keep_result { KeepFor::Ms(settings.result_ttl_ms) } else { KeepFor::Drop },
@@ -57,7 +57,7 @@ fn policy(asked: &Asked<'_>, settings: &Settings) -> Policy {
     }
 }
 
-/// How a run ended, as its worker says; for a failure, whether to try again.
+/// Outcome of a run as reported by its worker; for a failure, with the retry decision.
 pub fn done(done: &Done<'_>, worker: &str) -> Result<(Outcome, Option<RetryWish>), Bad> {
     let said = Outcome { worker: Some(worker.into()), ended_at: done.finished_at, ..Outcome::default() };
     Ok(match &done.end {
@@ -78,7 +78,7 @@ fn content(raw: Option<Raw<'_>>) -> Result<Option<Payload>, Bad> {
     raw.map(|raw| Ok(Payload::new(Format::Msgpack, as_msgpack(raw)?))).transpose()
 }
 
-/// A run that ended because of its worker.
+/// Failure of a run whose worker was lost or refused the job.
 pub fn lost(by: Holder, worker: &str, message: &str) -> Event {
     let outcome = Outcome {
         message: Some(message.to_owned()),

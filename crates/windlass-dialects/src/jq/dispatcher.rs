@@ -1,17 +1,18 @@
-//! Takes jobs from the engine while some worker could run them, and pushes each to one.
+//! Claims jobs while a worker has a free slot, and pushes each to one worker.
 //!
 //! ```text
-//!   claim ──► assign ──► written ──► POST /worker-job ──► 202: runs until /done or its timeout ──► place free
-//!     ▲                                    │ 404: not this kind, to another   │
-//!     │                                    │ 400: a failed attempt            │
-//!     └──── given back ◄───────────────────┘ no answer, 5xx                   │
-//!     ▲                                                                       │
-//!     └──────────────────── a place became free ◄─────────────────────────────┘
+//!   claim ──► assign ──► commit ──► POST /worker-job ──► 202: runs until /done or its timeout ──► slot free
+//!     ▲                                   │ 404: name refused, to another worker │
+//!     │                                   │ 400: failed attempt                  │
+//!     └──── returned ◄────────────────────┘ no answer, 5xx                       │
+//!     ▲                                                                          │
+//!     └──────────────────── a slot became free ◄─────────────────────────────────┘
 //! ```
 //!
-//! Before a worker is sent a job, its name is in the job's lease: whatever happens to this server, every server on the store
-//! knows who may have it, and counts it against the places of that worker. With the 202 the timeout begins anew; that is written
-//! a moment later for all jobs of that moment at once, and not at all for those that are done by then.
+//! The worker's name is committed to the job's lease before the job is sent. After a crash, every server on
+//! the store knows which worker may have the job, and counts it against the worker's slots. The 202 starts
+//! the timeout again; this is committed 50 ms later for all jobs of that interval, and not at all for jobs
+//! that are done by then.
 
 use super::tenant_dispatcher::{Accepting, ON_THE_WAY, OnTheWay, TenantDispatcher, queue};
 use super::worker_connection::{Answer, WorkerConnection};
@@ -22,20 +23,20 @@ use std::time::Duration;
 use windlass_core::{Event, Holder, Job, Timestamp, Token};
 use windlass_engine::{Claim, EngineError, JobEvent, Renew};
 
-/// How long a worker may take to say that it has a job. It is to answer at once and work afterwards.
+/// Time a worker has to accept a job. It should answer at once and work afterwards.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// A job on its way keeps its lease at least this long, whatever its timeout.
+/// Shortest lease of a job in delivery, whatever its timeout.
 const ON_THE_WAY_MS: i64 = 10_000;
-/// Jobs taken by one claim: what is taken has to be delivered within seconds.
+/// Most jobs per claim: claimed jobs have to be delivered within seconds.
 const CLAIM_MAX: usize = 1_000;
-/// A claim that waits this long asks again.
+/// A claim is repeated after this time.
 const CLAIM_WAIT_MS: u64 = 3_600_000;
-/// After trouble with the store.
+/// Pause after an error of the store.
 const AFTER_TROUBLE: Duration = Duration::from_millis(500);
-/// How long jobs that were accepted are collected before that is written down.
+/// Interval over which accepted jobs are collected for one commit.
 const COLLECT: Duration = Duration::from_millis(50);
 
-/// A job and the worker it goes to.
+/// Job assigned to a worker.
 struct Parcel {
     job: Arc<Job>,
     token: Token,
@@ -49,14 +50,15 @@ impl Parcel {
         Holder::Token(self.token)
     }
 
-    /// The lease in the worker's name.
+    /// Puts the worker's name into the lease.
     fn addressed(&self) -> Renew {
         Renew { id: self.job.id, by: self.by(), lease_ms: None, worker: Some(self.worker.clone()) }
     }
 }
 
 impl TenantDispatcher {
-    // --- the loops -----------------------------------------------------------------------------------------------
+    // --- loops
+    // ---------------------------------------------------------------------------------------------------
 
     pub(super) async fn claiming(self: Arc<Self>) {
         while !self.is_stopping() {
@@ -80,7 +82,7 @@ impl TenantDispatcher {
         }
     }
 
-    /// Waits for jobs until there are some, or what is wanted changes.
+    /// Waits until there are jobs, or until the set of accepted names changes.
     async fn claim(&self, wanted: &Wanted) -> Result<Vec<Arc<Job>>, EngineError> {
         let claim = Claim {
             tenant: self.tenant.clone(),
@@ -98,7 +100,7 @@ impl TenantDispatcher {
                 biased;
                 delivery = &mut claiming => return Ok(delivery?.accept()),
                 () = self.changed.notified() => {
-                    // More places are no reason to begin anew: the claim at hand comes back with what there is.
+                    // More free slots do not restart the claim: it returns with the jobs there are.
                     let names = self.table().wanted().map(|wanted| wanted.names);
                     if names.as_ref() != Some(&wanted.names) {
                         return Ok(Vec::new());
@@ -109,7 +111,7 @@ impl TenantDispatcher {
         }
     }
 
-    /// The timeouts of accepted jobs begin anew.
+    /// Commits the restarted timeouts of accepted jobs.
     pub(super) async fn writing_down(self: Arc<Self>) {
         loop {
             tokio::select! {
@@ -134,9 +136,10 @@ impl TenantDispatcher {
         }
     }
 
-    // --- one job -------------------------------------------------------------------------------------------------
+    // --- one job
+    // -------------------------------------------------------------------------------------------------
 
-    /// Picks a worker for each claimed job and sends it there, without waiting for the answer.
+    /// Assigns a worker to each claimed job and starts the deliveries without waiting for them.
     fn send(self: &Arc<Self>, jobs: Vec<Arc<Job>>) {
         let (mut parcels, mut back) = (Vec::new(), Vec::new());
         for job in jobs {
@@ -153,7 +156,7 @@ impl TenantDispatcher {
                 Some((worker, connection)) => {
                     parcels.push(Parcel { token, worker, connection, job, _on_the_way: on_the_way });
                 }
-                // The last place for this kind of job went to the one before it.
+                // An earlier job of this claim took the last slot for this name.
                 None => back.push((job, token, on_the_way)),
             }
         }
@@ -169,13 +172,13 @@ impl TenantDispatcher {
         }
     }
 
-    /// Writes down who gets which job, then asks the workers.
+    /// Commits the assignments, then sends the jobs.
     async fn hand_over(self: Arc<Self>, parcels: Vec<Parcel>) {
         let mut watched = Vec::with_capacity(parcels.len());
         for parcel in parcels {
             match self.engine.watch_lease(&parcel.job, &self.ends) {
                 true => watched.push(parcel),
-                // Taken back between the claim and here.
+                // The lease ended between the claim and the watch.
                 false => self.ended(parcel.job.id, parcel.token).await,
             }
         }
@@ -228,7 +231,8 @@ impl TenantDispatcher {
         }
     }
 
-    /// The worker's answer. A lease that would end on the way is lengthened: the timeout counts from the worker's yes.
+    /// Sends the job and waits for the worker's answer. A lease that would expire meanwhile is extended,
+    /// since the timeout counts from the worker's answer.
     async fn ask(&self, parcel: &Parcel) -> Result<Answer, String> {
         let Parcel { job, connection, .. } = parcel;
         let mut asking =
@@ -244,7 +248,7 @@ impl TenantDispatcher {
                 () = self.engine.sleep_until(half) => {
                     let lease_ms = Some(ON_THE_WAY_MS);
                     let renewal = Renew { id: job.id, by: parcel.by(), lease_ms, worker: None };
-                    // If it is refused, the job has ended otherwise; the answer shows.
+                    // A refusal means that the job has ended meanwhile; `accepted` finds out.
                     let _ = self.engine.renew(&self.tenant, vec![renewal]).await;
                 }
             }

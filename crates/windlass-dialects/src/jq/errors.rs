@@ -1,4 +1,4 @@
-//! One shape for all errors: `{"error": "a_word", "message": "a sentence"}`, and the fitting status.
+//! Error responses: `{"error": "code", "message": "sentence"}`, and the status.
 
 use super::Jq;
 use super::wire::Bad;
@@ -48,7 +48,7 @@ impl Words for Jq {
             EngineError::TooMany { .. } => StatusCode::BAD_REQUEST,
             EngineError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
             EngineError::OutOfScope { .. } => StatusCode::FORBIDDEN,
-            // Whether it was written or not: the caller has to ask again, later.
+            // The commit may or may not have happened: the client has to retry later.
             EngineError::Store(_)
             | EngineError::TooManyWaiters
             | EngineError::Contended
@@ -74,7 +74,7 @@ impl JqError {
         JqError::coded(StatusCode::NOT_FOUND, "not_found", "there is no such constraint")
     }
 
-    /// The worker's answer comes too late: the attempt was ended by its timeout, or the job is with another.
+    /// Late report of a worker: the attempt timed out, or another worker has the job.
     pub fn not_yours() -> JqError {
         let message =
             "this attempt is not yours any more: it timed out, or the job was given to another worker";

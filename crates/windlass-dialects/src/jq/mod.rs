@@ -1,17 +1,19 @@
-//! JQ: MessagePack jobs that the server pushes to registered workers, with kept results and constraints. See README.md.
+//! JQ: MessagePack jobs that the server pushes to registered workers, with results and constraints. See
+//! README.md.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `routes.rs` | every call: method, path, role |
-//! | `wire.rs` | bytes to what is asked |
-//! | `commands.rs` | what is asked, in the engine's words |
+//! | `wire.rs` | parsing of request bodies |
+//! | `commands.rs` | requests as engine commands |
 //! | `calls.rs` | the calls |
-//! | `views.rs` | how jobs and constraints look, and what a worker is sent |
-//! | `errors.rs` | the one shape of all errors |
-//! | `workers.rs` | who has registered, what each is given and refuses: a plain table |
-//! | `dispatcher.rs`, `dispatcher.rs`, `connection.rs` | the workers of a tenant; takes jobs and pushes them; the connections to one worker |
-//! | `notes.rs`, `peers.rs` | what is written down of workers; several servers on one store |
-//! | `openapi.rs`, `openapi.json` | the API's description |
+//! | `views.rs` | jobs and constraints in responses, and the request to a worker |
+//! | `errors.rs` | error responses |
+//! | `workers.rs` | table of the workers: slots, refused names, running jobs |
+//! | `tenant_dispatcher.rs`, `dispatcher.rs` | the workers of a tenant; claiming jobs and pushing them |
+//! | `worker_connection.rs` | HTTP connections to one worker |
+//! | `notes.rs`, `peers.rs` | stored registrations; several servers on one store |
+//! | `openapi.rs`, `openapi.json` | OpenAPI document |
 
 mod calls;
 pub mod commands;
@@ -49,16 +51,16 @@ use windlass_engine::{Engine, EngineError, JobEvent};
 use worker_connection::{Target, WorkerConnection};
 use workers::WorkerId;
 
-/// Where JQ's jobs are.
+/// Queue of all JQ jobs.
 pub const QUEUE: &str = "jq";
 const ORIGIN: &str = "jq";
-/// Where a worker listens that does not say.
+/// Port of a worker that registers with neither URL nor port.
 const USUAL_PORT: u16 = 6401;
-/// How long a stop waits for jobs on their way: a little longer than a worker may take to answer.
+/// Time a stop waits for jobs in delivery: slightly longer than the time a worker has to answer.
 const FAREWELL: Duration = Duration::from_secs(6);
 
-/// How long a job that was claimed may be nobody's on a store that several servers share: it takes milliseconds, and is not sent
-/// to anybody afterwards.
+/// Age at which a lease of `jq dispatcher` on a shared store counts as abandoned. Assigning a worker takes
+/// milliseconds; a slower dispatcher loses the lease and does not send the job.
 const UNSENT_MS: i64 = 3_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,9 +114,9 @@ pub struct Settings {
     pub backoff_cap_ms: i64,
     pub result_ttl_ms: i64,
     pub record_ttl_ms: i64,
-    /// What may be called.
+    /// Addresses that registered workers may have.
     pub addresses: Arc<Allowed>,
-    /// Workers that need not register.
+    /// Workers from the configuration.
     pub workers: Vec<FixedWorker>,
 }
 
@@ -146,7 +148,7 @@ impl Default for Settings {
     }
 }
 
-/// A worker from the configuration, of the tenant `default`. Its id is its name.
+/// Worker from the configuration, of the tenant `default`. Its id is its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWorker {
     pub name: String,
@@ -155,7 +157,7 @@ pub struct FixedWorker {
 }
 
 impl FixedWorker {
-    /// `NAME URL MAX_JOBS`, with blanks in between.
+    /// Parses `NAME URL MAX_JOBS`, separated by blanks.
     pub fn parse(text: &str) -> Result<FixedWorker, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [name, url, max_jobs] = words[..] else {
@@ -183,7 +185,7 @@ fn new_id(prefix: &str) -> Result<Arc<str>, getrandom::Error> {
         .into())
 }
 
-/// A worker that this server is to serve from now on.
+/// Worker to which this server starts sending jobs.
 struct Newcomer {
     tenant: Tenant,
     id: WorkerId,
@@ -221,7 +223,7 @@ impl Newcomer {
     }
 }
 
-/// Who pushes jobs to workers: a dispatcher per tenant that has some.
+/// Dispatchers of all tenants that have workers.
 pub struct Dispatchers {
     inner: Arc<Inner>,
 }
@@ -230,29 +232,29 @@ struct Inner {
     engine: Engine,
     notes: Notes,
     settings: Settings,
-    /// Signs what workers are sent.
+    /// Signs the requests to workers.
     signer: Option<Signer>,
-    /// What the others call this server, on a store that several share.
+    /// Id of this server on a shared store; `None` on a store of its own.
     server: Option<String>,
     dispatchers: Mutex<HashMap<Tenant, Arc<TenantDispatcher>>>,
     stop: watch::Sender<bool>,
 }
 
 impl Dispatchers {
-    /// With the workers that had registered before, and the jobs they had.
+    /// Starts with the registered workers and their running jobs.
     async fn start(context: Context) -> Result<Dispatchers, StartError> {
         let Context { engine, signer, .. } = context;
         let mut settings: Settings = context.settings.get();
         settings.addresses.follow(&context.tokens);
         if context.store_is_away {
-            // The jobs of workers that are always there would be looked up.
+            // Adding these workers would read their running jobs from the store.
             settings.workers.clear();
         }
         let notes = Notes::new(engine.clone());
         let server = if engine.is_shared() {
             let me = new_id("s-").map_err(|error| StartError(format!("no chance for a name: {error}")))?;
-            // Before any worker is ours, so that nobody takes it for a dead server's. While the store is away there are no workers
-            // either; the first look signs again.
+            // Written before this server owns a worker, so that no other server takes the worker over. A
+            // store that is out of reach has no workers either; the first poll writes the heartbeat again.
             if let Err(error) = notes.put_sign(&me, 1).await {
                 tracing::debug!(%error, "no sign of life yet");
             }
@@ -287,7 +289,7 @@ impl Dispatchers {
         &self.inner.notes
     }
 
-    /// What other servers on the same store call this one, if there may be some.
+    /// Id of this server for the other servers on the same store, if the store is shared.
     fn server(&self) -> Option<&str> {
         self.inner.server.as_deref()
     }
@@ -300,7 +302,7 @@ impl Dispatchers {
         self.inner.yard_for(tenant)
     }
 
-    /// Whether a worker that this server does not serve is another one's.
+    /// True if another server sends jobs to this worker.
     async fn is_served_elsewhere(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
         if self.server().is_none() {
             return Ok(false);
@@ -311,7 +313,8 @@ impl Dispatchers {
         Ok(*tenant == Tenant::default() && self.notes().fixed().await?.contains_key(id))
     }
 
-    /// A worker is gone, and what it has has failed, whichever server serves it. Answers whether there was one.
+    /// Removes a worker and fails its jobs, whichever server sends to it. Returns false if the worker is
+    /// unknown.
     async fn let_go(&self, tenant: &Tenant, id: &str, why: &str) -> Result<bool, EngineError> {
         let served = self.dispatcher(tenant).filter(|dispatcher| dispatcher.table().knows(id));
         let is_noted = self.server().is_some() && self.notes().find(tenant, id).await?.is_some();
@@ -325,7 +328,7 @@ impl Dispatchers {
         }
     }
 
-    /// Takes no more jobs; those on their way arrive or are given back. Other servers may have the workers.
+    /// Stops claiming; jobs in delivery arrive or are returned. Other servers may take over the workers.
     async fn leave(&self) {
         self.inner.stop.send_replace(true);
         for dispatcher in self.inner.all_yards() {
@@ -368,7 +371,7 @@ impl Inner {
         self.dispatchers.lock()
     }
 
-    /// Those that have registered and get their jobs from this server.
+    /// Registered workers to which this server sends jobs.
     fn served(&self) -> Vec<(Tenant, WorkerId)> {
         let of = |dispatcher: &Arc<TenantDispatcher>| -> Vec<(Tenant, WorkerId)> {
             let table = dispatcher.table();
@@ -378,7 +381,7 @@ impl Inner {
         self.all_yards().iter().flat_map(of).collect()
     }
 
-    /// First the jobs they have, then themselves, so that nobody gets more than it takes.
+    /// Loads the running jobs of the workers before it registers them, so that no worker exceeds `max_jobs`.
     async fn take_in(&self, newcomers: Vec<Newcomer>) -> Result<(), EngineError> {
         let running = tenant_dispatcher::running(&self.engine, None).await?;
         self.return_undelivered(&running).await?;
@@ -393,7 +396,7 @@ impl Inner {
             let jobs: Vec<_> = running.iter().filter(|job| job.spec.tenant == tenant).cloned().collect();
             dispatcher.adopt(&jobs, &ids).await?;
             for Newcomer { id, target, max_jobs, is_fixed, pings, is_leaving, .. } in newcomers {
-                // One of the configuration was named by whoever runs the server, so it may be called wherever it is.
+                // The operator named this worker in the configuration, so any address is allowed.
                 let allowed =
                     if is_fixed { Arc::new(Allowed::any()) } else { self.settings.addresses.clone() };
                 let connection =
@@ -404,7 +407,7 @@ impl Inner {
                     dispatcher.pinged(&id, self.engine.now());
                 }
                 if is_leaving {
-                    // With what it has: one that has nothing is gone.
+                    // After its jobs are loaded: a draining worker without jobs is removed.
                     dispatcher.leaving(&id).await;
                 }
             }
@@ -412,7 +415,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Jobs that a server had claimed and not sent to anybody when it ended.
+    /// Returns jobs that a server had claimed but not sent when it ended.
     async fn return_undelivered(&self, running: &[Arc<Job>]) -> Result<(), EngineError> {
         let now = self.engine.now();
         let is_stuck = |job: &&Arc<Job>| {
@@ -422,7 +425,7 @@ impl Inner {
         for job in running.iter().filter(is_stuck) {
             let Some(token) = tenant_dispatcher::token_of(job) else { continue };
             let back = JobEvent { id: job.id, event: Event::Return { by: Holder::Token(token) } };
-            // If it is refused, whoever had it was not gone.
+            // A refusal means that the claiming server is alive.
             self.engine.settle(&job.spec.tenant, vec![back]).await?;
         }
         Ok(())

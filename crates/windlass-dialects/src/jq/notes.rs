@@ -1,4 +1,4 @@
-//! What is written down of workers: for the next start, and for the other servers on the same store.
+//! Registrations in the store, for the next start and for other servers on the same store.
 
 use super::workers::WorkerId;
 use serde::{Deserialize, Serialize};
@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use windlass_core::{Tenant, Timestamp};
 use windlass_engine::{Engine, EngineError};
 
-/// Who has registered.
+/// Registered workers.
 const WORKERS: &str = "jq/worker/";
-/// When a worker pinged last, as far as its server has to be told.
+/// Time of a worker's last ping, where its server has to learn of it.
 const PINGS: &str = "jq/ping/";
-/// Servers at work on the store, each with a sign of life.
+/// Running servers with their heartbeats.
 const SERVERS: &str = "jq/server/";
-/// Which server serves a worker of the configuration.
+/// Server that sends jobs to a worker of the configuration.
 const FIXED: &str = "jq/fixed/";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,18 +20,18 @@ pub(super) struct WorkerNote {
     pub name: String,
     pub url: String,
     pub max_jobs: u32,
-    /// Has pinged; written by earlier versions, which kept no note of each ping.
+    /// The worker has pinged. Written by earlier versions, which stored no pings.
     #[serde(default)]
     pub pings: bool,
-    /// Ends what it has, and gets nothing more.
+    /// Drains: finishes its jobs and gets no more.
     #[serde(default)]
     pub leaving: bool,
-    /// Which server gives it jobs, where several share the store.
+    /// Server that sends it jobs, on a shared store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
 }
 
-/// A note as it was read.
+/// Note as read, with its bytes for the compare-and-swap.
 #[derive(Clone, Debug)]
 pub(super) struct Noted {
     pub tenant: Tenant,
@@ -64,7 +64,8 @@ impl Notes {
         self.engine.put_note(&key(WORKERS, tenant, id), Some(written(note))).await
     }
 
-    /// Answers whether there is such a worker. What another server changes at the same time stays.
+    /// Changes a note by compare-and-swap, so that concurrent changes of other servers are kept. Returns
+    /// false if the worker is unknown.
     pub(super) async fn change(
         &self,
         tenant: &Tenant,
@@ -81,7 +82,7 @@ impl Notes {
         }
     }
 
-    /// The worker is `server`'s from now on, unless somebody else was first.
+    /// Makes `server` the worker's server. Returns false if another server was first.
     pub(super) async fn take_over(&self, noted: &Noted, server: &str) -> Result<bool, EngineError> {
         let note = WorkerNote { server: Some(server.to_owned()), ..noted.note.clone() };
         self.swap(noted, &note).await
@@ -92,7 +93,7 @@ impl Notes {
         self.engine.swap_note(&key, Some(noted.bytes.clone()), written(note)).await
     }
 
-    /// It is not expected back.
+    /// Deletes the notes of a removed worker.
     pub(super) async fn forget(&self, tenant: &Tenant, id: &str) -> Result<(), EngineError> {
         self.engine.put_note(&key(WORKERS, tenant, id), None).await?;
         self.engine.put_note(&key(PINGS, tenant, id), None).await
@@ -120,13 +121,13 @@ impl Notes {
         self.engine.put_note(&format!("{SERVERS}{server}"), None).await
     }
 
-    /// Every server with its last sign of life.
+    /// Heartbeats of all servers.
     pub(super) async fn servers(&self) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
         let found = self.engine.notes(SERVERS).await?.into_iter();
         Ok(found.map(|(key, sign)| (key[SERVERS.len()..].to_owned(), sign)).collect())
     }
 
-    /// Which server serves each worker of the configuration.
+    /// Server of each worker of the configuration.
     pub(super) async fn fixed(&self) -> Result<HashMap<String, String>, EngineError> {
         let found = self.engine.notes(FIXED).await?.into_iter();
         let read = |(key, server): (String, Vec<u8>)| {

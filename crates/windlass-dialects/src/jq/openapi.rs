@@ -1,4 +1,4 @@
-//! The API's description: the calls of the master, and as a webhook the one call a worker has to answer.
+//! OpenAPI document: the calls of the server, and as a webhook the call that a worker has to implement.
 
 use super::calls::Answer;
 use super::errors::respond;
@@ -6,7 +6,7 @@ use crate::codec::Encoding;
 use crate::route::Call;
 use ::http::StatusCode;
 
-/// A test holds it against the routes, and another against the running server.
+/// Compared by tests with the routes and with the running server.
 pub const DOCUMENT: &str = include_str!("openapi.json");
 
 pub async fn document(_: Call) -> Answer {

@@ -1,9 +1,10 @@
-//! Several servers on one store: which of them gives jobs to which worker.
+//! Several servers on one store: each worker gets its jobs from one server.
 //!
-//! A worker's note names the server that serves it, first the one it registered with. Each server gives a sign of life once a
-//! second; when one is silent, or has said goodbye, the others take over its workers with the jobs they have: whoever swaps the
-//! note first. A server that finds its worker in another's hands lets go of it. The worker notices nothing: it answers, pings and
-//! leaves at any server.
+//! A worker's note names its server, at first the server it registered with. Each server writes a heartbeat
+//! once a second. When a server stops or its heartbeat is missing, the others take over its workers and their
+//! running jobs by compare-and-swap on the note: the first swap wins. A server that finds another server in
+//! the note of its worker stops sending to that worker. The worker is not involved: any server accepts its
+//! reports, its pings and its leaving.
 
 use super::notes::Noted;
 use super::workers::WorkerId;
@@ -15,22 +16,22 @@ use tokio::sync::watch;
 use windlass_core::{Tenant, Timestamp};
 use windlass_engine::EngineError;
 
-/// How often a server gives a sign of life and looks for those of others.
+/// Interval of heartbeats and of polls for the heartbeats of others.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Looks without a new sign after which a server is taken for gone. Looks and not seconds: while the store is away nobody can
-/// give a sign, and nobody looks.
+/// Polls without a new heartbeat after which a server counts as dead. Counted in polls, not in seconds: while
+/// the store is out of reach, no server can write a heartbeat, and none polls.
 const SILENT_LOOKS: u32 = 5;
 
 type Whose = (Tenant, WorkerId);
 
-/// Who has been silent for how long.
+/// Last heartbeat of each server, with the number of polls since.
 #[derive(Default)]
 struct Signs {
     seen: HashMap<String, (Vec<u8>, u32)>,
 }
 
 impl Signs {
-    /// Takes note of what every server last said; gives those that are taken for gone.
+    /// Records the heartbeats of a poll; returns the servers that count as dead.
     fn silent(&mut self, signs: Vec<(String, Vec<u8>)>) -> HashSet<String> {
         let mut seen = HashMap::with_capacity(signs.len());
         for (server, sign) in signs {
@@ -50,16 +51,16 @@ impl Signs {
     }
 }
 
-/// What a note means for this server.
+/// Relation of this server to a worker's note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// It is ours, and we serve it.
+    /// Owned and served by this server.
     Ours,
-    /// It is ours, and we do not serve it: somebody is about to write something else, or an answer got lost.
+    /// Owned by this server, not served: another write is under way, or a reply was lost.
     OursToServe,
-    /// Nobody serves it.
+    /// Owned by no live server.
     Free,
-    /// Another server does.
+    /// Owned by another live server.
     Theirs,
 }
 
@@ -72,7 +73,7 @@ fn meaning(server: Option<&str>, me: &str, is_served: bool, is_there: impl Fn(&s
     }
 }
 
-/// Until the server stops.
+/// Polls until the server stops.
 pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) {
     let mut look = Look { signs: Signs::default(), sign: 1, doubtful: HashSet::new(), fixed: HashSet::new() };
     let mut was_well = true;
@@ -89,7 +90,7 @@ pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) 
         drop(inner);
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
-            // Also if the server is gone.
+            // Also returns if the sender was dropped.
             _ = stop.wait_for(|stop| *stop) => return,
         }
     }
@@ -98,9 +99,9 @@ pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) 
 struct Look {
     signs: Signs,
     sign: u64,
-    /// Workers that the last look found to be ours and not served: it may have come between two writes.
+    /// Workers that the last poll found `OursToServe`; it may have fallen between two writes.
     doubtful: HashSet<Whose>,
-    /// Workers of the configuration that this server serves, or has let go.
+    /// Workers of the configuration that this server serves, or served until they were dismissed.
     fixed: HashSet<String>,
 }
 
@@ -113,7 +114,7 @@ impl Look {
         for silent in self.signs.silent(notes.servers().await?) {
             notes.forget_server(&silent).await?;
         }
-        // Before the notes: each of these has been written down.
+        // Read before the notes: a worker in the table has its note already.
         let served = inner.served();
         let noted = notes.all().await?;
         let known: HashSet<(&Tenant, &WorkerId)> =
@@ -184,7 +185,7 @@ impl Look {
         Ok(())
     }
 
-    /// Workers of the configuration may stand in that of several servers; one of them serves each.
+    /// Handles workers of the configuration. Several servers may list the same worker; one of them serves it.
     async fn consider_fixed(
         &mut self,
         inner: &Inner,
@@ -200,7 +201,7 @@ impl Look {
         let dispatcher = inner.yard_for(&Tenant::default());
         for worker in fixed {
             let server = servers.get(&worker.name);
-            // One that was let go from outside stays away until the next start.
+            // A dismissed worker stays away until the next start.
             let is_served = self.fixed.contains(&worker.name);
             match meaning(server.map(String::as_str), me, is_served, |server| self.signs.is_there(server)) {
                 Meaning::Ours => {

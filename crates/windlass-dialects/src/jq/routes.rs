@@ -1,4 +1,4 @@
-//! Every call of JQ. The router, the authorisation and the test of the API's description are made from this list.
+//! Every call of JQ. The router, the authorization and the test of the OpenAPI document use this list.
 
 use super::{calls, openapi};
 use crate::auth::Role::{Operator, Viewer, Worker};

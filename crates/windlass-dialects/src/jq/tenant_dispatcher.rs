@@ -1,4 +1,4 @@
-//! The workers of one tenant that this server serves, and the jobs they have. Jobs get to them by `dispatcher.rs`.
+//! Workers of one tenant that this server serves, and their jobs. `dispatcher.rs` claims and delivers jobs.
 
 use super::notes::Notes;
 use super::worker_connection::WorkerConnection;
@@ -15,11 +15,11 @@ use tokio::sync::{Notify, watch};
 use windlass_core::{Holder, Job, JobId, Queue, StateName, Tenant, Timestamp, Token};
 use windlass_engine::{Engine, EngineError, JobEvent, LeaseEnd};
 
-/// The name in the lease of a job that was claimed for some worker, before it is one worker's.
+/// Worker name in the lease of a job that is claimed but not assigned yet.
 pub(super) const ON_THE_WAY: &str = "jq dispatcher";
-/// Jobs looked at or written at once.
+/// Most jobs per read or commit.
 const BATCH_MAX: usize = 1_000;
-/// How soon a place is free when its job ended at another server. The looks take at most a tenth of the time.
+/// Interval of the checks for jobs that ended at another server. The checks take at most a tenth of the time.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 10;
 const LOOK_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -28,12 +28,12 @@ pub(super) struct TenantDispatcher {
     pub tenant: Tenant,
     pub(super) engine: Engine,
     pub(super) notes: Notes,
-    /// What other servers call this one, on a store that several share.
+    /// Id of this server on a shared store.
     server: Option<String>,
     table: Mutex<Workers<Arc<WorkerConnection>>>,
-    /// Something in the table may allow another claim.
+    /// A change in the table may allow another claim.
     pub(super) changed: Notify,
-    /// Something in the table may be due sooner.
+    /// A change in the table may have an earlier deadline.
     pub(super) sooner: Notify,
     pub(super) accepted: Mutex<Vec<Accepting>>,
     pub(super) collect: Notify,
@@ -43,14 +43,14 @@ pub(super) struct TenantDispatcher {
     stop: watch::Receiver<bool>,
 }
 
-/// A worker has taken a job: its timeout runs from then on, which is to be written down.
+/// Accepted job whose timeout starts again, to be committed.
 pub(super) struct Accepting {
     pub id: JobId,
     pub token: Token,
     pub until: Timestamp,
 }
 
-/// A job between its claim and the worker's answer. A stop waits until there is none.
+/// Job between its claim and the worker's answer. A stop waits until there is none.
 pub(super) struct OnTheWay(Arc<TenantDispatcher>);
 
 impl OnTheWay {
@@ -68,7 +68,7 @@ impl Drop for OnTheWay {
 }
 
 impl TenantDispatcher {
-    /// Without workers, so that nothing is claimed yet.
+    /// Starts the loops of a tenant without workers, so that nothing is claimed yet.
     pub(super) fn open(
         tenant: Tenant,
         engine: Engine,
@@ -116,7 +116,7 @@ impl TenantDispatcher {
         self.changed.notify_one();
     }
 
-    /// `None`: there is no such worker; otherwise whether this is the first sign of life it gives.
+    /// Records a ping. `None`: unknown worker; `true`: its first ping.
     pub(super) fn pinged(&self, id: &str, at: Timestamp) -> Option<bool> {
         let first = self.table().pinged(id, at)?;
         if first {
@@ -125,14 +125,14 @@ impl TenantDispatcher {
         Some(first)
     }
 
-    /// No more jobs for it, or jobs again. `false`: there is no such worker.
+    /// Pauses or resumes a worker. Returns false if it is unknown.
     pub(super) fn set_quiet(&self, id: &str, quiet: bool) -> bool {
         let knows = self.table().set_quiet(id, quiet);
         self.changed.notify_one();
         knows
     }
 
-    /// Takes a worker out and fails what it had. Answers whether there was one.
+    /// Removes a worker and fails its jobs. Returns false if it is unknown.
     pub(super) async fn dismiss(&self, id: &str, why: &str) -> bool {
         let lost = self.table().remove(id);
         match lost {
@@ -144,20 +144,21 @@ impl TenantDispatcher {
         }
     }
 
-    /// Another server serves it from now on, with all it has.
+    /// Removes a worker without failing its jobs: another server serves it now.
     pub(super) fn release(&self, id: &str) {
         self.table().release(id);
         self.changed.notify_one();
     }
 
-    /// A worker gets nothing more, ends what it has, and is gone then. Answers whether there was one.
+    /// Drains a worker: it gets no more jobs, and is removed after its last one. Returns false if it is
+    /// unknown.
     pub(super) async fn leaving(&self, id: &str) -> bool {
         let is_known = self.table().leaving(id);
         self.forget_left().await;
         is_known
     }
 
-    /// Nothing more is claimed, and what is on its way arrives or comes back.
+    /// Waits until no job is in delivery. The caller has stopped the claims.
     pub(super) async fn drained(&self) {
         loop {
             let arrived = self.arrived.notified();
@@ -168,10 +169,11 @@ impl TenantDispatcher {
         }
     }
 
-    // --- jobs that were handed out by another process -------------------------------------------------------------------
+    // --- jobs sent by another process
+    // -----------------------------------------------------------------------------------
 
-    /// Jobs that these workers have already, before they are registered here. What ends while we look is noticed: first
-    /// watched, then looked at again.
+    /// Loads the running jobs of workers before they are registered here. Leases are watched first and
+    /// checked again afterwards, so that no end in between is missed.
     pub(super) async fn adopt(
         &self,
         jobs: &[Arc<Job>],
@@ -188,7 +190,7 @@ impl TenantDispatcher {
 
     fn adopt_one(&self, job: &Arc<Job>) {
         let Some(lease) = job.state().lease() else { return };
-        // Whether it still runs is looked at by the caller.
+        // The caller checks afterwards whether the lease is still live.
         self.engine.watch_lease(job, &self.ends);
         let held = Held {
             token: lease.token,
@@ -201,7 +203,7 @@ impl TenantDispatcher {
         self.sooner.notify_one();
     }
 
-    /// Those of these leases that are over are let go of.
+    /// Frees the slots of leases that are over.
     async fn look_at(&self, held: Vec<(JobId, Token)>) -> Result<(), EngineError> {
         for some in held.chunks(self.batch_max()) {
             let ids = some.iter().map(|(id, _)| *id).collect();
@@ -219,7 +221,7 @@ impl TenantDispatcher {
         BATCH_MAX.min(self.engine.options().batch_max).max(1)
     }
 
-    /// Other servers on the same store are told of ends, too, and do not tell us.
+    /// Polls for jobs that ended at other servers, which send no notification.
     async fn following_ends(self: Arc<Self>) {
         let mut pause = LOOK_EVERY;
         loop {
@@ -236,9 +238,10 @@ impl TenantDispatcher {
         }
     }
 
-    // --- ends -----------------------------------------------------------------------------------------------------------
+    // --- ends
+    // -----------------------------------------------------------------------------------------------------------
 
-    /// Places become free when leases end, whatever ended them.
+    /// Frees slots when leases end, for whatever reason.
     async fn freeing(self: Arc<Self>, mut ended: UnboundedReceiver<LeaseEnd>) {
         loop {
             let end = tokio::select! {
@@ -250,7 +253,7 @@ impl TenantDispatcher {
         }
     }
 
-    /// A lease is over: its place is free, and a worker that waited for it to leave is gone.
+    /// Frees the slot of an ended lease, and removes a drained worker.
     pub(super) async fn ended(&self, id: JobId, token: Token) {
         if self.table().ended(id, token) {
             self.changed.notify_one();
@@ -266,7 +269,7 @@ impl TenantDispatcher {
         }
     }
 
-    /// Rests end, silent workers are let go.
+    /// Ends pauses and removes workers without heartbeat, at their deadlines.
     async fn keeping_time(self: Arc<Self>) {
         while !self.is_stopping() {
             let next = self.table().plan();
@@ -300,17 +303,18 @@ impl TenantDispatcher {
         self.changed.notify_one();
     }
 
-    /// Whether another server has taken the worker over, with its jobs: while this one stood still, pings went there.
+    /// True if another server has taken over the worker and its jobs: while this process was suspended, pings
+    /// went there.
     async fn is_served_elsewhere(&self, worker: &str) -> bool {
         let Some(me) = &self.server else { return false };
         match self.notes.find(&self.tenant, worker).await {
             Ok(noted) => noted.is_some_and(|noted| noted.note.server.as_ref() != Some(me)),
-            // Nothing could be written about it either.
+            // With the store out of reach, nothing can be written for the worker either.
             Err(_) => false,
         }
     }
 
-    /// Its running jobs have failed.
+    /// Fails the running jobs of a removed worker.
     pub(super) async fn lost(&self, lost: Lost, why: &str) {
         let Lost { worker, jobs } = lost;
         tracing::warn!(worker = %worker, jobs = jobs.len(), "worker {worker} is let go: {why}");
@@ -326,13 +330,13 @@ impl TenantDispatcher {
                 event: commands::lost(Holder::Token(*token), worker, &message),
             };
             if let Err(error) = self.engine.settle(&self.tenant, some.iter().map(settle).collect()).await {
-                // Their leases end some time; nothing is lost, only late.
+                // Their leases expire later; the jobs are late, not lost.
                 tracing::warn!(%error, "the jobs of a lost worker wait for their timeouts");
             }
         }
     }
 
-    /// What a worker has that another server serves, or nobody, has failed.
+    /// Fails the jobs of a worker that this server does not serve.
     pub(super) async fn fail_all_of(&self, worker: &str, why: &str) -> Result<(), EngineError> {
         let jobs = running(&self.engine, Some(&self.tenant)).await?;
         let theirs = jobs.iter().filter(|job| worker_of(job).is_some_and(|theirs| **theirs == *worker));
@@ -341,7 +345,7 @@ impl TenantDispatcher {
         Ok(())
     }
 
-    /// After a restart it is not expected back.
+    /// Deletes the worker's notes, so that it is not loaded after a restart.
     pub(super) async fn forget(&self, worker: &WorkerId) {
         if let Err(error) = self.notes.forget(&self.tenant, worker).await {
             tracing::warn!(%error, worker = %worker, "a lost worker could not be forgotten");
@@ -349,7 +353,7 @@ impl TenantDispatcher {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        // Without a sender the server is gone.
+        // The sender is dropped with the server.
         *self.stop.borrow() || self.stop.has_changed().is_err()
     }
 
@@ -358,7 +362,7 @@ impl TenantDispatcher {
     }
 }
 
-/// Every JQ job that runs, of one tenant or of all.
+/// All running JQ jobs, of one tenant or of all.
 pub(super) async fn running(engine: &Engine, tenant: Option<&Tenant>) -> Result<Vec<Arc<Job>>, EngineError> {
     let filter = Filter {
         tenant: tenant.cloned(),
@@ -370,7 +374,6 @@ pub(super) async fn running(engine: &Engine, tenant: Option<&Tenant>) -> Result<
     engine.pages(filter).collect().await
 }
 
-/// Who has it.
 pub(super) fn worker_of(job: &Job) -> Option<&WorkerId> {
     job.state().lease().and_then(|lease| lease.worker.as_ref())
 }

@@ -1,4 +1,4 @@
-//! How jobs and constraints look from outside, and what a worker is sent.
+//! Jobs and constraints in responses, and the request to a worker.
 
 use super::tenant_dispatcher::ON_THE_WAY;
 use crate::codec::{self, Encoding, Out};
@@ -8,7 +8,7 @@ use windlass_core::limits::Limit;
 use windlass_core::{Job, JobState, KeepFor, Outcome, Timestamp};
 use windlass_engine::HeldBy;
 
-/// What a job is called outside; `None`: it has no place in JQ any more.
+/// Status name of a job; `None`: JQ has no name for its state.
 pub fn status(job: &Job) -> Option<&'static str> {
     Some(match job.state() {
         JobState::Ready { .. } if job.progress.attempts > 0 => "retrying",
@@ -20,7 +20,7 @@ pub fn status(job: &Job) -> Option<&'static str> {
     })
 }
 
-/// Retries so far. The one a failed job waits for counts: it is used up.
+/// Number of retries so far, including the retry that a failed job waits for.
 pub fn retry_count(job: &Job) -> u32 {
     match job.state() {
         JobState::Ready { .. } => job.progress.attempts,
@@ -28,7 +28,7 @@ pub fn retry_count(job: &Job) -> u32 {
     }
 }
 
-/// What is known of a job beside the job itself.
+/// Context of a job in a response.
 #[derive(Default)]
 pub struct Around<'a> {
     pub held_by: Option<&'a HeldBy>,
@@ -63,7 +63,7 @@ pub fn job(out: &mut Out, job: &Job, status: &str, around: &Around<'_>) {
         Some(result) => out.content(result),
         None => out.null(),
     }
-    // A run that ended well has nothing to say of the failures before it.
+    // A completed job does not show the errors of earlier attempts.
     let failure = Some(outcome).filter(|_| status != "done");
     let told = failure.filter(|_| !around.hides_payloads);
     out.key("error");
@@ -97,7 +97,7 @@ fn what_was_asked(out: &mut Out, job: &Job) {
     out.bool(policy.result.keep != KeepFor::Drop);
 }
 
-/// A lease that ended is a timeout here.
+/// An expired lease is a timeout in JQ.
 fn reason(code: &str) -> &str {
     match code {
         "timeout" | "lease_ended" => "timeout",
@@ -128,7 +128,7 @@ fn text_or_null(out: &mut Out, text: Option<&str>) {
     }
 }
 
-/// What a worker is sent. `id` and `job_id` are the same: its API names both.
+/// Body of the request to a worker. `id` and `job_id` are equal: JQ's API names both.
 pub fn worker_job(job: &Job) -> Bytes {
     let mut out = Out::new(Encoding::Msgpack, 128 + job.spec.payload.bytes.len());
     let id = job.id.to_string();
@@ -152,7 +152,7 @@ pub fn worker_job(job: &Job) -> Bytes {
     out.into_bytes().into()
 }
 
-/// What a worker said when it refused a job, for people.
+/// Message of a worker that refused a job.
 pub fn refusal(worker: &str, body: &[u8]) -> String {
     let said = [Encoding::Msgpack, Encoding::Json].into_iter().find_map(|encoding| {
         let value: Value = codec::read(encoding, body).ok()?;

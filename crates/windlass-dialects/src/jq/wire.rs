@@ -1,26 +1,26 @@
-//! Bytes to what is asked, alone: no socket, no engine.
+//! Parsing of request bodies: no socket, no engine.
 //!
-//! Bodies are maps in MessagePack or JSON. Whole numbers come in any width and keys in any order; unknown keys are
-//! skipped. Arguments, results and errors are handed on as the bytes they came in.
+//! Bodies are maps in MessagePack or JSON. Integers may have any width and keys any order; unknown keys are
+//! skipped. Arguments, results and errors stay the bytes they arrived in.
 
 use crate::codec::{self, Encoding, Malformed, Raw, Text};
 use serde::Deserialize;
 use windlass_core::{JobId, Name, Timestamp};
 
-/// Seconds a job may take at most: about thirty years, far from where milliseconds overflow.
+/// Longest timeout in seconds: about thirty years, far from an overflow in milliseconds.
 pub const TIMEOUT_S_MAX: i64 = 1_000_000_000;
-/// Retries at most: one less than what attempts are counted in.
+/// Most retries: attempts are counted in 32 bits.
 pub const MAX_RETRY_MAX: i64 = u32::MAX as i64 - 1;
-/// Jobs one worker may be given at once. Each is a place in memory and maybe a connection.
+/// Most jobs of one worker at once. Each takes memory and possibly a connection.
 pub const MAX_JOBS_MAX: i64 = 100_000;
-/// Bytes of a worker's name: it is shown in lists.
+/// Longest name of a worker in bytes: it is shown in lists.
 pub const WORKER_NAME_BYTES_MAX: usize = 255;
-/// Bytes of a worker's address.
+/// Longest URL of a worker in bytes.
 pub const URL_BYTES_MAX: usize = 2_048;
-/// Bytes of a failure's message. It is shown to people and kept for the last ten attempts; data goes into `error`.
+/// Longest failure message in bytes. It is shown to people and kept for the last ten attempts; data belongs
+/// into `error`.
 pub const MESSAGE_BYTES_MAX: usize = 16 * 1_024;
-/// How long a poll may wait, in seconds: what stands between us and the client may close a connection that is silent for
-/// longer.
+/// Longest wait of a poll in seconds: proxies may close a connection that is idle for longer.
 pub const POLL_S_MAX: u64 = 300;
 pub const POLL_S_DEFAULT: u64 = 5;
 
@@ -28,7 +28,7 @@ pub const PRIORITY_DEFAULT: i32 = 0;
 pub const MAX_RETRY_DEFAULT: i64 = 10;
 pub const TIMEOUT_S_DEFAULT: i64 = 30;
 
-/// Why a body was not what it should be, in words for whoever sent it.
+/// Reason why a body is invalid, for the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Bad {
     #[error("the body cannot be read: {0}")]
@@ -41,7 +41,7 @@ fn field(message: impl Into<String>) -> Bad {
     Bad::Field(message.into())
 }
 
-/// A job to be made.
+/// Job of an enqueue request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job<'a> {
     pub name: Name,
@@ -98,7 +98,7 @@ fn is_map(raw: Raw<'_>) -> bool {
     }
 }
 
-/// A worker that registers.
+/// Worker of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worker {
     pub name: String,
@@ -106,13 +106,13 @@ pub struct Worker {
     pub place: Place,
 }
 
-/// Where it can be called.
+/// Address at which the server calls the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Url(String),
-    /// At the address it called from.
+    /// Port at the client's address.
     Port(u16),
-    /// At the address it called from, on the usual port.
+    /// Default port at the client's address.
     Usual,
 }
 
@@ -147,12 +147,12 @@ pub fn worker(encoding: Encoding, body: &[u8]) -> Result<Worker, Bad> {
     Ok(Worker { name: name.to_string(), max_jobs: max_jobs.try_into().unwrap_or(u32::MAX), place })
 }
 
-/// A worker tells how a job ended.
+/// Report of a worker on the end of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done<'a> {
-    /// As it was written; `None` for what no job of ours is called.
+    /// `None` if the text is not a job id.
     pub job_id: Option<JobId>,
-    /// Which attempt is meant; `None`: the one at hand.
+    /// Attempt of the report; `None`: the current one.
     pub attempt: Option<u32>,
     pub finished_at: Option<Timestamp>,
     pub end: End<'a>,
@@ -231,7 +231,7 @@ fn message(text: Option<Text<'_>>) -> Result<String, Bad> {
     }
 }
 
-/// RFC 3339, with an offset or `Z`, with or without a fraction.
+/// Parses RFC 3339 with an offset or `Z`, with or without a fraction.
 fn moment(text: &str) -> Result<Timestamp, Bad> {
     let parsed: Result<jiff::Timestamp, _> = text.parse();
     match parsed {
@@ -242,14 +242,14 @@ fn moment(text: &str) -> Result<Timestamp, Bad> {
     }
 }
 
-/// Job ids are texts outside: the job's number in digits.
+/// Parses a job id: the job's number in decimal digits.
 pub fn job_id(text: &str) -> Option<JobId> {
-    // No sign, no leading zeros: one job has one id.
+    // No sign and no leading zeros, so that a job has one id.
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     is_plain.then(|| text.parse().ok().and_then(JobId::new)).flatten()
 }
 
-/// An argument, result or error as MessagePack. JSON is translated; MessagePack stays as it came.
+/// Argument, result or error as MessagePack. JSON is converted; MessagePack keeps its bytes.
 pub fn as_msgpack(raw: Raw<'_>) -> Result<Vec<u8>, Bad> {
     match raw {
         Raw::Msgpack(bytes) => Ok(bytes.to_vec()),

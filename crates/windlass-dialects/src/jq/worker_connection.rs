@@ -1,4 +1,4 @@
-//! The connection to one worker: HTTP/1.1 connections that are kept, and the one call that is made on them.
+//! HTTP/1.1 connection pool of one worker, and the request that sends a job.
 
 use crate::outgoing::Allowed;
 use crate::signature::{self, Signer};
@@ -16,12 +16,12 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use windlass_core::Tenant;
 
-/// Connections to one worker at once. It answers as soon as it has taken a job, so a few carry many jobs.
+/// Most connections to one worker. It answers as soon as it has accepted a job, so a few carry many jobs.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of an answer that are read: enough for a sentence about what was wrong.
+/// Most bytes read of an answer: enough for an error message.
 const ANSWER_BYTES_MAX: usize = 16 * 1_024;
 
-/// Where a worker is.
+/// Address of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     host: String,
@@ -31,7 +31,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// `http://host:port` and maybe a path, below which `/worker-job` is called.
+    /// Parses `http://host:port` with an optional path; the server calls `/worker-job` below it.
     pub(super) fn parse(url: &str) -> Result<Target, String> {
         let uri: Uri = url.parse().map_err(|_| format!("`url` is no address: {url:?}"))?;
         if uri.scheme() != Some(&Scheme::HTTP) {
@@ -58,7 +58,7 @@ impl Target {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// The addresses it stands for now that may be called.
+    /// Resolves the host now, and keeps the addresses that may be called.
     async fn addresses(&self, allowed: &Allowed) -> Result<Vec<SocketAddr>, String> {
         let found = tokio::net::lookup_host((self.host.as_str(), self.port)).await;
         let found: Vec<SocketAddr> = found.map_err(|e| format!("looking up {}: {e}", self.host))?.collect();
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// Says no where it is certain that no call will ever be allowed; a name that cannot be looked up now may be later.
+    /// Refuses a target that can never be called. A name that does not resolve now may resolve later.
     pub(super) async fn check(&self, allowed: &Allowed) -> Result<(), String> {
         match tokio::net::lookup_host((self.host.as_str(), self.port)).await {
             Ok(_) => self.addresses(allowed).await.map(drop),
@@ -81,7 +81,7 @@ impl Target {
     }
 }
 
-/// What a worker said to a job.
+/// Answer of a worker to a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub status: u16,
@@ -91,11 +91,11 @@ pub(super) struct Answer {
 type Sender = SendRequest<Full<Bytes>>;
 
 pub(super) struct WorkerConnection {
-    /// Whom we mean: at the same address there may be another one by now.
+    /// Header with the worker's id: another worker may listen at the address by now.
     worker: Option<HeaderValue>,
     target: Target,
     allowed: Arc<Allowed>,
-    /// Signs what is sent, for this tenant.
+    /// Signs the requests for this tenant.
     signer: Option<(Signer, Tenant)>,
     idle: Mutex<Vec<Sender>>,
     connections: Semaphore,
@@ -104,26 +104,27 @@ pub(super) struct WorkerConnection {
 impl WorkerConnection {
     pub(super) fn new(worker: &str, target: Target, allowed: Arc<Allowed>) -> WorkerConnection {
         let connections = Semaphore::new(CONNECTIONS_MAX);
-        // A name from the configuration may be none for a header; then it is left out.
+        // A name from the configuration that is not a valid header value is left out.
         let worker = HeaderValue::from_str(worker).ok();
         WorkerConnection { worker, target, allowed, signer: None, idle: Mutex::default(), connections }
     }
 
-    /// The same for a tenant's worker that may want to know who calls it.
+    /// Signs requests to the tenant's worker, if a signer is given.
     pub(super) fn signed(self, signer: Option<&Signer>, tenant: &Tenant) -> WorkerConnection {
         WorkerConnection { signer: signer.map(|signer| (signer.clone(), tenant.clone())), ..self }
     }
 
-    /// For people to see.
+    /// Host and port, for display.
     pub(super) fn address(&self) -> String {
         self.target.shown()
     }
 
-    /// Calls the worker. An error says why there was no answer; the job may have arrived all the same.
+    /// Calls the worker. After an error the job may have arrived all the same.
     pub(super) async fn post(&self, body: Bytes) -> Result<Answer, String> {
         let _one = self.connections.acquire().await.map_err(|e| e.to_string())?;
         let mut request = self.request(body);
-        // A connection that was kept may have been closed meanwhile: what was not sent on it is sent on the next.
+        // The worker may have closed a pooled connection meanwhile: a request not sent on it goes to the
+        // next.
         while let Some(mut kept) = self.take_idle() {
             if kept.ready().await.is_err() {
                 continue;
@@ -144,7 +145,7 @@ impl WorkerConnection {
     async fn answer(&self, sender: Sender, response: ::http::Response<Incoming>) -> Result<Answer, String> {
         let status = response.status().as_u16();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-        // One that says more than we read is not asked again on this connection.
+        // A connection with an unread rest of an answer is not reused.
         let body = match body {
             Ok(body) => {
                 self.idle().push(sender);
@@ -179,7 +180,7 @@ impl WorkerConnection {
         let _ = stream.set_nodelay(true);
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|e| format!("connecting: {e}"))?;
-        // Ends when the worker closes it, or the sender is dropped with the connection.
+        // Ends when the worker closes the connection or the sender is dropped.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "the connection to a worker ended");

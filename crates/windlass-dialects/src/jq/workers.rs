@@ -1,36 +1,37 @@
-//! Who has registered, what each is given and what it refuses. A plain table: no I/O, no clock, no lock of its own.
+//! Table of the workers: slots, running jobs, refused names. No I/O, no clock, no lock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use windlass_core::{JobId, NameMatch, Timestamp, Token};
 
-/// A worker that has once said that it lives has to go on saying so: every five seconds, so that one lost word is no end.
+/// A worker that has pinged once is removed after this time without a ping. Workers ping every five seconds,
+/// so one lost ping is tolerated.
 pub(super) const PING_MS_MAX: i64 = 10_000;
-/// Dispatches that failed in a row before a worker is taken for gone.
+/// Failed deliveries in a row before a worker is removed.
 pub(super) const FAILURES_MAX: u32 = 3;
-/// How long a worker is left alone after its n-th failure in a row, n times. Others are asked meanwhile.
+/// Pause after a failed delivery, multiplied by the failures in a row. Other workers get the jobs meanwhile.
 pub(super) const REST_MS: i64 = 1_000;
-/// Names one worker may refuse. One that refuses more does not know what it is for.
+/// Most names that a worker may refuse; a worker that refuses more is removed.
 pub(super) const REFUSED_NAMES_MAX: usize = 1_000;
-/// How long after its end a lease is looked at by hand: another server on the same store may have ended it.
+/// Time after its expiry at which a lease is checked in the store: another server may have ended it.
 const OVERDUE_MS: i64 = 5_000;
 
 pub(super) type WorkerId = Arc<str>;
 
-/// Workers of one tenant. `L` is how one is reached.
+/// Workers of one tenant. `L` is the connection to a worker.
 pub(super) struct Workers<L> {
     entries: BTreeMap<u64, Entry<L>>,
     numbers: HashMap<WorkerId, u64>,
     registered: u64,
-    /// Those that may be given a job now: fewest running first, then longest registered.
+    /// Workers with a free slot: fewest running jobs first, then longest registered.
     free: BTreeSet<(u32, u64)>,
     free_slots: usize,
-    /// How many of the free ones refuse no name at all.
+    /// Number of free workers that refuse no name.
     free_and_open: usize,
     held: HashMap<JobId, Held>,
-    /// Those that said they would leave and have nothing more to do, until somebody asks.
+    /// Drained workers that are removed from the table but not from the store yet.
     left: Vec<WorkerId>,
-    /// When somebody will look at what time has brought about.
+    /// Time of the next planned `pass`.
     planned: Option<Timestamp>,
 }
 
@@ -42,11 +43,11 @@ struct Entry<L> {
     failures: u32,
     rests_until: Option<Timestamp>,
     pinged_at: Option<Timestamp>,
-    /// Comes back after a rest instead of being dropped.
+    /// Resumes after a pause instead of being removed.
     is_fixed: bool,
-    /// Gets nothing more, and is gone when what it has has ended.
+    /// Drains: gets no more jobs, and is removed after its last one.
     is_leaving: bool,
-    /// Somebody asked that it be given no more jobs.
+    /// Paused by an operator.
     is_quiet: bool,
     connection: L,
 }
@@ -57,19 +58,19 @@ impl<L> Entry<L> {
     }
 }
 
-/// A job that was handed out to be run by one of the workers.
+/// Job in delivery to a worker, or running there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub token: Token,
-    /// `None`: nobody's yet.
+    /// `None`: not assigned yet.
     pub worker: Option<WorkerId>,
     pub attempt: u32,
     pub until: Timestamp,
-    /// The worker said that it has it.
+    /// The worker has accepted it.
     pub accepted: bool,
 }
 
-/// A worker as it stands in the table.
+/// Worker in the table.
 pub(super) struct Registered<'a, L> {
     pub id: &'a WorkerId,
     pub connection: &'a L,
@@ -80,34 +81,34 @@ pub(super) struct Registered<'a, L> {
     pub pinged_at: Option<Timestamp>,
 }
 
-/// What a claim may ask for.
+/// Names and number of jobs for the next claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub names: NameMatch,
     pub slots: usize,
 }
 
-/// A worker that is gone, and the jobs it had accepted.
+/// Removed worker, with the jobs it had accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Lost {
     pub worker: WorkerId,
     pub jobs: Vec<(JobId, Token)>,
 }
 
-/// What a failed dispatch means for the worker.
+/// Effect of a failed delivery on the worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AfterFailure {
     Rests,
     Lost(Lost),
-    /// Nobody by that name.
+    /// Not in the table.
     Unknown,
 }
 
-/// What time alone brought about.
+/// Effects of passing time.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Passed {
     pub lost: Vec<Lost>,
-    /// Leases that should have ended by now.
+    /// Leases that should have expired by now.
     pub overdue: Vec<(JobId, Token)>,
 }
 
@@ -128,7 +129,7 @@ impl<L> Default for Workers<L> {
 }
 
 impl<L: Clone> Workers<L> {
-    /// With the jobs it is known to have. One that is in the table stays as it is.
+    /// Adds a worker, with the slots of its known jobs in use. A worker in the table stays unchanged.
     pub(super) fn register(&mut self, id: WorkerId, max_jobs: u32, connection: L, is_fixed: bool) {
         if self.knows(&id) {
             return;
@@ -153,14 +154,14 @@ impl<L: Clone> Workers<L> {
         self.enter(number, entry);
     }
 
-    /// Out of the table, with the jobs it had accepted; those on their way to it end where they are.
+    /// Removes a worker and returns its accepted jobs. Jobs in delivery to it end by themselves.
     pub(super) fn remove(&mut self, id: &str) -> Option<Lost> {
         let number = self.numbers.remove(id)?;
         let entry = self.leave(number)?;
         Some(Lost { jobs: self.accepted_by(&entry.id), worker: entry.id })
     }
 
-    /// Out of the table with all it has, which goes on elsewhere.
+    /// Removes a worker and its jobs, which another server keeps.
     pub(super) fn release(&mut self, id: &str) {
         if let Some(number) = self.numbers.remove(id) {
             self.leave(number);
@@ -168,7 +169,7 @@ impl<L: Clone> Workers<L> {
         }
     }
 
-    /// It gets nothing more; what it has, it ends. Answers whether there is such a worker.
+    /// Drains a worker. Returns false if it is unknown.
     pub(super) fn leaving(&mut self, id: &str) -> bool {
         let Some(number) = self.numbers.get(id).copied() else { return false };
         self.change(number, |entry| entry.is_leaving = true);
@@ -186,18 +187,18 @@ impl<L: Clone> Workers<L> {
         self.left.push(id);
     }
 
-    /// Who has left since the last time.
+    /// Returns and clears the workers that have left.
     pub(super) fn take_left(&mut self) -> Vec<WorkerId> {
         std::mem::take(&mut self.left)
     }
 
-    /// No more jobs for it, or jobs again. `false`: there is no such worker.
+    /// Pauses or resumes a worker. Returns false if it is unknown.
     pub(super) fn set_quiet(&mut self, id: &str, quiet: bool) -> bool {
         let Some(number) = self.numbers.get(id).copied() else { return false };
         self.change(number, |entry| entry.is_quiet = quiet).is_some()
     }
 
-    /// Everyone in the table, in the order in which they registered.
+    /// All workers in the order of registration.
     pub(super) fn roster(&self) -> impl Iterator<Item = Registered<'_, L>> {
         self.entries.values().map(|entry| Registered {
             id: &entry.id,
@@ -218,13 +219,13 @@ impl<L: Clone> Workers<L> {
         self.held.get(&id)
     }
 
-    /// What workers have said that they have.
+    /// Jobs that workers have accepted.
     pub(super) fn accepted_jobs(&self) -> Vec<(JobId, Token)> {
         let accepted = self.held.iter().filter(|(_, held)| held.accepted);
         accepted.map(|(id, held)| (*id, held.token)).collect()
     }
 
-    /// `None`: nobody could take any job now.
+    /// `None`: no worker has a free slot.
     pub(super) fn wanted(&self) -> Option<Wanted> {
         if self.free.is_empty() {
             return None;
@@ -233,7 +234,7 @@ impl<L: Clone> Workers<L> {
         Some(Wanted { names, slots: self.free_slots })
     }
 
-    /// All but those that every free worker refuses.
+    /// All names except the names that every free worker refuses.
     fn names_somebody_takes(&self) -> NameMatch {
         let mut free = self.free.iter().filter_map(|(_, number)| self.entries.get(number));
         let Some(first) = free.next() else { return NameMatch::Any };
@@ -244,14 +245,14 @@ impl<L: Clone> Workers<L> {
         if refused.is_empty() {
             return NameMatch::Any;
         }
-        // Sorted: the same set is the same question.
+        // Sorted, so that equal sets compare as equal.
         refused.sort_unstable();
         NameMatch::NoneOf(refused.into_iter().cloned().collect())
     }
 
-    /// Gives a job to the worker that has least to do among those that take it.
+    /// Assigns a job to the free worker with the fewest jobs that accepts its name.
     pub(super) fn assign(&mut self, name: &str, id: JobId, held: Held) -> Option<(WorkerId, L)> {
-        // It may come again before we hear that its last lease is over.
+        // The job may be claimed again before the end of its last lease is reported.
         if let Some(before) = self.held.remove(&id) {
             self.vacate(&before);
         }
@@ -266,7 +267,7 @@ impl<L: Clone> Workers<L> {
         Some((worker, connection))
     }
 
-    /// A job that was handed out before a restart.
+    /// Adds a job that was sent before a restart.
     pub(super) fn adopt(&mut self, id: JobId, held: Held) {
         if let Some(number) = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied() {
             self.change(number, |entry| entry.running = entry.running.saturating_add(1));
@@ -274,7 +275,7 @@ impl<L: Clone> Workers<L> {
         self.held.insert(id, held);
     }
 
-    /// The worker has it. Answers whether it still runs there: it may have ended already, or the worker be gone.
+    /// Marks a job as accepted. It may have ended already, or its worker may be gone.
     pub(super) fn accepted(&mut self, id: JobId, token: Token, until: Timestamp) -> Accepted {
         let Some(held) = self.held.get_mut(&id).filter(|held| held.token == token) else {
             return Accepted::Ended;
@@ -287,7 +288,7 @@ impl<L: Clone> Workers<L> {
         Accepted::Runs
     }
 
-    /// Its lease is over. Answers whether a place became free.
+    /// Removes a job whose lease is over. Returns true if a slot became free.
     pub(super) fn ended(&mut self, id: JobId, token: Token) -> bool {
         if self.held.get(&id).is_none_or(|held| held.token != token) {
             return false;
@@ -296,7 +297,7 @@ impl<L: Clone> Workers<L> {
         self.vacate(&held)
     }
 
-    /// The place of a job that is over. Answers whether it had one.
+    /// Frees the slot of a job. Returns true if it had one.
     fn vacate(&mut self, held: &Held) -> bool {
         let number = held.worker.as_ref().and_then(|worker| self.numbers.get(worker)).copied();
         let Some(number) = number else { return false };
@@ -305,7 +306,7 @@ impl<L: Clone> Workers<L> {
         is_free
     }
 
-    /// It does not know this kind of job. Answers with what is lost if it refuses too many kinds.
+    /// Records that a worker refuses a name. Returns the worker as lost if it refuses too many.
     pub(super) fn refuses(&mut self, id: &str, name: &str) -> Option<Lost> {
         let number = *self.numbers.get(id)?;
         let refused = self.change(number, |entry| {
@@ -316,13 +317,13 @@ impl<L: Clone> Workers<L> {
         if refused > REFUSED_NAMES_MAX { self.remove(id) } else { None }
     }
 
-    /// It could not be reached, or answered with trouble.
+    /// Records a failed delivery.
     pub(super) fn failed(&mut self, id: &str, now: Timestamp) -> AfterFailure {
         let Some(number) = self.numbers.get(id).copied() else { return AfterFailure::Unknown };
         let gone = self.change(number, |entry| {
             entry.failures += 1;
             entry.rests_until = Some(now.plus_ms(REST_MS * i64::from(entry.failures.min(FAILURES_MAX))));
-            // One that leaves says no to what was on its way, and still ends what it has.
+            // A draining worker refuses jobs in delivery and still finishes the jobs it has.
             entry.failures >= FAILURES_MAX && !entry.is_fixed && !entry.is_leaving
         });
         match gone {
@@ -332,17 +333,17 @@ impl<L: Clone> Workers<L> {
         }
     }
 
-    /// `None`: there is no such worker; otherwise whether this is the first sign of life it gives.
+    /// Records a ping. `None`: unknown worker; `true`: its first ping.
     pub(super) fn pinged(&mut self, id: &str, now: Timestamp) -> Option<bool> {
         let number = *self.numbers.get(id)?;
         let entry = self.entries.get_mut(&number)?;
         let before = entry.pinged_at;
-        // What another server heard may be heard of late.
+        // Pings at other servers arrive here late.
         entry.pinged_at = before.max(Some(now));
         Some(before.is_none())
     }
 
-    /// Who has rested goes on, who has been silent for too long is gone.
+    /// Ends pauses that are over, and removes workers without heartbeat.
     pub(super) fn pass(&mut self, now: Timestamp) -> Passed {
         let rested = |entry: &Entry<L>| entry.rests_until.is_some_and(|until| until <= now);
         let silent = |entry: &Entry<L>| silent_from(entry).is_some_and(|from| from <= now);
@@ -360,7 +361,7 @@ impl<L: Clone> Workers<L> {
         let overdue = |(id, held): (&JobId, &mut Held)| {
             let is_over = held.until.plus_ms(OVERDUE_MS) <= now;
             if is_over {
-                // Looked at again after as long, should nobody be able to tell.
+                // Checked again after the same time, if the store does not answer.
                 held.until = now;
             }
             is_over.then_some((*id, held.token))
@@ -369,19 +370,19 @@ impl<L: Clone> Workers<L> {
         Passed { lost: gone.iter().filter_map(|id| self.remove(id)).collect(), overdue }
     }
 
-    /// The same, and from now on the caller is expected to look then.
+    /// Returns the next deadline; the caller calls `pass` then.
     pub(super) fn plan(&mut self) -> Option<Timestamp> {
         self.planned = self.next_change();
         self.planned
     }
 
-    /// Whether a lease that ends then has to be looked at before the planned look. With thousands of workers it is worth
-    /// something not to search through all of them for every job.
+    /// True if a lease that expires at `until` has to be checked before the planned `pass`. Saves a search
+    /// through thousands of workers for every job.
     pub(super) fn is_before_plan(&self, until: Timestamp) -> bool {
         self.planned.is_none_or(|planned| until.plus_ms(OVERDUE_MS) < planned)
     }
 
-    /// When `pass` has something to do next.
+    /// Time of the next effect of `pass`.
     pub(super) fn next_change(&self) -> Option<Timestamp> {
         let workers =
             self.entries.values().flat_map(|entry| [entry.rests_until, silent_from(entry)]).flatten();
@@ -421,7 +422,7 @@ impl<L: Clone> Workers<L> {
     }
 }
 
-/// What became of a job by the time its worker said that it has it.
+/// State of a job when its worker's acceptance arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Accepted {
     Runs,

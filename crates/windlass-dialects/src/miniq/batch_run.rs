@@ -1,5 +1,5 @@
-//! One batch from its claim to its end: locks are renewed while it runs, jobs that it asks for are journaled before it is
-//! said to be over, and its outcomes are settled in groups.
+//! Run of one batch, from its claim to its end: renews the leases while it runs, journals new jobs before the
+//! job that requested them is settled, and settles outcomes in groups.
 
 use super::log::{self, Info, Lines};
 use super::{State, commands, handlers, wire};
@@ -16,18 +16,18 @@ use windlass_core::{Event, Holder, Job, JobId, Name, StateName, Tenant, Token};
 use windlass_engine::journal::ids;
 use windlass_engine::{EngineError, Extend, JobEvent, LogEntry, Settled};
 
-/// Outcomes are settled together if they come within this time.
+/// Outcomes that arrive within this time are settled together.
 const GATHER: Duration = Duration::from_millis(10);
 /// Outcomes that are settled without waiting for more.
 const GATHERED_MAX: usize = 500;
-/// Waits between tries to tell the store of an outcome.
+/// Backoff between attempts to commit outcomes.
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// Lines about jobs that were not made, in the log of the one that asked for them; for the rest there is a number.
+/// Most log lines about new jobs that were not created; for the rest the log has a number.
 const LEFT_OUT_MAX: usize = 20;
 
-/// Jobs that were asked for and cannot be made, and why: in the log of the job that asked, where its author looks.
+/// New jobs that could not be created, with the reason. Written to the log of the job that requested them.
 #[derive(Default)]
 struct LeftOut {
     lines: Vec<String>,
@@ -59,14 +59,14 @@ impl LeftOut {
     }
 }
 
-/// What the jobs of a batch are, and of what it has a place.
+/// Client, job type and resource of a batch.
 pub(super) struct Kind {
     pub client: Tenant,
     pub jobtype: Name,
     pub resource: Resource,
 }
 
-/// Has claimed jobs run by the handler, in the place that was booked for them; without one they are put off.
+/// Runs claimed jobs with their handler in the booked slot; without a handler they are retried later.
 pub(super) fn start(
     state: &Arc<State>,
     kind: Kind,
@@ -122,9 +122,9 @@ struct BatchRun<'a> {
     jobtype: Name,
     full: String,
     jobs: Vec<Arc<Job>>,
-    /// By place; `None`: it has ended, or is not ours any more.
+    /// Lease token per job; `None`: the job has ended, or its lease is lost.
     held: Vec<Option<Token>>,
-    /// The type of the job that follows each one that ends well.
+    /// Type of the job that follows each successful one.
     next: Option<String>,
     gathered: Vec<(usize, Ended)>,
 }
@@ -140,7 +140,7 @@ impl<'a> BatchRun<'a> {
         let engine = &self.state.engine;
         let renew_ms = (self.state.settings.lock_ms / 3).max(1);
         let mut renewal = Box::pin(engine.sleep_until(engine.now().plus_ms(renew_ms)));
-        // Made once, and set when the first of a group ends: batches are many, and their jobs more.
+        // One timer per batch, reset by the first outcome of each group.
         let mut gathering = std::pin::pin!(tokio::time::sleep(GATHER));
         let mut is_gathering = false;
         loop {
@@ -169,7 +169,7 @@ impl<'a> BatchRun<'a> {
                 is_gathering = false;
             }
         }
-        // Whatever the runner did not tell of was not run.
+        // Jobs that the runner did not report were not run.
         let told: HashSet<usize> = self.gathered.iter().map(|(place, _)| *place).collect();
         for place in 0..self.jobs.len() {
             if self.held[place].is_some() && !told.contains(&place) {
@@ -190,8 +190,8 @@ impl<'a> BatchRun<'a> {
         self.settle().await;
     }
 
-    /// Locks of jobs that have not ended are ours for another while. Those that are lost, or whose cancellation is asked for,
-    /// need not be run on: their places.
+    /// Extends the leases of jobs that have not ended. Returns the indexes of jobs to stop: their lease is
+    /// lost, or their cancellation was requested.
     async fn renew(&mut self) -> Vec<usize> {
         let places: Vec<usize> = (0..self.jobs.len()).filter(|place| self.held[*place].is_some()).collect();
         let extend = |place: &usize| {
@@ -248,7 +248,7 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    /// What the runs said beside their results. If it cannot be kept, the results can.
+    /// Stores the logs of the runs. An error here does not affect the results.
     async fn keep_words(&self, gathered: &[(usize, Ended)]) {
         let entry = |(place, ended): &(usize, Ended)| match ended {
             Ended::Done(report) if !report.log.is_empty() => Some(LogEntry {
@@ -268,7 +268,7 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    /// A result that the store would not take: the job hears of it now, and does not keep its lock until that ends.
+    /// Turns a result above the size limit into an error now, instead of keeping the lease until it expires.
     fn refuse_too_much(&self, ended: &mut Ended) {
         let Ended::Done(report) = ended else { return };
         let max = self.state.engine.options().payload_bytes_max;
@@ -279,12 +279,12 @@ impl<'a> BatchRun<'a> {
             report.message =
                 Some(format!("its result of {bytes} bytes is not kept; at most {max} are allowed"));
             report.result = Bytes::new();
-            // It is run again, and would ask for them again each time.
+            // The job runs again, and would request them again each time.
             report.new_jobs.clear();
         }
     }
 
-    /// What it asked for is safe before it is over. If that cannot be done it counts as not having run well.
+    /// Journals the requested jobs before the job is settled. If that fails, the run counts as failed.
     async fn journal_new_jobs(&self, ended: &mut Ended) {
         let Ended::Done(report) = ended else { return };
         let mut new = std::mem::take(&mut report.new_jobs);
@@ -342,7 +342,8 @@ impl<'a> BatchRun<'a> {
         payloads
     }
 
-    /// Again and again while the locks hold: afterwards the jobs are somebody else's. Those whose time was over.
+    /// Commits outcomes, with retries until the leases expire; afterwards another server may have the jobs.
+    /// Returns the jobs that were given up because their time was over.
     async fn tell_store(&self, entries: Vec<JobEvent>) -> HashSet<JobId> {
         let give_up = self.state.engine.now().plus_ms(self.state.settings.lock_ms);
         let mut wait = WAIT_FIRST;

@@ -1,4 +1,4 @@
-//! The calls: read what is asked, keep it or look it up, write the answer.
+//! The calls: parse the request, write to the journal or read the store, write the response.
 
 use super::commands::{self, QUEUE};
 use super::errors::{Problem, json_response};
@@ -19,31 +19,32 @@ use windlass_engine::{EngineError, Waited};
 
 pub(super) type Answer = Result<Response, Problem>;
 
-/// How fresh an id has to be for its job to be waited for: one that was just added is still on its way into the store.
+/// Age up to which a missing job is waited for: a job that was just added may not be in the store yet.
 const FRESH_MS: i64 = 60_000;
-/// As long as this server has lines that are not in the store, one of them may be it.
+/// Wait while this server's journal has lines that are not in the store.
 const OUR_JOURNAL: Duration = Duration::from_secs(15);
-/// It may have been added to another server.
+/// Wait for a job that may be in another server's journal.
 const ANOTHERS_JOURNAL: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// Longest wait for a result in one call.
+/// Longest wait for a result in one call, in seconds.
 const WAIT_S_MAX: u64 = 60;
 const PAGE_DEFAULT: usize = 100;
 
-// --- jobs ----------------------------------------------------------------------------------------------------------
+// --- jobs
+// ----------------------------------------------------------------------------------------------------------
 
 pub(super) async fn add(call: Call) -> Answer {
     let (client, jobtype) = (call.param(0).to_owned(), call.param(1).to_owned());
     add_jobs(call, &client, &jobtype).await
 }
 
-/// The same with names in the query.
+/// Same as `add`, with client and job type in the query.
 pub(super) async fn add_by_query(call: Call) -> Answer {
     let (client, jobtype) = (call.query_value("client"), call.query_value("jobtype"));
     add_jobs(call, &client.unwrap_or_default(), &jobtype.unwrap_or_default()).await
 }
 
-/// A path with nothing where the client or the type should be.
+/// Refuses a path without client or type.
 pub(super) async fn nameless(_: Call) -> Answer {
     Err(wire::BadAsk::Jobtype(String::new()).into())
 }
@@ -72,7 +73,7 @@ pub(super) async fn get(call: Call) -> Answer {
     Ok(json_response(StatusCode::OK, &Value::Object(commands::shown(&job, call.hides_payloads()))))
 }
 
-/// The bytes of the result, once the job has one.
+/// Bytes of the result, once the job has one.
 pub(super) async fn result(call: Call) -> Answer {
     let wait_s = match call.query_value("wait") {
         None => 0,
@@ -120,7 +121,7 @@ pub(super) async fn result(call: Call) -> Answer {
     Ok(response)
 }
 
-/// Ended jobs of one type, newest first.
+/// Settled jobs of one type, newest first.
 pub(super) async fn archive(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     let number = |key: &str| {
@@ -144,7 +145,7 @@ pub(super) async fn archive(call: Call) -> Answer {
     Ok(json_response(StatusCode::OK, &json!({"jobs": jobs, "next": page.next.map(JobId::get)})))
 }
 
-/// Types with jobs that could run now, and how many.
+/// Types with jobs that can run now, and their number.
 pub(super) async fn waiting(call: Call) -> Answer {
     let client = whose(&call, call.param(0))?;
     let waiting = call.engine.waiting(&commands::queue()).await?;
@@ -170,7 +171,7 @@ pub(super) async fn add_handler(mut call: Call) -> Answer {
     }
     let state = state(&call);
     let id = state.journal.make_ids(1, state.engine.now()).pop().unwrap_or_default();
-    // It is kept all the same: what is missing may come.
+    // Stored all the same: the missing interpreter may be installed later.
     let trouble = state.runners.as_ref().and_then(|runners| runners.check(&handler).err());
     handlers::add(&state.engine, &client, &jobtype, &id, &handler).await?;
     state.again.notify_one();
@@ -185,7 +186,7 @@ pub(super) async fn get_handler(call: Call) -> Answer {
     let (client, jobtype) = named(&call)?;
     let newest = handlers::newest(&call.engine, &client, &jobtype, None).await?;
     let version = newest.ok_or_else(|| no_handler(&client, &jobtype))?;
-    // A handler's text tells of payloads, so it is hidden with them.
+    // A handler's text may reveal payloads, so it is hidden with them.
     let mut value = match call.hides_payloads() {
         true => json!({}),
         false => serde_json::to_value(&*version.handler).unwrap_or_default(),
@@ -239,13 +240,14 @@ fn plain(text: &'static str) -> Response {
     answer(StatusCode::OK, TEXT, text)
 }
 
-// --- what they share -----------------------------------------------------------------------------------------------
+// --- shared helpers
+// ------------------------------------------------------------------------------------------------
 
 fn state(call: &Call) -> &State {
     call.server.state()
 }
 
-/// The client a call is about: the caller's own, unless an admin calls.
+/// Client of the call: the caller's own tenant, or any tenant for an admin.
 fn whose(call: &Call, client: &str) -> Result<Tenant, Problem> {
     let client = wire::client(client)?;
     Ok(call.caller.tenant_for(Some(&client))?)
@@ -261,7 +263,7 @@ fn no_such_job() -> Problem {
     Problem::not_found("there is no such job")
 }
 
-/// The job that the path names. One that was just added may still be on its way into the store.
+/// Finds the job of the path. Waits a moment for a job that was just added and may not be in the store yet.
 async fn find(call: &Call) -> Result<Arc<Job>, Problem> {
     let (client, jobtype) = named(call)?;
     let (engine, id) = (&call.engine, call.param(2));
@@ -276,7 +278,7 @@ async fn find(call: &Call) -> Result<Arc<Job>, Problem> {
             Some(number) => engine.get_one(&client, number).await?,
             None => None,
         };
-        // An id may be known a moment before its job can be read.
+        // An alias may be known a moment before its job can be read.
         if job.is_some() {
             let is_it = |job: &Arc<Job>| {
                 job.spec.queue.as_str() == QUEUE && job.spec.name == jobtype && commands::job_id(job) == id

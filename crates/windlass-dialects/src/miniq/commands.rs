@@ -1,4 +1,4 @@
-//! This dialect's words in the engine's: the rules a job lives by, a job from a line, the end of a run, a job as it is shown.
+//! Requests as engine commands: policy, job of a journal line, end of a run, job in a response.
 
 use super::Settings;
 use super::times;
@@ -21,12 +21,12 @@ use windlass_core::{
 use windlass_engine::journal::{Line, ids};
 use windlass_engine::{Claim, Push, RunAt};
 
-/// Where jobs of all clients are.
+/// Queue of all clients' jobs.
 pub const QUEUE: &str = "miniq";
 const ORIGIN: &str = "miniq";
-/// The lock of a job that is archived.
+/// Lock of an archived job.
 const DONE: &str = "__done";
-/// Results that are shown with the job; larger ones have a path of their own.
+/// Largest result shown with the job; larger ones have a path of their own.
 const RESULT_SHOWN_BYTES_MAX: usize = 64 << 10;
 
 #[expect(clippy::expect_used, reason = "a constant that is a queue")]
@@ -34,7 +34,7 @@ pub fn queue() -> Queue {
     Queue::new(QUEUE).expect("a queue")
 }
 
-/// At least once to its end, again after a delay until its time is over, then archived.
+/// At-least-once execution with fixed backoff until `give_up_after_ms`, then archived.
 pub fn policy(settings: &Settings) -> Policy {
     let kept = KeepFor::Ms(settings.archive_keep_ms);
     Policy {
@@ -54,14 +54,14 @@ pub fn policy(settings: &Settings) -> Policy {
     }
 }
 
-/// Knows the lines of clients' jobs.
+/// Parses the journal lines of clients' jobs.
 pub struct Lines {
     pub policy: Arc<Policy>,
 }
 
 impl Reader for Lines {
     fn read(&self, line: &Line) -> Option<Result<(Tenant, Push), String>> {
-        // Others have no client, and so no dash.
+        // Lines of other kinds have no client, and so no dash.
         line.kind.contains('-').then(|| self.push(line).map_err(|error| error.to_string()))
     }
 }
@@ -75,7 +75,7 @@ impl Lines {
             line.payload.as_ref().into()
         };
         let format = if std::str::from_utf8(&bytes).is_ok() { Format::Text } else { Format::Binary };
-        // The id says when it was added; a line that somebody wrote by hand counts from now.
+        // The id contains the time of the add; a line written by hand counts from now.
         let added = ids::made_at_ms(&line.id).map(Timestamp::from_millis);
         let extras =
             Extras { origin: Some(ORIGIN.into()), alias: Some(line.id.as_str().into()), ..Extras::default() };
@@ -106,7 +106,7 @@ pub fn claim(client: &Tenant, jobtype: &Name, limit: usize, sysid: &Arc<str>, lo
     }
 }
 
-/// What the end of a run means for the job.
+/// Event for the end of a run.
 pub fn end(report: &Report, by: Holder) -> Event {
     let status = Status::of(i32::from(report.exitcode));
     let word = report.code.as_str();
@@ -130,12 +130,12 @@ fn result(bytes: &[u8]) -> Payload {
     Payload::new(format, bytes)
 }
 
-/// By which id clients know the job: its own, or the number of one that came by another door.
+/// Id shown to clients: the job's alias, or its number if another dialect created it.
 pub fn job_id(job: &Job) -> String {
     job.spec.alias().map_or_else(|| job.id.to_string(), str::to_owned)
 }
 
-/// Date and lock, which together say how the job stands.
+/// Date and lock, which together show the state.
 pub fn standing(job: &Job) -> (String, &str) {
     match job.state() {
         JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => (times::iso(*run_at), ""),
@@ -151,7 +151,7 @@ pub fn standing(job: &Job) -> (String, &str) {
     }
 }
 
-/// How the last run ended: in one word, and closer. A job whose time was over before it ended well says `timeout`.
+/// Status, code and exit code of the last run. A job that ran out of time shows `timeout`.
 pub fn ending(job: &Job) -> Option<(&'static str, String, Option<i32>)> {
     let outcome = job.body.as_ref().and_then(|body| body.outcome.as_ref());
     let exitcode = outcome.and_then(|outcome| outcome.exit_code);
@@ -167,7 +167,7 @@ pub fn ending(job: &Job) -> Option<(&'static str, String, Option<i32>)> {
     })
 }
 
-/// A job as a row. `hides`: the caller may not see what is in it.
+/// Job as a row. `hides`: the caller may not see payloads.
 pub fn shown(job: &Job, hides: bool) -> Map<String, Value> {
     let (dt, lock) = standing(job);
     let mut row = Map::new();
@@ -205,7 +205,7 @@ pub fn shown(job: &Job, hides: bool) -> Map<String, Value> {
     row
 }
 
-/// What its last run wrote beside its result.
+/// Log of the last run.
 fn words(job: &Job) -> Option<String> {
     let lines = &job.body.as_ref()?.log.as_ref()?.lines;
     let last = lines.back()?.attempt;
@@ -213,8 +213,7 @@ fn words(job: &Job) -> Option<String> {
     Some(of_last.collect::<Vec<_>>().join("\n"))
 }
 
-/// The words of a run as lines to be kept with its job. Their number is bounded where they are kept; there is no point in
-/// sending more.
+/// Last lines of a run's log; the store keeps no more than these.
 pub fn log_lines(log: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(log);
     let lines: Vec<&str> = text.lines().collect();

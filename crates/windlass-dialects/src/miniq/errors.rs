@@ -1,4 +1,4 @@
-//! How a refusal is said: `{"code":404,"message":"…"}`, with the status of that number.
+//! Error responses: `{"code":404,"message":"…"}`, with the status of that number.
 
 use super::Miniq;
 use super::wire::BadAsk;
@@ -51,7 +51,7 @@ impl From<JournalError> for Problem {
         let status = match error {
             JournalError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
             JournalError::Unwritable => StatusCode::BAD_REQUEST,
-            // As for jobs of which the store does not know what became.
+            // Same status as for a commit with unknown result.
             JournalError::Unknown(_) => StatusCode::INTERNAL_SERVER_ERROR,
             JournalError::Write(_)
             | JournalError::Broken(_)

@@ -1,4 +1,4 @@
-//! Handlers: kept in the store, every version of them, the newest in force.
+//! Handlers in the store. Every version is stored; the newest applies.
 
 use super::{State, commands};
 use crate::registered_handlers::{HandlerVersion, RegisteredHandler};
@@ -7,28 +7,28 @@ use windlass_core::handler::HandlerText;
 use windlass_core::{Name, Tenant};
 use windlass_engine::{Engine, EngineError};
 
-/// Versions of one handler that are kept, the newest ones: enough to look back.
+/// Versions kept of one handler.
 const VERSIONS_KEPT: usize = 20;
 
-/// Texts that are read to be shown together, beside one. What is beyond it is shown without its text.
+/// Most bytes of handler texts read for one list. Further handlers are listed without their text.
 const SHOWN_BYTES_MAX: usize = 4 << 20;
 
 const NOTES: &str = "miniq/handler/";
 
-/// No type has a slash in it, so no handler's key begins with another's.
+/// A type has no slash, so no handler's key is a prefix of another's.
 fn prefix(client: &Tenant, jobtype: &Name) -> String {
     format!("{NOTES}{client}/{jobtype}/")
 }
 
-/// A handler and which of its versions it is.
+/// Version of a handler.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     pub id: String,
-    /// May be long, and is handed around with each batch.
+    /// May be long, and is shared by the batches.
     pub handler: Arc<HandlerText>,
 }
 
-/// The newest version, by its id. If that is the one that is known already, it is not read again.
+/// Newest version, by its id. The known version is not read again.
 pub async fn newest(
     engine: &Engine,
     client: &Tenant,
@@ -42,7 +42,7 @@ pub async fn newest(
         if let Some(known) = known.filter(|known| known.id == id) {
             return Ok(Some(known.clone()));
         }
-        // It may have been deleted meanwhile.
+        // May have been deleted meanwhile.
         let Some(text) = text_of(engine, &key).await? else { continue };
         match serde_json::from_slice(&text) {
             Ok(handler) => return Ok(Some(Version { id: id.to_owned(), handler: Arc::new(handler) })),
@@ -59,7 +59,7 @@ async fn text_of(engine: &Engine, key: &str) -> Result<Option<Vec<u8>>, EngineEr
     Ok(found.into_iter().find(|(found, _)| found == key).map(|(_, value)| value))
 }
 
-/// Adds a version; `id` must sort after those there are.
+/// Adds a version; `id` must sort after the existing ones.
 pub async fn add(
     engine: &Engine,
     client: &Tenant,
@@ -77,7 +77,7 @@ pub async fn add(
     Ok(())
 }
 
-/// Removes all versions; how many there were.
+/// Deletes all versions and returns their number.
 pub async fn delete(engine: &Engine, client: &Tenant, jobtype: &Name) -> Result<usize, EngineError> {
     let keys = engine.note_keys(&prefix(client, jobtype)).await?;
     for key in &keys {
@@ -86,7 +86,7 @@ pub async fn delete(engine: &Engine, client: &Tenant, jobtype: &Name) -> Result<
     Ok(keys.len())
 }
 
-/// The types that the client has handlers for.
+/// Types for which the client has handlers.
 pub async fn types(engine: &Engine, client: &Tenant) -> Result<Vec<String>, EngineError> {
     let prefix = format!("{NOTES}{client}/");
     let keys = engine.note_keys(&prefix).await?;
@@ -97,14 +97,14 @@ pub async fn types(engine: &Engine, client: &Tenant) -> Result<Vec<String>, Engi
     Ok(types)
 }
 
-/// A version to be looked at; its text, if that was read.
+/// Version in a list, with its text if that was read.
 pub struct Shown {
     pub id: String,
     pub handler: Option<HandlerText>,
 }
 
-/// Everything that is kept, by client and type, the newest version first; at most `limit` types. Of texts no more are read
-/// than are shown: those in force before those that were.
+/// All handlers by client and type, newest version first, at most `limit` types. Texts are read up to a size
+/// limit, those of newest versions first.
 pub async fn all(
     engine: &Engine,
     client: Option<&Tenant>,
@@ -140,7 +140,7 @@ pub async fn all(
     Ok(found)
 }
 
-/// The handlers in the words of the native API.
+/// Handlers for the native API.
 pub(super) async fn registered(
     state: &State,
     client: Option<&Tenant>,

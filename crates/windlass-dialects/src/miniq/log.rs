@@ -1,6 +1,5 @@
-//! One JSON line for each job that enters, starts and ends, in a file of its own that is rotated: enough to count
-//! everything afterwards. Written by a thread that nobody waits for; if the disk is slower than the jobs, lines are left
-//! out, and the log says how many.
+//! Job log: one JSON line for each job added, started and ended, in a rotated file. A thread writes it, and
+//! callers never wait; if the disk is too slow, lines are dropped and the log reports their number.
 
 use super::times;
 use parking_lot::Mutex;
@@ -14,19 +13,19 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use windlass_core::Timestamp;
 
-/// Pieces that wait for the disk at most; one piece is what one call or one batch has to say.
+/// Most chunks that wait for the disk; a chunk holds the lines of one call or batch.
 const WAITING_MAX: usize = 4_096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
     pub path: PathBuf,
-    /// A file of this size is put aside and another begun.
+    /// File size at which the log is rotated.
     pub bytes_max: u64,
-    /// Files that were put aside and are kept: `jobs.log.1` is the newest.
+    /// Rotated files kept: `jobs.log.1` is the newest.
     pub files_kept: usize,
 }
 
-/// What is told of a job. What does not apply is left out.
+/// Details of a job. Unset fields are left out.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Info<'a> {
     pub id: &'a str,
@@ -36,7 +35,7 @@ pub struct Info<'a> {
     pub bytes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// From when it could run to when it did.
+    /// From the time it was due to the start of the run.
     #[serde(rename = "waitMs", skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,15 +44,15 @@ pub struct Info<'a> {
     pub code: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exitcode: Option<u16>,
-    /// Time in its handler.
+    /// Time in the handler.
     #[serde(rename = "runMs", skip_serializing_if = "Option::is_none")]
     pub run_ms: Option<u64>,
-    /// From when it was added to its end.
+    /// From the add to the end.
     #[serde(rename = "totalMs", skip_serializing_if = "Option::is_none")]
     pub total_ms: Option<i64>,
     #[serde(rename = "resultBytes", skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<usize>,
-    /// Whether that was its last run.
+    /// True for the last run of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<bool>,
 }
@@ -73,10 +72,10 @@ struct LogLine<'a> {
 pub const ADDED: &str = "job added";
 pub const STARTED: &str = "job started";
 pub const ENDED: &str = "job ended";
-/// It was not run after all, through no fault of its own, and waits for its next turn.
+/// The job was claimed but not run, and waits for another claim.
 pub const RETURNED: &str = "job returned";
 
-/// Lines to be written together.
+/// Lines written together.
 pub struct Lines<'a> {
     bytes: Vec<u8>,
     time: String,
@@ -93,20 +92,20 @@ impl<'a> Lines<'a> {
         self.add(&LogLine { time: &time, kind: "INFO", level: 6, id: self.sysid, message, info });
     }
 
-    /// Something that is not about one job.
+    /// Warning that concerns no single job.
     pub fn warn(&mut self, message: &str) {
         let (time, id) = (self.time.clone(), self.sysid);
         self.add(&LogLine { time: &time, kind: "WARNING", level: 4, id, message, info: None });
     }
 
     fn add(&mut self, line: &LogLine<'_>) {
-        // Into memory, and all of it are texts and numbers.
+        // Cannot fail: writes texts and numbers into memory.
         let _ = serde_json::to_writer(&mut self.bytes, line);
         self.bytes.push(b'\n');
     }
 }
 
-/// Cheap when there is none.
+/// Costs nothing when the log is off.
 #[derive(Default)]
 pub struct JobLog {
     send: Mutex<Option<SyncSender<Vec<u8>>>>,
@@ -130,7 +129,7 @@ impl JobLog {
         })
     }
 
-    /// Whether it is worth making lines.
+    /// True if lines are written; callers skip building them otherwise.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
@@ -148,7 +147,7 @@ impl JobLog {
         }
     }
 
-    /// What was handed over is written.
+    /// Waits until all lines are written.
     pub async fn close(&self) {
         drop(self.send.lock().take());
         let thread = self.thread.lock().take();
@@ -192,7 +191,7 @@ fn write(settings: &LogSettings, file: &mut Option<(File, u64)>, bytes: &[u8]) -
     Ok(())
 }
 
-/// `log.1` becomes `log.2` and so on; the oldest goes.
+/// Renames `log.1` to `log.2` and so on; deletes the oldest.
 fn rotate(path: &Path, kept: usize) -> io::Result<()> {
     let numbered = |n: usize| {
         let mut name = path.as_os_str().to_owned();

@@ -1,20 +1,20 @@
-//! miniq: jobs of many clients, added as lines, journaled, run by handlers in contexts that are kept warm, archived. See
+//! miniq: jobs of many clients, added as lines, journaled, run by handlers in warm contexts, archived. See
 //! README.md.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `routes.rs` | every call: method, path, role |
-//! | `wire.rs` | bytes to what is asked |
-//! | `commands.rs` | what is asked in the engine's words; a job as a row |
+//! | `wire.rs` | parsing of requests and journal lines |
+//! | `commands.rs` | requests as engine commands; jobs in responses |
 //! | `calls.rs` | the calls |
-//! | `errors.rs` | the one shape of all errors |
-//! | `settings.rs` | its keys and settings |
+//! | `errors.rs` | error responses |
+//! | `settings.rs` | configuration keys and settings |
 //! | `handlers.rs` | handlers and their versions |
-//! | `sysid.rs`, `naming.rs` | the name of this server on its store; finding one at the start |
-//! | `schedule.rs` | whose turn it is: a plain table |
-//! | `master.rs`, `round.rs` | takes jobs and has them run; batches that are chosen and claimed together |
-//! | `drive.rs` | one batch from its claim to its end |
-//! | `log.rs`, `times.rs` | a line for each thing that happens to a job; dates |
+//! | `sysid.rs`, `naming.rs` | reservation of this server's name; finding a free name at start |
+//! | `schedule.rs` | fair choice of the next client and type: a plain table |
+//! | `run_loop.rs`, `round.rs` | the loop that starts batches; batches that are chosen and claimed together |
+//! | `batch_run.rs` | one batch from its claim to its end |
+//! | `log.rs`, `times.rs` | job log; dates |
 
 mod batch_run;
 mod calls;
@@ -92,31 +92,31 @@ impl Dialect for Miniq {
     }
 }
 
-/// What the calls and the runs share.
+/// State shared by calls and runs.
 pub struct State {
     engine: Engine,
     journal: Journal,
     settings: Settings,
     policy: Arc<Policy>,
-    /// Somebody needs a name for this server. Ids are made with one from the beginning; it is reserved in the store as soon
-    /// as that can be done.
+    /// Wakes the task that reserves this server's name. Ids contain a name from the beginning; it is reserved
+    /// in the store as soon as possible.
     sysid_wanted: Notify,
     asked_for_name: AtomicBool,
     sysid_state: watch::Sender<SysidState>,
     log: JobLog,
     runners: Option<Arc<dyn Runners>>,
     scheduler: Mutex<Scheduler>,
-    /// Whether jobs are started.
+    /// True while jobs are started.
     is_started: watch::Sender<bool>,
-    /// Something has changed that the master should look at.
+    /// Wakes the run loop.
     again: Notify,
     stop: watch::Sender<bool>,
-    /// What becomes of the name of this server.
+    /// State of this server's name at a stop.
     leave: watch::Sender<Option<Leaving>>,
-    /// What works as long as the server does.
+    /// Tasks that run until the stop.
     master: Mutex<Option<JoinHandle<()>>>,
     keeper: Mutex<Option<JoinHandle<()>>>,
-    /// Held by everything that is under way; closed when all of it is over.
+    /// Cloned by every task in flight; the channel closes when all have ended.
     under_way: Mutex<Option<mpsc::Sender<()>>>,
     over: tokio::sync::Mutex<mpsc::Receiver<()>>,
 }
@@ -125,16 +125,16 @@ pub struct State {
 enum SysidState {
     Unreserved,
     Reserved,
-    /// Every name that was tried was taken. It is tried again.
+    /// Every name that was tried is taken. Tried again later.
     Refused(String),
 }
 
-/// How this server's time under its name ends.
+/// End of this server's use of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
-    /// No job is locked by it any more: the name is free.
+    /// No lease holds the name: it is free.
     Over,
-    /// It may still stand in locks.
+    /// Leases may still hold the name.
     Abandoned,
 }
 
@@ -177,7 +177,7 @@ impl State {
         Ok(state)
     }
 
-    /// Appends jobs to the journal; their ids, once they are safe.
+    /// Appends jobs to the journal; returns their ids once they are durable.
     async fn add(
         &self,
         client: &Tenant,
@@ -209,7 +209,7 @@ impl State {
             .zip(payloads.iter().copied())
             .zip(texts.iter().map(Option::as_deref));
         let lines: Vec<NewLine<'_>> = lines.map(line).collect();
-        // Before anybody can have begun with them, so that the log has things in their order.
+        // Logged before any of them can start, so that the log is in order.
         self.tell_added(&wire::full_type(client, jobtype), &ids, payloads, now);
         let kept = async { self.journal.wsync(self.journal.write(&lines)?).await };
         if let Err(error) = kept.await {
@@ -234,8 +234,8 @@ impl State {
         self.log.write(lines);
     }
 
-    /// The first who needs a name for this server waits a moment for it to be reserved. If the store cannot be reached the
-    /// name that nobody else has by all chance will do until it can.
+    /// The first call that needs a name waits briefly for its reservation. Without the store, a random name
+    /// that is almost certainly unique is used until the store is back.
     async fn named(&self) {
         if *self.sysid_state.borrow() != SysidState::Unreserved
             || self.asked_for_name.swap(true, Ordering::Relaxed)
@@ -247,12 +247,12 @@ impl State {
         let _ = tokio::time::timeout(NAMING, known.wait_for(|known| *known != SysidState::Unreserved)).await;
     }
 
-    /// The name of this server, as far as is known.
+    /// Name of this server, reserved or not.
     pub fn sysid(&self) -> Arc<str> {
         self.journal.sysid()
     }
 
-    /// Starts jobs, or stops starting them; what runs goes on.
+    /// Starts or stops claiming; running jobs continue.
     fn set_started(&self, is_started: bool) {
         self.is_started.send_replace(is_started);
     }
@@ -261,7 +261,7 @@ impl State {
         locked(&self.scheduler)
     }
 
-    /// Runs beside everything; a stop waits for it.
+    /// Spawns a task that a stop waits for.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let under_way = locked(&self.under_way).clone();
         let Some(under_way) = under_way else { return };
@@ -271,10 +271,10 @@ impl State {
         });
     }
 
-    /// Starts nothing more; what runs may end within `grace`, then it is given back. When it has been, the name is released.
+    /// Stops claiming; runs may end within `grace`, then they are returned. Releases the name afterwards.
     async fn end_runs(&self, grace: Duration) {
         self.stop.send_replace(true);
-        // What the master is about to start it may still start, so that it is given back.
+        // A batch that the run loop is starting may still start, so that it is returned.
         let master = locked(&self.master).take();
         let (is_idle, ()) = tokio::join!(ended(master, grace + FAREWELL), async {
             if let Some(runners) = &self.runners {
@@ -282,7 +282,7 @@ impl State {
             }
         });
         drop(locked(&self.under_way).take());
-        // What is left are commits on their way.
+        // Only commits are still in flight.
         let over = async { while self.over.lock().await.recv().await.is_some() {} };
         let is_over = is_idle && tokio::time::timeout(FAREWELL, over).await.is_ok();
         if !is_over {
@@ -308,7 +308,7 @@ impl Running for State {
         Box::pin(self.end_runs(grace))
     }
 
-    /// The process is about to end, or as good as: nobody waits for what runs.
+    /// Stops without waiting for runs: the process is about to end.
     fn abandon(&self) {
         self.stop.send_replace(true);
         self.leave.send_if_modified(|leave| leave.is_none() && leave.replace(Leaving::Abandoned).is_none());
@@ -327,7 +327,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Whether the task ended in time.
+/// True if the task ended in time.
 async fn ended(task: Option<JoinHandle<()>>, within: Duration) -> bool {
     match task {
         Some(task) => tokio::time::timeout(within, task).await.is_ok(),
@@ -335,7 +335,7 @@ async fn ended(task: Option<JoinHandle<()>>, within: Duration) -> bool {
     }
 }
 
-/// How long the first add waits for the name of this server to be reserved.
+/// Time the first add waits for the reservation of the name.
 const NAMING: Duration = Duration::from_secs(1);
-/// For commits on their way after everything has ended.
+/// Time for commits in flight at a stop.
 const FAREWELL: Duration = Duration::from_secs(5);

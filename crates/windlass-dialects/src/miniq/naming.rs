@@ -1,4 +1,4 @@
-//! A name for this server among those on its store, before anybody can reach it.
+//! Finds a free name for this server at start.
 
 use super::sysid::{self, NoSysid};
 use crate::dialect::StartError;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use windlass_engine::Engine;
 
-/// A name that is free. Without one the server does not start. A store that does not answer is no reason for that: what is
-/// added meanwhile is journaled, and the name is found when the store is back.
+/// Returns a free name; without one the server does not start. If the store does not answer, the server
+/// starts anyway: adds are journaled, and the name is found when the store is back.
 pub(super) async fn find_name(engine: &Engine, host: &str) -> Result<Option<Arc<str>>, StartError> {
     match sysid::end_locks_of_the_gone(engine).await {
         Ok(0) => {}

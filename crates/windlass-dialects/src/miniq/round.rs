@@ -1,5 +1,5 @@
-//! One round: batches for as many free places as there are, chosen one by one, claimed together. Claims of one type are one
-//! question to the store, and questions for several types are asked at once, so that they share a commit.
+//! Round of the run loop: chooses a batch for each free slot, then claims all batches together. Batches of
+//! one type share a claim, and claims of several types run concurrently, so that they share a commit.
 
 use super::schedule::Candidate;
 use super::{State, batch_run, commands, handlers};
@@ -10,19 +10,20 @@ use std::sync::Arc;
 use windlass_core::{Job, Name, Tenant};
 use windlass_engine::EngineError;
 
-/// Jobs without a handler that are put off at once.
+/// Most jobs without a handler that are retried later at once.
 const ORPHANS_MAX: usize = 500;
-/// Batches of one round. Enough for a commit to cost each of them little; those that come after them in line wait for no
-/// more than this.
+/// Most batches per round: enough to share the cost of a commit, few enough for a short wait of the next
+/// round.
 const BATCHES_MAX: usize = 64;
-/// Jobs of one round. 500 were measured to cost the same; with many more the first would wait for the last for no gain.
+/// Most jobs per round. 500 cost the same in measurements; with many more, the first job waits for the last
+/// without a gain.
 const JOBS_MAX: usize = 1_000;
 
-/// A type with jobs waiting, as one look found it.
+/// Type with waiting jobs.
 pub(super) struct Type {
     pub client: Tenant,
     pub jobtype: Name,
-    /// Jobs that no batch is planned for.
+    /// Jobs for which no batch is planned.
     pub left: u64,
     pub version: Option<handlers::Version>,
 }
@@ -33,16 +34,16 @@ impl Type {
     }
 }
 
-/// What is to be started.
+/// Planned batches.
 #[derive(Default)]
 pub(super) struct Round {
-    /// By the place of the type.
+    /// By the index of the type.
     orders: BTreeMap<usize, Order>,
     batches: usize,
     jobs: usize,
-    /// Jobs wait for room.
+    /// Jobs wait for a free slot.
     pub lacks_room: bool,
-    /// For room that others have: whose jobs, and for room of what.
+    /// Clients that wait for a slot held by another client, with the resource.
     pub waiting: Vec<(Tenant, Resource)>,
 }
 
@@ -51,18 +52,18 @@ struct Order {
     resource: Resource,
     /// Jobs that the scheduler counts as started.
     jobs: usize,
-    /// Places that the scheduler counts as planned.
+    /// Slots that the scheduler counts as planned.
     planned: usize,
-    /// With how many jobs each is meant for.
+    /// Batch size and booked slot of each batch.
     places: Vec<(usize, Option<Box<dyn Booking>>)>,
 }
 
-/// What came of a round.
+/// Result of a round.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// Types of which the store had nothing to give, whatever it had said before.
+    /// Types of which the store had no job to claim.
     pub empty: Vec<(Tenant, Name)>,
-    /// Handlers that are others than was thought.
+    /// Types whose handler has changed since it was read.
     pub changed: Vec<((Tenant, Name), Option<handlers::Version>)>,
 }
 
@@ -71,7 +72,8 @@ impl Round {
         self.orders.is_empty()
     }
 
-    /// Chooses batch by batch. What is planned counts as started at once, so that each choice knows of those before it.
+    /// Chooses batches one by one. A planned batch counts as started at once, so that the next choice takes
+    /// it into account.
     pub(super) fn plan(state: &State, runners: &dyn Runners, types: &mut [Type]) -> Round {
         let warm = runners.warm();
         let mut round = Round::default();
@@ -98,7 +100,7 @@ impl Round {
         round
     }
 
-    /// One more batch of the type; `false`: there is no room for it.
+    /// Plans one more batch of the type. Returns false if there is no slot for it.
     fn add(&mut self, state: &State, runners: &dyn Runners, place: usize, types: &mut [Type]) -> bool {
         let one = &mut types[place];
         let (size, booking) = match &one.version {
@@ -130,7 +132,7 @@ impl Round {
         true
     }
 
-    /// Claims what was planned, and starts what it gets.
+    /// Claims the planned batches, and starts them.
     pub(super) async fn carry_out(
         mut self,
         state: &Arc<State>,
@@ -166,7 +168,8 @@ impl Round {
         trouble.map_or(Ok(outcome), Err)
     }
 
-    /// The handler that runs is the newest, whoever has set it; what was planned for another is planned again.
+    /// Drops batches whose handler has changed since it was read; they are planned again with the newest
+    /// version.
     async fn leave_out_changed(
         &mut self,
         state: &State,
@@ -191,13 +194,13 @@ impl Round {
     }
 }
 
-/// Jobs without a handler need no place, and count all the same.
+/// Jobs without a handler need no slot, but count for fairness.
 fn resource_of(runners: &dyn Runners, one: &Type) -> Resource {
     one.version.as_ref().map_or("none", |version| runners.resource(&version.handler))
 }
 
 impl Order {
-    /// Starts these jobs in the places that were booked, the first first.
+    /// Starts the jobs in the booked slots, in order.
     fn start(&mut self, state: &Arc<State>, one: &Type, mut jobs: Vec<Arc<Job>>) {
         for (size, booking) in self.places.drain(..) {
             if jobs.is_empty() {
@@ -217,7 +220,8 @@ impl Order {
         debug_assert!(jobs.is_empty(), "more jobs than were asked for");
     }
 
-    /// The plan counts no more; what was started counts by itself. `false`: there is nothing left to do.
+    /// Removes the plan from the scheduler's counts; started batches have counts of their own. Always returns
+    /// false, for `retain`.
     fn take_back(&mut self, state: &State, one: &Type) -> bool {
         let mut scheduler = state.scheduler();
         scheduler.jobs_stopped(&one.client, &one.jobtype, std::mem::take(&mut self.jobs));

@@ -7,7 +7,7 @@ use crate::problem::call;
 use crate::route::Access::From;
 use crate::route::{NO_OWN_BOUND, Route};
 
-/// Twice what a handler may have, so that one that is too long is refused in this dialect's words.
+/// Twice the size limit of a handler, so that a longer one is refused with this dialect's own error.
 const HANDLER_BODY_BYTES_MAX: usize = 2 * HANDLER_BYTES_MAX;
 
 #[rustfmt::skip]

@@ -1,5 +1,5 @@
-//! Takes jobs and has them run: looks which types have jobs waiting, and starts what there is room for. `run` waits, `step`
-//! works, and one round of it is in `round.rs`.
+//! Loop that starts batches: finds the types with waiting jobs, and starts as many batches as there are free
+//! slots. `run` waits, `step` works; `round.rs` holds one round.
 
 use super::round::{Round, Type};
 use super::sysid::{self, NoSysid, Reserved};
@@ -11,9 +11,9 @@ use std::time::Duration;
 use windlass_core::{Name, Tenant, Timestamp};
 use windlass_engine::EngineError;
 
-/// Rounds before what turned out to be empty is tried again.
+/// Rounds before types that turned out to be empty are tried again.
 const ROUNDS_MAX: usize = 16;
-/// Waits after trouble with the store.
+/// Backoff after an error of the store.
 const WAIT_FIRST: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -24,7 +24,7 @@ pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
     let mut wait = WAIT_FIRST;
     let mut known = Known::new();
     loop {
-        // In line before looking: room that appears after the look is heard of.
+        // Subscribed before the check, so that a slot freed after it is noticed.
         let room = runners.room();
         let is_started = *started.borrow_and_update();
         let looked = if is_started { step(&state, &runners, &mut known).await } else { Ok(Looked::Done) };
@@ -59,25 +59,25 @@ pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
-    /// Nothing is left that could be started.
+    /// Nothing is left to start.
     Done,
-    /// Jobs wait for room; if others have it, until when to wait for them to leave it.
+    /// Jobs wait for a slot. `look_again`: time at which batches of other clients may be cut.
     NoRoom { look_again: Option<Timestamp> },
-    /// There may be more.
+    /// There may be more to start.
     More,
 }
 
-/// Handlers as they were when they were last looked at: good enough to say where there is room.
+/// Handlers as last read: sufficient to book slots.
 type Known = HashMap<(Tenant, Name), Option<handlers::Version>>;
 
-/// Starts what can be started, round by round. Each looks anew who waits, so that whoever comes with a single job is not
-/// behind all that others had before.
+/// Starts batches, round by round. Each round reads the waiting types anew, so that a client with a single
+/// job does not wait behind the backlog of others.
 async fn step(
     state: &Arc<State>,
     runners: &Arc<dyn Runners>,
     known: &mut Known,
 ) -> Result<Looked, EngineError> {
-    // Of some types the store can count jobs that it does not hand out.
+    // The store may count jobs as ready that it does not hand out.
     let mut empty = HashSet::new();
     for _ in 0..ROUNDS_MAX {
         let mut types = look(state, known).await?;
@@ -102,7 +102,7 @@ async fn step(
     Ok(Looked::More)
 }
 
-/// The types that have jobs waiting.
+/// Types with waiting jobs.
 async fn look(state: &State, known: &mut Known) -> Result<Vec<Type>, EngineError> {
     let mut types = Vec::new();
     let mut still_known = Known::new();
@@ -119,19 +119,19 @@ async fn look(state: &State, known: &mut Known) -> Result<Vec<Type>, EngineError
     Ok(types)
 }
 
-/// Until this server has a name that is its own.
+/// Waits until this server's name is reserved.
 async fn reserved(state: &State) {
     let mut known = state.sysid_state.subscribe();
     state.sysid_wanted.notify_one();
     let mut stop = state.stop.subscribe();
     tokio::select! {
-        // The sender lives as long as we do.
+        // The sender lives as long as the state.
         _ = known.wait_for(|known| *known == SysidState::Reserved) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
 }
 
-/// Reserves the name when somebody needs it, renews it, and releases it when nothing goes by it any more.
+/// Reserves the name on first use, renews it, and releases it when no lease holds it any more.
 pub(super) async fn keep_sysid(state: Arc<State>) {
     let mut leave = state.leave.subscribe();
     tokio::select! {
@@ -174,7 +174,7 @@ pub(super) async fn keep_sysid(state: Arc<State>) {
     }
 }
 
-/// The name that is ours, or a new one. Trouble with the store loses nothing: it is tried again.
+/// Renews the reserved name, or reserves a new one. The caller retries after an error of the store.
 async fn kept(state: &State, reserved: Option<Reserved>) -> Result<Reserved, NoSysid> {
     if let Some(reserved) = reserved
         && reserved.renew(&state.engine).await?

@@ -1,7 +1,7 @@
-//! Whose turn it is. Of the clients that have something to run the one with the fewest places is next, so that a client with ten
-//! thousand jobs does not hold up another's single one; within a client the types take turns by chance, those with a warm
-//! context being favoured. Where all places are taken, batches of those who have the most are cut. The rules are
-//! `windlass_core::fair`.
+//! Fair choice of the next batch. The client with the fewest slots in use is next, so that a client with ten
+//! thousand jobs does not delay another's single one; within a client a type is chosen at random, with a
+//! preference for types with a warm context. When all slots are in use, batches of the clients with the most
+//! slots are cut. The rules are in `windlass_core::fair`.
 
 use crate::runners::Resource;
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use tokio::sync::Notify;
 use windlass_core::fair::{self, Held};
 use windlass_core::{Name, Tenant, Timestamp};
 
-/// Out of four choices within a client three go to types whose context is warm, if there are such; the fourth to any, so
-/// that no type waits for ever.
+/// Share of the choices within a client that go to types with a warm context, if there are any. The rest goes
+/// to any type, so that none starves.
 const WARM_SHARE: f64 = 0.75;
 
-/// A type that has jobs to run.
+/// Type with jobs to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     pub client: Tenant,
@@ -24,18 +24,18 @@ pub struct Candidate {
     pub is_warm: bool,
 }
 
-/// What runs now.
+/// Counts of the running jobs and batches.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     /// Jobs.
     running: BTreeMap<Tenant, BTreeMap<Name, usize>>,
-    /// Places that batches are planned for.
+    /// Slots for which batches are planned.
     planned: BTreeMap<(Resource, Tenant), usize>,
     batches: BTreeMap<u64, Placed>,
     batches_made: u64,
 }
 
-/// A batch in its place.
+/// Batch in its slot.
 #[derive(Debug)]
 struct Placed {
     client: Tenant,
@@ -46,7 +46,7 @@ struct Placed {
 }
 
 impl Scheduler {
-    /// The place of the type to run next; `None`: there is none. `chances` are in `0.0..1.0`.
+    /// Index of the type to run next; `None`: no candidates. `chances` are in `0.0..1.0`.
     pub fn select_jobtype_to_run(&self, waiting: &[Candidate], chances: [f64; 3]) -> Option<usize> {
         let held: Vec<usize> = waiting.iter().map(|one| self.places_of(&one.client, one.resource)).collect();
         let in_turn = fair::next_in_turn(&held);
@@ -65,7 +65,7 @@ impl Scheduler {
         }
     }
 
-    /// They need not have ended well, or at all.
+    /// Counts jobs that ended, for whatever reason.
     pub fn jobs_stopped(&mut self, client: &Tenant, jobtype: &Name, count: usize) {
         let Some(types) = self.running.get_mut(client) else { return };
         if let Some(running) = types.get_mut(jobtype) {
@@ -83,7 +83,7 @@ impl Scheduler {
         self.running.get(client).map_or(0, |types| types.values().sum())
     }
 
-    /// A place is meant for the client, until [`Scheduler::unplan`].
+    /// Counts a slot for the client, until [`Scheduler::unplan`].
     pub fn plan(&mut self, client: &Tenant, resource: Resource) {
         *self.planned.entry((resource, client.clone())).or_default() += 1;
     }
@@ -98,7 +98,7 @@ impl Scheduler {
         }
     }
 
-    /// A batch has begun; its number. `cut` is told when it is to be cut.
+    /// Registers a batch and returns its number. `cut` is notified when the batch has to end early.
     pub fn batch_started(
         &mut self,
         client: &Tenant,
@@ -122,7 +122,8 @@ impl Scheduler {
         planned + self.batches.values().filter(is_of_it).count()
     }
 
-    /// Cuts batches for clients that find no place, each with what it needs a place of. In how many milliseconds to look again.
+    /// Cuts batches for clients that wait for a slot of a resource. Returns the milliseconds until the next
+    /// check.
     pub fn cut_for(&mut self, waiting: &[(Tenant, Resource)], now: Timestamp) -> Option<i64> {
         let mut resources: Vec<Resource> = waiting.iter().map(|(_, resource)| *resource).collect();
         resources.sort_unstable();
@@ -185,7 +186,7 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    /// `acme/resize*`: a star says warm.
+    /// Parses `acme/resize*`; a star means warm.
     fn candidates(texts: &[&str]) -> Vec<Candidate> {
         let candidate = |text: &&str| {
             let (client, jobtype) = text.trim_end_matches('*').split_once('/').unwrap();
@@ -200,7 +201,7 @@ mod tests {
         texts.iter().map(candidate).collect()
     }
 
-    /// So many batches.
+    /// Scheduler with this number of batches per client and resource.
     fn scheduler(running: &[(&str, Resource, usize)]) -> Scheduler {
         let mut scheduler = Scheduler::default();
         for (client, resource, count) in running {
@@ -211,7 +212,7 @@ mod tests {
         scheduler
     }
 
-    /// Which types are chosen over a grid of chances.
+    /// Types chosen over a grid of chances.
     fn chosen(running: &[(&str, Resource, usize)], waiting: &[&str]) -> Vec<String> {
         let scheduler = scheduler(running);
         let candidates = candidates(waiting);
@@ -239,16 +240,16 @@ mod tests {
         check(&[("a", "contexts", 3)], &[], &[]);
         check(&[], &["a/x"], &["a/x"]);
         check(&[], &["a/x", "a/y", "b/z"], &["a/x", "a/y", "b/z"]);
-        // The client with fewer batches running, whatever its types are.
+        // The client with fewer running batches is next, whatever its types.
         check(&[("a", "contexts", 1)], &["a/x", "a/y", "b/z"], &["b/z"]);
         check(&[("a", "contexts", 1), ("b", "contexts", 2)], &["a/x", "a/y", "b/z"], &["a/x", "a/y"]);
         check(&[("a", "contexts", 2), ("b", "contexts", 2)], &["a/x", "b/z"], &["a/x", "b/z"]);
-        // Only what waits, also if another client runs nothing.
+        // Only waiting types are chosen, even if another client runs nothing.
         check(&[("b", "contexts", 9)], &["b/z"], &["b/z"]);
-        // What runs elsewhere is in nobody's way.
+        // Slots of another resource do not count.
         check(&[("a", "contexts", 1), ("b", "web", 9)], &["a/x", "b/z"], &["b/z"]);
         check(&[("a", "contexts", 1)], &["a/web", "a/x", "b/z"], &["a/web", "b/z"]);
-        // Warm ones are favoured and the others not forgotten.
+        // Warm types are preferred, and the others are still chosen.
         check(&[], &["a/x*", "a/y"], &["a/x", "a/y"]);
         check(&[("a", "contexts", 5)], &["a/x*", "b/z"], &["b/z"]);
     }
@@ -259,7 +260,7 @@ mod tests {
         let waiting = candidates(&["a/x*", "a/y", "a/z"]);
         let mut seen = [0; 3];
         for n in 0..100_u32 {
-            // Any sequence that is spread evenly will do.
+            // Any evenly spread sequence works.
             let chance = |step: f64| (f64::from(n) * step).fract();
             seen[scheduler
                 .select_jobtype_to_run(&waiting, [chance(0.618), chance(0.414), chance(0.732)])

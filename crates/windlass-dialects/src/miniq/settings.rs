@@ -1,4 +1,5 @@
-//! The keys of this dialect, and what its jobs live by. What its handlers may have is read by the program that runs them.
+//! Configuration keys of this dialect and the settings of its jobs. The binary reads the settings of
+//! handlers.
 
 use super::log::LogSettings;
 use crate::settings::{Key, Kind, SECONDS, Values, whole};
@@ -74,14 +75,14 @@ pub(super) const KEYS: &[Key] = &[
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a job is locked for the server that runs it, unless that renews it.
+    /// Lease of a running job; renewed while it runs.
     pub lock_ms: i64,
     pub retry_delay_ms: i64,
-    /// No try begins later than this after the job has come into the store.
+    /// No attempt starts later than this after the job has reached the store.
     pub give_up_after_ms: i64,
     pub archive_keep_ms: i64,
     pub log: Option<LogSettings>,
-    /// The name of this machine, of which sysids are made.
+    /// Host name of this machine, part of its sysids.
     pub host: String,
 }
 

@@ -1,5 +1,5 @@
-//! The name of this server among those on one store: a job that it holds as long as it lives, so that the store keeps the
-//! name for it and lets go of it when the server does not come back.
+//! Name of this server on a store: a job under a lease that the server renews as long as it runs. The lease
+//! reserves the name, and its expiry frees the name of a dead server.
 
 use super::commands;
 use crate::query::Filter;
@@ -15,15 +15,16 @@ use windlass_core::{
 use windlass_engine::journal::ids;
 use windlass_engine::{Claim, Engine, EngineError, Extend, JobEvent, Push, Pushed, Renew, RunAt};
 
-/// Its rows belong to nobody who can call, and are in no queue that is run.
+/// Tenant of the reservations: no caller can belong to it, and no handler runs its queue.
 pub const TENANT: &str = "queue.sysid";
-/// How long a name is kept for a server that gives no sign of life.
+/// Reservation of a server without heartbeat.
 pub const RESERVED_MS: i64 = 30 * 60_000;
-/// Signs of life: many within the time above.
+/// Heartbeat: many within the time above.
 pub const RENEW_MS: i64 = 60_000;
-/// Names tried before giving up. With 24 bits of chance one is enough; so many in a row mean that something is wrong.
+/// Names tried before giving up. With 24 random bits one try is enough; this many collisions indicate a
+/// fault.
 const TRIES_MAX: usize = 20;
-/// Jobs looked at, and let go, at once.
+/// Most jobs per read or commit.
 const PAGE: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +35,7 @@ pub enum NoSysid {
     Store(#[from] EngineError),
 }
 
-/// A name that is ours.
+/// Reserved name.
 #[derive(Clone, Debug)]
 pub struct Reserved {
     pub sysid: Arc<str>,
@@ -42,7 +43,7 @@ pub struct Reserved {
     token: Token,
 }
 
-/// A name that nobody has. It is not reserved by that: a server that is never asked for anything writes nothing.
+/// Returns a free name without reserving it: an idle server writes nothing.
 pub async fn find_free(engine: &Engine, host: &str) -> Result<Arc<str>, NoSysid> {
     for _ in 0..TRIES_MAX {
         let sysid = ids::new_sysid(host, engine.roll());
@@ -53,8 +54,9 @@ pub async fn find_free(engine: &Engine, host: &str) -> Result<Arc<str>, NoSysid>
     Err(NoSysid::TooManyTries)
 }
 
-/// On a store that nobody else can have open, servers that have reserved a name are gone, however they ended: locks on jobs
-/// that they ran end now, and so do their names. To be called before this server has one. How many jobs those were.
+/// Ends the leases of dead servers on a store with a single server, and their reservations. Every reservation
+/// found there belongs to an earlier process, so this must run before this server reserves its name. Returns
+/// the number of jobs.
 pub async fn end_locks_of_the_gone(engine: &Engine) -> Result<usize, EngineError> {
     if engine.is_shared() {
         return Ok(0);
@@ -71,7 +73,7 @@ pub async fn end_locks_of_the_gone(engine: &Engine) -> Result<usize, EngineError
     let jobs = running(engine, None, commands::queue(), is_theirs).await?;
     let count = jobs.len();
     end_leases(engine, &jobs).await?;
-    // Last: whoever is interrupted finds the names the next time.
+    // Last: after an interruption the next start finds the names again.
     end_leases(engine, &names).await?;
     engine.catch_up().await?;
     Ok(count)
@@ -97,7 +99,7 @@ async fn running(
     Ok(found)
 }
 
-/// What follows is what always follows when a lease ends.
+/// Ends leases now; the jobs' lapse policies apply.
 async fn end_leases(engine: &Engine, jobs: &[Arc<Job>]) -> Result<(), EngineError> {
     let mut by_tenant: BTreeMap<&Tenant, Vec<Renew>> = BTreeMap::new();
     for job in jobs {
@@ -107,14 +109,14 @@ async fn end_leases(engine: &Engine, jobs: &[Arc<Job>]) -> Result<(), EngineErro
     }
     for (tenant, leases) in by_tenant {
         for some in leases.chunks(PAGE) {
-            // A refusal: it has ended by itself.
+            // A refusal means that the lease has ended meanwhile.
             engine.renew(tenant, some.to_vec()).await?;
         }
     }
     Ok(())
 }
 
-/// `first` is tried first: ids may have been made with it already.
+/// Reserves a name. Tries `first` first: ids may contain it already.
 pub async fn reserve(engine: &Engine, host: &str, first: &str) -> Result<Reserved, NoSysid> {
     let mut sysid = first.to_owned();
     for _ in 0..TRIES_MAX {
@@ -146,14 +148,14 @@ async fn hold(engine: &Engine, id: JobId, sysid: &str) -> Result<Option<Token>, 
 }
 
 impl Reserved {
-    /// `false`: the name is not ours any more.
+    /// Extends the reservation. Returns false if it is lost.
     pub async fn renew(&self, engine: &Engine) -> Result<bool, EngineError> {
         let extend = Extend { id: self.id, by: Holder::Token(self.token), lease_ms: Some(RESERVED_MS) };
         let answer = engine.extend(&tenant(), vec![extend]).await?.pop();
         Ok(matches!(answer, Some(Ok(_))))
     }
 
-    /// The name is free again.
+    /// Frees the name.
     pub async fn release(&self, engine: &Engine) -> Result<(), EngineError> {
         let event = Event::finish(Holder::Token(self.token), Outcome::default());
         let settle = JobEvent { id: self.id, event };
@@ -187,7 +189,7 @@ fn push(sysid: &str) -> Push {
     let extras = Extras { origin: Some("miniq".into()), alias: Some(sysid.into()), ..Extras::default() };
     Push {
         queue: queue(),
-        // Of letters, digits and a dash.
+        // Consists of letters, digits and a dash.
         name: Name::new(sysid).unwrap_or_else(|_| sysid_name()),
         payload: Payload::default(),
         priority: 0,

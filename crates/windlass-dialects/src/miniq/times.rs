@@ -1,17 +1,17 @@
-//! Times as this dialect shows them.
+//! Dates of this dialect.
 
 use windlass_core::Timestamp;
 
-/// An archived job's date lies this far in the future, so that no look for jobs that are due finds it.
+/// Offset of an archived job's date into the future, so that no search for due jobs finds it.
 const ARCHIVE_YEARS: i16 = 1_000;
 
-/// In UTC, with milliseconds.
+/// UTC with milliseconds.
 pub fn iso(at: Timestamp) -> String {
     civil(at).map_or_else(|| at.calendar_ms().to_string(), shown)
 }
 
-/// The same month, day and time a thousand years later. What was the 29th of February is the 1st of March where there is
-/// no such day.
+/// Same month, day and time a thousand years later. The 29th of February becomes the 1st of March if that
+/// year has no such day.
 pub fn archived(at: Timestamp) -> String {
     let later = civil(at).and_then(|time| {
         let year = time.year().checked_add(ARCHIVE_YEARS)?;

@@ -1,4 +1,4 @@
-//! What is asked, from bytes: lines of jobs, names, handlers, and the type of a line in the journal.
+//! Parsing of requests: lines of jobs, names, handlers, and the type field of a journal line.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,14 +6,14 @@ use serde_json::Value;
 use windlass_core::handler::HandlerText;
 use windlass_core::{Name, Tenant, Timestamp};
 
-/// Jobs in one add at most: an add is one answer with an id for each.
+/// Most jobs per add: the response lists an id for each.
 pub const LINES_MAX: usize = 100_000;
-/// Bytes of a handler's texts at most. Programs are small; data belongs into blobs.
+/// Longest text of a handler in bytes. Data belongs into blobs.
 pub const HANDLER_BYTES_MAX: usize = 1 << 20;
-/// A delay longer than a hundred years is a mistake.
+/// Longest delay: about a hundred years.
 const DELAY_S_MAX: f64 = 100.0 * 366.0 * 86_400.0;
 
-/// Words that begin other paths of the server, or stand for something in this dialect.
+/// Words that begin other paths of the server, or have a meaning in this dialect.
 const RESERVED: &[&str] = &[
     "add",
     "api",
@@ -42,7 +42,7 @@ const RESERVED: &[&str] = &[
 pub enum BadAsk {
     #[error("a client id is made of letters, digits, `_` and `.`, at most 64 of them: {0:?} is not")]
     Client(String),
-    /// `a` + `b-c` and `a-b` + `c` would be the same type.
+    /// Refused because `a` + `b-c` and `a-b` + `c` would be the same type.
     #[error("a client id may have no `-` in it: {0:?}")]
     Dash(String),
     #[error("{0:?} cannot be a client id: it means something else on this server")]
@@ -77,7 +77,7 @@ pub fn client(text: &str) -> Result<Tenant, BadAsk> {
     Tenant::new(text).map_err(|_| BadAsk::Client(text.chars().take(100).collect()))
 }
 
-/// Shorter than a name may be: in the journal and in listings the client's id comes before it.
+/// Shorter than a name may be: in the journal and in lists the client's id precedes it.
 const JOBTYPE_BYTES_MAX: usize = 200;
 
 pub fn jobtype(text: &str) -> Result<Name, BadAsk> {
@@ -89,14 +89,14 @@ pub fn jobtype(text: &str) -> Result<Name, BadAsk> {
     Name::new(text).map_err(|_| bad())
 }
 
-/// The payloads: a line each, without its newline. Empty lines and those that begin with `#` are none.
+/// Payloads: one per line, without the newline. Empty lines and lines that begin with `#` are skipped.
 pub fn payloads(body: &[u8]) -> Result<Vec<&[u8]>, BadAsk> {
     let lines: Vec<&[u8]> =
         body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#').collect();
     if lines.len() > LINES_MAX { Err(BadAsk::TooManyLines(lines.len())) } else { Ok(lines) }
 }
 
-/// When the jobs may run first, if not at once.
+/// Earliest start of the jobs; `None`: now.
 pub fn when(delay: Option<&str>, dt: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, BadAsk> {
     match (delay, dt) {
         (None, None) => Ok(None),
@@ -112,7 +112,7 @@ pub fn when(delay: Option<&str>, dt: Option<&str>, now: Timestamp) -> Result<Opt
     }
 }
 
-/// A JSON object is a handler; any other text is its body, in the language that `method` names.
+/// Parses a handler: a JSON object, or any other text as the body in the language `method`.
 pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk> {
     if body.len() > HANDLER_BYTES_MAX {
         return Err(BadAsk::LongHandler(body.len()));
@@ -154,13 +154,13 @@ pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk>
     }
 }
 
-/// The type of a job as it is shown and journaled.
+/// Type of a job in responses and in the journal.
 pub fn full_type(client: &Tenant, jobtype: &Name) -> String {
     format!("{client}-{jobtype}")
 }
 
-/// The type field of a line in the journal: `client-jobtype`, and behind commas when it may run and how its payload is
-/// written, if it could not be as it is.
+/// Type field of a journal line: `client-jobtype`, then after commas the earliest start and the encoding of
+/// the payload, if set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub client: Tenant,
@@ -201,7 +201,7 @@ impl Kind {
     }
 }
 
-/// How a payload is written in the journal: as it is, or in base64 if there is a newline in it.
+/// Payload for the journal in base64, if it contains a newline; `None`: it is written unchanged.
 pub fn journaled(payload: &[u8]) -> Option<Vec<u8>> {
     payload.contains(&b'\n').then(|| STANDARD.encode(payload).into_bytes())
 }

@@ -1,4 +1,4 @@
-//! Bytes by their hash: in and out by pieces, none of them in memory whole.
+//! Upload and download of blobs in chunks, never a whole blob in memory.
 
 use super::State;
 use super::calls::Answer;
@@ -61,7 +61,7 @@ pub(super) async fn get(call: Call) -> Answer {
     Ok(response)
 }
 
-/// What comes after `/blob/`, slashes included. `None`: not text.
+/// Path after `/blob/`, slashes included. `None`: not UTF-8.
 fn address(call: &Call) -> Option<String> {
     let written = call.parts.uri.path().strip_prefix("/blob/")?;
     let text = percent_encoding::percent_decode_str(written).decode_utf8().ok()?;
@@ -85,10 +85,11 @@ fn reading(mut blob: BlobDownload) -> Reading {
     })
 }
 
-/// A blob as a body. It announces its length, and an error ends it short of that: nobody takes a part for the whole.
+/// Response body of a blob with its length announced. After an error the body is too short, so that the
+/// client notices.
 struct Outgoing {
     left: u64,
-    /// `None` once it has ended.
+    /// `None` after the end.
     reading: Option<Reading>,
 }
 

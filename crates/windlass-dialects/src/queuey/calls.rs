@@ -1,4 +1,4 @@
-//! The calls on jobs: read what is asked, ask the engine, write the answer.
+//! The calls on jobs: parse the request, call the engine, write the response.
 
 use super::State;
 use super::commands::{self, QUEUE};
@@ -34,12 +34,13 @@ pub(super) async fn create(mut call: Call) -> Answer {
         let push = commands::push(&ask, uuid, &call.server.state::<State>().policy)?;
         match engine.push(&tenant, vec![push]).await?.pop() {
             Some(Pushed::New(id)) => {
-                // A runner may have it already, or even have ended it; the answer is the job as it was made.
+                // A runner may have claimed or even completed the job already; the response shows the job as
+                // created.
                 let job = engine.get_one(&tenant, id).await?;
                 let made_at = job.map_or(asked_at, |job| job.spec.created_at);
                 return Ok(json(commands::shown_new(&ask, uuid, made_at)));
             }
-            // So unlikely that it need not be fast: another job has this UUID.
+            // UUID collision: try another one.
             Some(Pushed::Existing(_)) => {}
             Some(Pushed::Refused(_)) | None => {
                 return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the job was not made"));
@@ -69,7 +70,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
         *response.status_mut() = StatusCode::NO_CONTENT;
         return Ok(response);
     };
-    // The job belongs to the runner once the answer is taken; if nobody takes it, it is given back.
+    // The claim is final once the client has taken the response; otherwise the job is returned.
     let bytes = Bytes::from(serde_json::to_vec(&commands::shown(job)).unwrap_or_default());
     let body = Body::new(Sealed::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
     Ok(json_response(body))
@@ -85,7 +86,7 @@ pub(super) async fn tickle(mut call: Call) -> Answer {
     let Some(lease) = job.state().lease() else { return Err(not_active(&job)) };
     check_holder(lease.worker.as_deref(), ask.runner)?;
     let lease_ms = Some(commands::lease_ms(&call.server.state::<State>().settings));
-    // By its token: whoever was given the job since we looked is not kept alive by this.
+    // By its token, so that a lease granted since the read is not extended.
     let entry = Extend { id: job.id, by: Holder::Token(lease.token), lease_ms };
     match call.engine.extend(&tenant, vec![entry]).await?.pop() {
         Some(Ok(_)) => Ok(json(serde_json::Map::new())),
@@ -110,13 +111,13 @@ pub(super) async fn complete(mut call: Call) -> Answer {
         }
         Ok::<_, Stop<Problem>>(tx.job(number)?)
     };
-    // Not kept: then there is nothing to show.
+    // Not kept: there is nothing to show.
     let after = call.engine.transact(&tenant, vec![number], decide).await?;
     Ok(after.map_or_else(|| json(serde_json::Map::new()), |job| json(commands::shown(&job))))
 }
 
-/// The run a completion would end, and whose it is. One whose time is over counts until somebody looks: completing alone
-/// brings no abandonment to light in this protocol.
+/// Lease token and runner of the run that a completion would end. An expired lease counts until the next get,
+/// claim or tickle: in this protocol a completion alone does not detect an abandonment.
 fn run_of(
     call: &Call,
     tenant: &Tenant,
@@ -133,7 +134,7 @@ fn run_of(
     }
 }
 
-/// Abandonments come to light before anything is answered.
+/// Applies expired leases before the call is answered.
 async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
     let engine = &call.engine;
     let now = engine.now();
@@ -142,7 +143,8 @@ async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A job of this tenant, in the queue of this protocol: those of others are held by tokens, of which it knows none.
+/// Finds a job of this tenant in the queue of this dialect. Jobs in other queues are protected by lease
+/// tokens, which this protocol does not have.
 async fn find(call: &Call, tenant: &Tenant, id: Uuid) -> Result<Arc<Job>, Problem> {
     let number = number_of(call, tenant, id).await?;
     let job = call.engine.get_one(tenant, number).await?;

@@ -1,5 +1,5 @@
-//! What is asked, in the engine's words, and how a job looks in this protocol's. Its names, units and defaults live here
-//! and nowhere else.
+//! Requests as engine commands, and jobs in responses. The only place with names, units and defaults of this
+//! protocol.
 
 use super::ids::Uuid;
 use super::wire::{Complete, Create, End, Shown};
@@ -16,17 +16,18 @@ use windlass_core::{
 };
 use windlass_engine::{Claim, Push, RunAt};
 
-/// Where its jobs wait. Whatever is pushed here by other ways is handed out to its runners, too.
+/// Queue of this dialect. Jobs that other dialects push here go to its runners, too.
 pub(super) const QUEUE: &str = "queuey";
-/// What its jobs are, for people and for workers of other protocols.
+/// Name of its jobs, for people and for workers of other dialects.
 const NAME: &str = "wasi";
-/// Set by a completion: what this protocol shows of the run that was completed, and the rules do not keep.
+/// Fact set by a completion: data of the completed run that this protocol shows and the engine does not keep.
 const RUN_FACT: &str = "queuey.run";
-/// What the rules note about a run whose lease ended.
+/// Outcome code of a run whose lease expired.
 const LEASE_ENDED: &str = "lease_ended";
 
 pub(super) fn policy(settings: &Settings) -> Policy {
-    // Literally: claims and abandonments count, and more than the limit is too many. Otherwise: as many as the limit is.
+    // Literal: claims and abandonments count, and an abandoned job with more than the limit fails. Claims only: an
+    // abandoned job with as many claims as the limit fails.
     let (lapse_attempts, max_attempts) = match settings.counting {
         Counting::Literal => (1, settings.max_attempts.saturating_add(1)),
         Counting::ClaimsOnly => (0, settings.max_attempts),
@@ -49,7 +50,7 @@ pub(super) fn policy(settings: &Settings) -> Policy {
     }
 }
 
-/// "More than" the age: a lease has ended when its last moment is reached.
+/// Age of an abandoned job plus one millisecond: abandoned means *more than* the age without a heartbeat.
 pub(super) fn lease_ms(settings: &Settings) -> i64 {
     settings.abandoned_age_ms.saturating_add(1)
 }
@@ -83,7 +84,7 @@ pub(super) fn claim(tenant: Tenant, runner: Uuid, settings: &Settings) -> Result
     })
 }
 
-/// The end of a run by the runner's word. A failure it reports is final.
+/// Event for the end of a run as reported by the runner. A reported failure is final.
 pub(super) fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Event {
     let output = ask.output_addr.as_ref().map(|addr| {
         let text = serde_json::json!({ "output_addr": addr }).to_string();
@@ -103,12 +104,12 @@ pub(super) fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Ev
     }
 }
 
-/// The run that is about to be completed, to be shown as it was: its last sign of life and its attempts. Completing
-/// changes neither in this protocol.
+/// Stores last heartbeat and attempts of the run that is about to be completed. In this protocol a completion
+/// changes neither.
 pub(super) fn remembering(job: &Job) -> Patch {
     let (attempts, updated_at) = match job.state() {
-        // Counted as abandoned, though nobody noticed: then it was not, and the last sign of life was a lease's length
-        // before its end.
+        // The lease expired unnoticed, so the run does not count as abandoned; its last heartbeat was one
+        // lease length before the expiry.
         JobState::Ready { lapsed: Some(_), .. } => {
             let lease = &job.spec.policy.lease;
             let lapse = i32::from(lease.lapse_attempts);
@@ -128,17 +129,17 @@ pub(super) fn outcome(job: &Job) -> Option<&Outcome> {
     job.body.as_ref()?.outcome.as_ref()
 }
 
-/// Attempts and last sign of life of the run that ended the job, if a completion of this protocol did.
+/// Attempts and last heartbeat of the completed run, if this protocol completed it.
 fn remembered(job: &Job) -> Option<(u32, i64)> {
     let mut parts = job.spec.fact(RUN_FACT)?.split(' ');
     let mut next = || parts.next()?.parse::<i64>().ok();
     let (started, updated_at, attempts) = (next()?, next()?, next()?);
-    // The job may have been started over since, by other ways.
+    // The job may have been restarted since by another dialect.
     let is_this_run = job.progress.started_at.is_some_and(|at| at.as_millis() == started);
     is_this_run.then_some((u32::try_from(attempts).ok()?, updated_at))
 }
 
-/// Which job a UUID may mean: one that has it as its alias, or one by its number.
+/// Job number in a UUID, for jobs without an alias.
 pub(super) fn numbered(id: Uuid) -> Option<JobId> {
     id.number().and_then(JobId::new)
 }
@@ -147,7 +148,7 @@ pub(super) fn job_id(job: &Job) -> Uuid {
     job.spec.alias().and_then(Uuid::parse).unwrap_or_else(|| Uuid::of_number(job.id.get()))
 }
 
-/// Only what a job of this protocol would say; others may hold anything.
+/// Fields of this protocol's payload; payloads of other dialects may hold anything.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Asked {
@@ -161,7 +162,7 @@ struct Put {
     output_addr: Option<String>,
 }
 
-/// A job that was made just now, before anyone could claim it.
+/// Job as created, before any claim.
 pub(super) fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
     let id = id.to_string();
     Shown {
@@ -185,7 +186,7 @@ pub(super) fn shown(job: &Job) -> Shown {
     let status = status(job.state().name());
     let has_ended = job.state().is_settled();
     let is_abandoned = outcome.is_some_and(|outcome| outcome.code.as_deref() == Some(LEASE_ENDED));
-    // By its runner, or by an operator; an abandonment completes nothing.
+    // Set by its runner or by an operator; an abandonment completes nothing.
     let outcome = outcome.filter(|_| has_ended && !is_abandoned);
     let output = outcome.and_then(|outcome| outcome.result.as_ref().or(outcome.error.as_ref()));
     let output: Put =
@@ -217,7 +218,8 @@ pub(super) fn shown(job: &Job) -> Shown {
     }
 }
 
-/// Four words for nine states: what may still run is pending, what ended without success has failed.
+/// Four names for nine states: jobs that may still run are pending, jobs that ended without success have
+/// failed.
 fn status(state: StateName) -> &'static str {
     match state {
         StateName::Ready | StateName::Waiting | StateName::Suspended | StateName::Terminating => "pending",

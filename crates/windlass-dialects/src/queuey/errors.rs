@@ -1,4 +1,4 @@
-//! How a refusal is said: a status, and a line of text for people.
+//! Error responses: a status and a line of text.
 
 use super::Queuey;
 use super::wire::BadAsk;

@@ -1,17 +1,17 @@
-//! UUIDs, in which the protocol names jobs and runners.
+//! UUIDs: ids of jobs and runners.
 
 use std::fmt;
 
-/// Shown in lower case with hyphens, whatever it was read from.
+/// Displayed in lower case with hyphens, in whatever form it was parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Uuid(u128);
 
-/// Version 8 ("as you like") with nothing but a job's number: for jobs that came by other ways and were given no UUID.
+/// Version 8 (custom) with a job's number, for jobs of other dialects that have no UUID.
 const NUMBERED: u128 = 0x0000_0000_0000_8000_8000_0000_0000_0000;
 const NUMBER_MASK: u128 = 0xffff_ffff_ffff;
 
 impl Uuid {
-    /// Version 7: sorts by time, and is not to be guessed.
+    /// Version 7: sorts by time and is hard to guess.
     pub(super) fn new(now_ms: i64, rolls: [u64; 2]) -> Uuid {
         let time = u128::from(now_ms.unsigned_abs()) & NUMBER_MASK;
         let (a, b) = (u128::from(rolls[0] & 0xfff), u128::from(rolls[1] & 0x3fff_ffff_ffff_ffff));
@@ -22,12 +22,12 @@ impl Uuid {
         Uuid(NUMBERED | (u128::from(number) & NUMBER_MASK))
     }
 
-    /// The number, if this UUID is made of one.
+    /// Job number, if the UUID was made from one.
     pub(super) fn number(self) -> Option<u64> {
         (self.0 & !NUMBER_MASK == NUMBERED).then_some((self.0 & NUMBER_MASK) as u64)
     }
 
-    /// In either case; with hyphens where they belong or without any, in braces or as a URN.
+    /// Parses either case; with or without hyphens, in braces or as a URN.
     pub(super) fn parse(text: &str) -> Option<Uuid> {
         let text = text.strip_prefix("urn:uuid:").unwrap_or(text);
         let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);

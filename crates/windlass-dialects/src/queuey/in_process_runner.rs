@@ -1,5 +1,4 @@
-//! A runner inside the server: the same jobs and the same rules as over HTTP, without the way there and back, with
-//! claims that wait and leases held by token.
+//! Runner inside the server: same jobs and rules as over HTTP, but with waiting claims and lease tokens.
 
 use super::Settings;
 use super::commands;
@@ -10,9 +9,9 @@ use std::time::Duration;
 use windlass_core::{Event, Holder, Job, JobId, Tenant, Token};
 use windlass_engine::{Engine, EngineError, Extend, FeedEvent, FeedKind, JobEvent, Stop};
 
-/// Longest time without a sign of life, however patient the server is with runners elsewhere. A sign costs nothing here, and
-/// what a server that was killed was running is run by another, or by itself after its restart, when this is over. Longer
-/// than a database is away that is restarted or fails over.
+/// Longest time without a heartbeat, even if the setting for remote runners is longer. A heartbeat is cheap
+/// here, and jobs of a killed server run elsewhere, or after its restart, when this time is over. Longer than
+/// a restart or failover of a database.
 const SILENCE_MAX_MS: i64 = 30_000;
 
 pub struct InProcessRunner {
@@ -22,20 +21,20 @@ pub struct InProcessRunner {
     runner: Uuid,
 }
 
-/// A job in the hands of the runner.
+/// Job held by the runner.
 #[derive(Clone, Debug)]
 pub struct Held {
-    /// As the protocol shows it.
+    /// Id as shown by the protocol.
     pub job_id: String,
     pub binary_addr: Option<String>,
     pub input_addr: Option<String>,
-    /// Without a sign of life for so long it is abandoned.
+    /// Time without a heartbeat after which the job is abandoned.
     pub lease: Duration,
     job: Arc<Job>,
     token: Token,
 }
 
-/// How the run ended.
+/// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     Completed { output_addr: String },
@@ -45,7 +44,7 @@ pub enum Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StillHeld {
     Yes,
-    /// Somebody asks for it to be stopped; its end is still the runner's to tell.
+    /// Cancellation was requested; the runner still reports the end.
     AskedToStop,
     No,
 }
@@ -57,7 +56,7 @@ impl InProcessRunner {
         InProcessRunner { engine, tenant, settings, runner }
     }
 
-    /// Up to `limit` jobs, best first; waits for the first of them.
+    /// Claims up to `limit` jobs in claim order; waits for the first.
     pub async fn claim(&self, limit: usize, wait_ms: u64) -> Result<Vec<Held>, EngineError> {
         let Ok(claim) = commands::claim(self.tenant.clone(), self.runner, &self.settings) else {
             return Ok(Vec::new());
@@ -90,7 +89,7 @@ impl InProcessRunner {
         })
     }
 
-    /// Ready when something has happened to the job that its runner did not do. Listens from the call on.
+    /// Resolves when the job was changed by anyone but its runner. Listens from the call on.
     pub fn news(&self, held: &Held) -> impl Future<Output = ()> + Send + use<> {
         let mut events = self.engine.events();
         let id = held.job.id;
@@ -99,14 +98,14 @@ impl InProcessRunner {
                 match events.recv().await {
                     Ok(event) if is_news(&event, id) => return,
                     Ok(_) => {}
-                    // What was missed may have been it.
+                    // A missed event may concern the job.
                     Err(_) => return,
                 }
             }
         }
     }
 
-    /// `false`: the job is no longer this runner's, and nothing was done.
+    /// Completes the job. Returns false, without a change, if the lease is lost.
     pub async fn complete(&self, held: &Held, ending: Ending) -> Result<bool, EngineError> {
         let (id, by) = (held.job.id, Holder::Token(held.token));
         let ended = event(&ending, by, self.runner);
@@ -126,18 +125,18 @@ impl InProcessRunner {
         }
     }
 
-    /// Gives the job back unfinished. `counts`: whether the attempt is used up.
+    /// Returns the job unfinished. `counts`: the attempt is used up.
     pub async fn release(&self, held: &Held, counts: bool, delay: Duration) -> Result<(), EngineError> {
         let delay_ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
         let run_at = self.engine.now().plus_ms(delay_ms);
         let event = Event::Release { by: Holder::Token(held.token), run_at, counts };
         let entry = JobEvent { id: held.job.id, event };
-        // A refusal means that it is no longer ours, which is as good.
+        // A refusal means that the lease is lost already.
         self.engine.settle(&self.tenant, vec![entry]).await.map(drop)
     }
 }
 
-/// Why a run could not be completed.
+/// Reason why a run could not be completed.
 enum Failed {
     NotOurs,
     Engine(EngineError),
@@ -164,7 +163,7 @@ fn event(ending: &Ending, by: Holder, runner: Uuid) -> Event {
 }
 
 fn is_news(event: &FeedEvent, id: JobId) -> bool {
-    // Of the runner's own doing, or none of its business.
+    // Events of the runner itself are not news.
     let own = [FeedKind::Claimed, FeedKind::Progress, FeedKind::Updated];
     event.id == id && !own.contains(&event.kind)
 }

@@ -3,12 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `routes.rs` | every call: method, path, role |
-//! | `wire.rs`, `ids.rs` | bytes to what is asked, a job to bytes; UUIDs |
-//! | `commands.rs` | what is asked, in the engine's words; how a job looks in this protocol's |
+//! | `wire.rs`, `ids.rs` | parsing of requests, jobs as JSON; UUIDs |
+//! | `commands.rs` | requests as engine commands; jobs in responses |
 //! | `calls.rs` | the calls on jobs |
-//! | `runner.rs` | the same for a runner inside the server |
-//! | `blobs.rs` | bytes by their hash |
-//! | `errors.rs` | how a refusal is said: a status and a line of text |
+//! | `in_process_runner.rs` | runner inside the server |
+//! | `blobs.rs` | upload and download of blobs |
+//! | `errors.rs` | error responses: a status and a line of text |
 
 mod blobs;
 mod calls;
@@ -93,28 +93,27 @@ const KEYS: &[Key] = &[
     ),
 ];
 
-/// What counts as an attempt.
+/// Events that count as attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
-    /// A claim and an abandonment each add one; more than the limit is failed.
+    /// Claims and abandonments; a job with more than the limit fails.
     #[default]
     Literal,
-    /// Only claims do; as many as the limit, all abandoned, is failed.
+    /// Claims; a job fails when it is abandoned and has reached the limit.
     ClaimsOnly,
 }
 
-/// What an operator may set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How the answer to a put spells the address.
+    /// Form of the address in the response to an upload.
     pub addresses: AddrForm,
-    /// A job is abandoned when its runner gave no sign of life for longer than this.
+    /// Time without a heartbeat after which a job is abandoned.
     pub abandoned_age_ms: i64,
     pub max_attempts: u32,
     pub counting: Counting,
-    /// How long ended jobs stay; `None`: for ever.
+    /// Retention of settled jobs; `None`: for ever.
     pub keep_ms: Option<i64>,
-    /// Where to look for a free port of its own.
+    /// First port tried for a listener of its own.
     pub port: Option<u16>,
 }
 
@@ -147,10 +146,10 @@ impl Default for Settings {
     }
 }
 
-/// What the calls share.
+/// State shared by the calls.
 struct State {
     settings: Settings,
-    /// One for all jobs made here.
+    /// Policy shared by all jobs created here.
     policy: Arc<Policy>,
     looks: Looks,
 }
@@ -163,8 +162,8 @@ impl State {
     }
 }
 
-/// When somebody of a tenant last looked at its jobs, in a way that in this protocol brings abandonments to light: any
-/// get, claim or tickle. Until then a runner whose time is over may still complete its job.
+/// Time of the last get, claim or tickle per tenant: the calls that detect abandonments in this protocol.
+/// Until then a runner whose lease has expired may still complete its job.
 #[derive(Default)]
 struct Looks {
     last: Mutex<HashMap<Tenant, Timestamp>>,

@@ -15,7 +15,7 @@ pub static ROUTES: &[Route] = &[
     Route::brief(("POST", "/jobs/{id}/complete", From(Worker)), call!(calls::complete), "The end of a run"),
     Route::brief(("GET", "/ping", Public), call!(calls::ping), "Whether the server is there"),
     Route::brief(("PUT", "/blob", From(Worker)), call!(blobs::put), "Keep bytes; answers with their address").with_body(NO_OWN_BOUND),
-    // An address as SRI may have slashes in it.
+    // An address in SRI form may contain slashes.
     Route::brief(("GET", "/blob/{*addr}", From(Viewer)), call!(blobs::get), "The bytes at an address"),
     Route::brief(("GET", "/blob/", From(Viewer)), call!(blobs::get), "No address at all: refused like a wrong one"),
 ];

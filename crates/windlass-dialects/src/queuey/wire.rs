@@ -1,12 +1,12 @@
-//! Bytes to what is asked, and a job to bytes.
+//! Parsing of requests, and jobs as JSON.
 
 use super::ids::Uuid;
 use serde::{Deserialize, Serialize};
 
-/// Longest address. Hashes are under a hundred bytes in any spelling; more belongs in the blob itself.
+/// Longest address in bytes. Hashes have less than a hundred in any form.
 pub(super) const ADDR_BYTES_MAX: usize = 4_096;
 
-/// Why a body cannot be acted on.
+/// Reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAsk {
     #[error("send the body as JSON, with the header Content-Type: application/json")]
@@ -35,7 +35,7 @@ pub(super) struct Claim {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tickle {
-    /// Who claims to hold the job; `None`: not looked at.
+    /// Runner that sends the heartbeat; `None`: not checked.
     pub runner: Option<Uuid>,
 }
 
@@ -52,7 +52,7 @@ pub(super) enum End {
     Failed,
 }
 
-/// Only the header's word is looked at: `application/json` or something built on JSON.
+/// Accepts `application/json` and types based on JSON.
 pub(super) fn is_json(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
@@ -74,7 +74,7 @@ pub(super) fn claim(body: &[u8]) -> Result<Claim, BadAsk> {
     Ok(Claim { runner: runner(&written.runner_id)? })
 }
 
-/// Needs no body. One that is there and is meant to be JSON has to be right: a runner that says who it is relies on it.
+/// The body is optional. A JSON body must be valid: a runner that sends its id relies on the check.
 pub(super) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadAsk> {
     #[derive(Deserialize)]
     struct Written {
@@ -115,7 +115,7 @@ pub(super) fn complete(body: &[u8]) -> Result<Complete, BadAsk> {
 }
 
 fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, BadAsk> {
-    // Whether it is JSON at all comes before what it says.
+    // Malformed JSON is reported before wrong fields.
     let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body);
     is_json.map_err(|error| BadAsk::NotJson(error.to_string()))?;
     if !body.trim_ascii_start().starts_with(b"{") {
@@ -136,11 +136,11 @@ fn check_address(field: &'static str, address: Option<&str>) -> Result<(), BadAs
     }
 }
 
-/// A job as the protocol shows it; everything is there, null where unset.
+/// Job in a response; every field is present, null where unset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Shown {
     pub job_id: String,
-    /// The same; what the original called it in its jobs.
+    /// Same value: the original's name for the field.
     pub id: String,
     pub binary_addr: Option<String>,
     pub input_addr: Option<String>,
@@ -154,7 +154,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// For callers who may not see payloads: the addresses are what the job works on.
+    /// For callers that may not see payloads.
     pub(super) fn without_addresses(self) -> Shown {
         Shown { binary_addr: None, input_addr: None, output_addr: None, ..self }
     }

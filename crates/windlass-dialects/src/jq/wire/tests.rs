@@ -5,7 +5,7 @@ fn packed(value: &Value) -> Vec<u8> {
     rmp_serde::to_vec_named(value).unwrap()
 }
 
-/// In both encodings.
+/// Expects the same refusal in both encodings.
 fn refused(read: impl Fn(Encoding, &[u8]) -> Option<String>, value: Value) -> String {
     let from_msgpack = read(Encoding::Msgpack, &packed(&value));
     let from_json = read(Encoding::Json, value.to_string().as_bytes());
@@ -22,7 +22,7 @@ fn good_job(value: &Value) {
     job(Encoding::Msgpack, &packed(value)).unwrap();
 }
 
-/// A job whose priority is these bytes.
+/// Reads a job whose encoded priority is `bytes`.
 fn with_priority(bytes: &[u8]) -> Result<i32, Bad> {
     let mut body = b"\x83\xa4name\xa1t\xa8argument\x80\xa8priority".to_vec();
     body.extend_from_slice(bytes);
@@ -122,7 +122,7 @@ fn an_argument_keeps_its_bytes_and_has_a_depth() {
         body.push(0x80);
         body
     };
-    // As the documentation says: 63 levels, and 100 in JSON.
+    // As documented: 63 levels in MessagePack, 100 in JSON.
     assert!(job(Encoding::Msgpack, &nested(62)).is_ok());
     let json = |depth: usize| {
         let (open, close) = (r#"{"a":"#.repeat(depth - 1), "}".repeat(depth - 1));

@@ -3,7 +3,7 @@ use windlass_engine::{ManualClock, Options, Random};
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
-/// Always the same throw, so always the same name.
+/// Random source that always returns the same number, and so the same name.
 struct Loaded;
 
 impl Random for Loaded {

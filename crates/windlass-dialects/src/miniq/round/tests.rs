@@ -10,7 +10,7 @@ use windlass_engine::{Engine, ManualClock, Options, SeededRandom};
 use windlass_store::faulty::{Call, Faults, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
-/// So many places are free.
+/// Runners with this number of free slots.
 struct Places(Arc<Mutex<usize>>);
 
 impl Runners for Places {
@@ -53,7 +53,7 @@ impl Booking for Place {
     }
 }
 
-/// A server whose store has handlers and no jobs.
+/// Server whose store has handlers and no jobs.
 async fn world() -> (Arc<State>, Faults) {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
     let (clock, random) = (Arc::new(ManualClock::default()), Arc::new(SeededRandom::new(1)));
@@ -62,7 +62,7 @@ async fn world() -> (Arc<State>, Faults) {
     (State::start(engine, journal, Settings::default(), None, None).unwrap(), faults)
 }
 
-/// `big/t 100`: so many jobs are said to wait.
+/// Types with a handler, and with a number of jobs that the store does not have.
 async fn types(state: &State, texts: &[(&str, &str, u64)]) -> Vec<Type> {
     let mut types = Vec::new();
     for (client, jobtype, left) in texts {
@@ -119,17 +119,17 @@ async fn what_was_planned_and_not_started_counts_no_more() {
         round
     };
     let is_as_before = || state.scheduler().is_idle() && *free.lock().unwrap() == 5;
-    // Somebody else has taken the jobs.
+    // Another server has claimed the jobs.
     let outcome = plan(&mut types).carry_out(&state, &types, 1_000).await.unwrap();
     assert_eq!(outcome.empty.len(), 2);
     assert!(is_as_before());
-    // The store does not answer, first to what the handlers are and then to the claims.
+    // The store fails, first for the handlers and then for the claims.
     for call in [Call::Read, Call::Claim] {
         faults.fail_next_call(call, 1, Kind::BeforeDoing);
         assert!(plan(&mut types).carry_out(&state, &types, 1_000).await.is_err());
         assert!(is_as_before(), "{call:?}");
     }
-    // A handler is another one than was thought.
+    // The handler has changed.
     types[1].version = None;
     let outcome = plan(&mut types).carry_out(&state, &types, 1_000).await.unwrap();
     assert_eq!((outcome.changed.len(), outcome.empty.len()), (1, 1));

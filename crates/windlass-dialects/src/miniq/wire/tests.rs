@@ -65,7 +65,7 @@ fn a_handler_is_a_json_object_or_a_text_in_the_language_of_the_method() {
     let raw = handler(b"http://127.0.0.1:9/x", Some("http")).unwrap();
     assert_eq!((raw.lang.as_str(), raw.body.as_str()), ("http", "http://127.0.0.1:9/x"));
     assert_eq!(handler(br#"{"body":"x"}"#, Some("sh")).unwrap().lang, "sh");
-    // Not an object: a program.
+    // Not an object, so a program.
     assert_eq!(handler(b"[1]", Some("node")).unwrap().body, "[1]");
 }
 
