@@ -1,4 +1,4 @@
-//! The calls on jobs: read what is asked, work it out, write the answer.
+//! Calls on jobs: parse the body, run the transaction, write the response.
 
 use super::errors::{Problem, json};
 use super::family::{find, with_descendants};
@@ -20,10 +20,10 @@ use windlass_engine::Transaction;
 
 pub(super) type Answer = Result<Response, Problem>;
 
-/// Entries of the log in one answer, unless fewer are asked for.
+/// Log entries in one response, unless the client asks for fewer.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What any call on a job may carry besides.
+/// Members that any call on a job may carry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Also {
     pub context: Context,
@@ -39,26 +39,26 @@ impl Also {
         Ok(Also { context: ask.context()?, run: ask.object("run")?.map(wish).transpose()? })
     }
 
-    /// Of a call that has these members of its own, and no others.
+    /// Parses the common members of a call; any member besides these and `own` is refused.
     pub(super) fn beside(own: &[&str], ask: &Ask<'_>) -> Result<Also, Problem> {
         ask.only(own, OF_JOB_CALLS)?;
         Also::of(ask)
     }
 
-    /// What happens in a run is logged as done by that job.
+    /// Logs the call as made by the run of job `id`.
     pub(super) fn in_run_of(&mut self, id: JobId) {
         self.context.retain(|(key, _)| key != "job");
         self.context.insert(0, ("job".to_owned(), id.to_string()));
     }
 
-    /// The run that the call asks for, after all else it does.
+    /// Applies the run that the call asks for, after its other changes.
     pub(super) fn then_run(&mut self, tx: &mut Tx<'_, '_>, id: JobId, reply: Reply) -> Result<Reply, Stop> {
         let Some(wish) = self.run else { return Ok(reply) };
         let ran = runs::wished(tx, id, wish)?;
         Ok(reply.but(ran.trouble))
     }
 
-    /// The same for a call that is done, and whose answer is this.
+    /// Applies the run of a call whose changes are committed already, and responds with `text`.
     pub(super) async fn run_at_last(
         mut self,
         call: &Call,
@@ -78,13 +78,13 @@ pub(super) fn ask_of(body: &[u8]) -> Result<Ask<'_>, Problem> {
     Ok(Ask::read(body)?)
 }
 
-/// Whose jobs: an admin may name another tenant.
+/// Tenant of the call; an admin may name another one.
 pub(super) fn tenant(call: &Call) -> Result<Tenant, Problem> {
     let asked = call.query().find(|(key, _)| key == "tenant").map(|(_, value)| value.into_owned());
     Ok(call.caller.tenant_for(asked.as_deref())?)
 }
 
-/// Ports, state and log are what jobs work on: whoever may not see payloads may not see them.
+/// Refuses callers that may not see payloads: ports, state and log contain the data of jobs.
 fn may_look(call: &Call) -> Result<(), Problem> {
     if call.hides_payloads() {
         return Err(Problem::new(StatusCode::FORBIDDEN, "what jobs work on is hidden from viewers"));
@@ -101,7 +101,7 @@ pub(super) async fn carry_out(call: &Call, tenant: &Tenant, id: JobId, op: Op) -
     carry_out_with(call, tenant, id, Vec::new(), op).await
 }
 
-/// The same for a call that names other jobs, too.
+/// Runs a call that also names other jobs.
 pub(super) async fn carry_out_with(
     call: &Call,
     tenant: &Tenant,
@@ -119,7 +119,7 @@ pub(super) fn answered(reply: Reply) -> Answer {
     }
 }
 
-/// A call on one job that changes it: reads the body, works out `op`, then runs what is to be run.
+/// Handles a call that changes one job: parses the body, applies the operation, then the requested run.
 async fn job_call(
     mut call: Call,
     read: impl FnOnce(&Ask<'_>, JobId, Context) -> Result<Op, Problem>,
@@ -129,7 +129,7 @@ async fn job_call(
     let ask = ask_of(&body)?;
     let mut also = Also::of(&ask)?;
     let mut op = read(&ask, id, also.context.clone())?;
-    // Of the calls that come here only the connecting of ports names other jobs.
+    // Among the calls handled here, only `connect` names other jobs.
     let others = if call.param(3) == "connect" { ask.jobs_named_in("to") } else { Vec::new() };
     let with_run: Op = Box::new(move |tx| {
         let reply = op(tx)?;
@@ -189,7 +189,7 @@ pub(super) async fn terminate(mut call: Call) -> Answer {
             let op: Op = Box::new(move |tx| runs::terminate(tx, below));
             match tx::carry_out(&call, &tenant, below, Vec::new(), op).await {
                 Ok(reply) => trouble = trouble.or(reply.trouble),
-                // Gone meanwhile: even better.
+                // Deleted in the meantime.
                 Err(problem) if problem.status == StatusCode::NOT_FOUND => {}
                 Err(problem) => return Err(problem),
             }
@@ -207,7 +207,7 @@ pub(super) async fn set_status(call: Call) -> Answer {
     .await
 }
 
-// --- state -----------------------------------------------------------------------------------------------------------
+// --- state ---------------------------------------------------------------------------------------------
 
 pub(super) async fn get_state(call: Call) -> Answer {
     may_look(&call)?;
@@ -218,7 +218,7 @@ pub(super) async fn get_state(call: Call) -> Answer {
     Ok(json(views::text(out)))
 }
 
-/// Everything in the body but what any call may carry.
+/// Sets all members of the body as state, except the common members.
 pub(super) async fn set_state(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
         let mut values = BTreeMap::new();
@@ -227,7 +227,7 @@ pub(super) async fn set_state(call: Call) -> Answer {
                 let message = format!("Job {id}: {key} is kept by the server and cannot be set as state");
                 return Err(Problem::refused(message));
             }
-            // Of several of one name the last holds.
+            // Of duplicate keys, the last wins.
             values.insert(key.to_owned(), RawJson::new(written).map_err(wire::BadAsk::from)?);
         }
         Ok(Box::new(move |tx| {
@@ -257,7 +257,7 @@ pub(super) async fn unset(call: Call) -> Answer {
     .await
 }
 
-// --- ports -----------------------------------------------------------------------------------------------------------
+// --- ports ---------------------------------------------------------------------------------------------
 
 pub(super) async fn set_ports(call: Call) -> Answer {
     job_call(call, |ask, id, _| {
@@ -282,13 +282,13 @@ pub(super) async fn get_port(call: Call) -> Answer {
     let job = find(&call.engine, &tenant, id).await?;
     let ports = job.ports().cloned().unwrap_or_default();
     let port = ports.port((at.side, &at.port)).map_err(|error| Problem::port(id, &error))?;
-    // One that would be made on demand looks as it would then: empty.
+    // A port that would be created on demand is shown as empty.
     let mut out = Out::new(Encoding::Json, 64);
     ports::shown(&mut out, port);
     Ok(json(views::text(out)))
 }
 
-/// What is done with the port is the last part of the path.
+/// Applies the port operation named by the last segment of the path.
 pub(super) async fn port(call: Call) -> Answer {
     let at = port_at(&call, job_id(&call)?)?;
     let what = call.param(3).to_owned();
@@ -317,7 +317,7 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
             Ok(reply)
         }),
         "write" => {
-            // As the original's: what is not given is null.
+            // As in the original SideJob, a missing value is null.
             let values = match ask.values()? {
                 Some(values) => values,
                 None => vec![RawJson::new("null").map_err(wire::BadAsk::from)?],
@@ -345,7 +345,7 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
     })
 }
 
-/// Several operations on ports, of any jobs, as one step.
+/// Applies several port operations, on any jobs, in one transaction.
 pub(super) async fn group(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;
@@ -373,7 +373,7 @@ fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
     }
 }
 
-// --- the log ---------------------------------------------------------------------------------------------------------
+// --- log -----------------------------------------------------------------------------------------------
 
 pub(super) async fn logs(call: Call) -> Answer {
     may_look(&call)?;
@@ -405,7 +405,7 @@ pub(super) async fn take_logs(call: Call) -> Answer {
     Ok(json(listed(entries.into_iter())))
 }
 
-/// Answers with how many entries there are now.
+/// Appends an entry and responds with the number of entries.
 pub(super) async fn add_log(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;

@@ -1,4 +1,4 @@
-//! Making jobs.
+//! Creation of jobs.
 
 use super::calls::{Answer, ask_of, tenant};
 use super::errors::{Problem, json};
@@ -17,7 +17,7 @@ use windlass_core::unique::{HeldUntil, OnConflict, Unique};
 use windlass_core::{Body, Extras, JobId, Keep, KeepFor, Name, Payload, Policy, Queue, Tenant, Token};
 use windlass_engine::{Push, PushRefused, Pushed, RunAt};
 
-/// Jobs live until they are deleted; a run whose worker is gone is given to the next as often as it takes.
+/// Policy of all jobs: kept until deleted, and run again without bound when a lease expires.
 pub(super) fn policy(settings: &Settings) -> Policy {
     Policy {
         lease: LeasePolicy {
@@ -81,7 +81,7 @@ pub(super) async fn create(mut call: Call) -> Answer {
     }
 }
 
-/// Whether the token is that of the present run of this job.
+/// True if the token is that of the job's current run.
 async fn is_run_of(call: &Call, tenant: &Tenant, id: JobId, token: &str) -> Result<bool, Problem> {
     let job = call.engine.get_one(tenant, id).await?;
     let token = token.parse().ok().map(Token::from_number);
@@ -152,7 +152,8 @@ fn push(
     })
 }
 
-/// Makes it a child. That its name is its own among the children is held by a key, on every store, whoever else adopts.
+/// Returns the tie of a child to its parent. The unique key keeps child names unique on every store, also
+/// against concurrent adoptions.
 pub(super) fn tie(parent: JobId, name: &str) -> (Family, Unique) {
     let family = Family { parent, child_name: Some(name.into()), rule: FamilyRule::ParentRunsAfter };
     let unique = Unique {

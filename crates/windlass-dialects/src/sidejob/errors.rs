@@ -1,4 +1,4 @@
-//! How a refusal is said: `{"error": message}`, and the fitting status.
+//! Refusals: `{"error": message}` with an HTTP status.
 
 use super::SideJob;
 use super::wire::BadAsk;
@@ -14,12 +14,12 @@ use windlass_core::ports::PortError;
 pub(super) type Problem = problem::Problem<SideJob>;
 
 impl Problem {
-    /// What is asked makes no sense, or may not be now.
+    /// Invalid request, or a request that is not allowed in the current state.
     pub fn refused(message: impl Into<String>) -> Problem {
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, message)
     }
 
-    /// `id` as the caller wrote it.
+    /// `id` is the text that the client sent.
     pub fn no_job(id: impl std::fmt::Display) -> Problem {
         Problem::new(StatusCode::NOT_FOUND, format!("Job {id} does not exist!"))
     }
@@ -69,7 +69,7 @@ impl Problem {
         Problem::refused(format!("Job {id} cannot disown non-existent child {name}"))
     }
 
-    /// What was wrong with a port of job `id`.
+    /// Error concerning a port of job `id`.
     pub fn port(id: JobId, error: &PortError) -> Problem {
         match error {
             PortError::BadName { name } => Problem::refused(format!("Invalid port name: {name}")),

@@ -15,12 +15,12 @@ use windlass_core::unique::Unique;
 use windlass_core::{Event, Extras, Job, JobId, JobState, Tenant};
 use windlass_engine::{Engine, Transaction};
 
-/// Ancestors that are looked at: a family deeper than that takes no more children.
+/// Depth of a family; a deeper job takes no more children.
 const ANCESTORS_MAX: usize = 1_000;
-/// Descendants that one call reaches, as many as fit in one step.
+/// Descendants that one call can affect, as many as fit into one commit.
 const DESCENDANTS_MAX: usize = 10_000;
 
-/// Name and id of each child.
+/// Responds with the name and id of each child.
 pub(super) async fn children(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let engine = &call.engine;
@@ -50,7 +50,7 @@ pub(super) async fn adopt(mut call: Call) -> Answer {
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
     let also = Also::beside(&["child", "name"], &ask)?;
-    // Ancestors wherever they are: a circle is one for everybody.
+    // Ancestors are checked outside the caller's scope too, since a cycle affects every caller.
     let everywhere = &call.server.engine;
     let child = ask.job("child")?.ok_or_else(|| Problem::refused("Missing child"))?;
     let name = ask.text("name")?.unwrap_or_default();
@@ -72,11 +72,11 @@ pub(super) async fn adopt(mut call: Call) -> Answer {
         if ancestors.contains(&child) {
             return Err(Problem::would_go_round(id, child).into());
         }
-        // Nothing but the key of its name can be in the way.
+        // Only a conflict on the unique key can refuse this.
         let tied = tx.apply(child, retied(&orphan, Some(family), Some(unique)))?;
         tied.map_err(|_| Problem::name_not_unique(id, child, &name))?;
-        // They change in nothing but their version: were one of them adopted meanwhile, this is decided anew, and no two
-        // adoptions close a circle between them.
+        // Ancestors change only in their version: if one of them is adopted concurrently, this commit is
+        // stale and decided again, so two adoptions cannot form a cycle.
         for ancestor in std::iter::once(id).chain(ancestors) {
             let _ = tx.hold(ancestor)?;
         }
@@ -110,7 +110,7 @@ fn ancestors(tx: &mut Transaction<'_>, job: &Job) -> Result<Vec<JobId>, Stop> {
     Ok(found)
 }
 
-/// By name, or by the child's id.
+/// Disowns a child, given by name or by id.
 pub(super) async fn disown(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
@@ -141,7 +141,7 @@ pub(super) async fn disown(mut call: Call) -> Answer {
     also.run_at_last(&call, &tenant, id, "null".to_owned()).await
 }
 
-/// All below a job, parents before their children, the job itself first.
+/// Returns the job and all its descendants, parents before children.
 pub(super) fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Result<Vec<Arc<Job>>, Stop> {
     let all = tx.with_descendants(job, DESCENDANTS_MAX)?;
     if all.len() > DESCENDANTS_MAX {
@@ -151,19 +151,19 @@ pub(super) fn with_descendants(tx: &mut Transaction<'_>, job: Arc<Job>) -> Resul
     Ok(all)
 }
 
-/// Only what is terminated, down to the last descendant.
+/// Deletes a job with all descendants, if all of them are terminated.
 pub(super) async fn delete(call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let decide = |tx: &mut Transaction<'_>| {
         let job = within_reach(&call, tx, id)?;
-        // Descendants wherever they are: if one is out of reach, nothing is deleted.
+        // Includes descendants outside the caller's scope: if there is one, nothing is deleted.
         let all = with_descendants(tx, job)?;
         let is_over =
             |job: &Arc<Job>| matches!(job.state(), JobState::Terminated { .. } | JobState::Cancelled { .. });
         if !all.iter().all(|job| is_over(job) && call.engine.reaches(&job.spec.queue, &job.spec.name)) {
             return Ok(false);
         }
-        // The youngest first: nobody becomes an orphan on the way.
+        // Youngest first, so that no job is orphaned in between.
         for job in all.iter().rev() {
             let deleted = tx.apply(job.id, Event::Delete)?;
             deleted.map_err(|refused| Problem::refused(format!("Job {}: {refused}", job.id)))?;
@@ -182,7 +182,7 @@ fn found(tx: &mut Transaction<'_>, id: JobId) -> Result<Arc<Job>, Stop> {
     tx.job(id)?.ok_or_else(|| Problem::no_job(id).into())
 }
 
-/// A job that the call names. What follows for others happens wherever they are.
+/// Loads a job that the call names, if it is in the caller's scope.
 fn within_reach(call: &Call, tx: &mut Transaction<'_>, id: JobId) -> Result<Arc<Job>, Stop> {
     let job = found(tx, id)?;
     match call.engine.reaches(&job.spec.queue, &job.spec.name) {

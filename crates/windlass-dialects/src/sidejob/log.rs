@@ -1,7 +1,8 @@
-//! The log: what went through ports, and what went wrong.
+//! Log of values that went through ports, and of errors.
 //!
-//! Entries are kept in the order they were made, a few to a note, and written in the same step as what they tell of. The
-//! newest are kept: whoever wants all of them reads and clears them in time.
+//! Entries are stored in order in notes, written in the same commit as the change they describe. The number
+//! of notes is bounded, and the oldest are dropped: a client that wants all entries must read and clear them
+//! in time.
 
 use super::errors::Problem;
 use super::wire::Context;
@@ -17,27 +18,28 @@ use windlass_engine::{Engine, EngineError, Transaction};
 #[cfg(test)]
 mod tests;
 
-/// Notes kept for one tenant; each holds the entries of one step, at least one. A busy hour, to be read by then.
+/// Notes kept per tenant; each holds the entries of one commit, at least one.
 const NOTES_MAX: usize = 10_000;
-/// How many too many there may be before the oldest are forgotten: forgetting is cheaper by the dozen.
+/// Notes beyond the bound before the oldest are deleted, since deleting in batches is cheaper.
 const NOTES_SLACK: usize = 500;
-/// Bytes kept for one tenant. Notes are read as a whole.
+/// Bytes kept per tenant, because all notes are read at once.
 const BYTES_MAX: usize = 32 << 20;
-/// How far back a note may be that several calls have written into: their commits are told of at the same time.
+/// Number of recent notes that are searched for a note shared by several calls, whose commit is reported to
+/// them at the same time.
 const SHARED_LOOKS: usize = 64;
-/// Longest value that is repeated in the log. It is there to follow what flowed, not to keep it.
+/// Longest value that is copied into the log, which shows the flow of values and does not store them.
 const VALUE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of values in one list of an entry, for the same reason.
 const LIST_BYTES_MAX: usize = 256 << 10;
 
-/// What went through ports in one call or group.
+/// Values that went through ports in one call or group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PortEvents {
     reads: Flows,
     writes: Flows,
 }
 
-/// One list of values per port, in the order in which the ports were first used.
+/// Values by port, in the order in which the ports were first used.
 #[derive(Clone, Debug, Default)]
 struct Flows {
     list: Vec<Flow>,
@@ -61,7 +63,7 @@ impl PortEvents {
         self.writes.add(job, (side, port), data);
     }
 
-    /// `None` where nothing flowed.
+    /// Formats the log entry; `None`: no value moved.
     pub(super) fn entry(&self, context: &Context, now: Timestamp) -> Option<String> {
         if self.reads.list.is_empty() && self.writes.list.is_empty() {
             return None;
@@ -121,7 +123,7 @@ impl Flow {
     }
 }
 
-/// The context, then the time, then what is told: of a key that comes twice the later value holds.
+/// Formats an entry: the context, the time, then its own members. Of duplicate keys the last value wins.
 pub(super) fn entry(context: &Context, now: Timestamp, own: &[(&str, &str)]) -> String {
     let time = format!("\"{now}\"");
     let context = context.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -147,18 +149,18 @@ pub(super) fn entry(context: &Context, now: Timestamp, own: &[(&str, &str)]) -> 
 }
 
 fn text(out: Out) -> String {
-    // What was written as JSON is UTF-8.
+    // JSON output is valid UTF-8.
     String::from_utf8(out.into_bytes()).unwrap_or_default()
 }
 
-/// Entries that were put into a note.
+/// Entries stored in a note.
 #[derive(Clone, Debug)]
 pub(super) struct Noted {
     key: String,
     bytes: usize,
 }
 
-/// What this server knows of the notes there are.
+/// Cached index of the notes in the store.
 #[derive(Default)]
 pub(super) struct Log {
     tenants: Mutex<HashMap<Tenant, Known>>,
@@ -168,7 +170,7 @@ pub(super) struct Log {
 struct Known {
     notes: VecDeque<(String, usize)>,
     bytes: usize,
-    /// Numbers the notes of one millisecond.
+    /// Sequence number of the next key.
     last: u64,
 }
 
@@ -181,7 +183,7 @@ impl Known {
         }
     }
 
-    /// The oldest, once there are clearly too many.
+    /// Removes the oldest notes from the cache, if there are too many, and returns their keys.
     fn excess(&mut self) -> Vec<String> {
         let mut gone = Vec::new();
         if self.notes.len() <= NOTES_MAX + NOTES_SLACK && self.bytes <= BYTES_MAX {
@@ -197,7 +199,7 @@ impl Known {
 }
 
 impl Log {
-    /// Puts entries into the commit of what they tell of: one note for all calls that share it.
+    /// Adds entries to the commit that they describe; all calls that share the commit share one note.
     pub(super) fn note(
         &self,
         engine: &Engine,
@@ -220,7 +222,7 @@ impl Log {
         Some(Noted { key, bytes })
     }
 
-    /// By time, then as they came; the last part keeps servers on one store apart.
+    /// Key of a new note: time, sequence number, and a random part that distinguishes servers on one store.
     fn next_key(&self, engine: &Engine, tenant: &Tenant) -> String {
         let mut tenants = self.tenants();
         let known = tenants.entry(tenant.clone()).or_default();
@@ -229,7 +231,7 @@ impl Log {
         format!("{}{ms:014}-{number:012}-{roll:08x}", prefix(tenant))
     }
 
-    /// It is written. Keeps the number of notes within bounds.
+    /// Records a committed note, and deletes the oldest notes beyond the bound.
     pub(super) async fn written(&self, engine: &Engine, tenant: &Tenant, noted: Noted) {
         let gone = {
             let mut tenants = self.tenants();
@@ -246,7 +248,7 @@ impl Log {
         }
     }
 
-    /// Notes from before this server started count, too.
+    /// Loads the notes written before this server started, once.
     pub(super) async fn recall(&self, engine: &Engine, tenant: &Tenant) -> Result<(), Problem> {
         if self.tenants().contains_key(tenant) {
             return Ok(());
@@ -260,7 +262,7 @@ impl Log {
         Ok(())
     }
 
-    /// Appends entries that tell of nothing else.
+    /// Appends entries that do not belong to a change.
     pub(super) async fn append(
         &self,
         engine: &Engine,
@@ -281,7 +283,7 @@ impl Log {
         Ok(notes.iter().flat_map(|(_, value)| entries_of(value)).collect())
     }
 
-    /// The same, and exactly these are gone.
+    /// Returns all entries and deletes exactly those.
     pub(super) async fn take(&self, engine: &Engine, tenant: &Tenant) -> Result<Vec<String>, Problem> {
         let notes = engine.notes(&prefix(tenant)).await?;
         let entries = notes.iter().flat_map(|(_, value)| entries_of(value)).collect();

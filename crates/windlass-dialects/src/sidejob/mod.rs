@@ -1,15 +1,16 @@
-//! SideJob: jobs that live for months, with ports, state and children; JSON over HTTP under `/sidejob`. See README.md.
+//! SideJob: jobs that live for months, with ports, state and children; JSON over HTTP under `/sidejob`. See
+//! README.md.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `routes.rs` | every call: method, path, role |
-//! | `wire.rs` | bytes to what is asked, values as they were written |
-//! | `calls.rs`, `create.rs`, `family.rs`, `workers.rs` | the calls: jobs and ports; making; parents and children; workers and locks |
-//! | `presence.rs` | workers that hold a connection, and what follows when it ends |
-//! | `tx.rs` | a call as one transaction of the engine, with what it logs |
-//! | `runs.rs`, `ports.rs` | the rules: who is run and when; what flows |
-//! | `registry.rs`, `log.rs` | classes with workers; what flowed and went wrong |
-//! | `views.rs`, `errors.rs` | how a job and a refusal look |
+//! | `routes.rs` | all calls: method, path, role |
+//! | `wire.rs` | parsing of request bodies; values stay as written |
+//! | `calls.rs`, `create.rs`, `family.rs`, `workers.rs` | the calls: jobs and ports; creation; parents and children; workers and locks |
+//! | `presence.rs` | workers that hold a connection, and the end of their leases when it closes |
+//! | `tx.rs` | a call as one transaction of the engine, with its log entries |
+//! | `runs.rs`, `ports.rs` | rules: which job runs and when; values through ports |
+//! | `registry.rs`, `log.rs` | registered classes; log of port values and errors |
+//! | `views.rs`, `errors.rs` | JSON of a job and of a refusal |
 
 mod calls;
 mod create;
@@ -36,7 +37,7 @@ use axum::response::Response;
 use std::sync::Arc;
 use windlass_core::Policy;
 
-/// Where jobs were made, as they say it.
+/// Origin of the jobs created by this dialect.
 const ORIGIN: &str = "sidejob";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,16 +97,17 @@ const KEYS: &[Key] = &[
     ),
 ];
 
-/// What an operator may set.
+/// Settings of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// A run is another worker's when its worker gave no sign of life for this long.
+    /// Length of a lease. A run without a heartbeat for this long goes to another worker.
     pub lease_ms: i64,
-    /// A worker whose connection ended may open another one for this long before its runs are taken from it.
+    /// Grace period after a worker's connection ends. Its leases expire unless it connects again within this
+    /// time.
     pub grace_ms: i64,
-    /// Runs of one job in one minute by the clock.
+    /// Runs of one job within a calendar minute.
     pub runs_per_minute: u32,
-    /// Web pages from these origins may call; `*`: from everywhere.
+    /// Origins of web pages that may call; `*`: any origin.
     pub origins: Vec<String>,
 }
 
@@ -118,7 +120,7 @@ impl Default for Settings {
 impl Settings {
     fn from_values(values: &Values) -> Settings {
         Settings {
-            // Without any time no run could end.
+            // A lease of length zero would let no run end.
             lease_ms: values.seconds_ms("sidejob.lease_s").max(1_000),
             grace_ms: values.seconds_ms("sidejob.grace_s"),
             runs_per_minute: u32::try_from(values.whole("sidejob.runs_per_minute")).unwrap_or(u32::MAX),
@@ -127,10 +129,10 @@ impl Settings {
     }
 }
 
-/// What the calls share.
+/// State shared by the calls.
 struct State {
     settings: Settings,
-    /// One for all jobs made here.
+    /// Shared by all jobs created here.
     policy: Arc<Policy>,
     registry: registry::Registry,
     log: log::Log,
@@ -143,7 +145,7 @@ impl Running for State {
     }
 }
 
-/// The state of this dialect.
+/// Returns the state of this dialect.
 fn state_of(server: &Server) -> &State {
     server.state()
 }

@@ -1,4 +1,4 @@
-//! What may be done with ports. Each function here is one call, worked out in a transaction.
+//! Port operations. Each function is one call and runs inside a transaction.
 
 use super::errors::Problem;
 use super::log::PortEvents;
@@ -9,7 +9,7 @@ use crate::codec::{Encoding, Out};
 use windlass_core::ports::{Declared, ForInputs, Moved, Port, Ports, RawJson, Side};
 use windlass_core::{Holder, Job, JobId, JobState, Token};
 
-/// A port of the job that the call is about.
+/// Port of a job.
 #[derive(Clone, Debug)]
 pub(super) struct At {
     pub job: JobId,
@@ -27,12 +27,12 @@ impl At {
     }
 }
 
-/// `{"data": 5}`, or `{}` when there is nothing.
+/// Reads a value: `{"data": 5}`, or `{}` if there is none.
 pub(super) fn read(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
     let mut ports = tx.ports(at.job)?;
     let before = ports.existing(at.place()).map(Port::size);
     let value = ports.read(at.place()).map_err(|error| Problem::port(at.job, &error))?;
-    // A default that is read again and again is nothing to write down.
+    // Reading a default does not change the port, so nothing is written.
     if before != Some(0) {
         tx.set_ports(at.job, ports)?;
     }
@@ -42,7 +42,7 @@ pub(super) fn read(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Res
     Ok(reply)
 }
 
-/// All values, and the port is empty.
+/// Reads all values and empties the port.
 pub(super) fn entries(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> Result<Reply, Stop> {
     let values = tx.with_ports(at.job, |ports| ports.entries(at.place()))?;
     let reply = Reply::new(format!("{{\"entries\":{}}}", listed(&values)));
@@ -50,11 +50,11 @@ pub(super) fn entries(tx: &mut Tx<'_, '_>, at: &At, events: &mut PortEvents) -> 
     Ok(reply)
 }
 
-/// What becomes of values that are written.
+/// Destination of written values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writing {
     Queue,
-    /// The last of them becomes the default.
+    /// The last value becomes the default.
     Default,
 }
 
@@ -76,13 +76,13 @@ pub(super) fn write(
     runs::after_write(tx, at.job, at.side)
 }
 
-/// Runs nothing and logs nothing.
+/// Sets the default of a port. Starts no run and logs nothing.
 pub(super) fn set_default(tx: &mut Tx<'_, '_>, at: &At, default: Option<RawJson>) -> Result<Reply, Stop> {
     tx.with_ports(at.job, |ports| ports.set_default(at.place(), default))?;
     Ok(Reply::null())
 }
 
-/// Moves all values of a port to others, in one step.
+/// Moves all values of a port to other ports, in one transaction.
 pub(super) fn connect(
     tx: &mut Tx<'_, '_>,
     from: &At,
@@ -103,7 +103,7 @@ pub(super) fn connect(
             changed.push(to);
         }
     }
-    // All is where it should be before anyone is run to look at it.
+    // All values are in place before any job is run because of them.
     let mut ran = Ran::default();
     for to in changed {
         ran = ran.and(runs::after_write(tx, to.job, to.side)?);
@@ -112,7 +112,7 @@ pub(super) fn connect(
     Ok(Reply::new(format!("{{\"data\":{}}}", listed(&moved.items))).but(ran.trouble))
 }
 
-/// Makes these, and those of its class, the ports of the job; a side that is not given stays as it is.
+/// Replaces the ports of a job by these and the ports of its class; a side that is not given stays unchanged.
 pub(super) fn set(
     tx: &mut Tx<'_, '_>,
     id: JobId,
@@ -137,7 +137,7 @@ pub(super) fn set(
     Ok(Reply::null())
 }
 
-/// The run that a token is of; anyone else is refused.
+/// Checks that the token is that of the current run.
 pub(super) fn check_run(
     tx: &mut Tx<'_, '_>,
     id: JobId,
@@ -153,7 +153,7 @@ pub(super) fn check_run(
     }
 }
 
-/// What a run did with what it was handed: its writes are made, and all of it is one entry of the log.
+/// Ends an iteration: applies its writes, and logs its inputs and writes as one entry.
 pub(super) fn end_iteration(
     tx: &mut Tx<'_, '_>,
     id: JobId,
@@ -177,7 +177,7 @@ pub(super) fn end_iteration(
     Ok(ran)
 }
 
-/// The next set of inputs, together.
+/// Takes the next set of inputs.
 pub(super) fn for_inputs(
     tx: &mut Tx<'_, '_>,
     id: JobId,
@@ -194,7 +194,7 @@ pub(super) fn for_inputs(
         ForInputs::Defaults(values) => (values, true),
     };
     if !in_run {
-        // Nobody will come back and say what was done with them.
+        // Without a run there is no report later, so the inputs are logged now.
         let mut events = PortEvents::default();
         for (name, value) in names.iter().zip(&values) {
             events.read(id, (Side::In, name), vec![value.clone()]);
@@ -205,7 +205,7 @@ pub(super) fn for_inputs(
     Ok(Reply::new(format!("{{\"next\":\"call\",\"values\":{values},\"defaults\":{defaults}}}")))
 }
 
-/// One of several operations that are one step and one entry of the log.
+/// Operation of a group. A group is one transaction and one log entry.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
     Read(At),
@@ -239,7 +239,7 @@ pub(super) fn group(tx: &mut Tx<'_, '_>, operations: &[Operation], context: &Con
     Ok(Reply::new(format!("{{\"results\":[{}]}}", results.join(","))).but(ran.trouble))
 }
 
-/// `{"size": 0, "default": 5}`; the default only if there is one.
+/// Writes `{"size": 0, "default": 5}`; the default only if there is one.
 pub(super) fn shown(out: &mut Out, port: &Port) {
     out.begin_map();
     out.key("size");

@@ -1,9 +1,8 @@
-//! Workers that hold a connection. While it is open they are there; when it ends, and none takes its place within the
-//! grace time, the leases of the runs that are held under the worker's name end, with everything that always follows
-//! when a lease ends.
+//! Workers that hold a connection. When it closes and no other takes its place within the grace period, the
+//! leases held under the worker's name expire, with the usual effects of an expired lease.
 //!
-//! On a store that several servers share, a worker may come back at another one: whoever is told last that it is there
-//! leaves a note of it, and only the server whose note it is ends its runs.
+//! On a store shared by several servers, a worker may reconnect to another server. The server with its newest
+//! connection writes a note, and only the server that wrote the note ends the worker's leases.
 
 use super::ORIGIN;
 use super::calls::{Answer, ask_of, tenant};
@@ -30,19 +29,19 @@ use tokio::time::Instant;
 use windlass_core::{Holder, Scope, StateName, Tenant};
 use windlass_engine::{Engine, EngineError, Renew};
 
-/// A byte in this time shows on both sides whether the other is there.
+/// Interval of the bytes by which both sides detect a broken connection.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Bytes of a worker's name.
 const NAME_BYTES_MAX: usize = 255;
-/// Running jobs that are looked at in one go.
+/// Running jobs per page.
 const PAGE: usize = 1_000;
-/// Notes of workers that ended while no server ran are forgotten after this long. One that is missing means what the own
-/// one means.
+/// Age after which the note of a worker is deleted, for workers that ended while no server ran. A missing
+/// note counts as one's own.
 const NOTE_KEPT_MS: i64 = 24 * 3_600_000;
-/// How often they are looked for.
+/// Interval of the search for old notes.
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 
-/// A worker of a tenant, and which jobs it may hold.
+/// Tenant, worker, and the scope of the jobs it may hold.
 type Key = (Tenant, Arc<str>, Scope);
 
 #[derive(Default)]
@@ -53,16 +52,16 @@ pub(super) struct Presences {
 #[derive(Default)]
 struct Table {
     open: HashMap<Key, Open>,
-    /// Workers whose last connection ended, in the order in which that happened.
+    /// Workers whose last connection ended, in that order.
     gone: Vec<Gone>,
-    /// Somebody sees to those that are gone.
+    /// A task is sweeping the workers in `gone`.
     is_swept: bool,
     pruned: HashMap<Tenant, Instant>,
 }
 
 struct Open {
     connections: usize,
-    /// What the newest of them wrote into the note.
+    /// Note written by the newest connection.
     stamp: String,
 }
 
@@ -80,7 +79,7 @@ impl Table {
         stamp.clone_into(&mut open.stamp);
     }
 
-    /// Answers whether somebody has to begin to see to those that are gone.
+    /// Removes a connection; true: the caller must start the sweep.
     fn left(&mut self, key: &Key, now: Instant) -> bool {
         let Some(open) = self.open.get_mut(key) else { return false };
         open.connections -= 1;
@@ -93,7 +92,8 @@ impl Table {
         !std::mem::replace(&mut self.is_swept, true)
     }
 
-    /// Those that have been gone for the grace time; or when to look again. `None`: nobody is gone, and nobody sees to it.
+    /// Returns workers whose grace period is over, or the time of the next check. `None`: `gone` is empty,
+    /// and the sweep ends.
     fn due(&mut self, grace: Duration, now: Instant) -> Option<Result<Vec<Gone>, Instant>> {
         let Some(first) = self.gone.first() else {
             self.is_swept = false;
@@ -113,7 +113,7 @@ impl Presences {
     }
 }
 
-/// Answers for as long as the connection is there.
+/// Responds with a stream that lasts as long as the connection.
 pub(super) async fn attend(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let body = call.read_body().await?;
@@ -139,7 +139,8 @@ pub(super) async fn attend(mut call: Call) -> Answer {
 async fn come(server: &Server, key: &Key) -> Result<(), Problem> {
     let engine = &server.engine;
     let stamp = format!("{} {:016x}", engine.now().as_millis(), engine.roll());
-    // Before it counts here: whoever finds it gone meanwhile finds another's note.
+    // Written before the connection counts here, so that a concurrent sweep of another server finds a note
+    // that is not its own.
     engine.put_note(&note_of(key), Some(stamp.clone().into_bytes())).await?;
     let presences = &state_of(server).presences;
     let is_time_to_prune = {
@@ -165,13 +166,13 @@ async fn stay(server: Arc<Server>, caller: Caller, key: Key, sender: mpsc::Sende
         tokio::select! {
             () = tokio::time::sleep(HEARTBEAT) => {}
             () = sender.closed() => break,
-            // A worker whose token is revoked is as good as gone.
+            // A worker whose token is revoked counts as disconnected.
             () = server.farewell(&caller) => break,
         }
         piece = Bytes::from_static(b"\n");
     }
     if server.is_stopping() {
-        // The workers are there: it is the server that goes.
+        // The server stops; the workers are still alive.
         return;
     }
     let begins = state_of(&server).presences.table().left(&key, Instant::now());
@@ -184,7 +185,7 @@ fn grace(server: &Server) -> Duration {
     Duration::from_millis(state_of(server).settings.grace_ms.unsigned_abs())
 }
 
-/// Sees to those that are gone, until nobody is.
+/// Ends the leases of disconnected workers, until none is left.
 async fn sweep(server: &Server) {
     loop {
         let due = state_of(server).presences.table().due(grace(server), Instant::now());
@@ -213,7 +214,7 @@ async fn end_runs(engine: &Engine, tenant: &Tenant, gone: Vec<Gone>) -> Result<(
     for Gone { key, stamp, .. } in gone {
         let note = note_of(&key);
         let found = engine.notes(&note).await?.into_iter().find(|(known, _)| *known == note);
-        // Another server has it.
+        // The worker has connected to another server since.
         if found.is_some_and(|(_, value)| value != stamp.as_bytes()) {
             continue;
         }
@@ -240,7 +241,7 @@ async fn end_runs(engine: &Engine, tenant: &Tenant, gone: Vec<Gone>) -> Result<(
         });
         let ended: Vec<Renew> = ended.collect();
         for some in ended.chunks(engine.options().batch_max) {
-            // A refusal: the run has ended by itself.
+            // Refused if the run has ended by itself.
             engine.renew(tenant, some.to_vec()).await?;
         }
     }

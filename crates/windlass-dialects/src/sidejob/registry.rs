@@ -1,4 +1,4 @@
-//! Which classes have workers in which queue.
+//! Registry of the classes that have workers, by queue.
 
 use super::errors::Problem;
 use super::wire::{Ask, object_of};
@@ -9,7 +9,7 @@ use windlass_core::ports::{Declared, Ports};
 use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 use windlass_engine::Engine;
 
-/// How long this server believes what it read: others on the same store may register classes, too.
+/// Age up to which the cache is valid: other servers on the same store may register classes, too.
 const BELIEVED_MS: i64 = 1_000;
 
 #[derive(Default)]
@@ -22,24 +22,24 @@ struct Known {
     queues: Arc<Queues>,
 }
 
-/// All queues of a tenant.
+/// Classes of all queues of a tenant.
 #[derive(Clone, Default)]
 pub(super) struct Queues(HashMap<String, Arc<Classes>>);
 
-/// What one queue's workers registered.
+/// Classes registered for one queue.
 #[derive(Default)]
 pub(super) struct Classes {
-    /// As it was written.
+    /// JSON as written by the client.
     pub text: String,
     by_name: BTreeMap<String, Class>,
 }
 
-/// What is known of a class.
+/// Configuration of a class.
 #[derive(Clone, Default)]
 pub(super) struct Class {
     pub inports: Declared,
     pub outports: Declared,
-    /// It has nothing to tidy up: termination needs no run.
+    /// The class needs no shutdown run, so termination ends the job at once.
     pub without_shutdown: bool,
 }
 
@@ -64,12 +64,12 @@ impl Class {
             outports: config.configured("outports")?.unwrap_or_default(),
             without_shutdown: config.raw("shutdown") == Some("false"),
         };
-        // Names are checked now, and not when the first job is made.
+        // Validates port names at registration, not at the creation of the first job.
         ports(nobody(), class.inports.clone(), class.outports.clone())?;
         Ok(class)
     }
 
-    /// Its own ports and those given; for the same name those given hold, options and all.
+    /// Merges the ports of the class with the given ones, which override ports of the same name.
     pub(super) fn with(&self, inports: Declared, outports: Declared) -> (Declared, Declared) {
         let mut all = (self.inports.clone(), self.outports.clone());
         all.0.extend(inports);
@@ -78,12 +78,12 @@ impl Class {
     }
 }
 
-/// Ports of a job that is not there yet, or of a class.
+/// Builds the ports of a new job or of a class.
 pub(super) fn ports(id: JobId, inports: Declared, outports: Declared) -> Result<Ports, Problem> {
     Ports::new(inports, outports).map_err(|error| Problem::port(id, &error))
 }
 
-/// For messages about ports of no job.
+/// Placeholder id for messages about the ports of a class.
 fn nobody() -> JobId {
     JobId::new(u64::MAX).unwrap_or_else(|| unreachable!("it is not zero"))
 }
@@ -140,7 +140,7 @@ impl Registry {
         let mut queues = Queues::default();
         for (key, value) in engine.notes(&prefix).await? {
             let queue = &key[prefix.len()..];
-            // Seldom has anything changed, and parsing all of it every second would cost more than all else.
+            // Parses only entries that changed: they seldom do, and this runs every second.
             let classes = match before.queue(queue).filter(|known| known.text.as_bytes() == &value[..]) {
                 Some(known) => Arc::clone(known),
                 None => Arc::new(Classes::read(&value).unwrap_or_default()),

@@ -1,4 +1,4 @@
-//! Every call of the dialect.
+//! Routes of the dialect.
 
 use super::{calls, create, family, presence, workers};
 use crate::auth::Role::{Viewer, Worker};
@@ -6,7 +6,7 @@ use crate::problem::call;
 use crate::route::Access::{From, Public};
 use crate::route::{NO_OWN_BOUND, Route};
 
-/// Bytes of the classes of a queue, of an entry of the log, of a list of names: hundreds of classes, thousands of names.
+/// Size of a queue's classes, of a log entry and of a list of names: hundreds of classes, thousands of names.
 const LIST_BYTES_MAX: usize = 1 << 20;
 
 #[rustfmt::skip]

@@ -1,4 +1,4 @@
-//! Who is run, and when; how a job stands, in this protocol's words.
+//! Rules for runs: which job is run and when; the status of a job in this protocol.
 
 use super::ORIGIN;
 use super::errors::Problem;
@@ -9,7 +9,7 @@ use windlass_core::lease::{Afterwards, Rest, RunKind};
 use windlass_core::ports::Side;
 use windlass_core::{Event, Job, JobId, JobState, Timestamp};
 
-/// One of the seven, as it is now. A run that was asked for during a run shows already.
+/// Current status, one of seven. A run requested during a run shows already as `queued`.
 pub(super) fn status(job: &Job) -> &'static str {
     match job.state() {
         JobState::Ready { .. } | JobState::Waiting => "queued",
@@ -37,22 +37,22 @@ fn rest_name(rest: Rest) -> &'static str {
     }
 }
 
-/// What came of wanting a run.
+/// Result of a requested run.
 #[derive(Default)]
 pub(super) struct Ran {
-    /// Who was run, if anyone.
+    /// Job that was run, if any.
     pub job: Option<JobId>,
     pub trouble: Option<Problem>,
 }
 
 impl Ran {
-    /// Of several troubles the first is told.
+    /// Combines two results; the first error wins.
     pub(super) fn and(self, other: Ran) -> Ran {
         Ran { job: self.job.or(other.job), trouble: self.trouble.or(other.trouble) }
     }
 }
 
-/// Runs the job or its parent, as wished.
+/// Runs the job or its parent, as requested.
 pub(super) fn wished(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
     let at = wish.when.map_or(tx.now(), |when| when.from(tx.now()));
     if !wish.parent {
@@ -64,7 +64,7 @@ pub(super) fn wished(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ra
     }
 }
 
-/// After something was put into a port: an input is for the job, an output for its parent.
+/// Runs the job that a write concerns: an input concerns the job itself, an output its parent.
 pub(super) fn after_write(tx: &mut Tx<'_, '_>, id: JobId, side: Side) -> Result<Ran, Stop> {
     let now = tx.now();
     match side {
@@ -72,8 +72,9 @@ pub(super) fn after_write(tx: &mut Tx<'_, '_>, id: JobId, side: Side) -> Result<
         Side::Out => match parent_of(tx, id)? {
             Some(parent) => {
                 let ran = run(tx, parent, now, false)?;
-                // One that need not be run because a run waits for it already may be given that run before this is
-                // written, look, and find nothing. Then this is stale, and looked at anew.
+                // A parent with a pending run is not run again. But that run might be claimed, read its ports
+                // and find nothing before this commit. Holding the parent's version makes this commit stale
+                // in that case, and it is decided again.
                 tx.hold(parent)?;
                 Ok(ran)
             }
@@ -82,7 +83,7 @@ pub(super) fn after_write(tx: &mut Tx<'_, '_>, id: JobId, side: Side) -> Result<
     }
 }
 
-/// The parent, if it has one that still exists.
+/// Parent of the job, if it still exists.
 fn parent_of(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Option<JobId>, Stop> {
     let Some(parent) = tx.job(id)?.spec.family().map(|family| family.parent) else { return Ok(None) };
     Ok(tx.find(parent)?.map(|parent| parent.id))
@@ -107,7 +108,7 @@ fn run(tx: &mut Tx<'_, '_>, id: JobId, at: Timestamp, force: bool) -> Result<Ran
     Ok(Ran { job: ran.is_ok().then_some(id), trouble: None })
 }
 
-/// A run waits for a worker already, or for the present one to end.
+/// True if a run is pending, or requested after the current run.
 fn will_run_anyway(job: &Job, now: Timestamp) -> bool {
     match job.state() {
         JobState::Ready { run_at, .. } => *run_at <= now,
@@ -118,8 +119,7 @@ fn will_run_anyway(job: &Job, now: Timestamp) -> bool {
     }
 }
 
-/// A job of another protocol, of a class that nobody has registered here, has its workers there: it is not for this one to
-/// move.
+/// Refuses a job of another dialect whose class is not registered here: its workers use the other dialect.
 fn made_elsewhere(tx: &Tx<'_, '_>, job: &Job) -> Option<Problem> {
     let origin = job.spec.extras.as_ref().and_then(|extras| extras.origin.as_deref());
     let is_own = origin == Some(ORIGIN);
@@ -127,16 +127,16 @@ fn made_elsewhere(tx: &Tx<'_, '_>, job: &Job) -> Option<Problem> {
     (!is_own && tx.queues.class_of(job).is_none()).then(problem)
 }
 
-/// Nobody is left who could work on it.
+/// Terminates a job whose class is no longer registered.
 pub(super) fn abandon(tx: &mut Tx<'_, '_>, job: &Job) -> Result<Ran, Stop> {
-    // One that is at rest there already stays there.
+    // A job that is terminated already stays so.
     let _ = tx.apply(job.id, Event::PutToRest(Rest::Terminated))?;
     let trouble = Problem::no_longer_registered(&job.spec.name, &job.spec.queue);
     Ok(Ran { job: None, trouble: Some(trouble) })
 }
 
-/// After the run of a child the engine runs its parent. A parent whose class is gone is not run: it ends. To be asked
-/// before the run ends, and ended afterwards.
+/// Returns the parent that must be terminated, not run, when a run of the child ends, because its class is no
+/// longer registered. To be called before the run ends; the termination follows after it.
 pub(super) fn parent_to_end(tx: &mut Tx<'_, '_>, child: JobId) -> Result<Option<Arc<Job>>, Stop> {
     let Some(parent) = parent_of(tx, child)? else { return Ok(None) };
     let parent = tx.job(parent)?;
@@ -146,7 +146,7 @@ pub(super) fn parent_to_end(tx: &mut Tx<'_, '_>, child: JobId) -> Result<Option<
     Ok((is_run && !has_workers).then_some(parent))
 }
 
-/// The last run, now; or none, where the class wants none or is gone.
+/// Starts the shutdown run; if the class has none or is not registered, terminates the job at once.
 pub(super) fn terminate(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     let waits = will_run_anyway(&job, tx.now()) || matches!(job.state(), JobState::Terminating { .. });
@@ -164,7 +164,7 @@ pub(super) fn terminate(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
     Ok(standing(tx, id)?.but(trouble))
 }
 
-/// Puts the job into one of the seven statuses.
+/// Sets one of the seven statuses.
 pub(super) fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     let rest = match name {
@@ -197,7 +197,7 @@ pub(super) fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<R
     standing(tx, id)
 }
 
-/// `{"job": 1, "status": "queued"}`
+/// Returns `{"job": 1, "status": "queued"}`.
 pub(super) fn standing(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     Ok(Reply::new(format!("{{\"job\":{id},\"status\":\"{}\"}}", status(&job))))

@@ -1,4 +1,4 @@
-//! A call that changes jobs: one transaction of the engine, with what it logs in the same commit.
+//! Calls that change jobs: one transaction of the engine, with the log entries in the same commit.
 
 use super::errors::Problem;
 use super::log::PortEvents;
@@ -11,7 +11,7 @@ use windlass_core::ports::{PortError, Ports};
 use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
 use windlass_engine::{Queued, Transaction, VerbError};
 
-/// Why a call ends without an answer.
+/// Reason to end a call without a result.
 pub(super) type Stop = windlass_engine::Stop<Problem>;
 
 impl From<Problem> for Stop {
@@ -20,11 +20,11 @@ impl From<Problem> for Stop {
     }
 }
 
-/// What a call answers once all is written.
+/// Response of a call, sent after the commit.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     pub text: String,
-    /// What was done is done, but this has to be said.
+    /// Error to report although the changes are committed.
     pub trouble: Option<Problem>,
 }
 
@@ -42,18 +42,18 @@ impl Reply {
     }
 }
 
-/// What a call does. Run as often as it takes, so it must not remember anything of the times before.
+/// Operation of a call. It may run several times, so it must not keep state between runs.
 pub(super) type Op = Box<dyn FnMut(&mut Tx<'_, '_>) -> Result<Reply, Stop> + Send>;
 
-/// The engine's transaction, and what this protocol needs besides.
+/// Transaction of the engine, with the registry and the log entries.
 pub(super) struct Tx<'t, 'e> {
     jobs: &'t mut Transaction<'e>,
     pub queues: &'t Queues,
     entries: Vec<String>,
 }
 
-/// Carries out a call, even if the caller goes away. Calls for one job that come at once are one commit. `others`: jobs
-/// that it is about, too.
+/// Runs a call, even if the client disconnects. Concurrent calls on one job share a commit. `others` lists
+/// further jobs that the call names.
 pub(super) async fn carry_out(
     call: &Call,
     tenant: &Tenant,
@@ -80,7 +80,8 @@ pub(super) async fn carry_out(
     Ok(reply)
 }
 
-/// Jobs that a call names have to be within the caller's reach; what follows for others happens wherever they are.
+/// Checks that the jobs named by a call are in the caller's scope. Effects on related jobs are not
+/// restricted.
 async fn check_reach(call: &Call, tenant: &Tenant, id: JobId, others: &[JobId]) -> Result<(), Problem> {
     if call.caller.scope.is_everything() {
         return Ok(());
@@ -106,13 +107,13 @@ impl Tx<'_, '_> {
         self.find(id)?.ok_or_else(|| Problem::no_job(id).into())
     }
 
-    /// Makes it happen, if the rules allow it.
+    /// Applies an event, if the rules allow it.
     pub(super) fn apply(&mut self, id: JobId, event: Event) -> Result<Result<(), VerbError>, Stop> {
         self.job(id)?;
         Ok(self.jobs.apply(id, event)?)
     }
 
-    /// What is written holds only if nothing else happens to this job meanwhile.
+    /// Makes the commit stale if this job changes in the meantime.
     pub(super) fn hold(&mut self, id: JobId) -> Result<(), Stop> {
         let _ = self.jobs.hold(id)?;
         Ok(())

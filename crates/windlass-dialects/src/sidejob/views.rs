@@ -1,4 +1,4 @@
-//! How a job looks in this protocol.
+//! JSON of a job in this protocol.
 
 use super::ports;
 use super::runs::status;
@@ -8,18 +8,18 @@ use windlass_core::lease::RunKind;
 use windlass_core::ports::Side;
 use windlass_core::{Format, Job};
 
-/// Keys of the state that are the server's: nobody else sets them.
+/// Keys of the state that only the server sets.
 pub(super) const OWN_KEYS: [&str; 9] =
     ["queue", "class", "args", "status", "created_by", "created_at", "ran_at", "parent", "for_inputs"];
-/// The fact that says who made the job.
+/// Fact that names the creator of the job.
 pub(super) const BY: &str = "sidejob.by";
 
 pub(super) fn text(out: Out) -> String {
-    // What was written as JSON is UTF-8.
+    // JSON output is valid UTF-8.
     String::from_utf8(out.into_bytes()).unwrap_or_default()
 }
 
-/// All of it, with sizes in place of values.
+/// Formats a job, with the sizes of its ports in place of their values.
 pub(super) fn job(job: &Job, children: &[Arc<Job>]) -> String {
     let mut out = Out::new(Encoding::Json, 512);
     out.begin_map();
@@ -40,7 +40,7 @@ pub(super) fn job(job: &Job, children: &[Arc<Job>]) -> String {
     text(out)
 }
 
-/// What the server knows and what was set, in one object.
+/// Writes the server's keys and the keys set by clients as one object.
 pub(super) fn state(out: &mut Out, job: &Job) {
     let spec = &job.spec;
     out.begin_map();
@@ -71,7 +71,7 @@ pub(super) fn state(out: &mut Out, job: &Job) {
     out.end_map();
 }
 
-/// As they were given; null if they were not. Jobs of other dialects have one argument: their payload.
+/// Arguments as given, or null. The payload of a job from another dialect is its only argument.
 fn args(out: &mut Out, job: &Job) {
     let payload = &job.spec.payload;
     let is_ours =
@@ -94,7 +94,7 @@ pub(super) fn family(out: &mut Out, children: &[Arc<Job>]) {
     out.end_map();
 }
 
-/// One run, as its worker gets it.
+/// Formats a run for its worker.
 pub(super) fn run(job: &Job) -> String {
     let mut out = Out::new(Encoding::Json, 512);
     out.begin_map();

@@ -1,4 +1,4 @@
-//! Bytes to what is asked. Values stay as they were written: key order and long numbers survive.
+//! Parsing of request bodies. Values stay as written: key order and long numbers survive.
 
 use crate::codec::{self, Encoding, Raw, Text};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -10,23 +10,23 @@ use windlass_core::{JobId, Timestamp};
 #[cfg(test)]
 mod tests;
 
-/// Destinations of one connection, operations of one group, names in one list. Each becomes work within one step.
+/// Destinations of a connection, operations of a group, names in a list. All are handled in one transaction.
 pub(super) const LIST_MAX: usize = 10_000;
-/// Members of one object, in the body and below.
+/// Members of one object, at any depth.
 pub(super) const MEMBERS_MAX: usize = 10_000;
-/// Members of `log_context`, which every entry of the log repeats.
+/// Members of `log_context`, which every log entry repeats.
 pub(super) const CONTEXT_MEMBERS_MAX: usize = 100;
-/// Objects of fewer members are searched from end to end, which is quicker than making an index.
+/// Objects with fewer members are searched linearly, which is faster than building an index.
 const INDEX_FROM: usize = 16;
 
-/// Why a request cannot be understood.
+/// Reason why a request cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAsk {
     #[error("the body is not JSON: {0}")]
     NotJson(String),
     #[error("{0}")]
     Field(String),
-    /// A member that nobody reads, or none where one has to be.
+    /// Unknown member, or missing member.
     #[error("{0}")]
     Member(String),
     #[error("{what} has more than {max} members; send it in several calls")]
@@ -41,30 +41,30 @@ fn field<T>(message: impl Into<String>) -> Result<T> {
     Err(BadAsk::Field(message.into()))
 }
 
-/// What any call may carry besides its own members.
+/// Members that any call may carry.
 pub(super) const OF_ANY_CALL: &[&str] = &["log_context"];
-/// The same for calls on a job.
+/// Members that any call on a job may carry.
 pub(super) const OF_JOB_CALLS: &[&str] = &["run", "log_context"];
-/// What a wish to be run is made of.
+/// Members of a requested run.
 pub(super) const OF_RUN: &[&str] = &["force", "parent", "at", "wait"];
-/// What names a port.
+/// Members that name a port.
 const OF_PORT: &[&str] = &["job", "inport", "outport"];
 
-/// An object, its values not looked at yet.
+/// JSON object whose values are not parsed yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ask<'a> {
     /// At most [`MEMBERS_MAX`].
     fields: Vec<(Text<'a>, Raw<'a>)>,
-    /// Places in `fields` by key, of equal keys in their order; empty below [`INDEX_FROM`].
+    /// Indexes into `fields` sorted by key, equal keys in their order; empty below [`INDEX_FROM`] members.
     by_key: Vec<u16>,
-    /// More were written, and are not here.
+    /// The object had more members, which were dropped.
     has_too_many: bool,
 }
 
-/// A port of a job that is named in a body.
+/// Port named in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PortAt {
-    /// `None`: the job that the call is about.
+    /// `None`: the job in the path.
     pub job: Option<JobId>,
     pub side: Side,
     pub port: String,
@@ -77,12 +77,12 @@ pub(super) struct Write {
     pub values: Vec<RawJson>,
 }
 
-/// When a run is wanted, and of whom.
+/// Requested run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct RunWish {
     pub parent: bool,
     pub force: bool,
-    /// `None`: now. Seconds from now, or a moment.
+    /// `None`: now.
     pub when: Option<When>,
 }
 
@@ -101,11 +101,11 @@ impl When {
     }
 }
 
-/// Keys and values for the log, as written.
+/// Keys and raw JSON values for log entries.
 pub(super) type Context = Vec<(String, String)>;
 
 impl<'a> Ask<'a> {
-    /// Nothing at all is an empty object.
+    /// Parses the body; an empty body is an empty object.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Ask<'a>> {
         if bytes.trim_ascii().is_empty() {
             return Ok(Ask::default());
@@ -119,13 +119,13 @@ impl<'a> Ask<'a> {
         let mut by_key = Vec::new();
         if fields.len() >= INDEX_FROM {
             by_key = (0..=u16::MAX).take(fields.len()).collect();
-            // Stable: equal keys stay in their order.
+            // Stable sort: equal keys keep their order.
             by_key.sort_by_key(|place| &*fields[usize::from(*place)].0);
         }
         Ask { fields, by_key, has_too_many }
     }
 
-    /// Refuses an object of too many members before anything else is made of it.
+    /// Refuses an object that had too many members.
     fn complete(self, what: &str) -> Result<Ask<'a>> {
         if self.has_too_many {
             return Err(BadAsk::TooManyMembers { what: what.to_owned(), max: MEMBERS_MAX });
@@ -133,7 +133,7 @@ impl<'a> Ask<'a> {
         Ok(self)
     }
 
-    /// Refuses members that are not among these: one that is misspelt must not pass for one that was left out.
+    /// Refuses unknown members, so that a misspelled name is not taken for an omitted one.
     pub(super) fn only(&self, own: &[&str], besides: &[&str]) -> Result<()> {
         let known = || own.iter().chain(besides);
         let is_unknown = |(key, _): &&(Text<'a>, Raw<'a>)| !known().any(|name| *name == &**key);
@@ -144,12 +144,12 @@ impl<'a> Ask<'a> {
         Err(BadAsk::Member(format!("unknown member {unknown}; known here: {known}")))
     }
 
-    /// All fields, in order.
+    /// All members, in order.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.fields.iter().map(|(key, value)| (&**key, text_of(*value)))
     }
 
-    /// As it was written; the last of several.
+    /// Value as written; of duplicate keys the last.
     pub(super) fn raw(&self, key: &str) -> Option<&'a str> {
         let found = if self.by_key.is_empty() {
             self.fields.iter().rev().find(|(name, _)| **name == *key)
@@ -162,7 +162,7 @@ impl<'a> Ask<'a> {
         found.map(|(_, value)| text_of(*value))
     }
 
-    /// The same, where null means that it was not given.
+    /// Value as written; null counts as absent.
     fn given(&self, key: &str) -> Option<&'a str> {
         self.raw(key).filter(|text| *text != "null")
     }
@@ -191,9 +191,9 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Milliseconds from a number of seconds.
+    /// Parses a number of seconds into milliseconds.
     pub(super) fn seconds(&self, key: &str) -> Result<Option<i64>> {
-        // The cast stops at the ends of the range.
+        // The cast saturates.
         Ok(self.number(key)?.map(|seconds| (seconds * 1_000.0) as i64))
     }
 
@@ -207,7 +207,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// A token, as a string or as a number.
+    /// Token, sent as a string or as a number.
     pub(super) fn token(&self) -> Result<Option<String>> {
         match self.given("token") {
             Some(number) if number.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(number.to_owned())),
@@ -245,7 +245,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Several objects; a single one is a list of one.
+    /// Parses a list of objects; a single object is a list of one.
     pub(super) fn objects(&self, key: &str) -> Result<Vec<Ask<'a>>> {
         let Some(text) = self.given(key) else { return Ok(Vec::new()) };
         if text.starts_with('{') {
@@ -258,7 +258,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Ports as a job is given them: names with their options, of which `default` is the only one there is.
+    /// Declared ports of a job: names with their options. The only option is `default`.
     pub(super) fn declared(&self, key: &str) -> Result<Option<Declared>> {
         self.ports(key, |name, options| match options.only(&["default"], &[]) {
             Err(BadAsk::Member(message)) => Err(BadAsk::Member(format!("port {name}: {message}"))),
@@ -266,7 +266,7 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// The same for a class, whose configuration may say whatever its workers want to find there again.
+    /// Declared ports of a class, whose configuration may contain members of its own.
     pub(super) fn configured(&self, key: &str) -> Result<Option<Declared>> {
         self.ports(key, |_, _| Ok(()))
     }
@@ -289,7 +289,7 @@ impl<'a> Ask<'a> {
         Ok(RunWish { parent: self.flag("parent")?, force: self.flag("force")?, when: self.when()? })
     }
 
-    /// A moment goes before a span.
+    /// Requested time; `at` takes precedence over `wait`.
     pub(super) fn when(&self) -> Result<Option<When>> {
         match self.moment("at")? {
             Some(at) => Ok(Some(When::At(at))),
@@ -297,7 +297,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Seconds since the epoch, or a text like 2026-11-15T06:49:11Z.
+    /// Parses seconds since 1970, or a text such as 2026-11-15T06:49:11Z.
     fn moment(&self, key: &str) -> Result<Option<Timestamp>> {
         match self.given(key) {
             Some(text) if text.starts_with('"') => {
@@ -313,13 +313,13 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// A port of a job, and nothing else: `{"job": 1, "inport": "a"}`.
+    /// Parses a port without other members: `{"job": 1, "inport": "a"}`.
     pub(super) fn port_alone(&self) -> Result<PortAt> {
         self.only(OF_PORT, &[])?;
         self.port()
     }
 
-    /// A port, among members of these names.
+    /// Parses a port, among other members of these names.
     pub(super) fn port_with(&self, others: &[&str]) -> Result<PortAt> {
         self.only(others, OF_PORT)?;
         self.port()
@@ -334,13 +334,13 @@ impl<'a> Ask<'a> {
         Ok(PortAt { job: self.job("job")?, side, port })
     }
 
-    /// The jobs of the ports that are listed there. What is wrong with the list is said when it is read.
+    /// Jobs of the ports in this list. Errors are ignored here; parsing the list reports them.
     pub(super) fn jobs_named_in(&self, key: &str) -> Vec<JobId> {
         let ports = self.objects(key).unwrap_or_default();
         ports.iter().filter_map(|port| port.job("job").ok().flatten()).collect()
     }
 
-    /// `data` is one value, `list` is several; `None`: neither was given.
+    /// Values to write: `data` is one value, `list` several; `None`: neither is given.
     pub(super) fn values(&self) -> Result<Option<Vec<RawJson>>> {
         match (self.value("data")?, self.list("list")?) {
             (Some(_), Some(_)) => {
@@ -360,7 +360,7 @@ impl<'a> Ask<'a> {
         self.objects(key)?.iter().map(write).collect()
     }
 
-    /// The entry for the log in `{"entry":{…}}`; `None`: the members themselves are the entry.
+    /// Log entry in `{"entry":{…}}`; `None`: the members of the body are the entry.
     pub(super) fn entry(&self) -> Result<Option<Ask<'a>>> {
         let is_alone = self.only(&["entry"], OF_ANY_CALL).is_ok();
         if is_alone { self.object("entry") } else { Ok(None) }
@@ -375,7 +375,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Ids are whole numbers and nothing else.
+/// Parses an id, which consists of digits only.
 pub(super) fn job_id(text: &str) -> Option<JobId> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -391,7 +391,7 @@ pub(super) fn side(text: &str) -> Option<Side> {
     }
 }
 
-/// `None`: it is no object.
+/// `None`: not an object.
 pub(super) fn object_of(text: &str) -> Option<Ask<'_>> {
     codec::read_map(Encoding::Json, text.as_bytes()).ok()
 }
@@ -399,7 +399,7 @@ pub(super) fn object_of(text: &str) -> Option<Ask<'_>> {
 fn text_of(raw: Raw<'_>) -> &str {
     match raw {
         Raw::Json(text) => text,
-        // Only JSON is read here.
+        // Bodies are always JSON.
         Raw::Msgpack(_) => "null",
     }
 }

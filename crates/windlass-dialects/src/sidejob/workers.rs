@@ -1,4 +1,4 @@
-//! The worker's side: registering, claiming, finishing, staying alive; and locks, which keep workers away.
+//! Calls of workers: register, claim, finish, heartbeat. Also locks, which keep workers from a job.
 
 use super::calls::{Also, Answer, ask_of, carry_out, carry_out_with, job_id, tenant};
 use super::errors::{Problem, json};
@@ -21,16 +21,16 @@ use windlass_core::event::{Patch, RetryWish};
 use windlass_core::{Event, Holder, Job, JobId, NameMatch, Outcome, Queue, Tenant, Timestamp, Token};
 use windlass_engine::{Claim, Delivery, Extend, JobEvent};
 
-/// How long a claim may wait: proxies and clients give up around then.
+/// Longest wait of a claim; proxies and clients time out around then.
 const WAIT_MS_MAX: i64 = 300_000;
-/// A job that is locked is tried again after this long.
+/// Delay before a locked job is claimed again.
 const LOCKED_RETRY_MS: i64 = 1_000;
-/// Tries to get a lock, each but the last followed by a pause of up to [`LOCK_PAUSE_MS`].
+/// Attempts to take a lock, with a random pause of up to [`LOCK_PAUSE_MS`] between them.
 const LOCK_TRIES: usize = 3;
 const LOCK_PAUSE_MS: f64 = 200.0;
-/// Longest lock, lease or extension. Whoever needs a job for longer renews it.
+/// Longest lock, lease or extension; a longer need renews it.
 const TTL_MS_MAX: i64 = 24 * 3_600_000;
-/// The fact that says who has locked the job, and until when.
+/// Fact with the token of the lock and its expiry.
 const LOCK: &str = "sidejob.lock";
 
 pub(super) async fn register(mut call: Call) -> Answer {
@@ -54,7 +54,7 @@ pub(super) async fn registered(call: Call) -> Answer {
     Ok(json(queues.queue(call.param(0)).map_or_else(|| "{}".to_owned(), |classes| classes.text.clone())))
 }
 
-/// One run, or `{}`.
+/// Claims one run; `{}`: there is none.
 pub(super) async fn claim(mut call: Call) -> Answer {
     let tenant = tenant(&call)?;
     let queue = Queue::new(call.param(0))?;
@@ -96,14 +96,14 @@ pub(super) async fn claim(mut call: Call) -> Answer {
         if job.runs_too_often() {
             log_of_rapid_runs(&call, &tenant, &job).await?;
         }
-        // The run is the worker's once the answer is taken; if nobody takes it, it is given back.
+        // The lease belongs to the worker once the response is read; otherwise it is released.
         let bytes = Bytes::from(views::run(&job));
         let body = Body::new(Sealed::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
         return Ok(json(body));
     }
 }
 
-/// Somebody keeps workers away from it for now.
+/// Releases the claim of a locked job and retries it later.
 async fn put_off(call: &Call, tenant: &Tenant, job: &Job) -> Result<(), Problem> {
     let Some(lease) = job.state().lease() else { return Ok(()) };
     let run_at = call.engine.now().plus_ms(LOCKED_RETRY_MS);
@@ -128,7 +128,7 @@ enum End {
     GivenBack,
 }
 
-/// The end of a run.
+/// Ends a run.
 pub(super) async fn finish(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
@@ -198,7 +198,7 @@ fn log_failure(tx: &mut Tx<'_, '_>, also: &Also, error: &str, backtrace: Option<
     tx.log(entry);
 }
 
-/// Reads a set of inputs together; ends the iteration before it.
+/// Reads one value from each of several inports; ends the previous iteration.
 pub(super) async fn for_inputs(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
@@ -221,7 +221,7 @@ pub(super) async fn for_inputs(mut call: Call) -> Answer {
     carry_out_with(&call, &tenant, id, others, op).await
 }
 
-/// Without a token there is no run, so nothing was handed to it.
+/// Ends the previous iteration. Without a token there is no run, so no inputs were handed out.
 fn end_iteration_of(
     tx: &mut Tx<'_, '_>,
     id: JobId,
@@ -235,9 +235,9 @@ fn end_iteration_of(
     end_iteration(tx, id, writes, &also.context)
 }
 
-// --- locks -----------------------------------------------------------------------------------------------------------
+// --- locks ---------------------------------------------------------------------------------------------
 
-/// The token of a lock that holds.
+/// Token of the lock, if it has not expired.
 fn lock_of(job: &Job, now: Timestamp) -> Option<&str> {
     let (token, until) = job.spec.fact(LOCK)?.split_once(' ')?;
     (Timestamp::from_millis(until.parse().ok()?) > now).then_some(token)
@@ -251,7 +251,7 @@ fn set_lock(tx: &mut Tx<'_, '_>, id: JobId, lock: Option<(&str, i64)>) -> Result
     Ok(())
 }
 
-/// Milliseconds from a number of seconds that has to be positive.
+/// Parses a positive number of seconds into milliseconds.
 fn positive(ask: &Ask<'_>, key: &str) -> Result<Option<i64>, Problem> {
     match ask.seconds(key)? {
         Some(ms) if ms <= 0 => Err(Problem::refused(format!("{key} must be a positive number of seconds"))),
@@ -264,7 +264,7 @@ fn ttl(ask: &Ask<'_>) -> Result<i64, Problem> {
     positive(ask, "ttl")?.ok_or_else(|| Problem::refused("Missing ttl"))
 }
 
-/// A token, or null if somebody else has it: a worker while it runs the job, or whoever locked it.
+/// Takes the lock and responds with its token; null: the job is running, or another client holds the lock.
 pub(super) async fn lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
@@ -287,13 +287,13 @@ pub(super) async fn lock(mut call: Call) -> Answer {
         if tries == LOCK_TRIES || !reply.text.ends_with("null}") {
             return super::calls::answered(reply);
         }
-        // By the real clock: it is a pause on the wire, and no moment in a job's life.
+        // By the wall clock: the pause is between requests, not part of the job's timeline.
         tokio::time::sleep(Duration::from_millis((engine.chance() * LOCK_PAUSE_MS) as u64)).await;
     }
     Ok(json("{\"token\":null}"))
 }
 
-/// More time for whoever holds the token: of a lock, or of a run, where it is the worker's sign of life.
+/// Extends a lock, or the lease of a run, for the holder of the token: the heartbeat of a worker.
 pub(super) async fn refresh_lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;

@@ -127,7 +127,7 @@ fn tokens_are_texts_or_numbers() {
 #[test]
 fn members_are_found_by_name_however_many_there_are() {
     for count in [1, INDEX_FROM - 1, INDEX_FROM, 1_000] {
-        // Each name twice, not in order.
+        // Each key twice, out of order.
         let member = |number: usize, value: usize| format!("\"k{}\":{value}", number * 7 % count);
         let members: Vec<String> = (0..2 * count).map(|at| member(at % count, at)).collect();
         let text = format!("{{{}}}", members.join(","));
