@@ -1,11 +1,11 @@
-//! Work that runs to its end even if its caller stops waiting: half of a verb is worse than one nobody hears the answer of.
+//! Work that runs to completion even if its caller stops waiting, so that no call is left half done.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 
-/// Polled by its caller like any future; dropped before its end, the rest becomes a task of its own. So the common case
-/// costs no task, and no other thread is woken for it.
+/// Future that is polled by its caller; if dropped before it completes, the rest is spawned as a task. So the
+/// common case needs no task, and wakes no other thread.
 pub(crate) struct Detached<T: Send + 'static> {
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     runtime: Handle,
@@ -32,7 +32,7 @@ impl<T: Send + 'static> Future for Detached<T> {
 
 impl<T: Send + 'static> Drop for Detached<T> {
     fn drop(&mut self) {
-        // Work that broke off with a panic must not be asked to go on.
+        // Work that has panicked must not be polled again.
         if let Some(work) = self.work.take()
             && !std::thread::panicking()
         {

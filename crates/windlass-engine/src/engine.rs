@@ -1,7 +1,6 @@
-//! [`Engine`]: the only way to change a job. What is not here cannot be done to a job.
+//! [`Engine`]: the only way to change a job.
 //!
-//! The longer verbs have files of their own: `push.rs`, `claim.rs`, `runs.rs` (settle, extend, report), `act.rs`,
-//! `limits.rs`.
+//! Longer calls are in `verbs/`, calls on limits and quotas in `tenants/`.
 
 use crate::detached::Detached;
 use crate::error::EngineError;
@@ -33,20 +32,20 @@ use tokio::sync::{Notify, broadcast, watch};
 use windlass_core::{Job, JobId, Name, Payload, Queue, Scope, Tenant, Timestamp};
 use windlass_store::{Filter, Page, QueueCounts, Step, Store, StoreError, Verdict, WaitingName};
 
-/// Where notes are kept among the store's settings.
+/// Prefix of notes among the store's settings.
 pub(crate) const NOTES: &str = "note/";
-/// How long verbs on their way may take to end before the store is closed under them.
+/// Time that calls in flight have to complete before a shutdown closes the store.
 const FAREWELL_MS: u64 = 10_000;
 
-/// A cheap handle; clones are the same engine.
+/// Handle on an engine; cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) inner: Arc<Inner>,
-    /// Whose acts these are, where that is to be remembered.
+    /// Author of the changes, recorded with the jobs.
     pub(crate) who: Option<Arc<str>>,
-    /// Pushes what was admitted before.
+    /// True if pushes bypass the quotas, because the jobs were admitted before.
     pub(crate) is_exempt: bool,
-    /// Which jobs it reaches.
+    /// Jobs that this handle may access.
     pub(crate) scope: Scope,
 }
 
@@ -67,14 +66,14 @@ pub(crate) struct Inner {
     pub(crate) feed: Feed,
     pub(crate) meters: Meters,
     pub(crate) shutdown: Shutdown,
-    /// Held while what is due is handled.
+    /// Locked while due jobs are processed.
     pub(crate) stepping: tokio::sync::Mutex<()>,
-    /// Held while a note is compared and written, on stores that nobody else works on.
+    /// Locked during a compare-and-swap of a note, on stores with a single server.
     pub(crate) swapping: tokio::sync::Mutex<()>,
-    /// Whether claims wait for the server to have started.
+    /// True while claims wait for the server to complete its startup.
     pub(crate) claims_held: watch::Sender<bool>,
     leases: Mutex<Leases>,
-    /// The latest moment that was seen: time must not run twice, whatever a clock says.
+    /// Latest time returned by `now`, which never goes back even if the clock does.
     latest: AtomicI64,
     pub(crate) calendar: Calendar,
 }
@@ -124,52 +123,55 @@ impl Engine {
         Ok(engine)
     }
 
-    /// A handle whose acts are remembered with the jobs as done by `who`.
+    /// Handle whose changes are recorded with the jobs as made by `who`.
     pub fn on_behalf_of(&self, who: &str) -> Engine {
         Engine { who: Some(who.into()), ..self.clone() }
     }
 
-    /// A handle that reaches the jobs in `scope` and no others, whatever this one reaches: see `scope.rs`.
+    /// Handle that may access the jobs in `scope` and no others, whatever the scope of this one: see
+    /// `tenants/scope.rs`.
     pub fn within(&self, scope: &Scope) -> Engine {
         Engine { scope: scope.clone(), ..self.clone() }
     }
 
-    /// A handle that pushes jobs whatever the quota of their tenant: they were acknowledged, and admitted, before.
+    /// Handle whose pushes bypass the quota of their tenant, for jobs that were admitted and acknowledged
+    /// before.
     pub fn exempt(&self) -> Engine {
         Engine { is_exempt: true, ..self.clone() }
     }
 
-    /// Never goes back while the server runs.
+    /// Current time on the engine's timeline; never goes back while the server runs.
     pub fn now(&self) -> Timestamp {
         self.inner.now()
     }
 
-    /// Until the engine's clock shows `at` or later.
+    /// Waits until the engine's clock shows `at` or later.
     pub async fn sleep_until(&self, at: Timestamp) {
         self.inner.clock.sleep_until(at).await;
     }
 
-    /// The bounds on what callers may ask.
+    /// Size limits of calls.
     pub fn options(&self) -> &Options {
         &self.inner.options
     }
 
-    /// Whether other servers may be at work on the same jobs. If not, whoever held one for a server is gone with it.
+    /// True if other servers may use the same store. If not, jobs that a previous server process ran itself have
+    /// no holder any more.
     pub fn is_shared(&self) -> bool {
         self.inner.store.is_shared()
     }
 
-    /// In `0.0..1.0`, from the engine's random.
+    /// Random number in `0.0..1.0`.
     pub fn chance(&self) -> f64 {
         self.inner.random.chance()
     }
 
-    /// For names that nobody should guess or meet twice.
+    /// Random number for names that must be unique and hard to guess.
     pub fn roll(&self) -> u64 {
         self.inner.random.roll()
     }
 
-    /// `None` where there is no such job, or it is another tenant's.
+    /// `None`: there is no such job, or it belongs to another tenant.
     pub async fn get(&self, tenant: &Tenant, ids: Vec<JobId>) -> Result<Vec<Option<Arc<Job>>>, EngineError> {
         self.inner.open()?;
         self.check_count(ids.len())?;
@@ -177,7 +179,8 @@ impl Engine {
         Ok(jobs.into_iter().map(|job| job.filter(|job| self.reaches_job(tenant, job))).collect())
     }
 
-    /// A running job, without asking the store. `None`: it is not known here, or others may have changed it since.
+    /// Running job from the lease table, without a query. `None`: it was not claimed here, or the store is
+    /// shared and another server may have changed it.
     pub fn running(&self, tenant: &Tenant, id: JobId) -> Option<Arc<Job>> {
         if self.inner.store.is_shared() {
             return None;
@@ -194,7 +197,7 @@ impl Engine {
         Ok(self.get(tenant, found.into_iter().collect()).await?.pop().flatten().map(|job| job.id))
     }
 
-    /// Some job of this queue with exactly this name, in whatever state.
+    /// Any job of this queue with exactly this name, in any state.
     pub async fn find_named(
         &self,
         tenant: &Tenant,
@@ -208,13 +211,13 @@ impl Engine {
         Ok(self.inner.store.find_named(tenant, queue, name).await?)
     }
 
-    /// The id that the next new job will have, as far as can be told: others make jobs too.
+    /// Estimated id of the next new job; concurrent pushes may take it.
     pub async fn next_id(&self) -> Result<JobId, EngineError> {
         self.inner.open()?;
         Ok(self.inner.store.next_id().await?)
     }
 
-    /// In the order of their ids.
+    /// Children ordered by id.
     pub async fn children(&self, tenant: &Tenant, parent: JobId) -> Result<Vec<Arc<Job>>, EngineError> {
         self.inner.open()?;
         let ids = self.inner.store.children(parent).await?;
@@ -222,7 +225,7 @@ impl Engine {
         Ok(jobs.into_iter().flatten().filter(|job| self.reaches_job(tenant, job)).collect())
     }
 
-    /// The first `limit` of its children, and how many it has in all.
+    /// First `limit` children, and the total number of children.
     pub async fn some_children(
         &self,
         tenant: &Tenant,
@@ -237,14 +240,14 @@ impl Engine {
         Ok((jobs.into_iter().flatten().filter(|job| self.reaches_job(tenant, job)).collect(), count))
     }
 
-    /// Waits for the end of a job. What it was when it ended is given even if its keep policy drops it at once.
+    /// Waits until a job settles. Returns its final version even if the keep policy deletes it at once.
     pub async fn wait_settled(
         &self,
         tenant: &Tenant,
         id: JobId,
         wait_ms: u64,
     ) -> Result<Waited, EngineError> {
-        // In the register before looking: what settles after the look finds us there.
+        // Registered before the query, so that no end between the two is missed.
         let mut watcher = self.inner.registry.watch(id);
         let Some(job) = self.get(tenant, vec![id]).await?.pop().flatten() else { return Ok(Waited::Unknown) };
         if job.state().is_settled() {
@@ -266,14 +269,14 @@ impl Engine {
         }
     }
 
-    /// `filter.tenant` is the caller's to fill in: `None` shows all tenants.
+    /// Lists jobs. The caller sets `filter.tenant`; `None` lists all tenants.
     pub async fn list(&self, filter: Filter) -> Result<Page, EngineError> {
         self.inner.open()?;
         Ok(self.inner.store.list(Filter { scope: self.scope.clone(), ..filter }).await?)
     }
 
-    /// By queue and state; `None`: of all tenants. Queues of which this handle reaches a part only are left out: their figures
-    /// would tell of the rest.
+    /// Job counts by queue and state; `None`: of all tenants. Queues that the scope of this handle covers
+    /// only in part are left out, because their counts would reveal other jobs.
     pub async fn counts(&self, tenant: Option<&Tenant>) -> Result<Vec<QueueCounts>, EngineError> {
         self.inner.open()?;
         let mut counts = self.inner.store.counts(tenant, self.now()).await?;
@@ -281,7 +284,7 @@ impl Engine {
         Ok(counts)
     }
 
-    /// The names in this queue of which jobs could be handed out now, of all tenants.
+    /// Names in this queue with claimable jobs, of all tenants.
     pub async fn waiting(&self, queue: &Queue) -> Result<Vec<WaitingName>, EngineError> {
         self.inner.open()?;
         let mut waiting = self.inner.store.waiting(queue, self.now()).await?;
@@ -289,28 +292,28 @@ impl Engine {
         Ok(waiting)
     }
 
-    /// Notified whenever jobs of this queue become ready, whoever's they are: for those who hand them out themselves.
-    /// Ask once and look after that, so that nothing falls between.
+    /// Notification of claimable jobs in this queue, of any tenant, for dispatchers that claim without
+    /// waiting. Subscribe before the first query, so that no notification is missed.
     pub fn ready_news(&self, queue: &Queue) -> Arc<Notify> {
         self.inner.ready_notifier.news_of(queue)
     }
 
-    /// No job of a paused queue is handed out; what runs goes on.
+    /// Pauses or resumes a queue. A paused queue hands out no jobs; running jobs continue.
     pub async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<(), EngineError> {
         let visit = self.inner.enter()?;
         self.check_queue(queue)?;
         Ok(visit.store.set_paused(tenant, queue, paused).await?)
     }
 
-    /// A small durable value that belongs to no job, such as who has registered; `None` forgets it. `key` begins with the
-    /// name of whoever keeps it.
+    /// Writes a small durable value that belongs to no job, such as a registration; `None` deletes it. `key`
+    /// begins with the name of its owner.
     pub async fn put_note(&self, key: &str, value: Option<Vec<u8>>) -> Result<(), EngineError> {
         let visit = self.inner.enter()?;
         Ok(visit.store.put_setting(&format!("{NOTES}{key}"), value).await?)
     }
 
-    /// Writes a note if it is still as expected (`None`: not there), and answers whether it did. Of several who try at once, on
-    /// all servers of a store, one does. After an error it may have happened all the same.
+    /// Compare-and-swap of a note: writes `value` if the note equals `expected` (`None`: absent), else
+    /// returns `false`. Atomic across all servers of a store. After an error the note may have been written.
     pub async fn swap_note(
         &self,
         key: &str,
@@ -332,21 +335,21 @@ impl Engine {
         Ok(is_expected)
     }
 
-    /// All notes whose key begins so, sorted by key.
+    /// Notes whose key begins with `prefix`, ordered by key.
     pub async fn notes(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, EngineError> {
         self.inner.open()?;
         let found = self.inner.store.settings(&format!("{NOTES}{prefix}")).await?;
         Ok(found.into_iter().map(|(key, value)| (key[NOTES.len()..].to_owned(), value)).collect())
     }
 
-    /// Only their keys: values may be large.
+    /// Keys of the notes that begin with `prefix`, without the values, which may be large.
     pub async fn note_keys(&self, prefix: &str) -> Result<Vec<String>, EngineError> {
         self.inner.open()?;
         let found = self.inner.store.setting_keys(&format!("{NOTES}{prefix}")).await?;
         Ok(found.into_iter().map(|key| key[NOTES.len()..].to_owned()).collect())
     }
 
-    /// What happens from here on, of all tenants and queues: [`Engine::reaches`] says what may be told of it.
+    /// Subscribes to the events of all tenants and queues; check [`Engine::reaches`] before passing one on.
     pub fn events(&self) -> broadcast::Receiver<Arc<FeedEvent>> {
         self.inner.feed.listen()
     }
@@ -355,17 +358,18 @@ impl Engine {
         &self.inner.meters
     }
 
-    /// Claims that wait now.
+    /// Number of waiting claims.
     pub fn waiters(&self) -> usize {
         self.inner.ready_notifier.waiters()
     }
 
-    /// Workers that wait for jobs now, of those that said their name, and how many claims of theirs wait.
+    /// Workers with waiting claims, by name, and the number of their claims. Claims without a worker name are
+    /// left out.
     pub fn waiting_workers(&self) -> BTreeMap<(Tenant, Arc<str>), usize> {
         self.inner.ready_notifier.waiting_workers()
     }
 
-    /// Running jobs that were claimed through this server.
+    /// Number of running jobs that were claimed through this server.
     pub fn leases_held(&self) -> usize {
         self.inner.leases().len()
     }
@@ -379,7 +383,8 @@ impl Engine {
         Ok(self.inner.store.health().await?)
     }
 
-    /// Waiting claims come back empty, new calls are refused, what is on its way ends, the store is closed.
+    /// Stops the engine: waiting claims return empty, new calls are refused, calls in flight complete, and
+    /// the store is closed.
     pub async fn shutdown(&self) {
         let inner = &self.inner;
         if !inner.shutdown.close() {
@@ -428,7 +433,7 @@ impl Inner {
         if self.shutdown.is_closing() { Err(EngineError::ShuttingDown) } else { Ok(()) }
     }
 
-    /// In first, then a look at the sign: whoever shuts down waits for those inside.
+    /// Counts the call before checking for a shutdown, because a shutdown waits for all counted calls.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<InFlight, EngineError> {
         let visit = InFlight::new(self);
         self.open()?;
@@ -446,7 +451,8 @@ impl Inner {
         self.store.commit(steps, now).await.map_err(|error| self.unsure(error))
     }
 
-    /// What may have been written may have deadlines that nobody told us of: the scheduler asks the store.
+    /// After an unknown outcome the store may contain deadlines that are not planned here: the scheduler has
+    /// to query it.
     pub(crate) fn unsure(&self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::Unknown(_)) {
             self.timers.plan(self.now());
@@ -458,7 +464,7 @@ impl Inner {
         self.leases.lock()
     }
 
-    /// Runs to its end even if the caller stops waiting.
+    /// Runs to completion even if the caller stops waiting.
     pub(crate) fn detached<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,

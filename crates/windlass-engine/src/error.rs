@@ -1,9 +1,10 @@
-//! Two kinds of "no": a verb that may not happen to this job, and trouble with the whole call.
+//! Errors: refusal of a single entry ([`VerbError`], [`PushRefused`]), and failure of the whole call
+//! ([`EngineError`]).
 
 use windlass_core::{JobId, Refused, StateName};
 use windlass_store::StoreError;
 
-/// Trouble: the call as a whole has no answer.
+/// Failure of the whole call.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum EngineError {
     #[error(transparent)]
@@ -25,7 +26,7 @@ pub enum EngineError {
     Quota { what: &'static str, max: u64 },
     #[error("this token is not for {what}; an admin can make another (`windlass token create --queue`)")]
     OutOfScope { what: String },
-    /// Nothing happened: each time, somebody else's change was first.
+    /// Nothing was written: every commit lost to a concurrent change.
     #[error("the job is changed by others again and again; try again")]
     Contended,
     #[error("the server is shutting down; try again in a moment")]
@@ -33,7 +34,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Stable word for programs; part of the native API.
+    /// Stable error code; part of the native API.
     pub fn code(&self) -> &'static str {
         match self {
             EngineError::Store(StoreError::Full(_)) => "store_full",
@@ -53,7 +54,7 @@ impl EngineError {
         }
     }
 
-    /// The same trouble after a part of the call was written: it must not say that nothing happened.
+    /// Error after a part of the call was committed: it must not claim that nothing was written.
     pub(crate) fn with_a_part_written(self) -> EngineError {
         let unknown = |why: &dyn std::fmt::Display| {
             StoreError::Unknown(format!("only a part of the batch was written: {why}")).into()
@@ -67,7 +68,7 @@ impl EngineError {
         }
     }
 
-    /// Whether the same call may succeed later, unchanged.
+    /// True if the same call may succeed later, unchanged.
     pub fn is_retryable(&self) -> bool {
         match self {
             EngineError::Store(StoreError::Full(_) | StoreError::Unavailable(_) | StoreError::Closed)
@@ -90,14 +91,14 @@ impl EngineError {
     }
 }
 
-/// One entry of a batch got no: an answer, not trouble.
+/// Refusal of one entry of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerbError {
     #[error("there is no such job")]
     NotFound,
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The run goes on: its worker may report something smaller.
+    /// The run continues; its worker may report a smaller result.
     #[error(
         "the result or error is {bytes} bytes long; at most {max} are allowed; the job is still yours: settle it with less, or \
          put the data elsewhere and report where"
@@ -115,7 +116,7 @@ impl VerbError {
     }
 }
 
-/// Why a push made no job.
+/// Reason why a push created no job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushRefused {
     #[error("job {0} holds this unique key")]

@@ -1,20 +1,21 @@
-//! Leases, timers, waiting claims, limits: the only way to the jobs.
+//! Engine: leases, timers, waiting claims, limits. All access to jobs goes through it.
 //!
-//! A verb goes **decision → commit → wake**. [`Engine`] is the only way to change a job, and within it `transaction.rs`
-//! is the only place that does: it knows the job (from the lease table or the store), applies the rules of
-//! `windlass-core`, and writes the result guarded by the job's version. The scheduler is one more caller.
+//! A call goes **decision → commit → wake**. [`Engine`] is the only way to change a job, and within it only
+//! `transaction.rs` changes existing jobs: it reads the job (from the lease table or the store), applies the
+//! rules of `windlass-core`, and commits the result guarded by the job's version. The scheduler is one more
+//! caller.
 //!
-//! | folder | holds |
+//! | folder | contents |
 //! |---|---|
-//! | `engine.rs` | [`Engine`]: the handle; start, stop, and waiting for a job to settle |
-//! | `verbs/` | the calls: push, claim, reports on runs, actions, reads, import, blobs |
+//! | `engine.rs` | [`Engine`]: the handle; startup, shutdown, and waiting for a job to settle |
+//! | `verbs/` | calls: push, claim, reports on runs, actions, reads, import, blobs |
 //! | `transaction/` | changes of existing jobs: [`Transaction`], and the loops that decide and commit |
-//! | `tables/` | in-memory tables: waiting claims, leases, timers, family locks, callers that wait for an end |
-//! | `tenants/` | the jobs a handle may reach, limits, quotas |
+//! | `tables/` | in-memory tables: waiting claims, leases, timers, family locks, callers waiting for a job to settle |
+//! | `tenants/` | scopes of handles, limits, quotas |
 //! | `events/` | effects of a commit: notifications of waiting claims, the event feed, metrics |
-//! | `time/` | the clocks, and the scheduler |
+//! | `time/` | clocks, and the scheduler |
 //! | `random.rs` | the only source of random numbers |
-//! | `shutdown.rs`, `detached.rs` | calls in flight while the server stops; work that outlives its caller |
+//! | `shutdown.rs`, `detached.rs` | calls in flight during a shutdown; work that outlives its caller |
 
 mod detached;
 mod engine;
@@ -32,19 +33,19 @@ pub use events::{feed, meters};
 pub use tenants::quota;
 pub use time::clock;
 
-/// What a look at the jobs is made of. Data only, for those who may not see a store.
+/// Types of queries and their results, for crates without access to the store.
 pub mod query {
     pub use windlass_store::meters::Histogram;
     pub use windlass_store::{Filter, Page, QueueCounts, WaitingName};
 }
 
-/// Addresses of blobs and what is known of one.
+/// Addresses and metadata of blobs.
 pub mod blob {
     pub use crate::verbs::blobs::{BlobDownload, BlobUpload, Unnamed};
     pub use windlass_store::blobs::{AddrForm, BlobAddr, BlobInfo, Digests, ListedBlob, PutBlob};
 }
 
-/// The journal: an append-only log in front of a store that may be out of reach.
+/// Append-only log in front of a store that may be unavailable.
 pub use windlass_store::journal;
 
 pub use clock::{Clock, ManualClock, Sleep, StoreClock, SystemClock};

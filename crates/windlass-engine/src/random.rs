@@ -1,4 +1,4 @@
-//! The only place that rolls random.
+//! The only source of random numbers.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub trait Random: Send + Sync {
     fn roll(&self) -> u64;
 
-    /// In `0.0..1.0`.
+    /// Number in `0.0..1.0`.
     fn chance(&self) -> f64 {
-        // The upper 53 bits are what an f64 holds exactly.
+        // An f64 represents the upper 53 bits exactly.
         (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// Not to be guessed: a keyed hash of a counter, with keys from the operating system.
+/// Unpredictable numbers: a keyed hash of a counter, with keys from the operating system.
 #[derive(Debug, Default)]
 pub struct SystemRandom {
     keys: RandomState,
@@ -26,7 +26,7 @@ impl Random for SystemRandom {
     }
 }
 
-/// The same throws every time, for tests and simulation.
+/// Reproducible numbers for tests and simulation.
 #[derive(Debug)]
 pub struct SeededRandom(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! Who is inside, and whether anyone may still come in.
+//! Shutdown flag, and the count of calls in flight.
 
 use crate::engine::Inner;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ impl Shutdown {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// Answers whether this call was the one that closed it.
+    /// Returns true for the first call.
     pub(crate) fn close(&self) -> bool {
         let is_first = !self.closing.swap(true, Ordering::SeqCst);
         self.shut.notify_waiters();
@@ -33,7 +33,7 @@ impl Shutdown {
         }
     }
 
-    /// Until everyone has left.
+    /// Waits until no call is in flight.
     pub(crate) async fn emptied(&self) {
         loop {
             let left = self.left.notified();
@@ -45,7 +45,7 @@ impl Shutdown {
     }
 }
 
-/// A verb on its way; the store stays open while there is one.
+/// Call in flight; the store stays open while there is one.
 pub(crate) struct InFlight(Arc<Inner>);
 
 impl InFlight {

@@ -1,4 +1,4 @@
-//! Bounds of each tenant: the jobs a handle may reach, limits of its queues, quotas of its use.
+//! Bounds of each tenant: scopes of handles, limits on jobs, quotas on resources.
 
 pub(crate) mod args;
 pub(crate) mod limits;

@@ -1,4 +1,4 @@
-//! Time: the clocks, and the scheduler that acts when a deadline passes.
+//! Clocks, and the scheduler, which acts when a deadline passes.
 
 pub mod clock;
 pub(crate) mod scheduler;

@@ -1,4 +1,4 @@
-//! What can be asked of the engine, and what it answers.
+//! Parameters and results of the engine's calls.
 
 mod actions;
 pub(crate) mod blobs;
@@ -18,16 +18,17 @@ use windlass_core::{
     Timestamp,
 };
 
-/// Bounds on what one caller may ask.
+/// Size limits of calls.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Claims that wait at once. Each is a few hundred bytes and a connection that its client keeps open.
+    /// Claims that wait at once. Each costs a few hundred bytes and an open connection.
     pub waiters_max: usize,
-    /// Bytes of one payload, result or error. Larger things belong in a file or blob that it names.
+    /// Bytes of one payload, result or error. Larger data belongs in a file or a blob that the payload refers
+    /// to.
     pub payload_bytes_max: usize,
-    /// Entries of one call. A batch is built in memory and committed as one.
+    /// Entries of one call. A batch is built in memory and committed at once.
     pub batch_max: usize,
-    /// Bytes of one blob. They pass through in pieces; what it bounds is the disk one call may fill.
+    /// Bytes of one blob. Blobs are streamed; this bounds the disk space that one call can fill.
     pub blob_bytes_max: u64,
 }
 
@@ -42,7 +43,7 @@ impl Default for Options {
     }
 }
 
-/// A job to be made.
+/// New job.
 #[derive(Clone, Debug)]
 pub struct Push {
     pub queue: Queue,
@@ -64,7 +65,7 @@ impl Push {
     }
 }
 
-/// A job that was made elsewhere. Its `run_at` and the other times are those it has there.
+/// Job imported from another system. Its `run_at` and other times are those of that system.
 #[derive(Clone, Debug)]
 pub struct Import {
     pub push: Push,
@@ -75,13 +76,13 @@ pub struct Import {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAt {
     Now,
-    /// At a date that somebody named.
+    /// Date chosen by the client.
     At(Timestamp),
-    /// So many milliseconds from now.
+    /// Delay in milliseconds.
     After(i64),
-    /// The end of a delay that began earlier.
+    /// End of a delay that began earlier.
     Delayed(Timestamp),
-    /// When the job's repeat rule says; at once if it has none.
+    /// First time of the job's repeat rule; now if it has none.
     FirstTurn,
 }
 
@@ -98,7 +99,7 @@ impl RunAt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     New(JobId),
-    /// Its unique key or alias was taken by this job.
+    /// This job already has the unique key or alias.
     Existing(JobId),
     Refused(PushRefused),
 }
@@ -112,7 +113,7 @@ impl Pushed {
     }
 }
 
-/// A worker asks for jobs.
+/// Request of a worker for jobs.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub tenant: Tenant,
@@ -122,21 +123,21 @@ pub struct Claim {
     /// Only jobs of exactly this priority.
     pub priority: Option<i32>,
     pub limit: usize,
-    /// How long to wait when there is nothing.
+    /// Longest wait for a job.
     pub wait_ms: u64,
-    /// Overrides the length in each job's policy.
+    /// Overrides the lease length of each job's policy.
     pub lease_ms: Option<i64>,
     pub worker: Option<Arc<str>>,
 }
 
-/// What is to happen to a job.
+/// Event for one job.
 #[derive(Clone, Debug)]
 pub struct JobEvent {
     pub id: JobId,
     pub event: Event,
 }
 
-/// Bytes are bounded wherever they come in: payloads, and what runs report.
+/// Checks the size of the payload, result and error in an event.
 pub(crate) fn check_sizes(event: &Event, max: usize) -> Result<(), EngineError> {
     match payload_of(event).map(|payload| payload.bytes.len()) {
         Some(bytes) if bytes > max => return Err(EngineError::TooLarge { bytes, max }),
@@ -159,7 +160,7 @@ pub(crate) fn payload_of(event: &Event) -> Option<&Payload> {
     }
 }
 
-/// The larger of what a run reports as data: its result, its error.
+/// Size of the result or the error of a run, whichever is larger.
 pub(crate) fn report_bytes(event: &Event) -> usize {
     let outcome = match event {
         Event::Finish(finish) => &finish.outcome,
@@ -172,13 +173,13 @@ pub(crate) fn report_bytes(event: &Event) -> usize {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// `None`: the job is gone.
+    /// `None`: the job was deleted.
     pub state: Option<StateName>,
-    /// When it runs again, if it does.
+    /// Time of the next run, if there is one.
     pub run_at: Option<Timestamp>,
 }
 
-/// A sign of life.
+/// Heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub struct Extend {
     pub id: JobId,
@@ -186,26 +187,26 @@ pub struct Extend {
     pub lease_ms: Option<i64>,
 }
 
-/// A lease that runs anew from now, also if that is shorter.
+/// Restart of a lease from now, also if it then ends earlier.
 #[derive(Clone, Debug)]
 pub struct Renew {
     pub id: JobId,
     pub by: Holder,
-    /// `None`: as long as the job's policy says.
+    /// `None`: the length of the job's policy.
     pub lease_ms: Option<i64>,
-    /// Whose it is from now on; `None`: as before.
+    /// New holder of the lease; `None`: unchanged.
     pub worker: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
-    /// `None`: the lease has no end.
+    /// `None`: the lease does not expire.
     pub until: Option<Timestamp>,
-    /// The worker should stop; a finish still counts.
+    /// True if the worker should stop; a finish still counts.
     pub cancel_asked: bool,
 }
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub id: JobId,
@@ -215,43 +216,43 @@ pub struct Report {
     pub payload: Option<Payload>,
 }
 
-/// Words of a run, line by line.
+/// Log lines of a run.
 #[derive(Clone, Debug)]
 pub struct LogEntry {
     pub id: JobId,
-    /// Whose run it is; `None`: said of the job from outside its runs.
+    /// Holder of the run; `None`: the lines come from outside a run.
     pub by: Option<Holder>,
-    /// Where the lines come from, such as `stderr`.
+    /// Source of the lines, such as `stderr`.
     pub source: Option<Arc<str>>,
     pub lines: Vec<String>,
 }
 
 #[derive(Clone, Debug)]
 pub enum Waited {
-    /// As it was when it settled, also when its keep policy drops it at once.
+    /// Final version of the job, also if the keep policy deleted it at once.
     Settled(Arc<Job>),
     NotYet(Arc<Job>),
-    /// There is no such job, or it was deleted while we waited.
+    /// There is no such job, or it was deleted during the wait.
     Unknown,
 }
 
-/// A limit and how much of it is in use.
+/// Limit and its current use.
 #[derive(Clone, Debug)]
 pub struct LimitView {
     pub limit: Limit,
-    /// Jobs that hold it now.
+    /// Running jobs under this limit.
     pub running: u64,
-    /// Jobs that are due and count against it, whether or not it lets them start.
+    /// Due jobs under this limit, whether or not they may start.
     pub waiting: u64,
-    /// How many of these it holds back: they would start now if it were not for this limit.
+    /// Due jobs that would start now without this limit.
     pub held: u64,
 }
 
-/// What keeps a job that is due from being handed out.
+/// Limit that blocks a due job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBy {
-    /// The id of the limit.
+    /// Id of the limit.
     pub limit: Box<str>,
-    /// When it opens by itself; `None`: when another job under it ends.
+    /// Time at which the rate allows a start; `None`: when another job under the limit ends.
     pub until: Option<Timestamp>,
 }

@@ -1,5 +1,5 @@
-//! What follows a commit: tables are brought up to date, freed limits reopened, deadlines planned, and those who wait
-//! or watch are told.
+//! Effects of a commit: updates the tables, frees limits, plans deadlines, notifies waiting callers and
+//! subscribers.
 
 use crate::engine::Inner;
 use crate::events::feed::FeedKind;
@@ -11,13 +11,15 @@ use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, JobState, Keep, KeepFor, Policy, StateName, Timestamp, apply};
 use windlass_store::Change;
 
-/// How often and how long apart to ask a store that owes an answer: it may take minutes to come back.
+/// Number of queries, and the pause between them, after a commit with an unknown outcome. A store may need
+/// minutes to recover.
 const DOUBT_TRIES: usize = 600;
 const DOUBT_PAUSE_MS: u64 = 1_000;
 
 impl Inner {
-    /// For every job that was written, family included. LeaseWatch of leases and keep times are planned, also if they are over; and
-    /// of the jobs that become ready those that were not at the moment of the commit: the store has announced the others.
+    /// Updates the tables for all written jobs, family included. Plans lease expiries and keep times, also
+    /// past ones, and the start of jobs that were not yet claimable at the commit; the store has announced
+    /// the others.
     pub(crate) fn after_commit(&self, changes: &[Change], committed_at: Timestamp) {
         let mut leases = self.leases();
         let heard = |change: &Change| leases.changed(&change.before, change.after.as_ref());
@@ -33,7 +35,8 @@ impl Inner {
         }
         let is_shared = self.store.is_shared();
         for (change, heard) in changes.iter().zip(&heard) {
-            // What others do is counted by the store; alone, each run is charged and freed once, in whatever order we hear.
+            // A shared store counts the use of limits itself. On other stores each run is charged and freed
+            // once, in whatever order the results arrive.
             let before = if is_shared { Some(&change.before) } else { heard.as_ref() };
             if let Some(before) = before {
                 self.limits.moved(&*self.store, before, change.after.as_deref());
@@ -42,7 +45,7 @@ impl Inner {
         self.lease_watch.after_commit(changes);
     }
 
-    /// A commit whose outcome nobody knows: what depends on it is put right once the store answers again.
+    /// Commit with an unknown outcome: corrects the tables as soon as the store responds again.
     pub(crate) fn doubt(self: &Arc<Self>, changes: Vec<Change>) {
         let mut leases = self.leases();
         changes.iter().for_each(|change| leases.forget(change.before.id));
@@ -78,7 +81,7 @@ impl Inner {
         }
     }
 
-    /// For what was asked: counts it, tells the feed and those who wait for the job's end.
+    /// Reports a requested event: metrics, the feed, callers that wait for the job to settle.
     pub(crate) fn tell(&self, event: &Event, moved: &Moved) {
         if matches!(event, Event::Return { .. }) {
             self.limits.refund(&*self.store, &moved.before, self.now());
@@ -94,7 +97,7 @@ impl Inner {
         }
     }
 
-    /// For parents and children that moved along.
+    /// Reports changes of parents and children that follow from the requested events.
     pub(crate) fn tell_of_families(&self, changes: &[Change], asked: &FxHashSet<JobId>) {
         let family = changes.iter().filter(|change| !asked.contains(&change.before.id));
         family.for_each(|change| self.tell_of_family(change));
@@ -124,7 +127,8 @@ impl Inner {
         self.registry.settled(id, ending);
     }
 
-    /// What a job that is dropped when it ends was at its end: the same event under a policy that keeps it.
+    /// Final version of a job that is deleted when it ends: the same event applied under a policy that keeps
+    /// it.
     fn last_version(&self, event: &Event, before: &Arc<Job>) -> Option<Arc<Job>> {
         if before.state().is_settled() {
             return Some(before.clone());
@@ -184,7 +188,7 @@ fn was_running(job: &Job) -> bool {
     job.state().lease().is_some()
 }
 
-/// What the feed says, and the state afterwards; of a job that is gone, the one it ended in.
+/// Kind of the feed event and the state afterwards; for a deleted job the state in which it ended.
 fn news(event: &Event, moved: &Moved) -> Option<(FeedKind, StateName)> {
     let after = moved.after.as_ref().map(|job| job.state().name());
     let gone = |state: StateName| after.unwrap_or(state);

@@ -1,11 +1,11 @@
-//! What happens to jobs, told to whoever listens. Costs one load when nobody does.
+//! Event feed: changes of jobs, broadcast to subscribers. Costs one atomic load if there are none.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::broadcast;
 use windlass_core::{Job, JobId, Name, Queue, StateName, Tenant, Timestamp};
 
-/// Events kept for a listener that is slow; one that falls further behind is told how many it missed.
+/// Events buffered per subscriber. A slower subscriber misses events, and receives their number.
 const FEED_KEPT: usize = 4_096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,21 +14,21 @@ pub enum FeedKind {
     Claimed,
     Completed,
     Failed,
-    /// A run failed; another one is planned.
+    /// A run failed; another attempt is scheduled.
     Retrying,
-    /// A run ended well and the next turn of the repeating job is planned.
+    /// A run succeeded; the next run of the repeating job is scheduled.
     Repeating,
     Released,
     Suspended,
-    /// Waits for its children.
+    /// Waiting for its children.
     Waiting,
-    /// The lease ended; it will run again.
+    /// The lease expired; the job will run again.
     Lapsed,
     CancelAsked,
     Cancelled,
     Terminating,
     Terminated,
-    /// It can run (again): started by hand, or its family let it go.
+    /// Claimable (again): started by a request, or released by its family.
     Ready,
     Progress,
     Updated,
@@ -64,7 +64,7 @@ impl FeedKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedEvent {
-    /// 1, 2, 3, … while the server runs and someone listens.
+    /// 1, 2, 3, … since the start of the server, counted only while there are subscribers.
     pub seq: u64,
     pub at: Timestamp,
     pub kind: FeedKind,
@@ -72,7 +72,7 @@ pub struct FeedEvent {
     pub tenant: Tenant,
     pub queue: Queue,
     pub name: Name,
-    /// Afterwards; of a job that is gone, what it was last.
+    /// State after the event; for a deleted job its last state.
     pub state: StateName,
 }
 
@@ -121,7 +121,7 @@ impl Feed {
             name: name.clone(),
             state,
         };
-        // Fails only when the last listener has just left.
+        // Fails only if the last subscriber has just left.
         let _ = self.sender.send(Arc::new(event));
     }
 }

@@ -1,4 +1,4 @@
-//! What the engine counts; read by `/metrics` and `/api/v1/stats`.
+//! Metrics of the engine, exported by `/metrics` and `/api/v1/stats`.
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use windlass_core::{Queue, Tenant};
 use windlass_store::meters::Histogram;
 
-/// Only ever grows.
+/// Counter that never decreases.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -20,22 +20,22 @@ impl Counter {
     }
 }
 
-/// Queues that are counted one by one. Whoever has more looks at them by other means.
+/// Most queues with counters of their own; further queues are not counted.
 const QUEUES_MAX: usize = 10_000;
 
-/// What came to a queue and what was taken from it. Only ever grows.
+/// Counters of one queue; they never decrease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     pub pushed: u64,
     pub claimed: u64,
 }
 
-/// Counted once per batch and queue, not once per job.
+/// Counters by queue, updated once per batch and queue, not once per job.
 #[derive(Debug, Default)]
 pub struct QueueMeters(Mutex<FxHashMap<(Tenant, Queue), Traffic>>);
 
 impl QueueMeters {
-    /// `jobs`: the queue of each; neighbours of the same queue are counted together.
+    /// `jobs`: the queue of each job; consecutive jobs of one queue are counted together.
     pub(crate) fn count<'a>(
         &self,
         tenant: &Tenant,
@@ -72,22 +72,22 @@ impl QueueMeters {
 pub struct Meters {
     pub pushed: Counter,
     pub claimed: Counter,
-    /// Runs that ended well.
+    /// Successful runs.
     pub finished: Counter,
-    /// Runs that were reported as failed, whatever becomes of the job.
+    /// Runs reported as failed, whether or not the job is retried.
     pub failed: Counter,
-    /// Runs that ended with their lease.
+    /// Runs whose lease expired.
     pub lapsed: Counter,
     pub cancelled: Counter,
-    /// Runs given back unfinished.
+    /// Runs returned by their workers without a result.
     pub released: Counter,
-    /// Jobs forgotten because their keep time was over.
+    /// Jobs deleted at the end of their keep time.
     pub expired: Counter,
-    /// Commits that had to be tried again because someone else was first.
+    /// Commits repeated because of a concurrent change.
     pub stale: Counter,
-    /// From when a job could run to when a worker had it.
+    /// Time from when a job could run until it was claimed.
     pub pickup_us: Histogram,
-    /// From when a worker had it to its report.
+    /// Time from the claim to the worker's report.
     pub run_us: Histogram,
     pub queues: QueueMeters,
 }

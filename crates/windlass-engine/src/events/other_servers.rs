@@ -1,4 +1,4 @@
-//! What other servers on the same store have done, which nobody tells us of: looked for, now and then.
+//! Polling for changes made by other servers on the same store.
 
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
@@ -7,12 +7,12 @@ use crate::verbs::Waited;
 use std::sync::{Arc, Weak};
 use windlass_core::{JobId, Tenant};
 
-/// How long a limit that was set at another server may be unknown here. Reading the limits is one small question.
+/// Interval of reading the limits and quotas set at other servers. It is a small query.
 const LIMITS_EVERY_MS: u64 = 1_000;
-/// How soon somebody who waits for the end of a job hears of one at another server.
+/// Interval of checking a job whose end a caller waits for.
 const ENDS_EVERY_MS: u64 = 100;
 
-/// LeaseWatch with the engine.
+/// Runs until the engine is dropped.
 pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
     loop {
         clock.sleep_ms(LIMITS_EVERY_MS).await;
@@ -31,7 +31,7 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Answers when the job is seen settled or gone; never on a store that nobody else works on.
+    /// Completes when the job is settled or deleted; never on a store with a single server.
     pub(crate) async fn settled_elsewhere(&self, tenant: &Tenant, id: JobId) -> Result<Waited, EngineError> {
         if !self.store.is_shared() {
             return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! Between the store, which says that jobs became ready, and the claims that wait for them.
+//! Notification of waiting claims when the store reports claimable jobs.
 
 use crate::tables::waiting::{Duty, LookAgain, Place, Waiting, Wanted};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -12,14 +12,16 @@ use windlass_store::Listener;
 #[derive(Debug, Default)]
 pub(crate) struct ReadyNotifier {
     waiting: Mutex<Waiting>,
-    /// As many as in the table; read without its lock, so that with nobody waiting a push pays one load.
+    /// Number of waiting claims; read without the lock, so that a push without waiting claims costs one
+    /// atomic load.
     count: AtomicUsize,
-    /// Who wants to hear of any job in a queue. Added to, never removed: there is one per dialect that hands out by itself.
+    /// Subscribers to all jobs of a queue. Entries are never removed: there is one per queue with its own
+    /// dispatcher.
     news: RwLock<Vec<(Queue, Arc<Notify>)>>,
 }
 
 impl ReadyNotifier {
-    /// `None` when too many wait already.
+    /// `None`: too many claims are waiting.
     pub(crate) fn enter(
         self: &Arc<Self>,
         tenant: &Tenant,
@@ -47,7 +49,7 @@ impl ReadyNotifier {
         })
     }
 
-    /// `count` jobs of one address became ready.
+    /// `count` jobs at one address became ready.
     pub(crate) fn announce(&self, tenant: &Tenant, queue: &Queue, name: &Name, count: usize) {
         if self.waiters() > 0 {
             self.table().announce(tenant, queue, name, count);
@@ -78,7 +80,7 @@ impl ReadyNotifier {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Who waits and how many claims of theirs, of those that said their name.
+    /// Named workers and the number of their waiting claims.
     pub(crate) fn waiting_workers(&self) -> BTreeMap<(Tenant, Arc<str>), usize> {
         let mut workers = BTreeMap::new();
         for name in self.table().names() {
@@ -99,7 +101,7 @@ impl Listener for ReadyNotifier {
     }
 }
 
-/// One waiting claim. Leaves the line when dropped, and then passes on what it was woken for.
+/// Waiting claim. On drop it leaves the table and passes its duty on.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     ready_notifier: Arc<ReadyNotifier>,
@@ -107,24 +109,24 @@ pub(crate) struct Waiter {
     wanted: Wanted,
     place: Place,
     ring: Arc<Notify>,
-    /// What the look at hand is for.
+    /// Announcements that the current query has to cover.
     duty: Duty,
 }
 
 impl Waiter {
-    /// Call before each look into the store.
+    /// Called before each query of the store.
     pub(crate) fn look(&mut self) {
         let duty = self.ready_notifier.table().look(&self.tenant, &self.wanted, self.place);
         self.duty.extend(duty);
     }
 
-    /// The look left nothing for anyone. Answers whether to look again at once; otherwise `rung` tells when.
+    /// The query left no claimable jobs. Returns whether to query again at once; otherwise wait for `rung`.
     pub(crate) fn found_nothing(&mut self) -> LookAgain {
         self.duty.clear();
         self.ready_notifier.table().found_nothing(&self.tenant, &self.wanted, self.place, &self.ring)
     }
 
-    /// The look found less than it might have taken: what it was for is done.
+    /// The query returned fewer jobs than its limit, which completes the duty.
     pub(crate) fn emptied(&mut self) {
         self.duty.clear();
     }

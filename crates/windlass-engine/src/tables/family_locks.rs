@@ -1,18 +1,18 @@
-//! Locks that keep changes to one family from racing each other within this server.
+//! Locks that serialise changes of one family within this server.
 //!
-//! They are for speed alone: a hundred children that finish at the same moment go one after another instead of writing
-//! a hundred versions of their parent of which one wins. Correctness comes from the guard on every commit.
+//! They only improve speed: a hundred children that finish at once take turns, instead of competing for the
+//! next version of their parent. Correctness comes from the version guard of every commit.
 
 use std::sync::Arc;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use windlass_core::JobId;
 
-/// The more locks, the fewer families share one. A lock is a few dozen bytes.
+/// More locks mean fewer families per lock. A lock takes a few dozen bytes.
 const LOCKS: usize = 64;
 
 pub(crate) struct FamilyLocks([Arc<Mutex<()>>; LOCKS]);
 
-/// The locks of some families, until it is dropped.
+/// Guards of some family locks.
 pub(crate) type FamiliesLocked = Vec<OwnedMutexGuard<()>>;
 
 impl FamilyLocks {
@@ -20,7 +20,7 @@ impl FamilyLocks {
         FamilyLocks(std::array::from_fn(|_| Arc::default()))
     }
 
-    /// Waits for the locks of these parents, in one order for all, so that no two wait for each other.
+    /// Locks the families of these parents. A fixed order of locking prevents deadlocks.
     pub(crate) async fn lock(&self, parents: impl Iterator<Item = JobId>) -> FamiliesLocked {
         let mut places: Vec<usize> = parents.map(|parent| (parent.get() % LOCKS as u64) as usize).collect();
         places.sort_unstable();

@@ -1,4 +1,4 @@
-//! Who wants to hear that a lease is over, whatever ended it: a finish, its time, a cancellation, a deletion.
+//! Notification of the end of a lease, for any reason: finish, expiry, cancellation, deletion.
 
 use crate::engine::Engine;
 use parking_lot::{Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use windlass_core::{Job, JobId, Token};
 use windlass_store::Change;
 
-/// The lease of this job with this token is over.
+/// End of the lease with this token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseEnd {
     pub id: JobId,
@@ -19,14 +19,14 @@ pub struct LeaseEnd {
 #[derive(Debug, Default)]
 pub(crate) struct LeaseWatch {
     watched: Mutex<FxHashMap<JobId, Watched>>,
-    /// As many as in the table; read without its lock after every commit.
+    /// Number of entries; read without the lock after every commit.
     count: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Watched {
     token: Token,
-    /// Without a bound of its own: there is one message per lease at most.
+    /// Unbounded channel: there is at most one message per lease.
     tell: UnboundedSender<LeaseEnd>,
 }
 
@@ -50,7 +50,7 @@ impl LeaseWatch {
             && let Some(Watched { token, tell }) = watched.remove(&before.id)
         {
             self.count.store(watched.len(), Ordering::SeqCst);
-            // Fails only when nobody is left who wanted to know.
+            // Fails only if the receiver was dropped.
             let _ = tell.send(LeaseEnd { id: before.id, token });
         }
     }
@@ -67,11 +67,11 @@ impl LeaseWatch {
 }
 
 impl Engine {
-    /// `tell` hears once when the lease of this running job is over. Answers whether this server handed it out and has not
-    /// heard of its end; if not, the caller has to look for itself, after this call.
+    /// Sends to `tell` once when the lease of this running job ends. Returns true if this server granted the
+    /// lease and knows of no end; otherwise the caller has to query the job, after this call.
     pub fn watch_lease(&self, job: &Arc<Job>, tell: &UnboundedSender<LeaseEnd>) -> bool {
         let Some(lease) = job.state().lease() else { return false };
-        // In the table before looking: what ends after the look finds us there.
+        // Registered before the lookup, so that no end between the two is missed.
         self.inner.lease_watch.watch(job.id, lease.token, tell.clone());
         let known = self.inner.leases().get(job.id);
         known.and_then(|job| Some(job.state().lease()?.token)) == Some(lease.token)

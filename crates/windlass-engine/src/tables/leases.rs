@@ -1,8 +1,8 @@
-//! Jobs claimed through this server, as they were last written, so that a report on one needs no load.
+//! Jobs claimed through this server, at their last written version, so that a report needs no query.
 //!
-//! The table may be behind (another server may have touched the job) and nothing breaks: every commit is guarded,
-//! and a stale one loads the job and tries again. But it never goes back: answers of the store may be heard of in another
-//! order than they were given, and one that comes late must not bring back a lease that has ended.
+//! The table may be outdated (another server may have changed the job), which is safe: every commit is
+//! guarded, and a stale one loads the job and tries again. But it never goes back to an older version:
+//! results of the store may arrive out of order, and a late one must not restore a lease that has ended.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -10,11 +10,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use windlass_core::{Job, JobId};
 
-/// Jobs remembered. Beyond that, reports load their job first; a million running jobs is not a common sight.
+/// Most jobs in the table. Reports on further jobs need a query; a million running jobs is rare.
 const LEASES_MAX: usize = 1_000_000;
 
-/// Jobs of which it is remembered how far they have come although they are not in the table. What is waited for comes within
-/// milliseconds.
+/// Most entries of [`VersionsSeen`]. Late results arrive within milliseconds.
 const OVERTAKEN_MAX: usize = 4_096;
 
 #[derive(Debug, Default)]
@@ -42,8 +41,8 @@ impl Leases {
         }
     }
 
-    /// The job was changed: kept if it still runs, dropped if not. Answers with the job as it was when we last heard of it;
-    /// `None`: we have heard of a later version already, and what this change did is in that.
+    /// Records a change: updates the entry if the job still holds a lease, else removes it. Returns the
+    /// previous entry (or `before`); `None`: a later version is already recorded, which includes this change.
     pub(crate) fn changed(&mut self, before: &Arc<Job>, after: Option<&Arc<Job>>) -> Option<Arc<Job>> {
         let version = before.version + 1;
         match self.jobs.entry(before.id) {
@@ -60,7 +59,7 @@ impl Leases {
             }
             Entry::Vacant(_) if self.versions_seen.has_come_to(before.id, version) => None,
             Entry::Vacant(_) => {
-                // Handed out a moment ago, perhaps, which we are yet to hear of.
+                // The grant of the lease may arrive after this change.
                 if before.state().lease().is_some() {
                     self.versions_seen.record(before.id, version);
                 }
@@ -69,12 +68,12 @@ impl Leases {
         }
     }
 
-    /// Whether somebody has seen to the end of this lease since what we know of it came in doubt.
+    /// True if a later change of this job was recorded since [`Leases::forget`].
     pub(crate) fn is_seen_to(&self, before: &Job) -> bool {
         self.versions_seen.has_come_to(before.id, before.version + 1)
     }
 
-    /// What we know of it is in doubt.
+    /// Removes a job whose last commit has an unknown outcome.
     pub(crate) fn forget(&mut self, id: JobId) {
         self.jobs.remove(&id);
     }
@@ -84,7 +83,8 @@ impl Leases {
     }
 }
 
-/// How far jobs have come that may still be spoken of as they were before. The oldest are forgotten first.
+/// Highest version seen per job, for jobs whose earlier versions may still arrive. The oldest entries are
+/// dropped first.
 #[derive(Debug, Default)]
 struct VersionsSeen {
     versions: FxHashMap<JobId, u64>,

@@ -1,4 +1,4 @@
-//! Who waits for which job to settle.
+//! Callers that wait for a job to settle.
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::watch;
 use windlass_core::{Job, JobId};
 
-/// How it ended; `None` inside: the job is gone without having settled before our eyes.
+/// Final version of the job; `None`: it was deleted, and its final version is unknown here.
 pub(crate) type Ending = Option<Arc<Job>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     jobs: Mutex<FxHashMap<JobId, Watched>>,
-    /// As many as in the table; read without its lock on every settle.
+    /// Number of entries; read without the lock at every end of a run.
     count: AtomicUsize,
 }
 
@@ -45,7 +45,7 @@ impl Registry {
 
     pub(crate) fn settled(&self, id: JobId, ending: Ending) {
         if let Some(watched) = self.table().get(&id) {
-            // The first ending is the one that was waited for; a job may be revived and settle again.
+            // The first end counts; a requeued job may settle again.
             watched.ending.send_if_modified(|known| {
                 let is_first = known.is_none();
                 known.get_or_insert(ending);
@@ -59,7 +59,7 @@ impl Registry {
     }
 }
 
-/// One caller who waits. Leaves the table when dropped.
+/// Waiting caller. Removes itself from the table on drop.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     registry: Arc<Registry>,
@@ -69,7 +69,7 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     pub(crate) async fn ended(&mut self) -> Ending {
-        // The sender stays in the table for as long as this watcher is counted there.
+        // The sender stays in the table as long as this watcher is counted there.
         match self.ending.wait_for(Option::is_some).await {
             Ok(ending) => ending.clone().flatten(),
             Err(_) => None,

@@ -1,10 +1,10 @@
-//! When the scheduler has to look next. One number: the earliest moment anyone told it of.
+//! Next wake-up of the scheduler: the earliest planned deadline.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::sync::Notify;
 use windlass_core::Timestamp;
 
-/// "Never", as a number.
+/// No deadline.
 const NEVER: i64 = i64::MAX;
 
 #[derive(Debug)]
@@ -15,15 +15,15 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Due at once: the store is asked what it has planned.
+    /// Due at once, so that the scheduler first queries the store.
     pub(crate) fn new() -> Timers {
         Timers { earliest: AtomicI64::new(i64::MIN), nudge: Notify::new(), closed: AtomicBool::new(false) }
     }
 
-    /// Something will be due at `at`. Wakes the scheduler only if it would sleep past that.
+    /// Plans a deadline. Wakes the scheduler only if the deadline is earlier than its next wake-up.
     pub(crate) fn plan(&self, at: Timestamp) {
         let at = at.as_millis();
-        // Looking first keeps the common case, a deadline later than the next one, free of shared writes.
+        // The load avoids a shared write in the common case of a later deadline.
         if at < self.earliest.load(Ordering::Relaxed) && at < self.earliest.fetch_min(at, Ordering::AcqRel) {
             self.nudge.notify_one();
         }
@@ -36,12 +36,12 @@ impl Timers {
         }
     }
 
-    /// Before asking the store what is due: whatever is planned from here on counts anew.
+    /// Clears the deadline. Called before the store is queried, so that deadlines planned meanwhile are kept.
     pub(crate) fn forget(&self) {
         self.earliest.store(NEVER, Ordering::Release);
     }
 
-    /// An earlier deadline was planned, or the end has come.
+    /// Waits until an earlier deadline is planned, or the table is closed.
     pub(crate) async fn nudged(&self) {
         self.nudge.notified().await;
     }

@@ -1,19 +1,19 @@
-//! Claims that wait for a job. A plain table: no I/O, no clock, no lock of its own.
+//! Waiting claims: a table without I/O, clock or lock.
 //!
-//! A waiter enters first and looks into the store afterwards, so nothing can become ready unseen between the two.
-//! From then on it is in one of three conditions:
+//! A waiter enters the table before it queries the store, so that no job becomes ready unnoticed between the
+//! two. From then on it is in one of two states:
 //!
 //! ```text
 //!             look                 found nothing
 //!   enter ──► Looking ───────────────────────► Asleep
-//!                ▲     announced (twice: look again)  │ announced: the longest-waiting match is woken
+//!                ▲     announced (twice: look again)  │ announced: wakes the longest-waiting match
 //!                └────────────────────────────────────┘
 //! ```
 //!
-//! Every announcement ("a job of this address became ready") is one waiter's duty until that waiter has looked after
-//! it. A look that comes back with fewer jobs than it may take has emptied the address for all, and the duty is done.
-//! A look that took all it may, a waiter that leaves, and one that is dropped pass their duty to the next match. So
-//! one job wakes one waiter, and no announcement is lost.
+//! Each announcement ("a job at this address became ready") is the duty of one waiter until that waiter has
+//! queried the store after it. A query that returns fewer jobs than its limit has emptied the address, which
+//! completes the duty. A query that returned as many as its limit, a waiter that leaves, and a dropped waiter
+//! pass the duty to the next match. So one job wakes one waiter, and no announcement is lost.
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -22,14 +22,14 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use windlass_core::{Name, NameMatch, Queue, Scope, Tenant};
 
-/// What a waiter would take.
+/// Jobs that a waiter accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     pub(crate) queues: Vec<Queue>,
     pub(crate) names: NameMatch,
     pub(crate) scope: Scope,
     pub(crate) priority: Option<i32>,
-    /// How many at once.
+    /// Most jobs of one claim.
     pub(crate) limit: usize,
 }
 
@@ -41,24 +41,24 @@ impl Wanted {
     }
 }
 
-/// Where a job became ready.
+/// Queue and name of a job that became ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) queue: Queue,
     pub(crate) name: Name,
 }
 
-/// Addresses one waiter has to look after.
+/// Addresses that a waiter has to query.
 pub(crate) type Duty = SmallVec<[Address; 1]>;
 
-/// Place in the line: smaller has waited longer.
+/// Position in the queue of waiters: a smaller number has waited longer.
 pub(crate) type Place = u64;
 
-/// Waiters that want the same stand in one line: a thousand equal workers cost as much to search as one.
+/// Waiters with equal requests share one entry: a thousand equal workers cost as much to search as one.
 #[derive(Debug, Default)]
 struct Line {
     asleep: BTreeMap<Place, Arc<Notify>>,
-    /// Each with what was announced since its look began.
+    /// Waiters that are querying, each with the addresses announced since its query began.
     looking: BTreeMap<Place, Duty>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Waiting {
     tenants: FxHashMap<Tenant, FxHashMap<Wanted, Line>>,
     next_place: Place,
     count: usize,
-    /// Who waits, of those that said their name.
+    /// Tenant and worker name of each waiter that has given its name.
     names: BTreeMap<Place, (Tenant, Arc<str>)>,
 }
 
@@ -82,7 +82,7 @@ impl Waiting {
         self.count
     }
 
-    /// Enters the line, looking.
+    /// Adds a waiter in state Looking.
     pub(crate) fn enter(&mut self, tenant: &Tenant, wanted: &Wanted) -> Place {
         let place = self.next_place;
         self.next_place += 1;
@@ -96,7 +96,7 @@ impl Waiting {
         place
     }
 
-    /// Who stands at this place.
+    /// Records the worker name of a waiter.
     pub(crate) fn name(&mut self, place: Place, tenant: &Tenant, worker: &Arc<str>) {
         self.names.insert(place, (tenant.clone(), worker.clone()));
     }
@@ -105,7 +105,8 @@ impl Waiting {
         self.names.values()
     }
 
-    /// The look found nothing. Goes to sleep and keeps the place, unless there is a duty: then it has to look again.
+    /// The query found nothing: the waiter sleeps and keeps its position, unless it has a duty and has to
+    /// query again.
     pub(crate) fn found_nothing(
         &mut self,
         tenant: &Tenant,
@@ -124,14 +125,14 @@ impl Waiting {
         }
     }
 
-    /// A new look begins: what was announced up to now is in it. The caller holds that duty meanwhile.
+    /// Begins a query, which covers all announcements so far. The caller takes over their duty.
     pub(crate) fn look(&mut self, tenant: &Tenant, wanted: &Wanted, place: Place) -> Duty {
         let Some(line) = self.line(tenant, wanted) else { return Duty::new() };
         line.asleep.remove(&place);
         std::mem::take(line.looking.entry(place).or_default())
     }
 
-    /// Out of the line; answers with the duty that was left.
+    /// Removes the waiter; returns its remaining duty.
     pub(crate) fn leave(&mut self, tenant: &Tenant, wanted: &Wanted, place: Place) -> Duty {
         self.names.remove(&place);
         let Some(lines) = self.tenants.get_mut(tenant) else { return Duty::new() };
@@ -148,8 +149,9 @@ impl Waiting {
         looked.unwrap_or_default()
     }
 
-    /// `count` jobs became ready: wakes the longest-waiting matches, until they can take as many. A waiter that wants
-    /// one priority only may find nothing where another would, so one of each such line is woken besides.
+    /// `count` jobs became ready: wakes the longest-waiting matches until their limits cover `count`. A
+    /// waiter for a single priority may find nothing where another would, so the first of each such group is
+    /// woken in addition.
     pub(crate) fn announce(&mut self, tenant: &Tenant, queue: &Queue, name: &Name, count: usize) {
         let Some(lines) = self.tenants.get_mut(tenant) else { return };
         let fits = |wanted: &Wanted| wanted.fits(queue, name);
@@ -179,14 +181,15 @@ impl Waiting {
                     wake_first(line, queue, name);
                     left = left.saturating_sub(limit);
                 }
-                // Nobody sleeps: one that is looking may have looked too early, and has to look again.
+                // No waiter sleeps: the query of a looking waiter may have been too early and has to be
+                // repeated.
                 (None, Some(line)) => return wake_first(line, queue, name),
                 (None, None) => return,
             }
         }
     }
 
-    /// Everyone looks again: at the end, to see that it is the end.
+    /// Wakes all waiters, so that they notice the shutdown.
     pub(crate) fn wake_all(&mut self) {
         for line in self.tenants.values_mut().flat_map(|lines| lines.values_mut()) {
             while let Some((place, ready_notifier)) = line.asleep.pop_first() {
@@ -237,7 +240,7 @@ mod tests {
             Table { waiting: Waiting::default(), tenant: Tenant::default() }
         }
 
-        /// Enters, looks in vain, sleeps.
+        /// Adds a waiter that queries, finds nothing and sleeps.
         fn asleep(&mut self, wanted: &Wanted) -> Place {
             let place = self.waiting.enter(&self.tenant, wanted);
             assert!(self.waiting.look(&self.tenant, wanted, place).is_empty());

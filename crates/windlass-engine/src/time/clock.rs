@@ -8,36 +8,36 @@ use std::time::Duration;
 use tokio::sync::watch;
 use windlass_core::Timestamp;
 
-/// What ends when its time is over.
+/// Future that completes after a delay.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 #[async_trait]
 pub trait Clock: Send + Sync {
-    /// A timeline that goes on evenly: leases, delays and backoff are counted on it.
+    /// Timeline that advances evenly: leases, delays and backoff count on it.
     fn now(&self) -> Timestamp;
 
-    /// What the clock on the wall shows, which somebody may set: dates are by it.
+    /// Wall clock, which an administrator may set: dates refer to it.
     fn wall(&self) -> Timestamp {
         self.now()
     }
 
-    /// From here on dates are shown and read so far ahead of the timeline.
+    /// Sets by how many ms dates are ahead of the timeline.
     fn show_ahead(&self, ms: i64) {
         let _ = ms;
     }
 
-    /// Until the clock shows `at` or later.
+    /// Waits until the timeline reaches `at`.
     async fn sleep_until(&self, at: Timestamp);
 
-    /// For so long, whatever is done to the clock meanwhile: a client waits in its own time, not in ours. The time begins
-    /// with the call, not when somebody first waits for what it gives.
+    /// Waits for a duration, even if the clock is set meanwhile: a client waits in its own time. The time
+    /// starts with this call, not with the first poll.
     fn sleep_ms(&self, ms: u64) -> Sleep<'_> {
         self.sleep_until(self.now().plus_ms(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 }
 
-/// How long to sleep before looking at the clock again. The machine may have been suspended, and then what became due is
-/// noticed at most this late.
+/// Longest sleep before the clock is read again. After a suspension of the machine, deadlines are noticed at
+/// most this late.
 const LOOK_AGAIN_MS: i64 = 15_000;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,16 +73,16 @@ impl Clock for SystemClock {
     }
 }
 
-/// The time as a store has it: ours, put right by how far the other is ahead. Of a store that several servers share, leases
-/// and timers then mean the same everywhere, however wrong the clocks of the servers are; of one that was closed, they go
-/// on where they were.
+/// Clock of a store: the local clock plus an offset. On a shared store leases and timers then agree on all
+/// servers, even if the servers' clocks do not; on a store that was closed, its timeline continues where it
+/// ended.
 pub struct StoreClock {
     ours: Arc<dyn Clock>,
     ahead_ms: Arc<AtomicI64>,
 }
 
 impl StoreClock {
-    /// `ahead_ms` is measured anew, now and then, by the store.
+    /// The store updates `ahead_ms` from time to time.
     pub fn new(ours: Arc<dyn Clock>, ahead_ms: Arc<AtomicI64>) -> StoreClock {
         StoreClock { ours, ahead_ms }
     }
@@ -117,7 +117,7 @@ impl Clock for StoreClock {
     }
 }
 
-/// A clock that stands still until it is told to go on.
+/// Clock that stands still until it is advanced.
 #[derive(Debug)]
 pub struct ManualClock {
     now: watch::Sender<Timestamp>,
@@ -129,24 +129,24 @@ impl ManualClock {
         ManualClock { now: watch::Sender::new(start), wall_ahead_ms: AtomicI64::new(0) }
     }
 
-    /// Wakes every sleeper whose time has come.
+    /// Advances the timeline and wakes every sleeper whose time has come.
     pub fn advance(&self, ms: i64) {
         self.now.send_modify(|now| *now = now.plus_ms(ms));
     }
 
-    /// The timeline itself, also backwards, as no clock should.
+    /// Sets the timeline, also backwards, which no real clock should do.
     pub fn set(&self, at: Timestamp) {
         self.now.send_replace(at);
     }
 
-    /// The clock on the wall is set forward or back, as an administrator may.
+    /// Sets the wall clock forward or back, as an administrator may.
     pub fn step_wall(&self, ms: i64) {
         self.wall_ahead_ms.fetch_add(ms, Ordering::Relaxed);
     }
 }
 
 impl Default for ManualClock {
-    /// Starts at a round moment that is easy to read in expectations.
+    /// Starts at a round number that is easy to read in expectations.
     fn default() -> Self {
         ManualClock::at(Timestamp::from_millis(1_000_000))
     }
@@ -164,7 +164,7 @@ impl Clock for ManualClock {
 
     async fn sleep_until(&self, at: Timestamp) {
         let mut now = self.now.subscribe();
-        // The sender lives as long as `self`, so waiting cannot fail.
+        // Cannot fail: the sender lives as long as `self`.
         let _ = now.wait_for(|now| *now >= at).await;
     }
 }

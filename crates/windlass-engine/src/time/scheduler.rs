@@ -1,5 +1,5 @@
-//! The scheduler: a deadline passes, an event goes through `transaction.rs`. Several servers on one store may all try; one
-//! gets it written, the others find it done.
+//! Scheduler: applies events through `transaction.rs` when deadlines pass. Several servers on one store may
+//! all try; one commit succeeds, the others are stale.
 
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
@@ -9,26 +9,27 @@ use crate::verbs::JobEvent;
 use std::sync::{Arc, Weak};
 use windlass_core::{Event, Job, Timestamp};
 
-/// Deadlines handled by one commit.
+/// Due jobs per commit.
 const DUE_PER_STEP: usize = 1_000;
-/// How long to leave a store alone that has just failed.
+/// Pause after an error of the store.
 const AFTER_TROUBLE_MS: i64 = 1_000;
 
-/// How long to wait when what is due cannot be moved: another server is at it, most likely.
+/// Pause if none of the due jobs could be changed; most likely another server is processing them.
 const AFTER_NOTHING_MS: i64 = 1;
 
-/// How often to look on a store that others work on too: what they planned is not told here, and they may be gone.
+/// Polling interval on a shared store: deadlines planned by other servers are not known here, and those
+/// servers may have stopped.
 const SHARED_LOOK_MS: i64 = 1_000;
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stepped {
-    /// Jobs that had a deadline.
+    /// Number of jobs that were due.
     pub due: usize,
     pub next: Option<Timestamp>,
 }
 
-/// Sleeps until something is due, and handles it. LeaseWatch with the engine.
+/// Sleeps until a deadline and processes the due jobs. Runs until the engine is dropped.
 pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak<Inner>) {
     while !timers.is_closed() {
         match timers.next_deadline() {
@@ -47,11 +48,11 @@ pub(crate) async fn run(timers: Arc<Timers>, clock: Arc<dyn Clock>, engine: Weak
     }
 }
 
-/// Handles what is due now. Not to be dropped halfway: until it ends, nobody knows when to look next.
+/// Processes the due jobs. Not cancel-safe: until it returns, the next deadline is not planned.
 async fn step(engine: &Arc<Inner>) -> Result<Stepped, EngineError> {
     let visit = engine.enter()?;
     let _turn = visit.stepping.lock().await;
-    // Before asking, so that what others plan meanwhile is kept.
+    // Before the query, so that deadlines planned meanwhile are kept.
     visit.timers.forget();
     let stepped = handle_due(&visit).await;
     if stepped.is_err() {
@@ -72,11 +73,11 @@ async fn handle_due(visit: &Arc<Inner>) -> Result<Stepped, EngineError> {
         JobEvent { id: job.id, event }
     };
     let asks = due.jobs.iter().map(ask).collect();
-    // A refusal means that someone else was first, or that the worker has shown signs of life since.
+    // A refusal means that another server was first, or that the worker has sent a heartbeat.
     let written = visit.change(None, asks, due.jobs).await;
     let is_idle = !matches!(&written, Ok(answers) if answers.iter().any(Result::is_ok));
     if let Some(next) = due.next {
-        // With nothing moved there is no use in looking again at once.
+        // If no job changed, an immediate retry is useless.
         visit.timers.plan(if is_idle { next.max(now.plus_ms(AFTER_NOTHING_MS)) } else { next });
     }
     if visit.store.is_shared() {
@@ -87,10 +88,10 @@ async fn handle_due(visit: &Arc<Inner>) -> Result<Stepped, EngineError> {
 }
 
 impl Engine {
-    /// For callers that must not meet a job past its deadline: when this returns, whatever was due when it was called
-    /// has been seen to. Costs next to nothing when nothing is.
+    /// Processes all jobs that are due at the time of the call, for callers that must not see a job past its
+    /// deadline. Costs very little if none is due.
     pub async fn catch_up(&self) -> Result<(), EngineError> {
-        // Someone may be at it; and whoever takes a turn forgets the deadline first, so it is looked at between two turns.
+        // A running step has cleared the deadline, so it is read only between two steps.
         let turn = self.inner.stepping.lock().await;
         let next = self.inner.timers.next_deadline();
         drop(turn);
@@ -100,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// What the scheduler does when it wakes up; for tests and simulation, which have no time to sleep.
+    /// One step of the scheduler; for tests and simulation, which do not sleep.
     pub async fn step(&self) -> Result<Stepped, EngineError> {
         let engine = self.inner.clone();
         self.inner.detached(async move { step(&engine).await }).await

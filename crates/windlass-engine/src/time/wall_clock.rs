@@ -1,5 +1,5 @@
-//! The clock on the wall against the engine's own timeline: where the one was set, and what that means for jobs that wait for a
-//! date. See `docs/adr` on time.
+//! Wall clock against the engine's timeline: detects that the wall clock was set, and moves the jobs that
+//! wait for a date. See `docs/adr/0009-time-goes-on-whatever-the-clock-says.md`.
 
 use crate::engine::Inner;
 use crate::error::EngineError;
@@ -14,28 +14,30 @@ use windlass_store::calendar::{CLOCK, Kept, WallStep};
 use windlass_store::query::PAGE_MAX;
 use windlass_store::{Filter, Store};
 
-/// How often the two are compared.
+/// Interval of comparing the two.
 const LOOK_EVERY_MS: u64 = 500;
-/// A reading that took longer than this is repeated: the thread was stopped in between.
+/// A reading that took longer is repeated: the thread was suspended in between.
 const READING_MAX_MS: i64 = 50;
-/// How much of the timeline may be lived through twice after a crash with the clock set back.
+/// Part of the timeline that may occur twice after a crash with the clock set back.
 const NOTE_EVERY_MS: i64 = 1_000;
-/// On a store that servers share: whatever another of them had begun to write when the clock was set is written after so long.
+/// On a shared store: after this time, writes that other servers had begun when the clock was set are
+/// committed.
 const WRITTEN_AFTER_MS: i64 = 30_000;
 
-/// What the engine knows of the clock on the wall.
+/// Offset of the wall clock, and its recorded steps.
 pub(crate) struct Calendar {
     kept: Mutex<Kept>,
-    /// When the timeline was last noted in the store; `MAX`: never, the store has a clock of its own.
+    /// Time at which the timeline was last written to the store; `MAX`: never, because the store has its own
+    /// clock.
     noted_ms: AtomicI64,
-    /// Leases were given since: claims are commits of the store, with no room for a note.
+    /// True if jobs were claimed since: a claim is a commit of the store that cannot carry a setting.
     claimed: AtomicBool,
-    /// On a store that servers share: steps after which nothing is left to be moved.
+    /// On a shared store: steps whose jobs are all moved.
     moved: Mutex<Vec<WallStep>>,
 }
 
 impl Calendar {
-    /// The clock that goes on where the store's timeline has come to.
+    /// Clock that continues the store's timeline, and the calendar.
     pub(crate) async fn open(
         store: &dyn Store,
         clock: Arc<dyn Clock>,
@@ -68,7 +70,7 @@ impl Calendar {
         Ok((clock, calendar))
     }
 
-    /// A setting to be written with the next commit, now and then.
+    /// Setting with the current time, to be written with the next commit; `None` if the last one is recent.
     pub(crate) fn note_time(&self, now: Timestamp) -> Option<(String, Option<Vec<u8>>)> {
         let (now_ms, noted_ms) = (now.as_millis(), self.noted_ms.load(Ordering::Relaxed));
         if now_ms.saturating_sub(noted_ms) < NOTE_EVERY_MS {
@@ -102,7 +104,7 @@ impl Calendar {
     }
 }
 
-/// The timeline and the clock on the wall, at the same moment.
+/// Timeline and wall clock at the same moment.
 fn read(clock: &dyn Clock) -> (i64, i64) {
     loop {
         let (before, wall, after) = (clock.now(), clock.wall(), clock.now());
@@ -112,7 +114,7 @@ fn read(clock: &dyn Clock) -> (i64, i64) {
     }
 }
 
-/// Looks again and again; ends with the engine.
+/// Compares repeatedly, until the engine is dropped.
 pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
     loop {
         {
@@ -132,7 +134,7 @@ pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
 }
 
 impl Inner {
-    /// Also before the store is closed.
+    /// Writes the current time to the store, if due; also called before the store is closed.
     pub(crate) async fn note_time(&self) {
         if let Some((key, value)) = self.calendar.note_time(self.now())
             && let Err(error) = self.store.put_setting(&key, value).await
@@ -169,8 +171,9 @@ impl Inner {
         Ok(self.store.put_setting(CLOCK, Some(kept.bytes())).await?)
     }
 
-    /// On a store whose clock is for all servers: each of them moves what is left to be moved. The first to look when nothing
-    /// written before can come any more forgets the steps, so that servers that start later have nothing to look through.
+    /// On a shared store, whose clock all servers use: every server moves the jobs that are left. Once no
+    /// earlier write can be outstanding, the first server to notice deletes the steps, so that servers
+    /// started later need not scan the jobs.
     async fn follow_store(self: &Arc<Self>, kept: Kept) -> Result<(), EngineError> {
         let known = self.calendar.kept();
         self.clock.show_ahead(kept.ahead_ms);
@@ -186,15 +189,15 @@ impl Inner {
         self.calendar.change(|known| *known = kept.clone());
         if is_written {
             let rest = Kept { steps: Vec::new(), ..kept.clone() };
-            // Refused: another server was first, or has seen another step, which is looked at next.
+            // Refused if another server was first, or has recorded another step, which is processed next.
             self.store.swap_setting(CLOCK, Some(kept.bytes()), rest.bytes()).await?;
             self.calendar.note_moved(kept.steps);
         }
         Ok(())
     }
 
-    /// Jobs that wait for a date, written before the clock was set, wait for the same date by the new time. Moving one writes
-    /// it, so that none is moved twice.
+    /// Moves jobs that were written before the clock was set and wait for a date, so that they wait for the
+    /// same date by the new time. The move writes the job, so none is moved twice.
     async fn move_appointments(self: &Arc<Self>, kept: &Kept) -> Result<(), EngineError> {
         let states = vec![StateName::Ready, StateName::Waiting];
         let mut filter = Filter { states, limit: PAGE_MAX, ..Filter::default() };
@@ -209,7 +212,7 @@ impl Inner {
                 known.push(job);
             }
             if !asks.is_empty() {
-                // One that is refused was written since, with the step in mind, or is gone.
+                // A refused job was deleted, or written since, with the step applied.
                 self.change(None, asks, known).await?;
             }
             match page.next {

@@ -1,4 +1,4 @@
-//! What people and programs do to jobs from outside their runs.
+//! Actions on jobs from outside their runs.
 
 use crate::engine::Engine;
 use crate::error::{EngineError, VerbError};
@@ -7,13 +7,13 @@ use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Tenant};
 
-/// Descendants that one recursive call reaches. A family larger than that is terminated in several calls.
+/// Most descendants of one recursive call. A larger family needs several calls.
 const DESCENDANTS_MAX: usize = 100_000;
 
 type Afterwards = Vec<Result<Option<Arc<Job>>, VerbError>>;
 
 impl Engine {
-    /// Makes the same event happen to each of these jobs. The job as it is afterwards; `None`: it is gone.
+    /// Applies the same event to each job. Returns the jobs afterwards; `None`: deleted.
     pub async fn apply(
         &self,
         tenant: &Tenant,
@@ -30,7 +30,8 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(|moved| moved.after)).collect())
     }
 
-    /// Terminates the jobs themselves first, then all below them, each once. One answer for each that was named.
+    /// Terminates the jobs first, then all their descendants, each once. Returns one result per requested
+    /// job.
     pub async fn terminate_families(
         &self,
         tenant: &Tenant,

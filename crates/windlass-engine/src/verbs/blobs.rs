@@ -1,4 +1,4 @@
-//! Blobs: bytes named by their hash, in and out by pieces, so that none has to be in memory whole.
+//! Blobs: bytes addressed by their hash, streamed in pieces, so that none is in memory as a whole.
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -8,16 +8,16 @@ use windlass_core::{Job, Tenant, Timestamp};
 use windlass_store::Filter;
 use windlass_store::blobs::{BlobAddr, BlobInfo, BlobReader, BlobWriter, Digests, ListedBlob, PutBlob};
 
-/// Jobs looked at in one page while looking for what they name.
+/// Jobs per page in the search for references to blobs.
 const PAGE: usize = 500;
 
-/// A blob on its way in. Dropping it forgets it.
+/// Upload of a blob. Discarded on drop.
 pub struct BlobUpload {
     engine: Engine,
     tenant: Tenant,
     writer: Box<dyn BlobWriter>,
     bytes: u64,
-    /// Of its tenant's quota; given back if it is not kept.
+    /// Reservation of the tenant's quota; returned if the blob is not stored.
     reserved: Option<Reserved>,
 }
 
@@ -32,7 +32,7 @@ impl BlobUpload {
         Ok(self.writer.write(bytes).await?)
     }
 
-    /// Answers when it is safe.
+    /// Completes the upload. The blob is durable when this returns.
     pub async fn finish(self) -> Result<PutBlob, EngineError> {
         let visit = self.engine.inner.enter()?;
         let put = self.writer.finish(visit.now()).await?;
@@ -43,27 +43,27 @@ impl BlobUpload {
     }
 }
 
-/// A blob on its way out: its bytes are known to be what was put.
+/// Download of a blob, with verified content.
 pub struct BlobDownload {
     pub info: BlobInfo,
     reader: Box<dyn BlobReader>,
 }
 
 impl BlobDownload {
-    /// `None` after the last piece. After an error the blob is not complete.
+    /// Next piece; `None` after the last. After an error the blob is incomplete.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.reader.next().await?)
     }
 }
 
-/// What a look for blobs that no job names has found.
+/// Result of a search for blobs without references.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unnamed {
-    /// Blobs there are in all.
+    /// Total number of blobs.
     pub all: usize,
-    /// Old enough, and named by no job.
+    /// Blobs that are old enough and that no job refers to.
     pub found: Vec<ListedBlob>,
-    /// How many of those were removed.
+    /// Number of these that were removed.
     pub removed: usize,
 }
 
@@ -72,21 +72,21 @@ impl Engine {
         self.inner.options.blob_bytes_max
     }
 
-    /// Begins a blob of this tenant.
+    /// Begins an upload.
     pub async fn put_blob(&self, tenant: &Tenant) -> Result<BlobUpload, EngineError> {
         self.inner.open()?;
         let writer = self.inner.store.blobs().create(tenant).await?;
         Ok(BlobUpload { engine: self.clone(), tenant: tenant.clone(), writer, bytes: 0, reserved: None })
     }
 
-    /// For those who have all of it.
+    /// Stores a blob that is complete in memory.
     pub async fn put_blob_bytes(&self, tenant: &Tenant, bytes: &[u8]) -> Result<PutBlob, EngineError> {
         let mut upload = self.put_blob(tenant).await?;
         upload.write(bytes).await?;
         upload.finish().await
     }
 
-    /// `None` where this tenant has no such blob. An error where its bytes are damaged.
+    /// `None`: this tenant has no such blob. Damaged content is an error.
     pub async fn get_blob(
         &self,
         tenant: &Tenant,
@@ -97,7 +97,7 @@ impl Engine {
         Ok(found.map(|blob| BlobDownload { info: blob.info, reader: blob.reader }))
     }
 
-    /// Newest first; `None`: of all tenants.
+    /// Lists blobs, newest first; `None`: of all tenants.
     pub async fn list_blobs(&self, tenant: Option<&Tenant>) -> Result<Vec<ListedBlob>, EngineError> {
         self.inner.open()?;
         self.check_all()?;
@@ -109,8 +109,8 @@ impl Engine {
         Ok(blobs)
     }
 
-    /// Blobs that were last put before `put_before` and that no job of any tenant names; `remove` makes an end of them.
-    /// Which addresses a job names is `named_by`'s to say.
+    /// Finds blobs that were last put before `put_before` and that no job of any tenant refers to; `remove`
+    /// deletes them. `named_by` returns the addresses that a job refers to.
     pub async fn unnamed_blobs(
         &self,
         tenant: Option<&Tenant>,
@@ -147,7 +147,7 @@ impl Engine {
         Ok(unnamed)
     }
 
-    /// All jobs, and then those that came meanwhile.
+    /// Visits all jobs, then those created meanwhile, until there are no new ones.
     async fn each_job(&self, look: &mut (dyn FnMut(&Job) + Send)) -> Result<(), EngineError> {
         let mut newest_seen = None;
         loop {

@@ -1,8 +1,8 @@
-//! Making children: they and what they mean for their parents are one step.
+//! Push of children: the children and the changes of their parents are one step.
 //!
-//! A parent counts the children it waits for, so a child that is not made, because its key is taken, must not be
-//! counted: the step asks for all its inserts to be new. If the store says that some are not, it has done nothing, and
-//! the rest is tried again without them.
+//! A parent counts the children it waits for, so a child that is not created, because its key is in use, must
+//! not be counted: the step requires all inserts to be new. If the store reports keys in use, it has written
+//! nothing, and the step is repeated without those jobs.
 
 use crate::engine::Inner;
 use crate::error::{EngineError, PushRefused};
@@ -14,11 +14,12 @@ use windlass_core::family::Family;
 use windlass_core::{Event, Job, JobId, JobState, Scope, Timestamp, apply};
 use windlass_store::{Change, InTheWay, Inserted, KeyRule, NewJob, Step, StoreError, Verdict};
 
-/// Rounds for one batch before we stop: each lost one means that a parent or the holder of a key moved on meanwhile.
+/// Most rounds of one batch. Each lost round means that a parent or the holder of a key was changed
+/// concurrently.
 const ROUNDS_MAX: usize = 100;
 
 impl Inner {
-    /// One answer per job, in order.
+    /// Inserts the batch; returns one result per job, in order.
     pub(crate) async fn insert_with_parents(
         self: &Arc<Self>,
         batch: Vec<NewJob>,
@@ -30,7 +31,7 @@ impl Inner {
         let mut ids: Vec<JobId> = parents().collect();
         ids.sort_unstable();
         ids.dedup();
-        // By place in the batch; so are the inserts it speaks of.
+        // By index in the batch, as are the inserts that it refers to.
         let mut in_the_way = vec![None; batch.len()];
         for _ in 0..ROUNDS_MAX {
             let loaded = self.store.load(ids.clone()).await?.into_iter().flatten();
@@ -55,11 +56,11 @@ impl Inner {
     }
 }
 
-/// What becomes of one job of the batch, if the step of its round is carried out.
+/// Result of one job of the batch if the step of its round is committed.
 enum Fate {
-    /// The insert in this place of the step.
+    /// Insert at this index of the step.
     Made(usize),
-    /// Its key is that of the insert in this place.
+    /// Same key as the insert at this index.
     Doubles(usize),
     Existing(JobId),
     Refused(PushRefused),
@@ -81,7 +82,7 @@ fn plan(batch: &[NewJob], in_the_way: &[Option<InTheWay>], mut parents: Parents,
         let fate = match (in_the_way, doubled) {
             (Some(InTheWay::Job(holder)), _) => Fate::Existing(*holder),
             (_, Some(Fate::Made(place))) => Fate::Doubles(*place),
-            // Nobody is in its way, or one that will not be made after all.
+            // Its key is free, or in use only by a job of the batch that is not created after all.
             _ => match adopt(new, &mut parents, now) {
                 Ok(held_by_parent) => {
                     inserts.push(NewJob { held_by_parent, ..new.clone() });
@@ -96,7 +97,7 @@ fn plan(batch: &[NewJob], in_the_way: &[Option<InTheWay>], mut parents: Parents,
     Round { fates, step: Step { changes, inserts, all_new: true, ..Step::default() } }
 }
 
-/// The store speaks of places in the step; we remember places in the batch.
+/// Translates indexes of the step into indexes of the batch.
 fn note_taken(in_the_way: &mut [Option<InTheWay>], fates: &[Fate], taken: &[Option<InTheWay>]) {
     let made = |(place, fate): (usize, &Fate)| matches!(fate, Fate::Made(_)).then_some(place);
     let places: Vec<usize> = fates.iter().enumerate().filter_map(made).collect();
@@ -120,7 +121,7 @@ fn answers(fates: Vec<Fate>, inserted: &[Inserted]) -> Vec<Pushed> {
 
 type Parents = FxHashMap<JobId, Parent>;
 
-/// A parent while its children are added to it.
+/// Parent, with the children added so far.
 struct Parent {
     base: Arc<Job>,
     now: Option<Job>,
@@ -133,13 +134,13 @@ impl Parent {
 
     fn happen(&mut self, event: Event, now: Timestamp) {
         let job = self.now.as_ref().unwrap_or(&self.base);
-        // Adding a child and an empty update are refused in no state.
+        // No state refuses a new child or an empty update.
         if let Ok(transition) = apply(job, event, now) {
             self.now = transition.job;
         }
     }
 
-    /// Several children in one step are one version.
+    /// All events of one step result in one new version.
     fn change(self) -> Option<Change> {
         let mut after = self.now?;
         after.version = self.base.version + 1;
@@ -147,22 +148,22 @@ impl Parent {
     }
 }
 
-/// Whether the child has to wait for its parent's run to end, or why it cannot be made.
+/// Adds the child to its parent. Returns true if the child has to wait until the parent's run ends.
 fn adopt(new: &NewJob, parents: &mut Parents, now: Timestamp) -> Result<bool, PushRefused> {
     let Some(Family { parent: id, .. }) = new.spec.family() else { return Ok(false) };
     let parent = parents.get_mut(id).filter(|parent| parent.base.spec.tenant == new.spec.tenant);
     let parent = parent.ok_or(PushRefused::NoParent(*id))?;
     if !new.spec.family().is_some_and(Family::parent_waits) {
-        // Nothing changes but the version: the step fails if the parent goes away meanwhile, and whoever sees the
-        // parent in its first versions knows that it has no children.
+        // An empty update changes only the version: the step fails if the parent is deleted concurrently, and
+        // a parent at one of its first versions is known to have no children.
         parent.happen(Event::Update(Box::default()), now);
         return Ok(false);
     }
     let is_running = match parent.base.state() {
         JobState::Running(_) => true,
-        // Its worker is late, but may still finish: until somebody else is given the job, the run goes on.
+        // The lease has expired, but the worker may still finish: until another claim the run goes on.
         JobState::Ready { lapsed: Some(_), .. } if parent.base.spec.policy.lease.accept_late => true,
-        // One that waits for its own parent has not begun: children come from a run.
+        // A job that waits for its own parent has not started; only a run adds children.
         JobState::Waiting if parent.base.progress.started_at.is_some() => false,
         other => return Err(PushRefused::ParentNotActive(other.name())),
     };

@@ -1,4 +1,4 @@
-//! Handing jobs to workers.
+//! Claims: jobs are leased to workers.
 
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use windlass_core::{Event, Holder, Job, Scope, StateName};
 use windlass_store::ClaimAsk;
 
-/// Jobs on their way to a worker. Until `accept` says that they arrive, dropping it gives them back at once.
+/// Claimed jobs on their way to a worker. Unless accepted, they are returned on drop.
 #[must_use = "jobs that are not accepted are given back"]
 pub struct Delivery {
     pub jobs: Vec<Arc<Job>>,
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Delivery {
     }
 }
 
-/// As if nobody had asked: the attempt does not count.
+/// Returns jobs as if they had not been claimed: the attempt does not count.
 async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
     let ask = |job: &Arc<Job>| {
         let token = job.state().lease()?.token;
@@ -55,38 +55,39 @@ async fn give_back(engine: &Arc<Inner>, jobs: Vec<Arc<Job>>) {
     let asks: Vec<JobEvent> = jobs.iter().filter_map(ask).collect();
     let count = asks.len();
     if let Err(error) = engine.change(None, asks, jobs).await {
-        // Their leases end some time; nothing is lost, only late.
+        // Their leases expire eventually: the jobs are late, not lost.
         tracing::warn!(%error, "{count} undelivered jobs could not be given back");
     }
 }
 
 impl Engine {
-    /// From here on claims wait until [`Engine::release_claims`], whoever makes them: a server that starts hands nothing out
-    /// before the runs it hands out can be reported.
+    /// Makes all claims wait until [`Engine::release_claims`]: a server that is starting must hand out no
+    /// jobs before workers can report on them.
     pub fn hold_claims(&self) {
         self.inner.claims_held.send_replace(true);
     }
 
-    /// The server has started: claims are answered.
+    /// Ends [`Engine::hold_claims`].
     pub fn release_claims(&self) {
         self.inner.claims_held.send_replace(false);
     }
 
-    /// Until claims may be answered, or the engine closes. Does not yield when they may: claims that were begun in one go reach
-    /// the store in their order.
+    /// Waits until claims are released or the engine closes. Does not yield if they are released already, so
+    /// that claims made in sequence reach the store in order.
     async fn claims_released(&self) {
         if !*self.inner.claims_held.borrow() {
             return;
         }
         let mut held = self.inner.claims_held.subscribe();
         tokio::select! {
-            // The sender is in the engine, and so there as long as we are.
+            // Cannot fail: the sender is part of the engine.
             _ = held.wait_for(|held| !held) => {}
             () = self.inner.shutdown.closed() => {}
         }
     }
 
-    /// Hands out up to `claim.limit` jobs, best first; with nothing there, waits up to `claim.wait_ms`.
+    /// Claims up to `claim.limit` jobs, in claim order. Without claimable jobs it waits up to
+    /// `claim.wait_ms`.
     pub async fn claim(&self, claim: Claim) -> Result<Delivery, EngineError> {
         self.inner.open()?;
         if claim.limit == 0 {
@@ -98,7 +99,7 @@ impl Engine {
         if claim.wait_ms == 0 {
             return self.look(&claim).await;
         }
-        // In line before looking: what becomes ready after the look finds us there.
+        // Registered before the query, so that no job that becomes ready between the two is missed.
         let wanted = Wanted {
             queues: claim.queues.clone(),
             names: claim.names.clone(),
@@ -130,7 +131,8 @@ impl Engine {
             if waiter.found_nothing() == LookAgain::Yes && !is_last_look {
                 continue;
             }
-            // Asleep before looking at the shutdown: whoever closes it wakes all sleepers after that.
+            // The waiter sleeps before the shutdown is checked, because a shutdown wakes all sleeping
+            // waiters.
             if is_last_look || self.inner.shutdown.is_closing() {
                 return Ok(delivery);
             }
@@ -141,7 +143,8 @@ impl Engine {
         }
     }
 
-    /// One look into the store. It runs on even if the caller is gone, so that what it finds is given back.
+    /// Queries the store once. Runs to completion even if the caller is gone, so that jobs it claimed are
+    /// returned.
     async fn look(&self, claim: &Arc<Claim>) -> Result<Delivery, EngineError> {
         let visit = self.inner.enter()?;
         let (claim, scope) = (claim.clone(), self.scope.clone());
@@ -182,13 +185,13 @@ impl Inner {
         }
         self.meters.claimed.add(jobs.len());
         if let Some(first) = jobs.first() {
-            // A claim is one tenant's.
+            // All jobs of a claim belong to one tenant.
             let queues = jobs.iter().map(|job| &job.spec.queue);
             self.meters.queues.count(&first.spec.tenant, queues, |traffic, count| traffic.claimed += count);
         }
         for job in jobs {
             let Some(lease) = job.state().lease() else { continue };
-            // A parent that runs again is as old as its last run: how long it waited for this one is not known.
+            // A parent that runs again keeps the due time of its last run, so its waiting time is unknown.
             if job.progress.prior_start != Some(job.progress.due_at) {
                 let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
                 self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));

@@ -1,4 +1,4 @@
-//! Taking over jobs from elsewhere, as they stand there.
+//! Import of jobs from another system, in their state there.
 
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 use windlass_core::event::{Standing, Stands};
 use windlass_core::{Event, Job, JobId, JobState, Scope, Tenant, Timestamp};
 
-/// Until it stands where it stood, nobody is given the job: it is made for a time that never comes.
+/// Start time of a job whose import is not complete: it is never claimable.
 const NEVER: Timestamp = Timestamp::MAX;
 
 impl Engine {
-    /// As push, but each job has the time of its making and stands where it stood. One whose alias is taken is left as
-    /// it is, so the same jobs can be sent again after an interruption: what was begun is then brought to its end.
-    /// Parents come in an earlier call than their children.
+    /// Like push, but each job keeps its creation time and state. A job whose alias is in use is not changed,
+    /// so an interrupted import can be repeated: it completes the jobs it had begun. Parents must be imported
+    /// in an earlier call than their children.
     pub async fn import(&self, tenant: &Tenant, jobs: Vec<Import>) -> Result<Vec<Pushed>, EngineError> {
         let visit = self.inner.enter()?;
         self.check_count(jobs.len())?;
@@ -57,7 +57,7 @@ impl Inner {
         Ok(pushed)
     }
 
-    /// Also of those that were made by an earlier call that did not come this far.
+    /// Sets the state of each job, including jobs created by an earlier, interrupted call.
     async fn take_over(
         self: &Arc<Self>,
         tenant: &Tenant,
@@ -67,7 +67,7 @@ impl Inner {
         let (mut asks, mut known) = (Vec::new(), Vec::new());
         for ((id, standing), job) in standings.into_iter().zip(jobs) {
             let Some(job) = job.filter(|job| is_unfinished(job)) else { continue };
-            // The end of a child may set its parent going: what has to be waited for comes first.
+            // The end of a child may start its parent, so jobs that have not ended come first.
             asks.push((is_end(standing.stands), JobEvent { id, event: Event::TakeOver(standing) }));
             known.push(job);
         }

@@ -1,4 +1,4 @@
-//! Making jobs: one batch, one step, one commit.
+//! Push: one batch, one step, one commit.
 
 use crate::engine::{Engine, Inner};
 use crate::error::{EngineError, PushRefused};
@@ -14,7 +14,7 @@ use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, Scope, Stat
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
 impl Engine {
-    /// All of the batch in one atomic step; one answer per job, in order.
+    /// Creates jobs in one atomic step; returns one result per job, in order.
     pub async fn push(&self, tenant: &Tenant, jobs: Vec<Push>) -> Result<Vec<Pushed>, EngineError> {
         let visit = self.inner.enter()?;
         self.check_count(jobs.len())?;
@@ -32,7 +32,7 @@ impl Engine {
         self.push_admitted(visit, tenant, jobs, Some((admitted, bytes))).await
     }
 
-    /// What was reserved is concluded even if the caller stops waiting.
+    /// Settles the quota reservation even if the caller stops waiting.
     async fn push_admitted(
         &self,
         visit: InFlight,
@@ -70,7 +70,7 @@ impl Inner {
         };
         self.pushed(tenant, &pushed, &after, now);
         let made_some = pushed.iter().any(|pushed| matches!(pushed, Pushed::New(_)));
-        // What follows takes commits of its own. From here on trouble must not say that nothing happened.
+        // The rest needs further commits. From here on an error must not claim that nothing was written.
         let resolved = self.resolve_conflicts(pushed, &after.specs, scope).await;
         let pushed = resolved.map_err(|error| if made_some { error.with_a_part_written() } else { error })?;
         self.relimit_since(epoch, pushed.iter().filter_map(|pushed| pushed.id())).await?;
@@ -93,7 +93,7 @@ impl Inner {
                 extras: push.extras,
             };
             let keys = if has_limits { self.limits.keys(&spec) } else { Vec::new() };
-            // Also over what the caller may have written there: these are ours to set.
+            // Overwrites keys set by the caller: only the engine sets them.
             if !keys.is_empty() || !spec.limit_keys().is_empty() {
                 spec.extras.get_or_insert_default().limit_keys = keys;
             }
@@ -113,14 +113,14 @@ impl Inner {
     ) -> Result<Vec<Pushed>, EngineError> {
         match self.commit(vec![Step::insert(batch)], now).await?.pop() {
             Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(Pushed::from).collect()),
-            // A step without changes, to which every answer is right, has nothing to be refused for.
+            // A step without changes, and without `all_new`, is always applied.
             Some(Verdict::Stale | Verdict::KeyTaken(_) | Verdict::Taken(_)) | None => {
                 Err(StoreError::Unknown("the store gave no answer to a push".to_owned()).into())
             }
         }
     }
 
-    /// What a taken key means is the pushed job's to say.
+    /// Applies the conflict rule of each pushed job whose unique key is in use.
     async fn resolve_conflicts(
         self: &Arc<Self>,
         mut pushed: Vec<Pushed>,
@@ -152,12 +152,12 @@ impl Inner {
             JobEvent { id, event: Event::Update(Box::new(patch)) }
         };
         let asks = updates.into_iter().map(ask).collect();
-        // One that is gone by now was there when the push met it, and was updated too late to matter.
+        // A job deleted since the push needs no update.
         self.change(None, asks, Vec::new()).await?;
         Ok(pushed)
     }
 
-    /// A key that a job out of reach has is taken, and no more is said or done about it.
+    /// A key of a job outside the scope is reported as a duplicate; that job is neither returned nor updated.
     async fn refuse_out_of_reach(&self, pushed: &mut [Pushed], scope: &Scope) -> Result<(), EngineError> {
         let held = |pushed: &Pushed| if let Pushed::Existing(id) = pushed { Some(*id) } else { None };
         let ids: Vec<JobId> = pushed.iter().filter_map(held).collect();
@@ -182,7 +182,7 @@ impl Inner {
         let came = pushed.iter().zip(&after.queues).filter(|(pushed, _)| matches!(pushed, Pushed::New(_)));
         let queues = came.map(|(_, queue)| queue);
         self.meters.queues.count(tenant, queues, |traffic, count| traffic.pushed += count);
-        // The store has announced each address once; with several jobs there, several may look at once.
+        // The store announces each address once; several jobs there can serve several waiters.
         for ((queue, name), count) in &after.ready {
             if *count > 1 {
                 self.ready_notifier.announce(tenant, queue, name, count - 1);
@@ -199,15 +199,15 @@ impl Inner {
     }
 }
 
-/// What has to be known of a batch after it was handed to the store.
+/// Facts about a batch that are needed after its commit.
 struct Aftermath {
-    /// When the first job that is not due yet will be.
+    /// Earliest start of the jobs that are not due yet.
     next_start: Option<Timestamp>,
-    /// How many became ready where; empty when nobody waits for any.
+    /// Number of due jobs by address; empty if no claim waits, or for a single job.
     ready: FxHashMap<(Queue, Name), usize>,
-    /// Empty when nobody will ask for them.
+    /// Empty if they are not needed.
     specs: Vec<Arc<JobSpec>>,
-    /// The queue of each job.
+    /// Queue of each job.
     queues: Vec<Queue>,
 }
 

@@ -1,4 +1,4 @@
-//! Single jobs, and all jobs page by page.
+//! Reads of single jobs, and of all jobs page by page.
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -7,18 +7,18 @@ use windlass_core::{Job, JobId, Tenant};
 use windlass_store::query::Filter;
 
 impl Engine {
-    /// `None` if there is no such job, or it is another tenant's.
+    /// `None`: there is no such job, or it belongs to another tenant.
     pub async fn get_one(&self, tenant: &Tenant, id: JobId) -> Result<Option<Arc<Job>>, EngineError> {
         Ok(self.get(tenant, vec![id]).await?.pop().flatten())
     }
 
-    /// All jobs that `filter` finds, `filter.limit` at a time.
+    /// Jobs that match `filter`, in pages of `filter.limit`.
     pub fn pages(&self, filter: Filter) -> Pages<'_> {
         Pages { engine: self, rest: Some(filter) }
     }
 }
 
-/// Jobs that were not read yet.
+/// Keyset pagination over a list.
 pub struct Pages<'a> {
     engine: &'a Engine,
     /// `None` after the last page.
@@ -26,7 +26,7 @@ pub struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// The next page; `None` after the last.
+    /// Next page; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Vec<Arc<Job>>>, EngineError> {
         let Some(filter) = &mut self.rest else { return Ok(None) };
         let page = self.engine.list(filter.clone()).await?;
@@ -41,7 +41,7 @@ impl Pages<'_> {
         self.rest.is_some()
     }
 
-    /// Everything that is left.
+    /// Reads all remaining pages.
     pub async fn collect(mut self) -> Result<Vec<Arc<Job>>, EngineError> {
         let mut all = Vec::new();
         while let Some(jobs) = self.next().await? {

@@ -1,4 +1,4 @@
-//! What workers say of the runs they hold: their ends, signs of life, progress and words.
+//! Reports of workers on their runs: end, heartbeat, progress, log lines.
 
 use crate::engine::Engine;
 use crate::error::{EngineError, VerbError};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Tenant};
 
 impl Engine {
-    /// LeaseWatch runs: each entry is answered by itself. One that reports too much is refused and its run goes on; it does not
-    /// hold up the others.
+    /// Ends runs, with one result per entry. An entry with too large a result or error is refused: its run
+    /// continues, and the other entries are processed.
     pub async fn settle(
         &self,
         tenant: &Tenant,
@@ -48,7 +48,7 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(settled)).collect())
     }
 
-    /// Heartbeats.
+    /// Extends leases (heartbeat).
     pub async fn extend(
         &self,
         tenant: &Tenant,
@@ -62,7 +62,7 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
     }
 
-    /// Leases that begin anew, in the same hands or others.
+    /// Restarts leases from now, for the same or another worker.
     pub async fn renew(
         &self,
         tenant: &Tenant,
@@ -76,9 +76,9 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
     }
 
-    /// Takes the result out of a settled job whose policy hands it out once, and answers with the job as it was; of
-    /// several who ask at once one gets it. A result that may be read often, or that has had its time, stays or is gone:
-    /// then the answer is the job as it is now. `None`: there is no such job.
+    /// Takes the result of a settled job whose policy delivers it once, and returns the job as it was. Of
+    /// concurrent callers one gets the result. If the result may be read repeatedly, or has expired, returns
+    /// the job as it is now. `None`: there is no such job.
     pub async fn take_result(&self, tenant: &Tenant, id: JobId) -> Result<Option<Arc<Job>>, EngineError> {
         let Some(job) = self.get(tenant, vec![id]).await?.pop().flatten() else { return Ok(None) };
         let is_over = job.result_expires_at().is_some_and(|at| at <= self.now());
@@ -89,12 +89,12 @@ impl Engine {
         match self.apply_each(tenant, vec![JobEvent { id, event }]).await?.pop() {
             Some(Ok(moved)) if is_over => Ok(moved.after),
             Some(Ok(moved)) => Ok(Some(moved.before)),
-            // Somebody else was first.
+            // A concurrent caller was first.
             Some(Err(_)) | None => Ok(self.get(tenant, vec![id]).await?.pop().flatten()),
         }
     }
 
-    /// Progress of runs; the answer tells which jobs are asked to cancel.
+    /// Records the progress of runs. The result says whether a cancellation was requested.
     pub async fn report(
         &self,
         tenant: &Tenant,
@@ -109,8 +109,8 @@ impl Engine {
         Ok(answers.into_iter().map(|answer| answer.map(extended)).collect())
     }
 
-    /// Words of runs, kept with their jobs; each call writes what is kept of a job's words anew, so send many at once.
-    /// The answer tells which jobs are asked to cancel.
+    /// Appends log lines to jobs. Each call rewrites the whole stored log of a job, so callers should send
+    /// many lines at once. The result says whether a cancellation was requested.
     pub async fn log(
         &self,
         tenant: &Tenant,
