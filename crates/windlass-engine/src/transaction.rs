@@ -1,19 +1,20 @@
-//! Transactions: the one way in which jobs that exist are changed.
+//! Transactions: the only way to change existing jobs.
 //!
 //! ```text
-//!  know        the lease table, or a load           jobs.rs
+//!  read        the lease table, or a load           jobs.rs
 //!  decide      a caller's closure hands events to   transaction.rs  Transaction::apply
 //!              the rules of windlass-core; limits   jobs.rs         Jobs::work_out
 //!              are completed, parent and children   family.rs
-//!              move along
-//!  commit      guarded by the versions that were    run.rs          all or nothing
-//!              seen; somebody else was first: know, batch.rs        each group of related jobs by itself
-//!              decide and commit again
-//!  tell        tables, limits, watchers, the feed   aftermath.rs
+//!              change along
+//!  commit      guarded by the versions read; if     run.rs          all or nothing
+//!              stale: read, decide and commit       batch.rs        each group of related jobs by itself
+//!              again
+//!  notify      tables, limits, waiters, the feed    events/after_commit.rs
 //! ```
 //!
-//! [`Engine::transact`] is for callers that decide by what they see; the batch verbs (`runs.rs`, `act.rs`) and the
-//! scheduler hand over events that need no decision. `queue.rs` commits the transactions of one busy job together.
+//! [`Engine::transact`] is for callers whose decision depends on the jobs; the batch calls (`verbs/runs.rs`,
+//! `verbs/actions.rs`) and the scheduler pass events that need no decision. `queue.rs` commits the
+//! transactions of one busy job together.
 
 mod batch;
 mod family;
@@ -34,29 +35,29 @@ use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Refused, Tenant, Timestamp};
 use windlass_store::{Change, KeyRule, Step, StoreError};
 
-/// Commits that may be lost to others before we stop. Each one means that somebody else's change went through; losing so
-/// many in a row means that something is wrong with the store's versions, or that a job is changed all the time.
+/// Most stale commits in a row. Each means that a concurrent change was committed; so many in a row mean that
+/// the store's versions are wrong, or that the job is changed all the time.
 const ROUNDS_MAX: usize = 100;
-/// Loads within one round of a batch: a job, its parent, that one's parent, …
+/// Loads within one round of a batch: a job, its parent, the parent's parent, …
 const LOADS_MAX: usize = 64;
-/// Jobs that one transaction may come to know. The largest family a caller may look at is half of that.
+/// Most jobs that one transaction may read. The largest family that a caller may read is half of that.
 const JOBS_MAX: usize = 20_000;
 
-/// A transaction cannot be worked out to its end now: a job has to be loaded, or what is asked is out of bounds. The
-/// closure hands it on with `?`; the engine knows what to do.
+/// The closure cannot complete now: a job has to be loaded, or the request is out of bounds. The closure
+/// returns it with `?`; the engine handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Halt(());
 
-/// Jobs as they are while a transaction is worked out, before anything is written.
+/// Jobs during a transaction, before anything is written.
 pub struct Transaction<'a> {
     tenant: &'a Tenant,
     options: &'a Options,
     rules: Rules<'a>,
     jobs: Jobs,
-    /// Jobs that the store refused a key, and who has it.
+    /// Jobs whose key the store refused, and the holder of the key.
     keys_taken: FxHashMap<JobId, JobId>,
-    /// Jobs with a new version, in the order of their first change.
+    /// Changed jobs, in the order of their first change.
     changed: Vec<JobId>,
     applied: Vec<(Event, Moved)>,
     notes: Vec<(String, Option<Vec<u8>>)>,
@@ -65,16 +66,16 @@ pub struct Transaction<'a> {
     trouble: Option<EngineError>,
 }
 
-/// How one part of a transaction is taken back.
+/// Undo record.
 enum Undo {
     Job(JobId, Drafted, KeyRule),
-    /// What the event in this place left of its job.
+    /// Previous result of the event at this index.
     After(usize, Option<Arc<Job>>),
-    /// What a note was to be.
+    /// Previous value of the note at this index.
     Note(usize, Option<Vec<u8>>),
 }
 
-/// Up to where a transaction is kept when the rest is taken back.
+/// Savepoint: lengths of the lists, to which a rollback truncates them.
 struct Mark {
     applied: usize,
     notes: usize,
@@ -82,7 +83,7 @@ struct Mark {
     undo: usize,
 }
 
-/// What is to be written of a transaction, and told afterwards.
+/// Step to be committed, and the events to be reported afterwards.
 struct Commit {
     step: Step,
     applied: Vec<(Event, Moved)>,
@@ -90,12 +91,13 @@ struct Commit {
 }
 
 impl Transaction<'_> {
-    /// The time by which the transaction is decided.
+    /// Time of the decision.
     pub fn now(&self) -> Timestamp {
         self.rules.now
     }
 
-    /// The job as the transaction leaves it so far. `None`: there is no such job of this tenant, within the caller's reach.
+    /// Job as changed by the transaction so far. `None`: there is no such job of this tenant within the
+    /// caller's scope.
     pub fn job(&mut self, id: JobId) -> Result<Option<Arc<Job>>, Halt> {
         if !self.jobs.knows(id) {
             self.jobs.missing.jobs.insert(id);
@@ -105,7 +107,7 @@ impl Transaction<'_> {
         Ok(self.jobs.read(id).filter(|job| by.reaches(tenant, job)).cloned())
     }
 
-    /// The children of a job, in the order of their ids.
+    /// Children of a job, ordered by id.
     pub fn children(&mut self, parent: JobId) -> Result<Vec<Arc<Job>>, Halt> {
         let Some(ids) = self.jobs.children(parent).map(<[JobId]>::to_vec) else {
             self.jobs.missing.children_of.insert(parent);
@@ -118,8 +120,8 @@ impl Transaction<'_> {
         Ok(children)
     }
 
-    /// The job and all below it, parents before their children. Beyond `max` of them it looks no further, so a longer
-    /// answer may lack some.
+    /// Job and all its descendants, parents before children. Stops at more than `max` jobs, so a longer
+    /// result may be incomplete.
     pub fn with_descendants(&mut self, job: Arc<Job>, max: usize) -> Result<Vec<Arc<Job>>, Halt> {
         let mut seen: FxHashSet<JobId> = FxHashSet::from_iter([job.id]);
         let mut all = vec![job];
@@ -127,7 +129,7 @@ impl Transaction<'_> {
         while next < all.len() && all.len() <= max {
             match self.children(all[next].id) {
                 Ok(children) => all.extend(children.into_iter().filter(|child| seen.insert(child.id))),
-                // On with the others, so that all of a generation is loaded at once.
+                // Continues with the other jobs, so that a whole generation is loaded at once.
                 Err(halt) => halted = Some(halt),
             }
             next += 1;
@@ -135,7 +137,7 @@ impl Transaction<'_> {
         halted.map_or(Ok(all), Err)
     }
 
-    /// Makes an event happen to a job, with all that follows for its family, or answers why it may not.
+    /// Applies an event to a job, with all effects on its family, or returns the refusal.
     pub fn apply(&mut self, id: JobId, event: Event) -> Result<Result<(), VerbError>, Halt> {
         if let Err(error) = self.check(&event) {
             self.trouble = Some(error);
@@ -145,7 +147,7 @@ impl Transaction<'_> {
             Ok(worked) => worked,
             Err(NoResult::Missing) => return Err(Halt(())),
             Err(NoResult::Refused(error)) => {
-                // A decision is made by it now.
+                // The caller may decide by this refusal, so the job counts as read.
                 self.jobs.read(id);
                 return Ok(Err(error));
             }
@@ -171,16 +173,18 @@ impl Transaction<'_> {
         Ok(Ok(()))
     }
 
-    /// What is written holds only if nothing else happens to this job meanwhile. A job that is changed is guarded anyway.
+    /// Guards the commit by this job's version although the job is not changed. A changed job is guarded
+    /// anyway.
     pub fn hold(&mut self, id: JobId) -> Result<Result<(), VerbError>, Halt> {
         match self.jobs.drafted(id) {
             Some(_) => Ok(Ok(())),
-            // It changes in nothing but its version; no state refuses that.
+            // An empty update changes only the version, and no state refuses it.
             None => self.apply(id, Event::Update(Box::default())),
         }
     }
 
-    /// Puts a note (see [`Engine::put_note`](crate::Engine::put_note)), or with `None` forgets it, in the same commit.
+    /// Writes a note (see [`Engine::put_note`](crate::Engine::put_note)) in the same commit; `None` deletes
+    /// it.
     pub fn note(&mut self, key: &str, value: Option<Vec<u8>>) {
         match self.notes.iter_mut().position(|(known, _)| known == key) {
             Some(place) => {
@@ -191,7 +195,7 @@ impl Transaction<'_> {
         }
     }
 
-    /// A note that this commit will put, by how its key begins. Transactions that are queued for a job share a commit.
+    /// Note with this key prefix that the commit will write. Transactions queued for a job share a commit.
     pub fn noted(&self, prefix: &str) -> Option<(&str, &[u8])> {
         let found = self.notes.iter().find(|(key, _)| key.starts_with(prefix))?;
         Some((&found.0, found.1.as_deref()?))
@@ -210,7 +214,7 @@ impl Transaction<'_> {
         if let (Event::SetPorts(_), Some((Event::SetPorts(_), last))) = (&event, self.applied.last_mut())
             && last.before.id == moved.before.id
         {
-            // Ports that are set again before anything else happened are told of once.
+            // Successive changes of the ports are reported once.
             self.undo.push(Undo::After(place, std::mem::replace(&mut last.after, moved.after)));
             return;
         }
@@ -248,7 +252,7 @@ impl Transaction<'_> {
         self.delete_later.truncate(mark.delete_later);
     }
 
-    /// Nothing of it is left but what is known of the jobs.
+    /// Discards all changes; keeps the loaded jobs.
     fn start_over(&mut self) {
         self.jobs.undraft_all();
         self.changed.clear();
@@ -262,7 +266,7 @@ impl Transaction<'_> {
         self.changed.is_empty() && self.notes.is_empty()
     }
 
-    /// What is to be written; the rest is the jobs as they were known.
+    /// Commit, loaded jobs and refused keys.
     fn into_commit(self) -> (Commit, Jobs, FxHashMap<JobId, JobId>) {
         let notes = self.notes.into_iter().map(|(key, value)| (format!("{NOTES}{key}"), value));
         let step = Step {
@@ -275,7 +279,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Whether the change would give the job a unique key or an alias that it does not have.
+/// True if the change gives the job a unique key or an alias that it did not have.
 fn takes_a_key(before: Option<&Arc<Job>>, after: &Job) -> bool {
     fn unique(job: &Job) -> Option<&str> {
         job.spec.unique().filter(|_| job.holds_unique_key()).map(|unique| &*unique.key)
@@ -290,7 +294,7 @@ impl Inner {
         Rules { limits: &self.limits, now: self.now(), random: &*self.random, by }
     }
 
-    /// Running jobs that were claimed through this server need no load.
+    /// Takes running jobs from the lease table, without a load.
     fn remember_leased(&self, jobs: &mut Jobs, ids: impl Iterator<Item = JobId>) {
         let leases = self.leases();
         for id in ids {
@@ -319,7 +323,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Where nobody knows what happened, what we remember of the jobs is in doubt.
+    /// After an unknown outcome the lease table may be wrong.
     fn failed(self: &Arc<Self>, error: StoreError, changes: impl IntoIterator<Item = Change>) -> EngineError {
         if matches!(error, StoreError::Unknown(_)) {
             self.doubt(changes.into_iter().collect());
@@ -327,11 +331,12 @@ impl Inner {
         error.into()
     }
 
-    /// Children nobody waits for any more. What fails here goes when its keep time is over.
+    /// Deletes children that their parent no longer needs. After an error they are deleted at the end of
+    /// their keep time.
     async fn delete_quietly(self: &Arc<Self>, ids: Vec<JobId>) {
         for chunk in ids.chunks(family::DELETED_PER_STEP_MAX) {
             let events = chunk.iter().map(|id| verbs::JobEvent { id: *id, event: Event::Delete }).collect();
-            // Boxed: this is a batch within a batch.
+            // Boxed, because this is recursive.
             if let Err(error) = Box::pin(self.change(None, events, Vec::new())).await {
                 tracing::warn!(%error, "settled children could not be deleted");
                 return;

@@ -1,5 +1,5 @@
-//! A payload as a limit looks at it: a JSON tree. What JSON has no word for becomes something that is equal to itself and
-//! to nothing a limit would be written about, and never hides what stands beside it.
+//! Payload decoded for limits, as a JSON tree. A value that JSON cannot represent becomes an object that
+//! equals only itself, and does not affect the values beside it.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 use windlass_core::{Format, Payload};
 
-/// Deeper nesting would overflow the stack before it meant anything to a limit.
+/// Deeper nesting would overflow the stack, and no limit needs it.
 const DEPTH_MAX: usize = 64;
 
-/// A payload that cannot be read has nothing a limit could look at.
+/// Decodes a payload; null if it cannot be decoded.
 pub(crate) fn decoded(payload: &Payload) -> Value {
     match payload.format {
         Format::Json => serde_json::from_slice(&payload.bytes).unwrap_or_default(),
@@ -24,7 +24,7 @@ pub(crate) fn decoded(payload: &Payload) -> Value {
     }
 }
 
-/// Any MessagePack value as JSON.
+/// MessagePack value as JSON.
 struct Any(Value);
 
 impl<'de> Deserialize<'de> for Any {
@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for AnyVisitor {
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, from: D) -> Result<Any, D::Error> {
-        // An extension: its type, then its bytes.
+        // Extension: its type, then its bytes.
         let Any(parts) = from.deserialize_any(AnyVisitor)?;
         Ok(Any(json!({ "$ext": parts })))
     }
@@ -87,7 +87,7 @@ impl<'de> Visitor<'de> for AnyVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Any, A::Error> {
         let mut fields = Map::new();
         while let Some((Any(key), Any(value))) = map.next_entry()? {
-            // A path is made of texts, so a key that is a number is found by its digits.
+            // Paths consist of texts, so a numeric key is found by its digits.
             let key = match key {
                 Value::String(text) => text,
                 other => other.to_string(),

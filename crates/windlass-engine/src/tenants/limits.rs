@@ -1,7 +1,8 @@
-//! Limits of each tenant: what a job has to pass before it may start, and what it frees when its run has ended.
+//! Limits of each tenant: admission of a job before its run, and release of its slots after the run.
 //!
-//! A job carries the keys of its limits with it (`extras.limit_keys`), worked out when it is made and anew when limits
-//! change. So a claim never looks at a payload, and a job held back is not looked at again before its key opens.
+//! A job stores the keys of its limits (`extras.limit_keys`), computed at its creation and again whenever
+//! limits change. So a claim never decodes a payload, and a blocked job is not checked again before its key
+//! opens.
 
 use crate::error::EngineError;
 use crate::tables::timers::Timers;
@@ -19,30 +20,30 @@ use windlass_store::{Filter, Gate, Held, LimitUse, Store, StoreError};
 
 mod calls;
 
-/// Where limits are kept among the store's settings: `limit/{tenant}/{id}`.
+/// Prefix of limits among the store's settings: `limit/{tenant}/{id}`.
 const PREFIX: &str = "limit/";
-/// Jobs looked at between two breaths when limits change.
+/// Jobs per page when limits change.
 const RELIMIT_PAGE: usize = 1_000;
-/// When to look again for a place among jobs that may run at once, if other servers may free one.
+/// Interval of checking for a free slot, if other servers may free one.
 const LOOK_AGAIN_MS: i64 = 100;
-/// What ends the limit's id in a key and begins the group.
+/// Separator between the limit's id and the group in a key.
 const KEY_SEPARATOR: char = '\u{1f}';
 
 pub(crate) struct LimitTables {
     tenants: Mutex<FxHashMap<Tenant, Table>>,
-    /// Tenants that have limits; read without the lock, so that without limits nobody pays for them.
+    /// Tenants with limits; read without the lock, so that servers without limits pay nothing for them.
     count: AtomicUsize,
-    /// Grows with every change: who worked out keys before has to do so again.
+    /// Incremented by every change of limits: keys computed before have to be computed again.
     epoch: AtomicU64,
     timers: Arc<Timers>,
-    /// Other servers start jobs under the same limits.
+    /// True if other servers start jobs under the same limits.
     is_shared: bool,
 }
 
 #[derive(Default)]
 struct Table {
     limits: Limits,
-    /// Jobs that run under each limit, whatever their group.
+    /// Running jobs by limit id, of all groups.
     running: FxHashMap<Box<str>, u64>,
 }
 
@@ -63,8 +64,8 @@ fn limit_of(key: &str) -> &str {
 }
 
 impl LimitTables {
-    /// Reads the limits and charges them with what runs. Their buckets start empty: what was started just before a
-    /// restart still counts.
+    /// Loads the limits and charges them with the running jobs. Buckets start empty, because jobs started
+    /// just before the restart still count.
     pub(crate) async fn load(
         store: &dyn Store,
         timers: Arc<Timers>,
@@ -95,12 +96,12 @@ impl LimitTables {
         self.count.load(Ordering::SeqCst) > 0 && self.tables().contains_key(tenant)
     }
 
-    /// `None`: the tenant has no limits, and its jobs need not be asked.
+    /// `None`: the tenant has no limits, so its jobs need no check.
     pub(crate) fn gate(self: &Arc<Self>, tenant: &Tenant) -> Option<Arc<dyn Gate>> {
         self.has_any(tenant).then(|| self.clone() as Arc<dyn Gate>)
     }
 
-    /// The keys of the limits that are about this job. The payload is decoded only if one of them looks at it.
+    /// Keys of the limits that apply to this job. Decodes the payload only if a limit reads it.
     pub(crate) fn keys(&self, spec: &JobSpec) -> Vec<Arc<str>> {
         if !self.has_any(&spec.tenant) {
             return Vec::new();
@@ -112,13 +113,13 @@ impl LimitTables {
             Some(table) => table.limits.needs_args(&subject),
             None => return Vec::new(),
         };
-        // Decoded without the lock: payloads may be large.
+        // Decoded without the lock, because payloads may be large.
         let args = if needs_args { decoded(&spec.payload) } else { serde_json::Value::Null };
         subject.args = &args;
         self.tables().get(&spec.tenant).map_or(Vec::new(), |table| table.limits.keys_for(&subject))
     }
 
-    /// What is asked with what follows from it, for the job as it is.
+    /// Completes an event with the fields that the engine computes for this job.
     pub(crate) fn completed(&self, job: &Job, event: Event) -> Event {
         match event {
             Event::Update(mut patch) => {
@@ -133,7 +134,7 @@ impl LimitTables {
         }
     }
 
-    /// The keys of its limits change with what they look at, and the tie to the family is not the patch's to change.
+    /// Sets the limit keys for the patched job, and keeps its family, which a patch cannot change.
     fn complete(&self, job: &Job, patch: &mut Patch) {
         let keys_now = job.spec.limit_keys();
         if patch.extras.is_none() && keys_now.is_empty() && !self.has_any(&job.spec.tenant) {
@@ -154,7 +155,7 @@ impl LimitTables {
         patch.extras = Some(extras);
     }
 
-    /// Limits that were set while a job was settled are not written into it; one that is started over comes under them.
+    /// Computes the keys of a restarted job: limits set while it was settled were not recorded in it.
     pub(crate) fn started_over(&self, before: &Job, after: &mut Job) {
         if !before.state().is_settled() || after.state().is_settled() {
             return;
@@ -167,7 +168,7 @@ impl LimitTables {
         }
     }
 
-    /// A job was written: what it does not hold any more is freed, what it holds besides is charged.
+    /// Frees the keys that a written job no longer holds, and charges the keys that it holds in addition.
     pub(crate) fn moved(&self, store: &dyn Store, before: &Job, after: Option<&Job>) {
         let held = held_keys(Some(before));
         let holds = held_keys(after);
@@ -176,7 +177,7 @@ impl LimitTables {
         }
         let freed: Vec<Arc<str>> = held.iter().filter(|key| !holds.contains(key)).cloned().collect();
         let gained: Vec<Arc<str>> = holds.iter().filter(|key| !held.contains(key)).cloned().collect();
-        // With several servers the store counts, and a claim may have been told of this already.
+        // On a shared store the store counts, and a claim may have adopted its count already.
         if !store.is_shared()
             && let Some(table) = self.tables().get_mut(&before.spec.tenant)
         {
@@ -188,7 +189,7 @@ impl LimitTables {
         freed.iter().for_each(|key| store.reopen(key));
     }
 
-    /// A run that was given back as if it had never been: its tokens return, and may let another start.
+    /// Returns the tokens of a run that counts as never started; another job may start instead.
     pub(crate) fn refund(&self, store: &dyn Store, job: &Job, now: Timestamp) {
         let keys = job.spec.limit_keys();
         if keys.is_empty() {
@@ -202,7 +203,7 @@ impl LimitTables {
         keys.iter().for_each(|key| store.reopen(key));
     }
 
-    /// The same on a store that several servers share, where the buckets are: whoever waits for a token hears of it by `refund`.
+    /// Refund on a shared store, which holds the buckets; `refund` then reopens the keys.
     pub(crate) async fn refund_shared(
         self: &Arc<Self>,
         store: &dyn Store,
@@ -222,7 +223,8 @@ impl LimitTables {
         self.tables().get_mut(tenant).and_then(|table| held_by(&mut table.limits, keys, now))
     }
 
-    /// The tenant's limits, charged with this; claims have their own, which they charge while they hold the keys.
+    /// Copy of the tenant's limits with the given use. Claims do not need it: they adopt the use while they
+    /// hold the lock of the keys.
     fn charged_with(&self, tenant: &Tenant, used: Vec<LimitUse>, now: Timestamp) -> Limits {
         let mut limits = self.tables().get(tenant).map(|table| table.limits.clone()).unwrap_or_default();
         for LimitUse { key, running, bucket } in used {
@@ -255,8 +257,8 @@ impl LimitTables {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Takes over the limits that other servers have set, changed and removed. Gives the tenants whose limits are not what
-    /// they were.
+    /// Loads the limits that other servers have set, changed or removed. Returns the tenants whose limits
+    /// changed.
     pub(crate) async fn reload(
         &self,
         store: &dyn Store,
@@ -368,7 +370,7 @@ impl Gate for LimitTables {
                 Ok(())
             }
             Err(held) => {
-                // A place that becomes free at another server is not told of here.
+                // A slot freed at another server is not reported here.
                 let look_again = self.is_shared.then(|| now.plus_ms(LOOK_AGAIN_MS));
                 let until = held.until.or(look_again);
                 if let Some(until) = until {

@@ -1,8 +1,9 @@
-//! What one tenant may take, so that none takes it from the others.
+//! Quotas: bounds on the resources of one tenant, so that it cannot starve the others.
 //!
-//! Nothing is counted on the way of a request: what is known is what was counted last, what was added since and what is on its
-//! way. It is counted anew when a hundredth of the quota was added, or the quota is reached: so a tenant gets at most a hundredth too
-//! much, after a restart, and a small quota is exact.
+//! A request does not count the store: it uses the last count, the amounts added since, and the reservations
+//! in flight. The store is counted when the uncounted part exceeds a hundredth of the quota, or the quota is
+//! reached. So after a restart a tenant may exceed its quota by at most a hundredth, and a small quota is
+//! exact.
 
 mod bound;
 
@@ -18,27 +19,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use windlass_core::{Name, Queue, StateName, Tenant};
 
-/// Notes of the store: `quota/<tenant>` holds a [`Quota`] as JSON.
+/// Prefix of the notes: `quota/<tenant>` contains a [`Quota`] as JSON.
 const NOTES: &str = "quota/";
-/// Requests that may come at once after a quiet time: those of one second.
+/// Burst of requests after an idle period: one second's worth.
 const BURST_US: i64 = 1_000_000;
 
-/// The most that one tenant may have. The defaults are far from what an honest tenant needs, and keep one from taking all.
+/// Bounds of one tenant. The defaults are far above normal use, and keep a tenant from taking all resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quota {
-    /// Jobs that have not ended.
+    /// Unsettled jobs.
     pub jobs: u64,
-    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    /// Bytes of the payloads of all stored jobs, settled ones included.
     pub payload_bytes: u64,
-    /// Bytes of blobs.
     pub blob_bytes: u64,
-    /// Kinds of jobs with a handler.
+    /// Job types with a handler.
     pub handlers: u64,
-    /// Requests that are being answered, waiting ones included.
+    /// Requests in flight, waiting ones included.
     pub requests_in_flight: u64,
     pub requests_per_second: u64,
-    /// Claims that wait for a job.
+    /// Waiting claims.
     pub waiting_claims: u64,
 }
 
@@ -57,7 +57,7 @@ impl Default for Quota {
 }
 
 impl Quota {
-    /// The defaults of a server with these bounds: one tenant gets four fifths of the places that it has.
+    /// Defaults of a server with these options: at least four fifths of `waiters_max` for one tenant.
     fn of_server(options: &Options) -> Quota {
         let quota = Quota::default();
         let places = options.waiters_max as u64 / 5 * 4;
@@ -69,7 +69,7 @@ impl Quota {
     }
 }
 
-/// What a tenant takes now, as far as it is known without counting.
+/// Current use of a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InUse {
     pub jobs: u64,
@@ -79,7 +79,7 @@ pub struct InUse {
     pub waiting_claims: u64,
 }
 
-/// Tenants and what they take.
+/// Quotas and use of all tenants.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     default: Quota,
@@ -97,14 +97,14 @@ struct TenantUse {
     rate: Rate,
 }
 
-/// Requests per second: the moment at which the requests so far would have been spread evenly.
+/// Rate limiter: the time until which the requests so far would last if spread evenly.
 #[derive(Debug, Default)]
 struct Rate {
     spread_until_us: AtomicI64,
 }
 
 impl Rate {
-    /// `false`: too soon.
+    /// `false`: the rate is exceeded.
     fn take(&self, per_second: u64, now_us: i64) -> bool {
         let each_us = 1_000_000 / i64::try_from(per_second.clamp(1, 1_000_000)).unwrap_or(1);
         let take = |until: i64| {
@@ -115,7 +115,7 @@ impl Rate {
     }
 }
 
-/// One of a bounded number; given back when dropped.
+/// Slot of a bounded number; freed on drop.
 #[derive(Debug)]
 pub struct Share(Arc<AtomicU64>);
 
@@ -174,7 +174,7 @@ fn exceeded(what: &'static str, max: u64) -> EngineError {
 }
 
 impl Engine {
-    /// A request of this tenant begins; it ends when the share is dropped.
+    /// Counts a request; it ends when the share is dropped.
     pub fn begin_request(&self, tenant: &Tenant) -> Result<Share, EngineError> {
         let usage = self.inner.quotas.of(tenant);
         let quota = usage.quota();
@@ -184,7 +184,7 @@ impl Engine {
         Ok(share)
     }
 
-    /// The same for protocols whose requests are one after the other.
+    /// Counts a request of a protocol without concurrent requests.
     pub fn count_request(&self, tenant: &Tenant) -> Result<(), EngineError> {
         let usage = self.inner.quotas.of(tenant);
         let per_second = usage.quota().requests_per_second;
@@ -195,15 +195,15 @@ impl Engine {
         }
     }
 
-    /// A claim of this tenant waits as long as the share lives.
+    /// Counts a waiting claim until the share is dropped.
     pub(crate) fn begin_waiting(&self, tenant: &Tenant) -> Result<Share, EngineError> {
         let usage = self.inner.quotas.of(tenant);
         let max = usage.quota().waiting_claims;
         Share::take(&usage.waiting, max).ok_or_else(|| exceeded("waiting claims", max))
     }
 
-    /// Whether the tenant may have these jobs; they count from now on. For those who acknowledge jobs before they push them, with
-    /// [`Engine::exempt`].
+    /// Reserves quota for jobs, which count from now on. For callers that acknowledge jobs before they push
+    /// them with [`Engine::exempt`].
     pub async fn admit_jobs<'a>(
         &self,
         tenant: &Tenant,
@@ -215,7 +215,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Room for jobs that are about to be pushed.
+    /// Reserves quota for jobs that are about to be pushed.
     pub(crate) async fn reserve_jobs<'a>(
         &self,
         tenant: &Tenant,
@@ -240,14 +240,14 @@ impl Engine {
         })
     }
 
-    /// Jobs that were admitted before are in the store.
+    /// Turns the reservations of admitted jobs into use: they are in the store now.
     pub(crate) fn have_arrived(&self, tenant: &Tenant, jobs: u64, payload_bytes: u64) {
         let usage = self.inner.quotas.of(tenant);
         usage.jobs.arrived(jobs);
         usage.payload_bytes.arrived(payload_bytes);
     }
 
-    /// Room for so many bytes of a blob in all.
+    /// Extends a reservation to `bytes` of a blob in total.
     pub(crate) async fn reserve_blob(
         &self,
         tenant: &Tenant,
@@ -268,7 +268,8 @@ impl Engine {
         if has_room { Ok(()) } else { Err(exceeded("bytes of blobs", max)) }
     }
 
-    /// While the store is away what is known has to do: a journal takes jobs all the same.
+    /// Counts the store if needed. While the store is unavailable the last count is used, because a journal
+    /// accepts jobs all the same.
     async fn count_if_due(
         &self,
         bound: &Bound,
@@ -289,7 +290,7 @@ impl Engine {
         self.inner.quotas.of(tenant).quota()
     }
 
-    /// Counted now.
+    /// Current use, counted now.
     pub async fn in_use(&self, tenant: &Tenant) -> Result<InUse, EngineError> {
         self.check_all()?;
         let usage = self.inner.quotas.of(tenant);
@@ -302,7 +303,7 @@ impl Engine {
         })
     }
 
-    /// Kept in the store, so that it holds for all servers on it.
+    /// Sets a quota. It is stored, and applies to all servers of the store.
     pub async fn set_quota(&self, tenant: &Tenant, quota: Quota) -> Result<(), EngineError> {
         let value = serde_json::to_vec(&quota).unwrap_or_default();
         self.put_note(&format!("{NOTES}{tenant}"), Some(value)).await?;
@@ -310,7 +311,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Reads what was set here before, or by another server.
+    /// Loads the quotas that were set here before, or by another server.
     pub async fn load_quotas(&self) -> Result<(), EngineError> {
         for (key, value) in self.notes(NOTES).await? {
             let tenant = key.strip_prefix(NOTES).and_then(|tenant| Tenant::new(tenant).ok());
@@ -323,10 +324,10 @@ impl Engine {
     }
 }
 
-/// Where a job goes, and how many bytes its payload has.
+/// Queue, name and payload size of a job to be pushed.
 pub type Coming<'a> = (&'a Queue, &'a Name, usize);
 
-/// Room for jobs that are about to be pushed; given back when dropped.
+/// Reservations of jobs that are about to be pushed; returned on drop.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     jobs: Reserved,
@@ -334,7 +335,8 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// What became of them. Where nobody can tell, they may be there.
+    /// Converts the reservations by the result of the push. With an unknown outcome the jobs count as
+    /// created.
     pub(crate) fn conclude(self, bytes: &[usize], pushed: &Result<Vec<Pushed>, EngineError>) {
         let new: Vec<usize> = match pushed {
             Ok(pushed) => {
@@ -354,7 +356,6 @@ impl Admitted {
     }
 }
 
-/// What a push brings, for the quota.
 pub(crate) fn coming(push: &Push) -> Coming<'_> {
     (&push.queue, &push.name, push.payload.bytes.len())
 }

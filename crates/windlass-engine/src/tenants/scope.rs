@@ -1,9 +1,10 @@
-//! Which jobs a handle reaches.
+//! Scope check: jobs that a handle may access.
 //!
-//! Every verb asks here, so a dialect cannot forget to. A call that names a queue or a name that is out of reach is refused
-//! ([`EngineError::OutOfScope`]); a job that is named by its id is answered like one that never was; lists and claims over
-//! several queues leave the rest out. What belongs to the tenant as a whole (limits, the list of blobs) is for handles without
-//! a bound. Consequences within a family are the rules' doing, and happen wherever the relatives are.
+//! Every call of the engine checks here, so no dialect can omit it. A call that gives a queue or a name
+//! outside the scope is refused ([`EngineError::OutOfScope`]); a job given by its id is reported as not
+//! found; lists and claims over several queues leave other jobs out. Data of the whole tenant (limits, the
+//! list of blobs) needs a handle without a scope. Effects within a family are not restricted: they apply to
+//! relatives in any queue.
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -11,7 +12,7 @@ use crate::verbs::Claim;
 use windlass_core::{Job, Name, NameMatch, Queue, Tenant};
 
 impl Engine {
-    /// Whether it reaches jobs of this name in this queue.
+    /// True if the scope includes jobs with this name in this queue.
     pub fn reaches(&self, queue: &str, name: &str) -> bool {
         self.scope.allows(queue, name)
     }
@@ -20,7 +21,7 @@ impl Engine {
         job.spec.tenant == *tenant && self.reaches(&job.spec.queue, &job.spec.name)
     }
 
-    /// For what is kept beside the jobs and concerns those of one name, such as their handler.
+    /// Check for data of all jobs with one name, such as their handler.
     pub fn check_reach(&self, queue: &Queue, name: &Name) -> Result<(), EngineError> {
         match self.reaches(queue, name) {
             true => Ok(()),
@@ -28,7 +29,7 @@ impl Engine {
         }
     }
 
-    /// For what concerns a queue as a whole.
+    /// Check for data of a whole queue.
     pub fn check_queue(&self, queue: &Queue) -> Result<(), EngineError> {
         match self.scope.allows_queue(queue) {
             true => Ok(()),
@@ -36,7 +37,7 @@ impl Engine {
         }
     }
 
-    /// For what concerns a tenant as a whole.
+    /// Check for data of the whole tenant.
     pub fn check_all(&self) -> Result<(), EngineError> {
         match self.scope.is_everything() {
             true => Ok(()),
@@ -44,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// A claim that could never be given a job is refused; of others, what is out of reach is left out.
+    /// Refuses a claim that could never get a job. Any other claim gets only the jobs within the scope.
     pub(crate) fn check_claim(&self, claim: &Claim) -> Result<(), EngineError> {
         let names: Option<&[Box<str>]> = match &claim.names {
             NameMatch::Exact(name) => Some(std::slice::from_ref(name)),

@@ -1,5 +1,5 @@
-//! Many events, each answered by itself, in one commit: what is not related to each other is written or not each on its
-//! own, and what lost its race is worked out and written again.
+//! Batch: many events with one result each, in one commit. Groups of related jobs succeed or fail
+//! independently; a group that lost to a concurrent change is computed and written again.
 
 use super::jobs::{By, Jobs, Moved, NoResult, Rules, asks_for_its_key};
 use super::{LOADS_MAX, ROUNDS_MAX, too_deep};
@@ -19,7 +19,7 @@ impl Engine {
         By { who: self.who.clone(), scope: self.scope.clone() }
     }
 
-    /// Makes each event happen or answers why not, to its end even if the caller goes away.
+    /// Applies each event or returns its refusal. Runs to completion even if the caller is gone.
     pub(crate) async fn apply_each(
         &self,
         tenant: &Tenant,
@@ -40,8 +40,8 @@ impl Engine {
 }
 
 impl Inner {
-    /// Makes each event happen or answers why not. `tenant`: whose jobs these must be; `None`: the engine's own doing.
-    /// `known`: jobs the caller has at hand.
+    /// Applies each event or returns its refusal. `tenant`: required owner of the jobs; `None` for changes by
+    /// the engine itself. `known`: jobs that the caller has read already.
     pub(crate) async fn change(
         self: &Arc<Self>,
         tenant: Option<&Tenant>,
@@ -51,7 +51,7 @@ impl Inner {
         self.change_for(By::default(), tenant, events, known).await
     }
 
-    /// The same on behalf of a caller.
+    /// [`Inner::change`] on behalf of a caller.
     async fn change_for(
         self: &Arc<Self>,
         by: By,
@@ -72,29 +72,29 @@ impl Inner {
     }
 }
 
-/// Changes of related jobs: they happen together or not at all.
+/// Changes of related jobs, which succeed or fail together.
 #[derive(Debug, Default)]
 struct Group {
     jobs: SmallVec<[JobId; 1]>,
-    /// Which events it answers, and how, once it is written.
+    /// Indexes of its events, and their results once the group is committed.
     answers: SmallVec<[(usize, Answer); 1]>,
     delete_later: Vec<JobId>,
 }
 
-/// One call.
+/// State of one call.
 struct Batch<'a> {
     engine: &'a Arc<Inner>,
     by: By,
     tenant: Option<&'a Tenant>,
     events: Vec<JobEvent>,
     answers: Vec<Option<Answer>>,
-    /// Events without an answer yet.
+    /// Indexes of the events without a result.
     open: Vec<usize>,
     jobs: Jobs,
     groups: Vec<Group>,
     delete_later: Vec<JobId>,
     wrote_something: bool,
-    /// The time the store was told with the last commit.
+    /// Time of the last commit.
     committed_at: Timestamp,
 }
 
@@ -127,7 +127,8 @@ impl<'a> Batch<'a> {
 
     async fn run(&mut self) -> Result<(), EngineError> {
         self.load_first().await?;
-        // Siblings that finish at once would all but one lose the race for their parent's next version, over and over.
+        // Siblings that finish at once would otherwise compete for the next version of their parent, round
+        // after round.
         let parent_of = |event: &JobEvent| Some(self.jobs.get(event.id)?.spec.family()?.parent);
         let _locked = self.engine.family_locks.lock(self.events.iter().filter_map(parent_of)).await;
         for _ in 0..ROUNDS_MAX {
@@ -140,7 +141,7 @@ impl<'a> Batch<'a> {
         Err(EngineError::Contended)
     }
 
-    /// The jobs themselves, and their parents, which most likely have to hear of it.
+    /// Loads the jobs and their parents, which most events affect.
     async fn load_first(&mut self) -> Result<(), EngineError> {
         for event in &self.events {
             let needed = match self.jobs.get(event.id) {
@@ -154,7 +155,7 @@ impl<'a> Batch<'a> {
         self.engine.load_missing(&mut self.jobs).await
     }
 
-    /// Works out the open events, loading whatever turns out to be needed.
+    /// Computes the pending events, and loads the jobs they need.
     async fn plan(&mut self) -> Result<(), EngineError> {
         for _ in 0..LOADS_MAX {
             self.jobs.undraft_all();
@@ -176,7 +177,7 @@ impl<'a> Batch<'a> {
         Err(too_deep())
     }
 
-    /// Works out one event; an answer that holds whatever becomes of the groups is given at once.
+    /// Computes one event. Returns a result that does not depend on the commit of a group.
     fn add(&mut self, rules: &Rules<'_>, index: usize) -> Option<Answer> {
         let JobEvent { id, event } = &self.events[index];
         let id = *id;
@@ -203,7 +204,7 @@ impl<'a> Batch<'a> {
         None
     }
 
-    /// A refusal stands if what it was judged by does.
+    /// A refusal is final only if it was decided by a current version.
     fn refuse(&mut self, index: usize, id: JobId, error: VerbError) -> Option<Answer> {
         if let Some((_, group)) = self.jobs.drafted(id) {
             self.groups[*group].answers.push((index, Err(error)));
@@ -217,7 +218,7 @@ impl<'a> Batch<'a> {
         None
     }
 
-    /// The group that these jobs are in, made one of all groups that have one of them already.
+    /// Group of these jobs; merges all groups that contain one of them.
     fn group_of(&mut self, moves: &[(JobId, Option<Arc<Job>>)]) -> usize {
         let mut mine: Option<usize> = None;
         for (id, _) in moves {
@@ -244,7 +245,7 @@ impl<'a> Batch<'a> {
         large
     }
 
-    /// One step per group, all in one commit.
+    /// Commits one step per group, all at once.
     async fn write(&mut self) -> Result<(), EngineError> {
         let mut groups = std::mem::take(&mut self.groups);
         groups.retain(|group| !group.jobs.is_empty());
@@ -270,33 +271,33 @@ impl<'a> Batch<'a> {
                         written.push(group);
                     }
                     Verdict::KeyTaken(rivals) => self.refuse_keys(&group, &rivals),
-                    // Nothing is inserted here, so nothing can be taken.
+                    // `Taken` answers inserts only, and there are none here.
                     Verdict::Stale | Verdict::Taken(_) => self.engine.meters.stale.add(1),
                 }
             }
             self.refund(&written).await;
             self.written(written, &done);
-            // A round that was lost was worked out from what is no longer so: not only the jobs it would have changed.
+            // A stale round was computed from outdated jobs, and not only those that it would have changed.
             self.jobs = Jobs::default();
         }
         self.open.retain(|index| self.answers[*index].is_none());
         Ok(())
     }
 
-    /// Where the store counts what rates have left, it is told first: whoever hears of the freed place finds the token there.
+    /// Refunds before the notification on a shared store, so that a notified claim finds the token.
     async fn refund(&self, groups: &[Group]) {
         for (index, answer) in groups.iter().flat_map(|group| &group.answers) {
             if let (Ok(moved), Event::Return { .. }) = (answer, &self.events[*index].event) {
                 let refunded = self.engine.limits.refund_shared(&*self.engine.store, &moved.before).await;
                 if refunded.is_err() {
-                    // The others would wait for the store in vain, each for as long as this one.
+                    // The remaining refunds would fail too, each after a timeout.
                     return;
                 }
             }
         }
     }
 
-    /// The events for these jobs are answered; the others of the group are tried again without them.
+    /// Refuses the events of these jobs; the other events of the group are tried again without them.
     fn refuse_keys(&mut self, group: &Group, rivals: &[Rival]) {
         let rivals: FxHashMap<JobId, JobId> = rivals.iter().map(|rival| (rival.job, rival.holder)).collect();
         for (index, _) in &group.answers {
@@ -326,7 +327,7 @@ impl<'a> Batch<'a> {
 
     fn answers(&mut self) -> Vec<Answer> {
         let answers = std::mem::take(&mut self.answers);
-        // Every event is answered or still open, and none is open when the loop has ended well.
+        // After a successful run every event has a result.
         answers.into_iter().map(|answer| answer.unwrap_or(Err(VerbError::NotFound))).collect()
     }
 }

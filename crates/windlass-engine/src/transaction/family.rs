@@ -1,4 +1,4 @@
-//! What a change means for the family: parent and children move in the same step as the job itself.
+//! Effects on the family: parent and children change in the same step as the job.
 
 use super::jobs::{Jobs, Moves, Rules, Worked};
 use rustc_hash::FxHashMap;
@@ -8,10 +8,10 @@ use windlass_core::event::Patch;
 use windlass_core::transition::{ChildrenEffect, ParentEffect};
 use windlass_core::{Effects, Event, Job, JobId, JobState, Transition, apply};
 
-/// Settled children deleted in one step. The rest follows in steps of its own: nobody waits for that.
+/// Most settled children deleted in one step. The rest follows in later steps, for which no caller waits.
 pub(super) const DELETED_PER_STEP_MAX: usize = 1_000;
 
-/// Follows the effects of one transition until there are no more. `None`: something has to be loaded first.
+/// Follows the effects of a transition to the end. `None`: a job has to be loaded first.
 pub(super) fn follow(
     jobs: &mut Jobs,
     rules: &Rules<'_>,
@@ -37,7 +37,7 @@ pub(super) fn follow(
     is_whole.then_some(Worked { before, moves, delete_later })
 }
 
-/// A job that never had children has none to tell.
+/// Drops the effect on children for a job that never had any.
 fn without_children(before: &Job, effects: Effects) -> Effects {
     if never_had_children(before) { Effects { children: None, ..effects } } else { effects }
 }
@@ -46,7 +46,7 @@ struct Cascade<'a> {
     jobs: &'a mut Jobs,
     rules: &'a Rules<'a>,
     moves: Moves,
-    /// Where in `moves` a job is.
+    /// Index of a job in `moves`.
     at: FxHashMap<JobId, usize>,
     work: VecDeque<(JobId, Event)>,
     delete_later: Vec<JobId>,
@@ -56,7 +56,8 @@ struct Cascade<'a> {
 impl Cascade<'_> {
     fn happen(&mut self, id: JobId, event: Event) {
         let Some(job) = self.current(id) else { return };
-        // A refusal is fine: the parent is busy, has ended or is gone, and there is nothing to tell it.
+        // A refusal is correct: the parent is running, has ended or is deleted, and the event does not
+        // concern it.
         let Ok(transition) = apply(&job, event, self.rules.now) else { return };
         let after = self.rules.limited(&job, transition.job);
         let effects = without_children(&job, transition.effects);
@@ -107,7 +108,7 @@ impl Cascade<'_> {
         for id in children {
             let Some(child) = self.current(id) else { continue };
             match effect {
-                // One that waits for children of its own refuses, as it should.
+                // A child that waits for its own children refuses, which is correct.
                 ChildrenEffect::Release if is_held_by_parent(&child) => {
                     self.work.push_back((id, Event::ParentPaused));
                 }
@@ -119,7 +120,7 @@ impl Cascade<'_> {
                         self.delete_later.push(id);
                     }
                 }
-                // Losing its parent also starts a child that was held by it.
+                // A child held by its parent also starts when it loses the parent.
                 ChildrenEffect::Orphan | ChildrenEffect::Disband => {
                     self.work.push_back((id, Event::Update(Box::new(without_parent(&child)))));
                 }
@@ -129,18 +130,19 @@ impl Cascade<'_> {
     }
 }
 
-/// Being given a child makes a new version of the parent, so these cannot have any. Spares most jobs the question.
+/// A new child creates a new version of its parent, so a job at one of these versions has none. Saves most
+/// jobs a query.
 fn never_had_children(job: &Job) -> bool {
     job.version == 1 || (job.version == 2 && job.state().lease().is_some())
 }
 
-/// May wait for its parent's run to end.
+/// True if the child may be waiting for its parent's run to end.
 fn is_held_by_parent(child: &Job) -> bool {
     matches!(child.state(), JobState::Waiting)
         && child.spec.family().is_some_and(|family| family.parent_waits())
 }
 
-/// Settled and seen by its parent. One that failed is kept: somebody has to look at it.
+/// Settled child that its parent has taken into account. Failed children are kept for inspection.
 fn is_done_for_parent(child: &Job) -> bool {
     child.spec.family().is_some_and(|family| family.parent_waits())
         && matches!(

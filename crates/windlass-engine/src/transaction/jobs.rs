@@ -1,4 +1,4 @@
-//! The jobs of a transaction: what the store has, what they would become, and what has to be loaded to know more.
+//! Jobs of a transaction: stored versions, drafts, and jobs that have to be loaded.
 
 use super::family;
 use crate::error::VerbError;
@@ -11,32 +11,32 @@ use windlass_core::event::{Failure, RetryWish};
 use windlass_core::{Event, Job, JobId, Scope, Tenant, Timestamp, apply_for};
 use windlass_store::{Change, KeyRule};
 
-/// A job before and after an event; `None`: it is gone.
+/// Job before and after an event; `None`: deleted.
 #[derive(Clone, Debug)]
 pub(crate) struct Moved {
     pub(crate) before: Arc<Job>,
     pub(crate) after: Option<Arc<Job>>,
 }
 
-/// Each job that moves and what it becomes; the job the event was for comes first.
+/// Changed jobs and their new versions; the job of the event comes first.
 pub(super) type Moves = SmallVec<[(JobId, Option<Arc<Job>>); 1]>;
 
-/// What an event does to a job and its family.
+/// Effect of an event on a job and its family.
 pub(super) struct Worked {
     pub(super) before: Arc<Job>,
     pub(super) moves: Moves,
-    /// Settled children beyond those that one step deletes.
+    /// Settled children beyond the number that one step deletes.
     pub(super) delete_later: Vec<JobId>,
 }
 
-/// Why an event has no result.
+/// Reason why an event has no result.
 pub(super) enum NoResult {
-    /// Something has to be loaded first; [`Jobs::missing`] says what.
+    /// A job has to be loaded first, see [`Jobs::missing`].
     Missing,
     Refused(VerbError),
 }
 
-/// What decides besides the jobs themselves.
+/// Inputs of a decision besides the jobs.
 pub(super) struct Rules<'a> {
     pub(super) limits: &'a LimitTables,
     pub(super) now: Timestamp,
@@ -44,12 +44,12 @@ pub(super) struct Rules<'a> {
     pub(super) by: By,
 }
 
-/// Whose doing a change is; the default is the engine's own.
+/// Author of a change; by default the engine itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct By {
-    /// Remembered with the jobs.
+    /// Recorded with the jobs.
     pub(crate) who: Option<Arc<str>>,
-    /// Jobs outside of it are not there.
+    /// Jobs outside of it are reported as not found.
     pub(crate) scope: Scope,
 }
 
@@ -61,7 +61,7 @@ impl By {
 }
 
 impl Rules<'_> {
-    /// The event with what its caller does not have to know: the keys of limits, and chance.
+    /// Completes an event with the limit keys and the random number for the jitter.
     fn completed(&self, job: &Job, mut event: Event) -> Event {
         if let Event::Fail(Failure { retry: RetryWish::Policy, chance, .. }) = &mut event {
             *chance = self.random.chance();
@@ -69,7 +69,7 @@ impl Rules<'_> {
         self.limits.completed(job, event)
     }
 
-    /// The job that a transition leaves, under the limits that are in force.
+    /// Result of a transition, with the keys of the current limits.
     pub(super) fn limited(&self, before: &Job, after: Option<Job>) -> Option<Arc<Job>> {
         after.map(|mut after| {
             self.limits.started_over(before, &mut after);
@@ -80,17 +80,18 @@ impl Rules<'_> {
 
 #[derive(Debug)]
 struct Known {
-    /// As the store has it, to our knowledge; `None`: there is no such job.
+    /// Stored version, as far as known; `None`: there is no such job.
     base: Option<Arc<Job>>,
-    /// Loaded for this transaction, not remembered from earlier: a decision by it needs no guard.
+    /// True if loaded for this transaction: a decision by it needs no version guard. False if taken from the
+    /// lease table.
     is_fresh: bool,
     was_read: bool,
-    /// What it would be, and in which group of changes; `None`: untouched.
+    /// New version and its group; `None`: unchanged.
     drafted: Drafted,
     keys: KeyRule,
 }
 
-/// What a job would be, and in which group of changes.
+/// New version of a job (`None`: deleted), and its group of changes.
 pub(super) type Drafted = Option<(Option<Arc<Job>>, usize)>;
 
 impl Known {
@@ -106,7 +107,7 @@ impl Known {
     }
 }
 
-/// What has to be loaded.
+/// Jobs and lists of children to be loaded.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) jobs: FxHashSet<JobId>,
@@ -139,19 +140,19 @@ impl Jobs {
         self.known.get(&id)?.current()
     }
 
-    /// As the store has it, to our knowledge.
+    /// Stored version, as far as known.
     pub(super) fn base(&self, id: JobId) -> Option<&Arc<Job>> {
         self.known.get(&id)?.base.as_ref()
     }
 
-    /// As [`Jobs::get`], and the caller decides by it.
+    /// Like [`Jobs::get`]; the job counts as read, so the decision depends on it.
     pub(super) fn read(&mut self, id: JobId) -> Option<&Arc<Job>> {
         let known = self.known.get_mut(&id)?;
         known.was_read = true;
         known.current()
     }
 
-    /// The jobs that are there, with what they would be.
+    /// Existing jobs, as changed so far.
     pub(super) fn present(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.known.values().filter_map(Known::current)
     }
@@ -176,8 +177,8 @@ impl Jobs {
         self.children.insert(parent, children);
     }
 
-    /// With its children: the list of them may run ahead of what can be read, so one that was not found, and therefore is
-    /// in no group of its own, may be there at the next look.
+    /// Forgets a job and its children: the list of children may be ahead of the jobs that can be loaded, so a
+    /// child that was not found may exist at the next load.
     pub(super) fn forget(&mut self, id: JobId) {
         self.known.remove(&id);
         for child in self.children.remove(&id).unwrap_or_default() {
@@ -185,7 +186,7 @@ impl Jobs {
         }
     }
 
-    /// Nothing would change, as at the start.
+    /// Discards all drafts.
     pub(super) fn undraft_all(&mut self) {
         for known in self.known.values_mut() {
             known.drafted = None;
@@ -197,7 +198,7 @@ impl Jobs {
         self.known.get(&id)?.drafted.as_ref()
     }
 
-    /// Answers what it would have been so far, and how it treats its keys.
+    /// Sets the draft. Returns the previous draft and key rule.
     pub(super) fn draft(&mut self, id: JobId, draft: Drafted, keys: Option<KeyRule>) -> (Drafted, KeyRule) {
         let Some(known) = self.known.get_mut(&id) else { return (None, KeyRule::Yield) };
         let keys_before = known.keys;
@@ -221,13 +222,13 @@ impl Jobs {
         self.known.get(&id).is_some_and(|known| known.is_fresh)
     }
 
-    /// Jobs by which something was decided that were remembered from earlier, and which no guard of a commit covers.
+    /// Jobs from the lease table that a decision depends on, and that no version guard covers.
     pub(super) fn in_doubt(&self) -> Vec<JobId> {
         let doubtful = |known: &Known| known.was_read && !known.is_fresh && known.drafted.is_none();
         self.known.iter().filter(|(_, known)| doubtful(known)).map(|(id, _)| *id).collect()
     }
 
-    /// From the version the store has to the one after it.
+    /// Change from the stored version to the next.
     pub(super) fn change(&self, id: JobId) -> Option<Change> {
         let known = self.known.get(&id)?;
         let before = known.base.clone()?;
@@ -236,7 +237,7 @@ impl Jobs {
         Some(Change { before, after, keys: known.keys })
     }
 
-    /// Works out what an event does, with all that follows from it. Nothing is entered yet.
+    /// Computes an event and all its effects. Records no draft.
     pub(super) fn work_out(
         &mut self,
         rules: &Rules<'_>,
@@ -260,13 +261,13 @@ impl Jobs {
     }
 }
 
-/// What people ask for is refused if another job has the key by now. What a job goes through by itself is not: it must
-/// never be stuck because of a key.
+/// True if the event is refused when another job has taken the key: events requested by clients. Other events
+/// must not fail because of a key, or the job would be stuck.
 pub(super) fn asks_for_its_key(event: &Event) -> bool {
     matches!(event, Event::Requeue { .. } | Event::Run { .. } | Event::Update(_))
 }
 
-/// Several events in one step are one version.
+/// All events of one step result in one new version.
 fn one_version_later(mut after: Arc<Job>, before: &Job) -> Arc<Job> {
     if after.version != before.version + 1 {
         Arc::make_mut(&mut after).version = before.version + 1;

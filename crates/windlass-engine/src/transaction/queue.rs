@@ -1,9 +1,10 @@
-//! Transactions that come often for one job, such as writes to its ports: those that come while others for it are on their
-//! way to the disk are decided one after another, in the order they came, and written in one commit. Sixteen writers to
-//! one port wait for one write, and not for sixteen.
+//! Queue of transactions on one busy job, such as writes to its ports (group commit). Transactions that
+//! arrive during a commit are decided in order and share the next commit: sixteen writers to one port wait
+//! for one write instead of sixteen.
 //!
-//! Whoever comes first for a job works for the queue; with its own transaction done it hands the work to a caller that
-//! waits. So there is no task beside the callers', and a caller that goes away still does its part (`detached.rs`).
+//! The first caller for a job becomes the leader of the queue; after its own batch it passes the lead to a
+//! waiting caller. So no task is needed beside the callers, and a caller that goes away still does its part
+//! (`detached.rs`).
 
 use super::Transaction;
 use super::run::{Stop, Task, Work, broken_off};
@@ -15,21 +16,22 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use windlass_core::{JobId, Tenant};
 
-/// Transactions in one commit: more would make the first wait for the last.
+/// Most transactions in one commit: more would delay the first for the last.
 const TOGETHER_MAX: usize = 64;
 
-/// How a transaction is queued.
+/// Queueing options of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Queued {
-    /// Behind the others for this job.
+    /// Job whose queue it joins.
     pub job: JobId,
-    /// It works on many bytes. Its caller's future is polled where that may take a while, so that is where it is run.
+    /// True if it processes many bytes. It then leads its batch, because its future is polled where a long
+    /// computation is acceptable.
     pub is_large: bool,
 }
 
 type Key = (Tenant, JobId);
 
-/// A queue is present while somebody works for it.
+/// Queues by job; an entry exists while the queue has a leader.
 #[derive(Default)]
 pub(crate) struct JobQueues(Mutex<FxHashMap<Key, Vec<Waiting>>>);
 
@@ -37,17 +39,17 @@ struct Waiting {
     call: Box<dyn QueuedCall>,
     ids: Vec<JobId>,
     is_large: bool,
-    /// Tells its caller to work for the queue.
+    /// Makes its caller the leader.
     lead: oneshot::Sender<Batch>,
 }
 
-/// What is carried out next, by whoever has this.
+/// Next batch, passed to its leader.
 struct Batch {
     calls: Vec<Waiting>,
     working: Working,
 }
 
-/// The work for one queue. Closes the queue if it is dropped before it is done: nobody must wait there for ever.
+/// Lead of one queue. If dropped early it removes the queue, so that no caller waits for ever.
 struct Working {
     engine: Arc<Inner>,
     key: Key,
@@ -67,7 +69,7 @@ trait QueuedCall: Send {
     fn answer(self: Box<Self>);
 }
 
-/// A transaction, and where its answer goes.
+/// Transaction, and the channel for its result.
 struct Answered<F, T, E> {
     task: Task<F, T, E>,
     answer: oneshot::Sender<Result<T, E>>,
@@ -96,7 +98,7 @@ impl JobQueues {
         self.0.lock()
     }
 
-    /// Behind those who wait; given back if nobody works for the queue: then it is the caller's to do.
+    /// Appends to the queue; returns the call if there is no leader, so that the caller leads.
     fn join(&self, key: &Key, waiting: Waiting) -> Option<Waiting> {
         let mut queues = self.lock();
         if let Some(queue) = queues.get_mut(key) {
@@ -107,7 +109,7 @@ impl JobQueues {
         Some(waiting)
     }
 
-    /// The next in the queue; none: the queue is closed.
+    /// Next batch; empty: the queue is removed.
     fn next(&self, key: &Key) -> Vec<Waiting> {
         let mut queues = self.lock();
         match queues.get_mut(key) {
@@ -121,8 +123,8 @@ impl JobQueues {
 }
 
 impl Engine {
-    /// As [`Engine::transact`], in one commit with the others that are queued for the same job. It is carried out even if
-    /// the caller goes away.
+    /// Like [`Engine::transact`], in one commit with other transactions queued for the same job. Runs to
+    /// completion even if the caller is gone.
     pub async fn transact_queued<T, E>(
         &self,
         tenant: &Tenant,
@@ -148,7 +150,7 @@ impl Engine {
         let work = async move {
             let batch = match first {
                 Some(batch) => Some(batch),
-                // Gone: somebody else has worked for the queue, and the answer is there.
+                // An error means that another caller led the batch, and the result is there.
                 None => leads.await.ok(),
             };
             if let Some(batch) = batch {
@@ -164,7 +166,7 @@ impl Engine {
 }
 
 impl Batch {
-    /// Carries out its own transactions, and hands the queue on.
+    /// Runs the batch, and passes the lead on.
     async fn carry_out(self) {
         let Batch { mut calls, mut working } = self;
         loop {
@@ -188,7 +190,7 @@ impl Batch {
 impl Working {
     async fn together(&self, mut calls: Vec<Waiting>) {
         if let Err(error) = self.transact(&mut calls).await {
-            // Too much for one commit is not too much for several.
+            // A batch that is too large is retried one transaction at a time.
             let are_too_many = matches!(error, EngineError::TooMany { .. }) && calls.len() > 1;
             for call in &mut calls {
                 let failed = match are_too_many {

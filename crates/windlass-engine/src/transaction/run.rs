@@ -1,4 +1,5 @@
-//! `Engine::transact`: a closure decides by the jobs as they are, and what it decides is written if they still are.
+//! `Engine::transact`: optimistic concurrency. A closure decides by the current jobs, and the commit succeeds
+//! if they are unchanged.
 
 use super::jobs::{By, Jobs};
 use super::{Commit, Halt, JOBS_MAX, ROUNDS_MAX, Transaction, too_deep};
@@ -11,12 +12,12 @@ use std::sync::Arc;
 use windlass_core::{Event, Job, JobId, Tenant};
 use windlass_store::{StoreError, Verdict};
 
-/// Why a closure ends without an answer.
+/// Reason why a closure returns no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop<E> {
-    /// As the transaction says; the engine runs the closure again when it can go on.
+    /// Returned by the transaction; the engine runs the closure again when it can continue.
     Halt(Halt),
-    /// Nothing is written, and the caller gets this.
+    /// Writes nothing; the caller receives this error.
     Refuse(E),
 }
 
@@ -33,10 +34,10 @@ impl<E: From<VerbError>> From<VerbError> for Stop<E> {
 }
 
 impl Engine {
-    /// Runs `decide` over the jobs as they are and writes what it applies in one commit, all or nothing, guarded by the
-    /// versions it saw. `ids`: jobs it will look at; others are loaded when it asks for them, and then, as after every
-    /// commit that was lost to somebody else's change, it is run again from the start. So it must not remember anything of
-    /// the times before. Its answer is given when it is written.
+    /// Runs `decide` on the current jobs and writes its changes in one commit, all or nothing, guarded by the
+    /// versions it read. `ids`: jobs to load in advance; others are loaded when the closure asks for them,
+    /// after which it runs again from the start. It also runs again after a stale commit, so it must keep no
+    /// state between runs. Returns its result after the commit.
     pub async fn transact<T, E>(
         &self,
         tenant: &Tenant,
@@ -56,8 +57,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// As [`Engine::transact`], where looking takes more than a load: `look` gives the jobs as it saw them and what it made
-    /// of them, which comes back with the answer; it is asked again after every commit that was lost.
+    /// Like [`Engine::transact`], for lookups that are more than a load: `look` returns the jobs it found and
+    /// a value, which is returned with the result. It is called again after every stale commit.
     pub async fn transact_seen<L, T, E, F>(
         &self,
         tenant: &Tenant,
@@ -87,7 +88,7 @@ impl Engine {
     }
 }
 
-/// A closure of a transaction, whatever it answers.
+/// Closure of a transaction, independent of its result type.
 pub(super) trait Work: Send {
     fn run(&mut self, tx: &mut Transaction<'_>) -> Ended;
     fn fail(&mut self, error: EngineError);
@@ -99,7 +100,7 @@ pub(super) enum Ended {
     Halted,
 }
 
-/// A closure, and what it came to.
+/// Closure and its result.
 pub(super) struct Task<F, T, E> {
     pub(super) decide: F,
     pub(super) by: By,
@@ -128,24 +129,24 @@ where
     }
 }
 
-/// What a transaction keeps from one round to the next.
+/// State kept between rounds.
 #[derive(Default)]
 struct Round {
     locked: FamiliesLocked,
     keys_taken: FxHashMap<JobId, JobId>,
 }
 
-/// What became of a commit.
+/// Result of a commit.
 enum Written {
     Done,
     Stale,
-    /// Which job may not have its key, and who has it.
+    /// Jobs refused a key, and the holders of the keys.
     KeysTaken(Vec<(JobId, JobId)>),
 }
 
 impl Inner {
-    /// Carries out closures one after another as one transaction. One that refuses leaves nothing behind; the others are
-    /// written all the same.
+    /// Runs closures in order as one transaction. A closure that refuses is rolled back; the others are
+    /// committed.
     pub(super) async fn transact(
         self: &Arc<Self>,
         tenant: &Tenant,
@@ -177,7 +178,7 @@ impl Inner {
         self.family_locks.lock(parents.into_iter()).await
     }
 
-    /// Decides and commits once. Somebody else was first: the jobs that are to be loaded for the next time.
+    /// Decides and commits once. Returns the jobs to load for the next round if the commit was stale.
     async fn round(
         self: &Arc<Self>,
         tenant: &Tenant,
@@ -225,7 +226,7 @@ impl Inner {
         }
     }
 
-    /// Runs the closures until all of them have come to an end, loading what they ask for.
+    /// Runs the closures until all have returned a result, loading the jobs they ask for.
     async fn decide(&self, tx: &mut Transaction<'_>, works: &mut [&mut dyn Work]) -> Result<(), EngineError> {
         let is_alone = works.len() == 1;
         loop {
@@ -251,7 +252,7 @@ impl Inner {
                     break;
                 }
             }
-            // What was remembered may be behind. A commit that is guarded by it would tell.
+            // Jobs from the lease table may be outdated. A commit guarded by their versions would detect it.
             let in_doubt = match refused_some || self.store.is_shared() || tx.writes_nothing() {
                 true => tx.jobs.in_doubt(),
                 false => Vec::new(),
@@ -274,7 +275,7 @@ impl Inner {
         if jobs.missing.is_empty() {
             return Err(broken_off());
         }
-        // Whoever asks for one parent most likely asks for the others next.
+        // A closure that reads one parent most likely reads the others next.
         let parents = jobs.present().filter_map(|job| Some(job.spec.family()?.parent));
         let parents: FxHashSet<JobId> = parents.filter(|id| !jobs.knows(*id)).collect();
         if jobs.missing.jobs.iter().any(|id| parents.contains(id)) {
@@ -284,7 +285,7 @@ impl Inner {
     }
 }
 
-/// Commits, and tells of it; to the end even if the caller goes away.
+/// Commits and reports the changes. Runs to completion even if the caller is gone.
 async fn write(
     visit: InFlight,
     commit: Commit,
@@ -304,11 +305,11 @@ async fn write(
             let rivals = rivals.into_iter().map(|rival| (rival.job, rival.holder)).collect();
             return Ok((Written::KeysTaken(rivals), locked));
         }
-        // Nothing is inserted here, so nothing can be taken.
+        // `Taken` answers inserts only, and there are none here.
         Some(Verdict::Taken(_)) | None => return Err(broken_off()),
     }
     for (event, moved) in &applied {
-        // Told first, as in a batch. The others would wait for a store that is away in vain.
+        // Before the notification, as in a batch. After an error the remaining refunds would fail too.
         if matches!(event, Event::Return { .. })
             && visit.limits.refund_shared(&*visit.store, &moved.before).await.is_err()
         {

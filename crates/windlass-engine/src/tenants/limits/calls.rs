@@ -1,4 +1,4 @@
-//! Setting, removing and showing limits, and bringing the jobs that are there under them.
+//! Calls that set, remove and list limits, and the update of existing jobs.
 
 use super::{PREFIX, RELIMIT_PAGE, each_running, held_by, limit_of};
 use crate::engine::{Engine, Inner};
@@ -12,7 +12,7 @@ use windlass_core::{Event, Job, JobId, StateName, Tenant};
 use windlass_store::{Filter, StoreError};
 
 impl Engine {
-    /// Adds a limit or changes one. Jobs that wait and run are brought under it before this returns.
+    /// Adds or changes a limit. It applies to all waiting and running jobs before this returns.
     pub async fn set_limit(&self, tenant: &Tenant, limit: Limit) -> Result<(), EngineError> {
         let visit = self.inner.enter()?;
         self.check_all()?;
@@ -21,7 +21,8 @@ impl Engine {
             let key = format!("{PREFIX}{tenant}/{}", limit.id);
             let value =
                 serde_json::to_vec(&limit).map_err(|error| StoreError::Unsupported(error.to_string()))?;
-            // In the table first: it may refuse. A crash before the next line forgets a limit nobody was promised.
+            // In the table first, because it may refuse. A crash before the next line loses a limit that was
+            // not acknowledged.
             visit.limits.set(&tenant, limit, visit.now())?;
             visit.store.put_setting(&key, Some(value)).await?;
             visit.relimit_all(&tenant).await
@@ -29,7 +30,7 @@ impl Engine {
         self.inner.detached(work).await
     }
 
-    /// Answers whether there was one.
+    /// Returns false if there was no such limit.
     pub async fn remove_limit(&self, tenant: &Tenant, id: &str) -> Result<bool, EngineError> {
         let visit = self.inner.enter()?;
         self.check_all()?;
@@ -45,7 +46,7 @@ impl Engine {
         self.inner.detached(work).await
     }
 
-    /// The limit that would not let this job start now; `None` also for one that is not due.
+    /// Limit that blocks this job now; `None` also if the job is not due.
     pub async fn held_by(&self, job: &Job) -> Result<Option<HeldBy>, EngineError> {
         let (tenant, keys, now) = (&job.spec.tenant, job.spec.limit_keys(), self.now());
         if keys.is_empty() || job.state().claimable_at().is_none_or(|at| at > now) {
@@ -58,13 +59,13 @@ impl Engine {
         Ok(held_by(&mut self.inner.limits.charged_with(tenant, used, now), keys, now))
     }
 
-    /// By id.
+    /// Limits ordered by id.
     pub async fn limits(&self, tenant: &Tenant) -> Result<Vec<LimitView>, EngineError> {
         self.inner.open()?;
         self.check_all()?;
         let mut views = self.inner.limits.views(tenant);
         if self.inner.store.is_shared() && !views.is_empty() {
-            // What runs at other servers counts too, and is not told here.
+            // Jobs running at other servers count too, but are not in the local table.
             let running = self.inner.running_by_limit(tenant).await?;
             for view in &mut views {
                 view.running = running.get(&view.limit.id).copied().unwrap_or_default();
@@ -78,7 +79,7 @@ impl Engine {
 }
 
 impl Inner {
-    /// What other servers have done to the limits holds here too, also for jobs that were made here meanwhile.
+    /// Applies changes of limits by other servers, also to jobs created here meanwhile.
     pub(crate) async fn follow_limits(self: &Arc<Self>) -> Result<(), EngineError> {
         for tenant in self.limits.reload(&*self.store, self.now()).await? {
             self.relimit_all(&tenant).await?;
@@ -93,12 +94,13 @@ impl Inner {
         }
     }
 
-    /// Due jobs under each limit, and those it holds back. Of several limits that would, the first is named, as claims do.
+    /// Counts the due jobs under each limit, and those that it blocks. If several limits block a job, the
+    /// first counts, as in a claim.
     async fn count_waiting(&self, tenant: &Tenant, views: &mut [LimitView]) -> Result<(), EngineError> {
         let now = self.now();
         let groups = self.store.under_limits(tenant, now).await?;
         let mut counts: FxHashMap<Box<str>, (u64, u64)> = FxHashMap::default();
-        // With several servers none of them knows by itself.
+        // With several servers only the store knows the total use.
         let mut shared = None;
         if self.store.is_shared() {
             let keys: BTreeSet<&Arc<str>> = groups.iter().flat_map(|group| &group.keys).collect();
@@ -107,7 +109,7 @@ impl Inner {
             shared = Some(self.limits.charged_with(tenant, used, now));
         }
         for groups in groups.chunks(RELIMIT_PAGE) {
-            // Between two pages others may have the table.
+            // The lock is released between two pages.
             let mut tables = self.limits.tables();
             let Some(table) = tables.get_mut(tenant) else { break };
             let limits = shared.as_mut().unwrap_or(&mut table.limits);
@@ -138,7 +140,7 @@ impl Inner {
         Ok(running)
     }
 
-    /// Works out the keys of every living job of the tenant anew, a page at a time.
+    /// Recomputes the keys of all unsettled jobs of the tenant, page by page.
     async fn relimit_all(self: &Arc<Self>, tenant: &Tenant) -> Result<(), EngineError> {
         let living = StateName::ALL.into_iter().filter(|state| !state.is_settled());
         let mut filter = Filter {
@@ -157,13 +159,13 @@ impl Inner {
         }
     }
 
-    /// For jobs that were made or changed while limits changed.
+    /// Recomputes the keys of jobs that were created or changed while limits changed.
     pub(crate) async fn relimit_new(self: &Arc<Self>, ids: Vec<JobId>) -> Result<(), EngineError> {
         let jobs = self.store.load(ids).await?;
         self.relimit(jobs.into_iter().flatten().collect()).await
     }
 
-    /// What was written by limits that are no longer those is worked out anew.
+    /// Recomputes the keys of the written jobs if limits changed since `epoch`.
     pub(crate) async fn relimit_since(
         self: &Arc<Self>,
         epoch: u64,
@@ -184,10 +186,10 @@ impl Inner {
                 reopened.extend(keys);
                 continue;
             }
-            // Every update works out the keys anew, of the job as it is by then.
+            // Every update recomputes the keys, from the current version of the job.
             asks.push(JobEvent { id: job.id, event: Event::Update(Box::default()) });
         }
-        // The bound itself may have been raised, so what it held is tried again.
+        // The limit itself may have been raised, so the jobs it blocked are tried again.
         reopened.sort_unstable();
         reopened.dedup();
         if !asks.is_empty() {

@@ -1,17 +1,17 @@
-//! An upper bound of a number that is counted now and then, and of what is on its way to be added to it.
+//! Upper bound of a number that is counted only from time to time: last count, later additions, reservations.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use windlass_core::Timestamp;
 
-/// A count is not repeated sooner.
+/// Shortest interval between two counts.
 const COUNT_EVERY_MS: i64 = 200;
-/// On a store with other servers a count is worth no more after this.
+/// Age at which a count is outdated on a shared store.
 const COUNT_LASTS_MS: i64 = 5_000;
-/// Of a quota: what may be added before it is counted.
+/// Divisor of a quota: the uncounted part that makes a count necessary.
 const HUNDREDTH: u64 = 100;
 
-/// Grows by what we add, shrinks unseen.
+/// Grows with local additions; decreases are noticed only by a count.
 #[derive(Debug, Default)]
 pub(super) struct Bound(Mutex<Known>);
 
@@ -19,11 +19,11 @@ pub(super) struct Bound(Mutex<Known>);
 struct Known {
     counted: u64,
     counted_at: Option<Timestamp>,
-    /// All that was added since the start.
+    /// Sum of all additions since the start.
     added: u64,
-    /// How much of `added` was there when the count began: the rest may or may not be in it.
+    /// Value of `added` when the count began; later additions may or may not be included in the count.
     counted_from: u64,
-    /// Reserved, and neither added nor given back yet.
+    /// Reservations that are neither added nor returned yet.
     under_way: u64,
 }
 
@@ -32,38 +32,37 @@ impl Known {
         (self.added - self.counted_from).saturating_add(self.under_way)
     }
 
-    /// Whether there is room for `more` by what is known.
+    /// True if there is room for `more`.
     fn has_room(self, more: u64, max: u64) -> bool {
         self.counted.saturating_add(self.uncounted()).saturating_add(more) <= max
     }
 
-    /// Whether it is time to count.
+    /// True if a new count is needed.
     fn must_count(self, more: u64, max: u64, is_shared: bool, now: Timestamp) -> bool {
         let age_ms = self.counted_at.map(|at| now.as_millis() - at.as_millis());
         let is_worth_it = self.uncounted().saturating_add(more) > max / HUNDREDTH;
         match age_ms {
             None => is_worth_it,
             Some(age_ms) if !self.has_room(more, max) => age_ms >= COUNT_EVERY_MS,
-            // Others add to it unseen.
+            // Other servers may have added to it.
             Some(age_ms) => is_shared && is_worth_it && age_ms >= COUNT_LASTS_MS,
         }
     }
 }
 
-/// A count that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Count {
     from: u64,
 }
 
 impl Bound {
-    /// `None`: what is known will do.
+    /// `None`: the last count is good enough.
     pub(super) fn begin_count(&self, more: u64, max: u64, is_shared: bool, now: Timestamp) -> Option<Count> {
         let known = self.known();
         known.must_count(more, max, is_shared, now).then_some(Count { from: known.added })
     }
 
-    /// What was added or reserved while it was counted is not forgotten: until the next count it may be in it twice.
+    /// Amounts added or reserved during the count are kept: until the next count they may count twice.
     pub(super) fn end_count(&self, count: Count, counted: u64, now: Timestamp) {
         let mut known = self.known();
         if count.from >= known.counted_from {
@@ -75,13 +74,13 @@ impl Bound {
         self.known().has_room(more, max)
     }
 
-    /// `None`: there is no room for it.
+    /// `None`: there is no room.
     pub(super) fn reserve(self: &Arc<Self>, amount: u64, max: u64) -> Option<Reserved> {
         let mut reserved = Reserved { bound: Arc::clone(self), amount: 0 };
         reserved.grow(amount, max).then_some(reserved)
     }
 
-    /// What was reserved and left under way has arrived.
+    /// Turns a reservation that was left under way into an addition.
     pub(super) fn arrived(&self, amount: u64) {
         let mut known = self.known();
         known.under_way = known.under_way.saturating_sub(amount);
@@ -93,7 +92,7 @@ impl Bound {
     }
 }
 
-/// Room for what is on its way; given back when dropped.
+/// Reservation; returned on drop.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     bound: Arc<Bound>,
@@ -105,7 +104,7 @@ impl Reserved {
         self.amount
     }
 
-    /// `false`: there is no room for so much more.
+    /// Extends the reservation; `false`: there is no room.
     pub(crate) fn grow(&mut self, more: u64, max: u64) -> bool {
         let mut known = self.bound.known();
         let has_room = known.has_room(more, max);
@@ -116,12 +115,12 @@ impl Reserved {
         has_room
     }
 
-    /// So much of it was added; the rest is given back.
+    /// Turns `amount` of the reservation into an addition; returns the rest.
     pub(crate) fn keep(self, amount: u64) {
         self.bound.known().added += amount;
     }
 
-    /// It arrives later: [`Bound::arrived`] says when.
+    /// Leaves the reservation in place until [`Bound::arrived`].
     pub(crate) fn leave_under_way(mut self) {
         self.amount = 0;
     }
@@ -168,14 +167,14 @@ mod tests {
         let bound = Arc::new(Bound::default());
         let first = bound.reserve(40, 100).unwrap();
         let count = bound.begin_count(2, 100, false, at(0)).unwrap();
-        // The store is asked here, and has none of them yet.
+        // The count happens here, and finds none of them yet.
         let second = bound.reserve(30, 100).unwrap();
         second.keep(30);
         bound.end_count(count, 0, at(0));
         assert!(bound.has_room(30, 100) && !bound.has_room(31, 100), "{bound:?}");
         first.keep(40);
         assert!(bound.has_room(30, 100) && !bound.has_room(31, 100), "{bound:?}");
-        // A count that began earlier and ends later knows less, and says nothing new.
+        // A count that began earlier but ends later is outdated and ignored.
         let (old, new) = (Count { from: 0 }, Count { from: 70 });
         bound.end_count(new, 70, at(1_000));
         bound.end_count(old, 0, at(1_000));
