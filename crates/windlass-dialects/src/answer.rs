@@ -1,4 +1,4 @@
-//! Answers over HTTP, as every dialect gives them.
+//! HTTP responses shared by all dialects.
 
 use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
@@ -7,10 +7,10 @@ use axum::response::Response;
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// When to come again after trouble that passes by itself.
+/// `Retry-After` of temporary errors, in seconds.
 const RETRY_AFTER_S: &str = "1";
 
-/// With what HTTP wants to be said beside the status.
+/// Response with the headers that HTTP requires for the status.
 pub(crate) fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;

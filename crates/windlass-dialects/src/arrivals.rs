@@ -1,4 +1,4 @@
-//! Connections by address, until it is known who is calling: one address alone cannot take all of them.
+//! Connections per address before authentication: a single address cannot use up all connections.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ pub struct Arrivals {
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// A connection that has not shown yet that it may call. Stops being counted when it has, or when it ends.
+/// Connection that has not authenticated yet. Counted until it has, or until it ends.
 #[derive(Debug)]
 pub struct Arrival {
     of: Arc<Arrivals>,
@@ -25,7 +25,7 @@ impl Arrivals {
         Arc::new(Arrivals { max: max.max(1), by_address: Mutex::default() })
     }
 
-    /// `None`: there are too many from this address.
+    /// Counts a connection. `None`: too many from this address.
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Arc<Arrival>> {
         let address = one_client(address);
         let mut by_address = self.lock();
@@ -53,7 +53,7 @@ impl Arrivals {
 }
 
 impl Arrival {
-    /// It has made a call that it may make.
+    /// Stops counting the connection: it has made an authorized call.
     pub fn admit(&self) {
         if !self.is_admitted.swap(true, Ordering::Relaxed) {
             self.of.leave(self.address);
@@ -71,7 +71,7 @@ impl Drop for Arrival {
     }
 }
 
-/// A client of IPv6 has a whole network of addresses.
+/// Counts a /64 network of IPv6 as one address: a client has the whole network.
 fn one_client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64)),

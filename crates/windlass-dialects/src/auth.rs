@@ -1,9 +1,9 @@
-//! Who is calling: roles, tenants, and the tokens that say so.
+//! Callers: roles, tenants and access tokens.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `tokens.rs` | tokens in force: looked up by public prefix, compared as hashes |
-//! | [`keeper`] | tokens kept in the store: create, rotate, revoke, and hearing of other servers' |
+//! | `tokens.rs` | valid tokens: looked up by public prefix, compared as hashes |
+//! | [`keeper`] | tokens in the store: create, rotate, revoke, and changes by other servers |
 
 pub mod keeper;
 #[cfg(test)]
@@ -18,17 +18,17 @@ use std::sync::Arc;
 use windlass_core::{Scope, Tenant};
 use windlass_engine::Engine;
 
-/// What a caller may do; each role may do what the ones before it may.
+/// Permissions of a caller; each role includes the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Look.
+    /// Read.
     Viewer,
     /// Push, claim, settle.
     Worker,
     /// Change, cancel and delete jobs; pause queues; set limits.
     Operator,
-    /// The same for every tenant, and the server as a whole.
+    /// All of this for every tenant, and the server itself.
     Admin,
 }
 
@@ -44,7 +44,7 @@ impl Role {
         }
     }
 
-    /// Whether payloads, results and errors are shown to this role; `hidden` is `auth.viewer_payloads = hide`.
+    /// True if this role sees payloads, results and errors; `hidden` is `auth.viewer_payloads = hide`.
     pub fn sees_payloads(self, hidden: bool) -> bool {
         !hidden || self > Role::Viewer
     }
@@ -60,34 +60,34 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who is calling.
+/// Authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     pub tenant: Tenant,
     pub role: Role,
-    /// Which jobs of the tenant they reach.
+    /// Jobs of the tenant that the caller can reach.
     pub scope: Scope,
-    /// What people know them by: the note of their token, or its public part.
+    /// Display name: the note of the token, or its public part.
     pub who: Arc<str>,
-    /// The public part of their token; `None`: they have none.
+    /// Public part of the token; `None`: no token.
     pub token: Option<Arc<str>>,
 }
 
-/// Whoever calls where no token is needed.
+/// Display name of a caller where no token is needed.
 const ANYONE: &str = "anyone";
 
 impl Caller {
-    /// Somebody without a token.
+    /// Caller without a token.
     pub fn unnamed(role: Role) -> Caller {
         Caller { tenant: Tenant::default(), role, scope: Scope::default(), who: ANYONE.into(), token: None }
     }
 
-    /// The jobs, as far as this caller may reach them.
+    /// Engine handle restricted to the caller's scope.
     pub fn engine(&self, engine: &Engine) -> Engine {
         engine.within(&self.scope)
     }
 
-    /// The tenant a call is about. Only an admin may name another than their own.
+    /// Tenant of a call. Only an admin may name another tenant.
     pub fn tenant_for(&self, asked: Option<&str>) -> Result<Tenant, BadTenant> {
         match asked {
             None => Ok(self.tenant.clone()),
@@ -97,7 +97,7 @@ impl Caller {
         }
     }
 
-    /// The tenants a look around is about: an admin who names none sees all.
+    /// Tenants of a list: all, for an admin who names none.
     pub fn tenants_for(&self, asked: Option<&str>) -> Result<Option<Tenant>, BadTenant> {
         match asked {
             None if self.role == Role::Admin => Ok(None),

@@ -1,10 +1,10 @@
-//! Which blobs a job names, whatever protocol it came by.
+//! Blobs that a job refers to, whatever dialect created it.
 
 use windlass_core::Job;
 use windlass_engine::blob::BlobAddr;
 
-/// Every address in a job's payload, facts and outcome, in any spelling and in any place: nothing that a job mentions may
-/// be taken for unused.
+/// Every address in a job's payload, facts and outcome, in any form and at any position: a blob that a job
+/// mentions must not count as unused.
 pub fn named_by(job: &Job) -> Vec<BlobAddr> {
     let mut found = Vec::new();
     find(&job.spec.payload.bytes, &mut found);
@@ -26,7 +26,7 @@ const SRI_PREFIXES: [(&[u8], usize); 2] = [(b"sha256-", 43), (b"sha1-", 27)];
 fn find(bytes: &[u8], found: &mut Vec<BlobAddr>) {
     let text_at =
         |range: std::ops::Range<usize>| bytes.get(range).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    // JSON may write a slash as `\/`; then the address is found without its escapes.
+    // JSON may write a slash as `\/`; the search runs without the escapes.
     if bytes.windows(2).any(|pair| pair == b"\\/") {
         let plain: Vec<u8> = String::from_utf8_lossy(bytes).replace("\\/", "/").into_bytes();
         return find(&plain, found);
@@ -40,7 +40,8 @@ fn find(bytes: &[u8], found: &mut Vec<BlobAddr>) {
     }
     let mut start = 0;
     for run in bytes.split(|byte| !byte.is_ascii_hexdigit()) {
-        // In a binary payload the bytes around an address may look like digits, too: every part of a run may be one.
+        // In a binary payload the bytes around an address may look like digits, so every window of a run is
+        // tried.
         for length in [40, 64] {
             for at in 0..(run.len() + 1).saturating_sub(length) {
                 found.extend(text_at(start + at..start + at + length).and_then(BlobAddr::parse));
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn an_address_is_found_in_any_spelling_and_place() {
-        // Its SRI has a slash and a plus in it.
+        // Its SRI form contains a slash and a plus.
         let digests = Digests::of(b"WILSON!");
         for form in [AddrForm::Sha1, AddrForm::Sha256, AddrForm::Sri] {
             let addr = digests.show(form);

@@ -1,5 +1,5 @@
-//! Memory for the requests that are on their way in, shared by all ports. A request that finds none waits for a while and
-//! is then refused: the alternative is a server that the system kills.
+//! Memory budget for incoming requests, shared by all ports. A request without memory waits for a while and
+//! is then refused (backpressure); the alternative is a server killed by the system.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,17 +10,18 @@ use tokio::time::timeout;
 #[cfg(test)]
 mod tests;
 
-/// What a request costs for each of its bytes: as they came, decoded, and on their way to the store. Eight batches of
-/// 54 MB at once were seen to take twice their bytes, one alone three times at its worst moment.
+/// Memory per byte of a request: as received, decoded, and as passed to the store. In measurements eight
+/// concurrent batches of 54 MB took twice their bytes, a single one three times at its peak.
 const COST: usize = 3;
-/// Memory is counted in pieces of this size.
+/// Unit of accounting.
 const UNIT: usize = 16 << 10;
-/// Requests of up to this size do not wait, as long as all such requests together take less than a quarter of the memory.
+/// Requests of up to this size do not wait, as long as all of them together take less than a quarter of the
+/// memory.
 const SMALL_BYTES: usize = 64 << 10;
-/// How long a request waits for others to end.
+/// Time a request waits for memory.
 const WAIT: Duration = Duration::from_secs(15);
 
-/// Clones are the same.
+/// Clones share the budget.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Inner>);
 
@@ -34,7 +35,7 @@ struct Inner {
     small: AtomicUsize,
 }
 
-/// What one request has of it; given back when it is dropped.
+/// Memory held by one request; freed on drop.
 #[derive(Debug, Default)]
 pub struct Share {
     of: Option<Budget>,
@@ -43,7 +44,7 @@ pub struct Share {
     small: usize,
 }
 
-/// There is no memory for a request of this size now.
+/// No memory for a request of this size now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server is busy with other large requests; try again")]
 pub struct Busy;
@@ -59,7 +60,7 @@ impl Budget {
         Budget::with_wait(bytes, WAIT)
     }
 
-    /// Requests wait so long for others to end.
+    /// Budget whose requests wait for `wait`.
     pub fn with_wait(bytes: u64, wait: Duration) -> Budget {
         let units = u32::try_from(bytes / UNIT as u64).unwrap_or(u32::MAX);
         let units = units.clamp(1, u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
@@ -68,13 +69,13 @@ impl Budget {
         Budget(Arc::new(Inner { units, free, wait, waiting, small }))
     }
 
-    /// All of it, in use or not.
+    /// Total size, in use or not.
     pub fn bytes(&self) -> u64 {
         u64::from(self.0.units) * UNIT as u64
     }
 
-    /// Makes `share` large enough for a request of `bytes`; waits if others have the memory. A request that costs more
-    /// than there is at all has it for itself.
+    /// Enlarges `share` for a request of `bytes`; waits while other requests hold the memory. A request that
+    /// needs more than the total gets the total.
     pub async fn cover(&self, share: &mut Share, bytes: usize) -> Result<(), Busy> {
         if bytes <= SMALL_BYTES && share.units == 0 && self.cover_small(share, bytes) {
             return Ok(());
@@ -107,19 +108,19 @@ impl Budget {
         others < self.0.units as usize / 4 * UNIT
     }
 
-    /// Somebody waits for memory: who holds some should make haste.
+    /// True if a request waits for memory: holders should be quick.
     pub fn is_wanted(&self) -> bool {
         self.0.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Nearly all of it is in use.
+    /// True if nearly all of it is in use.
     pub fn is_short(&self) -> bool {
         self.0.free.available_permits() < self.0.units as usize / 20
     }
 }
 
 impl Share {
-    /// Whether there is anything others could wait for.
+    /// True if the share holds memory that others may wait for.
     pub fn is_large(&self) -> bool {
         self.units > 0
     }

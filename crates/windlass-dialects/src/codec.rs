@@ -1,7 +1,7 @@
 //! JSON and MessagePack, read and written without a tree in between.
 //!
-//! Reading borrows from the request: a payload is a slice of it ([`Raw`]), a text without escapes too ([`Text`]).
-//! Writing goes straight into one buffer ([`Out`]), the same code for both encodings.
+//! Reading borrows from the request: a payload is a slice of it ([`Raw`]), and so is a text without escapes
+//! ([`Text`]). Writing appends to one buffer ([`Out`]), with the same code for both encodings.
 
 mod msgpack;
 mod out;
@@ -19,9 +19,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-/// Nesting in anything read. Answers add a few levels around a payload, and the strictest common reader stops at 128.
+/// Deepest nesting of any value read. Responses add a few levels around a payload, and the strictest common
+/// parser stops at 128.
 pub const DEPTH_MAX: usize = 100;
-/// Nesting in MessagePack, whose readers keep a frame on the stack per level.
+/// Deepest nesting in MessagePack, whose parsers use a stack frame per level.
 pub const MSGPACK_DEPTH_MAX: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ impl Encoding {
     }
 }
 
-/// Why bytes are not what they should be. The message says where.
+/// Reason why bytes are malformed, with the position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub String);
@@ -48,7 +49,7 @@ pub struct Malformed(pub String);
 pub fn read<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> Result<T, Malformed> {
     match encoding {
         Encoding::Json => {
-            // Checked once for the whole body: the reader then need not check each text again.
+            // Checked once for the whole body, so that the parser need not check each text again.
             let text = std::str::from_utf8(bytes)
                 .map_err(|e| Malformed(format!("the body is not UTF-8 from byte {} on", e.valid_up_to())))?;
             serde_json::from_str(text).map_err(|e| Malformed(e.to_string()))
@@ -57,7 +58,8 @@ pub fn read<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> Resu
     }
 }
 
-/// Reads a body that has to be a map. Readers also take a list for a record, its fields in order, which no client means.
+/// Reads a body that must be a map. The parsers would also accept a list as a record with its fields in
+/// order, which no client intends.
 pub fn read_map<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> Result<T, Malformed> {
     let is_map = match encoding {
         Encoding::Json => bytes.trim_ascii_start().first().is_none_or(|byte| *byte == b'{'),
@@ -66,7 +68,7 @@ pub fn read_map<'a, T: Deserialize<'a>>(encoding: Encoding, bytes: &'a [u8]) -> 
     if is_map { read(encoding, bytes) } else { Err(Malformed("the body must be an object".into())) }
 }
 
-/// A text, borrowed from the request unless it was written with escapes.
+/// Text, borrowed from the request unless it contains escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text<'a>(pub Cow<'a, str>);
 
@@ -102,14 +104,14 @@ impl serde::Serialize for Text<'_> {
     }
 }
 
-/// A value of any shape, as its bytes in the encoding it came in.
+/// Value of any shape, as its bytes in the encoding of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Raw<'a> {
     Json(&'a str),
     Msgpack(&'a [u8]),
 }
 
-/// Tells the MessagePack reader that a slice is wanted instead of a value.
+/// Asks the MessagePack reader for a slice instead of a value.
 pub(crate) const RAW_MARK: &str = "$windlass::Raw";
 
 impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
@@ -135,9 +137,9 @@ impl<'de: 'a, 'a> Deserialize<'de> for Raw<'a> {
     }
 }
 
-/// The JSON reader walks over a raw value without a bound on its depth, but whoever reads the answer has one.
+/// The JSON parser skips a raw value without a bound on its depth, but the parser of the response has one.
 fn nests_too_deep(json: &[u8]) -> bool {
-    // Most values have fewer brackets in all than may be nested; then there is nothing to follow.
+    // Most values have fewer brackets in total than levels allowed, and need no scan.
     let opening = json.iter().filter(|byte| matches!(byte, b'[' | b'{')).count();
     if opening <= DEPTH_MAX {
         return false;

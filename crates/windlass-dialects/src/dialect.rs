@@ -1,5 +1,5 @@
-//! A dialect: one protocol as one value. The server starts, routes, stops and lists dialects through these two traits and
-//! knows none of them by name.
+//! Dialect: a protocol as one value. The server starts, routes, stops and lists dialects through these two
+//! traits, and knows none of them by name.
 
 use crate::answer::{TEXT, answer};
 use crate::arrivals::Arrival;
@@ -32,36 +32,36 @@ use windlass_engine::{Engine, EngineError};
 
 pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type Starting<'a> = Soon<'a, Result<Arc<dyn Running>, StartError>>;
-/// A list of dialects, the one that answers for paths nobody owns first.
+/// List of dialects. The first one answers requests to paths that no dialect has.
 pub type Dialects = &'static [&'static dyn Dialect];
 
-/// One protocol.
+/// Wire protocol.
 pub trait Dialect: Send + Sync {
-    /// Lower case: the folder, the prefix of its keys, its entry in the ready file.
+    /// Lower case: folder, prefix of its keys, entry in the ready file.
     fn name(&self) -> &'static str;
 
-    /// Its configuration keys. Each begins with its name and a dot; a key that is the name itself holds the address of its
-    /// port and is a flag of `windlass serve`, too.
+    /// Configuration keys. Each begins with the name and a dot; a key that is the name itself holds the
+    /// address of its port and is also a flag of `windlass serve`.
     fn settings(&self) -> &'static [Key] {
         &[]
     }
 
-    /// Makes its settings of the values in force. [`Context::settings`] gives them back.
+    /// Builds the settings from the effective values. [`Context::settings`] returns them.
     fn configure(&self, _values: &Values, _settings: &mut DialectSettings) -> Result<(), BadConfig> {
         Ok(())
     }
 
-    /// Every call it answers over HTTP. The router, the authorisation and the API description are made from this list.
+    /// Every HTTP call. The router, the authorization and the OpenAPI document use this list.
     fn routes(&self) -> &'static [Route] {
         &[]
     }
 
-    /// The answer, in this dialect's words, to a request that was refused before its handler was asked.
+    /// Response of this dialect to a request that was refused before its handler ran.
     fn refuse(&self, refusal: &Refusal) -> Response {
         answer(refusal.status(), TEXT, refusal.to_string())
     }
 
-    /// A port of its own beside the one for HTTP.
+    /// Port of its own beside the HTTP port.
     fn listener(&self, _settings: &DialectSettings) -> Option<Listen> {
         None
     }
@@ -75,16 +75,16 @@ impl std::fmt::Debug for dyn Dialect {
     }
 }
 
-/// A port of a dialect's own.
+/// Port of a dialect's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// TCP, spoken by [`Running::converse`].
+    /// TCP, handled by [`Running::converse`].
     Tcp(Bind),
-    /// The dialect's HTTP calls alone, at the addresses of the main port and the first free port from this one on.
+    /// The dialect's HTTP calls, at the addresses of the main port and the first free port from this one on.
     Http { port: u16 },
 }
 
-/// Why a dialect cannot start.
+/// Reason why a dialect cannot start.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(pub String);
@@ -101,7 +101,7 @@ impl From<EngineError> for StartError {
     }
 }
 
-/// What all dialects of a server share.
+/// Context shared by all dialects of a server.
 #[derive(Clone)]
 pub struct Context {
     pub engine: Engine,
@@ -110,24 +110,24 @@ pub struct Context {
     pub limits: Limits,
     /// Memory for requests on all ports.
     pub budget: Budget,
-    /// File descriptors that this process may have, where that is known.
+    /// Limit of file descriptors of this process, where known.
     pub descriptors_max: Option<u64>,
     pub journal: Journal,
-    /// Signs what the server sends by itself.
+    /// Signs the server's outgoing requests.
     pub signer: Option<Signer>,
-    /// What runs handlers; without it their jobs wait.
+    /// Runs handlers; `None`: their jobs wait.
     pub runners: Option<Arc<dyn Runners>>,
-    /// Starts processes that hold nothing of what the server does.
+    /// Starts helper processes that hold none of the server's secrets.
     pub guests: Option<Guests>,
-    /// Viewers see that there are jobs, and not what is in them.
+    /// Viewers see jobs without payloads.
     pub hide_payloads: bool,
-    /// The store cannot be read yet: no job that is in it can be looked up.
+    /// The store cannot be read yet: no stored job can be looked up.
     pub store_is_away: bool,
-    /// Told when a caller who may has asked the server to end.
+    /// Notified when an authorized caller asks the server to quit.
     pub quit: Arc<Notify>,
-    /// Ports of single dialects, for people who want to know where to connect.
+    /// Ports of single dialects, for display.
     pub doors: Arc<[(&'static str, SocketAddr)]>,
-    /// Kind of the store, for people: shown in the statistics.
+    /// Kind of the store, shown in the statistics.
     pub store: Arc<str>,
     pub version: &'static str,
     pub started: Instant,
@@ -135,45 +135,45 @@ pub struct Context {
     pub settings: DialectSettings,
 }
 
-/// A dialect that was started. Every method but the ones it needs can be left as it is.
+/// Started dialect. Every method has a default.
 pub trait Running: Any + Send + Sync {
-    /// Speaks on one connection of its own port until either side ends it.
+    /// Serves one connection of its own port until either side closes it.
     fn converse(self: Arc<Self>, stream: Stream, connection: Connection) -> Soon<'static, ()> {
         Box::pin(async move { drop((stream, connection)) })
     }
 
-    /// What a connection beyond the limits is told before it is closed.
+    /// Response to a connection beyond the limits, sent before it is closed.
     fn too_many_connections(&self) -> &'static str {
         ""
     }
 
-    /// Whether web pages from this origin may make calls; by default only our own may.
+    /// True if web pages of this origin may make calls; by default only the server's own may.
     fn allows_origin(&self, _origin: &str) -> bool {
         false
     }
 
-    /// Understands the lines that this dialect keeps in the journal.
+    /// Parser of the lines that this dialect writes to the journal.
     fn journal_reader(&self) -> Option<Arc<dyn Reader>> {
         None
     }
 
-    /// The server is about to stop: nothing new begins, what runs goes on.
+    /// Called before a stop: no new work begins, running work continues.
     fn drain(&self) {}
 
-    /// No connection is open any more. What runs may end within `grace`.
+    /// Called when all connections are closed. Runs may end within `grace`.
     fn stop(&self, _grace: Duration) -> Soon<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// All dialects have stopped and the journal is closed.
+    /// Called when all dialects have stopped and the journal is closed.
     fn close(&self) -> Soon<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 
-    /// The server is gone without a stop: its tasks end at once.
+    /// Called when the server ends without a stop: tasks end at once.
     fn abandon(&self) {}
 
-    /// Handlers of one tenant or, for `None`, of all, at most `limit` kinds.
+    /// Handlers of one tenant or, for `None`, of all; at most `limit` kinds.
     fn handlers<'a>(
         &'a self,
         _tenant: Option<&'a Tenant>,
@@ -186,12 +186,12 @@ pub trait Running: Any + Send + Sync {
         Vec::new()
     }
 
-    /// Gives a worker no more jobs, or jobs again. `false`: there is no such worker.
+    /// Pauses or resumes a worker. Returns false if it is unknown.
     fn set_quiet(&self, _tenant: &Tenant, _id: &str, _quiet: bool) -> bool {
         false
     }
 
-    /// Forgets a worker: the jobs it has count as failed. `false`: there is no such worker.
+    /// Removes a worker; its jobs fail. Returns false if it is unknown.
     fn dismiss<'a>(&'a self, _tenant: &'a Tenant, _id: &'a str, _who: &'a str) -> Soon<'a, bool> {
         Box::pin(std::future::ready(false))
     }
@@ -214,7 +214,7 @@ impl Guests {
     }
 }
 
-/// A connection to a dialect's own port.
+/// Connection to a dialect's own port.
 pub enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
@@ -225,7 +225,7 @@ pub trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for S {}
 
 impl Stream {
-    /// For protocols to which plain and TLS connections are the same.
+    /// For protocols that treat plain and TLS connections alike.
     pub fn into_any(self) -> Box<dyn ReadWrite> {
         match self {
             Stream::Plain(stream) => Box::new(stream),
@@ -234,7 +234,7 @@ impl Stream {
     }
 }
 
-/// What a conversation has to know beside its bytes.
+/// Context of a connection.
 pub struct Connection {
     /// Counted against its address until [`Arrival::admit`] is called.
     pub arrival: Arc<Arrival>,

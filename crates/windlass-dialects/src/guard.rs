@@ -1,4 +1,4 @@
-//! What is refused before a dialect sees the request.
+//! Checks before a dialect gets the request: host, origin, authentication, role.
 
 use crate::auth::{Caller, Role, Tokens};
 use crate::route::{Access, Refusal};
@@ -10,14 +10,15 @@ use windlass_core::Timestamp;
 #[cfg(test)]
 mod tests;
 
-/// Which names a browser may know an open server by. A page elsewhere can point its own name at this server's address and
-/// then speak to us as if we were its server (DNS rebinding); it cannot fake the name in `Host`.
+/// Host names by which a browser may address an open server. A foreign page can point its own name at this
+/// server's address and then send requests as if to its own server (DNS rebinding); it cannot fake the name
+/// in `Host`.
 #[derive(Clone, Debug)]
 pub struct Hosts {
-    /// Only this machine reaches the server, by loopback names and addresses. Otherwise addresses and names that the
-    /// public DNS does not have are accepted, too.
+    /// The server is reachable from this machine only, by loopback names and addresses. Otherwise addresses
+    /// and names outside the public DNS are accepted, too.
     pub loopback_only: bool,
-    /// Beside those.
+    /// Additional names.
     pub allowed: Vec<String>,
 }
 
@@ -28,11 +29,11 @@ impl Default for Hosts {
 }
 
 impl Hosts {
-    /// Whether a browser that sends this `Host` means this server.
+    /// True if a `Host` header names this server.
     pub fn has(&self, host: &str) -> bool {
         let name = without_port(host).to_ascii_lowercase();
         let is_ours = match name.parse::<IpAddr>() {
-            // An address cannot be pointed elsewhere.
+            // An address cannot be rebound.
             Ok(ip) => ip.is_loopback() || !self.loopback_only,
             Err(_) => is_loopback_name(&name) || (!self.loopback_only && is_private_name(&name)),
         };
@@ -44,7 +45,7 @@ fn is_loopback_name(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Names of machines and containers on a local network. Nobody can register them for a web page.
+/// Names of machines and containers on a local network. They cannot be registered for a web page.
 fn is_private_name(name: &str) -> bool {
     const PRIVATE: [&str; 4] = [".local", ".internal", ".lan", ".home.arpa"];
     let is_one_word =
@@ -93,7 +94,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 fn check_host(headers: &HeaderMap, hosts: &Hosts) -> Result<(), Refusal> {
-    // Only very old clients send none, and browsers are not among them.
+    // Only very old clients send none, and no browser does.
     let Some(host) = headers.get(header::HOST) else { return Ok(()) };
     let host = host.to_str().unwrap_or("?");
     if hosts.has(host) {
@@ -109,7 +110,8 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// A web page elsewhere may make a browser send a request here. It cannot keep the browser from saying so.
+/// Refuses cross-origin requests of browsers. A foreign web page can make a browser send a request, but
+/// cannot keep it from sending these headers.
 fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     if headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "cross-site") {
         return Err(Refusal::Origin);
@@ -123,12 +125,13 @@ fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// A link or an image on any web page can make a browser send a GET, without an `Origin`. Most say where it comes from;
-/// over plain HTTP to an address that is not loopback they do not, and then nothing tells our own pages from others.
+/// Refuses state-changing GETs of browsers from foreign pages. A link or an image on any page can cause a GET
+/// without an `Origin`. Most browsers send `Sec-Fetch-Site`; over plain HTTP to an address that is not
+/// loopback they do not, and then nothing distinguishes the server's own pages from others.
 fn check_browser(headers: &HeaderMap) -> Result<(), Refusal> {
     let is_browser = || {
         let agent = headers.get(header::USER_AGENT).map(|agent| agent.as_bytes());
-        // Programs that call themselves like a browser (PowerShell does) have no languages to choose from.
+        // Programs with a browser's user agent (PowerShell) send no `Accept-Language`.
         agent.is_some_and(|agent| agent.starts_with(b"Mozilla/"))
             && headers.contains_key(header::ACCEPT_LANGUAGE)
     };
@@ -139,7 +142,8 @@ fn check_browser(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Unpacking would let a small request become a large one; nobody needs it on a local network.
+/// Refuses compressed bodies: decompression would turn a small request into a large one, and a local network
+/// does not need it.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Refusal> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => Err(Refusal::Compressed),

@@ -1,4 +1,4 @@
-//! The calls of HTTP dialects: which is meant, who may make it, and what every answer carries.
+//! Calls of the HTTP dialects: routing, authorization, and the headers of every response.
 
 mod cross_origin;
 
@@ -16,7 +16,7 @@ use axum::response::Response;
 use axum::routing::any;
 use std::sync::Arc;
 
-/// All calls at one path.
+/// All calls of one path.
 struct Place {
     dialect: &'static dyn Dialect,
     running: Arc<dyn Running>,
@@ -24,7 +24,7 @@ struct Place {
     allow: String,
 }
 
-/// The calls of all dialects that run, or of one of them, and the paths of `extra`.
+/// Router with the calls of all running dialects, or of one of them, and the paths of `extra`.
 pub(crate) fn router(server: &Arc<Server>, only: Option<&str>, extra: Option<Router>) -> Router {
     let mut app = extra.unwrap_or_default();
     let wanted = server.running().filter(|(dialect, _)| only.is_none_or(|only| only == dialect.name()));
@@ -39,7 +39,7 @@ pub(crate) fn router(server: &Arc<Server>, only: Option<&str>, extra: Option<Rou
             }),
         );
     }
-    // A path nobody owns is answered in the words of the first dialect.
+    // The first dialect answers requests to paths that no dialect has.
     let first = server.running().next().map(|(dialect, _)| dialect);
     app.fallback(move |request: Request| async move {
         let path: String = request.uri().path().chars().take(200).collect();
@@ -96,7 +96,7 @@ fn admit(
     parts: ::http::request::Parts,
     body: Body,
 ) -> Result<(&'static Route, Call), Refusal> {
-    // Whoever may ask for the whole may ask for the head of it; the connection leaves the body out.
+    // HEAD has the access of GET; the connection leaves out the body.
     let method = if parts.method == Method::HEAD { "GET" } else { parts.method.as_str() };
     let Some(route) = place.routes.iter().find(|route| route.method == method) else {
         return Err(Refusal::Method { method: parts.method.to_string(), allow: place.allow.clone() });
@@ -116,7 +116,7 @@ fn admit(
         false => Vec::new(),
     };
     let share = match route.access {
-        // Whoever sets quotas is not kept out by them.
+        // Admins set quotas, so quotas do not lock them out.
         Access::Public | Access::From(Role::Admin) => None,
         Access::From(_) => {
             let begun = server.engine.begin_request(&caller.tenant);
@@ -129,11 +129,11 @@ fn admit(
 const NOSNIFF: (HeaderName, HeaderValue) =
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 
-/// Other web pages may not show or run it either.
+/// Keeps other sites from embedding the response.
 const SAME_ORIGIN: (HeaderName, HeaderValue) =
     (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin"));
 
-/// Adds what every answer carries: nothing of it is to be guessed at, framed, embedded elsewhere or kept.
+/// Adds the headers of every response: no content sniffing, no embedding by other sites, no caching.
 fn with_standard_headers(mut response: Response) -> Response {
     let is_refused_for_now = response.status() == StatusCode::TOO_MANY_REQUESTS;
     let headers = response.headers_mut();

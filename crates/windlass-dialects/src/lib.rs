@@ -1,24 +1,24 @@
-//! Wire protocols. A dialect turns bytes into the engine's verbs and the engine's answers back into bytes.
+//! Wire protocols. A dialect translates requests into engine calls, and their results into responses.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`dialect`] | what a dialect is: its name, keys, calls and port; what it is when it runs |
-//! | [`server`] | starts and stops the dialects on their ports |
+//! | [`dialect`] | traits of a dialect: its name, keys, calls and port; its running state |
+//! | [`server`] | start and stop of the dialects on their ports |
 //! | [`settings`] | configuration keys and their values |
-//! | `http` | which call is meant, who may make it |
-//! | `problem` | refusals over HTTP, in the words of each dialect |
-//! | [`route`] | what a dialect lists for each of its calls: method, path, who may, what it does |
+//! | `http` | routing and authorization of calls |
+//! | `problem` | error responses, in the format of each dialect |
+//! | [`route`] | description of a call: method, path, role, handler |
 //! | [`auth`] | tokens, roles, tenants |
-//! | [`blobs`] | which blobs a job names |
-//! | [`guard`] | what is refused before a dialect sees the request |
+//! | [`blobs`] | blobs that a job refers to |
+//! | [`guard`] | checks before a dialect gets the request |
 //! | [`listener`], [`tls`] | connections, with limits on everything |
-//! | [`arrivals`], [`budget`], [`pace`] | connections by address, memory for requests, how slowly they may come |
+//! | [`arrivals`], [`budget`], [`pace`] | connections per address, memory for requests, minimum rate of uploads |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
-//! | [`ingest`] | jobs that were acknowledged by the journal, on their way into the store |
-//! | [`outgoing`] | which addresses the server may call by itself |
-//! | [`signature`] | how those who are called know that it was the server |
-//! | [`registered_handlers`], [`registered_workers`] | what dialects run jobs by, and whom they give them to |
-//! | [`runners`] | what runs handlers, as dialects see it |
+//! | [`ingest`] | moves journaled jobs into the store |
+//! | [`outgoing`] | addresses that the server may call |
+//! | [`signature`] | signatures of the server's outgoing requests |
+//! | [`registered_handlers`], [`registered_workers`] | handlers and workers of the dialects |
+//! | [`runners`] | traits of the runners of handlers |
 //! | [`native`] | the API under `/api/v1` |
 //! | [`queuey`] | queuey-queue: `/jobs`, `/blob`, `/ping` |
 //! | [`bedrock`] | Bedrock::Jobs over TCP |
@@ -60,7 +60,7 @@ mod weight;
 
 pub(crate) use windlass_engine::query;
 
-/// Every dialect there is. The first answers for paths that belong to none.
+/// All dialects. The first one answers requests to paths that no dialect has.
 pub const ALL: Dialects =
     &[&native::Native, &bedrock::Bedrock, &jq::Jq, &queuey::Queuey, &sidejob::SideJob, &miniq::Miniq];
 

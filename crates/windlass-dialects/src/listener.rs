@@ -1,5 +1,5 @@
-//! Connections, with limits on everything: how many, how long a client may take over a header, how long it may be idle,
-//! how long it may leave an answer unread.
+//! HTTP connections with limits: their number, the time for a header, the idle time, the time a response may
+//! stay unread.
 
 use crate::answer::{JSON, answer};
 use crate::dialect::{Connection, Stream};
@@ -31,27 +31,28 @@ mod unread;
 pub(crate) use accept::Port;
 use head::Head;
 
-/// What one client, and all together, may take.
+/// Limits of one client, and of all together.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Open connections. Each costs a file descriptor and some kilobytes; more than this is answered 503.
+    /// Open connections. Each costs a file descriptor and some kilobytes; further ones get 503.
     pub connections_max: usize,
-    /// Of these, from one address, as long as they have not made a call that they may make.
+    /// Of these, from one address, until they have made an authorized call.
     pub connections_per_address: usize,
-    /// From the beginning of a connection to the end of its first request's header.
+    /// From the start of a connection to the end of its first request's header.
     pub first_timeout: Duration,
     /// From the first byte of a later request to the end of its header.
     pub header_timeout: Duration,
-    /// Between requests. Longer than the common pools of clients keep a connection, so that they close it, not we.
+    /// Between requests. Longer than common client pools keep a connection, so that the client closes it
+    /// first.
     pub idle_timeout: Duration,
-    /// An answer of which nothing is taken for this long.
+    /// Time without progress in sending a response.
     pub write_timeout: Duration,
     pub tls_handshake_timeout: Duration,
-    /// Bytes of a request's header: plenty for a token and a long query.
+    /// Bytes of a request's header: enough for a token and a long query.
     pub header_bytes_max: usize,
     /// Bytes of a request's body: ten thousand jobs of six kilobytes.
     pub body_bytes_max: usize,
-    /// After this a connection is cut on shutdown, answered or not.
+    /// Time after which a shutdown cuts open connections.
     pub grace: Duration,
 }
 
@@ -72,20 +73,20 @@ impl Default for Limits {
     }
 }
 
-/// Where a request comes from; every request carries it.
+/// Address of the client; an extension of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// Where the server is on its way down.
+/// Phase of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Serving,
-    /// No new connections; what has been taken is answered.
+    /// No new connections; accepted requests are answered.
     Draining,
     Cut,
 }
 
-/// Answers HTTP on a port with `app`.
+/// Serves HTTP on a port with `app`.
 pub(crate) async fn serve_http(
     name: &'static str,
     listener: TcpListener,
@@ -172,7 +173,8 @@ where
     }
 }
 
-/// A head that others could read in another way than we do. What the parser leaves out is found by [`Head`].
+/// True for a header that a proxy could parse differently (request smuggling). [`Head`] finds the cases that
+/// the parser hides.
 fn is_ambiguous(headers: &HeaderMap) -> bool {
     headers.get_all(HOST).iter().nth(1).is_some()
         || (headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH))
@@ -185,7 +187,7 @@ fn refuse_ambiguous() -> Response {
     answer
 }
 
-/// How many requests have begun and ended on a connection: odd while one is being answered.
+/// Counter of begun and ended requests on a connection: odd while a request is being answered.
 #[derive(Default)]
 struct Turns(AtomicU64);
 
@@ -199,19 +201,20 @@ impl Turns {
     }
 }
 
-/// A stream that fails when its client dawdles.
+/// Stream that fails when its client is too slow.
 struct Paced<S> {
     stream: S,
     /// While a request is being answered the client may be silent.
     turns: Arc<Turns>,
-    /// The turn that `head` is about.
+    /// Value of `turns` that `head` belongs to.
     turn: u64,
     head: Head,
     header_timeout: Duration,
     write_timeout: Duration,
-    /// Runs until the header is complete: from the beginning of the connection, later from the first byte of a request.
+    /// Runs until the header is complete: from the start of the connection, later from the first byte of a
+    /// request.
     header: Option<Pin<Box<Sleep>>>,
-    /// Runs while the client takes nothing of what is written.
+    /// Runs while the client reads nothing of the response.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
@@ -253,7 +256,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
             return read;
         }
         if turn != self.turn {
-            // Between two requests nothing is late.
+            // No deadline between two requests.
             (self.turn, self.head, self.header) = (turn, Head::default(), None);
         }
         let timeout = self.header_timeout;
@@ -261,10 +264,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
             Poll::Ready(Ok(())) => {
                 let bytes = &mut buf.filled_mut()[before..];
                 if !self.head.look(bytes) {
-                    // No request is made of these: the parser answers 400 and closes.
+                    // Zeros are not a request: the parser answers 400 and closes.
                     bytes.fill(0);
                 }
-                // The first header has its own time, and not more than any other from its first byte on.
+                // The first header has a deadline of its own, and no more time than any other from its first
+                // byte on.
                 let header = self.header.get_or_insert_with(|| sleep(timeout));
                 if header.deadline() > Instant::now() + timeout {
                     *header = sleep(timeout);
@@ -314,7 +318,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     }
 }
 
-/// An answer's bytes, and what to do once they are on their way.
+/// Response body with a callback for the moment its bytes are taken.
 pub(crate) struct Sealed<T, F: FnOnce(T)> {
     data: Bytes,
     /// `None` once the bytes are taken.
@@ -322,7 +326,7 @@ pub(crate) struct Sealed<T, F: FnOnce(T)> {
 }
 
 impl<T, F: FnOnce(T)> Sealed<T, F> {
-    /// `held` is dropped if nobody takes the bytes, and handed to `taken` otherwise.
+    /// `held` is passed to `taken` when the bytes are taken, and dropped otherwise.
     pub(crate) fn new(data: Bytes, held: T, taken: F) -> Sealed<T, F> {
         Sealed { data, held: Some((held, taken)) }
     }

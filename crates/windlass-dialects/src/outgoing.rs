@@ -1,5 +1,5 @@
-//! Which addresses the server may call by itself. Whoever may register a worker names an address, and the server must not
-//! become their hand inside a network they cannot reach.
+//! Addresses that the server may call. A client that registers a worker chooses an address, and must not
+//! reach a network through the server that it cannot reach itself (server-side request forgery).
 
 use crate::auth::Tokens;
 use crate::settings::{BadConfig, Values};
@@ -7,12 +7,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 
-/// What may be called. An address that fits none of the entries is not connected to, whatever name led to it.
+/// Allowed addresses. The resolved address is checked, whatever the host name.
 #[derive(Clone, Debug)]
 pub struct Allowed {
     nets: Vec<Net>,
-    /// Of the default: it holds while nobody needs a token. Callers with tokens may be strangers to each other and to the
-    /// machine, so nothing is called for them that is not listed.
+    /// Set for the default, which applies only while no token is required. Clients with tokens may be
+    /// strangers to each other and to this machine, so only listed addresses are called for them.
     while_open: Option<OnceLock<Arc<Tokens>>>,
 }
 
@@ -20,11 +20,12 @@ pub struct Allowed {
 enum Net {
     Any,
     Loopback,
-    /// Networks that are not routed on the internet, without link-local ones: those hold the secrets of cloud machines.
+    /// Networks that are not routed on the internet, without link-local ones, where cloud machines serve
+    /// their secrets.
     Private,
     Block {
         base: u128,
-        /// Of the 128 bits of the address, an IPv4 one being mapped into IPv6.
+        /// Of the 128 bits of the address; IPv4 is mapped into IPv6.
         prefix: u32,
     },
 }
@@ -34,7 +35,7 @@ enum Net {
 pub struct BadNet(String);
 
 impl Allowed {
-    /// `loopback`, `private`, `any`, addresses and blocks.
+    /// Parses `loopback`, `private`, `any`, addresses and blocks.
     pub fn parse<'a>(entries: impl IntoIterator<Item = &'a str>) -> Result<Allowed, BadNet> {
         entries.into_iter().map(Net::parse).collect::<Result<_, _>>().map(Allowed::listed)
     }
@@ -43,13 +44,13 @@ impl Allowed {
         Allowed { nets, while_open: None }
     }
 
-    /// For addresses that whoever runs the server has written down.
+    /// For addresses that the operator has configured.
     pub fn any() -> Allowed {
         Allowed::listed(vec![Net::Any])
     }
 
-    /// Where nothing is configured: a server that only this machine can reach calls only this machine, and one that knows
-    /// tokens calls nobody, see [`Allowed::follow`].
+    /// Default: a server that only this machine can reach calls only this machine; a server with tokens calls
+    /// none, see [`Allowed::follow`].
     pub fn default_for(server_is_loopback: bool) -> Allowed {
         let nets = match server_is_loopback {
             true => vec![Net::Loopback],
@@ -58,7 +59,7 @@ impl Allowed {
         Allowed { nets, while_open: Some(OnceLock::new()) }
     }
 
-    /// As the key `name` says; by default what fits the address of HTTP.
+    /// Value of the key `name`, or the default for the HTTP address.
     pub fn from_values(values: &Values, name: &str) -> Result<Allowed, BadConfig> {
         let entries = values.list(name);
         match entries.is_empty() {
@@ -67,7 +68,7 @@ impl Allowed {
         }
     }
 
-    /// Ends the default as soon as a token is needed.
+    /// Ends the default as soon as a token is required.
     pub fn follow(&self, tokens: &Arc<Tokens>) {
         if let Some(while_open) = &self.while_open {
             let _ = while_open.set(Arc::clone(tokens));
@@ -80,12 +81,12 @@ impl Allowed {
     }
 
     pub fn allows(&self, address: IpAddr) -> bool {
-        // An IPv4 address in IPv6 clothes is judged as what it is.
+        // An IPv4 address mapped into IPv6 counts as IPv4.
         let address = address.to_canonical();
         self.nets().iter().any(|net| net.holds(address))
     }
 
-    /// Those of the addresses a name stands for that may be called.
+    /// Filters resolved addresses by the allowed ones.
     pub fn of(&self, addresses: impl Iterator<Item = SocketAddr>) -> Vec<SocketAddr> {
         addresses.filter(|address| self.allows(address.ip())).collect()
     }
@@ -123,7 +124,7 @@ impl Net {
             },
             Net::Block { base, prefix } => {
                 let rest = 128 - prefix;
-                // A shift by all 128 bits would be an overflow; then there is nothing to compare.
+                // A shift by all 128 bits would overflow; there is nothing to compare then.
                 rest == 128 || bits(address) >> rest == base >> rest
             }
         }

@@ -1,4 +1,4 @@
-//! Refusals over HTTP: a status and a message, said in the words of one dialect.
+//! Errors over HTTP: a status and a message, formatted by each dialect.
 
 use crate::auth::BadTenant;
 use crate::codec::Encoding;
@@ -9,22 +9,22 @@ use std::marker::PhantomData;
 use windlass_core::BadName;
 use windlass_engine::EngineError;
 
-/// Why a call was refused, or what went wrong.
+/// Error of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem<D> {
     pub status: StatusCode,
-    /// Stable word for programs, in dialects that have one.
+    /// Stable code for programs, in dialects that have one.
     pub code: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: String,
     dialect: PhantomData<D>,
 }
 
-/// How a dialect says what all of them have to say.
+/// Format of a dialect's errors.
 pub trait Words: Sized + Send + 'static {
     fn response(problem: &Problem<Self>, encoding: Encoding) -> Response;
 
-    /// The encoding that the caller of `call` reads.
+    /// Encoding of the response.
     fn reply_encoding(_call: &Call) -> Encoding {
         Encoding::Json
     }
@@ -33,7 +33,7 @@ pub trait Words: Sized + Send + 'static {
         StatusCode::BAD_REQUEST
     }
 
-    /// The answer to a caller who names another tenant than their own.
+    /// Message for a caller that names another tenant.
     fn not_yours() -> String {
         BadTenant::NotYours.to_string()
     }
@@ -65,9 +65,9 @@ impl<D: Words> Problem<D> {
     }
 }
 
-/// An error that a call may end with.
+/// Error of a call, as a response.
 pub(crate) trait CallError {
-    /// The encoding that the caller of `call` reads.
+    /// Encoding of the response.
     fn reply_encoding(call: &Call) -> Encoding;
 
     fn response(&self, encoding: Encoding) -> Response;
@@ -83,7 +83,7 @@ impl<D: Words> CallError for Problem<D> {
     }
 }
 
-/// Answers a call: with what it gives, or with its refusal in the encoding that the caller reads.
+/// Runs a call and converts its error into a response.
 pub(crate) fn answering<E, F>(call: Call, handle: impl FnOnce(Call) -> F + Send + 'static) -> Answering
 where
     E: CallError,
@@ -95,7 +95,7 @@ where
     })
 }
 
-/// Makes the handler of a route of an `async fn(Call) -> Result<Response, impl CallError>`.
+/// Wraps an `async fn(Call) -> Result<Response, impl CallError>` as the handler of a route.
 macro_rules! call {
     ($call:path) => {{
         fn handle(call: $crate::route::Call) -> $crate::route::Answering {

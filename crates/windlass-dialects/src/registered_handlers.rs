@@ -1,26 +1,26 @@
-//! Handlers that a dialect keeps for its kinds of jobs, for people to look at and to try.
+//! Handlers that a dialect stores, for display and for test runs.
 
 use serde_json::Value;
 use windlass_core::Tenant;
 
-/// What runs one kind of jobs, in all versions that are kept.
+/// Handler of one kind of jobs, with all stored versions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegisteredHandler {
-    /// The dialect that keeps it.
+    /// Dialect of the handler.
     pub dialect: &'static str,
     pub tenant: Tenant,
-    /// The name of the jobs it is for, and the queue they wait in.
+    /// Name of its jobs, and their queue.
     pub name: String,
     pub queue: String,
-    /// Why it would not run, if that is known.
+    /// Reason why it would not run, if known.
     pub trouble: Option<String>,
-    /// The newest, which is in force, first.
+    /// Newest version first, which applies.
     pub versions: Vec<HandlerVersion>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct HandlerVersion {
     pub id: String,
-    /// As it was set; `None`: there was more to show than is shown at once.
+    /// Text as set; `None`: left out because the list has reached its size limit.
     pub text: Option<Value>,
 }

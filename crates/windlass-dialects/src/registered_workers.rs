@@ -1,24 +1,24 @@
-//! Workers that have registered with a dialect to be given jobs, whether or not they hold any.
+//! Workers registered with a dialect, with or without jobs.
 
 use std::sync::Arc;
 use windlass_core::{Tenant, Timestamp};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegisteredWorker {
-    /// The dialect it speaks.
+    /// Dialect of the worker.
     pub dialect: &'static str,
     pub tenant: Tenant,
-    /// What its jobs name as their holder.
+    /// Worker name in the leases of its jobs.
     pub id: Arc<str>,
-    /// Where it is reached.
+    /// Address at which it is called.
     pub address: Option<String>,
-    /// Jobs it takes at once.
+    /// Most jobs at once.
     pub slots: u32,
     pub running: u32,
-    /// It is given no more jobs; what it has goes on.
+    /// Paused: it gets no more jobs, its running jobs continue.
     pub is_quiet: bool,
-    /// Its last sign of life beside its jobs, where its protocol has such a thing.
+    /// Last heartbeat, where its protocol has one.
     pub last_sign: Option<Timestamp>,
-    /// Comes back by itself if it is let go: it stands in the configuration.
+    /// From the configuration: after a dismissal it is back at the next start.
     pub is_fixed: bool,
 }

@@ -1,4 +1,4 @@
-//! What a dialect lists for each of its calls, and what its handlers are given.
+//! Routes of a dialect, and the request passed to their handlers.
 
 use crate::auth::{BadTenant, Caller, Role};
 use crate::budget::Busy;
@@ -25,7 +25,7 @@ use arriving::Arriving;
 
 pub type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// One call of a dialect.
+/// Call of a dialect.
 pub struct Route {
     /// `GET`, `POST`, …
     pub method: &'static str,
@@ -33,27 +33,27 @@ pub struct Route {
     pub path: &'static str,
     pub access: Access,
     pub handle: fn(Call) -> Answering,
-    /// A GET that changes something all the same: other web pages must not be able to make a browser send it.
+    /// A GET that changes state: foreign web pages must not be able to make a browser send it.
     pub changes_state: bool,
-    /// Bytes of the body; never more than `limits.body_bytes`.
+    /// Most bytes of the body; never more than `limits.body_bytes`.
     pub body_bytes_max: usize,
     pub doc: Doc,
 }
 
-/// Bytes of a body with a few names and settings, which is what most calls take. Parsing one costs less than a
-/// millisecond and a few megabytes of memory, whatever is in it.
+/// Most bytes of a body with a few names and settings, as most calls have. Parsing one costs less than a
+/// millisecond and a few megabytes of memory, whatever its contents.
 pub const DOCUMENT_BYTES_MAX: usize = 128 << 10;
 
-/// For calls whose bodies carry payloads or batches: as much as `limits.body_bytes` allows.
+/// For bodies with payloads or batches: as much as `limits.body_bytes` allows.
 pub const NO_OWN_BOUND: usize = usize::MAX;
 
 impl Route {
-    /// The same call, as one that changes something although it is a GET.
+    /// Marks a GET that changes state.
     pub const fn changing(self) -> Route {
         Route { changes_state: true, ..self }
     }
 
-    /// One whose parameters and answers are described elsewhere.
+    /// Route whose parameters and responses are described elsewhere.
     pub const fn brief(
         (method, path, access): (&'static str, &'static str, Access),
         handle: fn(Call) -> Answering,
@@ -68,25 +68,25 @@ impl Route {
         self.doc.params.iter().filter(|param| !param.is_in(self.path))
     }
 
-    /// The same with these parameters.
+    /// Adds parameters.
     pub const fn with_params(mut self, params: &'static [Param]) -> Route {
         self.doc.params = params;
         self
     }
 
-    /// The same with a body of type `T`.
+    /// Adds a body of type `T`.
     pub const fn asks<T: JsonSchema>(mut self, examples: Examples) -> Route {
         self.doc.body = Some(Asked { schema: SchemaOf::of::<T>(), may_be_left_out: false, examples });
         self
     }
 
-    /// The same with a body of type `T` that may be left out.
+    /// Adds an optional body of type `T`.
     pub const fn may_ask<T: JsonSchema>(mut self, examples: Examples) -> Route {
         self.doc.body = Some(Asked { schema: SchemaOf::of::<T>(), may_be_left_out: true, examples });
         self
     }
 
-    /// The same with an answer of type `T`.
+    /// Adds a response of type `T`.
     pub const fn answers<T: JsonSchema>(self, status: u16) -> Route {
         self.answers_with(status, Content::Data(SchemaOf::of::<T>()))
     }
@@ -100,32 +100,32 @@ impl Route {
         self
     }
 
-    /// The same with another bound on the body.
+    /// Sets the bound on the body.
     pub const fn with_body(self, bytes_max: usize) -> Route {
         Route { body_bytes_max: bytes_max, ..self }
     }
 }
 
-/// Who may.
+/// Access to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Anyone who can reach the port: probes and the API's description.
+    /// Any client that can reach the port: probes and the OpenAPI document.
     Public,
-    /// This role or a higher one.
+    /// Callers of this role or a higher one.
     From(Role),
 }
 
-/// What the API's description says of a call.
+/// Description of a call in the OpenAPI document.
 pub struct Doc {
     pub summary: &'static str,
-    /// Parameters of the path and the query. A call refuses others.
+    /// Parameters of path and query. A call refuses others.
     pub params: &'static [Param],
     pub body: Option<Asked>,
-    /// Status and content of answers; the first is the usual one.
+    /// Status and content of the responses; the first is the usual one.
     pub answers: [Option<(u16, Content)>; ANSWERS_MAX],
 }
 
-/// Answers described per call.
+/// Most responses described per call.
 const ANSWERS_MAX: usize = 4;
 
 impl Doc {
@@ -134,7 +134,7 @@ impl Doc {
     }
 }
 
-/// A parameter of a path or query.
+/// Parameter of a path or query.
 #[derive(Clone, Copy)]
 pub struct Param {
     pub name: &'static str,
@@ -149,7 +149,7 @@ impl Param {
     }
 }
 
-/// A schema, derived from the type that is read or written.
+/// Schema derived from a type.
 #[derive(Clone, Copy)]
 pub struct SchemaOf {
     pub name: fn() -> Cow<'static, str>,
@@ -165,10 +165,10 @@ impl SchemaOf {
     }
 }
 
-/// A body that a call reads.
+/// Body of a request.
 pub struct Asked {
     pub schema: SchemaOf,
-    /// Whether the call means something without one.
+    /// The body is optional.
     pub may_be_left_out: bool,
     /// Name, summary and JSON text of each example.
     pub examples: Examples,
@@ -176,19 +176,19 @@ pub struct Asked {
 
 pub type Examples = &'static [(&'static str, &'static str, &'static str)];
 
-/// What an answer holds.
+/// Content of a response.
 #[derive(Clone, Copy)]
 pub enum Content {
-    /// JSON or MessagePack, as the caller wants.
+    /// JSON or MessagePack, as the caller prefers.
     Data(SchemaOf),
     Text,
-    /// Server-sent events, each with data of this shape.
+    /// Server-sent events, each with data of this type.
     Events(SchemaOf),
-    /// JSON of a shape that is described elsewhere.
+    /// JSON that is described elsewhere.
     Document,
 }
 
-/// Why a request was refused before its handler was asked.
+/// Reason for refusing a request before its handler runs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("there is nothing at {path}; the calls are listed at /api/openapi.json")]
@@ -210,7 +210,7 @@ pub enum Refusal {
     Compressed,
     #[error("the path is not valid: percent-encoded parts must be UTF-8")]
     Path,
-    /// In the engine's words.
+    /// Message of the engine.
     #[error("{0}")]
     Quota(String),
 }
@@ -229,7 +229,7 @@ impl Refusal {
         }
     }
 
-    /// Stable word for programs.
+    /// Stable code for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::NoRoute { .. } => "no_route",
@@ -245,32 +245,32 @@ impl Refusal {
     }
 }
 
-/// A request that passed the guard.
+/// Request that passed the guard.
 pub struct Call {
     pub server: Arc<Server>,
     pub caller: Caller,
-    /// The jobs, as far as this caller may reach them. `server.engine` is for the server's own work.
+    /// Engine handle restricted to the caller's scope. `server.engine` is for the server's own work.
     pub engine: Engine,
     pub parts: Parts,
     pub(crate) route: &'static Route,
-    /// In a lock that is never locked: it makes the call shareable, which a body alone is not.
+    /// The mutex is never locked: it makes the call `Sync`, which a body alone is not.
     body: Mutex<Body>,
     arriving: Arriving,
     params: Vec<String>,
-    /// Of the requests that its tenant may have at a time.
+    /// Slot of the tenant's quota of concurrent requests.
     _share: Option<Share>,
     body_bytes_max: usize,
     weight: Weight,
 }
 
-/// A body in an encoding that is not understood.
+/// Body in an unknown encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType {
-    /// The header names none at all.
+    /// The header is empty.
     pub is_empty: bool,
 }
 
-/// Why a body could not be read.
+/// Reason why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadBody {
     #[error("the body is larger than the {max} bytes that this call takes; send less at once")]
@@ -294,7 +294,7 @@ impl BadBody {
     }
 }
 
-/// What HTTP calls this trouble; the server's own is worth a line in the log.
+/// HTTP status of an engine error; logs server errors.
 pub fn status_of(error: &EngineError) -> StatusCode {
     let status = match error.code() {
         "store_full" => StatusCode::INSUFFICIENT_STORAGE,
@@ -344,18 +344,18 @@ impl Call {
         &self.weight
     }
 
-    /// The body as it arrives, for calls that need not have it whole.
+    /// Body as a stream, for calls that do not need it whole.
     pub fn take_body(&mut self) -> Body {
         std::mem::take(self.body.get_mut())
     }
 
-    /// The next piece of the body as it arrives; `None` after the last.
+    /// Next chunk of the body; `None` after the last.
     pub async fn body_piece(&mut self) -> Result<Option<Bytes>, BadBody> {
         let body = self.body.get_mut();
         self.arriving.piece(body).await
     }
 
-    /// How long the body will be at least, by its header. Only a promise.
+    /// Announced length of the body. Not verified yet.
     pub fn body_bytes_announced(&mut self) -> u64 {
         let body = self.body.get_mut();
         http_body::Body::size_hint(body).lower()
@@ -365,38 +365,38 @@ impl Call {
         &self.parts.headers
     }
 
-    /// Whether what jobs work on is none of this caller's business.
+    /// True if the caller may not see payloads.
     pub fn hides_payloads(&self) -> bool {
         !self.caller.role.sees_payloads(self.server.hide_payloads)
     }
 
-    /// Until nothing should wait for the caller's sake any more: the server wants to stop, or the caller's token was revoked
-    /// or has expired.
+    /// Waits until waiting calls of this caller should end: the server stops, or the caller's token was
+    /// revoked or has expired.
     pub async fn leave(&self) {
         self.server.farewell(&self.caller).await;
     }
 
-    /// The n-th parameter in the path, decoded.
+    /// The n-th parameter of the path, decoded.
     pub fn param(&self, index: usize) -> &str {
         self.params.get(index).map_or("", String::as_str)
     }
 
-    /// The query, decoded.
+    /// Parameters of the query, decoded.
     pub fn query(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
         form_urlencoded::parse(self.parts.uri.query().unwrap_or_default().as_bytes())
     }
 
-    /// The value of a parameter in the query, decoded.
+    /// Value of a query parameter, decoded.
     pub fn query_value(&self, name: &str) -> Option<String> {
         self.query().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
     }
 
-    /// Whose jobs the call is about: an admin may name another tenant in the query.
+    /// Tenant of the call: an admin may name another one in the query.
     pub fn tenant(&self) -> Result<Tenant, BadTenant> {
         self.caller.tenant_for(self.query_value("tenant").as_deref())
     }
 
-    /// The encoding of the body, by its header; `None` without one. `Err`: neither JSON nor MessagePack.
+    /// Encoding of the body by its header; `None` without one. `Err`: neither JSON nor MessagePack.
     pub fn body_encoding(&self) -> Result<Option<Encoding>, WrongType> {
         let Some(value) = self.headers().get(header::CONTENT_TYPE) else { return Ok(None) };
         let kind = value.to_str().unwrap_or("?").split(';').next().unwrap_or_default();
@@ -409,7 +409,7 @@ impl Call {
         }
     }
 
-    /// The encoding that the caller reads: what `Accept` says, else that of the body, else the usual one.
+    /// Encoding of the response: by `Accept`, else that of the body, else `usual`.
     pub fn reply_encoding(&self, usual: Encoding) -> Encoding {
         let accept = self.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
         match (accept.contains("msgpack"), accept.contains("json")) {
@@ -419,7 +419,7 @@ impl Call {
         }
     }
 
-    /// The whole body, within the bound of the call.
+    /// Whole body, within the bound of the call.
     pub async fn read_body(&mut self) -> Result<Bytes, BadBody> {
         let body = self.take_body();
         let body = read_body(body, self.body_bytes_max, &mut self.arriving).await?;
@@ -441,17 +441,17 @@ async fn read_body(mut body: Body, max: usize, arriving: &mut Arriving) -> Resul
         if length + data.len() > max {
             return Err(BadBody::TooLarge { max });
         }
-        // Without a length in its header a body is counted as it grows.
+        // Without an announced length a body is counted as it grows.
         if (length + data.len()) as u64 > expected {
             arriving.cover((length + data.len()).next_power_of_two()).await?;
         }
-        // Most bodies come in one piece, which then need not be copied.
+        // Most bodies arrive in one chunk, which is not copied.
         if length == 0 {
             first = data;
             continue;
         }
         let all = all.get_or_insert_with(|| {
-            // The memory for what was announced is this body's by now. It is taken page by page as bytes come.
+            // The budget covers the announced length by now. The system allocates its pages as bytes arrive.
             let announced = usize::try_from(expected).unwrap_or(max);
             let mut all = Vec::with_capacity(announced.max(length * 2));
             all.extend_from_slice(&first);
@@ -462,7 +462,7 @@ async fn read_body(mut body: Body, max: usize, arriving: &mut Arriving) -> Resul
     Ok(all.map_or(first, Bytes::from))
 }
 
-/// The values of the braced segments of `pattern` in `path`. `None`: one of them is not UTF-8.
+/// Values of the braced segments of `pattern` in `path`. `None`: a value is not UTF-8.
 pub(crate) fn path_params(pattern: &str, path: &str) -> Option<Vec<String>> {
     pattern
         .split('/')

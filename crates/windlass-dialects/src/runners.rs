@@ -1,4 +1,4 @@
-//! What runs handlers, as dialects see it. The server is given something that does; the dialects do not know how.
+//! Traits of the runners of handlers. The binary provides the implementation.
 
 use crate::dialect::Soon;
 use bytes::Bytes;
@@ -6,39 +6,40 @@ use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::handler::HandlerText;
 
-/// Runs handlers in contexts that it keeps.
+/// Runs handlers in warm contexts.
 pub trait Runners: Send + Sync {
-    /// `Err`: in words for the handler's author, why it cannot be run here at present.
+    /// `Err`: reason why the handler cannot run here at present, for its author.
     fn check(&self, handler: &HandlerText) -> Result<(), String>;
-    /// Of what a batch of this handler needs a place.
+    /// Resource whose slots a batch of this handler needs.
     fn resource(&self, handler: &HandlerText) -> Resource;
-    /// A place where a batch begins at once.
+    /// Books a slot in which a batch can start at once.
     fn book(&self, client: &str, jobtype: &str, handler: &HandlerText) -> Result<Box<dyn Booking>, NoRoom>;
-    /// Ready when room may have appeared since the future was made; bookings that were only given up need not count.
+    /// Resolves when a slot may have become free since the future was created. Dropped bookings need not
+    /// count.
     fn room(&self) -> Soon<'static, ()>;
-    /// Client and type of what has an idle context that is warm.
+    /// Client and type of every idle warm context.
     fn warm(&self) -> Vec<(String, String)>;
-    /// What runs may end within `grace`; then it ends unrun.
+    /// Runs may end within `grace`; then they end unrun.
     fn stop(&self, grace: Duration) -> Soon<'_, ()>;
 }
 
-/// What batches compete for, by its name: those of one resource can have each other's places.
+/// Name of a resource. Batches of one resource compete for the same slots.
 pub type Resource = &'static str;
 
-/// Why there is no place for a batch.
+/// Reason why there is no slot for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
-    /// Its client, type or URL has all it may have at once.
+    /// The client, type or URL has reached its own limit.
     OwnShare,
-    /// All places are taken.
+    /// All slots are in use.
     Full(Resource),
 }
 
-/// A place for one batch. Dropped, it is free again.
+/// Slot for one batch. Free again when dropped.
 pub trait Booking: Send {
-    /// How many jobs to put into the batch: those that are begun without waiting for each other's connections.
+    /// Batch size: jobs that can start without waiting for each other's connections.
     fn jobs_max(&self) -> usize;
-    /// The batch is of the client and type, and has the handler, that the place was booked for.
+    /// Starts a batch of the client, type and handler that the slot was booked for.
     fn start(self: Box<Self>, batch: Batch) -> Box<dyn Run>;
 }
 
@@ -47,7 +48,7 @@ pub trait Booking: Send {
 pub struct Batch {
     pub client: String,
     pub jobtype: String,
-    /// Another one than before when the handler has changed.
+    /// Changes with the handler.
     pub version: String,
     pub handler: Arc<HandlerText>,
     pub jobs: Vec<BatchJob>,
@@ -57,24 +58,24 @@ pub struct Batch {
 pub struct BatchJob {
     pub id: String,
     pub attempt: u32,
-    /// Without the newline that the handler gets it with.
+    /// Without the newline that the handler gets.
     pub payload: Bytes,
 }
 
-/// A batch under way. Dropping it ends what it runs.
+/// Running batch. Dropping it ends its processes.
 pub trait Run: Send {
-    /// Each job once, as it ends, by its place in the batch; `None` after the last. May be dropped and asked again.
+    /// Each job once, when it ends, by its index in the batch; `None` after the last. Cancel-safe.
     fn next(&mut self) -> Soon<'_, Option<(usize, Ended)>>;
-    /// The job is nobody's any more: it ends unrun.
+    /// The lease of the job is lost: it ends unrun.
     fn stop(&self, place: usize);
-    /// Others wait for its place: jobs that have not begun end unrun. One is run in any case.
+    /// Other clients wait for the slot: jobs that have not started end unrun. At least one job is run.
     fn cut(&self);
 }
 
 #[derive(Clone, Debug)]
 pub enum Ended {
     Done(Report),
-    /// It was not run to its end, for reasons that are not its own.
+    /// Not run to its end, for reasons outside the job.
     Unrun(String),
 }
 
@@ -82,17 +83,17 @@ pub enum Ended {
 pub struct Report {
     /// 100 to 599.
     pub exitcode: u16,
-    /// `OK`, `RETRY`, `FAILED`, `ERROR`, or something closer like `ECONNREFUSED`.
+    /// `OK`, `RETRY`, `FAILED`, `ERROR`, or a more specific code like `ECONNREFUSED`.
     pub code: String,
     pub message: Option<String>,
     pub result: Bytes,
     pub log: Bytes,
-    /// Types and payloads of jobs that it asked for.
+    /// Types and payloads of the jobs it requested.
     pub new_jobs: Vec<(String, Bytes)>,
     pub run_ms: u64,
 }
 
-/// What an exit code means.
+/// Meaning of an exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     Retry,
@@ -120,7 +121,7 @@ impl Status {
         }
     }
 
-    /// Whether the job is at its end.
+    /// True if the job has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Status::Ok | Status::Failed)
     }

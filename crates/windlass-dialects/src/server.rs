@@ -1,4 +1,4 @@
-//! A server: the dialects that run, on the ports they are reached by, from the start to the stop.
+//! Server: the running dialects on their ports, from start to stop.
 
 use crate::ALL;
 use crate::auth::{Caller, Tokens};
@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use windlass_engine::Engine;
 use windlass_engine::journal::{self, Home, Journal};
 
-/// What a server is started with. The fields are those of [`Context`] unless they say more.
+/// Options of a server. Fields without a comment are those of [`Context`].
 pub struct ServerOptions {
     pub dialects: Dialects,
     pub settings: DialectSettings,
@@ -36,7 +36,7 @@ pub struct ServerOptions {
     pub limits: Limits,
     pub budget: Budget,
     pub descriptors_max: Option<u64>,
-    /// Served beside the dialects, without their guard: the web UI's files.
+    /// Served beside the dialects without their guard: the files of the web UI.
     pub extra: Option<Router>,
     pub signer: Option<Signer>,
     pub runners: Option<Arc<dyn Runners>>,
@@ -74,7 +74,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Sockets that are bound and not served yet.
+/// Bound sockets, not served yet.
 #[derive(Default)]
 pub struct Ports {
     /// For the calls of all HTTP dialects.
@@ -82,11 +82,11 @@ pub struct Ports {
     pub own: Vec<OwnPort>,
 }
 
-/// The port of one dialect.
+/// Port of one dialect.
 pub struct OwnPort {
     pub dialect: &'static str,
     pub listener: TcpListener,
-    /// Spoken plainly, as the protocol's own clients do, even if there is a certificate.
+    /// Served without TLS even if there is a certificate: the protocol's own clients do not use TLS.
     pub is_local: bool,
 }
 
@@ -97,7 +97,7 @@ impl Ports {
     }
 }
 
-/// What calls share: the context of all dialects, and the dialects that run.
+/// Context of all calls, and the running dialects.
 pub struct Server {
     context: Context,
     running: Vec<(&'static dyn Dialect, Arc<dyn Running>)>,
@@ -116,7 +116,7 @@ impl Server {
         self.running.iter().map(|(dialect, running)| (*dialect, running))
     }
 
-    /// The state of the dialect whose type this is. Panics if it does not run: its calls are routed only if it does.
+    /// State of the dialect of this type. Panics if it does not run: its calls are routed only if it does.
     pub fn state<T: Running>(&self) -> &T {
         let states = self.running.iter().map(|(_, running)| &**running as &dyn Any);
         let found = states.into_iter().find_map(|state| state.downcast_ref::<T>());
@@ -127,7 +127,7 @@ impl Server {
         *self.phase.borrow() >= Phase::Draining
     }
 
-    /// Until the server wants to stop, or the caller would be refused: whatever waits for them should then answer.
+    /// Waits until the server stops or the caller would be refused: waiting calls should answer then.
     pub async fn farewell(&self, caller: &Caller) {
         tokio::select! {
             () = self.stopping() => {}
@@ -135,15 +135,15 @@ impl Server {
         }
     }
 
-    /// Until the server wants to stop.
+    /// Waits until the server stops.
     async fn stopping(&self) {
-        // The sender is gone only when the server is.
+        // The sender lives as long as the server.
         let _ = self.phase.clone().wait_for(|phase| *phase >= Phase::Draining).await;
     }
 }
 
-/// Serves HTTP until `shutdown` is done, then answers what it has taken and closes. The engine is left running: the caller
-/// may have other uses for it.
+/// Serves HTTP until `shutdown` is done, then answers accepted requests and closes. The engine is left
+/// running.
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
@@ -155,7 +155,7 @@ pub async fn serve(
     Ok(())
 }
 
-/// A server whose dialects have started. Its sockets are bound; connections are answered once it serves.
+/// Server whose dialects have started. Its sockets are bound; `serve` accepts connections.
 pub struct Started {
     server: Arc<Server>,
     ports: Ports,
@@ -168,14 +168,14 @@ pub struct Started {
 }
 
 impl Started {
-    /// Starts every dialect that can be reached: over HTTP, if there is a port for it, or by a port of its own.
+    /// Starts every dialect that is reachable: over HTTP, if there is a port for it, or by a port of its own.
     pub async fn new(engine: Engine, options: ServerOptions, ports: Ports) -> Result<Started, StartError> {
         let ServerOptions { dialects, tls, extra, .. } = options;
         let (phase, watching) = watch::channel(Phase::Serving);
         let is_reached = |dialect: &&&dyn Dialect| {
             ports.http.is_some() || ports.own.iter().any(|port| port.dialect == dialect.name())
         };
-        // Nobody can add to it without HTTP.
+        // Without HTTP no call writes to the journal.
         let home = if ports.http.is_some() { options.journal.home } else { Home::Memory };
         let journal = journal::Settings { home, ..options.journal };
         let context = Context {
@@ -214,7 +214,7 @@ impl Started {
         Ok(Started { server, ports, tls, extra, phase, ingest, stop_ingest, _tasks: tasks })
     }
 
-    /// Serves until `shutdown` is done, then answers what it has taken and closes.
+    /// Serves until `shutdown` is done, then answers accepted requests and closes.
     pub async fn serve(mut self, shutdown: impl Future<Output = ()>) {
         let server = Arc::clone(&self.server);
         let listening = join_all(self.listen());
@@ -230,7 +230,7 @@ impl Started {
             _ = listening => {}
             () = stopping => {}
         }
-        // One time for connections and for what runs, not one after the other.
+        // Connections and runs share one grace period.
         let used = told.get().map_or(Duration::ZERO, Instant::elapsed);
         let grace = server.limits.grace.saturating_sub(used);
         join_all(server.running().map(|(_, running)| running.stop(grace))).await;
@@ -240,7 +240,7 @@ impl Started {
         join_all(server.running().map(|(_, running)| running.close())).await;
     }
 
-    /// One future for each port.
+    /// Returns a future for each port.
     fn listen(&mut self) -> Vec<BoxFuture<'static, ()>> {
         let Ports { http, own } = std::mem::take(&mut self.ports);
         let (server, limits) = (&self.server, &self.server.limits);
@@ -279,7 +279,7 @@ impl Started {
     }
 }
 
-/// What works behind the calls: gone with them, also when the future that serves is dropped halfway.
+/// Background tasks: end with the server, also when the future that serves is dropped halfway.
 #[derive(Default)]
 struct Tasks {
     running: Vec<(&'static dyn Dialect, Arc<dyn Running>)>,

@@ -1,5 +1,5 @@
-//! Configuration keys: what each is called, which values it takes, and the values in force. A dialect lists its own keys
-//! and makes its settings of them; the program lists the rest and reads files, variables and flags.
+//! Configuration keys: names, types, and effective values. A dialect lists its own keys and builds its
+//! settings from them; the binary lists the rest and reads files, variables and flags.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -21,19 +21,19 @@ pub enum Kind {
         max: i64,
     },
     Switch,
-    /// A list of texts; in the environment and with `--set` separated by commas.
+    /// List of texts; in the environment and with `--set` separated by commas.
     List,
 }
 
-/// A configuration key. It is written the same everywhere: `queuey.max_attempts` in the file and with `--set`,
+/// Configuration key, with one name everywhere: `queuey.max_attempts` in the file and with `--set`,
 /// `WINDLASS_QUEUEY_MAX_ATTEMPTS` in the environment.
 #[derive(Debug)]
 pub struct Key {
     pub name: &'static str,
     pub kind: Kind,
-    /// As it would be written; empty means unset.
+    /// In the syntax of the file; empty: unset.
     pub default: &'static str,
-    /// Never shown.
+    /// The value is never shown.
     pub secret: bool,
     pub help: &'static str,
 }
@@ -43,7 +43,7 @@ impl Key {
         Key { name, kind, default, secret: false, help }
     }
 
-    /// The same key, its value never shown.
+    /// Marks a key whose value is never shown.
     pub const fn secret(self) -> Key {
         Key { secret: true, ..self }
     }
@@ -57,12 +57,12 @@ pub const fn whole(min: i64, max: i64) -> Kind {
 pub const SECONDS: Kind = whole(0, 100 * 366 * 86_400);
 pub const COUNT: Kind = whole(1, 1_000_000_000);
 
-/// A configuration that cannot be used, in words for its author.
+/// Invalid configuration, with a message for its author.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadConfig(pub String);
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Default,
@@ -84,7 +84,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// A value that fits its key's kind.
+/// Value that fits its key's kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Text(String),
@@ -93,7 +93,7 @@ pub enum Value {
     List(Vec<String>),
 }
 
-/// One key with its value in force.
+/// Key with its effective value.
 #[derive(Clone, Debug)]
 pub struct Effective {
     pub key: &'static Key,
@@ -101,7 +101,7 @@ pub struct Effective {
     pub source: Source,
 }
 
-/// An address to listen on. A default that is taken is skipped; an address that was asked for is not.
+/// Address to listen on. A default that is in use is skipped; an address that was configured is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bind {
     pub addresses: Vec<SocketAddr>,
@@ -115,8 +115,8 @@ impl Bind {
     }
 }
 
-/// The values of all keys, those of every dialect included. A key that is not listed, or is of another kind, has the empty
-/// value of the kind that was asked for; a test makes the settings of every dialect of the defaults.
+/// Values of all keys, including every dialect's. A key that is not listed, or has another kind, yields the
+/// empty value of the requested kind; a test builds the settings of every dialect from the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Values(pub Vec<Effective>);
 
@@ -134,7 +134,7 @@ impl Values {
         }
     }
 
-    /// A text that may be left out.
+    /// Optional text.
     pub fn optional(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|text| !text.is_empty())
     }
@@ -165,7 +165,7 @@ impl Values {
         Duration::from_secs(u64::try_from(self.whole(name)).unwrap_or(0))
     }
 
-    /// A number of seconds, in milliseconds.
+    /// Number of seconds, in milliseconds.
     pub fn seconds_ms(&self, name: &str) -> i64 {
         self.whole(name).saturating_mul(1_000)
     }
@@ -186,7 +186,7 @@ impl Values {
         if self.text(name) == "off" { Ok(None) } else { self.bind(name).map(Some) }
     }
 
-    /// A value that cannot be used, with the place where it was written.
+    /// Error for an unusable value, with its origin.
     pub fn bad(&self, name: &str, why: impl fmt::Display) -> BadConfig {
         match self.get(name) {
             Some(entry) => BadConfig(format!("{name} ({}): {why}", entry.source)),
@@ -195,7 +195,7 @@ impl Values {
     }
 }
 
-/// The settings of the dialects, each in the dialect's own type.
+/// Settings of the dialects, each in the dialect's own type.
 #[derive(Clone, Default)]
 pub struct DialectSettings(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
@@ -210,7 +210,7 @@ impl DialectSettings {
         self.0.insert(TypeId::of::<T>(), Arc::new(settings));
     }
 
-    /// The defaults, where there are no others.
+    /// Returns the defaults if none were put.
     pub fn get<T: Any + Send + Sync + Default + Clone>(&self) -> T {
         let found = self.0.get(&TypeId::of::<T>()).and_then(|settings| settings.downcast_ref::<T>());
         found.cloned().unwrap_or_default()

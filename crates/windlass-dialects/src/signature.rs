@@ -1,11 +1,11 @@
-//! Signatures of requests that the server makes: whoever is called can tell that it was this server, for this tenant, and just
-//! now. The form is the one that webhooks commonly have:
+//! Signatures of the server's outgoing requests: the receiver can verify that this server sent the request,
+//! for this tenant, and recently. The form is common for webhooks:
 //!
 //! ```text
 //! Windlass-Signature: t=1893456000,v1=<hex of HMAC-SHA256(key, "1893456000." + body)>
 //! ```
 //!
-//! Every tenant has a key of its own, made from the server's: none can sign for another.
+//! Every tenant has a key of its own, derived from the server's: none can sign for another.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -16,7 +16,6 @@ pub const HEADER: &str = "windlass-signature";
 /// Shorter keys can be guessed.
 const KEY_BYTES_MIN: usize = 32;
 
-/// The server's key.
 #[derive(Clone)]
 pub struct Signer {
     key: Arc<str>,
@@ -40,19 +39,19 @@ impl Signer {
         Ok(Signer { key: key.into() })
     }
 
-    /// What requests for this tenant are signed with; its receivers need it.
+    /// Key of this tenant's requests, for its receivers.
     pub fn key_of(&self, tenant: &str) -> String {
         hex(&mac(self.key.as_bytes(), &[b"windlass-signature/", tenant.as_bytes()]))
     }
 
-    /// The header's value for a body that is sent at this second since 1970.
+    /// Header value for a body sent at this Unix time in seconds.
     pub fn sign(&self, tenant: &str, at_s: u64, body: &[u8]) -> String {
         let key = self.key_of(tenant);
         let signature = mac(key.as_bytes(), &[at_s.to_string().as_bytes(), b".", body]);
         format!("t={at_s},v1={}", hex(&signature))
     }
 
-    /// The same for now.
+    /// Header value for a body sent now.
     pub fn sign_now(&self, tenant: &str, body: &[u8]) -> String {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         self.sign(tenant, now.unwrap_or_default().as_secs(), body)
@@ -60,7 +59,7 @@ impl Signer {
 }
 
 fn mac(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
-    // HMAC takes a key of any length.
+    // HMAC accepts keys of any length.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return Vec::new() };
     parts.iter().for_each(|part| mac.update(part));
     mac.finalize().into_bytes().to_vec()

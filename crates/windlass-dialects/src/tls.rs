@@ -1,4 +1,4 @@
-//! TLS from certificate files, which are read again when they change.
+//! TLS with certificate files, which are read again when they change.
 
 use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio_rustls::TlsAcceptor;
 
-/// How often to look whether the files changed. Looked at when a connection comes, so an idle server does nothing.
+/// Interval of the checks for changed files. Checked when a connection arrives, so an idle server does
+/// nothing.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +35,7 @@ pub struct Tls {
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// Who signs the certificates that clients must present; `None`: they need none.
+    /// CA of the certificates that clients must present; `None`: none are required.
     client_ca: Option<PathBuf>,
 }
 
@@ -57,7 +58,7 @@ impl Tls {
         Tls::mutual(certificate, key, None)
     }
 
-    /// With `client_ca`, a client is served only if it presents a certificate signed by one in that file.
+    /// With `client_ca`, clients must present a certificate signed by a CA in that file (mutual TLS).
     pub fn mutual(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
@@ -71,7 +72,7 @@ impl Tls {
         Ok(Tls { files, current })
     }
 
-    /// Reads the files again now; for a signal from outside.
+    /// Reads the files again, for a reload by signal.
     pub fn reload(&self) -> Result<(), TlsError> {
         let changed_at = self.files.changed_at();
         let acceptor = self.files.load()?;
@@ -80,7 +81,8 @@ impl Tls {
         Ok(())
     }
 
-    /// For the next connection. Files that changed but cannot be used leave the old certificate in place.
+    /// Acceptor for the next connection. Changed files that cannot be used leave the old certificate in
+    /// place.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         let look = {
             let mut current = self.current();

@@ -1,8 +1,8 @@
 //! Large requests and the threads of the runtime.
 //!
-//! Parsing a body of many megabytes takes a good part of a second, during which a thread of the runtime would serve
-//! nobody else. The futures of such requests are polled where blocking is allowed: the runtime moves its other work to
-//! another thread before each poll.
+//! Parsing a body of many megabytes takes a good part of a second and would block a thread of the runtime.
+//! Futures of such requests are polled in `block_in_place`: the runtime moves its other work to another
+//! thread before each poll.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Bytes from which on a body, or what was loaded for a call, is large: work on fewer takes a few milliseconds.
+/// Size from which a body, or data loaded for a call, is large. Smaller ones take a few milliseconds.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// Whether the rest of a request is large work.
+/// True once the rest of a request is large work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Weight(Arc<AtomicBool>);
 
 impl Weight {
-    /// So many bytes are to be worked on next.
+    /// Announces work on this many bytes.
     pub(crate) async fn add(&self, bytes: usize) {
         if bytes >= LARGE_BYTES && !self.0.swap(true, Ordering::Relaxed) {
             // The next poll is the first that does not hold a thread of the runtime.
@@ -43,7 +43,7 @@ impl Weight {
     }
 }
 
-/// A runtime of one thread has no other to move its work to.
+/// A runtime of one thread has no other thread to move its work to.
 fn can_block() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
@@ -54,7 +54,7 @@ mod tests {
     use std::time::Duration;
     use tokio::sync::oneshot;
 
-    /// Holds its thread until another task of the runtime has run.
+    /// Blocks its thread until another task of the runtime has run.
     async fn hold_the_thread(weight: &Weight, bytes: usize) -> bool {
         let (ran, has_run) = std::sync::mpsc::channel();
         let (begin, begun) = oneshot::channel();

@@ -1,10 +1,11 @@
-//! Tokens kept in the store: made, rotated and revoked while the server runs, and known to every server on the same store.
+//! Tokens in the store: created, rotated and revoked while the server runs, and known to every server on the
+//! same store.
 //!
-//! | note of the store | holds |
+//! | note in the store | contents |
 //! |---|---|
 //! | `token/<prefix>` | a [`TokenRecord`] as JSON |
-//! | `token-revoked/<prefix>` | when a token of the configuration was revoked: it would come back with the next start |
-//! | `token-use/<prefix>` | when it was last used, to the minute |
+//! | `token-revoked/<prefix>` | time at which a token of the configuration was revoked, so that it stays revoked after a restart |
+//! | `token-use/<prefix>` | time of the last use, to the minute |
 
 use super::tokens::{BadToken, Listed, Source, TokenRecord, Tokens, generate_token};
 use super::{Caller, Role};
@@ -18,11 +19,11 @@ const KEPT: &str = "token/";
 const REVOKED: &str = "token-revoked/";
 const USED: &str = "token-use/";
 
-/// How long a token that was revoked at another server may be accepted here.
+/// Time for which a token that was revoked at another server may still be accepted here.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How exactly the last use of a token is kept.
+/// Resolution of the stored last use.
 const USE_EVERY_MS: i64 = 60_000;
-/// Tokens in the store. Each is read every second by every server on it.
+/// Most tokens in the store. Every server on the store reads all of them every second.
 const TOKENS_MAX: usize = 10_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -43,18 +44,18 @@ pub enum TokenError {
     Engine(#[from] EngineError),
 }
 
-/// What a new token is for.
+/// Properties of a new token.
 #[derive(Clone, Debug)]
 pub struct NewToken {
     pub tenant: Tenant,
     pub role: Role,
     pub note: String,
     pub expires_at: Option<Timestamp>,
-    /// As in [`TokenRecord`].
+    /// Same as in [`TokenRecord`].
     pub queues: Vec<String>,
 }
 
-/// Reads the tokens of the store. Called once at the start, before anybody can call.
+/// Reads the tokens of the store, once at start before the ports are open.
 pub async fn load(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
     let _keeping = tokens.keeping.lock().await;
     read(engine, tokens).await
@@ -65,7 +66,7 @@ async fn read(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
     for (key, value) in engine.notes(KEPT).await? {
         match serde_json::from_slice::<TokenRecord>(&value) {
             Ok(record) => records.push(record),
-            // Nobody is let in by it; the others, and what is revoked, hold all the same.
+            // The unreadable token is refused; the other tokens and the revocations are still loaded.
             Err(error) => tracing::warn!("the token {key} is ignored: its record cannot be read: {error}"),
         }
     }
@@ -75,7 +76,7 @@ async fn read(engine: &Engine, tokens: &Tokens) -> Result<(), TokenError> {
     Ok(tokens.replace_stored(records, &revoked)?)
 }
 
-/// Hears of what other servers on the store do to tokens, and keeps when tokens were used. Never ends.
+/// Reads changes by other servers on the store, and stores the last uses of tokens. Never returns.
 pub async fn follow(engine: Engine, tokens: Arc<Tokens>) {
     let mut written = HashMap::new();
     loop {
@@ -91,7 +92,7 @@ pub async fn follow(engine: Engine, tokens: Arc<Tokens>) {
     }
 }
 
-/// Writes down uses that are a minute newer than what is written.
+/// Stores uses that are a minute newer than the stored ones.
 async fn keep_uses(
     engine: &Engine,
     tokens: &Tokens,
@@ -127,7 +128,7 @@ pub async fn list(engine: &Engine, tokens: &Tokens) -> Result<Vec<Listed>, Token
     Ok(all)
 }
 
-/// Makes a token. Only the answer has it; the store keeps its hash.
+/// Creates a token. Only the response contains it; the store has its hash.
 pub async fn create(
     engine: &Engine,
     tokens: &Tokens,
@@ -150,7 +151,7 @@ async fn keep_new(
 ) -> Result<(String, TokenRecord), TokenError> {
     let token = loop {
         let token = generate_token().map_err(TokenError::NoChance)?;
-        // Of four billion public parts another token may have this one.
+        // The public part has 32 bits, so another token may have the same.
         if tokens.get(&token[3..11]).is_none() {
             break token;
         }
@@ -172,7 +173,7 @@ async fn keep(engine: &Engine, record: &TokenRecord) -> Result<(), TokenError> {
     Ok(engine.put_note(&format!("{KEPT}{}", record.prefix), Some(value)).await?)
 }
 
-/// Makes another token for the same holder; the old one goes on for `grace_ms`, or until its own end.
+/// Creates a new token for the same holder; the old one stays valid for `grace_ms`, or until its own expiry.
 pub async fn rotate(
     engine: &Engine,
     tokens: &Tokens,
@@ -186,7 +187,7 @@ pub async fn rotate(
         return Err(TokenError::Configured(prefix.to_owned()));
     }
     let old = old.record;
-    // A holder for a time stays one for as long a time.
+    // A token with a limited lifetime is replaced by one with the same lifetime.
     let lifetime_ms = old.created_at.zip(old.expires_at).map(|(from, to)| to.as_millis() - from.as_millis());
     let now = engine.now();
     let new = NewToken {
@@ -205,7 +206,7 @@ pub async fn rotate(
     Ok((token, record))
 }
 
-/// Refused from now on, at this server at once, at others on the store within seconds.
+/// Revokes a token: at this server at once, at others on the store within seconds.
 pub async fn revoke(engine: &Engine, tokens: &Tokens, by: &Caller, prefix: &str) -> Result<(), TokenError> {
     let _keeping = tokens.keeping.lock().await;
     let found = tokens.get(prefix).ok_or_else(|| TokenError::NotFound(prefix.to_owned()))?;
@@ -229,7 +230,7 @@ pub async fn revoke(engine: &Engine, tokens: &Tokens, by: &Caller, prefix: &str)
     Ok(())
 }
 
-/// A line in the log for every change: who may call is worth knowing later.
+/// Logs every change of the tokens.
 fn told(what: &str, record: &TokenRecord, by: &Caller) {
     let TokenRecord { prefix, tenant, role, note, queues, .. } = record;
     tracing::info!(token = %prefix, %tenant, %role, ?queues, name = %note, by = %by.who, "token {prefix} {what}");

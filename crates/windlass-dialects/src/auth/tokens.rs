@@ -1,8 +1,8 @@
-//! Tokens in force.
+//! Valid access tokens.
 //!
-//! A token reads `wl_<8 hex>_<64 hex>`. The first part is public and finds the record; the second is 256 random bits, of
-//! which the server keeps only the SHA-256 (so much chance needs no slow hash). Every request is checked anew: a token
-//! that was revoked is refused on connections that are already open, too, and what waits for its holder ends.
+//! A token reads `wl_<8 hex>_<64 hex>`. The first part is public and identifies the record; the second is 256
+//! random bits, of which the server stores only the SHA-256 (random secrets need no slow hash). Every request
+//! is checked: a revoked token is refused on open connections, too, and waiting calls of its holder end.
 
 use super::{Caller, Role};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -17,7 +17,7 @@ use windlass_core::scope::BadScope;
 use windlass_core::{Scope, Tenant, Timestamp};
 use windlass_engine::Engine;
 
-/// A token as the server knows it. Holds nothing that lets anyone in.
+/// Stored form of a token. Contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TokenRecord {
     /// The public part.
@@ -30,10 +30,10 @@ pub struct TokenRecord {
     pub created_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// For people.
+    /// Description for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Which jobs it is for, as [`Scope::parse`] reads it; empty: all of the tenant.
+    /// Jobs the token can reach, in the syntax of [`Scope::parse`]; empty: all of the tenant.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<String>,
 }
@@ -55,7 +55,7 @@ pub enum BadToken {
 }
 
 impl TokenRecord {
-    /// What to keep of a token that was made or configured in the clear.
+    /// Record of a new token, or of one configured in plain text.
     pub fn of(
         token: &str,
         tenant: Tenant,
@@ -70,7 +70,7 @@ impl TokenRecord {
 }
 
 impl TokenRecord {
-    /// Which jobs it is for.
+    /// Jobs the token can reach.
     pub fn scope(&self) -> Result<Scope, BadToken> {
         let bad = |why| BadToken::Queues { prefix: self.prefix.clone(), why };
         let scope = Scope::parse(&self.queues).map_err(bad)?;
@@ -81,14 +81,14 @@ impl TokenRecord {
     }
 }
 
-/// A new token: show it once, keep `TokenRecord::of` it.
+/// Creates a token. It is shown once; only `TokenRecord::of` it is stored.
 pub fn generate_token() -> Result<String, getrandom::Error> {
     let mut random = [0_u8; 36];
     getrandom::fill(&mut random)?;
     Ok(format!("wl_{}_{}", hex(&random[..4]), hex(&random[4..])))
 }
 
-/// Where a token is kept.
+/// Origin of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Configuration,
@@ -104,22 +104,22 @@ impl Source {
     }
 }
 
-/// A token in force, as people see it.
+/// Valid token in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub record: TokenRecord,
     pub source: Source,
-    /// At this server, since it started.
+    /// At this server, since its start.
     pub last_used_at: Option<Timestamp>,
 }
 
-/// The tokens in force. Shared: changes hold for the next request.
+/// Table of the valid tokens. Changes apply to the next request.
 #[derive(Default)]
 pub struct Tokens {
-    /// Set with the first token and never cleared: revoking the last one must not open the server.
+    /// Set by the first token and never cleared: revoking the last token must not open the server.
     needed: AtomicBool,
     by_prefix: RwLock<HashMap<String, Arc<Known>>>,
-    /// Counts changes, for those who wait for a token's end.
+    /// Number of changes, for callers that wait for a token's end.
     changes: watch::Sender<u64>,
     /// Held while the store and this table change together.
     pub(super) keeping: tokio::sync::Mutex<()>,
@@ -130,7 +130,7 @@ struct Known {
     hash: [u8; 32],
     caller: Caller,
     source: Source,
-    /// Milliseconds; `i64::MIN` is never.
+    /// Milliseconds; `i64::MIN`: never.
     last_used: AtomicI64,
 }
 
@@ -141,12 +141,12 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// No tokens: the server is open, and everyone is admin of the tenant `default`.
+    /// No tokens: the server is open, and every caller is admin of the tenant `default`.
     pub fn open() -> Arc<Tokens> {
         Arc::default()
     }
 
-    /// A token is needed, though there may be none yet.
+    /// A token is required, even if there is none yet.
     pub fn new(records: impl IntoIterator<Item = TokenRecord>) -> Result<Tokens, BadToken> {
         let tokens = Tokens { needed: AtomicBool::new(true), ..Tokens::default() };
         for record in records {
@@ -158,7 +158,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// `false`: there was one with this public part already, which is now replaced.
+    /// Adds a token. Returns false if it replaced one with the same public part.
     pub fn insert(&self, record: TokenRecord, source: Source) -> Result<bool, BadToken> {
         let known = Known::of(record, source)?;
         let is_new = {
@@ -170,14 +170,14 @@ impl Tokens {
         Ok(is_new)
     }
 
-    /// `false`: there was none.
+    /// Removes a token. Returns false if it is unknown.
     pub fn revoke(&self, prefix: &str) -> bool {
         let was_there = self.table_mut().remove(prefix).is_some();
         self.tell();
         was_there
     }
 
-    /// Makes the tokens of the store those in `records`, and takes back those of the configuration that were revoked.
+    /// Replaces the tokens of the store by `records`, and removes revoked tokens of the configuration.
     pub(super) fn replace_stored(
         &self,
         records: Vec<TokenRecord>,
@@ -212,7 +212,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// All of them, by public part.
+    /// All tokens, sorted by public part.
     pub fn list(&self) -> Vec<Listed> {
         let mut all: Vec<Listed> = self.table().values().map(|known| known.listed()).collect();
         all.sort_by(|a, b| a.record.prefix.cmp(&b.record.prefix));
@@ -223,13 +223,13 @@ impl Tokens {
         self.table().get(prefix).map(|known| known.listed())
     }
 
-    /// Nobody needs a token.
+    /// True if no token is required.
     pub fn is_open(&self) -> bool {
         !self.needed.load(Ordering::Acquire)
     }
 
-    /// Who holds this token. Unknown, wrong and expired tokens take the same path, so that neither the answer nor its
-    /// time tells which it was.
+    /// Authenticates a token. Unknown, wrong and expired tokens take the same path, so that neither the
+    /// response nor its timing shows the difference.
     pub fn check(&self, token: &str, now: Timestamp) -> Option<Caller> {
         let prefix = public_part(token).unwrap_or_default();
         let known = self.table().get(prefix).cloned();
@@ -241,8 +241,8 @@ impl Tokens {
         Some(known.caller.clone())
     }
 
-    /// Until the caller would be refused: their token was revoked or has expired, or a token is needed now and they have
-    /// none.
+    /// Waits until the caller would be refused: the token was revoked or has expired, or a token is required
+    /// now and the caller has none.
     pub async fn refused(&self, caller: &Caller, engine: &Engine) {
         let mut changes = self.changes.subscribe();
         loop {

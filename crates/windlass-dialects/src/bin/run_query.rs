@@ -1,10 +1,10 @@
-//! The process that a query runs in, as a program of its own.
+//! Process that runs a query, as a program of its own for tests.
 
 use std::process::ExitCode;
 use windlass_dialects::bedrock::query;
 
 fn main() -> ExitCode {
-    // Nothing is given up: what holds a process beside its limits is tested with the real program.
+    // Drops no privileges: the sandbox is tested with the real binary.
     match query::serve(std::io::stdin().lock(), std::io::stdout().lock(), |_| Vec::new()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

@@ -1,5 +1,5 @@
-//! A MessagePack reader over a slice. It differs from `rmp-serde` in that it can hand out a value as its bytes, which is
-//! how payloads are kept, and in that it never sets aside memory for a length it has not seen the bytes of.
+//! MessagePack reader over a slice. Unlike `rmp-serde` it can return a value as its bytes, the form in which
+//! payloads are stored, and it never allocates for a length before it has seen the bytes.
 
 use super::{MSGPACK_DEPTH_MAX, Malformed, RAW_MARK};
 use serde::de::value::BorrowedStrDeserializer;
@@ -16,7 +16,7 @@ pub(super) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malform
     Err(reader.place(Trouble("there are bytes after the end of the value".into())))
 }
 
-/// How many bytes the first value in `bytes` takes.
+/// Number of bytes of the first value in `bytes`.
 pub fn skip(bytes: &[u8]) -> Result<usize, Malformed> {
     let mut reader = Reader::new(bytes);
     reader.skip_value().map_err(|e| reader.place(e))?;
@@ -46,7 +46,7 @@ impl de::Error for Trouble {
     }
 }
 
-/// The head of a value: all of it for scalars, the length for the rest.
+/// Head of a value: all of it for scalars, the length for the rest.
 pub(super) enum Head {
     Nil,
     Bool(bool),
@@ -62,7 +62,7 @@ pub(super) enum Head {
 }
 
 impl Head {
-    /// Some writers put small positive numbers in the signed forms; readers of the value need not know.
+    /// Some writers use the signed forms for small positive numbers; both read as unsigned.
     fn signed(value: i64) -> Head {
         u64::try_from(value).map_or(Head::Signed(value), Head::Unsigned)
     }

@@ -1,4 +1,4 @@
-//! Writes an answer into one buffer, in either encoding.
+//! Writes a response into one buffer, in either encoding.
 
 use super::Encoding;
 use super::serialize::{Kept, Next};
@@ -7,19 +7,20 @@ use serde::Serialize;
 use serde_json::Value;
 use windlass_core::{Format, Payload};
 
-/// An answer being written. The caller keeps the order (a key, then its value; every `begin` has its `end`).
+/// Response being written. The caller keeps the order: a key, then its value; an `end` for every `begin`.
 pub struct Out {
     encoding: Encoding,
     bytes: Vec<u8>,
-    /// MessagePack writes how many parts there are in front of them: where to write it, and how many so far.
+    /// Open arrays and maps. MessagePack has the number of parts in front of them: its position, and the
+    /// number so far.
     open: Vec<Open>,
-    /// What the serializer hands over next.
+    /// Kind of the serializer's next text or bytes.
     next: Next,
-    /// The last value was `None`: its field is to be left out.
+    /// The last value was `None`: its field is removed.
     wrote_none: bool,
 }
 
-/// A place to go back to.
+/// Position to return to.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     bytes: usize,
@@ -42,7 +43,7 @@ impl Out {
         Mark { bytes: self.bytes.len(), parts: self.open.last().map(|open| open.parts) }
     }
 
-    /// Takes back a field whose value was `None`.
+    /// Removes a field whose value was `None`.
     pub(super) fn leave_out_none(&mut self, before: Mark) {
         if !std::mem::take(&mut self.wrote_none) {
             return;
@@ -53,7 +54,7 @@ impl Out {
         }
     }
 
-    /// A `None` inside of an array stays there as null.
+    /// Keeps a `None` inside an array, as null.
     pub(super) fn after_parts(&mut self) {
         self.wrote_none = false;
     }
@@ -67,7 +68,7 @@ impl Out {
         self.wrote_none = true;
     }
 
-    /// A text from the serializer: a key or a value.
+    /// Writes a text from the serializer: a key or a value.
     pub(super) fn text(&mut self, text: &str) {
         match std::mem::take(&mut self.next) {
             Next::Key => self.key(text),
@@ -75,7 +76,7 @@ impl Out {
         }
     }
 
-    /// Bytes from the serializer: a value that is encoded already, or just bytes.
+    /// Writes bytes from the serializer: an encoded value, or plain bytes.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         match (std::mem::take(&mut self.next), self.encoding) {
             (Next::Json, Encoding::Json) | (Next::Msgpack, Encoding::Msgpack) => {
@@ -120,7 +121,7 @@ impl Out {
         match self.encoding {
             Encoding::Json => self.bytes.push(if is_map { b'{' } else { b'[' }),
             Encoding::Msgpack => {
-                // The 32-bit forms, so that the count can be filled in afterwards whatever it is.
+                // The 32-bit forms, so that any count can be filled in afterwards.
                 self.bytes.push(if is_map { 0xdf } else { 0xdd });
                 self.open.push(Open { at: self.bytes.len(), parts: 0, is_map });
                 self.bytes.extend_from_slice(&[0; 4]);
@@ -158,10 +159,11 @@ impl Out {
         }
     }
 
-    /// What has to stand before a value: a comma, or one more in the count.
+    /// Writes the comma before a value, or increments the count.
     fn lead(&mut self) {
         match self.encoding {
-            // A complete value never ends in these, so the last byte tells whether this one is the first.
+            // A complete value never ends in these bytes, so the last byte shows whether this value is the
+            // first.
             Encoding::Json if !matches!(self.bytes.last(), None | Some(b':' | b'[')) => self.bytes.push(b','),
             Encoding::Json => {}
             Encoding::Msgpack => {
@@ -216,7 +218,7 @@ impl Out {
     pub fn float(&mut self, value: f64) {
         self.lead();
         match self.encoding {
-            // Infinity and the like have no form in JSON.
+            // JSON has no infinities and no NaN.
             Encoding::Json if !value.is_finite() => self.bytes.extend_from_slice(b"null"),
             Encoding::Json => self.bytes.extend_from_slice(value.to_string().as_bytes()),
             Encoding::Msgpack => {
@@ -248,7 +250,7 @@ impl Out {
         }
     }
 
-    /// Bytes as base64 in JSON, as they are in MessagePack.
+    /// Base64 in JSON, bin in MessagePack.
     pub fn bin(&mut self, data: &[u8]) {
         self.lead();
         match self.encoding {
@@ -269,7 +271,7 @@ impl Out {
         }
     }
 
-    /// A payload under `key`, with what [`Shown`] adds to it.
+    /// Payload under `key`, with the additions of [`Shown`].
     pub fn payload(&mut self, key: &str, payload: &Payload) {
         let Shown { value, base64, format } = Shown::new(payload, self.encoding);
         if let Some(value) = value {
@@ -287,7 +289,7 @@ impl Out {
         }
     }
 
-    /// A payload as a value alone, in the words of this encoding as far as it has them.
+    /// Payload as a value, converted to this encoding as far as possible.
     pub fn content(&mut self, payload: &Payload) {
         let bytes = &payload.bytes[..];
         match (self.encoding, payload.format) {
@@ -317,7 +319,7 @@ impl Out {
         }
     }
 
-    /// A value that is JSON already.
+    /// Value that is already JSON.
     pub fn json(&mut self, text: &str) {
         match self.encoding {
             Encoding::Json => {
@@ -331,7 +333,7 @@ impl Out {
         }
     }
 
-    /// A tree, for what is rare or small.
+    /// Value tree, for rare or small values.
     pub fn value(&mut self, value: &Value) {
         match value {
             Value::Null => self.null(),
@@ -359,7 +361,7 @@ impl Out {
     }
 
     fn json_text(&mut self, text: &str) {
-        // Writing to a Vec does not fail, and a string has no form that JSON lacks.
+        // Writing to a Vec does not fail, and every string has a form in JSON.
         let _ = serde_json::to_writer(&mut self.bytes, text);
     }
 
@@ -402,16 +404,16 @@ impl Out {
     }
 }
 
-/// A payload so that a reader of the answer's encoding can use it at once:
+/// Payload in a form that a reader of the response's encoding can use directly:
 ///
-/// | kept as | JSON answer | MessagePack answer |
+/// | stored as | JSON response | MessagePack response |
 /// |---|---|---|
 /// | json | the value, byte for byte | the same value in MessagePack |
-/// | msgpack | the same value where JSON can say it, and `base64` | the value, byte for byte |
+/// | msgpack | the same value where JSON can represent it, and `base64` | the value, byte for byte |
 /// | text | a string | a string |
 /// | binary | `base64` | bin |
 ///
-/// `format` is there for all but json.
+/// `format` is set for all but json.
 #[derive(Clone, Debug)]
 pub struct Shown<'a> {
     pub value: Option<Kept<'a>>,

@@ -1,6 +1,7 @@
 //! Writes any [`Serialize`] value into an [`Out`], in either encoding.
 //!
-//! A field that is `None` is left out together with its key. A field that has to be there as null is a [`Nullable`].
+//! A field that is `None` is left out together with its key. A field that must appear as null is a
+//! [`Nullable`].
 
 use super::Out;
 use serde::ser::{
@@ -8,16 +9,16 @@ use serde::ser::{
 };
 use std::fmt;
 
-/// Names of newtypes whose bytes are a value that is encoded already.
+/// Names of newtypes whose bytes are an encoded value.
 const JSON_MARK: &str = "$windlass::Json";
 const MSGPACK_MARK: &str = "$windlass::Msgpack";
 
-/// A value on its way into an answer, as it is kept.
+/// Stored value in a response.
 #[derive(Clone, Debug)]
 pub enum Kept<'a> {
     /// The bytes of a JSON value.
     Json(&'a [u8]),
-    /// The bytes of a MessagePack value; only in answers in MessagePack.
+    /// The bytes of a MessagePack value; only in MessagePack responses.
     Msgpack(&'a [u8]),
     /// Base64 in JSON, bin in MessagePack.
     Bin(&'a [u8]),
@@ -37,7 +38,7 @@ impl Serialize for Kept<'_> {
     }
 }
 
-/// A field that is always there, and null where there is no value.
+/// Field that is always present, and null without a value.
 #[derive(Clone, Copy, Debug)]
 pub struct Nullable<T>(pub Option<T>);
 
@@ -50,7 +51,7 @@ impl<T: Serialize> Serialize for Nullable<T> {
     }
 }
 
-/// Why a value could not be written. No type of an answer gives a reason.
+/// Reason why a value could not be written. Does not occur with the types of responses.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unwritable(String);
@@ -199,7 +200,7 @@ impl<'o> Serializer for &'o mut Out {
     }
 }
 
-/// What the next text or bytes are, where they are not a value of their own.
+/// Kind of the next text or bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Next {
     #[default]
@@ -209,7 +210,7 @@ pub(super) enum Next {
     Msgpack,
 }
 
-/// An array or a map that was begun.
+/// Array or map being written.
 pub struct Parts<'o> {
     out: &'o mut Out,
     is_map: bool,

@@ -56,7 +56,7 @@ fn what_is_cut_off_or_too_deep_is_an_error_and_never_a_panic() {
     for length in 0..whole.len() {
         assert!(read::<Value>(Encoding::Msgpack, &whole[..length]).is_err(), "{length}");
     }
-    // Lengths of four thousand million with nothing behind them.
+    // Lengths of four billion with no bytes behind them.
     for head in
         [[0xdd, 0xff, 0xff, 0xff, 0xff], [0xdf, 0xff, 0xff, 0xff, 0xff], [0xc6, 0xff, 0xff, 0xff, 0xff]]
     {

@@ -1,13 +1,13 @@
-//! A MessagePack value in JSON, for people: everything is shown, though not everything can be read back.
+//! MessagePack as JSON for display: everything is shown, but not everything can be read back.
 
 use super::msgpack::{Head, Reader, Trouble};
 use base64::Engine as _;
 use std::io::Write;
 
-/// Appends the value as JSON; `false`: the bytes are not one whole value, and nothing was appended.
+/// Appends the value as JSON. Returns false, with nothing appended, if the bytes are not exactly one value.
 ///
-/// Bytes become base64, an extension `{"ext": type, "data": base64}`, a key that is no text its digits or the
-/// base64 of its bytes, and a float JSON has no word for null.
+/// Bytes become base64, an extension `{"ext": type, "data": base64}`, a key that is not a text its digits or
+/// the base64 of its bytes, and a float without a form in JSON null.
 pub(super) fn msgpack_as_json(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let mut reader = Reader::new(bytes);
@@ -75,14 +75,14 @@ fn key(reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<(), Trouble> {
             value(&mut Reader::new(bytes), &mut text)?;
             json(&*String::from_utf8_lossy(&text), out);
         }
-        // Not as JSON within a text: each level of keys within keys would double what has to be escaped.
+        // Not as JSON within a text: each level of keys within keys would double the escapes.
         Head::Bin(_) | Head::Ext(_) | Head::Array(_) | Head::Map(_) => base64(bytes, out),
     }
     Ok(())
 }
 
 fn json<T: serde::Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
-    // Writing to a Vec does not fail, and neither a text nor a finite number has a form that JSON lacks.
+    // Writing to a Vec does not fail, and every text and finite number has a form in JSON.
     let _ = serde_json::to_writer(out, value);
 }
 

@@ -1,4 +1,4 @@
-//! Web pages from elsewhere that a dialect lets in.
+//! Cross-origin access (CORS) for web pages that a dialect allows.
 
 use crate::dialect::Running;
 use crate::guard::SEC_FETCH_SITE;
@@ -6,22 +6,22 @@ use ::http::request::Parts;
 use ::http::{HeaderValue, header};
 use axum::response::Response;
 
-/// How long a browser may remember that it was let in, in seconds.
+/// Time for which a browser may cache the permission, in seconds.
 const REMEMBERED_S: HeaderValue = HeaderValue::from_static("600");
 
-/// The origin of a page that is let in.
+/// Origin of an allowed page.
 pub(super) fn guest(dialect: &dyn Running, parts: &Parts) -> Option<HeaderValue> {
     let origin = parts.headers.get(header::ORIGIN)?;
     dialect.allows_origin(origin.to_str().ok()?).then(|| origin.clone())
 }
 
-/// The guard refuses what comes from other sites, and this one is let in.
+/// Removes the headers by which the guard would refuse the allowed origin.
 pub(super) fn count_as_ours(parts: &mut Parts) {
     parts.headers.remove(header::ORIGIN);
     parts.headers.remove(SEC_FETCH_SITE);
 }
 
-/// Tells the browser that the page may see the answer.
+/// Adds the CORS headers, so that the page may read the response.
 pub(super) fn welcome(mut response: Response, guest: Option<HeaderValue>, methods: &str) -> Response {
     let Some(origin) = guest else { return response };
     let headers = response.headers_mut();

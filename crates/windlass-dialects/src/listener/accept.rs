@@ -1,4 +1,4 @@
-//! The connections of one port: how many there may be, from where, with TLS or without, and their orderly end.
+//! Connections of one port: limits, TLS handshake, and orderly shutdown.
 
 use super::{Limits, Phase};
 use crate::arrivals::Arrivals;
@@ -12,19 +12,19 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-/// A port that is bound and not served yet.
+/// Bound port, not served yet.
 pub(crate) struct Port {
     /// For the log.
     pub name: &'static str,
     pub listener: TcpListener,
     pub tls: Option<Arc<Tls>>,
     pub limits: Limits,
-    /// What a connection beyond the limits is told before it is closed.
+    /// Response to a connection beyond the limits, sent before it is closed.
     pub too_many: String,
 }
 
 impl Port {
-    /// Has every connection served until `phase` says otherwise and the last one has ended, or `limits.grace` is over.
+    /// Serves connections until `phase` is `Draining` and the last one has ended, or `limits.grace` is over.
     pub(crate) async fn serve<F>(
         self,
         phase: watch::Sender<Phase>,
@@ -83,7 +83,7 @@ impl Port {
     }
 }
 
-/// `None`: there was no handshake.
+/// Performs the TLS handshake, if the port has TLS. `None`: it failed.
 async fn secure(stream: TcpStream, tls: Option<&Tls>, handshake_timeout: Duration) -> Option<Stream> {
     let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
     match tokio::time::timeout(handshake_timeout, tls.acceptor().accept(stream)).await {
@@ -94,8 +94,8 @@ async fn secure(stream: TcpStream, tls: Option<&Tls>, handshake_timeout: Duratio
     None
 }
 
-/// A connection that broke while it waited is nobody's trouble. Being out of file descriptors is, and it does not pass
-/// faster by trying at once.
+/// Pauses after an error of `accept`. A connection that broke before it was accepted needs no pause; a lack
+/// of file descriptors does.
 async fn rest_after(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
@@ -105,8 +105,8 @@ async fn rest_after(error: &io::Error) {
     tokio::time::sleep(Duration::from_millis(100)).await;
 }
 
-/// Answers at once, and notices a peer that vanished without a word: a worker that waits for jobs on a dead connection
-/// would otherwise be given one.
+/// Disables Nagle's algorithm and enables keepalive, which detects a dead peer: a worker that waits for jobs
+/// on a dead connection would otherwise get one.
 fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let keepalive = socket2::TcpKeepalive::new()

@@ -1,34 +1,35 @@
-//! Heads that others could read in another way than we do: lines that end with a line feed alone, a length beside a
-//! transfer coding. The parser takes them; a proxy before us may see other requests in the same bytes. So the bytes are
-//! looked at on their way to the parser: once each, and only those of heads.
+//! Detects request headers that a proxy could parse differently (request smuggling): lines that end with a
+//! line feed alone, a length beside a transfer coding. The parser accepts them; a proxy in front may see
+//! other requests in the same bytes. Each byte of a header is checked once, before it reaches the parser.
 
-/// The longest name that is looked for, with its colon.
+/// Length of the longest name searched for, with its colon.
 const NAME_BYTES: usize = b"transfer-encoding:".len();
 
-/// How far into a head we are. Begins anew with each request.
+/// State within a header. Reset for each request.
 #[derive(Debug, Default)]
 pub(super) struct Head {
-    /// The beginning of the current line.
+    /// First bytes of the current line.
     line: [u8; NAME_BYTES],
     /// Bytes of the current line so far.
     length: usize,
-    /// The byte before; `None` at the beginning, where a request may have begun in what was read with the one before.
+    /// Previous byte; `None` at the start, when the request may have begun in the bytes read with the
+    /// previous one.
     last: Option<u8>,
     has_length: bool,
     has_coding: bool,
     has_lines: bool,
-    /// At the beginning of a connection: nothing was read before.
+    /// At the start of a connection: nothing was read before.
     is_first: bool,
     is_over: bool,
 }
 
 impl Head {
-    /// At the beginning of a connection, where empty lines may come before the first request.
+    /// State at the start of a connection, where empty lines may precede the first request.
     pub(super) fn first() -> Head {
         Head { last: Some(b'\n'), is_first: true, ..Head::default() }
     }
 
-    /// `false`: it can be read in two ways.
+    /// Checks the next bytes. Returns false if the header is ambiguous.
     pub(super) fn look(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         while !self.is_over {
@@ -66,7 +67,7 @@ impl Head {
         };
         self.has_length |= is_name(b"content-length:");
         self.has_coding |= is_name(b"transfer-encoding:");
-        // Where we may have come in late, an empty line is taken for the end: what follows may be a body.
+        // If the start of the header may have been missed, an empty line ends it: a body may follow.
         self.is_over = is_empty && (self.has_lines || !self.is_first);
         self.has_lines |= !is_empty;
         self.length = 0;

@@ -2,7 +2,7 @@ use super::*;
 use http_body::Body;
 use std::sync::atomic::AtomicU8;
 
-/// Tells whether it was dropped or taken.
+/// Records whether it was dropped or taken.
 struct Job(Arc<AtomicU8>);
 
 const GIVEN_BACK: u8 = 1;

@@ -1,8 +1,8 @@
-//! Bodies that nobody reads to their end: of calls that need none, and of those that are refused at the door.
+//! Unread rests of request bodies: of calls that need no body, and of refused requests.
 //!
-//! A connection with such a rest on it cannot carry another request: it would be closed behind the answer without a word, and
-//! a client that keeps it would find out by its next request. So a small rest is read here before the answer goes out; with a
-//! large one, or one that does not come, the answer says that the connection ends.
+//! A connection with an unread rest cannot carry another request: it would be closed after the response
+//! without notice, and a client that reuses it would fail with its next request. So a small rest is read here
+//! before the response is sent; with a large or late one the response announces that the connection closes.
 
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::{Mutex, MutexGuard};
@@ -11,24 +11,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// To read more costs more than a new connection does.
+/// Reading more costs more than a new connection.
 const REST_BYTES_MAX: u64 = 64 << 10;
 /// Most clients send header and body one after the other, without waiting.
 const REST_WAIT: Duration = Duration::from_secs(5);
 
-/// A body that can still be read by us after its reader is gone.
+/// Body that can still be read here after its reader is dropped.
 pub(super) struct Lent<B>(Arc<Mutex<Reading<B>>>);
 
-/// The other end of it.
+/// Access to the rest of the body.
 pub(super) struct Rest<B>(Arc<Mutex<Reading<B>>>);
 
 struct Reading<B> {
     body: B,
-    /// Sent only when somebody begins to read.
+    /// The client sends the body only after the first read.
     is_held_back: bool,
 }
 
-/// `waits`: the client sends the body only when it is told to go on (`Expect: 100-continue`).
+/// Splits a body. `waits`: the client waits for `100 Continue` before it sends the body.
 pub(super) fn lend<B>(body: B, waits: bool) -> (Lent<B>, Rest<B>) {
     let shared = Arc::new(Mutex::new(Reading { body, is_held_back: waits }));
     (Lent(Arc::clone(&shared)), Rest(shared))
@@ -61,7 +61,7 @@ impl<B: Body + Unpin> Body for Lent<B> {
 }
 
 impl<B: Body<Data: AsRef<[u8]>> + Unpin> Rest<B> {
-    /// Reads what is left. `false`: it is too much, or takes too long.
+    /// Reads the rest. Returns false if it is too large or too slow.
     pub(super) async fn read_out(self) -> bool {
         self.read_out_within(REST_WAIT).await
     }

@@ -1,4 +1,4 @@
-//! A body on its way in: how slowly it may come, and the memory it takes.
+//! Arriving request body: its minimum rate, and its memory.
 
 use super::BadBody;
 use crate::budget::{Budget, Share};
@@ -9,12 +9,12 @@ use http_body_util::BodyExt;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How often it is looked whether others wait for the memory of a large body.
+/// Interval of the checks whether other requests wait for the memory of a large body.
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Arriving {
     budget: Budget,
-    /// Given back with the call.
+    /// Freed with the call.
     share: Share,
     began: Option<Instant>,
     bytes: usize,
@@ -25,18 +25,18 @@ impl Arriving {
         Arriving { budget, share: Share::default(), began: None, bytes: 0 }
     }
 
-    /// Memory for so many bytes; waits for it.
+    /// Waits for memory for this many bytes.
     pub(super) async fn cover(&mut self, bytes: usize) -> Result<(), BadBody> {
         let since = Instant::now();
         let covered = self.budget.cover(&mut self.share, bytes).await;
         if let Some(began) = &mut self.began {
-            // Waiting for memory is not the client's slowness.
+            // Waiting for memory does not count as the client's slowness.
             *began += since.elapsed();
         }
         Ok(covered?)
     }
 
-    /// The next piece; `None` after the last.
+    /// Next chunk; `None` after the last.
     pub(super) async fn piece(&mut self, body: &mut Body) -> Result<Option<Bytes>, BadBody> {
         let since = Instant::now();
         let began = *self.began.get_or_insert(since);
@@ -62,7 +62,7 @@ impl Arriving {
 mod tests {
     use super::*;
 
-    /// A body of which no more comes, and that began so long ago.
+    /// Reads from a silent body of which `bytes` have arrived since `seconds_ago`.
     async fn piece(arriving: &mut Arriving, seconds_ago: u64, bytes: usize) -> Option<BadBody> {
         arriving.began = Instant::now().checked_sub(Duration::from_secs(seconds_ago));
         arriving.bytes = bytes;
