@@ -1,4 +1,4 @@
-//! The calls to the server: those of pushers, and those that workers make.
+//! Calls to the server, by producers and by workers.
 
 use super::error::Error;
 use super::http::{Ask, Http};
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the server may take to answer what it can answer at once.
+/// Timeout of calls that the server answers at once.
 const WITHIN: Duration = Duration::from_secs(10);
-/// The longest the server waits in one call.
+/// Longest wait of one call at the server.
 const POLL_S_MAX: u64 = 300;
 
-/// Enqueues jobs and asks for their ends. Cheap to clone; connections are kept and shared.
+/// Client that enqueues jobs and waits for their results. Cheap to clone; clones share a connection pool.
 #[derive(Clone)]
 pub struct Client {
     http: Arc<Http>,
 }
 
-/// A job to be enqueued.
+/// Job to be enqueued.
 #[derive(Clone, Debug, Serialize)]
 pub struct NewJob<'a, A> {
     name: &'a str,
@@ -36,80 +36,80 @@ pub struct NewJob<'a, A> {
 }
 
 impl<'a, A: Serialize> NewJob<'a, A> {
-    /// Of this kind, with this argument, which has to be a map or a struct with named fields.
+    /// Job with this name and argument. The argument has to be a map or a struct with named fields.
     pub fn new(name: &'a str, argument: A) -> NewJob<'a, A> {
         NewJob { name, argument, priority: None, max_retry: None, keep_result: false, timeout: None }
     }
 
-    /// Smaller ones first; 0 unless told otherwise.
+    /// Smaller numbers run first; the default is 0.
     #[must_use]
     pub fn priority(self, priority: i32) -> Self {
         NewJob { priority: Some(priority), ..self }
     }
 
-    /// How often it is tried again after its first attempt; 10 unless told otherwise.
+    /// Most retries after the first attempt; the default is 10.
     #[must_use]
     pub fn max_retry(self, max_retry: u32) -> Self {
         NewJob { max_retry: Some(max_retry), ..self }
     }
 
-    /// The result is kept for one read.
+    /// Keeps the result, for one read.
     #[must_use]
     pub fn keep_result(self) -> Self {
         NewJob { keep_result: true, ..self }
     }
 
-    /// How long an attempt may take, in whole seconds, at least one; 30 unless told otherwise.
+    /// Timeout of an attempt, in whole seconds, at least one; the default is 30.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         NewJob { timeout: Some(timeout.as_secs().max(1)), ..self }
     }
 }
 
-/// Where a job stands.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Status {
-    /// Waits for its first attempt.
+    /// Waiting for its first attempt.
     Queued,
-    /// A worker has it.
+    /// Running on a worker.
     Running,
-    /// Has failed, and waits for its next attempt.
+    /// Failed, and waiting for its next attempt.
     Retrying,
-    /// Has failed for good.
+    /// Failed for good.
     Error,
-    /// Is done.
+    /// Finished successfully.
     Done,
 }
 
 impl Status {
-    /// Whether nothing more will happen.
+    /// True if the state will not change any more.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Status::Error | Status::Done)
     }
 }
 
-/// What the server says of a job, with a result of type `R`.
+/// Job as reported by the server, with a result of type `R`.
 #[derive(Clone, Debug, Deserialize)]
 #[non_exhaustive]
 pub struct JobView<R> {
-    /// Its id.
+    /// Id of the job.
     pub job_id: String,
-    /// Where it stands.
+    /// State of the job.
     pub status: Status,
-    /// The last worker that had it.
+    /// Last worker that ran it.
     pub worker_id: Option<String>,
     /// Retries so far.
     pub retry_count: u32,
-    /// The result, once, if it was to be kept.
-    // Without a bound on `R` of its own, an absent result is no error.
+    /// Result, delivered once, if it was to be kept.
+    // The default avoids a bound on `R`: an absent result is no error.
     #[serde(default = "nothing")]
     pub result: Option<R>,
-    /// What the worker said when it failed.
+    /// Error message of the worker.
     pub message: Option<String>,
-    /// The constraint that holds it now.
+    /// Constraint that blocks the job now.
     pub held_by: Option<String>,
 }
 
@@ -118,42 +118,42 @@ fn nothing<R>() -> Option<R> {
 }
 
 impl Client {
-    /// For the server at this address, such as `http://127.0.0.1:7373/jq`. Nothing is called yet.
+    /// Client for the server at this address, such as `http://127.0.0.1:7373/jq`. Makes no call yet.
     ///
     /// # Errors
-    /// If that is no address.
+    /// If the address is invalid.
     pub fn new(url: &str) -> Result<Client, Error> {
         Ok(Client { http: Arc::new(Http::new(url, None)?) })
     }
 
-    /// The same, with a token.
+    /// Client with an access token.
     ///
     /// # Errors
-    /// If that is no address, or the token has characters that no token has.
+    /// If the address is invalid, or the token contains characters that are not allowed in a header.
     pub fn with_token(url: &str, token: &str) -> Result<Client, Error> {
         Ok(Client { http: Arc::new(Http::new(url, Some(token))?) })
     }
 
-    /// Enqueues a job; answers with its id once it is kept.
+    /// Enqueues a job. Returns its id once the job is stored.
     ///
     /// # Errors
-    /// If it is refused, or there is no answer: then it may or may not be there.
+    /// If the job is refused, or there is no reply; in that case the job may or may not be stored.
     pub async fn enqueue<A: Serialize>(&self, job: &NewJob<'_, A>) -> Result<String, Error> {
         let body = rmp_serde::to_vec_named(job)?;
         let answer = self.call(Method::POST, "/job", None, body.into(), WITHIN).await?;
         Ok(wire::read::<Enqueued>(&answer)?.job_id)
     }
 
-    /// How a job is. A result that was kept is handed out and then gone.
+    /// Returns the state of a job. A stored result is delivered once and then deleted.
     ///
     /// # Errors
-    /// If there is no such job ([`Error::is_not_found`]), or its result is not an `R`.
+    /// If there is no such job ([`Error::is_not_found`]), or its result cannot be decoded as an `R`.
     pub async fn job<R: DeserializeOwned>(&self, id: &str) -> Result<JobView<R>, Error> {
         let answer = self.call(Method::GET, &job_path(id)?, None, Bytes::new(), WITHIN).await?;
         wire::read(&answer)
     }
 
-    /// Waits for the end of a job; `None` if that takes longer.
+    /// Waits until a job ends; `None` if that takes longer than `within`.
     ///
     /// # Errors
     /// As for [`Client::job`].
@@ -165,7 +165,7 @@ impl Client {
         let until = tokio::time::Instant::now() + within;
         loop {
             let left = until.saturating_duration_since(tokio::time::Instant::now());
-            // Whole seconds, rounded up, so that the last one is not asked for over and over.
+            // Whole seconds, rounded up, so that the last second is not spent on repeated calls.
             let seconds = left.as_millis().div_ceil(1_000).min(POLL_S_MAX.into());
             let path = format!("{}/polling?timeout={seconds}", job_path(id)?);
             let longest = WITHIN + Duration::from_secs(POLL_S_MAX);
@@ -178,10 +178,10 @@ impl Client {
         }
     }
 
-    /// Removes a job that is queued or waits for a retry.
+    /// Deletes a job that is queued or waits for a retry.
     ///
     /// # Errors
-    /// If there is none, or it runs or has ended (409).
+    /// If there is no such job, or it is running or has ended (409).
     pub async fn cancel(&self, id: &str) -> Result<(), Error> {
         self.call(Method::DELETE, &job_path(id)?, None, Bytes::new(), WITHIN).await.map(drop)
     }
@@ -196,12 +196,12 @@ impl Client {
         self.call(Method::POST, "/worker/ping", Some(worker), Bytes::new(), within).await.map(drop)
     }
 
-    /// No more jobs; what runs is still answered for.
+    /// Asks the server to send no more jobs; reports on running jobs are still accepted.
     pub(super) async fn drain(&self, worker: &str) -> Result<(), Error> {
         self.call(Method::DELETE, "/worker?drain=true", Some(worker), Bytes::new(), WITHIN).await.map(drop)
     }
 
-    /// What still runs has failed, and is tried again elsewhere.
+    /// Deregisters the worker. Its running jobs fail and are retried elsewhere.
     pub(super) async fn leave(&self, worker: &str) -> Result<(), Error> {
         self.call(Method::DELETE, "/worker", Some(worker), Bytes::new(), WITHIN).await.map(drop)
     }
@@ -222,7 +222,7 @@ impl Client {
     }
 }
 
-/// Ids are given by the server; one with other characters is none of its.
+/// Ids are made by the server; an id with other characters is invalid.
 fn job_path(id: &str) -> Result<String, Error> {
     let is_plain = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     match is_plain {

@@ -1,50 +1,50 @@
-//! What can go wrong between this process and the server.
+//! Errors of calls to the server.
 
 use std::net::SocketAddr;
 
-/// What can go wrong between this process and the server.
+/// Error of a call to the server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server's address, or what the worker was told about itself, cannot be meant.
+    /// Invalid address or setting.
     #[error("{0}")]
     Setting(String),
-    /// The address to listen on cannot be had.
+    /// The listener could not be opened.
     #[error("listening on {address}: {source}")]
     Listen {
-        /// What was asked for.
+        /// Requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The server did not answer: it is not there, or not in time. Whether it did what was asked is not known.
+    /// The server did not reply in time, or at all. It is unknown whether the call took effect.
     #[error("calling {server}: {why}")]
     Unreachable {
-        /// Where it should be.
+        /// Address of the server.
         server: String,
-        /// What happened instead of an answer.
+        /// Cause.
         why: String,
     },
-    /// The server answered, and said no.
+    /// The server refused the call.
     #[error("the server refused it ({status} {code}): {message}")]
     Refused {
-        /// The HTTP status.
+        /// HTTP status.
         status: u16,
-        /// The server's word for the reason, such as `not_found`.
+        /// Error code, such as `not_found`.
         code: String,
-        /// A sentence for people.
+        /// Error message.
         message: String,
     },
-    /// The server's answer is not what it should be. Most likely something else listens there.
+    /// The reply cannot be decoded. Most likely another program listens at this address.
     #[error("the server's answer cannot be read: {0}")]
     Answer(String),
-    /// An argument that cannot be written as MessagePack.
+    /// The argument cannot be encoded as MessagePack.
     #[error("writing the argument: {0}")]
     Argument(#[from] rmp_serde::encode::Error),
 }
 
 impl Error {
-    /// Whether the same call may well work a little later: the server was away, or busy.
+    /// True if the same call may succeed later: the server was unavailable or busy.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -54,7 +54,7 @@ impl Error {
         }
     }
 
-    /// Whether the server knows nothing by that id, or no longer.
+    /// True if the server does not know the id, or no longer.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Refused { status: 404, .. })

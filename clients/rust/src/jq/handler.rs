@@ -1,4 +1,4 @@
-//! Handlers: what runs for a job of a name, with its argument and its result as types.
+//! Handlers: typed functions that run the jobs of one name.
 
 use super::wire;
 use bytes::Bytes;
@@ -8,19 +8,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A job as its handler gets it.
+/// Job passed to its handler.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Job<A> {
-    /// Its id at the server.
+    /// Id of the job at the server.
     pub id: String,
-    /// The kind of job: what the handler was registered for.
+    /// Name for which the handler was registered.
     pub name: String,
-    /// What the pusher gave it.
+    /// Argument given at enqueueing.
     pub argument: A,
-    /// How long it may take; then it has failed, and its handler is dropped.
+    /// Timeout of the attempt; then it has failed, and its handler is dropped.
     pub timeout: Duration,
-    /// 1 for the first attempt, one more for each retry.
+    /// Number of the attempt; 1 for the first.
     pub attempt: u32,
 }
 
@@ -30,10 +30,10 @@ impl<A> Job<A> {
     }
 }
 
-/// Why a job was not done.
+/// Failure of an attempt.
 ///
-/// Everything that is an error becomes one with `?`, to be tried again. Say [`Failure::give_up`] where trying again is
-/// of no use.
+/// Every error is converted to a retryable failure by `?`. Use [`Failure::give_up`] if a retry would be
+/// useless.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub(super) message: String,
@@ -43,17 +43,18 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// To be tried again, if the job allows for more attempts.
+    /// Failure that is retried, if the job has attempts left.
     pub fn retry(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), should_retry: true, is_timeout: false, error: None }
     }
 
-    /// Not to be tried again, whatever the job allows for.
+    /// Failure that is not retried, even if the job has attempts left.
     pub fn give_up(message: impl Into<String>) -> Failure {
         Failure { should_retry: false, ..Failure::retry(message) }
     }
 
-    /// With a value that the pusher can read. What cannot be written as MessagePack is left out, and said in the message.
+    /// Adds a value that the producer can read. If the value cannot be encoded as MessagePack, it is left
+    /// out, and the message says so.
     #[must_use]
     pub fn with_error(mut self, error: &impl Serialize) -> Failure {
         match rmp_serde::to_vec_named(error) {
@@ -63,13 +64,13 @@ impl Failure {
         self
     }
 
-    /// A sentence for people.
+    /// Error message.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether it is to be tried again.
+    /// True if the job is to be retried.
     #[must_use]
     pub fn should_retry(&self) -> bool {
         self.should_retry
@@ -81,7 +82,7 @@ impl Failure {
     }
 }
 
-/// With the messages of all its sources.
+/// The message includes the messages of all sources.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         let mut message = error.to_string();
@@ -95,12 +96,12 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// The result as MessagePack.
+/// Result of a handler, as MessagePack.
 pub(super) type Answer = Result<Bytes, Failure>;
 pub(super) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
 pub(super) type Handler = Arc<dyn Fn(Job<Bytes>) -> Running + Send + Sync>;
 
-/// Reads the argument, runs the handler, writes the result.
+/// Handler that decodes the argument and encodes the result.
 pub(super) fn typed<A, R, F, Fut>(handle: F) -> Handler
 where
     A: DeserializeOwned + Send + 'static,
@@ -112,7 +113,7 @@ where
     Arc::new(move |job: Job<Bytes>| {
         let handle = Arc::clone(&handle);
         Box::pin(async move {
-            // The same bytes will not be read the next time either.
+            // A retry would fail to decode the same bytes again.
             let argument: A = rmp_serde::from_slice(&job.argument).map_err(|why| {
                 Failure::give_up(format!("the argument is not what {} takes: {why}", job.name))
             })?;
@@ -125,7 +126,7 @@ where
     })
 }
 
-/// Bytes to bytes.
+/// Handler on encoded argument and result.
 pub(super) fn raw<R, F, Fut>(handle: F) -> Handler
 where
     R: Into<Bytes>,

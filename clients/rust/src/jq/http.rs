@@ -1,4 +1,4 @@
-//! HTTP/1.1 to the server: connections that are kept, and an end to waiting.
+//! HTTP/1.1 client with a connection pool and timeouts.
 
 use super::error::Error;
 use super::wire;
@@ -12,15 +12,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Bytes of an answer that are read. Results are answers too; the server's own bound for bodies is lower.
+/// Most bytes read of a reply. Replies contain results; the server's own limit on bodies is lower.
 const ANSWER_BYTES_MAX: usize = 256 * 1_024 * 1_024;
-/// Kept connections that are not in use. More than that are only needed in bursts.
+/// Most idle connections in the pool; more are needed only in bursts.
 const IDLE_MAX: usize = 32;
 
 type Sender = SendRequest<Full<Bytes>>;
 
 pub(super) struct Http {
-    /// As the caller wrote it, for messages.
+    /// Address as given by the caller, for messages.
     url: String,
     host: String,
     port: u16,
@@ -30,10 +30,10 @@ pub(super) struct Http {
     idle: Mutex<Vec<Sender>>,
 }
 
-/// One call.
+/// Parameters of one call.
 pub(super) struct Ask<'a> {
     pub method: Method,
-    /// Below the server's address, with its query.
+    /// Path below the server's address, with its query.
     pub path: &'a str,
     pub worker: Option<&'a str>,
     pub body: Bytes,
@@ -68,7 +68,7 @@ impl Http {
         })
     }
 
-    /// The body of an answer that says yes.
+    /// Makes a call. Returns the body of a successful reply.
     pub(super) async fn call(&self, ask: Ask<'_>) -> Result<Bytes, Error> {
         let unreachable = |why: String| Error::Unreachable { server: self.url.clone(), why };
         let request = self.request(&ask)?;
@@ -104,7 +104,7 @@ impl Http {
     }
 
     async fn exchange(&self, mut request: Request<Full<Bytes>>) -> Result<(u16, Bytes), String> {
-        // A kept connection may have been closed meanwhile: what was not sent on it is sent on the next.
+        // A pooled connection may have been closed: an unsent request goes to the next connection.
         while let Some(mut kept) = self.take_idle() {
             if kept.ready().await.is_err() {
                 continue;
@@ -144,7 +144,7 @@ impl Http {
         let _ = stream.set_nodelay(true);
         let (sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|e| format!("connecting: {e}"))?;
-        // Ends when the server closes it, or the sender is dropped.
+        // Ends when the server closes the connection, or the sender is dropped.
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection to the server ended");

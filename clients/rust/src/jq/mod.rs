@@ -1,5 +1,5 @@
-//! JQ: jobs are pushed to workers. A [`Worker`] registers at the server, answers its calls, runs a handler per job and
-//! reports how it went; a [`Client`] enqueues jobs and waits for their ends.
+//! JQ: the server pushes jobs to workers. A [`Worker`] registers at the server, accepts its calls, runs a
+//! handler per job and reports the result; a [`Client`] enqueues jobs and waits for their results.
 //!
 //! ```no_run
 //! use windlass_client::jq::{Failure, Job, Worker};
@@ -21,24 +21,25 @@
 //! # }
 //! ```
 //!
-//! # How a job goes
+//! # Course of a job
 //!
-//! 1. The server calls `POST /worker-job`. The worker answers at once: 202 if it has a handler for the job's name and a
-//!    free place, 404 if it has no handler (another worker gets the job), 503 if it has no place or is leaving.
-//! 2. The handler runs as a task of its own. What it returns is the result; a [`Failure`] says whether trying again makes
-//!    sense. A panic is a failure that is tried again. A handler that is not done within the job's timeout is dropped at
-//!    its next `.await`.
-//! 3. The end is told with `POST /done`, again and again while the server cannot be reached, for as long as the server
-//!    would still accept it.
+//! 1. The server calls `POST /worker-job`. The worker replies at once: 202 if it has a handler for the job's
+//!    name and a free slot, 404 if it has no handler (another worker gets the job), 503 if it has no free
+//!    slot or is shutting down.
+//! 2. The handler runs as a separate task. Its return value is the result; a [`Failure`] says whether to
+//!    retry. A panic is a failure that is retried. A handler that exceeds the job's timeout is dropped at its
+//!    next `.await`.
+//! 3. The worker reports the result with `POST /done`. While the server is unavailable it repeats the report,
+//!    for as long as the server would still accept it.
 //!
-//! # When things go wrong
+//! # Failures
 //!
-//! | what | then |
+//! | event | effect |
 //! |---|---|
-//! | the server restarts | it knows the worker and its jobs; the worker goes on |
-//! | the server has let the worker go (it was away too long) | what runs is dropped, since the server has given it to others, and the worker registers anew |
-//! | the worker is told to stop | it gets nothing more, ends what it has, and leaves; after the grace time the rest is dropped and tried again elsewhere |
-//! | the worker dies | the server misses its pings within 10 seconds and gives its jobs to others |
+//! | the server restarts | it remembers the worker and its jobs; the worker continues |
+//! | the server has removed the worker (its heartbeats failed for too long) | running jobs are dropped, because the server has given them to other workers, and the worker registers again |
+//! | the worker is asked to stop | it gets no more jobs, finishes its running jobs, and deregisters; after the grace time the remaining jobs are dropped and retried elsewhere |
+//! | the worker dies | the server misses its heartbeats for 10 seconds and gives its jobs to other workers |
 
 mod client;
 mod error;

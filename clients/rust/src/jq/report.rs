@@ -1,4 +1,4 @@
-//! One job: runs its handler, and tells the server how it ended.
+//! Execution of one job: runs its handler and reports the result.
 
 use super::error::Error;
 use super::handler::{Answer, Failure, Handler, Job};
@@ -12,16 +12,16 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-/// The first pause before a report is tried again; each further one is twice as long.
+/// First pause before a report is repeated; doubled each time.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
-/// The server counts the timeout from our answer, which it had a little later than we gave it.
+/// The server starts the timeout when it receives the 202, a little later than this worker.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// A job that was taken.
+/// Accepted job.
 pub(super) struct Task {
     pub shared: Arc<Shared>,
-    /// As which it was taken: an answer is good for that registration only.
+    /// Worker id under which the job was accepted: a report is valid only for that registration.
     pub worker: Arc<str>,
     pub place: OwnedSemaphorePermit,
     pub active: Active,
@@ -32,13 +32,13 @@ impl Task {
         let Task { shared, worker, place, active } = self;
         let (id, name, attempt, timeout) = (job.id.clone(), job.name.clone(), job.attempt, job.timeout);
         let until = Instant::now() + timeout + SLACK;
-        // A task of its own: its panic is its own, too.
+        // Separate task, so that a panic of the handler ends only that task.
         let mut running = tokio::spawn(async move { handler(job).await });
         let answer = tokio::select! {
             ended = &mut running => answer(ended),
             () = tokio::time::sleep(timeout) => {
                 running.abort();
-                // Until it is really gone its place is taken; it may have been done in the last moment.
+                // The slot stays in use until the handler has ended, which may succeed at the last moment.
                 running.await.unwrap_or_else(|_| Err(Failure::timeout(timeout)))
             }
             () = shared.lost(&worker) => {
@@ -49,7 +49,7 @@ impl Task {
                 return;
             }
         };
-        // Before the server hears of it: it may send the next one at once.
+        // Freed before the report, because the server may send the next job at once.
         drop(place);
         let report = Report { shared: &shared, worker: &worker, id: &id, attempt, until };
         report.tell(answer).await;
@@ -67,7 +67,7 @@ fn answer(ended: Result<Answer, JoinError>) -> Answer {
     })
 }
 
-/// What a panic said.
+/// Message of a panic.
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no words)")
@@ -78,12 +78,12 @@ struct Report<'a> {
     worker: &'a str,
     id: &'a str,
     attempt: u32,
-    /// After that the server has given up on the attempt anyway.
+    /// Time at which the server has given up the attempt.
     until: Instant,
 }
 
 impl Report<'_> {
-    /// Again and again while the server is away.
+    /// Reports the result, repeatedly while the server is unavailable.
     async fn tell(&self, mut answer: Answer) {
         let finished_at = SystemTime::now();
         let mut pause = PAUSE;
@@ -98,7 +98,7 @@ impl Report<'_> {
                         () = self.shared.lost(self.worker) => return self.given_up(&error),
                     }
                 }
-                // Too large, for example: that is how the job ended, then.
+                // The result is too large, for example: the job fails.
                 Err(Error::Refused { status: 400 | 413, message, .. }) if answer.is_ok() => {
                     answer = Err(Failure::give_up(format!("the server refused the result: {message}")));
                 }

@@ -1,4 +1,4 @@
-//! The worker's side of HTTP: answers the server's calls at once, and leaves the work to tasks of their own.
+//! HTTP server of the worker: replies to the server's calls at once; jobs run in separate tasks.
 
 use super::handler::{Handler, Job};
 use super::report;
@@ -15,16 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Bytes of a job. What the server takes from pushers is less.
+/// Most bytes of a job. The server accepts less from producers.
 const JOB_BYTES_MAX: usize = 256 * 1_024 * 1_024;
-/// The server gives up after five seconds; a job that comes while we register waits for a little less.
+/// Longest wait of a job call for the registration to complete; the server gives up after five seconds.
 const REGISTRATION_WITHIN: Duration = Duration::from_secs(4);
-/// How long the head of a request may take to arrive.
+/// Timeout for the head of a request.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// After an error that may pass, such as too many open files.
+/// Pause after a temporary error, such as too many open files.
 const AFTER_TROUBLE: Duration = Duration::from_millis(100);
 
-/// Until the task is dropped.
+/// Accepts connections until the task is dropped.
 pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
@@ -83,17 +83,18 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Fu
     }
 }
 
-/// This worker's id, if the call means it. Whoever knows the id is the server: nobody else was told.
+/// This worker's id, if the call is addressed to it. The id authenticates the server, because no other party
+/// knows it.
 async fn asked_for(shared: &Shared, headers: &HeaderMap) -> Option<Arc<str>> {
     let asked = headers.get(wire::WORKER_ID)?.to_str().ok()?;
-    // The first jobs may come before the answer to the registration does.
+    // The first jobs may arrive before the reply to the registration.
     let mut registration = shared.registration.subscribe();
     let registered = registration.wait_for(|registration| registration.id.is_some());
     let present = tokio::time::timeout(REGISTRATION_WITHIN, registered).await.ok()?.ok()?;
     present.id.clone().filter(|id| **id == *asked)
 }
 
-/// 202, and a task that runs it.
+/// Accepts a job with 202 and spawns a task for it.
 fn take(shared: &Arc<Shared>, me: Arc<str>, job: Job<Bytes>, handler: Handler) -> Response<Full<Bytes>> {
     let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
         return say(StatusCode::SERVICE_UNAVAILABLE, "full", "this worker has as many jobs as it takes");

@@ -1,4 +1,4 @@
-//! What the worker's tasks have in common: who it is to the server, and how much it has to do.
+//! State shared by the worker's tasks: registration and running jobs.
 
 use super::client::Client;
 use super::error::Error;
@@ -12,25 +12,27 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// The server lets a worker go after ten seconds of silence: one sign may be lost, and another be late.
+/// Interval of heartbeats. The server removes a worker after ten seconds of silence, so one heartbeat may be
+/// lost and another late.
 const PING_EVERY: Duration = Duration::from_secs(4);
-/// A sign that takes longer is tried anew.
+/// Timeout of a heartbeat.
 const PING_WITHIN: Duration = Duration::from_secs(3);
-/// Between tries while the server is away.
+/// Pause between attempts while the server is unavailable.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long the rest may take to be dropped when the grace time is over. A handler that does not `.await` cannot be.
+/// Time to drop the remaining jobs after the grace time. A handler that never reaches an `.await` cannot be
+/// dropped.
 const DROP_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the worker's tasks have in common.
+/// State shared by the worker's tasks.
 pub(super) struct Shared {
     pub client: Client,
     pub handlers: HashMap<String, Handler>,
-    /// Handlers that may run at once.
+    /// Slots for running handlers.
     pub places: Arc<Semaphore>,
     pub registration: watch::Sender<Registration>,
     pub counts: Counts,
     pub is_leaving: AtomicBool,
-    /// Jobs that were taken and whose end is not told yet.
+    /// Accepted jobs whose result is not reported yet.
     pub active: watch::Sender<usize>,
     pub name: String,
     pub max_jobs: u32,
@@ -38,10 +40,10 @@ pub(super) struct Shared {
     pub port: u16,
 }
 
-/// Who this worker is to the server.
+/// Registration at the server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registration {
-    /// `None`: not registered now.
+    /// `None`: not registered at present.
     pub id: Option<Arc<str>>,
     pub accepts: bool,
 }
@@ -75,7 +77,7 @@ impl Counts {
     }
 }
 
-/// A job that was taken; told of, or given up on, when dropped.
+/// Accepted job; counted until its result is reported or given up.
 pub(super) struct Active(Arc<Shared>);
 
 impl Drop for Active {
@@ -90,19 +92,20 @@ impl Shared {
         Active(Arc::clone(self))
     }
 
-    /// Waits until this worker is not known by that id any more.
+    /// Waits until this worker is no longer registered under this id.
     pub(super) async fn lost(&self, id: &str) {
         let mut registration = self.registration.subscribe();
-        // It cannot end: `self` has the other side.
+        // Cannot fail: `self` holds the sender.
         let _ = registration.wait_for(|registration| registration.id.as_deref() != Some(id)).await;
     }
 
-    /// Until it works, or that moment.
+    /// Registers, repeatedly until it succeeds or `until` has passed.
     pub(super) async fn register(&self, until: Option<Instant>) -> Result<(), Error> {
         let port = self.url.is_none().then_some(self.port);
         let asked = NewWorker { name: &self.name, max_jobs: self.max_jobs, url: self.url.as_deref(), port };
         loop {
-            // Nothing is taken before the first sign of life: from then on the server notices if this process dies.
+            // No job is accepted before the first heartbeat: from then on the server notices if this process
+            // dies.
             let registered = match self.client.register(&asked).await {
                 Ok(id) => self.client.ping(&id, PING_WITHIN).await.map(|()| id),
                 Err(error) => Err(error),
@@ -124,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Tells the server to send nothing more. Answers whether it heard.
+    /// Asks the server to send no more jobs. Returns true if the server has confirmed.
     pub(super) async fn drain(&self, until: Instant) -> bool {
         let id = self.registration.borrow().id.clone();
         let told = loop {
@@ -144,7 +147,7 @@ impl Shared {
         told
     }
 
-    /// Drops what runs, and leaves.
+    /// Drops the running jobs and deregisters.
     pub(super) async fn break_off(&self) {
         let id = self.registration.send_replace(Registration::default()).id;
         let mut active = self.active.subscribe();
@@ -158,7 +161,7 @@ impl Shared {
     }
 }
 
-/// Gives signs of life. If the server does not know this worker any more, registers anew.
+/// Sends heartbeats. Registers again if the server no longer knows this worker.
 pub(super) async fn keep_alive(shared: Arc<Shared>) {
     let mut is_away = false;
     loop {

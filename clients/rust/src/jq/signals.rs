@@ -1,6 +1,6 @@
-//! Being told to stop.
+//! Signals that ask the process to stop.
 
-/// Waits for a word from outside.
+/// Receiver of SIGTERM and SIGINT (Ctrl-C).
 pub(super) struct Stop {
     #[cfg(unix)]
     terminate: tokio::signal::unix::Signal,

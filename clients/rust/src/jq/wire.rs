@@ -1,4 +1,4 @@
-//! The messages, as bytes: no socket and no clock here.
+//! Encoding of messages, without sockets or clock.
 
 use super::error::Error;
 use super::handler::{Answer, Failure, Job};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) const MSGPACK: &str = "application/msgpack";
-/// Says which worker is calling, or is called.
+/// Header with the id of the calling or the called worker.
 pub(super) const WORKER_ID: &str = "worker-id";
-/// Bytes of a failure's message the server keeps; a longer one would be refused whole.
+/// Most bytes of a failure's message that the server accepts; it refuses a report with a longer message.
 const MESSAGE_BYTES_MAX: usize = 16 * 1_024;
-/// A job that says no timeout has about thirty years.
+/// Timeout of a job without one: about thirty years.
 const TIMEOUT_S_MAX: u64 = 1_000_000_000;
 
 #[derive(Serialize)]
@@ -34,12 +34,12 @@ pub(super) struct Enqueued {
     pub job_id: String,
 }
 
-/// The server's answer, read.
+/// Decodes a reply of the server.
 pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Error> {
     rmp_serde::from_slice(body).map_err(|e| Error::Answer(e.to_string()))
 }
 
-/// What the server said no with.
+/// Error of a refused call.
 pub(super) fn refusal(status: u16, body: &[u8]) -> Error {
     #[derive(Deserialize)]
     struct Said {
@@ -54,7 +54,7 @@ pub(super) fn refusal(status: u16, body: &[u8]) -> Error {
     Error::Refused { status, code, message }
 }
 
-/// A job as the server sends it.
+/// Decodes a job sent by the server.
 pub(super) fn job(body: &Bytes) -> Result<Job<Bytes>, String> {
     let fields = map(body).ok_or("the body is not a map in MessagePack")?;
     let field = |wanted: &str| fields.iter().find(|(key, _)| *key == wanted).map(|(_, value)| *value);
@@ -71,7 +71,7 @@ pub(super) fn job(body: &Bytes) -> Result<Job<Bytes>, String> {
     })
 }
 
-/// How a job ended, for the server.
+/// Encodes a report.
 pub(super) fn done(id: &str, attempt: u32, finished_at: SystemTime, answer: &Answer) -> Bytes {
     let mut out = Map::default();
     out.field("job_id", id);
@@ -95,13 +95,13 @@ pub(super) fn done(id: &str, attempt: u32, finished_at: SystemTime, answer: &Ans
     out.finish()
 }
 
-/// As much as is kept, cut between two characters.
+/// Message cut to the allowed length, at a character boundary.
 fn message(failure: &Failure) -> &str {
     let text = failure.message.as_str();
     &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)]
 }
 
-/// A map of up to fifteen fields, some of which are MessagePack already.
+/// Builder of a map with up to fifteen fields, whose values may be encoded already.
 #[derive(Default)]
 struct Map {
     fields: u8,
@@ -110,7 +110,7 @@ struct Map {
 
 impl Map {
     fn field<T: Serialize + ?Sized>(&mut self, key: &str, value: &T) {
-        // Texts, numbers and truths can always be written.
+        // Texts, numbers and booleans can always be encoded.
         let value = rmp_serde::to_vec(value).unwrap_or_else(|_| vec![0xc0]);
         self.raw(key, &value);
     }
@@ -134,7 +134,7 @@ impl Map {
     }
 }
 
-/// The fields of a map, values as the bytes they are. `None`: it is not one map and nothing else.
+/// Fields of a map, with encoded values. `None`: the bytes are not exactly one map.
 fn map(body: &[u8]) -> Option<Vec<(&str, &[u8])>> {
     let (fields, mut rest) = match *body.first()? {
         tag @ 0x80..=0x8f => (usize::from(tag & 0x0f), body.get(1..)?),
@@ -153,22 +153,22 @@ fn map(body: &[u8]) -> Option<Vec<(&str, &[u8])>> {
     rest.is_empty().then_some(found)
 }
 
-/// Whether these bytes are one value in MessagePack and nothing else.
+/// True if the bytes are exactly one MessagePack value.
 pub(super) fn is_one_value(bytes: &[u8]) -> bool {
     skip(bytes).is_some_and(<[u8]>::is_empty)
 }
 
-/// What comes after the first value. No recursion: how deep it is costs nothing.
+/// Bytes after the first value. Not recursive, so the depth of nesting is no concern.
 fn skip(mut bytes: &[u8]) -> Option<&[u8]> {
     let mut values: usize = 1;
     while values > 0 {
-        // Every value has at least one byte: what claims to have more is cut off.
+        // Every value has at least one byte: if more values are announced, the bytes are truncated.
         if values > bytes.len() {
             return None;
         }
         values -= 1;
         let (tag, rest) = bytes.split_first()?;
-        // How many bytes say how long it is, how long it is beside that, and how many values are in it.
+        // Width of the length field, length of the content, and number of nested values.
         let length = |width: usize| rest.get(..width).map(number);
         let (head, body, inside) = match *tag {
             0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => (0, 0, 0),
@@ -202,7 +202,7 @@ fn number(bytes: &[u8]) -> usize {
     bytes.iter().fold(0, |number, byte| (number << 8) | usize::from(*byte))
 }
 
-/// In UTC, to the millisecond.
+/// UTC, to the millisecond.
 fn rfc3339(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
@@ -211,7 +211,8 @@ fn rfc3339(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since.subsec_millis())
 }
 
-/// Year, month and day of a day since 1970. Counted from a first of March, so that the leap day is a year's last.
+/// Year, month and day of a number of days since 1970. Years are counted from March, so that the leap day
+/// comes last.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

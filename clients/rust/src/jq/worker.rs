@@ -1,4 +1,4 @@
-//! The worker: registers, gives signs of life, and leaves in good order.
+//! Worker: registration, heartbeats and graceful shutdown.
 
 use super::client::Client;
 use super::error::Error;
@@ -19,10 +19,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// Places at most: what the server accepts.
+/// Most slots that the server accepts.
 const MAX_JOBS_MAX: u32 = 100_000;
 
-/// How a worker is to be; made by [`Worker::builder`].
+/// Builder of a [`Worker`]; made by [`Worker::builder`].
 pub struct Builder {
     server: String,
     token: Option<String>,
@@ -35,8 +35,8 @@ pub struct Builder {
     handlers: HashMap<String, Handler>,
 }
 
-/// A worker that has registered and runs jobs. Dropped, it stops at once: what runs is dropped, and the server notices
-/// within ten seconds. [`Worker::shutdown`] is the better way.
+/// Registered worker that runs jobs. On drop it stops at once: running jobs are dropped, and the server
+/// notices within ten seconds. Prefer [`Worker::shutdown`].
 pub struct Worker {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -44,73 +44,73 @@ pub struct Worker {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What a worker has done in its time.
+/// Counts of a worker's jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Jobs whose handlers succeeded, as the server knows.
+    /// Jobs whose success was reported to the server.
     pub done: u64,
-    /// Jobs whose handlers failed, as the server knows.
+    /// Jobs whose failure was reported to the server.
     pub failed: u64,
-    /// Jobs that were dropped while they ran, or whose end the server did not want to hear any more.
+    /// Jobs that were dropped while running, or whose report the server did not accept.
     pub dropped: u64,
 }
 
 impl Builder {
-    /// Shown to people; several workers may have the same. `worker` unless told otherwise.
+    /// Display name; need not be unique. The default is `worker`.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How many jobs run at once; one per processor unless told otherwise.
+    /// Jobs that run at once; by default one per processor.
     #[must_use]
     pub fn max_jobs(mut self, max_jobs: u32) -> Self {
         self.max_jobs = max_jobs;
         self
     }
 
-    /// The token that the server asks for.
+    /// Access token for the server.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
     }
 
-    /// Where to listen for the server's calls; `127.0.0.1` on any free port unless told otherwise. The server calls back
-    /// at the address this worker calls from; if it cannot, say [`Builder::url`].
+    /// Address to listen on for the server's calls; by default `127.0.0.1` on any free port. The server calls
+    /// back at the address from which this worker connects; if that does not work, set [`Builder::url`].
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// Where the server is to call this worker, such as `http://worker-3:6401`.
+    /// Address at which the server calls this worker, such as `http://worker-3:6401`.
     #[must_use]
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.url = Some(url.into());
         self
     }
 
-    /// How long running jobs have to end when the worker shuts down; 30 seconds unless told otherwise. What is not done by
-    /// then is dropped, and tried again elsewhere.
+    /// Time that running jobs have to finish during a shutdown; the default is 30 seconds. Jobs still running
+    /// then are dropped, and retried elsewhere.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// How long to wait at the start for a server that is not there yet; 30 seconds unless told otherwise. Later the worker
-    /// waits as long as it takes.
+    /// Time to wait at startup for an unavailable server; the default is 30 seconds. Later the worker waits
+    /// without a limit.
     #[must_use]
     pub fn register_within(mut self, register_within: Duration) -> Self {
         self.register_within = register_within;
         self
     }
 
-    /// Runs jobs of this name, with arguments and results that serde knows. An argument that cannot be read as an `A` is a
-    /// failure that is not tried again. Of two handlers for one name the later one counts.
+    /// Registers a handler with argument and result as serde types. An argument that cannot be decoded as an
+    /// `A` is a failure that is not retried. A second handler for the same name replaces the first.
     #[must_use]
     pub fn handle<A, R, F, Fut>(mut self, name: impl Into<String>, handle: F) -> Self
     where
@@ -123,8 +123,8 @@ impl Builder {
         self
     }
 
-    /// Runs jobs of this name, with argument and result as the bytes of one MessagePack value: what serde has no word for
-    /// stays as it is.
+    /// Registers a handler with argument and result as the bytes of one MessagePack value, for values that
+    /// serde cannot represent.
     #[must_use]
     pub fn handle_raw<R, F, Fut>(mut self, name: impl Into<String>, handle: F) -> Self
     where
@@ -136,10 +136,11 @@ impl Builder {
         self
     }
 
-    /// Listens, registers, and takes jobs from then on.
+    /// Starts to listen, registers, and accepts jobs from then on.
     ///
     /// # Errors
-    /// If a setting cannot be meant, the address cannot be had, the server refuses the worker, or is not there in time.
+    /// If a setting is invalid, the listener cannot be opened, or the server refuses the worker or is
+    /// unavailable for too long.
     pub async fn start(self) -> Result<Worker, Error> {
         self.check()?;
         let client = match &self.token {
@@ -169,11 +170,11 @@ impl Builder {
         Ok(worker)
     }
 
-    /// Starts, works until the process is told to stop (Ctrl-C, or SIGTERM where there is one), and shuts down in good
-    /// order. Told a second time, it does not wait any more.
+    /// Starts the worker, runs until the process receives a signal (Ctrl-C, or SIGTERM where it exists), and
+    /// shuts down gracefully. A second signal ends the wait for running jobs.
     ///
     /// # Errors
-    /// As for [`Builder::start`].
+    /// See [`Builder::start`].
     pub async fn run(self) -> Result<Summary, Error> {
         let mut told = told_to_stop().map_err(|e| Error::Setting(format!("listening for signals: {e}")))?;
         let worker = self.start().await?;
@@ -202,7 +203,7 @@ impl Builder {
 }
 
 impl Worker {
-    /// A worker for the server at this address, such as `http://127.0.0.1:7373/jq`.
+    /// Builder of a worker for the server at this address, such as `http://127.0.0.1:7373/jq`.
     #[must_use]
     pub fn builder(server: impl Into<String>) -> Builder {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -219,37 +220,37 @@ impl Worker {
         }
     }
 
-    /// Its id at the server; `None` while it is not registered because the server let it go.
+    /// Id at the server; `None` while not registered because the server has removed the worker.
     #[must_use]
     pub fn id(&self) -> Option<String> {
         self.shared.registration.borrow().id.as_deref().map(str::to_owned)
     }
 
-    /// Where it listens.
+    /// Address on which the worker listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Jobs it has now: those that run, and those whose end the server has not heard yet.
+    /// Number of running jobs, including those whose result is not reported yet.
     #[must_use]
     pub fn running(&self) -> usize {
         *self.shared.active.borrow()
     }
 
-    /// What it has done so far.
+    /// Counts so far.
     #[must_use]
     pub fn summary(&self) -> Summary {
         self.shared.counts.summary()
     }
 
-    /// Takes no more jobs, ends those it has within the grace time, and leaves. What is not done by then is dropped, and
-    /// the server gives it to others at once.
+    /// Accepts no more jobs, waits up to the grace time for running ones, and deregisters. Jobs still running
+    /// then are dropped, and the server gives them to other workers at once.
     pub async fn shutdown(self) -> Summary {
         self.shut_down_unless(std::future::pending(), &mut false).await
     }
 
-    /// The same, but at once when `hurry` is there.
+    /// Like [`Worker::shutdown`], but stops waiting when `hurry` completes.
     async fn shut_down_unless(self, hurry: impl Future<Output = ()>, hurried: &mut bool) -> Summary {
         let until = Instant::now() + self.grace;
         self.shared.is_leaving.store(true, Ordering::SeqCst);

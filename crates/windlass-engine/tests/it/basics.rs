@@ -177,7 +177,7 @@ async fn a_report_that_is_too_large_is_refused_by_itself_and_the_run_goes_on() {
     assert_eq!(answers[0].unwrap_err().code(), "payload_too_large");
     assert!(answers[1].is_ok(), "it is not held up: {:?}", answers[1]);
     assert_eq!(answers[2], Err(VerbError::ReportTooLarge { bytes: 10, max: 8 }));
-    // Also where it is one of several things.
+    // Also in a batch of actions and in a transaction.
     let refused = world.engine.apply(&tenant(), vec![jobs[2].id], failing.clone()).await;
     assert_eq!(refused.unwrap_err().code(), "payload_too_large");
     let (own, id) = (tenant(), jobs[2].id);
@@ -187,7 +187,7 @@ async fn a_report_that_is_too_large_is_refused_by_itself_and_the_run_goes_on() {
     });
     let refused = refused.await.unwrap_err();
     assert!(matches!(refused, EngineError::ReportTooLarge { bytes: 10, max: 8 }), "{refused}");
-    // The leases live on.
+    // The leases are still valid.
     world.settle(&jobs[0], finish_with("12345678")).await.unwrap();
     world.settle(&jobs[2], finish()).await.unwrap();
 }

@@ -105,7 +105,7 @@ async fn at_the_end_waiting_claims_come_back_empty_and_new_calls_are_refused() {
     world.engine.shutdown().await;
 }
 
-/// Looks that are under way when the shutdown closes must not fall asleep behind it.
+/// Queries in flight during a shutdown must not fall asleep after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nobody_sleeps_on_when_the_door_closes() {
     for _ in 0..200 {

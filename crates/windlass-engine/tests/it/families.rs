@@ -101,7 +101,7 @@ async fn of_two_children_that_end_at_once_no_failure_goes_unseen() {
         failed.unwrap();
         let after = world.job(parent).await.unwrap();
         assert_eq!(after.progress.pending_children, 0);
-        // The failure came last, or the other did and the parent runs.
+        // Either the failure came last, or the parent runs already.
         assert!([StateName::Waiting, StateName::Ready].contains(&after.state().name()));
         world.apply(children[0].id, Event::Delete).await.unwrap();
         assert_eq!(world.job(parent).await.unwrap().state().name(), StateName::Ready);
@@ -263,7 +263,7 @@ async fn terminating_a_family_reaches_everyone_once() {
     }
 }
 
-/// Many tasks end the last children at the same time, on several threads: the parent runs exactly once more.
+/// Many tasks on several threads end the last children at once: the parent runs exactly once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn fan_in_happens_exactly_once_whoever_finishes_last() {
     let world = Arc::new(World::new().await);
@@ -293,7 +293,7 @@ async fn fan_in_happens_exactly_once_whoever_finishes_last() {
     }
 }
 
-/// Two servers on one store know nothing of each other's lanes; the guard alone must do.
+/// Two servers on one store do not share the family locks; the version guard alone has to suffice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn fan_in_happens_exactly_once_between_two_servers() {
     let one = Arc::new(World::new().await);

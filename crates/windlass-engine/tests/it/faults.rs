@@ -35,7 +35,7 @@ async fn a_child_that_was_not_made_was_never_counted() {
     let parent = world.push(job("parent")).await;
     world.claim_one().await;
     let holder = world.push(keyed(job("holder"), OnConflict::Return)).await;
-    // Only the first commit gets through; what is there then is what a crash would leave.
+    // Only the first commit succeeds; the store is then as after a crash.
     faults.fail_next_call(Call::Commit, 1, Kind::Delay(Duration::ZERO));
     faults.fail_next_call(Call::Commit, 1, Kind::BeforeDoing);
     let child = keyed(child_of(parent, "child", PARENT_WAITS), OnConflict::Return);
@@ -58,8 +58,8 @@ async fn a_child_that_was_not_there_yet_at_the_first_look_is_started_all_the_sam
     let running = one.claim_one().await;
     let beat = Extend { id: parent, by: holder(&running), lease_ms: None };
     one.engine.extend(&tenant(), vec![beat]).await.unwrap();
-    // The first server does not hear of this: its first try goes by what it remembers, and is in vain. The list of
-    // children may be newer than the jobs that can be read.
+    // The first server does not notice this: its first commit is based on its lease table and is stale. The
+    // list of children may be newer than the jobs that can be loaded.
     let child = other.push(child_of(parent, "child", PARENT_WAITS)).await;
     faults.hide(child);
     one.finish(&running).await;
@@ -151,7 +151,7 @@ async fn places_under_a_limit_do_not_leak_through_faults() {
         faults.fail_next_call(Call::Commit, 1, kind);
         let entry = settle(claimed.id, holder(&claimed), finish());
         assert!(world.engine.settle(&tenant(), vec![entry]).await.is_err());
-        // Whether it was done or not: when the lease is over, the place is free.
+        // Whether or not it was written, the slot is free after the lease expires.
         world.pass(30_000).await;
         if let Some(again) = world.claim(1).await.pop() {
             world.finish(&again).await;

@@ -1,4 +1,4 @@
-//! Handing a claimed job on: leases that begin anew, runs that were none, results that are handed out once.
+//! Claimed jobs: renewed leases, returned runs, results that are delivered once.
 
 use crate::world::*;
 use serde_json::json;
@@ -155,7 +155,7 @@ async fn notes_are_kept_over_a_restart() {
     assert!(world.engine.notes("v/").await.unwrap().is_empty());
 }
 
-/// A server that starts hands nothing out before it can be told of the end.
+/// A server that is starting hands out no jobs before it can accept reports.
 #[tokio::test]
 async fn claims_that_are_held_find_nothing_until_they_are_released() {
     let world = World::new().await;

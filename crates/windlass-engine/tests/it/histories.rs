@@ -1,4 +1,4 @@
-//! Random histories, checked against what must always hold (design, section 2).
+//! Random histories, checked against the invariants of jobs.
 
 use crate::world::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ impl Chance {
     }
 }
 
-/// What a worker remembers of its lease.
+/// Lease as known by a worker.
 struct Held {
     job: Arc<Job>,
     until: Timestamp,
@@ -34,7 +34,7 @@ struct History {
     pushed: BTreeSet<JobId>,
     children: BTreeSet<JobId>,
     last_token: BTreeMap<JobId, u64>,
-    /// Settled and started over: these had to let go of their unique keys.
+    /// Settled and started again: these jobs had to give up their unique keys.
     revived: BTreeSet<JobId>,
     seed: u64,
 }
@@ -170,7 +170,7 @@ impl History {
             _ => Event::Cancel { running: CancelRunning::Ask, failed_too: false },
         };
         let was_settled = self.world.job(id).await.is_some_and(|job| job.state().is_settled());
-        // What takes a job from its worker ends its lease in the eyes of the world.
+        // An action that takes a job from its worker ends the lease.
         if self.world.apply(id, action).await.is_ok()
             && let Some(job) = self.world.job(id).await
             && job.state().lease().is_none()
@@ -188,7 +188,7 @@ impl History {
         let jobs = engine.list(filter).await.unwrap().jobs;
         let by_id: BTreeMap<JobId, &Arc<Job>> = jobs.iter().map(|job| (job.id, job)).collect();
         for id in self.pushed.iter().filter(|id| !by_id.contains_key(id)) {
-            // Settled children are forgotten with their parent's next run; nothing else may go.
+            // Settled children are deleted when their parent runs again; no other job may disappear.
             assert!(self.children.contains(id), "seed {seed}: job {id} is lost");
         }
         let mut counts: BTreeMap<StateName, u64> = BTreeMap::new();
@@ -204,7 +204,7 @@ impl History {
                 "seed {seed}: children of {}",
                 job.id
             );
-            // A child waits while its parent runs, or is to run again after a run that came to nothing.
+            // A child waits while its parent runs, or while the parent is to run again after a failed run.
             let parent = job.spec.family().and_then(|family| by_id.get(&family.parent));
             let is_stuck = matches!(job.state(), JobState::Waiting)
                 && pending == 0
@@ -227,7 +227,7 @@ impl History {
         }
     }
 
-    /// Workers go on asking and finishing: everything that can end does.
+    /// Workers continue to claim and finish until no job is left that can end.
     async fn drain(&mut self) {
         self.held.clear();
         for _ in 0..2_000 {

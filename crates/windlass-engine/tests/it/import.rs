@@ -98,7 +98,7 @@ async fn taking_over_again_changes_nothing_and_ends_what_was_begun() {
             import("3", job("c"), Stands::Failed, 0),
         ]
     };
-    // As if an earlier call had come no further than this.
+    // State left by an earlier call that was interrupted here.
     let mut begun = import("3", job("c"), Stands::Failed, 0).push;
     begun.run_at = RunAt::At(Timestamp::MAX);
     let begun = world.push(begun).await;

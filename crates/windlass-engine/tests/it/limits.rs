@@ -4,7 +4,7 @@ use windlass_core::limits::Limit;
 use windlass_core::{Format, Payload};
 use windlass_engine::*;
 
-/// About all jobs, where it does not say otherwise.
+/// Limit that applies to all jobs unless `value` has a matcher.
 fn limit(id: &str, mut value: Value) -> Limit {
     value.as_object_mut().unwrap().entry("matcher").or_insert(json!({"all": []}));
     Limit::parse(id, &value).unwrap()
@@ -182,7 +182,7 @@ async fn a_limit_tells_how_many_wait_under_it_and_how_many_it_holds_back() {
     world.push_all(vec![job("a"), job("a"), job("a"), job("a"), job("b")]).await;
     assert_eq!(figures().await, [("slow".into(), 0, 5, 0), ("two".into(), 0, 4, 0)]);
     let held = world.claim(2).await;
-    // Nobody has asked since the limit was reached, and it is known all the same.
+    // No claim was made since the limit was reached; the counts are correct nevertheless.
     assert_eq!(figures().await, [("slow".into(), 2, 3, 0), ("two".into(), 2, 2, 2)]);
     assert_eq!(names(&world.claim(5).await), ["b"]);
     assert_eq!(figures().await, [("slow".into(), 3, 2, 0), ("two".into(), 2, 2, 2)]);

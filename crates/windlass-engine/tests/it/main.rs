@@ -1,4 +1,4 @@
-//! Scenarios on the memory store with a manual clock. Nothing here sleeps for real, but in `postgres`.
+//! Scenarios on the memory store with a manual clock. Only `postgres` uses real time.
 
 #![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]

@@ -18,10 +18,10 @@ use windlass_store::Store;
 use windlass_store::calendar::{CLOCK, Kept, WallStep};
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
 
-/// Far beyond any healthy delay on a busy machine.
+/// Far above any normal delay on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A machine whose clock is wrong by so much.
+/// Clock with an offset in milliseconds.
 struct Wrong(i64);
 
 #[async_trait]
@@ -86,7 +86,7 @@ async fn as_many_run_as_a_limit_allows_over_all_servers() {
         running.extend(here);
         running.extend(there);
         assert_eq!(running.len(), 3, "in round {round}");
-        // Finished at either server, whichever gave it out.
+        // Settled at either server, whichever granted the lease.
         let done = running.pop().unwrap();
         settle(if round % 2 == 0 { &one } else { &other }, &done).await;
         if round == 2 {
@@ -153,7 +153,8 @@ async fn what_a_server_held_when_it_vanished_goes_on_elsewhere() {
     gone.push(&tenant(), vec![job("a"), Push { run_at: RunAt::After(1_500), ..job("later") }]).await.unwrap();
     let held = gone.claim(Claim { limit: 1, lease_ms: Some(1_000), ..any() }).await.unwrap().accept();
     assert_eq!(held.len(), 1);
-    // Without a word: nobody tells the other of the lease or of the delayed job.
+    // Dropped without a shutdown: the other server receives no notification of the lease or of the delayed
+    // job.
     drop(gone);
     let began = Instant::now();
     for _ in 0..2 {
@@ -181,7 +182,7 @@ async fn a_job_pushed_by_sql_comes_under_the_limits() {
     assert_eq!(claim(&one, 10, 0).await.len(), 0);
 }
 
-/// A run that never began has taken nothing, on whichever server it was given back.
+/// A run that was returned costs no token, whichever server it was returned to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_of_a_run_that_was_given_back_returns_to_the_shared_rate() {
     let url = PostgresServer::shared().new_schema_url();
@@ -193,7 +194,7 @@ async fn a_token_of_a_run_that_was_given_back_returns_to_the_shared_rate() {
         let entry = crate::world::settle(job.id, holder(job), crate::world::RETURN);
         engine.settle(&tenant(), vec![entry]).await.unwrap().remove(0).unwrap();
     };
-    // From an empty bucket, and into one that is full with it.
+    // From an empty bucket, and into a full one.
     for round in 0..3 {
         let mut claimed = claim(&one, 3, 0).await;
         assert_eq!(claimed.len(), 2, "in round {round}");
@@ -203,7 +204,7 @@ async fn a_token_of_a_run_that_was_given_back_returns_to_the_shared_rate() {
         give_back(&one, &claimed.pop().unwrap()).await;
         give_back(&one, &again.pop().unwrap()).await;
     }
-    // One that waits for a token hears that it is there.
+    // A claim that waits for a token is notified of the refund.
     let claimed = claim(&one, 3, 0).await;
     let waiting = tokio::spawn({
         let other = other.clone();
@@ -233,7 +234,7 @@ async fn of_several_servers_that_swap_a_note_one_does() {
     }
 }
 
-/// The clock was set while nobody looked, and somebody has said so.
+/// The clock was set while no server was running, and the step is recorded in the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn steps_of_the_clock_are_forgotten_when_every_date_was_moved() {
     const TEN_MINUTES_MS: i64 = 600_000;

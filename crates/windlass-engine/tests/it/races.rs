@@ -1,4 +1,4 @@
-//! What is heard in another order than it happened, and what is known of a job that has moved on.
+//! Races: results that arrive out of order, and outdated entries of the lease table.
 
 use crate::world::*;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ async fn who_asks_what_is_due_and_goes_away_takes_nothing_along() {
     world.claim_one().await;
     rest().await;
     faults.fail_next_call(Call::Due, 1, Kind::Hold);
-    // Nobody else comes to look before we do: tests run on one thread.
+    // No other task queries the store before this call: tests run on one thread.
     world.clock.advance(30_000);
     let asked = tokio::time::timeout(Duration::ZERO, world.engine.catch_up()).await;
     assert!(asked.is_err(), "it was held up");
@@ -62,7 +62,7 @@ async fn who_asks_what_is_due_and_hears_of_trouble_leaves_it_to_the_scheduler() 
     world.shows(&world.picture().await, "1 ready default/a p0 a1 at 31000");
 }
 
-/// A claim that is carried out, but heard of only after its job was cancelled in this way.
+/// Claims a job; the reply arrives only after the job was cancelled in this way.
 async fn cancelled_before_its_claim_is_answered(running: CancelRunning) -> (World, Arc<Job>) {
     let (world, faults) = faulty_world().await;
     let id = world.push(job("a")).await;
@@ -89,7 +89,7 @@ async fn a_job_that_is_taken_back_before_its_claim_is_answered_is_not_held() {
 #[tokio::test]
 async fn a_claim_that_is_answered_late_does_not_undo_what_was_asked_of_its_run() {
     let (world, claimed) = cancelled_before_its_claim_is_answered(CancelRunning::Ask).await;
-    // What is remembered may be nothing, but not something older.
+    // The lease table may have no entry, but no outdated one.
     let asked = |job: &Arc<Job>| job.state().lease().unwrap().cancel_asked;
     assert!(world.engine.running(&tenant(), claimed.id).is_none_or(|job| asked(&job)));
     let beat = Extend { id: claimed.id, by: holder(&claimed), lease_ms: None };
@@ -107,7 +107,7 @@ async fn a_run_that_ends_while_it_comes_under_a_limit_does_not_count_for_ever() 
             world.push(job("a")).await;
             world.claim_one().await;
         }
-        // The job is under the limit, but who set it has not heard of that when the run ends.
+        // The job is under the limit, but the caller that set it has no reply yet when the run ends.
         faults.fail_next_call(Call::Commit, 1, Kind::HoldAnswer);
         let engine = world.engine.clone();
         let setting = tokio::spawn(async move {
@@ -130,7 +130,7 @@ async fn a_place_under_a_limit_becomes_free_once_however_often_the_end_is_told()
     world.engine.set_limit(&tenant(), limit("one", json!({"max_running": 1}))).await.unwrap();
     world.push_all(vec![job("a"), job("b"), job("c")]).await;
     let running = world.claim_one().await;
-    // Nothing was written, which nobody knows; and the store does not say for a while.
+    // Nothing is written, but the outcome is unknown, and the store does not respond for a while.
     faults.fail_next_call(Call::Commit, 1, Kind::Lost);
     faults.fail_next_call(Call::Read, 1, Kind::BeforeDoing);
     let settle = settle(running.id, holder(&running), finish());
@@ -227,7 +227,8 @@ async fn a_parent_that_came_back_while_its_child_finished_runs_after_it() {
     one.settle(&run, fail("no luck")).await.unwrap();
     let child = one.push(child_of(parent, "child", FamilyRule::ParentRunsAfter)).await;
     let running = one.claim_one().await;
-    // The first try sees a parent that failed, which is not run again, and a child that has moved on by then.
+    // The first commit is based on a failed parent, which is not run again, and on a child that has changed
+    // meanwhile.
     faults.fail_next_call(Call::Commit, 1, Kind::Hold);
     let engine = one.engine.clone();
     let settle = settle(child, holder(&running), finish());
@@ -263,7 +264,7 @@ async fn many_settled_children_are_forgotten_also_if_another_end_of_the_batch_ha
     let last_run = one.claim_one().await;
     one.push(job("stranger")).await;
     let stranger = one.claim_one().await;
-    // The first server does not hear of this, so its first try to end the stranger's run is in vain.
+    // The first server does not notice this, so its first commit for the stranger is stale.
     let beat = Extend { id: stranger.id, by: holder(&stranger), lease_ms: None };
     other.engine.extend(&tenant(), vec![beat]).await.unwrap().remove(0).unwrap();
     let ended = one.settle_all(vec![(&last_run, finish()), (&stranger, finish())]).await;

@@ -7,13 +7,13 @@ use windlass_core::limits::Limit;
 use windlass_engine::*;
 use windlass_store::memory::MemoryStore;
 
-/// Two servers and the one clock they go by.
+/// Two servers that share a store and a clock.
 async fn two() -> (World, World) {
     let store = Arc::new(MemoryStore::shared());
     let clock = Arc::new(ManualClock::default());
     let one = World::with(store.clone(), clock.clone(), Options::default()).await;
     let other = World::with(store, clock, Options::default()).await;
-    // Those who look now and then have begun to wait for the first time.
+    // The polling tasks have begun their first wait.
     rest().await;
     (one, other)
 }
@@ -31,7 +31,7 @@ async fn known(world: &World) -> Vec<(String, Option<u32>)> {
 async fn a_limit_set_at_one_server_is_known_at_the_other_a_second_later() {
     let (one, other) = two().await;
     one.engine.set_limit(&tenant(), at_most("few", 2)).await.unwrap();
-    // Made at a server that has not heard of the limit.
+    // Pushed at a server that does not know the limit yet.
     other.push_all((0..4).map(|_| job("a")).collect()).await;
     other.pass(1_000).await;
     assert_eq!(known(&other).await, [("few".to_owned(), Some(2))]);

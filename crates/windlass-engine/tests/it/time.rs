@@ -218,7 +218,7 @@ async fn setting_the_clock_moves_dates_and_nothing_else() {
         assert_eq!(names(&world.claim(9).await), ["leased"], "{step_ms}");
         let waits_for = world.job(dated).await.unwrap().state().claimable_at().unwrap();
         assert_eq!(waits_for, date.plus_ms(-step_ms), "{step_ms}");
-        // Set right again: as if nothing had happened.
+        // Set back again: everything is as before.
         world.clock.step_wall(-step_ms);
         world.pass(600).await;
         assert_eq!(world.job(dated).await.unwrap().state().claimable_at(), Some(date), "{step_ms}");
@@ -235,7 +235,7 @@ async fn a_date_that_a_step_jumped_over_has_come() {
     assert_eq!(names(&world.claim(9).await), ["dated"]);
 }
 
-/// The clock was an hour ahead, or is an hour behind: what was written then must not wait for it to catch up.
+/// The clock was an hour ahead, or is an hour behind: jobs written before must not wait for it to catch up.
 #[tokio::test]
 async fn a_store_that_is_opened_with_the_clock_behind_goes_on_where_it_was() {
     let world = World::new().await;
@@ -262,7 +262,7 @@ async fn a_store_that_is_opened_with_the_clock_behind_goes_on_where_it_was() {
         date.plus_ms(behind_ms),
         "by the clock that shows an hour less, it is an hour later"
     );
-    // The next one finds nothing new.
+    // The next server finds no further step.
     let world = world.crash().await;
     world.pass(600).await;
     assert_eq!(world.job(dated).await.unwrap().state().claimable_at(), Some(waits_for));
@@ -312,7 +312,7 @@ async fn a_late_finish_counts_where_the_policy_says_so() {
     world.shows(&world.picture().await, "1 completed default/a p0 a1");
 }
 
-/// Time passes with every look at the clock, as it does while a commit is on its way to the disk.
+/// Clock that advances with every reading, as time does during a commit.
 struct Hurrying(AtomicI64);
 
 #[async_trait::async_trait]
@@ -333,7 +333,7 @@ async fn a_moment_that_comes_while_it_is_written_down_is_not_missed() {
     let (store, random) = (Arc::new(MemoryStore::new()), Arc::new(SeededRandom::new(7)));
     let clock = Arc::new(Hurrying(AtomicI64::new(0)));
     let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
-    // Somewhere among these is the one that comes between the commit and what follows it.
+    // One of these delays ends between the commit and its effects.
     for delay_ms in 1..=12 {
         engine.push(&tenant(), vec![tries(job("again"), 2)]).await.unwrap();
         let first = engine.claim(any()).await.unwrap().accept().remove(0);

@@ -1,4 +1,4 @@
-//! What a job leaves behind: the words of its runs, and who did what to it.
+//! History of a job: log lines of its runs, and the authors of changes.
 
 use crate::world::*;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ async fn marks_are_bounded() {
     assert_eq!((marks.len(), marks[0].1.as_str()), (MARKS_KEPT, "r4"));
 }
 
-/// The plain way of a job, which nearly all of them go, must not become dearer.
+/// The common path must not become more expensive.
 #[tokio::test]
 async fn a_job_that_says_nothing_and_is_left_alone_has_no_body() {
     let world = World::new().await;

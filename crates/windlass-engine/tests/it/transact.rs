@@ -1,4 +1,4 @@
-//! Transactions: decided by what is there, written if it still is.
+//! Transactions: decided by the current jobs, committed if those are unchanged.
 
 use crate::world::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use windlass_store::faulty::{Call, Kind};
 use windlass_store::memory::MemoryStore;
 use windlass_store::{Step, Store, Verdict};
 
-/// What closures of these tests refuse with.
+/// Refusal of a closure in these tests.
 #[derive(Debug)]
 enum No {
     Mine(&'static str),
@@ -61,7 +61,7 @@ fn text(job: &Job) -> String {
     String::from_utf8(job.spec.payload.bytes.to_vec()).unwrap()
 }
 
-/// The answer of a memory store, which is there at once.
+/// Polls a call of a memory store, which completes at once.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
@@ -69,7 +69,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Somebody else changes the job between a look at it and the commit.
+/// Changes the job between a read and the commit of a transaction.
 fn interfere(store: &Arc<dyn Store>, id: JobId, event: Event) {
     let job = at_once(store.load(vec![id])).unwrap().pop().flatten().expect("it is there");
     let now = windlass_core::Timestamp::from_millis(START_MS);
@@ -85,7 +85,7 @@ async fn what_is_applied_is_one_commit_and_the_answer_comes_after_it() {
     let seen = world.engine.transact(own(), vec![id(1)], |tx| -> Decided<i32> {
         tx.apply(id(1), priority(5))??;
         tx.apply(id(1), Event::Requeue { at: tx.now().plus_ms(50), even_running: false })??;
-        // It is loaded when it is asked for.
+        // Loaded on demand.
         tx.apply(id(2), Event::Delete)??;
         tx.note("test/note", Some(b"written".to_vec()));
         Ok(tx.job(id(1))?.map_or(0, |job| job.spec.priority))
@@ -252,7 +252,7 @@ async fn a_key_that_another_job_has_is_a_refusal_of_the_event_that_takes_it() {
     let second = world.push(keyed("second")).await;
     let decided = world.engine.transact(own(), vec![first], |tx| -> Decided<Result<(), VerbError>> {
         let again = tx.apply(first, Event::Requeue { at: tx.now(), even_running: false })?;
-        // The rest happens all the same, if the closure wants it to.
+        // The other changes are committed if the closure returns `Ok`.
         tx.apply(first, priority(3))??;
         Ok(again)
     });
@@ -281,7 +281,7 @@ async fn what_is_too_large_fails_and_nothing_is_written() {
     world.push(job("a")).await;
     let decided = world.engine.transact(own(), vec![id(1)], |tx| -> Decided<()> {
         tx.apply(id(1), priority(3))??;
-        // Not even if the closure does not mind.
+        // Even if the closure ignores the error.
         let _ = tx.apply(id(1), payload("[1,2,3,4,5,6,7]"));
         Ok(())
     });
@@ -320,7 +320,7 @@ fn cancel_now() -> Event {
 
 // --- queued ----------------------------------------------------------------------------------------------------------
 
-/// Appends a number to the list that is the job's payload; odd ones change their mind when they have done it.
+/// Appends a number to the list in the job's payload; odd numbers refuse after the append.
 fn append(engine: &Engine, number: usize) -> tokio::task::JoinHandle<Result<String, No>> {
     let engine = engine.clone();
     tokio::spawn(async move {

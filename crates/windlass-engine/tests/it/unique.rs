@@ -101,7 +101,7 @@ fn retry() -> Event {
     Event::Requeue { at: Timestamp::from_millis(START_MS), even_running: false }
 }
 
-/// A settled job and a living one with the same key.
+/// Creates a settled job and an unsettled one with the same key.
 async fn settled_and_living(world: &World, held_until: HeldUntil) -> (JobId, JobId) {
     let push = || unique("a", "k", OnConflict::Return, held_until);
     let first = world.push(push()).await;
@@ -147,7 +147,7 @@ async fn each_job_that_is_started_over_is_answered_by_itself() {
         world.apply(*id, cancel).await.unwrap();
     }
     let other = world.push(unique("other", "taken", OnConflict::Return, HeldUntil::Settled)).await;
-    // Siblings move in one step with their parent; what is refused to one is not refused to the other.
+    // Siblings change in one step with their parent; a refusal of one does not affect the other.
     let answers = world.engine.apply(&tenant(), ids.clone(), retry()).await.unwrap();
     assert_eq!(answers[0].as_ref().unwrap_err().code(), "key_taken");
     assert_eq!(answers[1].as_ref().unwrap().as_ref().map(|job| job.id), Some(ids[1]));

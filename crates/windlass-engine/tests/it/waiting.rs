@@ -12,7 +12,7 @@ use windlass_store::memory::MemoryStore;
 
 type Waiting = JoinHandle<Vec<Arc<Job>>>;
 
-/// A worker that waits; in line by the time this returns.
+/// Starts a waiting claim; it is registered when this returns.
 async fn waits(world: &World, claim: Claim) -> Waiting {
     let engine = world.engine.clone();
     let claim = Claim { wait_ms: claim.wait_ms.max(60_000), ..claim };
@@ -96,7 +96,7 @@ async fn patience_begins_with_the_question_and_not_with_the_answer_of_a_slow_sto
 #[tokio::test]
 async fn a_waiter_that_leaves_after_it_was_woken_passes_the_job_on() {
     let world = World::new().await;
-    // Polled by hand, so that it can be woken without getting to look.
+    // Polled by hand, so that it can be woken without querying the store.
     let mut first = Box::pin(world.engine.claim(Claim { wait_ms: 60_000, ..any() }));
     for _ in 0..3 {
         let polled = poll_fn(|context| Poll::Ready(first.as_mut().poll(context))).await;
@@ -122,7 +122,7 @@ async fn a_worker_that_took_all_it_may_wakes_the_next() {
     for _ in 0..3 {
         workers.push(waits(&world, any()).await);
     }
-    // The store says once that there is something at this address, not how much.
+    // The store announces the address once, without a count.
     world.engine.set_paused(&tenant(), &queue("default"), false).await.unwrap();
     rest().await;
     let fed: Vec<bool> = workers.iter().map(|worker| worker.is_finished()).collect();
@@ -195,8 +195,8 @@ async fn waiters_are_bounded() {
     assert!(matches!(error, EngineError::TooManyWaiters) && error.is_retryable());
 }
 
-/// Workers come and go, some hang up while waiting, jobs arrive in bursts: every job is handed out exactly once, and
-/// nobody sleeps while there is one for him.
+/// Workers come and go, some drop their claim while waiting, jobs arrive in bursts: every job is handed out
+/// exactly once, and no worker sleeps while a matching job is ready.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_wake_up_is_lost_and_nothing_is_handed_out_twice() {
     const JOBS: usize = 3_000;
@@ -213,7 +213,7 @@ async fn no_wake_up_is_lost_and_nothing_is_handed_out_twice() {
                     let claim = Claim { limit, wait_ms: 3_600_000, names: names.clone(), ..any() };
                     let claiming = engine.claim(claim);
                     let delivery = if number.is_multiple_of(5) {
-                        // This one hangs up now and then, at any point.
+                        // Drops its claim from time to time, at any point.
                         tokio::select! {
                             delivery = claiming => delivery,
                             () = yields(1 + mine.len() % 17) => continue,
@@ -242,7 +242,7 @@ async fn no_wake_up_is_lost_and_nothing_is_handed_out_twice() {
         pushed += burst;
         yields(pushed % 5).await;
     }
-    // Nobody helps with the clock: if a wake-up is lost, this never ends.
+    // The clock stands still: after a lost wake-up this would never end.
     let patience = std::time::Duration::from_secs(60);
     let finished = async {
         while done.load(Ordering::SeqCst) < JOBS {

@@ -1,4 +1,4 @@
-//! A small world to test in: an engine on a memory store, and a clock that only we move.
+//! Test environment: an engine on a memory store with a manual clock.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub struct World {
     pub store: Arc<dyn Store>,
 }
 
-/// Where the clock starts; pictures show times as distances from it.
+/// Start of the clock; pictures show times relative to it.
 pub const START_MS: i64 = 1_000_000;
 
 impl World {
@@ -39,14 +39,14 @@ impl World {
         World { engine, clock, store }
     }
 
-    /// The process ends without a word; another one starts on the same store.
+    /// Ends the process without a shutdown, and starts another on the same store.
     pub async fn crash(self) -> World {
         let World { engine, clock, store } = self;
         drop(engine);
         World::with(store, clock, Options::default()).await
     }
 
-    /// Moves the clock and lets everyone react to it.
+    /// Advances the clock and lets all tasks react.
     pub async fn pass(&self, ms: i64) {
         self.clock.advance(ms);
         rest().await;
@@ -60,7 +60,7 @@ impl World {
         self.engine.push(&tenant(), jobs).await.unwrap()
     }
 
-    /// Whatever is there now, up to `limit`.
+    /// Claims the jobs that are ready now, up to `limit`.
     pub async fn claim(&self, limit: usize) -> Vec<Arc<Job>> {
         self.engine.claim(Claim { limit, ..any() }).await.unwrap().accept()
     }
@@ -78,7 +78,7 @@ impl World {
         self.engine.settle(&tenant(), ends).await.unwrap()
     }
 
-    /// So many milliseconds from now.
+    /// Time `ms` milliseconds from now.
     pub fn after(&self, ms: i64) -> Timestamp {
         self.engine.now().plus_ms(ms)
     }
@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// Every job on a line of its own, oldest first.
+/// Prints one job per line, oldest first.
 pub async fn picture(engine: &Engine) -> String {
     let mut jobs = Vec::new();
     let mut filter = Filter { limit: 1_000, ..Filter::default() };
@@ -147,7 +147,7 @@ pub async fn picture(engine: &Engine) -> String {
     text
 }
 
-/// On a store that fails on command.
+/// Environment with a store that fails on command.
 pub async fn faulty_world() -> (World, Faults) {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
     let world = World::on(store).await;
@@ -155,7 +155,8 @@ pub async fn faulty_world() -> (World, Faults) {
     (world, faults)
 }
 
-/// Lets every task run until it waits for time or for someone else. Tests run on one thread, so yielding does it.
+/// Lets every task run until it waits for time or for another task. Tests run on one thread, so yielding is
+/// enough.
 pub async fn rest() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
@@ -226,7 +227,7 @@ pub fn holder(job: &Job) -> Holder {
     Holder::Token(job.state().lease().expect("it was claimed").token)
 }
 
-/// The end of a run by its holder, whoever the event says.
+/// End of a run, with its holder set to `holder`.
 pub fn settle(id: JobId, holder: Holder, mut event: Event) -> JobEvent {
     match &mut event {
         Event::Finish(finish) => finish.by = holder,
