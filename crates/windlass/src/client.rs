@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit for transfers of blobs, which may be large.
 const BYTES_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Where the server is and who is asking; the same for every command that talks to one.
+/// Server address and credentials, shared by all client commands.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServerArgs {
     /// The server to talk to

@@ -79,7 +79,7 @@ impl ConfigArgs {
         self.read_with(ALL, std::env::vars_os().filter_map(text))
     }
 
-    /// The configuration of a server with these dialects.
+    /// Configuration of a server with these dialects.
     pub(crate) fn read_with(
         &self,
         dialects: Dialects,
@@ -169,7 +169,7 @@ pub(crate) struct Config {
     pub blob_bytes_max: u64,
     pub dialects: Dialects,
     pub settings: DialectSettings,
-    /// Signs what the server sends by itself.
+    /// Signs the server's outgoing requests.
     pub signer: Option<Signer>,
     pub wasi: Wasi,
     pub handlers: HandlerConfig,

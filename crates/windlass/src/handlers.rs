@@ -140,7 +140,8 @@ fn settings(config: &Config) -> std::io::Result<(Settings, bool)> {
     Ok((settings, is_temporary))
 }
 
-/// One-line summary of the isolation of handlers with this configuration. Blocks while test processes run.
+/// Summary of the isolation of handlers with this configuration, in one line. Blocks while test processes
+/// run.
 pub(crate) fn isolation_line(config: &Config) -> std::io::Result<String> {
     let (settings, _) = settings(config)?;
     let folder = TemporaryFolder::new()?;

@@ -200,7 +200,7 @@ impl Server {
             None => None,
         };
         let engine = start_engine(config, store).await?;
-        // A worker that is given a job can reach us to tell of its end: nothing is handed out before every listener is open.
+        // No job is handed out before every listener is open, so that its worker can report back.
         engine.hold_claims();
         let tokens = tokens::read(&config.tokens, &engine).await?;
         refuse_open_doors(config, &tokens)?;
@@ -231,7 +231,7 @@ impl Server {
         Ok(Server { listening, engine, stop, serving, _tasks: tasks, announcement, runners, quit, shutdown })
     }
 
-    /// Only if the listeners give up by themselves, which none should.
+    /// Resolves only if the listeners end by themselves, which is an error.
     async fn ended(&mut self) -> Fault {
         let _ = self.serving.join_next().await;
         Fault::failed("the listeners ended by themselves")
@@ -289,7 +289,7 @@ async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
-/// What the configuration says of a server.
+/// Options of the server from the configuration.
 fn options(config: &Config) -> Outcome<ServerOptions> {
     let descriptors_max = resources::raise_descriptors();
     let memory = resources::memory_for_requests(Some(config.limits.memory_bytes).filter(|bytes| *bytes > 0));
@@ -311,7 +311,7 @@ fn options(config: &Config) -> Outcome<ServerOptions> {
     })
 }
 
-/// Starts this program again, with nothing of what the server holds.
+/// Starts this program as a helper process, without the server's secrets.
 fn guests() -> io::Result<Guests> {
     let path = own_program()?;
     Ok(Guests::new(move |command| {
@@ -375,7 +375,7 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
     started.map_err(|error| Fault::failed(format!("starting the engine: {error}")))
 }
 
-/// What each port may take.
+/// Limits of each port.
 fn limits(config: &Config, descriptors_max: Option<u64>) -> Limits {
     let connections_max = resources::connections(config.limits.connections, descriptors_max);
     if connections_max < config.limits.connections / 2 {

@@ -50,7 +50,7 @@ pub(crate) fn run(args: ConfigCommandArgs) -> Outcome {
     Ok(())
 }
 
-/// Every key with its value and where that comes from.
+/// Every key with its value and source.
 pub(crate) fn listing(config: &Config) -> serde_json::Value {
     let entries = config.values.0.iter().map(|entry| {
         let value = json!({"value": as_json(entry), "source": entry.source.to_string()});

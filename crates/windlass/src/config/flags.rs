@@ -5,7 +5,7 @@ use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use windlass_dialects::ALL;
 use windlass_dialects::settings::Key;
 
-/// Keys with the addresses that were given.
+/// Addresses by key, as given on the command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PortFlags(Vec<(&'static str, String)>);
 
@@ -15,7 +15,7 @@ impl PortFlags {
     }
 }
 
-/// What the key says, as a sentence: `Address of … [default: …]`.
+/// Help text from the key: `Address of … [default: …]`.
 fn help(key: &Key) -> String {
     let text = key.help.split(" (also").next().unwrap_or_default();
     let (first, rest) = text.split_at_checked(1).unwrap_or_default();

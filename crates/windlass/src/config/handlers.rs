@@ -1,4 +1,4 @@
-//! What handlers may have, and where the journal is.
+//! Settings of handlers, and the location of the journal.
 
 use super::BadConfig;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ pub(super) fn journal_home(store: &str, data: &Path, store_is_in_data: bool) -> 
 fn address_number(store: &str) -> u32 {
     let (scheme, rest) = store.split_once("://").unwrap_or(("", store));
     let address = rest.rsplit_once('@').map_or(rest, |(_, address)| address);
-    // FNV-1a is enough to tell a few addresses apart.
+    // FNV-1a is enough to distinguish a few addresses.
     let hash = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     scheme.bytes().chain(address.bytes()).fold(0x811c_9dc5, hash)
 }

@@ -1,4 +1,4 @@
-//! Every configuration key there is: one line each, those of a dialect in its folder.
+//! List of all configuration keys; the keys of a dialect are in its folder.
 
 use windlass_dialects::Dialects;
 use windlass_dialects::settings::{COUNT, Key, Kind, SECONDS, whole};
@@ -11,7 +11,7 @@ const fn secret(name: &'static str, kind: Kind, default: &'static str, help: &'s
     Key::new(name, kind, default, help).secret()
 }
 
-/// Keys that belong to no dialect, in the order in which `windlass config` shows them.
+/// Keys that belong to no dialect, in the order of `windlass config`.
 const KEYS: &[Key] = &[
     key("data", Kind::Text, "windlass-data", "folder of the embedded store"),
     key(
@@ -154,7 +154,7 @@ const KEYS: &[Key] = &[
     ),
 ];
 
-/// Another way to write a key: TOML cannot hold `store = "…"` beside `[store] schema = "…"`.
+/// Alias of a key: TOML cannot hold `store = "…"` beside `[store] schema = "…"`.
 const STORE_ALIAS: (&str, &str) = ("store.url", "store");
 
 /// WINDLASS_ variables that are not configuration of the server.
@@ -166,12 +166,13 @@ pub(crate) const OTHER_VARIABLES: &[&str] =
 pub(crate) struct Keys(pub Dialects);
 
 impl Keys {
-    /// In the order in which `windlass config` shows them.
+    /// Keys in the order of `windlass config`.
     pub(crate) fn all(self) -> impl Iterator<Item = &'static Key> {
         KEYS.iter().chain(self.0.iter().flat_map(|dialect| dialect.settings()))
     }
 
-    /// Keys of dialects that are flags, too: each holds the address of a port and has the name of its dialect.
+    /// Keys of dialects that are also flags: each holds the address of a port and has the name of its
+    /// dialect.
     pub(crate) fn ports(self) -> impl Iterator<Item = &'static Key> {
         let is_port = |dialect: &str, key: &Key| key.name == dialect;
         self.0.iter().flat_map(move |dialect| {
@@ -179,7 +180,7 @@ impl Keys {
         })
     }
 
-    /// Other ways to write keys that have keys below them.
+    /// Aliases of keys that have keys below them.
     fn aliases(self) -> impl Iterator<Item = (String, &'static str)> {
         let ports = self.ports().map(|key| (format!("{}.listen", key.name), key.name));
         ports.chain([(STORE_ALIAS.0.to_owned(), STORE_ALIAS.1)])

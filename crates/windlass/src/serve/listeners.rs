@@ -11,7 +11,7 @@ use tracing::warn;
 use windlass_dialects::dialect::{Dialect, Listen};
 use windlass_dialects::{OwnPort, Ports, Tokens};
 
-/// Ports that are tried for a dialect before giving up.
+/// Ports tried for a dialect before giving up.
 const PORTS_TRIED: u16 = 100;
 
 /// First address reachable from other machines, unless `--insecure` is set.
@@ -24,7 +24,7 @@ fn open_doors(config: &Config) -> Option<Bind> {
     doors.find(|bind| !bind.is_loopback() && !config.insecure)
 }
 
-/// Ports that dialects want for themselves.
+/// Ports of single dialects.
 fn own_ports(config: &Config) -> impl Iterator<Item = (&'static str, Listen)> {
     let listen = |dialect: &&'static dyn Dialect| Some((dialect.name(), dialect.listener(&config.settings)?));
     config.dialects.iter().filter_map(listen)
@@ -67,14 +67,14 @@ pub(super) async fn prepare(config: &Config) -> Outcome<Ports> {
     bind_all(config).await
 }
 
-/// Where each port is reached, HTTP first.
+/// Address of each port, HTTP first.
 pub(super) fn addresses(ports: &Ports) -> io::Result<Vec<(&'static str, SocketAddr)>> {
     let http = ports.http.iter().map(|listener| ("http", listener));
     let own = ports.own.iter().map(|port| (port.dialect, &port.listener));
     http.chain(own).map(|(name, listener)| Ok((name, listener.local_addr()?))).collect()
 }
 
-/// The same sockets once more: a client that connects is accepted by one of the two.
+/// Duplicates the sockets: a connection is accepted by one of the two.
 pub(super) fn try_clone(ports: &Ports) -> io::Result<Ports> {
     let again = |listener: &TcpListener| {
         let fd = listener.as_fd().try_clone_to_owned()?;
@@ -111,7 +111,7 @@ async fn bind_all(config: &Config) -> Outcome<Ports> {
     Ok(Ports { http, own })
 }
 
-/// The first free port from this one on, at the addresses of `bind`.
+/// Binds the first free port from this one on, at the addresses of `bind`.
 async fn bind_from(dialect: &str, bind: &Bind, port: u16) -> Outcome<TcpListener> {
     let last = port.saturating_add(PORTS_TRIED - 1);
     for port in port..=last {

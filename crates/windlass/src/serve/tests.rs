@@ -1,5 +1,5 @@
-//! A dialect is a folder and a line: this one is added in twenty lines, and the server, the configuration, the ready file and
-//! the API know it.
+//! A dialect is a folder and a line in a list: this one is added in twenty lines, and appears in the server,
+//! the configuration, the ready file and the API.
 
 use super::*;
 use crate::cli::config::listing;
@@ -66,7 +66,7 @@ fn say(call: Call) -> Answering {
     Box::pin(async move { Response::new(call.server.state::<Settings>().word.clone().into()) })
 }
 
-/// What a server says to `request`, until it hangs up.
+/// Response of a server to `request`, until it closes the connection.
 fn ask(address: SocketAddr, request: &str) -> String {
     let mut connection = Connection::connect(address).unwrap();
     connection.write_all(request.as_bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! JobSource of the server's own engine: claims wait instead of polling, blobs are local, and cancellations arrive
-//! at once.
+//! [`JobSource`] of the server's own engine: claims wait instead of polling, blobs are local, and
+//! cancellations arrive at once.
 
 use super::Storage;
 use super::storage::no_address;

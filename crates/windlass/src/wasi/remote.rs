@@ -1,4 +1,5 @@
-//! JobSource of a server over HTTP, by the queuey-queue protocol, which is open to runners in any language.
+//! [`JobSource`] of a server over HTTP, by the queuey-queue protocol, which is open to runners in any
+//! language.
 
 use super::{Clients, Storage};
 use crate::client::{Client, ClientError};

@@ -26,7 +26,7 @@ impl Target for Bedrock {
 
 pub(super) struct Worker {
     wire: Wire,
-    /// One CreateJob request; repeated for a batch.
+    /// CreateJob request; repeated for a batch.
     create: Vec<u8>,
     payload_at: usize,
     pattern: String,

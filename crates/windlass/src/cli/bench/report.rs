@@ -3,7 +3,7 @@
 use crate::output::{Colour, Table};
 use serde::Serialize;
 
-/// One run of a workload.
+/// Result of one run of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Sample {
     pub jobs: usize,

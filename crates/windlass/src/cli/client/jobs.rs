@@ -112,8 +112,8 @@ fn each_page(
         }
         left = left.saturating_sub(jobs.len());
         cursor = answer["next"].as_str().map(str::to_string);
-        // A page may be short or empty because the server limits the time of a search; the cursor tells if
-        // more follow.
+        // A page may be short or empty because the server limits the time of a search; the cursor shows
+        // whether more follow.
         if cursor.is_none() || left == 0 {
             return Ok(cursor.is_some());
         }

@@ -27,7 +27,7 @@ pub(crate) struct CheckArgs {
     pub json: bool,
 }
 
-/// Which store, for commands that work on the file itself.
+/// Location of a store, for commands that open its file.
 #[derive(Args, Debug)]
 pub(crate) struct StorePlace {
     /// Folder of the embedded store [default: windlass-data]

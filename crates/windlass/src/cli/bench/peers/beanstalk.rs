@@ -34,7 +34,7 @@ impl Target for Beanstalkd {
 
 pub(crate) struct Beanstalk {
     wire: Wire,
-    /// One put command with its body; repeated for a batch.
+    /// Put command with its body; repeated for a batch.
     put: Vec<u8>,
     payload_at: usize,
     /// Commands of the batch being built.

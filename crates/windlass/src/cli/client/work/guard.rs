@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
 
-/// Handle that tells the guard process which commands run.
+/// Handle that informs the guard process about running commands.
 #[derive(Default)]
 pub(super) struct Guard {
     /// Stdin of the guard. `None`: not needed yet, or it could not be started; then a killed worker leaves
