@@ -1,6 +1,6 @@
-//! Every call of the native API: one line in [`CALLS`] and a file in `calls/`, which holds what is asked, what the engine
-//! is told, and what is answered. The router, the authorisation, the API's description and the table in README.md are
-//! made from the list.
+//! Calls of the native API: one line in [`CALLS`] and a file in `calls/`, with the request type, the engine
+//! call and the response type. The router, the authorization, the OpenAPI description and the table in
+//! README.md are made from the list.
 
 mod act;
 mod blobs;
@@ -176,7 +176,7 @@ pub static CALLS: &[Route] = &[
         .answers_with(200, PLAIN).answers_with(302, PLAIN),
 ];
 
-/// Reads a body as each call that takes payloads or batches would. For the fuzzer.
+/// Parses a body as each call that takes payloads or batches would. For the fuzzer.
 pub fn read_as_every_body(encoding: Encoding, body: &[u8]) {
     let _ = push::read(encoding, body);
     let _ = codec::read_map::<claim::ClaimAsk<'_>>(encoding, body);

@@ -1,4 +1,4 @@
-//! Parts of what is asked that several calls share, in the engine's words.
+//! Conversions from request fields to engine types that several calls share.
 
 use super::wire::{self, When};
 use crate::codec::{self, Encoding, Raw, Text};
@@ -30,7 +30,7 @@ pub(super) fn tags(tags: &[Text<'_>]) -> Result<Vec<Arc<str>>, String> {
     tags.iter().map(|tag| within("tags", tag, wire::LABEL_BYTES_MAX).map(|()| Arc::from(&**tag))).collect()
 }
 
-/// A text that must be there and must not be too long.
+/// Checks that a text is neither empty nor too long.
 pub(super) fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), String> {
     match text.len() {
         0 => Err(format!("`{field}` must not be empty")),
@@ -41,7 +41,7 @@ pub(super) fn within(field: &str, text: &str, bytes_max: usize) -> Result<(), St
     }
 }
 
-/// A payload as it is kept. `None`: none was given.
+/// Builds a payload from the request; `None`: none was sent.
 pub(super) fn payload(
     raw: Option<Raw<'_>>,
     base64: Option<&Text<'_>>,
@@ -92,7 +92,7 @@ pub(super) fn inline_payload(raw: Raw<'_>, format: Option<Format>) -> Result<Pay
     }
 }
 
-/// The content, if the value is a bin.
+/// Content of a MessagePack `bin` value; `None`: another type.
 fn msgpack_bin(value: &[u8]) -> Option<&[u8]> {
     let head = match value.first()? {
         0xc4 => 2,

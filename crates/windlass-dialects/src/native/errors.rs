@@ -1,4 +1,4 @@
-//! One shape for all errors: `{"error":{"code","message"}}`, and the fitting status.
+//! Error format: `{"error":{"code","message"}}` with an HTTP status.
 
 use super::reply::written;
 use super::wire::{self, Id};
@@ -21,7 +21,7 @@ pub struct ApiError {
     pub status: StatusCode,
     pub code: &'static str,
     pub message: String,
-    /// The job in the way.
+    /// Conflicting job.
     pub id: Option<JobId>,
 }
 
@@ -40,7 +40,7 @@ impl ApiError {
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "batch_too_large", message)
     }
 
-    /// The same for a job that never was, one that is gone, and one of another tenant.
+    /// Same error for a job that never existed, was deleted, or belongs to another tenant.
     pub fn no_such_job() -> ApiError {
         VerbError::NotFound.into()
     }
@@ -61,26 +61,26 @@ impl CallError for ApiError {
 
     fn response(&self, encoding: Encoding) -> Response {
         let answer = ErrorAnswer { error: self.body() };
-        // An answer that cannot be written has no words for that either.
+        // An error that cannot be serialized has an empty body.
         respond(self.status, encoding, written(encoding, 128, &answer).unwrap_or_default())
     }
 }
 
-/// What went wrong.
+/// Error response.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub struct ErrorAnswer<'a> {
     error: ErrorBody<'a>,
 }
 
-/// One shape for all errors.
+/// Error.
 #[derive(Serialize, JsonSchema)]
 pub struct ErrorBody<'a> {
-    /// Stable word for programs.
+    /// Stable code for programs.
     pub code: &'static str,
-    /// For people; says what to do.
+    /// Message for people, with advice.
     pub message: Cow<'a, str>,
-    /// The job in the way.
+    /// Conflicting job.
     pub id: Option<Id>,
 }
 

@@ -1,5 +1,5 @@
-//! What happened in each hour of the last thirty days. Kept in the store, one small note per day, so that it outlives the
-//! server; added to, not written over, so that several servers on one store share it.
+//! Counters for each hour of the last thirty days. Stored as one small note per day, so that they survive a
+//! restart. Increments are added to the stored values, so that several servers on one store can share them.
 
 #[cfg(test)]
 mod tests;
@@ -14,21 +14,21 @@ use windlass_engine::{Engine, EngineError};
 
 const PREFIX: &str = "history/";
 pub const HOUR_MS: i64 = 3_600_000;
-/// A month is what people compare with.
+/// A month, the usual span for comparisons.
 pub const HOURS_MAX: i64 = 30 * 24;
-/// How often what is new is written: what a crash can cost.
+/// Samples between two writes; a crash loses at most these.
 const WRITE_EVERY_SAMPLES: u32 = 12;
 
-/// What is not written yet, by hour since 1970.
+/// Increments that are not stored yet, by hour since 1970.
 #[derive(Default)]
 pub struct History {
     unwritten: Mutex<BTreeMap<i64, Counts>>,
-    /// The counters when they were last read; they begin at nothing, as the server does.
+    /// Counters at the last sample; they start at zero, as those of the server do.
     seen: Mutex<Counts>,
 }
 
 impl History {
-    /// Takes note of what the counters have grown by.
+    /// Records the growth of the counters since the last call.
     pub fn read(&self, engine: &Engine) {
         let now = counts(engine.meters());
         let before = std::mem::replace(&mut *self.seen.lock(), now);
@@ -43,7 +43,8 @@ impl History {
         }
     }
 
-    /// Adds what is new to the notes. What could not be written stays for the next time.
+    /// Adds the increments to the stored notes. Increments that could not be written are kept for the next
+    /// call.
     pub async fn write(&self, engine: &Engine) -> Result<(), EngineError> {
         let unwritten = std::mem::take(&mut *self.unwritten.lock());
         let mut days: BTreeMap<i64, BTreeMap<i64, Counts>> = BTreeMap::new();
@@ -60,7 +61,7 @@ impl History {
         Ok(())
     }
 
-    /// By hour since 1970, written or not.
+    /// Counters by hour since 1970, stored or not.
     pub async fn hours(&self, engine: &Engine) -> Result<BTreeMap<i64, Counts>, EngineError> {
         let unwritten = self.unwritten.lock().clone();
         let mut hours = unwritten;
@@ -100,7 +101,7 @@ fn day_of(key: &str) -> Option<i64> {
     key.strip_prefix(PREFIX)?.parse().ok()
 }
 
-/// A note that cannot be read is a day without figures: they are for people to look at, nothing rests on them.
+/// An unreadable note counts as a day without data: the figures are informational only.
 fn read_day(value: &[u8]) -> [Counts; 24] {
     serde_json::from_slice(value).unwrap_or_default()
 }
@@ -109,7 +110,7 @@ fn sum(a: Counts, b: Counts) -> Counts {
     std::array::from_fn(|index| a[index].saturating_add(b[index]))
 }
 
-/// Reads the counters again and again. Never ends.
+/// Samples the counters periodically. Never returns.
 pub(super) async fn keep_sampling(state: Arc<State>) {
     let engine = &state.engine;
     let mut samples = 0_u32;
@@ -126,7 +127,7 @@ pub(super) async fn keep_sampling(state: Arc<State>) {
     }
 }
 
-/// From the first hour of which anything is known, but no longer ago than the bound.
+/// Counters from the first hour with data, at most [`HOURS_MAX`] hours back.
 pub fn last_hours(hours: &BTreeMap<i64, Counts>, now: Timestamp) -> (Timestamp, i64, Vec<Counts>) {
     let last = now.calendar_ms().div_euclid(HOUR_MS);
     let oldest = last - HOURS_MAX + 1;

@@ -1,17 +1,17 @@
-//! The native API: everything the engine can do, batch first, in JSON or MessagePack. See README.md.
+//! The native API: the whole engine, in batches, as JSON or MessagePack. See README.md.
 //!
-//! | file | holds |
+//! | file | contents |
 //! |---|---|
-//! | `calls.rs` | the list of calls: method, path, role, what is asked and answered |
-//! | `calls/` | a file per call, or per few that share their answer |
-//! | `request.rs`, `reply.rs` | reads bodies and parameters; writes answers |
-//! | `wire.rs`, `params.rs` | scalars, parts and parameters that calls share |
-//! | `commands.rs` | what calls share of saying it in the engine's words |
-//! | `views.rs` | how a job looks |
-//! | `search.rs` | the words of a search |
-//! | `errors.rs` | the one shape of all errors |
-//! | `openapi.rs`, `schema.rs` | the API's description, made from the list and from the types that are read and written |
-//! | `rates.rs`, `history.rs` | how much per second; what each hour of the last month was like |
+//! | `calls.rs` | the list of calls: method, path, role, request and response types |
+//! | `calls/` | a file per call, or per few calls that share a response |
+//! | `request.rs`, `reply.rs` | parsing of bodies and parameters; writing of responses |
+//! | `wire.rs`, `params.rs` | scalars, shared parts of bodies, parameters |
+//! | `commands.rs` | conversions to engine types that several calls share |
+//! | `views.rs` | a job as shown to clients |
+//! | `search.rs` | the search syntax |
+//! | `errors.rs` | the error format |
+//! | `openapi.rs`, `schema.rs` | the OpenAPI description, generated from the list of calls and their types |
+//! | `rates.rs`, `history.rs` | rates over the last minute; hourly counters of the last month |
 
 pub mod calls;
 mod commands;
@@ -78,11 +78,11 @@ impl Dialect for Native {
 
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Pushes go into the journal, too, and are acknowledged from there.
+    /// Pushes that can wait are written to the journal and acknowledged from there.
     pub journals_pushes: bool,
 }
 
-/// What the calls share.
+/// State shared by the calls.
 struct State {
     settings: Settings,
     engine: Engine,

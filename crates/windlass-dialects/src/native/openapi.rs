@@ -1,4 +1,4 @@
-//! The API's description, made from the list of calls. A test holds it against real answers.
+//! OpenAPI description, generated from the list of calls. A test checks it against real responses.
 
 use super::errors::{ErrorAnswer, respond};
 use super::reply::Answer;
@@ -132,7 +132,7 @@ impl Describer {
     }
 }
 
-/// Their text is JSON; a test reads each.
+/// Examples as JSON; a test parses each.
 fn examples(asked: &Asked) -> Value {
     let example = |(name, summary, text): &(&str, &str, &str)| {
         let value = serde_json::from_str(text).unwrap_or(Value::Null);
@@ -141,7 +141,7 @@ fn examples(asked: &Asked) -> Value {
     Value::Object(asked.examples.iter().map(example).collect())
 }
 
-/// `GET /api/v1/jobs/{id}/result` is `get_jobs_id_result`: unique because method and path are.
+/// `GET /api/v1/jobs/{id}/result` becomes `get_jobs_id_result`; unique because method and path are.
 fn operation_id(call: &Route) -> String {
     let path = call.path.trim_start_matches("/api/v1").replace(['{', '}'], "");
     let words: Vec<&str> = path.split(['/', '.']).filter(|word| !word.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! How much per second and how fast, over the last minute; and what the last minutes looked like.
+//! Rates and latencies over the last minute, and counters of the last fifteen minutes.
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +14,10 @@ use windlass_engine::query::Histogram;
 
 const WINDOW: Duration = Duration::from_secs(60);
 pub const EVERY: Duration = Duration::from_secs(5);
-/// Readings kept: a quarter of an hour, for the chart of the last minutes.
+/// Samples kept: fifteen minutes, for the chart.
 const READINGS_MAX: usize = 181;
 
-/// Readings of the counters, a few seconds apart.
+/// Samples of the counters, a few seconds apart.
 #[derive(Default)]
 pub struct Rates {
     readings: Mutex<VecDeque<Reading>>,
@@ -30,13 +30,13 @@ struct Reading {
     counts: Counts,
     pickup: Buckets,
     run: Buckets,
-    /// Only while it may still be asked for.
+    /// Dropped once the sample is older than the window.
     queues: Queues,
 }
 
 type Queues = Arc<HashMap<(Tenant, Queue), Traffic>>;
 
-/// What comes to a queue and what is taken from it, per second.
+/// Rates of a queue, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Flow {
     pub pushed_per_s: f64,
@@ -44,25 +44,25 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// When nothing is ready any more, if all goes on like this.
+    /// Estimated time until no job is ready, at the current rates.
     pub fn empties_in_ms(self, ready: u64) -> Option<i64> {
         let shrinks_per_s = self.claimed_per_s - self.pushed_per_s;
-        // A hundredth is the finest that is shown.
+        // A hundredth is the finest resolution shown.
         (ready > 0 && shrinks_per_s >= 0.01).then(|| (ready as f64 / shrinks_per_s * 1_000.0) as i64)
     }
 }
 
-/// (upper bound in microseconds, how many were at most that); the last bound stands for all beyond.
+/// (Upper bound in microseconds, number of values up to it); the last entry counts all values.
 type Buckets = Vec<(u64, u64)>;
 
-/// In the order of [`NAMES`].
+/// Counters in the order of [`NAMES`].
 pub type Counts = [u64; 4];
 pub const NAMES: [&str; 4] = ["pushed", "claimed", "finished", "failed"];
 
-/// Per second, in the order of [`NAMES`].
+/// Rates per second, in the order of [`NAMES`].
 pub type PerSecond = [f64; 4];
 
-/// In milliseconds: half, 95 and 99 of 100 were at most this.
+/// Percentiles 50, 95 and 99 in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percentiles(pub [f64; 3]);
 
@@ -84,7 +84,7 @@ impl Rates {
         if readings.len() == READINGS_MAX {
             readings.pop_front();
         }
-        // Nobody asks what a queue was like before the window.
+        // Queue counters before the window are not needed.
         let mut old = readings.iter_mut().rev().skip_while(|old| reading.at.duration_since(old.at) <= WINDOW);
         if let Some(old) = old.nth(1) {
             old.queues = Queues::default();
@@ -98,7 +98,7 @@ impl Rates {
 
     fn at(&self, now: Instant, counts: Counts) -> PerSecond {
         let Some(oldest) = self.a_window_ago(now) else { return PerSecond::default() };
-        // At least a second, so that the first push does not look like a flood.
+        // At least a second, so that the first push does not look like a high rate.
         let seconds = now.duration_since(oldest.at).as_secs_f64().max(1.0);
         std::array::from_fn(|index| {
             let grown = counts[index].saturating_sub(oldest.counts[index]) as f64 / seconds;
@@ -106,7 +106,7 @@ impl Rates {
         })
     }
 
-    /// By queue, over the last minute.
+    /// Rates by queue over the last minute.
     pub fn flows(&self, meters: &Meters) -> HashMap<(Tenant, Queue), Flow> {
         let now = Instant::now();
         let Some(oldest) = self.a_window_ago(now) else { return HashMap::new() };
@@ -124,21 +124,21 @@ impl Rates {
         meters.queues.all().into_iter().map(flow).collect()
     }
 
-    /// From due to picked up, and from picked up to reported, over the last minute. `None`: there was none.
+    /// Latencies over the last minute: from due to claimed, and from claimed to reported. `None`: no values.
     pub fn latency(&self, meters: &Meters) -> (Option<Percentiles>, Option<Percentiles>) {
         let Some(oldest) = self.a_window_ago(Instant::now()) else { return (None, None) };
         let of = |histogram, before: &Buckets| percentiles(before, &buckets(histogram));
         (of(&meters.pickup_us, &oldest.pickup), of(&meters.run_us, &oldest.run))
     }
 
-    /// The youngest reading that covers the window, or the oldest there is.
+    /// Newest sample that covers the window, or the oldest one.
     fn a_window_ago(&self, now: Instant) -> Option<Reading> {
         let readings = self.readings.lock();
         let covers = |reading: &&Reading| now.duration_since(reading.at) >= WINDOW;
         readings.iter().rev().find(covers).or(readings.front()).cloned()
     }
 
-    /// When the first of the steps ends, and what happened in each.
+    /// End of the first step, and the counts in each step.
     pub fn recent(&self) -> (Option<Timestamp>, Vec<Counts>) {
         let readings = self.readings.lock();
         let steps = readings.iter().zip(readings.iter().skip(1));
@@ -161,7 +161,7 @@ fn buckets(histogram: &Histogram) -> Buckets {
     buckets
 }
 
-/// Between the bounds of its bucket a value is taken to be anywhere, evenly.
+/// Assumes an even distribution of values within a bucket.
 fn percentiles(before: &Buckets, now: &Buckets) -> Option<Percentiles> {
     let grown: Vec<(u64, u64)> = now
         .iter()
@@ -176,7 +176,7 @@ fn percentiles(before: &Buckets, now: &Buckets) -> Option<Percentiles> {
         let rank = (total as f64 * share).max(1.0);
         let slot = grown.iter().position(|(_, count)| *count as f64 >= rank).unwrap_or(grown.len() - 1);
         let (low, below) = if slot == 0 { (0, 0) } else { grown[slot - 1] };
-        // Beyond the last bound nothing is known but that it is more.
+        // The last bucket has no upper bound.
         let high = if grown[slot].0 == u64::MAX { low } else { grown[slot].0 };
         let inside = (rank - below as f64) / (grown[slot].1 - below).max(1) as f64;
         let us = low as f64 + (high - low) as f64 * inside;

@@ -1,4 +1,4 @@
-//! Writes answers, in the encoding that the caller reads.
+//! Writes responses in the encoding that the client accepts.
 
 use super::errors::{ApiError, respond};
 use super::request::reply_encoding;
@@ -10,14 +10,14 @@ use serde::Serialize;
 
 pub(super) type Answer = Result<Response, ApiError>;
 
-/// Room set aside for an answer whose length nobody has guessed.
+/// Initial buffer for a response of unknown length.
 const ROOM: usize = 256;
 
 pub(super) fn ok(call: &Call, value: &impl Serialize) -> Answer {
     reply(call, StatusCode::OK, ROOM, value)
 }
 
-/// `room` is a guess of the answer's length, which saves most of the growing.
+/// `room` is the expected length of the body; it avoids most reallocations.
 pub(super) fn reply(call: &Call, status: StatusCode, room: usize, value: &impl Serialize) -> Answer {
     let encoding = reply_encoding(call);
     Ok(respond(status, encoding, written(encoding, room, value)?))

@@ -1,4 +1,4 @@
-//! What a request holds: its body, its parameters, and the job that its path names.
+//! Parts of a request: its body, its parameters, and the job that its path names.
 
 use super::errors::ApiError;
 use super::wire;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use windlass_core::{Job, JobId, Tenant};
 
-/// Which encoding the caller wants to read: what `Accept` says, else what the body came in.
+/// Encoding of the response: by `Accept`, else that of the body.
 pub(super) fn reply_encoding(call: &Call) -> Encoding {
     call.reply_encoding(Encoding::Json)
 }
@@ -22,7 +22,7 @@ fn wrong_type() -> ApiError {
     ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
 }
 
-/// The body and the encoding it is in. Without a body the encoding does not matter.
+/// Body and its encoding. Without a body the encoding has no effect.
 pub(super) struct Body {
     pub(super) encoding: Encoding,
     pub(super) bytes: Bytes,
@@ -43,13 +43,13 @@ impl Body {
         Ok(codec::read_map(self.encoding, &self.bytes)?)
     }
 
-    /// A body that may be left out.
+    /// Parses a body that may be omitted.
     pub(super) fn read_or_default<'a, T: Deserialize<'a> + Default>(&'a self) -> Result<T, ApiError> {
         if self.bytes.is_empty() { Ok(T::default()) } else { self.read() }
     }
 }
 
-/// The query's parameters, of which only those that the list of calls names may occur.
+/// Query parameters. Parameters that the route does not declare are refused.
 pub(super) struct Params(Vec<(String, String)>);
 
 impl Params {
@@ -93,17 +93,17 @@ impl Params {
     }
 }
 
-/// The tenant of a call that concerns exactly one: the caller's, or another that the query names.
+/// Tenant of a call that concerns exactly one: the caller's, or another one named in the query.
 pub(super) fn one_tenant(call: &Call) -> Result<Tenant, ApiError> {
     Ok(call.caller.tenant_for(Params::of(call)?.tenant())?)
 }
 
-/// The tenant of a call that looks around; `None`: all of them.
+/// Tenant of a call that lists or counts; `None`: all tenants.
 pub(super) fn seen_tenant(call: &Call) -> Result<Option<Tenant>, ApiError> {
     Ok(call.caller.tenants_for(Params::of(call)?.tenant())?)
 }
 
-/// The job named in the path, and whose it is. An admin who names no tenant may look at any job by its number.
+/// Job named in the path, and its tenant. An admin that names no tenant may read any job by id.
 pub(super) async fn find(call: &Call) -> Result<(Tenant, Arc<Job>), ApiError> {
     let params = Params::of(call)?;
     let id = call.param(0).parse().ok().and_then(JobId::new).ok_or_else(ApiError::no_such_job)?;

@@ -1,4 +1,4 @@
-//! Schemas of the scalars, and the form that derived schemas get in the API's description.
+//! Schemas of scalars, and the final form of derived schemas in the OpenAPI description.
 
 use super::wire::{Id, KeepMs, Lease, Retry, RetryAsk, State, TenantText, Time, Unique, UniqueAsk, When};
 use super::wire::{LEASE_MS_MAX, LEASE_MS_MIN};
@@ -13,10 +13,10 @@ use windlass_core::names::TENANT_BYTES_MAX;
 const ID: &str = "id";
 const TIME: &str = "time";
 
-/// Mark of a value that may be null; `Option` only means that a field may be missing.
+/// Marks a value that may be null; `Option` only means that a field may be missing.
 const NULLABLE: &str = "x-nullable";
 
-/// Implements [`JsonSchema`] for types that have no schema of their own among the description's components.
+/// Implements [`JsonSchema`] for types that are inlined, not listed as components.
 macro_rules! inline_schemas {
     ($($type:ty => |$generator:pat_param| $schema:tt,)*) => {
         $(impl JsonSchema for $type {
@@ -62,20 +62,20 @@ inline_schemas! {
     GoneWord => |_| {"type": "string", "enum": ["gone"]},
 }
 
-/// How [`windlass_core::Format`] is written.
+/// Text form of [`windlass_core::Format`].
 pub(super) struct FormatWord;
-/// How [`crate::auth::Role`] is written.
+/// Text form of [`crate::auth::Role`].
 pub(super) struct RoleWord;
-/// How [`crate::auth::Source`] is written.
+/// Text form of [`crate::auth::Source`].
 pub(super) struct SourceWord;
-/// How [`windlass_core::unique::OnConflict`] is written.
+/// Text form of [`windlass_core::unique::OnConflict`].
 pub(super) struct ConflictWord;
-/// How [`windlass_core::unique::HeldUntil`] is written.
+/// Text form of [`windlass_core::unique::HeldUntil`].
 pub(super) struct HeldWord;
-/// The word for no backoff.
+/// Text form of "no backoff".
 pub(super) struct NoneWord;
 
-/// What is left of what was deleted.
+/// State of a deleted object.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum GoneWord {
@@ -96,8 +96,8 @@ impl<T: JsonSchema> JsonSchema for Nullable<T> {
     }
 }
 
-/// Gives a derived schema the form of the description: a field that may be missing is not said to be null, sizes of
-/// integers in Rust and defaults are left out, objects are closed, and times say their unit.
+/// Normalizes a derived schema for the description: an optional field is not nullable, integer sizes of Rust
+/// and defaults are removed, objects are closed, and times state their unit.
 pub(super) fn finish(schema: &mut Value) {
     if *schema == Value::Bool(true) {
         *schema = json!({});
@@ -141,7 +141,7 @@ fn finish_fields(fields: &mut Map<String, Value>) {
     fields.entry("additionalProperties").or_insert(false.into());
 }
 
-/// Takes back what `Option` adds to the schema of its type.
+/// Removes the null that `Option` adds to the schema of its type.
 fn drop_null(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut().filter(|fields| !fields.contains_key(NULLABLE)) else { return };
     if let Some(Value::Array(types)) = fields.get_mut("type") {

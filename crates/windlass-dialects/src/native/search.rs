@@ -1,8 +1,9 @@
-//! The words of a search, the same in the browser, on the command line and in the API:
-//! `state:failed name:mail* queue:default tag:x args.user_id:42 age>1h text`.
+//! Search syntax, the same in the web UI, on the command line and in the API: `state:failed name:mail*
+//! queue:default tag:x args.user_id:42 age>1h text`.
 //!
-//! What the store can find (states, queue, name, tag, one text) goes into its [`Filter`]; the rest is looked at here, job by
-//! job, within a bound on time. A page that hit the bound is short and has a cursor to go on from.
+//! Conditions that the store can evaluate (states, queue, name, tag, one text) go into its [`Filter`]; the
+//! others are evaluated here, job by job, with a time limit. A page that hit the limit is short and has a
+//! cursor to continue from.
 
 #[cfg(test)]
 mod tests;
@@ -18,20 +19,20 @@ use windlass_core::repeat::every::parse_duration_ms;
 use windlass_core::{Format, Job, JobId, JobState, NameMatch, Payload, Queue, StateName, Timestamp};
 use windlass_engine::{Engine, EngineError};
 
-/// How long one call may look for jobs. A person who waits longer than this notices.
+/// Time limit of one search, below the delay that a person notices.
 const LOOKING_MAX: Duration = Duration::from_millis(80);
-/// Jobs looked at between two looks at the clock: some have large payloads.
+/// Jobs evaluated between two checks of the time: some have large payloads.
 const STRIDE: usize = 200;
-/// Words of one search: each is held against every job that is looked at.
+/// Words of one search: each is matched against every job that is read.
 const WORDS_MAX: usize = 50;
 
-/// Fields a word may begin with, for messages and completion.
+/// Fields that a word may begin with, for messages and completion.
 pub(super) const FIELDS: [&str; 7] = ["state", "queue", "name", "tag", "tenant", "worker", "origin"];
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     pub filter: Filter,
-    /// `None`: whether a ready job's time has come does not matter.
+    /// Filters ready jobs: `true`: due, `false`: delayed, `None`: either.
     due: Option<bool>,
     args: Vec<(Vec<String>, String)>,
     texts: Vec<Arc<str>>,
@@ -41,7 +42,7 @@ pub(super) struct Search {
     origin: Option<String>,
 }
 
-/// How many jobs fit; `at_least` when time ran out before the end.
+/// Number of matching jobs; `at_least` if the time limit ended the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     pub jobs: u64,
@@ -94,19 +95,19 @@ impl Search {
         self.give_text_to_store();
     }
 
-    /// The longest text leaves the fewest jobs to look at.
+    /// Gives the store the longest text, which leaves the fewest jobs to read.
     fn give_text_to_store(&mut self) {
         if let Some(longest) = (0..self.texts.len()).max_by_key(|index| self.texts[*index].len()) {
             self.filter.text = Some(self.texts.swap_remove(longest));
         }
     }
 
-    /// Whether it asks about what is in a payload.
+    /// True if the search depends on the content of payloads.
     pub(super) fn looks_into_payloads(&self) -> bool {
         self.filter.text.is_some() || !self.texts.is_empty() || !self.args.is_empty()
     }
 
-    /// Whether the store's filter says it all.
+    /// True if the store's filter expresses the whole search.
     fn is_plain(&self) -> bool {
         self.due.is_none()
             && self.args.is_empty()
@@ -144,7 +145,7 @@ impl Search {
         self.args.iter().all(|(path, wanted)| at(&value, path).is_some_and(|found| reads(found, wanted)))
     }
 
-    /// A page of what fits, newest first.
+    /// Returns a page of matching jobs, newest first.
     pub(super) async fn page(
         &self,
         engine: &Engine,
@@ -167,7 +168,8 @@ impl Search {
         Ok(page)
     }
 
-    /// From the counters where they know, else by looking as long as that is bearable.
+    /// Counts the matching jobs: by the store's counters where possible, else by reading jobs within the time
+    /// limit.
     pub(super) async fn count(&self, engine: &Engine) -> Result<Count, EngineError> {
         let by_counters = self.filter.names == NameMatch::Any
             && self.filter.tag.is_none()
@@ -201,14 +203,14 @@ impl Search {
     }
 }
 
-/// A walk over the jobs, from the newest down, that knows when to stop.
+/// Iteration over the jobs from the newest, with a time limit.
 struct Looking<'a> {
     search: &'a Search,
     engine: &'a Engine,
     now: Timestamp,
     began: Instant,
     stride: std::vec::IntoIter<Arc<Job>>,
-    /// Where the next stride begins; `None` inside: at the newest.
+    /// Start of the next stride; the inner `None` is the newest job.
     next: Option<Option<JobId>>,
 }
 
@@ -234,7 +236,7 @@ impl<'a> Looking<'a> {
                     .younger_than_ms
                     .is_some_and(|ms| self.now.since_ms(job.spec.created_at) > ms + SKEW_MS)
                 {
-                    // Everything further down is older still.
+                    // All remaining jobs are older.
                     self.next = None;
                     return Ok(None);
                 }
@@ -252,17 +254,17 @@ impl<'a> Looking<'a> {
         }
     }
 
-    /// Where to go on, if it stopped early.
+    /// Cursor to continue from, if the time limit ended the iteration.
     fn stopped_at(&self) -> Option<JobId> {
         self.next.flatten()
     }
 }
 
-/// Jobs get their ids a moment after their times; those of one moment may be out of order by this much.
+/// Maximum disorder of ids and creation times: a job gets its id a moment after its time.
 const SKEW_MS: i64 = 60_000;
 
-/// An id above all jobs made before `at`: ids grow with time, so it is found by halving. Saves walking over the new ones
-/// to get to the old.
+/// Finds an id above all jobs created before `at`, by binary search: ids grow with time. This avoids reading
+/// the newer jobs.
 async fn first_before(
     engine: &Engine,
     before: Option<JobId>,
@@ -295,7 +297,7 @@ fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     })
 }
 
-/// Whether the value, written down, reads like this.
+/// True if the value equals the text, in its JSON form.
 fn reads(value: &Value, wanted: &str) -> bool {
     match value {
         Value::String(text) => text == wanted,
@@ -309,7 +311,7 @@ fn reads(value: &Value, wanted: &str) -> bool {
 enum Word<'a> {
     Field(&'static str, &'a str),
     Args(&'a str, &'a str),
-    /// Older than; or else younger than.
+    /// `true`: older than; `false`: younger than.
     Age(bool, &'a str),
     Text,
 }
@@ -332,7 +334,7 @@ impl Word<'_> {
     }
 }
 
-/// Split at blanks; what stands between quotes stays together, and a backslash there takes the next letter as it is.
+/// Splits at blanks. Quotes keep blanks together, and a backslash inside them escapes the next character.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

@@ -1,4 +1,4 @@
-//! How a job looks from outside.
+//! A job as shown to clients.
 
 mod job_history;
 mod parts;
@@ -16,38 +16,38 @@ use windlass_core::{Job, JobState, Timestamp};
 
 pub(super) use parts::{OutcomeFields, Progress};
 
-/// Room for one job beside its payload; a guess that saves most of the growing.
+/// Estimated bytes of one job without its payload; it avoids most reallocations.
 pub(super) const JOB_BYTES_GUESS: usize = 320;
-/// Runs that are foretold per repeating job.
+/// Predicted runs per repeating job.
 const RUNS_FORETOLD: usize = 10;
 
-/// A job as its worker gets it.
-// The only answer with a token of a claim in it.
+/// Job as delivered to its worker.
+// The only response that contains a lease token.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ClaimedJob<'a> {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Proof of holding it: send it with settle and extend.
+    /// Lease token: send it with settle and extend.
     #[schemars(required)]
     token: Option<u64>,
-    /// Send a heartbeat before then; null: held until settled.
+    /// Expiry of the lease without a heartbeat; null: it does not expire.
     #[schemars(required)]
     lease_until: Option<Nullable<Time>>,
-    /// Its kind.
+    /// Kind of job.
     name: &'a str,
-    /// Where it came from.
+    /// Queue it came from.
     queue: &'a str,
     #[serde(flatten)]
     payload: PayloadFields<'a>,
-    /// Which attempt this is, from 1.
+    /// Number of this attempt, from 1.
     attempt: u32,
-    /// Smaller first.
+    /// Priority; a smaller number runs first.
     priority: i32,
-    /// When it was pushed.
+    /// Time of the push.
     created_at: Time,
-    /// When this run was due.
+    /// Due time of this run.
     run_at: Time,
-    /// Its tags.
+    /// Tags.
     tags: Option<&'a [Arc<str>]>,
     progress: Option<Progress<'a>>,
 }
@@ -72,78 +72,78 @@ impl<'a> ClaimedJob<'a> {
     }
 }
 
-/// All about a job.
-// But its token, and what it works on where that is hidden.
+/// Job with all its details.
+// Except its lease token, and its data where payloads are hidden.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Job")]
 pub(super) struct JobView<'a> {
-    /// 1, 2, 3, …; never used again.
+    /// Id of the job: 1, 2, 3, …; never reused.
     id: Id,
-    /// Its kind.
+    /// Kind of job.
     name: &'a str,
-    /// Where it waits.
+    /// Queue.
     queue: &'a str,
-    /// Whose it is.
+    /// Tenant that owns it.
     tenant: &'a str,
-    /// Where it stands.
+    /// State.
     state: State,
-    /// Smaller first.
+    /// Priority; a smaller number runs first.
     priority: i32,
-    /// Payload, result and errors are not shown to viewers.
+    /// True if payload, result and errors are hidden from the caller.
     hidden: Option<bool>,
     #[serde(flatten)]
     payload: PayloadFields<'a>,
-    /// Attempts that counted, the present one included.
+    /// Counted attempts, including the current one.
     attempts: u32,
-    /// Attempts in all; without it there is no bound.
+    /// Total number of attempts; missing: unlimited.
     max_attempts: Option<u32>,
-    /// When it was pushed.
+    /// Time of the push.
     created_at: Time,
-    /// When it is or was due.
+    /// Due time of the current, next or last run.
     run_at: Time,
-    /// When it last changed.
+    /// Time of the last change.
     updated_at: Time,
-    /// When its last run began.
+    /// Start of the last run.
     started_at: Option<Time>,
-    /// When it ended.
+    /// End of the last run.
     finished_at: Option<Time>,
-    /// When it will be forgotten.
+    /// Time at which it will be deleted.
     expires_at: Option<Time>,
     lease: Option<LeaseView<'a>>,
     progress: Option<Progress<'a>>,
-    /// The last attempts that went wrong.
+    /// Most recent failed attempts.
     errors: Option<Vec<FailedAttempt<'a>>>,
     #[serde(flatten)]
     outcome: OutcomeFields<'a>,
     ports: Option<Ports<'a>>,
-    /// What was set as its state.
+    /// State set by its workers.
     custom_state: Option<BTreeMap<&'a str, Kept<'a>>>,
-    /// Its repeat rule.
+    /// Repeat rule.
     repeat: Option<&'a str>,
-    /// The dialect it came by.
+    /// Dialect that created it.
     origin: &'a str,
-    /// Another id for it.
+    /// Alias.
     alias: Option<&'a str>,
     unique: Option<Unique<'a>>,
-    /// Its parent.
+    /// Id of its parent.
     parent: Option<Id>,
-    /// What its parent calls it.
+    /// Its name among the children of its parent.
     child_name: Option<&'a str>,
-    /// Children it waits for.
+    /// Number of children it waits for.
     pending_children: Option<u32>,
-    /// Its tags.
+    /// Tags.
     tags: Option<&'a [Arc<str>]>,
-    /// Why nobody is working on it: due, paused queue, limit X, children N, parent, a worker.
+    /// Reason why it is not running: due, paused queue, limit X, children N, parent, a worker.
     waiting_for: Option<String>,
-    /// When it runs next, if every run is on time.
+    /// Predicted times of the next runs.
     next_runs: Option<Vec<Time>>,
     log: Option<LogView<'a>>,
-    /// What became of it, oldest first; only of a single job.
+    /// Events in its life, oldest first; only in the response for a single job.
     history: Option<Vec<Happening<'a>>>,
 }
 
 impl<'a> JobView<'a> {
-    /// As one of several: without what would make a page of jobs a page of their data.
+    /// View of a job in a list, without ports, log and history.
     pub(super) fn new(job: &'a Job, encoding: Encoding, hidden: bool) -> JobView<'a> {
         let (spec, progress) = (&job.spec, &job.progress);
         let body = job.body.as_ref().filter(|_| !hidden);
@@ -175,7 +175,7 @@ impl<'a> JobView<'a> {
             finished_at: progress.finished_at.map(Time::from),
             expires_at: job.expires_at().map(Time::from),
             lease: job.state().lease().map(LeaseView::new),
-            // Words and results of a worker tell of the payload.
+            // Notes and results of a worker reveal the payload.
             progress: Progress::of(job).filter(|_| !hidden),
             errors: (!errors.is_empty()).then(|| errors.iter().map(FailedAttempt::new).collect()),
             outcome: OutcomeFields::new(body.and_then(|body| body.outcome.as_ref()), encoding),
@@ -196,7 +196,7 @@ impl<'a> JobView<'a> {
         }
     }
 
-    /// By itself: with its ports, its log, its history and why it is not running.
+    /// View of a single job: with its ports, log, history and the reason why it is not running.
     pub(super) fn whole(
         job: &'a Job,
         encoding: Encoding,
@@ -221,7 +221,7 @@ impl<'a> JobView<'a> {
         }
     }
 
-    /// If each run begins on time and takes none. Not for a job that will not run again.
+    /// Adds the predicted runs, assuming that each begins on time and takes no time. None for a settled job.
     pub(super) fn with_next_runs(mut self, job: &Job, now: Timestamp) -> JobView<'a> {
         let Some(repeat) = job.spec.policy.repeat.as_ref().filter(|_| !job.state().is_settled()) else {
             return self;
@@ -237,7 +237,7 @@ impl<'a> JobView<'a> {
     }
 }
 
-/// When it is or was due.
+/// Due time of the current, next or last run.
 pub(super) fn due_at(job: &Job) -> Time {
     job.state().claimable_at().unwrap_or(job.progress.due_at).into()
 }
@@ -246,21 +246,21 @@ fn tags(job: &Job) -> Option<&[Arc<str>]> {
     Some(job.spec.tags()).filter(|tags| !tags.is_empty())
 }
 
-/// The dialect it came by.
+/// Dialect that created the job.
 pub(super) fn origin(job: &Job) -> &str {
     job.spec.extras.as_ref().and_then(|extras| extras.origin.as_deref()).unwrap_or("native")
 }
 
-/// Why a job is not running, where that takes more than a look at the job itself.
+/// Conditions outside the job that keep it from running.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Surroundings {
     pub now: Timestamp,
     pub queue_is_paused: bool,
-    /// The limit that lets it not start now.
+    /// Limit that keeps it from starting.
     pub held_by: Option<String>,
 }
 
-/// One sentence's worth of why nobody is working on it.
+/// Reason why the job is not running, in a few words.
 fn waiting_for(job: &Job, around: &Surroundings) -> Option<String> {
     let reason = match job.state() {
         JobState::Ready { run_at, .. } if *run_at > around.now => "due",

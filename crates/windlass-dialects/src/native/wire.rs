@@ -1,7 +1,8 @@
-//! Scalars and parts that several calls share, and the bounds on what is asked. No socket, no engine.
+//! Scalars and parts of bodies that several calls share, and the limits on requests. No access to sockets or
+//! the engine.
 //!
-//! Everything borrows from the request body. Unknown fields are refused, because a misspelt `delay_ms` that is quietly
-//! ignored runs a job at the wrong time.
+//! Everything borrows from the request body. Unknown fields are refused: a misspelled `delay_ms` that is
+//! silently ignored would run a job at the wrong time.
 
 use super::schema::{ConflictWord, HeldWord, NoneWord};
 use crate::codec::{Nullable, Text};
@@ -13,17 +14,17 @@ use std::ops::Deref;
 use windlass_core::unique::{HeldUntil, OnConflict};
 use windlass_core::{JobId, KeepFor, StateName, Timestamp};
 
-/// Entries of one call: as much as one commit should hold up others for.
+/// Entries per call. A larger commit would delay other requests for too long.
 pub(super) const BATCH_MAX: usize = 10_000;
-/// Jobs of one page: a page is built in memory on both sides.
+/// Jobs per page, which both sides build in memory.
 pub(super) const PAGE_MAX: usize = 1_000;
-/// Longest wait in one call. Proxies cut silent connections after about as long; clients just ask again.
+/// Longest wait of one call. Proxies close silent connections after about as long; clients repeat the call.
 pub(super) const WAIT_MS_MAX: u64 = 300_000;
-/// Longest lease: a year. A worker that needs longer wants to extend it.
+/// Longest lease: a year. A worker that needs longer extends it.
 pub(super) const LEASE_MS_MAX: i64 = 366 * 86_400_000;
-/// Shortest lease: below, network delay alone would lose it.
+/// Shortest lease. Network delay alone would exceed a shorter one.
 pub(super) const LEASE_MS_MIN: i64 = 10;
-/// Tags per job: they are read with every job that is listed.
+/// Tags per job, which are read with every listed job.
 pub(super) const TAGS_MAX: usize = 32;
 /// Bytes of a tag, a worker's name or a code: they are labels, not data.
 pub(super) const LABEL_BYTES_MAX: usize = 255;
@@ -36,12 +37,12 @@ pub(super) const QUEUES_MAX: usize = 1_000;
 /// Bytes of a repeat rule.
 pub(super) const REPEAT_BYTES_MAX: usize = 1_024;
 
-/// The number of a job.
+/// Job id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct Id(pub JobId);
 
-/// A moment in an answer: milliseconds since 1970.
+/// Time in a response: milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub(super) struct Time(i64);
@@ -52,7 +53,7 @@ impl From<Timestamp> for Time {
     }
 }
 
-/// The word for a state.
+/// Name of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State(pub StateName);
 
@@ -62,7 +63,7 @@ impl Serialize for State {
     }
 }
 
-/// The tenant that a body names.
+/// Tenant named in a body.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(transparent)]
 pub(super) struct TenantText<'a>(#[serde(borrow)] Text<'a>);
@@ -74,7 +75,7 @@ impl Deref for TenantText<'_> {
     }
 }
 
-/// A moment: milliseconds since 1970, or text such as `2026-01-31T12:00:00Z`.
+/// Time in a request: milliseconds since 1970, or text such as `2026-01-31T12:00:00Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct When(pub Timestamp);
 
@@ -107,7 +108,7 @@ impl<'de> Deserialize<'de> for When {
     }
 }
 
-/// The length of a lease, within what makes sense.
+/// Length of a lease, between the minimum and the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lease(pub i64);
 
@@ -121,25 +122,25 @@ impl<'de> Deserialize<'de> for Lease {
     }
 }
 
-/// One live job per key.
+/// Idempotency key: at most one live job per key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unique<'a> {
-    /// The key.
+    /// Key.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = KEY_BYTES_MAX))]
     pub key: Text<'a>,
-    /// What a second push does.
+    /// Effect of a second push with the key.
     #[serde(default)]
     #[schemars(with = "ConflictWord")]
     pub on_conflict: OnConflict,
-    /// How long the key keeps others out.
+    /// Time until the key is released.
     #[serde(default)]
     #[schemars(with = "HeldWord")]
     pub held_until: HeldUntil,
 }
 
-/// A key alone, or a key and what it means.
+/// Key alone, or key with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UniqueAsk<'a>(pub Unique<'a>);
 
@@ -168,16 +169,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for UniqueAsk<'a> {
     }
 }
 
-/// How often and how soon it is tried again.
+/// Retry policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Retry {
-    /// Attempts in all; null: no bound.
-    // Outer `None`: the default; inner: no bound.
+    /// Total number of attempts; null: unlimited.
+    // Outer `None`: the default; inner `None`: unlimited.
     #[serde(default, deserialize_with = "given")]
     #[schemars(with = "Nullable<u32>")]
     pub max_attempts: Option<Option<u32>>,
-    /// How long to wait before the next.
+    /// Delay before the next attempt.
     #[serde(default)]
     pub backoff: Option<BackoffAsk>,
     /// No attempt begins later than this after the push.
@@ -186,31 +187,31 @@ pub(super) struct Retry {
     pub give_up_after_ms: Option<i64>,
 }
 
-/// A number of attempts in all, or more exactly.
+/// Total number of attempts, or a whole retry policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RetryAsk(pub Retry);
 
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(inline, untagged, deny_unknown_fields)]
 pub(super) enum BackoffAsk {
-    /// At once.
+    /// No delay.
     #[schemars(with = "NoneWord")]
     None,
-    /// Always as long.
+    /// Constant delay.
     Fixed {
-        /// So long.
+        /// Delay in milliseconds.
         #[schemars(range(min = 0))]
         fixed_ms: i64,
     },
-    /// Doubles each time.
+    /// Exponential backoff.
     Growing {
-        /// The first wait.
+        /// First delay in milliseconds.
         #[schemars(range(min = 0))]
         base_ms: i64,
-        /// The longest wait.
+        /// Maximum delay in milliseconds.
         #[schemars(range(min = 0))]
         cap_ms: Option<i64>,
-        /// Up to so much more, by chance.
+        /// Random addition to the delay, as a percentage.
         #[schemars(range(max = 100))]
         jitter_percent: Option<u8>,
     },
@@ -281,29 +282,29 @@ impl<'de> Deserialize<'de> for BackoffAsk {
     }
 }
 
-/// Tells a `null` from a field that is not there.
+/// Distinguishes `null` from a missing field.
 pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(from).map(Some)
 }
 
-/// How long it stays to be looked at; 0 forgets it at once.
+/// Keep times of a settled job; 0 deletes it at once.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Keep {
-    /// Once completed.
+    /// After completion.
     #[serde(default)]
     pub completed_ms: Option<KeepMs>,
-    /// Once failed.
+    /// After failure.
     #[serde(default)]
     pub failed_ms: Option<KeepMs>,
-    /// Once cancelled.
+    /// After cancellation.
     #[serde(default)]
     pub cancelled_ms: Option<KeepMs>,
 }
 
-/// Milliseconds, 0 to forget at once, or `"ever"`.
+/// Milliseconds, 0 to delete at once, or `"ever"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeepMs(pub KeepFor);
 

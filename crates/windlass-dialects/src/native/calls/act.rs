@@ -18,26 +18,26 @@ use windlass_engine::{RunAt, VerbError};
 pub(super) const CANCEL_EXAMPLES: Examples = &[("now", "at once", r#"{"now":true}"#)];
 pub(super) const RUN_EXAMPLES: Examples = &[("now", "now", "{}")];
 
-/// How to cancel.
+/// Options of a cancellation.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Cancel")]
 pub(super) struct CancelAsk {
-    /// Take it from its worker at once instead of asking the worker to stop.
+    /// Revoke the lease at once instead of asking the worker to stop.
     pub now: bool,
 }
 
-/// When to run.
+/// Options of a run or retry.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Run")]
 pub(super) struct RunAsk {
-    /// At this time; now if left out.
+    /// Time of the run; now if omitted.
     pub run_at: Option<When>,
-    /// So many milliseconds from now.
+    /// Time of the run, in milliseconds from now.
     #[schemars(range(min = 0))]
     pub delay_ms: Option<i64>,
-    /// run: also what has ended; retry: also what is running.
+    /// run: also a settled job; retry: also a running job.
     pub force: bool,
 }
 
@@ -47,12 +47,12 @@ impl RunAsk {
     }
 }
 
-/// It is gone.
+/// Deleted job.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Gone {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// What became of it.
+    /// Always `gone`.
     state: GoneWord,
 }
 
@@ -78,7 +78,7 @@ pub(super) async fn delete(call: Call) -> Answer {
     act(&call, Event::Delete).await
 }
 
-/// Does it to the job in the path, and shows what it is afterwards.
+/// Applies an event to the job in the path, and responds with its new state.
 async fn act(call: &Call, event: Event) -> Answer {
     let (tenant, job) = find(call).await?;
     act_on(call, &tenant, &job, event).await

@@ -1,4 +1,4 @@
-//! `GET /api/v1/blobs` and `POST /api/v1/blobs/gc`: which blobs there are, and which no job names any more.
+//! `GET /api/v1/blobs` and `POST /api/v1/blobs/gc`: lists blobs, and collects those that no job refers to.
 
 use crate::native::reply::{Answer, reply};
 use crate::native::request::{Body, Params, seen_tenant};
@@ -12,18 +12,18 @@ use windlass_engine::blob::{AddrForm, ListedBlob};
 pub(super) const EXAMPLES: Examples =
     &[("look", "what has been unused for a week", r#"{"older_than_s":604800}"#)];
 
-/// Which blobs to look for.
+/// Options of the garbage collection.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct BlobGc {
-    /// Remove what is found; otherwise it is only shown.
+    /// Remove the blobs; otherwise they are only listed.
     pub remove: bool,
-    /// Leave alone what was put within so many seconds; a day if left out.
+    /// Minimum age in seconds since the last upload; a day if omitted.
     pub older_than_s: u64,
 }
 
 impl Default for BlobGc {
-    /// A day: a client that puts a blob makes the job that names it long before.
+    /// A day: a client creates the job for an uploaded blob long before.
     fn default() -> Self {
         BlobGc { remove: false, older_than_s: 86_400 }
     }
@@ -32,41 +32,41 @@ impl Default for BlobGc {
 /// Blobs.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Blobs<'a> {
-    /// The newest.
+    /// Newest blobs.
     blobs: Vec<Blob<'a>>,
-    /// How many there are.
+    /// Number of blobs.
     count: usize,
-    /// Their bytes in all.
+    /// Total bytes.
     bytes: u64,
 }
 
-/// Blobs that no job names.
+/// Blobs that no job refers to.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct UnnamedBlobs<'a> {
-    /// Blobs there are, named or not.
+    /// Number of all blobs.
     count: usize,
-    /// Those that no job names, or the newest of them.
+    /// Newest blobs that no job refers to.
     unnamed: Vec<Blob<'a>>,
-    /// How many those are.
+    /// Number of blobs that no job refers to.
     unnamed_count: usize,
-    /// Their bytes in all.
+    /// Their total bytes.
     unnamed_bytes: u64,
-    /// How many of them were removed.
+    /// Number of removed blobs.
     removed: usize,
 }
 
-/// Bytes named by their hash.
+/// Blob, addressed by its hash.
 #[derive(Serialize, JsonSchema)]
 struct Blob<'a> {
-    /// Whose it is.
+    /// Tenant that owns it.
     tenant: &'a str,
-    /// Its address, as SHA-1 in hex.
+    /// SHA-1 in hex.
     sha1: String,
-    /// The same as SHA-256.
+    /// SHA-256 in hex.
     sha256: String,
-    /// How many it has.
+    /// Size in bytes.
     bytes: u64,
-    /// When it was last put.
+    /// Time of the last upload.
     stored_at: Time,
 }
 
@@ -96,7 +96,7 @@ pub(super) async fn list(call: Call) -> Answer {
     reply(&call, StatusCode::OK, room, &Blobs { blobs, count: all.len(), bytes: bytes_of(&all) })
 }
 
-/// For admins only: whether a blob is in use depends on jobs of all tenants, and the answer tells.
+/// Collects unreferenced blobs. For admins only: the response depends on the jobs of all tenants.
 pub(super) async fn collect(mut call: Call) -> Answer {
     let ask: BlobGc = Body::of(&mut call).await?.read_or_default()?;
     let tenant = seen_tenant(&call)?;

@@ -1,4 +1,5 @@
-//! `GET /api/v1/jobs/count` and `POST /api/v1/jobs/bulk`: how many a search finds, and one action on all of them.
+//! `GET /api/v1/jobs/count` and `POST /api/v1/jobs/bulk`: counts the jobs of a search, and applies one action
+//! to all of them.
 
 use super::list::cursor;
 use crate::codec::{Nullable, Text};
@@ -17,12 +18,13 @@ use windlass_core::event::{CancelRunning, Patch};
 use windlass_core::{Event, Job, JobId, Tenant, Timestamp};
 use windlass_engine::VerbError;
 
-/// Jobs acted on by one call: a commit of about this size holds up nobody. The answer says how to go on.
+/// Jobs per call: a commit of this size does not delay other requests. The response has a cursor to continue
+/// from.
 pub(super) const BULK_MAX: usize = 1_000;
-/// Refusals told one by one; the rest is a number.
+/// Refusals listed one by one; the others are only counted.
 const REFUSALS_TOLD_MAX: usize = 20;
 
-/// What a search may look at: the words, unless they ask for what the caller may not see.
+/// Parses a search, and refuses it if the caller may not see what it depends on.
 pub(super) fn search(call: &Call, text: &str, tenant: Option<&str>) -> Result<Search, ApiError> {
     let search = Search::parse(text, &call.caller, tenant)?;
     may_search(call, &search)?;
@@ -37,12 +39,12 @@ pub(super) fn may_search(call: &Call, search: &Search) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// How many jobs a search finds.
+/// Number of jobs that a search finds.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Count {
-    /// So many were found.
+    /// Number of jobs found.
     count: u64,
-    /// There may be more: counting on would have taken long.
+    /// True if there may be more, because the time limit ended the count.
     at_least: bool,
 }
 
@@ -56,23 +58,23 @@ pub(super) async fn count(call: Call) -> Answer {
 pub(super) const EXAMPLES: Examples =
     &[("failed", "retry all that failed", r#"{"action":"retry","search":"state:failed name:mail*"}"#)];
 
-/// What to do, and to which jobs: `search` or `ids`.
+/// Action, and the jobs it applies to: `search` or `ids`.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Bulk")]
 pub(super) struct BulkAsk<'a> {
-    /// What to do.
+    /// Action.
     pub action: BulkAction,
-    /// The words of a search: to all jobs it finds.
+    /// Search words that select the jobs.
     #[serde(borrow, default)]
     pub search: Option<Text<'a>>,
-    /// To these jobs, at most 1,000.
+    /// Ids of the jobs, at most 1,000.
     #[serde(default)]
     pub ids: Option<Vec<Id>>,
-    /// With the action priority: the new one.
+    /// New priority, for the action priority.
     #[serde(default)]
     pub priority: Option<i32>,
-    /// `next` of the call before, to go on.
+    /// `next` of the previous call, to continue.
     #[serde(borrow, default)]
     pub cursor: Option<Text<'a>>,
     #[serde(borrow, default)]
@@ -90,28 +92,28 @@ pub(super) enum BulkAction {
     Priority,
 }
 
-/// What became of an action on many jobs.
+/// Result of an action on many jobs.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct BulkDone {
-    /// To so many it was done.
+    /// Number of jobs to which the action was applied.
     done: usize,
-    /// So many are gone, or not in a state for it.
+    /// Number of jobs that no longer exist or are not in a suitable state.
     refused: usize,
-    /// The first of the refusals.
+    /// First refusals.
     errors: Vec<BulkError>,
-    /// Send it as `cursor` to go on; null: that was all.
+    /// Cursor to send as `cursor` to continue; null: no more jobs.
     next: Nullable<String>,
 }
 
-/// A refusal.
+/// Refusal.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct BulkError {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Why, for programs.
+    /// Code for programs.
     code: &'static str,
-    /// Why, for people.
+    /// Message for people.
     message: String,
 }
 

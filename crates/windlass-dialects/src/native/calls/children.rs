@@ -9,10 +9,10 @@ use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// The children.
+/// Children of a job.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Children<'a> {
-    /// In the order of their ids.
+    /// Jobs ordered by id.
     jobs: Vec<JobView<'a>>,
 }
 

@@ -1,4 +1,4 @@
-//! `POST /api/v1/claim`: jobs to work on.
+//! `POST /api/v1/claim`: claims jobs for a worker.
 
 use crate::codec::{Encoding, Text};
 use crate::listener::Sealed;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use windlass_core::{Job, NameMatch, Queue, Tenant};
 use windlass_engine::{Claim, Delivery};
 
-/// Jobs handed out when the claim does not say how many.
+/// Jobs of a claim without a limit.
 const CLAIM_LIMIT_DEFAULT: usize = 1;
 
 pub(super) const EXAMPLES: Examples = &[(
@@ -27,32 +27,32 @@ pub(super) const EXAMPLES: Examples = &[(
     r#"{"name":"mail*","limit":10,"wait_ms":30000,"worker":"w1"}"#,
 )];
 
-/// What a worker wants.
+/// Claim of a worker.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Claim")]
 pub(super) struct ClaimAsk<'a> {
-    /// Only from these queues; any if empty.
+    /// Queues to claim from; any if empty.
     #[serde(borrow)]
     pub queues: Vec<Text<'a>>,
-    /// Only from this queue.
+    /// Single queue to claim from.
     #[serde(borrow)]
     pub queue: Option<Text<'a>>,
-    /// Only jobs whose name matches this GLOB.
+    /// GLOB pattern that the name must match.
     #[serde(borrow)]
     pub name: Option<Text<'a>>,
-    /// Only jobs with one of these names; instead of `name`.
+    /// Names to claim, instead of `name`.
     #[serde(borrow)]
     pub names: Vec<Text<'a>>,
-    /// Only jobs of exactly this priority.
+    /// Exact priority.
     pub priority: Option<i32>,
-    /// How many at most; 1 if left out.
+    /// Maximum number of jobs; 1 if omitted.
     pub limit: Option<usize>,
-    /// How long to wait if there is none; at most five minutes are waited.
+    /// Time to wait if no job is ready; at most five minutes.
     pub wait_ms: u64,
-    /// How long to hold them without a heartbeat.
+    /// Length of the leases without a heartbeat.
     pub lease_ms: Option<Lease>,
-    /// Who is asking, for people to see.
+    /// Name of the worker, shown to people.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = wire::LABEL_BYTES_MAX))]
     pub worker: Option<Text<'a>>,
@@ -60,10 +60,10 @@ pub(super) struct ClaimAsk<'a> {
     pub tenant: Option<TenantText<'a>>,
 }
 
-/// Jobs to work on; none when there were none in time.
+/// Claimed jobs; empty if none became ready in time.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Claimed<'a> {
-    /// Best first.
+    /// Jobs in claim order.
     jobs: Vec<ClaimedJob<'a>>,
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
     Ok(deliver(reply, written, delivery))
 }
 
-/// The claim in the engine's words.
+/// Converts the request to a claim of the engine.
 pub(super) fn wanted(ask: &ClaimAsk<'_>, tenant: Tenant) -> Result<Claim, ApiError> {
     let names = match (&ask.name, ask.names.as_slice()) {
         (None, []) => NameMatch::Any,
@@ -113,7 +113,8 @@ pub(super) fn wanted(ask: &ClaimAsk<'_>, tenant: Tenant) -> Result<Claim, ApiErr
     })
 }
 
-/// `None` when the server wants to stop: the worker hears that there is nothing, and asks the next one.
+/// Claims jobs; `None` if the server is shutting down: the worker gets an empty response and can ask another
+/// server.
 pub(super) async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delivery>, ApiError> {
     tokio::select! {
         biased;
@@ -134,7 +135,7 @@ pub(super) fn claimed(delivery: &Option<Delivery>, reply: Encoding) -> Vec<Claim
     jobs_of(delivery).iter().map(|job| ClaimedJob::new(job, reply)).collect()
 }
 
-/// The jobs belong to the worker once the answer is taken; if nobody takes it, they are given back.
+/// Responds with the jobs. They belong to the worker once the response is read; otherwise they are released.
 pub(super) fn deliver(reply: Encoding, written: Vec<u8>, delivery: Option<Delivery>) -> Response {
     let body =
         axum::body::Body::new(Sealed::new(Bytes::from(written), delivery, |delivery: Option<Delivery>| {

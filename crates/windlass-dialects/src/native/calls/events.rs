@@ -1,4 +1,4 @@
-//! `GET /api/v1/events`: what happens to jobs, as it happens, as server-sent events.
+//! `GET /api/v1/events`: live changes of jobs, as server-sent events.
 
 use crate::auth::Caller;
 use crate::codec::{Encoding, Out};
@@ -25,18 +25,18 @@ use tokio::sync::mpsc;
 use windlass_core::{JobId, Tenant};
 use windlass_engine::{FeedEvent, FeedKind};
 
-/// A sign of life for proxies and clients when nothing happens; most give up after a minute of silence.
+/// Interval of keep-alive comments; most proxies and clients time out after a minute of silence.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// Pieces written ahead of a slow client. What it does not take in time waits in the feed, and then is missed.
+/// Chunks buffered for a slow client. Further events wait in the feed, and are dropped when it overflows.
 const AHEAD_MAX: usize = 16;
-/// Events put into one piece when many wait.
+/// Events per chunk if many are pending.
 const PIECE_EVENTS_MAX: usize = 256;
 
-/// Shortest and longest time between two summaries.
+/// Shortest and longest interval of summaries.
 const SUMMARY_MS: (u64, u64) = (100, 60_000);
 const GREETING: &[u8] = b"retry: 1000\n: listening\n\n";
 
-/// Who listens, and what they want to hear of.
+/// Subscriber and its filter.
 struct Wanted {
     caller: Caller,
     tenant: Option<Tenant>,
@@ -50,15 +50,15 @@ impl Wanted {
             && self.caller.scope.allows(&event.queue, &event.name)
     }
 
-    /// How many events a listener is told it missed. They are those of all tenants, so a listener of one is only told that
-    /// there were some.
+    /// Number of missed events reported to a subscriber. The count covers all tenants, so a subscriber of one
+    /// tenant only learns that some were missed.
     fn missed(&self, count: u64) -> u64 {
         if self.tenant.is_none() { count } else { count.min(1) }
     }
 }
 
-/// There is no history: `Last-Event-ID` is accepted and the stream starts with what happens next. A client that came
-/// back looks at the jobs once, as it would have to anyway after a restart of the server.
+/// Streams events. There is no replay: `Last-Event-ID` is accepted, and the stream starts with the next
+/// event. A client that reconnects must read the jobs once, as after a restart of the server.
 pub(super) async fn events(call: Call) -> Answer {
     let params = Params::of(&call)?;
     let wanted = Wanted {
@@ -87,7 +87,7 @@ async fn forward(
     wanted: Wanted,
     sender: mpsc::Sender<Bytes>,
 ) {
-    // Tells the client that it is listening, and how soon to come back if the connection ends.
+    // Confirms the subscription and sets the client's reconnect delay.
     let mut piece = Bytes::from_static(GREETING);
     let mut sent = 0;
     loop {
@@ -106,8 +106,8 @@ async fn forward(
     }
 }
 
-/// One piece per span of time in which something happened: what an onlooker needs to know when to look again, at a cost
-/// that does not grow with what happens.
+/// Sends at most one summary per interval, if there were events. A client learns when to read again, at a
+/// cost that does not grow with the number of events.
 async fn summarise(
     server: Arc<Server>,
     mut feed: broadcast::Receiver<Arc<FeedEvent>>,
@@ -152,7 +152,7 @@ async fn summarise(
 #[derive(Default)]
 struct Tally {
     counts: BTreeMap<&'static str, u64>,
-    /// Happened, but too fast to be told apart; may be other tenants', see [`Wanted::missed`].
+    /// Events dropped by the feed, possibly of other tenants; see [`Wanted::missed`].
     missed: u64,
 }
 
@@ -161,7 +161,7 @@ impl Tally {
         *self.counts.entry(kind.as_str()).or_default() += 1;
     }
 
-    /// Empty: nothing that is wanted happened.
+    /// Formats the summary; empty: no matching event.
     fn piece(&self) -> Bytes {
         if self.counts.is_empty() && self.missed == 0 {
             return Bytes::new();
@@ -182,7 +182,7 @@ impl Tally {
     }
 }
 
-/// The event and those that wait behind it. `None`: the feed has ended.
+/// Formats the event and the pending ones after it. `None`: the feed has ended.
 fn next_piece(
     first: Result<Arc<FeedEvent>, RecvError>,
     feed: &mut broadcast::Receiver<Arc<FeedEvent>>,
@@ -225,24 +225,25 @@ fn already_there(
     }
 }
 
-/// The data of one server-sent event; its type is what happened.
+/// Data of a server-sent event; the event type is the kind of change.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Event<'a> {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Whose it is.
+    /// Tenant that owns it.
     tenant: &'a str,
-    /// Its queue.
+    /// Queue.
     queue: &'a str,
-    /// Its name.
+    /// Kind of job.
     name: &'a str,
-    /// Where it stands afterwards.
+    /// State after the event.
     state: &'a str,
-    /// When it happened.
+    /// Time of the event.
     at: Time,
 }
 
-/// `number` counts the events of this stream: a number that counts those of all tenants would tell how busy they are.
+/// `number` counts the events of this stream only: a global counter would reveal the activity of other
+/// tenants.
 fn write_event(text: &mut Vec<u8>, event: &FeedEvent, number: u64) {
     let data = Event {
         id: Id(event.id),
@@ -253,12 +254,12 @@ fn write_event(text: &mut Vec<u8>, event: &FeedEvent, number: u64) {
         at: event.at.into(),
     };
     text.extend_from_slice(format!("event: {}\nid: {}\ndata: ", event.kind.as_str(), number).as_bytes());
-    // JSON escapes line ends, so the data is one line whatever a job is called.
+    // JSON escapes line ends, so the data is always one line.
     text.extend(written(Encoding::Json, 128, &data).unwrap_or_default());
     text.extend_from_slice(b"\n\n");
 }
 
-/// The stream as a body. Dropping it, which is what the end of the connection does, ends the forwarding.
+/// Stream as a response body. Dropping it, when the connection ends, stops the forwarding.
 struct Pieces(mpsc::Receiver<Bytes>);
 
 impl http_body::Body for Pieces {

@@ -30,48 +30,48 @@ pub(super) struct ExtendAsk<'a> {
     pub tenant: Option<TenantText<'a>>,
 }
 
-/// A sign of life.
+/// Heartbeat of one run.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExtendEntry<'a> {
-    /// The job.
+    /// Id of the job.
     pub id: Id,
-    /// From the claim.
+    /// Lease token from the claim.
     #[schemars(with = "u64")]
     pub token: Token,
-    /// How long to hold it from now; never shortens.
+    /// Length of the lease from now; never shortens it.
     #[serde(default)]
     pub lease_ms: Option<Lease>,
     /// Percent done.
     #[serde(default)]
     #[schemars(range(max = 100))]
     pub progress: Option<u8>,
-    /// How far it has come, for people.
+    /// Progress note for people.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::MESSAGE_BYTES_MAX))]
     pub note: Option<Text<'a>>,
 }
 
-/// One answer per entry, in order.
+/// Results, one per entry, in order.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Extended")]
 pub(super) struct ExtendedAnswer {
-    /// The answers.
+    /// Results.
     extended: Vec<ExtendedEntry>,
 }
 
-/// The answer to one entry.
+/// Result of one entry.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "ExtendedOne")]
 pub(super) struct ExtendedEntry {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Whether it was done.
+    /// True if the lease was extended.
     ok: bool,
     error: Option<ErrorBody<'static>>,
-    /// When the lease ends; null if it has no end.
+    /// Expiry of the lease; null if it does not expire.
     lease_until: Option<Nullable<Time>>,
-    /// The job should be stopped: a finish still counts.
+    /// True if the job should be stopped; a finish still counts.
     cancel: Option<bool>,
 }
 
@@ -108,7 +108,7 @@ pub(super) async fn extend(mut call: Call) -> Answer {
     reply(&call, StatusCode::OK, 16 + answer.extended.len() * 64, &answer)
 }
 
-/// Every entry is a sign of life; those that carry progress report it, too.
+/// Extends every lease; entries with progress or a note also report it.
 async fn extend_and_report(
     call: &Call,
     tenant: &Tenant,
@@ -137,7 +137,7 @@ async fn extend_and_report(
     }
     let engine = &call.engine;
     if !reports.is_empty() {
-        // Whether the lease still holds is said by the answer to the extension.
+        // A lost lease shows in the result of the extension.
         engine.report(tenant, reports).await?;
     }
     let extend = |entry: &ExtendEntry<'_>| Extend {

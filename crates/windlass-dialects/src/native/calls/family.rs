@@ -1,4 +1,4 @@
-//! `GET /api/v1/jobs/{id}/family`: who a job came from, and what came of it, as far as a page shows it.
+//! `GET /api/v1/jobs/{id}/family`: ancestors and descendants of a job, within bounds.
 
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
@@ -14,42 +14,42 @@ use std::sync::Arc;
 use windlass_core::{Job, JobId, Tenant};
 use windlass_engine::Engine;
 
-/// Parents of parents. A family that is deeper shows its nearest.
+/// Ancestors. Of a deeper family the nearest are shown.
 const ANCESTORS_MAX: usize = 20;
-/// Generations below.
+/// Generations of descendants.
 const DEPTH_MAX: usize = 6;
-/// Children told of each parent: the first; the others are a number.
+/// Children listed per parent; the others are only counted.
 const CHILDREN_MAX: usize = 50;
-/// Descendants in all: what a page can show, and a look that holds up nobody.
+/// Descendants in total, to bound the response and the time it takes.
 const DESCENDANTS_MAX: usize = 300;
 
-/// A job's family.
+/// Family of a job.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct FamilyTree<'a> {
-    /// Its parents, the oldest first.
+    /// Ancestors, the oldest first.
     ancestors: Vec<Kin<'a>>,
     #[serde(flatten)]
     descendants: Descendants<'a>,
 }
 
-/// One of a family.
+/// Member of a family.
 #[derive(Serialize, JsonSchema)]
 struct Kin<'a> {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Its kind.
+    /// Kind of job.
     name: &'a str,
-    /// Where it stands.
+    /// State.
     state: State,
-    /// When it is or was due.
+    /// Due time of the current, next or last run.
     run_at: Time,
-    /// When it ended.
+    /// End of the last run.
     finished_at: Option<Time>,
-    /// What its parent calls it.
+    /// Its name among the children of its parent.
     child_name: Option<&'a str>,
 }
 
-/// One of a family, and what came of it.
+/// Member of a family, with its descendants.
 #[derive(Serialize, JsonSchema)]
 struct KinWithChildren<'a> {
     #[serde(flatten)]
@@ -60,9 +60,9 @@ struct KinWithChildren<'a> {
 
 #[derive(Serialize, JsonSchema)]
 struct Descendants<'a> {
-    /// The first of them, with theirs.
+    /// First children, with their descendants.
     children: Vec<KinWithChildren<'a>>,
-    /// Children that are not told of.
+    /// Number of children that are not listed.
     more: usize,
 }
 
@@ -87,7 +87,7 @@ pub(super) async fn family(call: Call) -> Answer {
     reply(&call, StatusCode::OK, 1_024, &FamilyTree { ancestors, descendants: below.of(job.id) })
 }
 
-/// The nearest first. A parent that is gone ends the line.
+/// Ancestors of a job, nearest first, up to a parent that no longer exists.
 async fn ancestors(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<Vec<Arc<Job>>, ApiError> {
     let mut line: Vec<Arc<Job>> = Vec::new();
     let mut parent = job.spec.family().map(|family| family.parent);
@@ -101,11 +101,11 @@ async fn ancestors(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<Vec<Ar
     Ok(line)
 }
 
-/// The generations below a job, looked at one after another.
+/// Descendants of a job, loaded breadth-first.
 #[derive(Default)]
 struct Below {
     children: BTreeMap<JobId, Vec<Arc<Job>>>,
-    /// Children that are not told of, by parent.
+    /// Number of children that are not listed, by parent.
     more: BTreeMap<JobId, usize>,
 }
 
@@ -119,7 +119,7 @@ impl Below {
             let room = if depth < DEPTH_MAX { room } else { 0 };
             let (children, count) = engine.some_children(tenant, parent, room).await?;
             below.more.insert(parent, count.saturating_sub(children.len()));
-            // Nobody is twice in a tree, whatever a store may hold.
+            // Each job appears once, even if the store holds a cycle.
             let children: Vec<Arc<Job>> =
                 children.into_iter().filter(|child| seen.insert(child.id)).collect();
             parents.extend(children.iter().map(|child| (child.id, depth + 1)));

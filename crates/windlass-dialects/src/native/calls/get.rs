@@ -1,4 +1,4 @@
-//! `GET /api/v1/jobs/{id}` and `GET /api/v1/aliases/{alias}`: all about one job.
+//! `GET /api/v1/jobs/{id}` and `GET /api/v1/aliases/{alias}`: one job in full.
 
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
@@ -28,7 +28,7 @@ async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
     reply(call, StatusCode::OK, 1_024, &view)
 }
 
-/// What else decides whether the job can run.
+/// Loads the conditions outside the job that decide whether it can run.
 async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<Surroundings, ApiError> {
     let mut around = Surroundings { now: engine.now(), ..Surroundings::default() };
     if job.state().claimable_at().is_none() {

@@ -1,4 +1,4 @@
-//! `GET /api/v1/handlers`: handlers that dialects keep, with what their versions say.
+//! `GET /api/v1/handlers`: handlers registered with dialects, with their versions.
 
 use crate::codec::Kept;
 use crate::native::reply::{Answer, reply};
@@ -13,40 +13,40 @@ use serde::Serialize;
 /// Handlers.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Handlers<'a> {
-    /// By tenant and name.
+    /// Handlers by tenant and name.
     handlers: Vec<HandlerView<'a>>,
 }
 
-/// What runs one kind of jobs.
+/// Handler of one kind of jobs.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct HandlerView<'a> {
-    /// The name of the jobs.
+    /// Name of its jobs.
     name: &'a str,
-    /// Where they wait.
+    /// Queue of its jobs.
     queue: &'a str,
-    /// Whose it is.
+    /// Tenant that owns it.
     tenant: &'a str,
-    /// What it was set by.
+    /// Dialect that set it.
     dialect: &'a str,
-    /// Why it would not run.
+    /// Reason why it cannot run.
     trouble: Option<&'a str>,
-    /// The one in force first.
+    /// Versions, newest first; the first is active.
     versions: Vec<VersionView<'a>>,
 }
 
-/// One of its versions.
+/// Version of a handler.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct VersionView<'a> {
-    /// Which one; later ones sort behind.
+    /// Id of the version; newer ids sort later.
     id: &'a str,
-    /// As it was set; left out where payloads are hidden.
+    /// Definition, as it was set; omitted where payloads are hidden.
     text: Option<Kept<'a>>,
 }
 
 impl<'a> HandlerView<'a> {
-    /// A handler's text tells of payloads, so it is hidden with them.
+    /// `hidden` also hides the definition, which reveals payloads.
     fn new(handler: &'a RegisteredHandler, hidden: bool) -> HandlerView<'a> {
         let versions = handler.versions.iter().map(|version| VersionView {
             id: &version.id,

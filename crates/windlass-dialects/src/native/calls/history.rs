@@ -1,4 +1,4 @@
-//! `GET /api/v1/history`: what happened in each step of a span of time.
+//! `GET /api/v1/history`: counters for each step of a span of time.
 
 use crate::native::State;
 use crate::native::errors::ApiError;
@@ -12,29 +12,29 @@ use ::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// What happened in each step of a span of time, the oldest first.
+/// Counters for each step of a span of time, oldest first.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "History")]
 pub(super) struct HistoryAnswer {
-    /// When the first step begins; for 15m, when it ends.
+    /// Start of the first step; for 15m, its end.
     from: Time,
-    /// How long a step is.
+    /// Length of a step.
     #[schemars(range(min = 0))]
     step_ms: i64,
-    /// How many in each step.
+    /// Jobs pushed in each step.
     pushed: Vec<u64>,
-    /// How many in each step.
+    /// Jobs claimed in each step.
     claimed: Vec<u64>,
-    /// How many in each step.
+    /// Runs finished in each step.
     finished: Vec<u64>,
-    /// How many in each step.
+    /// Runs failed in each step.
     failed: Vec<u64>,
 }
 
 pub(super) async fn history(call: Call) -> Answer {
     let params = Params::of(&call)?;
     let server = &call.server;
-    // What the server as a whole does is not one tenant's to know.
+    // Figures of the whole server are for admins only.
     let is_theirs = call.caller.tenants_for(None)?.is_none();
     let (from, step_ms, steps) = match params.text("span") {
         None | Some("15m" | "30d") if !is_theirs => (server.engine.now(), HOUR_MS, Vec::new()),

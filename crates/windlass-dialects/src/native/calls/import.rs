@@ -1,4 +1,4 @@
-//! `POST /api/v1/import`: jobs that were made elsewhere, as they stand there.
+//! `POST /api/v1/import`: imports jobs of another system in their current state.
 
 use super::push::PushedAnswer;
 use crate::codec::{Raw, Text};
@@ -19,7 +19,7 @@ use windlass_core::names::NAME_BYTES_MAX;
 use windlass_core::{Extras, Format, Name, Policy, Queue};
 use windlass_engine::{Import, Push, RunAt};
 
-/// Facts of one job: a dialect keeps a handful.
+/// Facts per job: a dialect stores a handful.
 const FACTS_MAX: usize = 32;
 
 pub(super) const EXAMPLES: Examples = &[(
@@ -29,72 +29,72 @@ pub(super) const EXAMPLES: Examples = &[(
         "created_at":"2026-01-31T12:00:00Z","due_at":"2026-01-31T12:00:00Z"}]}"#,
 )];
 
-/// Jobs from elsewhere. Parents come in an earlier call than their children.
+/// Jobs to import. Parents must be imported in an earlier call than their children.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Import")]
 pub(super) struct ImportAsk<'a> {
-    /// The jobs.
+    /// Jobs.
     #[serde(borrow)]
     pub jobs: Vec<ImportEntry<'a>>,
     #[serde(borrow, default)]
     pub tenant: Option<TenantText<'a>>,
 }
 
-/// A job as it stands.
+/// Job and its current state.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(super) struct ImportEntry<'a> {
-    /// Says which job it was; sent again, it makes no second one.
+    /// Identity of the job; importing the same alias again creates no second job.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = KEY_BYTES_MAX))]
     pub alias: Text<'a>,
-    /// The kind of job.
+    /// Kind of job.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
     pub name: Text<'a>,
-    /// Where it waits; `default` if left out.
+    /// Queue; `default` if omitted.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
     pub queue: Option<Text<'a>>,
-    /// Any value. Kept byte for byte.
+    /// Any value, stored byte for byte.
     #[serde(borrow, default)]
     pub payload: Option<Raw<'a>>,
-    /// Instead of `payload`: bytes that are not JSON.
+    /// Instead of `payload`: bytes that are not JSON, in base64.
     #[serde(borrow, default)]
     pub payload_base64: Option<Text<'a>>,
     #[serde(default)]
     #[schemars(with = "Option<FormatWord>")]
     pub format: Option<Format>,
-    /// Smaller first.
+    /// Priority; a smaller number runs first.
     #[serde(default)]
     #[schemars(range(min = i32::MIN, max = i32::MAX))]
     pub priority: i32,
-    /// Where it stands; a parent waits for children that are imported after it.
+    /// State; a waiting parent waits for children that are imported after it.
     pub stands: StandsWord,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: When,
-    /// When its present or next run is or was due.
+    /// Due time of the current or next run.
     pub due_at: When,
-    /// When it was last given to a worker.
+    /// Time of the last claim.
     #[serde(default)]
     pub started_at: Option<When>,
-    /// A job that was imported before, as waiting.
+    /// Id of a parent that was imported before, in the state waiting.
     #[serde(default)]
     pub parent: Option<Id>,
-    /// Whether its failure is an end to its parent; true if left out.
+    /// True if its failure counts as an end for its parent; true if omitted.
     #[serde(default = "yes")]
     pub failure_settles: bool,
-    /// The rules it lives by, as the engine writes them.
+    /// Policy, in the format of the engine.
     #[serde(default)]
     #[schemars(with = "Option<Raw<'a>>")]
     pub policy: Option<Policy>,
-    /// Where it came from.
+    /// System it came from.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = LABEL_BYTES_MAX))]
     pub origin: Option<Text<'a>>,
-    /// Words that its dialect keeps with it.
+    /// Values that its dialect stores with it.
     #[serde(default)]
     #[schemars(with = "Option<Raw<'a>>")]
     pub facts: BTreeMap<Arc<str>, Arc<str>>,

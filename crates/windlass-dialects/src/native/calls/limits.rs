@@ -19,57 +19,58 @@ pub(super) const EXAMPLES: Examples = &[(
     r#"{"matcher":{"name_glob":"mail*"},"max_running":2,"group_by":[["user","id"]]}"#,
 )];
 
-/// A limit: a rate, a number at once, or both.
+/// Limit on the rate, the concurrency, or both.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used; `Limit::parse` reads the body")]
 pub(super) struct LimitAsk {
-    /// Its id, as in the path.
+    /// Id, as in the path.
     id: Option<String>,
     #[serde(flatten)]
     bounds: Bounds,
 }
 
-/// All limits.
+/// Limits.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Limits {
-    /// The limits.
+    /// List of limits.
     limits: Vec<LimitShown>,
 }
 
-/// A limit.
+/// Limit.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Limit")]
 pub(super) struct LimitShown {
-    /// Its id, as in the path.
+    /// Id, as in the path.
     id: String,
     #[serde(flatten)]
     bounds: Bounds,
-    /// Jobs under it that are running.
+    /// Number of running jobs under the limit.
     running: u64,
-    /// Jobs under it that are due and wait.
+    /// Number of due, waiting jobs under the limit.
     waiting: u64,
-    /// How many of these it holds back now.
+    /// Number of jobs that the limit holds back now.
     held: u64,
 }
 
 #[derive(Serialize, serde::Deserialize, JsonSchema)]
 struct Bounds {
-    /// Which jobs it is about: {"name"}, {"name_glob"}, {"queue"}, {"priority"}, {"arg","op","value"}, {"all"}, {"any"}, {"not"}.
+    /// Matcher of the jobs: {"name"}, {"name_glob"}, {"queue"}, {"priority"}, {"arg","op","value"}, {"all"},
+    /// {"any"}, {"not"}.
     matcher: Map<String, Value>,
     rate: Option<RateShown>,
-    /// How many may run at once.
+    /// Maximum number of concurrently running jobs.
     max_running: Option<u32>,
-    /// Paths into the payload; each group of equal values has the limit for itself.
+    /// Paths into the payload; each group of equal values has a limit of its own.
     group_by: Option<Vec<Vec<Value>>>,
 }
 
-/// How fast jobs may start.
+/// Rate of starts.
 #[derive(Serialize, serde::Deserialize, JsonSchema)]
 #[schemars(inline)]
 struct RateShown {
     /// Starts per second.
     per_second: f64,
-    /// How many may start at once after a rest.
+    /// Starts at once after an idle time.
     burst: Option<u32>,
 }
 
@@ -83,12 +84,12 @@ impl LimitShown {
     }
 }
 
-/// It is gone.
+/// Deleted limit.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct LimitGone<'a> {
-    /// The limit.
+    /// Id of the limit.
     id: &'a str,
-    /// What became of it.
+    /// Always `gone`.
     state: GoneWord,
 }
 

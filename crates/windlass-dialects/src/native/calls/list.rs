@@ -12,12 +12,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::{JobId, NameMatch, Queue, StateName};
 
-/// Jobs, newest first.
+/// Page of jobs, newest first.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Page<'a> {
-    /// The jobs.
+    /// Jobs.
     jobs: Vec<JobView<'a>>,
-    /// Send it as `cursor` to go on; null: that was all.
+    /// Cursor of the next page, to be sent as `cursor`; null: no more jobs.
     next: Nullable<String>,
 }
 
@@ -28,7 +28,7 @@ impl Page<'_> {
     }
 }
 
-/// Where to go on.
+/// Cursor of the next page.
 pub(super) fn cursor(next: Option<JobId>) -> Nullable<String> {
     Nullable(next.map(|id| id.to_string()))
 }
@@ -48,7 +48,7 @@ pub(super) async fn list(call: Call) -> Answer {
         filter.tag = Some(tag.into());
     }
     if let Some(text) = params.text("q") {
-        // Not to be looked at in pieces, whatever it looks like.
+        // Taken literally, not parsed as search words.
         search.add_text(text);
         may_search(&call, &search)?;
     }
@@ -57,7 +57,8 @@ pub(super) async fn list(call: Call) -> Answer {
     Page::reply(&call, page.jobs.iter().map(|job| JobView::new(job, reply, hidden)).collect(), page.next)
 }
 
-/// A comma list of states. `delayed` is a word for the eye only: such jobs are ready but for their time.
+/// Parses a comma-separated list of states. `delayed` is no state of its own: such jobs are ready but not
+/// due.
 pub(in crate::native) fn states(list: Option<&str>) -> Result<Vec<StateName>, ApiError> {
     let parse = |word: &str| match word.trim() {
         "delayed" => Ok(StateName::Ready),

@@ -1,4 +1,4 @@
-//! `POST /api/v1/jobs/{id}/log`: what a run has to say, line by line.
+//! `POST /api/v1/jobs/{id}/log`: log lines of a run.
 
 use super::extend::ExtendedEntry;
 use crate::codec::Text;
@@ -13,7 +13,7 @@ use windlass_core::history::LOG_LINES_MAX;
 use windlass_core::{Holder, Token};
 use windlass_engine::{LogEntry, VerbError};
 
-/// Lines of one call. More than are kept would be thrown away at once.
+/// Lines per call, as many as are kept with a job.
 const LINES_MAX: usize = LOG_LINES_MAX;
 
 pub(super) const EXAMPLES: Examples = &[(
@@ -22,25 +22,26 @@ pub(super) const EXAMPLES: Examples = &[(
     r#"{"token":65537,"lines":["reading mail.csv","12 rows"],"source":"stderr"}"#,
 )];
 
-/// What a run has to say; the last lines are kept with the job.
+/// Log lines of a run; the last ones are kept with the job.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "LogLines")]
 pub(super) struct LogAsk<'a> {
-    /// From the claim.
+    /// Lease token from the claim.
     #[schemars(with = "u64")]
     pub token: Token,
-    /// Line by line.
+    /// Lines.
     #[serde(borrow)]
     pub lines: Vec<Text<'a>>,
-    /// Where they come from, such as stderr.
+    /// Source, such as stderr.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::LABEL_BYTES_MAX))]
     pub source: Option<Text<'a>>,
 }
 
 pub(super) async fn log(mut call: Call) -> Answer {
-    // First, so that a caller who may not see the job learns nothing from what is said about the body.
+    // Authorization comes first: errors about the body must not reveal anything to a caller that may not see
+    // the job.
     let (tenant, job) = find(&call).await?;
     let body = Body::of(&mut call).await?;
     let ask: LogAsk<'_> = body.read()?;

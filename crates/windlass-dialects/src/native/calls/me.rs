@@ -1,4 +1,4 @@
-//! `GET /api/v1/me`: who is asking, and what they may.
+//! `GET /api/v1/me`: the caller and its rights.
 
 use super::tokens::queues;
 use crate::native::reply::{Answer, ok};
@@ -9,23 +9,23 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Who is asking.
+/// Caller of the API.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Me<'a> {
-    /// Whose jobs they see.
+    /// Tenant.
     tenant: &'a str,
-    /// What they may.
+    /// Role.
     #[schemars(with = "RoleWord")]
     role: &'static str,
-    /// Of the server.
+    /// Version of the server.
     version: &'static str,
-    /// Nobody needs a token here.
+    /// True if the server needs no tokens.
     open: bool,
-    /// Whether payloads, results and errors are shown to them.
+    /// True if the caller sees payloads, results and errors.
     payloads: bool,
-    /// Which jobs it is for: QUEUE or QUEUE/NAME, both may be GLOB patterns; all of the tenant if left out.
+    /// Scope: QUEUE or QUEUE/NAME, both may be GLOB patterns; all jobs of the tenant if omitted.
     queues: Option<&'a [String]>,
-    /// Where other dialects listen, beside HTTP.
+    /// Addresses of dialects with a port of their own.
     #[schemars(schema_with = "doors")]
     doors: BTreeMap<&'a str, String>,
 }

@@ -1,4 +1,4 @@
-//! `GET /metrics` in the Prometheus text format, written by hand from what is counted anyway.
+//! `GET /metrics`: the counters in the Prometheus text format.
 
 use crate::native::reply::Answer;
 use crate::native::request::seen_tenant;
@@ -14,7 +14,7 @@ use windlass_core::{StateName, Timestamp};
 #[cfg(test)]
 mod tests;
 
-/// Queues with lines of their own. Each makes a dozen series, and whoever collects them keeps all of them for weeks.
+/// Queues with series of their own: each has a dozen series, which the collector stores for weeks.
 const QUEUES_SHOWN_MAX: usize = 2_000;
 
 pub(super) async fn metrics(call: Call) -> Answer {
@@ -23,7 +23,7 @@ pub(super) async fn metrics(call: Call) -> Answer {
     let counts = engine.counts(tenant.as_ref()).await?;
     let mut page = Page::default();
     queues(&mut page, &counts, engine.now());
-    // What the server as a whole does is not one tenant's to know.
+    // Figures of the whole server are for admins only.
     if tenant.is_none() {
         server(&mut page, &call.server);
     }
@@ -111,7 +111,7 @@ fn server(page: &mut Page, server: &Server) {
     page.line("windlass_info", &[("version", server.version), ("store", &server.store)], 1.0);
 }
 
-/// `None` where the system does not tell.
+/// `None` where `/proc` is not available.
 fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -123,7 +123,7 @@ struct Page {
     text: String,
 }
 
-// Writing to a String does not fail, so the results of `write!` are not looked at.
+// Writing to a String does not fail, so the results of `write!` are ignored.
 impl Page {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
@@ -167,7 +167,7 @@ impl Page {
     }
 }
 
-/// Without the tail that comes from binary fractions.
+/// Removes the rounding error of binary fractions.
 fn rounded(value: f64) -> f64 {
     (value * 1e9).round() / 1e9
 }

@@ -1,4 +1,4 @@
-//! `PATCH /api/v1/jobs/{id}`: what is not named stays.
+//! `PATCH /api/v1/jobs/{id}`: fields that are not sent stay unchanged.
 
 use super::act::act_on;
 use crate::codec::{Nullable, Raw, Text};
@@ -16,39 +16,39 @@ use windlass_core::{Event, Extras, Format, Name, Queue, Timestamp};
 
 pub(super) const EXAMPLES: Examples = &[("first", "first in line", r#"{"priority":-10}"#)];
 
-/// What to change; the rest stays.
+/// Changes to a job; omitted fields stay unchanged.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schemars(rename = "Patch")]
 pub(super) struct PatchAsk<'a> {
-    /// A new payload.
+    /// New payload.
     #[serde(borrow)]
     pub payload: Option<Raw<'a>>,
-    /// A new payload that is not JSON.
+    /// New payload that is not JSON, in base64.
     #[serde(borrow)]
     pub payload_base64: Option<Text<'a>>,
     #[schemars(with = "Option<FormatWord>")]
     pub format: Option<Format>,
-    /// Smaller first.
+    /// Priority; a smaller number runs first.
     pub priority: Option<i32>,
-    /// The kind of job.
+    /// Kind of job.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
     pub name: Option<Text<'a>>,
-    /// Where it waits.
+    /// Queue.
     #[serde(borrow)]
     #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
     pub queue: Option<Text<'a>>,
-    /// Not before this time.
+    /// Earliest time of the run.
     pub run_at: Option<When>,
-    /// Not before so many milliseconds from now.
+    /// Earliest time of the run, in milliseconds from now.
     #[schemars(range(min = 0))]
     pub delay_ms: Option<i64>,
-    /// A new repeat rule; null ends the repetition.
+    /// New repeat rule; null ends the repetition.
     #[serde(borrow, deserialize_with = "given")]
     #[schemars(with = "Nullable<Text<'a>>")]
     pub repeat: Option<Option<Text<'a>>>,
-    /// All tags.
+    /// Tags, replacing all present ones.
     #[serde(borrow)]
     pub tags: Option<Vec<Text<'a>>>,
 }
@@ -62,7 +62,7 @@ pub(super) async fn patch(mut call: Call) -> Answer {
     act_on(&call, &tenant, &job, Event::Update(Box::new(patch))).await
 }
 
-/// `extras` are the job's own, of which a patch may change the tags.
+/// `extras` are the current ones of the job, of which a patch can change the tags.
 fn changes(ask: &PatchAsk<'_>, extras: Option<&Extras>, now: Timestamp) -> Result<Patch, String> {
     let patched_extras = match &ask.tags {
         None => None,

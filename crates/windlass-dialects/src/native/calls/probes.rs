@@ -1,4 +1,4 @@
-//! `GET /healthz`, `/readyz` and `/`: is it there, is it ready?
+//! `GET /healthz`, `/readyz` and `/`: liveness and readiness probes.
 
 use crate::native::errors::ApiError;
 use crate::native::reply::Answer;
@@ -8,24 +8,24 @@ use ::http::{HeaderValue, StatusCode, header};
 use axum::body::Body;
 use axum::response::Response;
 
-/// Browsers are sent to the web UI; everything else hears that the server is there.
+/// Redirects browsers to the web UI; responds OK to other clients.
 pub(super) async fn root(call: Call) -> Answer {
     let accept = call.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     if !accept.contains("text/html") {
         return Ok(plain(StatusCode::OK, "OK\n"));
     }
     let mut response = plain(StatusCode::FOUND, "see ui/\n");
-    // Relative, so that it also holds behind a proxy that serves us from a path of its own.
+    // Relative, so that it works behind a proxy that adds a path prefix.
     response.headers_mut().insert(header::LOCATION, HeaderValue::from_static("ui/"));
     Ok(response)
 }
 
-/// Alive: it answers.
+/// Liveness probe: succeeds if the server responds.
 pub(super) async fn healthz(_: Call) -> Answer {
     Ok(plain(StatusCode::OK, "OK\n"))
 }
 
-/// Ready: what it acknowledges is kept, and there is room for more requests.
+/// Readiness probe: acknowledged writes are durable, and resources for further requests are left.
 pub(super) async fn readyz(call: Call) -> Answer {
     if let Some((code, why)) = lack(&call.server) {
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, why));
@@ -39,12 +39,12 @@ pub(super) async fn readyz(call: Call) -> Answer {
     }
     match call.engine.health().await {
         Ok(()) => Ok(plain(StatusCode::OK, "OK\n")),
-        // Whatever the trouble: do not send requests here.
+        // Any error means that requests should go to another server.
         Err(error) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), error.to_string())),
     }
 }
 
-/// What there is nearly none left of.
+/// Resource that is nearly exhausted.
 fn lack(server: &Server) -> Option<(&'static str, String)> {
     if server.budget.is_short() {
         let why = "nearly all memory for requests is in use; see limits.memory_bytes".to_owned();

@@ -35,77 +35,77 @@ pub(super) const EXAMPLES: Examples = &[
     ("repeating", "every night, once", r#"{"name":"report","repeat":"0 4 * * *","unique":"report"}"#),
 ];
 
-/// A job to be made.
+/// Job to create.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a job, or {\"jobs\": […]}")]
 pub(super) struct NewJob<'a> {
-    /// The kind of job; workers ask for it.
-    // An `Option` for the sake of a better message.
+    /// Kind of job, by which workers claim it.
+    // Required; an `Option` only for a better error message.
     #[serde(borrow)]
     #[schemars(required, length(min = 1, max = NAME_BYTES_MAX))]
     pub name: Option<Text<'a>>,
-    /// What the worker gets: any value. Kept byte for byte.
+    /// Data for the worker: any value, stored byte for byte.
     #[serde(borrow, default)]
     pub payload: Option<Raw<'a>>,
-    /// Instead of `payload`: bytes that are not JSON.
+    /// Instead of `payload`: bytes that are not JSON, in base64.
     #[serde(borrow, default)]
     pub payload_base64: Option<Text<'a>>,
     #[serde(default)]
     #[schemars(with = "Option<FormatWord>")]
     pub format: Option<Format>,
-    /// Where it waits; `default` if left out.
+    /// Queue; `default` if omitted.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = NAME_BYTES_MAX))]
     pub queue: Option<Text<'a>>,
-    /// Smaller first.
+    /// Priority; a smaller number runs first.
     #[serde(default)]
     #[schemars(range(min = i32::MIN, max = i32::MAX))]
     pub priority: i32,
-    /// Not before this time.
+    /// Earliest time of the run.
     #[serde(default)]
     pub run_at: Option<When>,
-    /// Not before so many milliseconds from now; instead of `run_at`.
+    /// Earliest time of the run, in milliseconds from now; instead of `run_at`.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub delay_ms: Option<i64>,
-    /// When it runs again: `every 5m`, `0 4 * * *`, …
+    /// Repeat rule: `every 5m`, `0 4 * * *`, …
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::REPEAT_BYTES_MAX))]
     pub repeat: Option<Text<'a>>,
-    /// One live job per key.
+    /// Idempotency key: at most one live job per key.
     #[serde(borrow, default)]
     pub unique: Option<UniqueAsk<'a>>,
-    /// Attempts in all, or more exactly.
+    /// Total number of attempts, or a whole retry policy.
     #[serde(default)]
     pub retry: Option<RetryAsk>,
-    /// How long a worker holds it without a heartbeat.
+    /// Length of a lease without a heartbeat.
     #[serde(default)]
     pub lease_ms: Option<Lease>,
     #[serde(default)]
     pub keep: Option<Keep>,
-    /// A running job that goes on once this one and its other children are settled.
+    /// Id of a running job that continues after this job and its other children are settled.
     #[serde(default)]
     pub parent: Option<Id>,
-    /// Another id for it, unique per tenant.
+    /// Alias, unique per tenant.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::KEY_BYTES_MAX))]
     pub alias: Option<Text<'a>>,
-    /// Words to find it by.
+    /// Tags for searches.
     #[serde(borrow, default)]
     #[schemars(length(max = wire::TAGS_MAX), inner(length(max = wire::LABEL_BYTES_MAX)))]
     pub tags: Vec<Text<'a>>,
-    /// The jobs of a batch; only at the top of a body.
+    /// Jobs of a batch; only at the top level of a body.
     #[serde(borrow, default)]
     #[schemars(skip)]
     pub jobs: Option<Vec<NewJob<'a>>>,
-    /// Only at the top of a body.
+    /// Tenant; only at the top level of a body.
     #[serde(borrow, default)]
     #[schemars(skip)]
     pub tenant: Option<TenantText<'a>>,
 }
 
 impl NewJob<'_> {
-    /// What the policy of the job follows from; equal neighbours of a batch share one.
+    /// True if both jobs have equal policies; equal neighbors in a batch share one.
     fn has_same_policy_as(&self, other: &NewJob<'_>) -> bool {
         self.lease_ms == other.lease_ms
             && self.retry == other.retry
@@ -118,7 +118,7 @@ impl NewJob<'_> {
     }
 }
 
-/// A push, told apart: the tenant asked for, the jobs, and whether it was written as a single job.
+/// Parsed push: the tenant, the jobs, and whether the body was a single job.
 #[derive(Debug, PartialEq)]
 pub(super) struct Pushes<'a> {
     pub tenant: Option<TenantText<'a>>,
@@ -150,7 +150,7 @@ impl JsonSchema for Pushes<'_> {
     }
 }
 
-/// Reads the body of a push.
+/// Parses the body of a push.
 pub(super) fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malformed> {
     let mut top: NewJob<'_> = codec::read_map(encoding, body)?;
     let tenant = top.tenant.take();
@@ -166,31 +166,31 @@ pub(super) fn read(encoding: Encoding, body: &[u8]) -> Result<Pushes<'_>, Malfor
     Ok(Pushes { tenant, jobs, single: false })
 }
 
-/// What was made.
+/// Result of a push.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Pushed")]
 pub(super) struct PushedAnswer {
-    /// In the order of the jobs sent; null where one was refused.
+    /// Ids in the order of the jobs sent; null for a refused job.
     ids: Vec<Nullable<Id>>,
-    /// When there is one.
+    /// Id, if a single job was sent.
     id: Option<Id>,
-    /// Those that were there already.
+    /// Ids of jobs that existed already.
     existing: Vec<Id>,
-    /// Those that were not made.
+    /// Jobs that were not created.
     refused: Option<Vec<RefusedJob>>,
 }
 
-/// A refused job.
+/// Refused job.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct RefusedJob {
-    /// Its place in the batch.
+    /// Index in the batch.
     index: usize,
-    /// Why, for programs.
+    /// Code for programs.
     code: &'static str,
-    /// Why, for people.
+    /// Message for people.
     message: String,
-    /// The job in the way.
+    /// Conflicting job.
     id: Option<Id>,
 }
 
@@ -215,11 +215,12 @@ impl PushedAnswer {
     }
 }
 
-/// What was kept in the journal (`journal.native`); the jobs are made a moment later, or when the store is back.
+/// Push that was written to the journal (`journal.native`); the jobs are created a moment later, or when the
+/// store is available again.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Kept")]
 pub(super) struct Journaled {
-    /// By which each job can be looked up, in the order of the jobs sent.
+    /// Aliases by which the jobs can be looked up, in the order of the jobs sent.
     aliases: Vec<String>,
 }
 
@@ -243,7 +244,8 @@ pub(super) async fn push(mut call: Call) -> Answer {
     reply(&call, StatusCode::CREATED, 64 + answers.len() * 8, &PushedAnswer::new(&answers))
 }
 
-/// Kept in the journal, whether or not the store can be reached; the jobs have their numbers once they are there.
+/// Writes the push to the journal, whether or not the store is available; the jobs get their ids in the
+/// store.
 async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     let (engine, journal) = (&call.engine, &call.server.journal);
     let options = engine.options();
@@ -280,8 +282,8 @@ async fn journaled(call: &Call, tenant: &Tenant, pushes: &[Push]) -> Answer {
     reply(call, StatusCode::ACCEPTED, 64 + ids.len() * 24, &Journaled { aliases })
 }
 
-/// Turns a batch into pushes. Equal neighbours share their texts and policy: a waiting job then costs little more than
-/// its payload.
+/// Converts a batch. Equal neighbors share their names and policy, so that a waiting job costs little more
+/// than its payload.
 fn pushes(asks: &[NewJob<'_>], single: bool) -> Result<Vec<Push>, ApiError> {
     if asks.len() > wire::BATCH_MAX {
         return Err(ApiError::batch_too_large(asks.len()));
@@ -321,7 +323,7 @@ fn job(ask: &NewJob<'_>, before: Option<(&Push, &NewJob<'_>)>) -> Result<Push, S
             .unwrap_or_else(default_payload),
         priority: ask.priority,
         run_at: match run_at(ask.run_at, ask.delay_ms)? {
-            // "Every night at three" does not mean now.
+            // A job with a repeat rule starts at its first scheduled time, not now.
             RunAt::Now if ask.repeat.is_some() && ask.delay_ms.is_none() => RunAt::FirstTurn,
             at => at,
         },
@@ -362,7 +364,8 @@ fn policy(ask: &NewJob<'_>) -> Result<Policy, String> {
     }
     if let Some(rule) = &ask.repeat {
         policy.repeat = Some(repeat(rule)?);
-        // A repeating job that fails for good waits for its next turn; nobody expects a timer to stop by itself.
+        // A repeating job whose attempts are used up waits for its next scheduled run; the schedule does not
+        // stop.
         policy.repeat_after_failure = true;
     }
     Ok(policy)
@@ -410,7 +413,7 @@ fn extras(ask: &NewJob<'_>) -> Result<Option<Box<Extras>>, String> {
         family: ask.parent.map(|Id(parent)| Family {
             parent,
             child_name: None,
-            // The parent gets its turn even if a child fails, and can look at what became of each.
+            // The parent continues even if a child fails, and can check the outcome of each.
             rule: FamilyRule::ParentWaits { failure_settles: true },
         }),
         ..Extras::default()

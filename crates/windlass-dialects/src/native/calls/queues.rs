@@ -15,33 +15,33 @@ use serde_json::{Map, json};
 use std::borrow::Cow;
 use windlass_core::{Queue, StateName, Timestamp};
 
-/// All queues.
+/// Queues.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Queues<'a> {
-    /// The queues.
+    /// List of queues.
     queues: Vec<QueueView<'a>>,
 }
 
-/// A queue.
+/// Queue.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Queue")]
 struct QueueView<'a> {
-    /// Its name.
+    /// Name of the queue.
     queue: &'a str,
-    /// Whose it is.
+    /// Tenant that owns it.
     tenant: &'a str,
-    /// No job of it is handed out.
+    /// True if its jobs are not claimed.
     paused: bool,
     #[serde(flatten)]
     states: StateCounts<'a>,
-    /// How long the oldest job that could run has been waiting.
+    /// Waiting time of the oldest job that could run now.
     #[schemars(with = "Nullable<u64>")]
     oldest_ms: Nullable<i64>,
-    /// Over the last minute, through this server.
+    /// Jobs pushed per second over the last minute, through this server.
     pushed_per_s: f64,
-    /// Over the last minute, through this server.
+    /// Jobs claimed per second over the last minute, through this server.
     claimed_per_s: f64,
-    /// When nothing is ready any more, if all goes on like this.
+    /// Estimated time until no job is ready, at the current rates.
     #[schemars(range(min = 0))]
     empty_in_ms: Option<i64>,
 }
@@ -62,7 +62,7 @@ impl<'a> QueueView<'a> {
     }
 }
 
-/// Counts by state. `ready` could be claimed now; `delayed` is ready but for its time.
+/// Counts by state. `ready` jobs can be claimed now; `delayed` jobs are ready but not due.
 pub(super) struct StateCounts<'a>(pub(super) Cow<'a, QueueCounts>);
 
 impl Serialize for StateCounts<'_> {
@@ -102,14 +102,14 @@ impl JsonSchema for StateCounts<'_> {
     }
 }
 
-/// A queue that was paused or resumed.
+/// Queue that was paused or resumed.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct QueuePaused<'a> {
-    /// The queue.
+    /// Name of the queue.
     queue: &'a str,
-    /// Whose it is.
+    /// Tenant that owns it.
     tenant: &'a str,
-    /// Whether it is paused now.
+    /// True if the queue is paused now.
     paused: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `GET` and `PUT /api/v1/tenants/{tenant}/quota`: what a tenant may take, and what it takes.
+//! `GET` and `PUT /api/v1/tenants/{tenant}/quota`: quota of a tenant, and its usage.
 
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
@@ -13,68 +13,68 @@ use windlass_engine::Quota;
 pub(super) const EXAMPLES: Examples =
     &[("small", "a small tenant", r#"{"jobs":10000,"requests_per_second":100}"#)];
 
-/// What a tenant may take; what is left out stays.
+/// Quota of a tenant; omitted fields stay unchanged.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct QuotaAsk {
-    /// Jobs that have not ended.
+    /// Jobs that are not settled.
     pub jobs: Option<u64>,
-    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    /// Bytes of the payloads of all stored jobs, including settled ones.
     pub payload_bytes: Option<u64>,
     /// Bytes of blobs.
     pub blob_bytes: Option<u64>,
     /// Kinds of jobs with a handler.
     pub handlers: Option<u64>,
-    /// Requests that are being answered, waiting ones included.
+    /// Concurrent requests, including waiting ones.
     pub requests_in_flight: Option<u64>,
-    /// Requests per second; those of one second may come at once.
+    /// Requests per second, also the size of a burst.
     pub requests_per_second: Option<u64>,
-    /// Claims that wait for a job.
+    /// Waiting claims.
     pub waiting_claims: Option<u64>,
 }
 
-/// What a tenant may take, and what it takes.
+/// Quota of a tenant, and its usage.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct TenantQuota<'a> {
-    /// The tenant.
+    /// Tenant.
     tenant: &'a str,
     quota: QuotaShown,
     in_use: InUse,
 }
 
-/// The most it may take.
+/// Quota.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct QuotaShown {
-    /// Jobs that have not ended.
+    /// Jobs that are not settled.
     jobs: u64,
-    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    /// Bytes of the payloads of all stored jobs, including settled ones.
     payload_bytes: u64,
     /// Bytes of blobs.
     blob_bytes: u64,
     /// Kinds of jobs with a handler.
     handlers: u64,
-    /// Requests that are being answered, waiting ones included.
+    /// Concurrent requests, including waiting ones.
     requests_in_flight: u64,
-    /// Requests per second; those of one second may come at once.
+    /// Requests per second, also the size of a burst.
     requests_per_second: u64,
-    /// Claims that wait for a job.
+    /// Waiting claims.
     waiting_claims: u64,
 }
 
-/// What it takes now.
+/// Current usage.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct InUse {
-    /// Jobs that have not ended.
+    /// Jobs that are not settled.
     jobs: u64,
-    /// Bytes of the payloads of all jobs that are kept, ended ones included.
+    /// Bytes of the payloads of all stored jobs, including settled ones.
     payload_bytes: u64,
     /// Bytes of blobs.
     blob_bytes: u64,
-    /// Requests at this server.
+    /// Concurrent requests on this server.
     requests_in_flight: u64,
-    /// Claims that wait at this server.
+    /// Waiting claims on this server.
     waiting_claims: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `GET /api/v1/jobs/{id}/result`: how a job ended, for those who wait for it.
+//! `GET /api/v1/jobs/{id}/result`: outcome of a job, with an optional wait.
 
 use crate::codec::Encoding;
 use crate::native::errors::ApiError;
@@ -13,18 +13,18 @@ use serde::Serialize;
 use windlass_core::Job;
 use windlass_engine::Waited;
 
-/// How a job ended, or where it stands.
+/// Outcome of a job, or its current state.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Result")]
 pub(super) struct ResultView<'a> {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Where it stands.
+    /// State.
     state: State,
     progress: Option<Progress<'a>>,
     #[serde(flatten)]
     outcome: OutcomeFields<'a>,
-    /// When it ended.
+    /// End of the last run.
     finished_at: Option<Time>,
 }
 

@@ -1,4 +1,4 @@
-//! `GET /api/v1/schedules`: jobs with a repeat rule that have not ended, and when each runs next.
+//! `GET /api/v1/schedules`: jobs with a repeat rule that are not settled, with their next runs.
 
 use super::list::Page;
 use crate::native::reply::Answer;

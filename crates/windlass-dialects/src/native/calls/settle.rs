@@ -1,4 +1,4 @@
-//! `POST /api/v1/settle`: ends of runs, and the next jobs if asked.
+//! `POST /api/v1/settle`: reports the end of runs, and claims the next jobs if requested.
 
 use super::claim::{self, ClaimAsk, claimed, deliver, next_jobs, room_for};
 use crate::codec::{self, Encoding, Raw, Text};
@@ -32,7 +32,7 @@ pub(super) const EXAMPLES: Examples = &[
     ),
 ];
 
-/// Ends of runs.
+/// Reports of ended runs.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Settle")]
@@ -40,49 +40,49 @@ pub(super) struct SettleAsk<'a> {
     /// One entry per run.
     #[serde(borrow)]
     pub settle: Vec<SettleEntry<'a>>,
-    /// The next jobs in the same call; its `tenant` must be left out.
+    /// Claim of the next jobs in the same call; its `tenant` must be omitted.
     #[serde(borrow, default)]
     pub claim: Option<ClaimAsk<'a>>,
     #[serde(borrow, default)]
     pub tenant: Option<TenantText<'a>>,
 }
 
-/// The end of one run.
+/// Report of one ended run.
 #[derive(Debug, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SettleEntry<'a> {
-    /// The job.
+    /// Id of the job.
     pub id: Id,
-    /// From the claim.
+    /// Lease token from the claim.
     #[schemars(with = "u64")]
     pub token: Token,
-    /// How it ended.
+    /// Outcome of the run.
     pub outcome: OutcomeWord,
-    /// What came of it: any value.
+    /// Result: any value.
     #[serde(borrow, default)]
     pub result: Option<Raw<'a>>,
-    /// What went wrong: a text for people, or any value.
+    /// Error: a message for people, or any value.
     #[serde(borrow, default)]
     pub error: Option<Raw<'a>>,
-    /// What happened, for people.
+    /// Message for people.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::MESSAGE_BYTES_MAX))]
     pub message: Option<Text<'a>>,
-    /// What happened, for programs.
+    /// Code for programs.
     #[serde(borrow, default)]
     #[schemars(length(min = 1, max = wire::LABEL_BYTES_MAX))]
     pub code: Option<Text<'a>>,
-    /// Of a process.
+    /// Exit code of a process.
     #[serde(default)]
     pub exit_code: Option<i32>,
-    /// fail: when to try again; release: when it may be claimed again.
+    /// fail: delay before the next attempt; release: delay before the next claim.
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub delay_ms: Option<i64>,
-    /// fail: false gives it up at once.
+    /// fail: false gives up without another attempt.
     #[serde(default)]
     pub retry: Option<bool>,
-    /// What the next run starts with, if there is one.
+    /// Payload for the next run, if there is one.
     #[serde(borrow, default)]
     pub payload: Option<Raw<'a>>,
 }
@@ -96,33 +96,33 @@ pub(super) enum OutcomeWord {
     Release,
 }
 
-/// One answer per entry, in order.
+/// Results, one per entry, in order.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Settled")]
 pub(super) struct SettledAnswer<'a> {
-    /// The answers.
+    /// Results.
     settled: Vec<SettledEntry>,
-    /// What `claim` asked for, best first.
+    /// Claimed jobs in claim order, if `claim` was sent.
     jobs: Option<Vec<ClaimedJob<'a>>>,
 }
 
-/// The answer to one entry.
+/// Result of one entry.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct SettledEntry {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Whether it was done.
+    /// True if the report was accepted.
     ok: bool,
     error: Option<ErrorBody<'static>>,
-    /// Where the job stands now.
+    /// State of the job afterwards.
     #[schemars(schema_with = "state_or_gone", default)]
     state: Option<&'static str>,
-    /// When it runs again.
+    /// Time of the next run.
     run_at: Option<Time>,
 }
 
-/// The job may be gone, if it is not kept.
+/// State of a job that is deleted when it is settled.
 const GONE: &str = "gone";
 
 fn state_or_gone(_: &mut SchemaGenerator) -> Schema {
@@ -160,7 +160,7 @@ pub(super) async fn settle(mut call: Call) -> Answer {
     let claim = ask.claim.as_ref().map(|claim| claim::wanted(claim, tenant.clone())).transpose()?;
     let ids: Vec<JobId> = settles.iter().map(|settle| settle.id).collect();
     let settling = call.engine.settle(&tenant, settles);
-    // Both at once, so that one commit does for both.
+    // Concurrently, so that both share a commit.
     let (answers, delivery) = match claim {
         None => (settling.await, None),
         Some(claim) => {
@@ -169,7 +169,7 @@ pub(super) async fn settle(mut call: Call) -> Answer {
         }
     };
     let settled = ids.into_iter().zip(answers?).map(SettledEntry::new).collect();
-    // What was settled is settled: a claim that did not work out must not hide it.
+    // The settled runs are committed; a failed claim must not hide that.
     let asked_for_more = delivery.is_some();
     let delivery = delivery.and_then(Result::unwrap_or_default);
     let reply = reply_encoding(&call);
@@ -239,7 +239,7 @@ fn outcome(entry: &SettleEntry<'_>) -> Result<Outcome, String> {
     })
 }
 
-/// An error that is a short text is the message for people; anything else is data.
+/// A short text becomes the message for people; any other error is data.
 fn error(raw: Option<Raw<'_>>) -> Result<(Option<String>, Option<Payload>), String> {
     let Some(raw) = raw else { return Ok((None, None)) };
     let text: Option<Text<'_>> = match raw {

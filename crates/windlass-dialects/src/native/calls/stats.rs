@@ -17,15 +17,15 @@ use windlass_core::{Queue, Tenant};
 /// Figures.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Stats<'a> {
-    /// How many queues there are.
+    /// Number of queues.
     queues: usize,
-    /// Jobs by state.
+    /// Number of jobs by state.
     totals: StateCounts<'static>,
-    /// Of the server.
+    /// Version of the server.
     version: &'static str,
-    /// Since the start.
+    /// Time since the server started.
     uptime_ms: u64,
-    /// How long the oldest job that could run has been waiting.
+    /// Waiting time of the oldest job that could run now.
     #[schemars(with = "Nullable<u64>")]
     oldest_ms: Nullable<i64>,
     #[serde(flatten)]
@@ -35,32 +35,32 @@ pub(super) struct Stats<'a> {
 #[derive(Default, Serialize, JsonSchema)]
 struct ServerFigures<'a> {
     rates: Option<Rates>,
-    /// From due to picked up, over the last minute.
+    /// Time from due to claimed, over the last minute.
     pickup_ms: Option<Nullable<Percentiles>>,
-    /// From picked up to reported, over the last minute.
+    /// Time from claimed to reported, over the last minute.
     run_ms: Option<Nullable<Percentiles>>,
-    /// Which store it is.
+    /// Name of the store.
     store: Option<&'a str>,
-    /// Claims that wait for jobs.
+    /// Number of waiting claims.
     waiting_claims: Option<usize>,
 }
 
-/// Per second, over the last minute.
+/// Rates per second over the last minute.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct Rates {
-    /// Per second.
+    /// Jobs pushed per second.
     pushed: f64,
-    /// Per second.
+    /// Jobs claimed per second.
     claimed: f64,
-    /// Per second.
+    /// Runs finished per second.
     finished: f64,
-    /// Per second.
+    /// Runs failed per second.
     failed: f64,
 }
 
 impl From<PerSecond> for Rates {
-    /// In the order of [`rates::NAMES`].
+    /// Takes the rates in the order of [`rates::NAMES`].
     fn from([pushed, claimed, finished, failed]: PerSecond) -> Rates {
         Rates { pushed, claimed, finished, failed }
     }
@@ -69,11 +69,11 @@ impl From<PerSecond> for Rates {
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct Percentiles {
-    /// Milliseconds.
+    /// Median in milliseconds.
     p50: f64,
-    /// Milliseconds.
+    /// 95th percentile in milliseconds.
     p95: f64,
-    /// Milliseconds.
+    /// 99th percentile in milliseconds.
     p99: f64,
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn stats(call: Call) -> Answer {
         version: call.server.version,
         uptime_ms: u64::try_from(call.server.started.elapsed().as_millis()).unwrap_or(u64::MAX),
         oldest_ms: Nullable(oldest.map(|due| engine.now().since_ms(due))),
-        // What the server as a whole does is not one tenant's to know.
+        // Figures of the whole server are for admins only.
         server: if tenant.is_none() { server_figures(&call) } else { ServerFigures::default() },
     };
     reply(&call, StatusCode::OK, 512, &stats)

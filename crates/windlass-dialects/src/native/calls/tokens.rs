@@ -1,4 +1,5 @@
-//! `/api/v1/tokens`: which there are, made, rotated and revoked; for admins. And `GET /api/v1/signing_key`.
+//! `/api/v1/tokens`: lists, creates, rotates and revokes access tokens; for admins. Also `GET
+//! /api/v1/signing_key`.
 
 use crate::auth::keeper::{self, NewToken, TokenError};
 use crate::auth::{BadToken, Listed, Role, Source, TokenRecord};
@@ -13,9 +14,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use windlass_core::{Tenant, Timestamp};
 
-/// How long the old token goes on after a rotation if nothing is said: time to hand out the new one.
+/// Default time for which the old token stays valid after a rotation, to distribute the new one.
 const GRACE_MS_DEFAULT: u64 = 3_600_000;
-/// Longest note: it is shown in lists.
+/// Longest note, which is shown in lists.
 const NOTE_BYTES_MAX: usize = 200;
 
 pub(super) const CREATE_EXAMPLES: Examples = &[(
@@ -26,67 +27,67 @@ pub(super) const CREATE_EXAMPLES: Examples = &[(
 pub(super) const ROTATE_EXAMPLES: Examples =
     &[("day", "the old one goes on for a day", r#"{"grace_ms":86400000}"#)];
 
-/// A token to be made.
+/// Token to create.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TokenAsk<'a> {
-    /// What its holder may do; worker if left out.
+    /// Role; worker if omitted.
     #[serde(borrow)]
     #[schemars(with = "Option<RoleWord>")]
     pub role: Option<Text<'a>>,
-    /// Whose jobs it is about; `default` if left out.
+    /// Tenant; `default` if omitted.
     #[serde(borrow)]
     pub tenant: Option<Text<'a>>,
-    /// Who has it, for people; shown in lists and in the log.
+    /// Holder, as a note for people; shown in lists and in the log.
     #[serde(borrow)]
     pub note: Option<Text<'a>>,
-    /// When it ends, in milliseconds since 1970.
+    /// Expiry, in milliseconds since 1970.
     pub expires_at: Option<i64>,
-    /// After how many milliseconds it ends.
+    /// Expiry, in milliseconds from now.
     pub expires_in_ms: Option<u64>,
-    /// Which jobs it is for: QUEUE or QUEUE/NAME, both may be GLOB patterns; all of the tenant if left out.
+    /// Scope: QUEUE or QUEUE/NAME, both may be GLOB patterns; all jobs of the tenant if omitted.
     #[serde(borrow)]
     pub queues: Option<Vec<Text<'a>>>,
 }
 
-/// How to rotate a token.
+/// Options of a rotation.
 #[derive(Debug, Default, PartialEq, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RotateAsk {
-    /// How long the old one goes on; an hour if left out.
+    /// Time for which the old token stays valid; an hour if omitted.
     pub grace_ms: Option<u64>,
 }
 
 /// Tokens.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Tokens<'a> {
-    /// All that are in force.
+    /// Valid tokens.
     tokens: Vec<TokenView<'a>>,
 }
 
-/// A token in force.
+/// Valid token.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Token")]
 struct TokenView<'a> {
-    /// Its public part, by which it is named.
+    /// Public prefix, which identifies it.
     prefix: &'a str,
-    /// Whose jobs it is about.
+    /// Tenant.
     tenant: &'a str,
-    /// What its holder may do.
+    /// Role.
     #[schemars(with = "RoleWord")]
     role: &'static str,
-    /// Who has it, for people.
+    /// Holder, as a note for people.
     note: &'a str,
-    /// Where it is kept.
+    /// Place where it is stored.
     #[schemars(with = "SourceWord")]
     source: &'static str,
-    /// Which jobs it is for: QUEUE or QUEUE/NAME, both may be GLOB patterns; all of the tenant if left out.
+    /// Scope: QUEUE or QUEUE/NAME, both may be GLOB patterns; all jobs of the tenant if omitted.
     queues: Option<&'a [String]>,
-    /// When it was made, in milliseconds since 1970.
+    /// Time of creation, in milliseconds since 1970.
     created_at: Option<i64>,
-    /// When it ends.
+    /// Expiry, in milliseconds since 1970.
     expires_at: Option<i64>,
-    /// When it was last used, to the minute.
+    /// Time of the last use, to the minute, in milliseconds since 1970.
     last_used_at: Option<i64>,
 }
 
@@ -106,35 +107,35 @@ impl<'a> TokenView<'a> {
     }
 }
 
-/// Left out where it is all of them.
+/// Scope of a token; `None`: all jobs of the tenant.
 pub(super) fn queues(record: &TokenRecord) -> Option<&[String]> {
     Some(&*record.queues).filter(|queues| !queues.is_empty())
 }
 
-/// A token that was made.
-// The only answer that has a token in it.
+/// Created token.
+// The only response that contains an access token.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "NewToken")]
 pub(super) struct NewTokenAnswer<'a> {
-    /// What its holder sends. Shown only here.
+    /// Secret to send with requests. Shown only in this response.
     token: &'a str,
     #[serde(flatten)]
     shown: TokenView<'a>,
 }
 
-/// A token that was revoked.
+/// Revoked token.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct TokenGone<'a> {
-    /// Its public part.
+    /// Public prefix of the token.
     revoked: &'a str,
 }
 
-/// What requests for a tenant are signed with.
+/// Key that signs requests to handlers and workers of a tenant.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct SigningKey<'a> {
-    /// The tenant.
+    /// Tenant.
     tenant: &'a str,
-    /// The key of HMAC-SHA256, as text.
+    /// HMAC-SHA256 key, as text.
     signing_key: String,
 }
 
@@ -198,7 +199,8 @@ pub(super) async fn revoke(call: Call) -> Answer {
     ok(&call, &TokenGone { revoked: prefix })
 }
 
-/// For those who set handlers and register workers: what these are sent is signed with it.
+/// Responds with the signing key, for operators of handlers and registered workers, which receive signed
+/// requests.
 pub(super) async fn signing_key(call: Call) -> Answer {
     let tenant = one_tenant(&call)?;
     call.engine.check_all()?;

@@ -16,98 +16,98 @@ use std::sync::Arc;
 use windlass_core::{Job, StateName, Tenant, Timestamp};
 use windlass_engine::Engine;
 
-/// Leases looked at for the list of workers. More would be a long list for people and a long look for the server.
+/// Leases read for the list of workers, to bound the list and the time it takes.
 const LEASES_MAX: usize = 5_000;
-/// Jobs named per worker.
+/// Jobs listed per worker.
 const HELD_NAMED_MAX: usize = 20;
-/// Who holds jobs now.
+/// Workers.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Workers<'a> {
-    /// By tenant and name.
+    /// Workers that hold jobs, by tenant and name.
     workers: Vec<WorkerView<'a>>,
-    /// There are more leases than were looked at.
+    /// True if there are more leases than were read.
     more: bool,
-    /// Workers that jobs are pushed to.
+    /// Registered workers, to which jobs are pushed.
     registered: Vec<Registered<'a>>,
-    /// Workers whose claims wait, by the name they gave.
+    /// Workers with waiting claims, by the name they sent.
     waiting: Vec<Waiting<'a>>,
-    /// Claims that wait for jobs, on the whole server.
+    /// Number of waiting claims on the whole server.
     waiting_claims: Option<usize>,
 }
 
-/// A worker, by the jobs it holds.
+/// Worker that holds jobs.
 #[derive(Serialize, JsonSchema)]
 struct WorkerView<'a> {
-    /// As it named itself; those that did not are one.
+    /// Name, as the worker sent it; workers without a name are listed as one.
     worker: Option<&'a str>,
-    /// Whose jobs it works on.
+    /// Tenant whose jobs it works on.
     tenant: &'a str,
-    /// The dialect its jobs came by.
+    /// Dialect that created its jobs.
     origin: &'a str,
-    /// How many jobs it holds.
+    /// Number of jobs it holds.
     holds: u64,
-    /// When it was given the oldest of them.
+    /// Start of its oldest lease.
     since: Time,
-    /// Its last claim, heartbeat or report on one of them.
+    /// Time of its last claim, heartbeat or report on these jobs.
     last_sign: Time,
-    /// The newest of them.
+    /// Newest jobs it holds.
     jobs: Vec<HeldJob<'a>>,
 }
 
-/// A job it holds.
+/// Job held by a worker.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct HeldJob<'a> {
-    /// The job.
+    /// Id of the job.
     id: Id,
-    /// Its kind.
+    /// Kind of job.
     name: &'a str,
-    /// When its lease ends without a heartbeat.
+    /// Expiry of the lease without a heartbeat.
     until: Option<Time>,
 }
 
-/// A worker that has registered, with or without jobs.
+/// Registered worker, with or without jobs.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct Registered<'a> {
-    /// Its id: what its jobs name as their holder.
+    /// Id, which is also the holder in the leases of its jobs.
     worker: &'a str,
-    /// Whose jobs it works on.
+    /// Tenant whose jobs it works on.
     tenant: &'a str,
-    /// What it registered by.
+    /// Dialect by which it registered.
     dialect: &'static str,
-    /// Where it is reached.
+    /// Network address.
     address: Option<&'a str>,
-    /// Jobs it takes at once.
+    /// Number of jobs it runs concurrently.
     slots: u32,
-    /// Jobs it has.
+    /// Number of jobs it holds.
     running: u32,
-    /// It is given no more jobs.
+    /// True if it gets no more jobs.
     quiet: bool,
-    /// It stands in the configuration.
+    /// True if it is defined in the configuration.
     fixed: bool,
-    /// Its last word beside its jobs.
+    /// Time of its last heartbeat that was not about a job.
     last_sign: Option<Time>,
 }
 
-/// A worker that waits for jobs.
+/// Worker that waits for jobs.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct Waiting<'a> {
-    /// As it named itself.
+    /// Name, as the worker sent it.
     worker: &'a str,
-    /// Whose jobs it works on.
+    /// Tenant whose jobs it works on.
     tenant: &'a str,
-    /// How many claims of its wait.
+    /// Number of its waiting claims.
     claims: usize,
 }
 
-/// What became of a worker.
+/// Result of an action on a worker.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct WorkerIs<'a> {
-    /// Its id.
+    /// Id of the worker.
     worker: &'a str,
-    /// What it is now.
+    /// New state.
     state: WorkerWord,
 }
 
@@ -123,7 +123,8 @@ enum WorkerWord {
 pub(super) async fn workers(call: Call) -> Answer {
     let tenant = seen_tenant(&call)?;
     let engine = &call.engine;
-    // Which jobs they would be given is not known to a caller who reaches only some.
+    // A caller with a restricted scope sees no registered or waiting workers: the jobs they would get may be
+    // outside its scope.
     let are_shown = engine.check_all().is_ok();
     let is_shown = |whose: &Tenant| are_shown && tenant.as_ref().is_none_or(|tenant| tenant == whose);
     let (holders, more) = holders(engine, tenant.as_ref()).await?;

@@ -38,7 +38,7 @@ fn percentiles_lie_in_the_bucket_of_their_rank_and_count_only_what_is_new() {
     let Percentiles([half, most, _]) = percentiles(&before, &now).unwrap();
     assert_eq!((half, most), (1.5, 1.95));
     assert_eq!(percentiles(&now, &now), None);
-    // Beyond the last bound: at least that.
+    // Beyond the last bound, the bound is returned.
     let beyond = vec![(1_000, 0), (2_000, 0), (u64::MAX, 4)];
     assert_eq!(percentiles(&vec![(0, 0); 3], &beyond), Some(Percentiles([2.0; 3])));
 }

@@ -1,4 +1,4 @@
-//! What a job leaves behind: the words of its runs, and what became of it.
+//! Log lines of a job's runs, and the events in its life.
 
 use crate::native::wire::Time;
 use schemars::JsonSchema;
@@ -6,27 +6,27 @@ use serde::Serialize;
 use windlass_core::history::Log;
 use windlass_core::{Job, JobState, StateName, Timestamp};
 
-/// What its runs have said last; only of a single job.
+/// Last log lines of its runs; only in the response for a single job.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Log")]
 pub(super) struct LogView<'a> {
-    /// Oldest first.
+    /// Lines, oldest first.
     lines: Vec<LogLine<'a>>,
-    /// Older lines that had to make room.
+    /// Number of older lines that were dropped.
     dropped: u64,
 }
 
-/// A line.
+/// Log line.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct LogLine<'a> {
-    /// When it came in.
+    /// Time of receipt.
     at: Time,
-    /// Which attempt said so.
+    /// Number of the attempt.
     attempt: u32,
-    /// Where it comes from, such as stderr.
+    /// Source, such as stderr.
     source: Option<&'a str>,
-    /// The line.
+    /// Text of the line.
     text: &'a str,
 }
 
@@ -42,18 +42,18 @@ impl<'a> LogView<'a> {
     }
 }
 
-/// Something that happened to a job.
+/// Event in the life of a job.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Happening<'a> {
-    /// When.
+    /// Time of the event.
     at: Time,
-    /// pushed, claimed, attempt_failed, a state it ended in, or what somebody did to it.
+    /// Kind: pushed, claimed, attempt_failed, a state it ended in, or an action of a user.
     what: &'a str,
-    /// The worker, or whoever did it.
+    /// Worker or user.
     who: Option<&'a str>,
-    /// Which attempt.
+    /// Number of the attempt.
     attempt: Option<u32>,
-    /// What went wrong.
+    /// Error message.
     message: Option<&'a str>,
 }
 
@@ -63,8 +63,8 @@ impl<'a> Happening<'a> {
     }
 }
 
-/// From what is kept anyway: its times, its failed attempts, and the marks others left. Words of workers are not for
-/// eyes that payloads are hidden from.
+/// Reconstructs the history from stored data: times, failed attempts, and recorded actions of users. Messages
+/// of workers are omitted where payloads are hidden.
 pub(super) fn history(job: &Job, hidden: bool) -> Vec<Happening<'_>> {
     let body = job.body.as_deref();
     let mut history = vec![Happening::new(job.spec.created_at, "pushed")];

@@ -1,4 +1,4 @@
-//! Parts of a job that is shown.
+//! Parts of a job's view.
 
 use crate::codec::{Encoding, Kept, Shown};
 use crate::native::schema::FormatWord;
@@ -10,19 +10,19 @@ use windlass_core::job::AttemptError;
 use windlass_core::ports::{Port, Side};
 use windlass_core::{Job, Lease, Outcome, Payload};
 
-/// Values shown of one port: enough to see what flows; all of them can be read through the dialect that has ports.
+/// Values shown of one port. The dialect that has ports can read all of them.
 const PORT_VALUES_SHOWN: usize = 100;
-/// Bytes of values shown of one port, for the same reason.
+/// Bytes of values shown of one port.
 const PORT_BYTES_SHOWN: usize = 64 << 10;
 
-/// The three fields of a payload; which of them are there is told at [`Shown`].
+/// Defines the three fields of a payload. [`Shown`] documents which of them are present.
 macro_rules! payload_fields {
     ($name:ident: $value:ident, $base64:ident, $format:ident) => {
         #[derive(Default, Serialize, JsonSchema)]
         pub(super) struct $name<'a> {
-            /// The value.
+            /// Value.
             $value: Option<Kept<'a>>,
-            /// Its bytes, where JSON cannot say them.
+            /// Bytes in base64, if they cannot be written as JSON.
             #[schemars(with = "Option<String>")]
             $base64: Option<Kept<'a>>,
             #[schemars(with = "Option<FormatWord>")]
@@ -48,11 +48,11 @@ pub(crate) struct OutcomeFields<'a> {
     result: ResultFields<'a>,
     #[serde(flatten)]
     error: ErrorFields<'a>,
-    /// What happened, for people.
+    /// Message for people.
     message: Option<&'a str>,
-    /// What happened, for programs.
+    /// Code for programs.
     code: Option<&'a str>,
-    /// Of a process.
+    /// Exit code of a process.
     exit_code: Option<i32>,
 }
 
@@ -70,14 +70,14 @@ impl<'a> OutcomeFields<'a> {
     }
 }
 
-/// How far the run has come.
+/// Progress of the run.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 pub(crate) struct Progress<'a> {
     /// Percent done.
     #[schemars(range(max = 100))]
     percent: Option<u8>,
-    /// For people.
+    /// Note for people.
     note: Option<&'a str>,
 }
 
@@ -88,17 +88,17 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// Who is working on it.
+/// Lease of the current run.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 pub(super) struct LeaseView<'a> {
-    /// As it named itself.
+    /// Name of the worker, as it sent it.
     worker: Option<&'a str>,
-    /// Since when.
+    /// Start of the lease.
     granted_at: Time,
-    /// Until when, without a heartbeat.
+    /// Expiry of the lease without a heartbeat.
     until: Option<Time>,
-    /// It was asked to stop.
+    /// True if the worker was asked to stop.
     cancel_asked: bool,
 }
 
@@ -113,19 +113,19 @@ impl<'a> LeaseView<'a> {
     }
 }
 
-/// One of them.
+/// Failed attempt.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 pub(super) struct FailedAttempt<'a> {
-    /// Which attempt.
+    /// Number of the attempt.
     attempt: u32,
-    /// When.
+    /// Time of the failure.
     at: Time,
-    /// What happened.
+    /// Error message.
     message: &'a str,
-    /// When it began.
+    /// Start of the attempt.
     started_at: Option<Time>,
-    /// Who was at it.
+    /// Name of the worker.
     worker: Option<&'a str>,
 }
 
@@ -141,13 +141,13 @@ impl<'a> FailedAttempt<'a> {
     }
 }
 
-/// Values that flow in and out of a long-lived job.
+/// Ports of a long-lived job.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 pub(super) struct Ports<'a> {
-    /// Its inputs by name.
+    /// Inputs by name.
     inports: BTreeMap<&'a str, PortView<'a>>,
-    /// Its outputs by name.
+    /// Outputs by name.
     outports: BTreeMap<&'a str, PortView<'a>>,
 }
 
@@ -158,15 +158,15 @@ impl<'a> Ports<'a> {
     }
 }
 
-/// A port.
+/// Port.
 #[derive(Serialize, JsonSchema)]
 #[schemars(inline)]
 struct PortView<'a> {
-    /// Values that wait in it.
+    /// Number of queued values.
     size: usize,
-    /// What is read when none waits.
+    /// Value that is read when none is queued.
     default: Option<Kept<'a>>,
-    /// The first of them.
+    /// First queued values.
     values: Vec<Kept<'a>>,
 }
 
