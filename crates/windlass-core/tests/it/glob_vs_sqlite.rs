@@ -1,11 +1,11 @@
-//! `Glob` against the GLOB operator of the SQLite that we ship.
+//! `Glob` against the GLOB operator of the bundled SQLite.
 
 use proptest::prelude::*;
 use rusqlite::Connection;
 use windlass_core::matching::{Glob, NameMatch};
 
-/// Few letters, so that texts do match; every special character; one to four bytes in UTF-8;
-/// and non-characters, which other parts of SQLite rewrite.
+/// Few letters, so that texts match; every special character; characters of one to four bytes in UTF-8; and
+/// noncharacters, which other parts of SQLite rewrite.
 const TEXT_ALPHABET: &str = "[abcABü日𝄞\\]\\^\\-*?\\[\u{FFFD}\u{FFFE}]";
 const PATTERN_PIECES: &str = "(\\*|\\?|\\[|\\]|\\^|-|a|b|c|A|ü|日|𝄞|\u{FFFE}|\\[\\^|\\[a-c\\]|\\[\\]|-\\])";
 
@@ -30,7 +30,7 @@ fn check(pattern: &str, text: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Texts made from the pattern itself match far more often than random ones.
+/// Derives a text from the pattern: such texts match far more often than random ones.
 fn text_like(pattern: &str, filler: &str) -> String {
     pattern.replace('*', filler).replace('?', "ü").replace(['[', ']', '^'], "")
 }

@@ -1,4 +1,4 @@
-//! One binary for all integration tests: linking is what they cost.
+//! All integration tests in one binary, because linking dominates their cost.
 
 #![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests may unwrap as tests may")]

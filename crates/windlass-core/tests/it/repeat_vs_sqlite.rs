@@ -1,4 +1,4 @@
-//! Bedrock's modifiers against the `DATETIME()` of the SQLite that we ship.
+//! Date modifiers against `DATETIME()` of the bundled SQLite.
 
 use proptest::prelude::*;
 use rusqlite::{Connection, params_from_iter};
@@ -12,10 +12,10 @@ thread_local! {
     static SQLITE: Connection = Connection::open_in_memory().unwrap();
 }
 
-/// What SQLite makes of it, in seconds; `None` also for the years before 1, which we do not have.
+/// Result of SQLite in seconds; `None` also for years before 1, which `Timestamp` does not support.
 fn sqlite_apply(base: &str, modifiers: &[String]) -> Option<i64> {
     let mut date = base.to_string();
-    // START OF HOUR is not SQLite's, so the stretches between them are computed one after the other.
+    // START OF HOUR is unknown to SQLite, so the modifiers between its occurrences are evaluated separately.
     let mut stretches = modifiers.split(|modifier| modifier == "START OF HOUR").peekable();
     while let Some(stretch) = stretches.next() {
         date = sqlite_text("DATETIME(", &date, stretch)?;
@@ -47,7 +47,7 @@ fn check(base: &str, modifiers: &[String]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Days that begin or end something come up as often as all others together.
+/// Date at which months, years and days begin or end as often as at all other dates together.
 fn a_base() -> impl Strategy<Value = String> {
     let years = prop_oneof![4 => 1_i16..=9998, 1 => 1_i16..=5, 1 => 9990_i16..=9998, 4 => 1960_i16..=2110];
     let days = prop_oneof![Just(1_i8), Just(28), Just(29), Just(30), Just(31), 1_i8..=31];
@@ -95,7 +95,7 @@ proptest! {
 
 #[test]
 fn days_from_all_over_the_calendar_agree() {
-    // Every fifth day, so that all weekdays and days of the month come up; one statement for all of them.
+    // Every fifth day, which covers all weekdays and days of the month; one statement for all of them.
     let days = (LAST_SECOND - FIRST_SECOND) / 86_400;
     let month = parse_modifiers("+1 MONTH").unwrap();
     let start_of_year = parse_modifiers("START OF YEAR, WEEKDAY 3").unwrap();

@@ -1,4 +1,4 @@
-//! Blobs as files: damage, restarts, what is left behind, full durability.
+//! Blobs as files: damage, restarts, leftovers of interrupted uploads, full durability.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use windlass_store::blobs::{AddrForm, BlobAddr, Digests, PutBlob};
 use windlass_store::sqlite::SqliteStore;
 use windlass_store::{OpenOptions, Store, StoreError};
 
-/// With full durability: these are tests of the disk.
+/// Opens with full durability, because these tests are about the disk.
 fn open(folder: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(&folder.join("windlass.db"), OpenOptions::default()).unwrap())
 }
@@ -19,7 +19,7 @@ async fn put(store: &dyn Store, bytes: &[u8]) -> PutBlob {
     writer.finish(Timestamp::from_millis(1_800_000_000_000)).await.unwrap()
 }
 
-/// What was given out, and how it ended.
+/// Bytes read, and the result of the read.
 async fn get(store: &dyn Store, addr: &str) -> (Vec<u8>, Result<bool, StoreError>) {
     let addr = BlobAddr::parse(addr).unwrap();
     let mut bytes = Vec::new();
@@ -69,7 +69,7 @@ async fn blobs_are_plain_files_that_survive_a_restart() {
 async fn damage_is_an_error_and_putting_the_bytes_again_heals_it() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path());
-    // One that is read at once, and one that is read in pieces.
+    // A blob read at once, and a blob read in pieces.
     for bytes in [b"small".to_vec(), vec![3; 3 << 20]] {
         let address = Digests::of(&bytes).show(AddrForm::Sha1);
         put(&*store, &bytes).await;
@@ -127,7 +127,7 @@ async fn uploads_that_never_ended_leave_nothing() {
     put(&*store, b"whole").await;
     store.close().await.unwrap();
     drop(store);
-    // What a killed server leaves.
+    // Leftover of a killed server.
     std::fs::write(uploads.join("17"), b"half of someth").unwrap();
     let store = open(folder.path());
     assert_eq!(files_in(&uploads).len(), 0);
@@ -140,7 +140,7 @@ async fn other_bytes_with_a_known_sha1_are_refused() {
     let folder = TempDir::new().unwrap();
     let store = open(folder.path());
     put(&*store, b"first").await;
-    // As if "second" had the SHA-1 of a blob that is there: its name leads to other bytes.
+    // Simulates a SHA-1 collision of "second" with a stored blob: its name leads to other bytes.
     let (first, second) = (Digests::of(b"first"), Digests::of(b"second"));
     let name = second.show(AddrForm::Sha1);
     let path = folder.path().join("windlass.db.blobs/t-default/sha1").join(&name[..2]).join(&name);

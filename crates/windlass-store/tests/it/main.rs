@@ -1,4 +1,4 @@
-//! Every store against the conformance suite.
+//! Conformance suite for every store.
 
 #![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop where it stands")]
@@ -19,12 +19,12 @@ mod sqlite;
 
 use windlass_store::postgres::PostgresOptions;
 
-/// For servers that are [`postgres_server::Disk::Fast`].
+/// Options for servers with [`postgres_server::Disk::Fast`].
 fn not_safe() -> PostgresOptions {
     PostgresOptions { accept_unsafe: true, ..PostgresOptions::default() }
 }
 
-/// `WINDLASS_SEED=123 cargo test` repeats a run; without it each run takes another seed.
+/// Seed of this run; `WINDLASS_SEED=123 cargo test` repeats a run.
 fn seed() -> u64 {
     match std::env::var("WINDLASS_SEED") {
         Ok(text) => text.parse().expect("WINDLASS_SEED is a number"),

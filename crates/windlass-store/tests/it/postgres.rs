@@ -1,4 +1,4 @@
-//! The store on PostgreSQL.
+//! PostgreSQL store.
 
 use crate::postgres_server::{Disk, PostgresServer};
 use crate::seed;

@@ -1,4 +1,4 @@
-//! The examples of docs/push-from-sql.md, run as they stand.
+//! Examples of docs/push-from-sql.md, run unchanged.
 
 use crate::postgres_server::{PostgresServer, psql};
 use crate::postgres_several::{ask, now};
@@ -9,14 +9,14 @@ use windlass_store::postgres::PostgresStore;
 
 const PAGE: &str = include_str!("../../../../docs/push-from-sql.md");
 
-/// The first block in this language.
+/// First code block in this language.
 fn example(language: &str) -> &'static str {
     let begin = format!("```{language}\n");
     let (_, rest) = PAGE.split_once(&begin).unwrap_or_else(|| panic!("no example in {language}"));
     rest.split_once("```").unwrap().0
 }
 
-/// Where `./test` puts what the examples need.
+/// Folder in which `./test` installs the dependencies of the examples.
 fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target")
 }

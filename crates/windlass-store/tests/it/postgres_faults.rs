@@ -1,4 +1,4 @@
-//! What becomes of commits and claims when PostgreSQL goes away, and whether claims stay quick when it cannot clean up.
+//! Commits and claims while PostgreSQL is unavailable, and the speed of claims while it cannot vacuum.
 
 use crate::postgres_server::{Disk, PostgresServer};
 use crate::postgres_several::{ask, new_job, now};
@@ -12,7 +12,7 @@ use windlass_core::{Holder, Job, JobId, apply, event};
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
 use windlass_store::{Filter, Inserted, Step, Store, StoreError, Verdict};
 
-/// Far beyond what coming back takes on a busy machine.
+/// Far above the time of a recovery on a busy machine.
 const BACK_MAX: Duration = Duration::from_secs(60);
 
 async fn open(server: &PostgresServer) -> Arc<dyn Store> {
@@ -20,11 +20,11 @@ async fn open(server: &PostgresServer) -> Arc<dyn Store> {
     Arc::new(PostgresStore::open(&server.url(), &options).await.unwrap())
 }
 
-/// What those who worked were told.
+/// Replies that the clients received.
 #[derive(Default)]
 struct Told {
     pushed: Mutex<BTreeSet<JobId>>,
-    /// By job: the tokens under which it was given out.
+    /// Number of claims per job.
     claimed: Mutex<BTreeMap<JobId, usize>>,
     answers: AtomicUsize,
     refused: AtomicUsize,
@@ -155,7 +155,7 @@ async fn nothing_acknowledged_is_lost_or_doubled_when_postgresql_goes_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_without_room_for_connections_is_unavailable_and_comes_back() {
     let server = PostgresServer::shared();
-    // No superuser: it needs nothing but a schema of its own.
+    // Not a superuser: the store needs only its own schema.
     server.sql("CREATE ROLE plain LOGIN; GRANT CREATE ON DATABASE postgres TO plain");
     let url = server.new_schema_url().replace("postgres@", "plain@");
     let options = PostgresOptions { poll_ms: 200, ..crate::not_safe() };
@@ -184,7 +184,7 @@ async fn a_database_without_room_for_connections_is_unavailable_and_comes_back()
     assert_eq!(store.claim(ask(10), now()).await.unwrap().len(), 2, "what was refused did not happen");
 }
 
-/// Whoever waits hears within this, though nothing is known but that there is no answer.
+/// Longest time until a caller gets an error from a database that does not respond.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,7 +209,7 @@ async fn a_database_that_falls_silent_is_unavailable_until_it_speaks_again() {
     }
 }
 
-/// A session that began to look at the database and never ends: nothing that was there since can be cleaned up.
+/// Session with an old snapshot, which keeps dead rows from being vacuumed.
 struct OldSnapshot(std::process::Child);
 
 impl OldSnapshot {
@@ -238,7 +238,7 @@ impl Drop for OldSnapshot {
     }
 }
 
-/// Pushes, claims and finishes so many jobs, with some always waiting; gives how long claims took.
+/// Pushes, claims and finishes `count` jobs, with some always waiting; returns the durations of the claims.
 async fn run_jobs(store: &dyn Store, count: usize) -> Vec<Duration> {
     let batch = 200;
     let push = async || {
@@ -277,7 +277,7 @@ fn median(times: &[Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// `WINDLASS_SNAPSHOT_JOBS=200000` for the long form.
+/// `WINDLASS_SNAPSHOT_JOBS=200000` selects the long form.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_stay_quick_while_an_old_snapshot_is_held_open() {
     let count: usize = match std::env::var("WINDLASS_SNAPSHOT_JOBS") {
@@ -292,7 +292,7 @@ async fn claims_stay_quick_while_an_old_snapshot_is_held_open() {
     drop(snapshot);
     let (first, last) = (median(&before), median(&during[during.len() * 9 / 10..]));
     println!("claims of 200: {first:?} at first, {last:?} after {count} jobs under an old snapshot");
-    // Below this a claim is as quick as anyone could wish, and its neighbours on the machine make the difference.
+    // Below 3 ms other processes on the machine dominate the measurement.
     let bound = first.max(Duration::from_millis(3)) * 3;
     assert!(
         last < bound,

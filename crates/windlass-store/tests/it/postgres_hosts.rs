@@ -1,4 +1,4 @@
-//! A URL with several hosts: the one that takes writes is found, whatever the others do.
+//! URL with several hosts: the host that accepts writes is found, whatever the others do.
 
 use crate::postgres_server::{Disk, PostgresServer};
 use crate::postgres_several::{new_job, now};
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use windlass_store::postgres::PostgresStore;
 use windlass_store::{Step, Store, StoreError};
 
-/// A store of a new schema on `primary`, reached by a URL in which `others` come first.
+/// URL of a new schema on `primary`, with the hosts `others` first.
 fn url(others: &[u16], primary: &PostgresServer, more: &str) -> String {
     let hosts: Vec<String> =
         others.iter().chain([&primary.port()]).map(|port| format!("127.0.0.1:{port}")).collect();
@@ -25,7 +25,7 @@ async fn a_host_that_takes_connections_and_says_nothing_does_not_hide_the_next()
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     assert_takes_writes(&url(&[port], PostgresServer::shared(), "")).await;
-    // Also with more patience than anyone has.
+    // Also with a very long connection timeout.
     assert_takes_writes(&url(&[port, port], PostgresServer::shared(), "&connect_timeout=3600")).await;
 }
 

@@ -1,4 +1,4 @@
-//! How a store hears of lanes that others make, and what that costs.
+//! Detection of lanes created by other processes, and its cost.
 
 use crate::postgres_server::{Disk, PostgresServer, binaries, psql};
 use crate::postgres_several::{ask, now, push};
@@ -9,10 +9,10 @@ use windlass_core::NameMatch;
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
 use windlass_store::{ClaimAsk, Filter, Store};
 
-/// Far beyond what any of this takes on a busy machine.
+/// Far above the normal duration on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A store that hears nothing and looks only when it is asked.
+/// Opens a store without notifications, which queries the database only for its own calls.
 async fn open(url: &str) -> PostgresStore {
     let options = PostgresOptions { listen: false, poll_ms: 3_600_000, ..crate::not_safe() };
     PostgresStore::open(url, &options).await.unwrap()
@@ -26,21 +26,22 @@ fn named(names: &str) -> ClaimAsk {
     ClaimAsk { names: NameMatch::glob(names), ..ask(10) }
 }
 
-/// What such a claim gets. On a busy machine a look at the database may take so long that the next claims are spared one.
+/// Number of jobs claimed. Repeats the claim: on a busy machine a query for lanes may take so long that the
+/// next claims skip it.
 async fn claimed(store: &dyn Store, names: &str) -> usize {
     let began = Instant::now();
     loop {
         match store.claim(named(names), now()).await {
             Ok(jobs) if !jobs.is_empty() => return jobs.len(),
             Ok(_) => assert!(began.elapsed() < PATIENCE, "nothing for {names}"),
-            // After a crash connections that are gone are noticed one by one.
+            // After a crash, broken connections are noticed one by one.
             Err(error) => assert!(began.elapsed() < PATIENCE, "{names}: {error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// An application with a transaction that is not over.
+/// Application with an open transaction.
 struct Application(Child);
 
 impl Application {
@@ -89,7 +90,7 @@ async fn a_lane_is_found_however_late_its_transaction_ends() {
     assert_eq!(claimed(&store, "late").await, 1);
 }
 
-/// Rows of lanes that were read so far, and how often jobs were looked for.
+/// Rows of lanes read so far, and number of job queries.
 fn reads(url: &str) -> (i64, i64) {
     let s = schema_of(url);
     let sum = |table: &str, what: &str| {
@@ -103,7 +104,8 @@ fn reads(url: &str) -> (i64, i64) {
     (rows.parse().unwrap(), scans.parse().unwrap())
 }
 
-/// Counted by the database itself, which tells with a delay: claims go on until it has counted enough of them.
+/// Uses the database's own statistics, which are delayed: the claims continue until enough of them are
+/// counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_finds_nothing_does_not_read_the_lanes_it_did_not_ask_for() {
     const LANES: i64 = 5_000;
@@ -119,7 +121,7 @@ async fn a_claim_that_finds_nothing_does_not_read_the_lanes_it_did_not_ask_for()
         ),
     );
     let store = open(&url).await;
-    // Whatever there was to learn is learned, and told of.
+    // Waits until all lanes are read and counted in the statistics.
     let began = Instant::now();
     let mut before = reads(&url);
     while before.0 < LANES {
@@ -143,7 +145,7 @@ async fn a_claim_that_finds_nothing_does_not_read_the_lanes_it_did_not_ask_for()
     assert_eq!(claimed(&store, "*7.name").await, 1);
 }
 
-/// Lanes that were emptied one job at a time are still thought to have some; there are more of them than a claim looks at.
+/// Lanes emptied one job at a time still count as non-empty; there are more of them than one claim checks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_claim_gets_a_job_while_there_is_one_however_many_names_have_none_left() {
     const NAMES: usize = 700;
@@ -163,7 +165,7 @@ async fn every_claim_gets_a_job_while_there_is_one_however_many_names_have_none_
     assert!(store.claim(ask(1), now()).await.unwrap().is_empty());
 }
 
-/// The tables as the first version with pushes from SQL made them.
+/// Creates the tables of the first version with pushes from SQL.
 fn make_tables_of_version_2(url: &str) {
     let s = schema_of(url);
     let channel = format!("'{s}_jobs'");
@@ -191,8 +193,8 @@ async fn lanes_of_an_older_version_are_known_after_the_migration() {
     assert_eq!(open(&url).await.claim(ask(10), now()).await.unwrap().len(), 2);
 }
 
-/// A crash takes back the numbers of transactions that wrote nothing, and gives them out again; unless something was written
-/// just then that tells of them, and then it is tried once more.
+/// A crash resets the ids of transactions that wrote nothing, and PostgreSQL assigns them again; unless a
+/// concurrent write recorded them, in which case the attempt is repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lane_is_found_though_a_crash_turned_back_the_count_of_transactions() {
     const LOST: usize = 300;
@@ -204,7 +206,7 @@ async fn a_lane_is_found_though_a_crash_turned_back_the_count_of_transactions() 
     for attempt in 0..10 {
         psql(&url, &"BEGIN; SELECT pg_current_xact_id(); ROLLBACK;".repeat(LOST));
         let before = next();
-        // A look for new lanes that writes nothing itself.
+        // Query for new lanes, which itself writes nothing.
         look_for_lanes(&store).await;
         tokio::task::block_in_place(|| {
             server.kill();

@@ -1,4 +1,4 @@
-//! A database that acknowledges what it may lose is refused, unless that is accepted.
+//! A database that may lose acknowledged commits is refused, unless that is accepted.
 
 use crate::postgres_server::{Disk, PostgresServer};
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
@@ -12,7 +12,7 @@ async fn refusal(url: &str) -> String {
     }
 }
 
-/// Opens, and does not only begin to.
+/// Opens the store and makes a query.
 async fn assert_accepted(url: &str, accept_unsafe: bool) {
     let options = PostgresOptions { accept_unsafe, ..PostgresOptions::default() };
     let store = PostgresStore::open(url, &options).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_database_that_acknowledges_before_it_writes_is_refused_whoever_told_i
     let why = refusal(&server.url()).await;
     assert!(why.contains("synchronous_commit = off") && why.contains("--durability relaxed"), "{why}");
     assert_accepted(&server.url(), true).await;
-    // Safe for us counts, not what others do there.
+    // Only the setting of the store's own role counts.
     server.sql("ALTER ROLE postgres SET synchronous_commit = local");
     assert_accepted(&server.url(), false).await;
     server.sql("ALTER ROLE postgres SET synchronous_commit = off");

@@ -1,8 +1,8 @@
-//! A real PostgreSQL for tests: `PostgresServer::shared()` once per test binary, with a schema of its own for each test;
-//! `PostgresServer::start` for tests that stop or kill it. It lives in a temporary folder, listens on a free port of the
-//! loopback address, and ends with the handle or, whatever happens, with the test process.
+//! PostgreSQL server for tests: `PostgresServer::shared()` once per test binary, with a new schema for each
+//! test; `PostgresServer::start` for tests that stop or kill it. It uses a temporary folder and a free port
+//! of the loopback address, and ends with the handle, or with the test process in any case.
 //!
-//! Other crates' tests take this file in by `#[path]`, so it needs nothing but the standard library.
+//! Tests of other crates include this file by `#[path]`, so it uses only the standard library.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,22 +13,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Longest wait for the server to take connections; it needs a fraction of a second on a healthy machine.
+/// Longest wait for the server to accept connections; normally a fraction of a second.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// How careful the server is with its disk.
+/// Durability of the server.
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Disk {
-    /// Waits for nothing: for tests that are about the rules, not about the disk. A store has to be told that it may lose
-    /// what it acknowledged there (`accept_unsafe`, `--durability relaxed`).
+    /// No fsync, for tests that are not about the disk. A store has to accept the loss of acknowledged
+    /// commits (`accept_unsafe`, `--durability relaxed`).
     Fast,
-    /// As it comes, and as it should be in production.
+    /// Default settings, as in production.
     Safe,
 }
 
-/// Runs the server and does what is asked of it, line by line. It reads from a pipe that only the test process holds:
-/// when that is gone, by whatever end, the server is stopped and its folder removed.
+/// Shell script that runs the server and executes commands, line by line. It reads them from a pipe that only
+/// the test process holds: when that process ends, for whatever reason, the server is stopped and its folder
+/// removed.
 const KEEPER: &str = r#"
 bin=$1 data=$2 port=$3
 # A clock that can be set, by what a file in the folder says.
@@ -81,20 +82,20 @@ struct Keeper {
 
 #[allow(dead_code, reason = "each test binary uses a part of it")]
 impl PostgresServer {
-    /// The one server of this test binary, fast rather than safe.
+    /// Shared server of this test binary, with [`Disk::Fast`].
     pub fn shared() -> &'static PostgresServer {
         static SHARED: OnceLock<PostgresServer> = OnceLock::new();
         SHARED.get_or_init(|| PostgresServer::start(Disk::Fast, &[]))
     }
 
-    /// A server of one's own; `settings` are lines of `postgresql.conf`.
+    /// Starts a separate server; `settings` are lines of `postgresql.conf`.
     pub fn start(disk: Disk, settings: &[&str]) -> PostgresServer {
         let bin = binaries();
         let data = make_cluster(&bin, disk, settings);
         PostgresServer::start_in(&bin, data)
     }
 
-    /// One whose clock can be set; `library` is that of `faketime`.
+    /// Starts a server whose clock can be set; `library` is the path of `libfaketime`.
     pub fn start_with_clock(library: &str) -> PostgresServer {
         let bin = binaries();
         let data = make_cluster(&bin, Disk::Fast, &[]);
@@ -102,14 +103,14 @@ impl PostgresServer {
         PostgresServer::start_with(&bin, data, library)
     }
 
-    /// How far the clock of such a server is from right.
+    /// Sets the offset of the server's clock.
     pub fn set_clock(&self, off_s: i64) {
         let file = self.data.join("clock");
-        // Written over in place: it belongs to whoever the server runs as.
+        // Overwritten in place, because the file belongs to the user of the server.
         std::fs::write(file, format!("{off_s:+}s\n")).expect("the clock's file can be written");
     }
 
-    /// One that takes encrypted connections too; its certificates, first its own, and its key as PEM.
+    /// Starts a server with TLS. `certificates`: its chain, its own certificate first; both as PEM.
     pub fn start_with_tls(certificates: &str, key: &str) -> PostgresServer {
         let bin = binaries();
         let settings = ["ssl = on", "ssl_cert_file = 'chain.pem'", "ssl_key_file = 'key.pem'"];
@@ -119,7 +120,7 @@ impl PostgresServer {
         PostgresServer::start_in(&bin, data)
     }
 
-    /// A server that follows this one and takes no writes until [`PostgresServer::promote`].
+    /// Starts a standby of this server, which accepts no writes until [`PostgresServer::promote`].
     pub fn start_standby(&self) -> PostgresServer {
         let bin = binaries();
         let data = new_folder();
@@ -133,7 +134,8 @@ impl PostgresServer {
         PostgresServer::start_in(&bin, data)
     }
 
-    /// Acknowledges from now on only what its standby has on disk; nothing at all while that is away.
+    /// From now on acknowledges only commits that the standby has on disk, and none while the standby is
+    /// unavailable.
     pub fn wait_for_standby(&self) {
         self.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
         self.sql("SELECT pg_reload_conf()");
@@ -142,9 +144,9 @@ impl PostgresServer {
         });
     }
 
-    /// A standby becomes a primary.
+    /// Promotes a standby to primary.
     pub fn promote(&self) {
-        // It may have been copied from one that waited for a standby.
+        // The setting may be copied from a primary that waited for a standby.
         self.sql("ALTER SYSTEM RESET synchronous_standby_names");
         self.sql("SELECT pg_reload_conf()");
         assert_eq!(self.sql("SELECT pg_promote(true, 60)"), "t", "{}", self.log());
@@ -171,40 +173,41 @@ impl PostgresServer {
         self.port
     }
 
-    /// The database `postgres`, without any schema of ours.
+    /// Database `postgres`, without a schema.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// A schema nobody has used yet, in the database `postgres`: quick, and enough for most tests.
+    /// Unused schema in the database `postgres`: fast, and enough for most tests.
     pub fn new_schema_url(&self) -> String {
         format!("{}?schema=test_{}", self.url(), self.made.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A database nobody has used yet.
+    /// New database.
     pub fn new_database_url(&self) -> String {
         let name = format!("test_{}", self.made.fetch_add(1, Ordering::Relaxed));
         self.sql(&format!("CREATE DATABASE {name}"));
         format!("postgres://postgres@127.0.0.1:{}/{name}", self.port)
     }
 
-    /// Runs SQL in the database `postgres` and gives what `psql` prints: a line per row, `|` between columns.
+    /// Runs SQL in the database `postgres`. Returns the output of `psql`: a line per row, `|` between
+    /// columns.
     pub fn sql(&self, sql: &str) -> String {
         psql(&self.url(), sql)
     }
 
-    /// Lets transactions end by force, closes everything and comes up again.
+    /// Aborts transactions, stops the server and starts it again.
     pub fn restart(&self) {
         self.stop();
         self.resume();
     }
 
-    /// Nobody can connect until `resume`.
+    /// Stops the server until `resume`.
     pub fn stop(&self) {
         self.ask("fast");
     }
 
-    /// Ends all processes of the server at once, as a power cut would.
+    /// Kills all processes of the server, like a power failure.
     pub fn kill(&self) {
         self.ask("kill");
     }
@@ -214,7 +217,7 @@ impl PostgresServer {
         self.wait_until_ready();
     }
 
-    /// Connections stay open, and nothing answers, until `thaw`.
+    /// Suspends all processes until `thaw`: connections stay open without a response.
     pub fn freeze(&self) {
         self.ask("freeze");
     }
@@ -223,7 +226,7 @@ impl PostgresServer {
         self.ask("thaw");
     }
 
-    /// What the server wrote to its log.
+    /// Contents of the server's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.data.join("log")).unwrap_or_default()
     }
@@ -249,7 +252,7 @@ impl PostgresServer {
     }
 
     fn wait_until_ready(&self) {
-        // Taking the connection is not enough: a server that is coming up takes it and sends it away.
+        // An accepted connection is not enough: a starting server accepts and closes it.
         self.until("PostgreSQL answers", || {
             TcpStream::connect(("127.0.0.1", self.port)).is_ok() && try_psql(&self.url(), "SELECT 1").is_ok()
         });
@@ -264,7 +267,7 @@ impl Drop for PostgresServer {
     }
 }
 
-/// What `psql` prints: a line per row, `|` between columns.
+/// Output of `psql`: a line per row, `|` between columns.
 pub fn psql(url: &str, sql: &str) -> String {
     try_psql(url, sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
@@ -279,7 +282,7 @@ pub fn try_psql(url: &str, sql: &str) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Debian keeps them out of the path; elsewhere they are in it.
+/// Folder of the newest PostgreSQL: Debian does not put it into the path.
 pub fn binaries() -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();
@@ -305,7 +308,7 @@ fn as_unprivileged(program: &str) -> Command {
     command
 }
 
-/// A path that nobody uses.
+/// Unused path.
 fn new_folder() -> PathBuf {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -332,7 +335,7 @@ fn make_cluster(bin: &Path, disk: Disk, settings: &[&str]) -> PathBuf {
     data
 }
 
-/// At the end of a file that nobody else can read: through the owner of the folder, which is closed to everyone else.
+/// Appends to a file with mode 0600, as the owner of the folder, which other users cannot access.
 fn write_into(file: &Path, text: &str) {
     let mut cat = as_unprivileged("sh");
     cat.args(["-c", r#"umask 077; cat >>"$1""#, "write"]).arg(file);

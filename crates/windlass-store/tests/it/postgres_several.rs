@@ -1,4 +1,4 @@
-//! Several stores on one database, and applications beside them.
+//! Several stores on one database, and applications that push by SQL.
 
 use crate::postgres_server::{PostgresServer, psql, try_psql};
 use std::collections::BTreeSet;
@@ -13,9 +13,9 @@ use windlass_core::{
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
 use windlass_store::{ClaimAsk, Filter, Gate, Held, Listener, NewJob, Step, Store, StoreError, Verdict};
 
-/// Far beyond any healthy delay.
+/// Far above any normal delay.
 const HEARING_MAX: Duration = Duration::from_secs(20);
-/// So that only what is heard counts.
+/// Polling interval that leaves only notifications.
 const NEVER_MS: u64 = 3_600_000;
 
 pub fn now() -> Timestamp {
@@ -218,7 +218,7 @@ async fn one_key_makes_one_job_however_many_stores_push() {
     assert_eq!(stores[0].claim(ask(100), now()).await.unwrap().len(), 4);
 }
 
-/// Two servers may make the same lane at the same time, and each then finds one of the two by its words.
+/// Two servers may create the same lane concurrently; each of them then uses one of the two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lane_that_was_made_twice_counts_right_and_wakes_whoever_waits() {
     let url = PostgresServer::shared().new_schema_url();
@@ -233,7 +233,7 @@ async fn a_lane_that_was_made_twice_counts_right_and_wakes_whoever_waits() {
     let by_lane = |table: &str, n: &str| {
         psql(
             &url,
-            // Beyond the states there are bytes.
+            // Higher values of `state` are tallies of bytes.
             &format!(
                 "SELECT lane, state, {n} FROM {s}.{table} WHERE state < 100 GROUP BY 1, 2 HAVING {n} <> 0 ORDER BY 1, 2"
             ),
@@ -242,7 +242,7 @@ async fn a_lane_that_was_made_twice_counts_right_and_wakes_whoever_waits() {
     let mut held = other.claim(ask(4), now()).await.unwrap();
     assert_eq!(held.len(), 4);
     assert_eq!(by_lane("jobs", "count(*)").lines().count(), 2, "jobs are in both lanes");
-    // Each store ends jobs of either lane; one goes back to wait.
+    // Each store ends jobs of either lane; one job is returned.
     let back = held.pop().unwrap();
     for (store, job) in [&one, &other, &one].into_iter().zip(held) {
         store.commit(vec![Step::change(job, None)], now()).await.unwrap();
@@ -299,7 +299,7 @@ async fn a_push_by_sql_has_all_it_asked_for() {
     );
     assert_eq!((spec.alias(), spec.tags()), (Some("a1"), &["x".into(), "y".into()][..]));
     assert_eq!(spec.unique().unwrap().held_until, HeldUntil::Forgotten);
-    // The server and SQL agree on who has a key.
+    // Server and SQL agree on the holder of a key.
     assert_eq!(store.find_alias(&Tenant::new("shop").unwrap(), "a1").await.unwrap(), Some(job.id));
     let again =
         psql(&url, &format!("SELECT {s}.push('other', '1', '{{\"tenant\": \"shop\", \"unique\": \"k1\"}}')"));
@@ -318,7 +318,7 @@ async fn a_push_by_sql_says_whether_it_waits_for_a_date() {
     for (options, is_dated) in [
         (r#"{"run_at": "2100-01-01T00:00:00Z"}"#, true),
         (r#"{"run_at": 4102444800000, "alias": "x"}"#, true),
-        // As by the server's own API: what has come already is no date to wait for.
+        // As in the native API: a past time is no date to wait for.
         (r#"{"run_at": "2001-01-01T00:00:00Z"}"#, false),
         (r#"{"delay_ms": 60000}"#, false),
         ("{}", false),
@@ -329,7 +329,7 @@ async fn a_push_by_sql_says_whether_it_waits_for_a_date() {
     }
 }
 
-/// A copy brings what the source knows of its clock, which another clock need not agree with.
+/// A copy contains the calendar of the source's clock, which this clock need not agree with.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_opened_for_a_copy_says_nothing_of_its_own_about_the_clock() {
     let url = PostgresServer::shared().new_schema_url();
@@ -339,7 +339,7 @@ async fn a_store_that_is_opened_for_a_copy_says_nothing_of_its_own_about_the_clo
     store.put_setting("clock", Some(kept.clone())).await.unwrap();
     let s = schema_of(&url);
     let signs = || psql(&url, &format!("SELECT max(seen_at) FROM {s}.servers WHERE id <> '-'"));
-    // It has looked twice since.
+    // Two polls since then.
     for _ in 0..2 {
         let (before, began) = (signs(), std::time::Instant::now());
         while signs() == before {
@@ -354,7 +354,7 @@ async fn a_push_by_sql_wakes_on_commit_and_goes_with_a_rollback() {
     let url = PostgresServer::shared().new_schema_url();
     let store = open(&url, true, NEVER_MS).await;
     let (ears, s) = (Ears::at(&*store), schema_of(&url));
-    // Listening begins a moment after opening; until it does, a word would be missed.
+    // Listening begins shortly after opening; before that a notification would be missed.
     tokio::task::block_in_place(|| psql(&url, &format!("SELECT {s}.push('first'), pg_sleep(0.5)")));
     psql(&url, &format!("BEGIN; SELECT {s}.push('taken back'); ROLLBACK"));
     psql(&url, &format!("BEGIN; SELECT {s}.push('kept', '{{\"n\": 1}}'); COMMIT"));
@@ -408,7 +408,7 @@ async fn whoever_may_only_push_can_do_no_more() {
     assert!(as_app(&format!("SELECT * FROM {s}.jobs")).unwrap_err().contains("permission denied"));
 }
 
-/// Lets everything pass, and notes what time it was told.
+/// Gate that admits everything, and records the times it receives.
 #[derive(Default)]
 struct Watch {
     told: Mutex<Vec<Timestamp>>,
@@ -427,7 +427,7 @@ impl Gate for Watch {
     }
 }
 
-/// Were a claim that had to wait to go by the time at which it was asked for, a rate would pay for that time twice.
+/// If a claim that had to wait used the time of its request, the rate would earn tokens for that time twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_goes_by_the_time_at_which_its_key_was_taken() {
     let store = open(&PostgresServer::shared().new_schema_url(), true, NEVER_MS).await;

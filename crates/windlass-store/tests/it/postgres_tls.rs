@@ -1,4 +1,4 @@
-//! Encrypted connections to PostgreSQL: what `sslmode` asks for, and who is believed.
+//! TLS connections to PostgreSQL: modes of `sslmode`, and verification of certificates.
 
 use crate::postgres_server::PostgresServer;
 use crate::postgres_several::{ask, now, push};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use windlass_store::Store;
 use windlass_store::postgres::PostgresStore;
 
-/// Someone who gives out certificates, and a file with its own.
+/// Certificate authority, and the file with its certificate.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     folder: TempDir,
@@ -29,7 +29,7 @@ impl Authority {
         self.folder.path().join("root.pem")
     }
 
-    /// A certificate for `localhost`, and its key.
+    /// Certificate for `localhost`, and its key.
     fn certificate(&self, until_year: i32) -> (String, String) {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2000, 1, 1);
@@ -45,7 +45,7 @@ impl Authority {
     }
 }
 
-/// On a new schema of this server, by the name that its certificate has or by another.
+/// URL of a new schema of this server, with the host name of its certificate or another.
 fn url(server: &PostgresServer, host: &str, more: &str) -> String {
     let url = server.new_schema_url().replace("@127.0.0.1:", &format!("@{host}:"));
     format!("{url}&{more}")
@@ -55,7 +55,7 @@ async fn open(url: &str) -> Result<PostgresStore, String> {
     PostgresStore::open(url, &crate::not_safe()).await.map_err(|error| error.to_string())
 }
 
-/// Whether the connections of this application are encrypted: `true`, `false`, or both.
+/// `true` if the connections of this application are encrypted, `false` if not, or both values.
 fn encrypted(server: &PostgresServer, application: &str) -> String {
     server.sql(&format!(
         "SELECT string_agg(DISTINCT ssl::text, ' ') FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
@@ -86,7 +86,7 @@ async fn every_connection_is_as_secure_as_its_mode_asks_for() {
         assert_eq!(store.claim(ask(1), now()).await.unwrap().len(), 1, "{more}");
         assert_eq!(encrypted(&server, &application), expected, "{more}");
     }
-    // Where there is nothing to encrypt with, that is said or done without, as asked for.
+    // A server without TLS: `prefer` continues unencrypted.
     open(&url(PostgresServer::shared(), "127.0.0.1", "sslmode=prefer")).await.unwrap();
 }
 

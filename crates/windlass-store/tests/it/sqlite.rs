@@ -1,4 +1,4 @@
-//! The embedded store: the suite, restarts, and what damage to its files leads to.
+//! Embedded store: conformance, restarts, and damaged files.
 
 use crate::seed;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use windlass_store::{Durability, NewJob, OpenOptions, Step, Store, StoreError, V
 const NOW: i64 = 1_800_000_000_000;
 
 fn open(database: &Path) -> Result<Arc<dyn Store>, StoreError> {
-    // Tests of the rules need no disk to be waited for; tests of the disk open with full durability themselves.
+    // Tests of the rules do not wait for the disk; tests of the disk open with full durability.
     SqliteStore::open(database, OpenOptions { durability: Durability::Relaxed, ..OpenOptions::default() })
         .map(|store| Arc::new(store) as _)
 }
 
-/// A folder for as many stores as a test wants.
+/// Folder for any number of stores.
 struct Stores {
     folder: TempDir,
     made: AtomicU32,
@@ -74,7 +74,7 @@ async fn dump(store: &dyn Store) -> Dump {
     Dump::of(store, Timestamp::from_millis(NOW)).await
 }
 
-/// A closed database with some jobs and settings, and what is in it.
+/// Closed database with some jobs and settings, and a dump of it.
 async fn filled(folder: &Path) -> (PathBuf, Dump) {
     let database = folder.join("windlass.db");
     let store = open(&database).unwrap();
@@ -87,7 +87,7 @@ async fn filled(folder: &Path) -> (PathBuf, Dump) {
     (database, before)
 }
 
-/// Copies of the files at `database`, in a folder of their own.
+/// Copies the files at `database` into another folder.
 fn copy_to(folder: &TempDir, database: &Path) -> PathBuf {
     let from = database.parent().unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -125,7 +125,7 @@ async fn a_flipped_bit_is_refused_or_harmless_and_never_changes_a_job() {
     assert!(refused > flips / 4, "only {refused} of {flips} flipped bits were noticed");
 }
 
-/// The number of rows on a page is in its head: one bit less, and some are in no answer any more.
+/// The header of a page contains the number of its rows: a flipped bit hides some of them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flipped_bit_in_the_head_of_a_page_hides_no_job() {
     let folder = TempDir::new().unwrap();
@@ -135,7 +135,7 @@ async fn a_flipped_bit_in_the_head_of_a_page_hides_no_job() {
         let copy = TempDir::new().unwrap();
         let damaged = copy_to(&copy, &database);
         let mut flipped = bytes.clone();
-        // The first page begins with the head of the file.
+        // The first page begins with the file header.
         let offset = if page == 0 { 104 } else { page * 4_096 + 4 };
         flipped[offset] ^= 1 << bit;
         std::fs::write(&damaged, &flipped).unwrap();
@@ -147,7 +147,8 @@ async fn a_flipped_bit_in_the_head_of_a_page_hides_no_job() {
     }
 }
 
-/// Where the rows of a page are is listed after its head: one bit, and a row is shown twice in place of another.
+/// The offsets of the rows follow the page header: after a flipped bit a row appears twice, in place of
+/// another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flipped_bit_in_the_list_of_a_pages_rows_hides_no_job() {
     let folder = TempDir::new().unwrap();
@@ -158,7 +159,7 @@ async fn a_flipped_bit_in_the_list_of_a_pages_rows_hides_no_job() {
         let copy = TempDir::new().unwrap();
         let damaged = copy_to(&copy, &database);
         let mut flipped = bytes.clone();
-        // The third row of the page.
+        // Offset of the third row of the page.
         let offset = page * 4_096 + 12 + bit / 8;
         flipped[offset] ^= 1 << (bit % 8);
         std::fs::write(&damaged, &flipped).unwrap();
@@ -202,7 +203,7 @@ async fn files_that_were_cut_emptied_or_removed_are_refused() {
     }
 }
 
-/// What a killed server leaves behind: the log is not brought in yet.
+/// State left by a killed server: the write-ahead log is not checkpointed yet.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_log_is_noticed() {
     let folder = TempDir::new().unwrap();
@@ -219,7 +220,7 @@ async fn a_lost_log_is_noticed() {
         } else {
             std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(100).unwrap();
         }
-        // A relaxed store may lose its tail in a power cut; one that promised more may not.
+        // A relaxed store may lose its last commits in a power failure; a fully durable store may not.
         mark_as_fully_durable(&copy.path().join("windlass.db.commits"));
         let error = open(&damaged).err().unwrap_or_else(|| panic!("{what}: not noticed"));
         assert!(error.to_string().contains("acknowledged commits are missing"), "{what}: {error}");
@@ -227,7 +228,7 @@ async fn a_lost_log_is_noticed() {
     store.close().await.unwrap();
 }
 
-/// What is left may be all there is: whoever repairs it needs every byte.
+/// The files may be the only copy: a repair needs every byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_that_is_refused_leaves_every_file_as_it_was() {
     let folder = TempDir::new().unwrap();
@@ -326,7 +327,7 @@ async fn a_check_names_what_is_wrong() {
     assert!(open(&database).is_err());
 }
 
-/// Every format that was ever released can be read by this program.
+/// This program reads every released format.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_databases_are_read() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures");
@@ -350,7 +351,7 @@ async fn old_databases_are_read() {
     }
 }
 
-/// Every job on a line of its own.
+/// Prints one line per job.
 async fn picture(store: &dyn Store) -> String {
     let found = dump(store).await;
     let lines: Vec<String> = found
@@ -376,7 +377,7 @@ async fn picture(store: &dyn Store) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Whether the commit was done when its future was asked for the first time, and what came of it in the end.
+/// Commits. Returns true if the commit completed at the first poll.
 async fn commit_of(store: &dyn Store, jobs: usize) -> bool {
     let step = Step::insert((0..jobs).map(new_job).collect());
     let mut commit = std::pin::pin!(store.commit(vec![step], Timestamp::from_millis(NOW)));
@@ -394,7 +395,7 @@ async fn whoever_writes_alone_needs_no_other_thread() {
     let folder = TempDir::new().unwrap();
     let database = folder.path().join("windlass.db");
     let store = open(&database).unwrap();
-    // A slow moment of the machine sends some of them to the thread; it cannot be slow for ever.
+    // On a slow machine some commits go to the writer thread, but not all.
     let mut tries = 0;
     while !commit_of(&*store, 1).await {
         tries += 1;
@@ -406,7 +407,7 @@ async fn whoever_writes_alone_needs_no_other_thread() {
     jobs.expect_same(&dump(&*open(&database).unwrap()).await, "closed after a commit of the caller's own");
 }
 
-/// Callers that write themselves, the thread, and a log that has to be looked after meanwhile.
+/// Callers that write themselves, the writer thread, and checkpoints of the write-ahead log in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_and_the_thread_take_turns_and_nothing_is_lost() {
     let folder = TempDir::new().unwrap();
@@ -417,7 +418,7 @@ async fn callers_and_the_thread_take_turns_and_nothing_is_lost() {
         let store = Arc::clone(&store);
         tasks.spawn(async move {
             for round in 0..400 {
-                // Alone at first and at the end, in each other's way in between.
+                // Large commits are in different rounds for each task, so that they compete with small ones.
                 let jobs = if round % 50 == task * 10 { 100 } else { 1 };
                 commit_of(&*store, jobs).await;
                 if task > 0 && round % 100 == 99 {
