@@ -1,4 +1,4 @@
-//! A worker to play with: `add`, `divide`, `flaky` and `sleep`. Ctrl-C ends it in good order.
+//! Example worker: `add`, `divide`, `flaky` and `sleep`. Ctrl-C shuts it down gracefully.
 //!
 //! ```sh
 //! windlass serve &
@@ -32,7 +32,7 @@ async fn divide(job: Job<Pair>) -> Result<Quotient, Failure> {
     let Pair { a, b } = job.argument;
     match (a.checked_div(b), a.checked_rem(b)) {
         (Some(quotient), Some(rest)) => Ok(Quotient { quotient, rest }),
-        // It will not be any better the next time.
+        // A retry would fail in the same way.
         _ => Err(Failure::give_up(format!("{a} cannot be divided by {b}")).with_error(&(a, b))),
     }
 }

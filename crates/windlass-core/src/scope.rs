@@ -1,14 +1,15 @@
-//! Which jobs of a tenant a caller may reach.
+//! Scope: the jobs of a tenant that a caller may access.
 
 use crate::matching::Glob;
 use std::fmt;
 use std::sync::Arc;
 
-/// Queues, and names in them. The default is everything.
+/// Patterns of queues and of names in them. The default includes everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Scope(Option<Arc<[Part]>>);
 
-/// `QUEUE`: all of the queues that match; `QUEUE/NAME`: jobs of these names in them. Both are GLOB patterns.
+/// `QUEUE`: all jobs of the matching queues; `QUEUE/NAME`: only jobs with matching names. Both are GLOB
+/// patterns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Part {
     queues: Glob,
@@ -16,9 +17,9 @@ struct Part {
     names: Option<Glob>,
 }
 
-/// Parts of one scope at most: each is held against every lane of jobs that a claim may look at.
+/// Most parts of a scope: a claim checks each of them against every lane it may read.
 pub const PARTS_MAX: usize = 100;
-/// Bytes of one part: two names and the stroke between them.
+/// Bytes of one part: two names and the slash between them.
 pub const PART_BYTES_MAX: usize = 2 * crate::names::NAME_BYTES_MAX + 1;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,7 +61,7 @@ impl fmt::Display for Part {
 }
 
 impl Scope {
-    /// No parts at all: everything.
+    /// Parses the parts; an empty list is everything.
     pub fn parse<T: AsRef<str>>(parts: &[T]) -> Result<Scope, BadScope> {
         if parts.len() > PARTS_MAX {
             return Err(BadScope::TooMany);
@@ -80,12 +81,12 @@ impl Scope {
         })
     }
 
-    /// Every name in it.
+    /// True if the scope includes every name in this queue.
     pub fn allows_queue(&self, queue: &str) -> bool {
         self.any(|part| part.names.is_none() && part.queues.matches(queue))
     }
 
-    /// Some name in it, as far as can be told.
+    /// True if the scope may include a name in this queue.
     pub fn touches_queue(&self, queue: &str) -> bool {
         self.any(|part| part.queues.matches(queue))
     }

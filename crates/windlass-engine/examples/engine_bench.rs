@@ -1,4 +1,5 @@
-//! How fast the engine goes on a store: `cargo run --release -p windlass-engine --example engine_bench -- sqlite:PATH`.
+//! Throughput of the engine on a store:
+//! `cargo run --release -p windlass-engine --example engine_bench -- sqlite:PATH`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
@@ -73,7 +74,7 @@ async fn one_by_one(engine: &Engine, tasks: usize) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-/// From the push's answer to the waiting claim's.
+/// Time from the reply to a push to the reply to the waiting claim.
 async fn waiting(engine: &Engine) -> Result<(), Box<dyn Error>> {
     let mut times = Vec::new();
     for _ in 0..200 {

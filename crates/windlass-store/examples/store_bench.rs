@@ -1,13 +1,13 @@
-//! Jobs per second straight on a store: no HTTP, no engine. For profiling.
+//! Jobs per second of a store, without HTTP and engine. For profiling.
 //!
 //! ```text
 //! cargo run --release -p windlass-store --example store_bench -- sqlite:bench.db --jobs 500000 --batch 1000 --tasks 4
 //! cargo run --release -p windlass-store --example store_bench -- memory:
 //! ```
 //!
-//! Phases: push, claim and settle in batches, each on its own; drain (claim + settle together); and single jobs from
-//! 64 tasks at once, which is what group commit is for. `--relaxed` acknowledges before the disk has it; `--only
-//! push,drain` runs some of the phases. The file must not exist yet, and is left behind to be looked at.
+//! Phases: push, claim and settle in batches, each by itself; drain (claim and settle together); and single
+//! jobs from 64 tasks at once, which measures group commit. `--relaxed` acknowledges before the sync; `--only
+//! push,drain` runs some of the phases. The file must not exist, and is kept for inspection.
 
 use std::error::Error;
 use std::future::Future;
@@ -74,7 +74,7 @@ async fn run(options: Options) -> Fallible<()> {
     let bench = Arc::new(Bench::new(store, &options));
     let wanted = |phase: &str| options.only.is_empty() || options.only.iter().any(|only| only == phase);
     let (jobs, batch, tasks) = (options.jobs, options.batch, options.tasks);
-    // What is claimed or drained has to be there first; the claimed jobs are kept for the settle phase.
+    // Claim and drain need pushed jobs; the settle phase needs the claimed ones.
     if wanted("push") || wanted("claim") || wanted("settle") {
         measure("push", jobs, spread(&bench, jobs, batch, tasks, push)).await?;
     }
@@ -96,7 +96,7 @@ async fn run(options: Options) -> Fallible<()> {
     Ok(())
 }
 
-/// Everything the phases share.
+/// State shared by the phases.
 struct Bench {
     store: Arc<dyn Store>,
     tenant: Tenant,
@@ -126,7 +126,7 @@ impl Bench {
             tenant: self.tenant.clone(),
             queue: self.queue.clone(),
             name: self.name.clone().ok_or("the name was refused")?,
-            // Every request brings its own bytes.
+            // Each request has its own copy of the bytes.
             payload: Payload::new(self.payload.format, self.payload.bytes.to_vec()),
             priority: 0,
             created_at: now,
@@ -156,7 +156,7 @@ impl Bench {
     }
 
     async fn claim(&self, jobs: usize) -> Fallible<Vec<Arc<Job>>> {
-        // A little ahead of the clock: a job that another task pushed in this very millisecond is due as well.
+        // Slightly ahead of the clock, so that jobs pushed by other tasks in the same millisecond are due.
         let claimed = self.store.claim(self.ask(jobs), now().plus_ms(100)).await?;
         if claimed.len() != jobs {
             Err(format!("asked for {jobs}, got {}", claimed.len()).into())
@@ -165,7 +165,7 @@ impl Bench {
         }
     }
 
-    /// One step per job, as the engine does it, so that one stale job does not hold up the others.
+    /// Finishes with one step per job, like the engine, so that a stale job does not affect the others.
     async fn finish(&self, jobs: Vec<Arc<Job>>) -> Fallible<()> {
         let now = now();
         let mut steps = Vec::with_capacity(jobs.len());

@@ -101,7 +101,7 @@ impl Engine {
         }
     }
 
-    /// One step of the scheduler; for tests and simulation, which do not sleep.
+    /// Runs one step of the scheduler; for tests and simulation, which do not sleep.
     pub async fn step(&self) -> Result<Stepped, EngineError> {
         let engine = self.inner.clone();
         self.inner.detached(async move { step(&engine).await }).await

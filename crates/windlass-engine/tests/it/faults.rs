@@ -151,7 +151,7 @@ async fn places_under_a_limit_do_not_leak_through_faults() {
         faults.fail_next_call(Call::Commit, 1, kind);
         let entry = settle(claimed.id, holder(&claimed), finish());
         assert!(world.engine.settle(&tenant(), vec![entry]).await.is_err());
-        // Whether or not it was written, the slot is free after the lease expires.
+        // The slot is free after the lease expires, whether or not the commit was written.
         world.pass(30_000).await;
         if let Some(again) = world.claim(1).await.pop() {
             world.finish(&again).await;

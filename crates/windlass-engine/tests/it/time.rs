@@ -333,7 +333,7 @@ async fn a_moment_that_comes_while_it_is_written_down_is_not_missed() {
     let (store, random) = (Arc::new(MemoryStore::new()), Arc::new(SeededRandom::new(7)));
     let clock = Arc::new(Hurrying(AtomicI64::new(0)));
     let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
-    // One of these delays ends between the commit and its effects.
+    // At least one of these delays ends between the commit and its effects.
     for delay_ms in 1..=12 {
         engine.push(&tenant(), vec![tries(job("again"), 2)]).await.unwrap();
         let first = engine.claim(any()).await.unwrap().accept().remove(0);

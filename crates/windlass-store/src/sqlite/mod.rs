@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `turns` | write lock: held by the writer thread, or by a caller without concurrent writers |
+//! | `write_slot` | write lock: held by the writer thread, or by a caller without concurrent writers |
 //! | `writer` | group commit, claims, error handling |
 //! | `requests` | requests to the writer, and replies that wait for their commit |
 //! | `index` | next job, due jobs, counters: in memory, rebuilt at startup |
@@ -11,7 +11,7 @@
 //! | `readers` | lists and lookups on read-only connections |
 //! | `files` | lock file, rewriting the write-ahead log after a crash, commit counter |
 //! | `schema` | tables and migrations |
-//! | `care`, `compact` | integrity check and backup; compaction |
+//! | `check_and_backup`, `compact` | integrity check and backup; compaction |
 
 mod cache;
 mod check_and_backup;

@@ -84,7 +84,7 @@ impl Index {
     }
 }
 
-/// Whether the filter is about some queues or names only.
+/// True if the filter selects queues or names.
 fn is_addressed(filter: &Filter) -> bool {
     filter.queue.is_some() || filter.names != NameMatch::Any || !filter.scope.is_everything()
 }
