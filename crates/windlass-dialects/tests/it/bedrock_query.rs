@@ -19,11 +19,11 @@ mod writes;
 struct World {
     engine: Engine,
     queries: Queries,
-    /// Where its store is, if that is its own.
+    /// Folder of the store, if it has one.
     _folder: Option<TempDir>,
 }
 
-/// The process that statements run in.
+/// Process that runs statements.
 fn program() -> Program {
     started(guest())
 }
@@ -100,7 +100,7 @@ impl World {
         String::from_utf8(answer.body).unwrap()
     }
 
-    /// The status line and the error of what should fail.
+    /// Runs a statement that must fail; returns the status line and the error.
     async fn fails(&self, sql: &str) -> (String, String) {
         failure(self.ask(ask(sql)).await)
     }
@@ -279,7 +279,7 @@ async fn one_tenant_leaves_a_slot_for_the_statements_of_others() {
             world.ask(Ask { patience: Duration::from_secs(20), ..ask(endless) }).await;
         });
     }
-    // All of the flood has asked before the quiet tenant does.
+    // All statements of the busy tenant are queued before that of the quiet tenant.
     tokio::task::yield_now().await;
     let quiet = Ask {
         tenant: Tenant::new("quiet").unwrap(),
@@ -290,14 +290,14 @@ async fn one_tenant_leaves_a_slot_for_the_statements_of_others() {
     flood.abort_all();
 }
 
-/// One call of a function: nothing inside of SQLite looks at the clock meanwhile.
+/// A single function call, during which SQLite does not call the progress handler.
 const IN_ONE_FUNCTION: &str = "SELECT instr(hex(zeroblob(500000)), hex(zeroblob(250000))||'1') + instr(hex(zeroblob(500000)), \
      hex(zeroblob(250000))||'2');";
 
 #[tokio::test]
 async fn a_statement_that_is_inside_of_one_function_ends_when_its_time_is_over() {
     let world = World::new().await;
-    // More than run at once: each has its slot until its process is gone, and all get their turn.
+    // More than the slots: each occupies its slot until its process is dead, and all get to run.
     let asks = (0..6).map(|_| world.ask(Ask { patience: Duration::from_secs(2), ..ask(IN_ONE_FUNCTION) }));
     for answer in futures_util::future::join_all(asks).await {
         assert_eq!(answer.status, "555 Timeout peeking command");

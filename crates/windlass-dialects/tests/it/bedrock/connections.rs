@@ -1,4 +1,4 @@
-//! Headers every command understands, limits, tokens, and the commands that are not about jobs.
+//! Headers common to all commands, limits, tokens, and commands that do not concern jobs.
 
 use super::*;
 use windlass_core::Tenant;
@@ -50,7 +50,8 @@ async fn replies_tell_commits_and_times_in_order() {
     assert!(refused.header("processTime").is_none() && refused.header("commitCount").is_some());
 }
 
-/// What the PHP client does: it keeps the count of a reply with `processTime` and sends it from then on.
+/// Behavior of the PHP client: it stores the commit count of a reply with `processTime` and sends it from
+/// then on.
 #[tokio::test]
 async fn the_commit_count_never_goes_back_and_may_be_sent_back() {
     let server = Bedrock::seed().await;

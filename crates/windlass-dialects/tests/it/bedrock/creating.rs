@@ -1,4 +1,4 @@
-//! CreateJob and CreateJobs: what is checked in which order, what is stored, what `unique` means.
+//! CreateJob and CreateJobs: the order of checks, the stored job, the meaning of `unique`.
 
 use super::*;
 
@@ -8,7 +8,7 @@ async fn the_first_thing_wrong_is_the_one_that_is_told() {
         let server = Bedrock::start(profile).await;
         let mut c = server.connect().await;
         let long = "x".repeat(256);
-        // Each line has its own fault and all those that are looked for later.
+        // Each request has one fault, and all faults that later checks would find.
         let rest = [
             ("jobPriority", "7"),
             ("data", "nope"),
@@ -176,7 +176,7 @@ async fn retry_after_is_a_list_of_date_modifiers() {
     }
 }
 
-// --- unique --------------------------------------------------------------------------------------------------------
+// --- unique --------------------------------------------------------------------------------------------
 
 #[tokio::test]
 async fn a_unique_job_in_the_seed_profile_takes_over_what_is_given() {
@@ -280,7 +280,7 @@ async fn many_who_create_the_same_unique_job_get_the_same_one() {
     assert_eq!(ids.len(), 1, "{ids:?}");
 }
 
-// --- CreateJobs ----------------------------------------------------------------------------------------------------
+// --- CreateJobs ----------------------------------------------------------------------------------------
 
 async fn create_jobs(c: &mut Conn, jobs: &str) -> Reply {
     c.ask("CreateJobs", &[("jobs", jobs)]).await

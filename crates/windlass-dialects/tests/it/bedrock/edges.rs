@@ -1,4 +1,4 @@
-//! What a connection may cost, and who may make one: web pages, strangers, tenants among each other.
+//! Resource limits of a connection, and admission: web pages, clients without a token, isolation of tenants.
 
 use super::{Bedrock, Conn, eventually};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use windlass_dialects::budget::{Budget, Share};
 use windlass_dialects::listener::Limits;
 use windlass_dialects::{Role, TokenRecord, Tokens, generate_token};
 
-/// A server with a token of the role operator for each of two tenants.
+/// Server with a token of the role operator for each of two tenants.
 struct Guarded {
     server: Bedrock,
     a: String,
@@ -72,7 +72,7 @@ async fn a_stranger_cannot_make_the_server_keep_a_large_request() {
     let mut wrong = server.connect().await;
     wrong.send(&format!("CreateJob\ntoken: wl_wrong\nname: a\ndata: {}", &data[..100_000])).await;
     assert!(status_and_end(&mut wrong).await.starts_with("413"));
-    // Its token comes first, and later requests are those of somebody who is known.
+    // The token precedes the data, and later requests come from an admitted client.
     let mut known = server.connect().await;
     assert_eq!(known.status("CreateJob", &[("token", &a), ("name", "a"), ("data", &data)]).await, "200 OK");
     assert_eq!(known.status("CreateJob", &[("name", "a"), ("data", &data), ("token", &a)]).await, "200 OK");

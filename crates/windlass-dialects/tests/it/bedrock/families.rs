@@ -9,7 +9,7 @@ struct Family {
     children: Vec<u64>,
 }
 
-/// A parent that was handed out and made children.
+/// Parent that was claimed and created children.
 async fn family(profile: Profile, children: usize, parent_headers: &[(&str, &str)]) -> Family {
     let server = Bedrock::start(profile).await;
     let mut c = server.connect().await;
@@ -71,7 +71,7 @@ async fn children_wait_for_the_run_of_their_parent_and_it_for_them() {
     }
 }
 
-/// The keys of the outermost object as they stand.
+/// Keys of the outermost object, in order.
 fn keys_in_order(body: &str) -> Vec<String> {
     let minified = windlass_dialects::bedrock::json::minified(body);
     windlass_dialects::bedrock::json::members(&minified).iter().map(|m| m.name().into_owned()).collect()
@@ -116,7 +116,8 @@ async fn a_parent_with_retry_after_has_children_too() {
             family(profile, 1, &[("retryAfter", "+1 MINUTE")]).await;
         assert_eq!(c.state(parent).await, "RUNQUEUED");
         assert_eq!(c.state(children[0]).await, "PAUSED");
-        // Its worker is late, nobody else has it: it may still make children and finish.
+        // The worker is late, but no other worker has claimed the job: it may still create children and
+        // finish.
         server.advance_s(61);
         let late = c.create("late", &[("parentJobID", &parent.to_string())]).await;
         assert_eq!(c.state(late).await, "PAUSED");
@@ -130,7 +131,7 @@ async fn a_parent_with_retry_after_has_children_too() {
 async fn a_child_ends_only_while_its_parent_is_paused() {
     let Family { server: _server, mut c, parent, children } = family(Profile::Seed, 1, &[]).await;
     let child = children[0];
-    // Started by hand, while its parent still runs.
+    // Started manually, while its parent still runs.
     c.status("RequeueJobs", &[("jobIDs", &child.to_string())]).await;
     c.get("child").await;
     let status = "405 Can only retry/finish child job when parent is PAUSED";
@@ -152,7 +153,7 @@ async fn a_failed_child_is_as_good_as_finished_in_the_seed_profile_only() {
         assert_eq!(c.state(parent).await, if seed { "QUEUED" } else { "PAUSED" });
         assert_eq!(c.state(failed).await, "FAILED");
         if !seed {
-            // The way out: whoever looks into it cancels or deletes the child.
+            // An operator resolves this by cancelling or deleting the child.
             assert_eq!(c.to("CancelJob", failed, &[]).await, "200 OK");
             assert_eq!(c.state(parent).await, "QUEUED");
         }
@@ -283,7 +284,7 @@ async fn a_runqueued_child_is_cancelled_under_its_worker_in_the_current_profile_
     }
 }
 
-/// Its nextRun stays what it was while it waited, so that it comes before jobs that were made meanwhile.
+/// `nextRun` stays as it was while the parent waited, so the parent runs before jobs created in the meantime.
 #[tokio::test]
 async fn a_parent_that_is_resumed_keeps_its_place_in_the_line() {
     for profile in BOTH {

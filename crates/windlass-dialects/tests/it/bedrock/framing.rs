@@ -1,4 +1,4 @@
-//! Framing over a socket: what the parser's own tests cannot show.
+//! Framing over a socket, beyond the parser's unit tests.
 
 use super::*;
 
@@ -59,7 +59,7 @@ async fn a_run_of_requests_has_the_outcome_of_one_after_the_other() {
             }
         }
         assert!(made.iter().map(|(id, _)| *id).eq(1..=258), "ids in the order of the requests");
-        // The urgent ones first, each kind in the order it was made.
+        // Urgent jobs first, each priority in the order of creation.
         let (urgent, rest): (Vec<_>, Vec<_>) = made.iter().partition(|(_, number)| number % 2 == 1);
         for (id, number) in urgent.into_iter().chain(rest) {
             let job = c.reply().await.unwrap().ok().json();
@@ -80,7 +80,8 @@ async fn a_run_of_requests_has_the_outcome_of_one_after_the_other() {
     }
 }
 
-/// A store that answers several questions at once must not give the job that only one of them wants to another.
+/// A store that processes several claims at once must not give a job that only one claim matches to another
+/// claim.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn questions_that_the_same_job_answers_are_answered_one_after_the_other() {
     let server = Bedrock::seed().await;
@@ -138,7 +139,7 @@ async fn a_megabyte_of_data_fits_into_a_header_and_too_much_is_told() {
     let id = c.create("large", &[("data", &data)]).await;
     assert_eq!(c.query(id).await["data"]["a"].as_str().unwrap().len(), 1 << 20);
     let mut c = server.connect().await;
-    // More than the connection itself holds: whoever sends it must not be cut off before the answer.
+    // More than the socket buffers hold: the connection must stay open until the client has read the reply.
     c.send(&format!("CreateJob\ndata: {}", "x".repeat(24 << 20))).await;
     assert_eq!(c.reply().await.unwrap().status, "413 Request too large");
     assert!(c.reply().await.is_none(), "then the connection ends");

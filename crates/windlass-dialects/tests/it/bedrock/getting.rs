@@ -1,4 +1,4 @@
-//! GetJob and GetJobs: who is given what, and what is told.
+//! GetJob and GetJobs: the choice of jobs, and their JSON.
 
 use super::*;
 use windlass_core::event::Patch;
@@ -138,7 +138,7 @@ async fn names_are_texts_in_the_seed_profile_and_guessed_in_the_current_one() {
             let server = Bedrock::start(profile).await;
             let mut c = server.connect().await;
             c.create(name, &[]).await;
-            // A pattern for names that are patterns themselves.
+            // `*` matches names that are patterns themselves.
             let job = c.ask("GetJob", &[("name", "*")]).await.ok();
             let expected = if profile == Profile::Seed { format!("\"{name}\"") } else { guessed.to_owned() };
             assert!(job.body.contains(&format!("\"name\":{expected},")), "{}", job.body);

@@ -1,4 +1,4 @@
-//! `mockRequest`: jobs that only those who ask for them see.
+//! `mockRequest`: jobs that are claimed only by requests that ask for them.
 
 use super::*;
 
@@ -122,7 +122,7 @@ async fn a_job_whose_data_says_that_it_is_mocked_is() {
     }
 }
 
-/// A parent decides for the whole request, as in the original.
+/// A parent determines the mock setting of the whole request, as in Bedrock.
 #[tokio::test]
 async fn a_batch_is_mocked_as_a_whole() {
     for profile in BOTH {

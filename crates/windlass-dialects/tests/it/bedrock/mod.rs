@@ -1,4 +1,4 @@
-//! The Bedrock::Jobs dialect over a real socket, on a manual clock: every table of its rules, on every store.
+//! The Bedrock::Jobs dialect over a real socket, with a manual clock, on every store.
 
 mod changing;
 mod connections;
@@ -36,7 +36,7 @@ use windlass_store::Store;
 pub const START_MS: i64 = 1_706_702_400_000;
 pub const START: &str = "2024-01-31 12:00:00";
 
-/// Nothing here takes nearly as long; a machine that is busy with other things may.
+/// Far longer than any test needs, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const BOTH: [Profile; 2] = [Profile::Seed, Profile::Current];
@@ -47,7 +47,7 @@ pub struct Bedrock {
     pub clock: Arc<ManualClock>,
     stop: Option<oneshot::Sender<()>>,
     pub serving: JoinHandle<std::io::Result<()>>,
-    /// Where its store is, if that is its own.
+    /// Folder of the store, if it has one.
     _folder: Option<TempDir>,
 }
 
@@ -98,7 +98,7 @@ impl Bedrock {
         self.clock.advance(seconds * 1_000);
     }
 
-    /// Until somebody waits for a job.
+    /// Waits until `count` claims wait.
     pub async fn waiters(&self, count: usize) {
         eventually(async || self.engine.waiters() == count).await;
     }
@@ -156,12 +156,12 @@ impl Conn {
         self.reply().await.expect("a reply")
     }
 
-    /// The status line alone.
+    /// Sends a request and returns the status line.
     pub async fn status(&mut self, verb: &str, headers: &[(&str, &str)]) -> String {
         self.ask(verb, headers).await.status
     }
 
-    /// `None`: the connection was closed instead.
+    /// Reads a reply; `None`: the connection was closed.
     pub async fn reply(&mut self) -> Option<Reply> {
         let head = self.until(b"\r\n\r\n").await?;
         let head = String::from_utf8(head).unwrap();
@@ -201,7 +201,7 @@ impl Conn {
         }
     }
 
-    // --- the commands tests use most ------------------------------------------------------------------------------
+    // --- frequent commands ---------------------------------------------------------------------------------
 
     pub async fn create(&mut self, name: &str, headers: &[(&str, &str)]) -> u64 {
         let mut all = vec![("name", name)];
@@ -213,12 +213,12 @@ impl Conn {
         self.ask("GetJob", &[("name", name)]).await.ok().json()
     }
 
-    /// What QueryJob says.
+    /// Returns the result of QueryJob.
     pub async fn query(&mut self, id: u64) -> Value {
         self.ask("QueryJob", &[("jobID", &id.to_string())]).await.ok().json()
     }
 
-    /// Its state; `gone` if there is no such job.
+    /// Returns the state; `gone`: there is no such job.
     pub async fn state(&mut self, id: u64) -> String {
         let reply = self.ask("QueryJob", &[("jobID", &id.to_string())]).await;
         if reply.status.starts_with("404") {
@@ -242,7 +242,7 @@ impl Conn {
         assert_eq!(self.to("FinishJob", id, &[]).await, "200 OK");
     }
 
-    /// Until the job is in this state: time has passed, and somebody has to notice.
+    /// Waits until the scheduler has moved the job into this state.
     pub async fn becomes(&mut self, id: u64, state: &str) {
         let began = Instant::now();
         while self.state(id).await != state {
@@ -260,7 +260,7 @@ pub async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// With [`crate::bedrock_query`], and all of it: the clock is the engine's, which tells every store the time.
+/// Runs all tests here and in [`crate::bedrock_query`]; the engine's manual clock applies to every store.
 #[test]
 fn all_of_this_holds_on_the_embedded_store() {
     repeat_on(Kind::Sqlite, "bedrock", "bedrock::all_of_this_holds_on");

@@ -1,4 +1,4 @@
-//! `Query` over the wire: what its headers mean. What SQL it knows is shown in [`crate::bedrock_query`].
+//! `Query` over the wire: its headers. The supported SQL is tested in [`crate::bedrock_query`].
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! `retryAfter`: RUNQUEUED, hand-outs, late finishes.
+//! `retryAfter`: RUNQUEUED, the counter of claims, late reports.
 
 use super::*;
 
@@ -140,7 +140,7 @@ async fn the_count_starts_anew_with_a_retry() {
     assert_eq!(c.query(id).await["data"], serde_json::json!({"x": 1}));
 }
 
-/// In the original a count in the data of a job without `retryAfter` stops it for ever.
+/// In Bedrock, a counter in the data of a job without `retryAfter` stops the job forever.
 #[tokio::test]
 async fn a_count_that_a_client_wrote_itself_does_no_harm() {
     for profile in BOTH {
@@ -152,7 +152,7 @@ async fn a_count_that_a_client_wrote_itself_does_no_harm() {
     }
 }
 
-/// Also if nobody has noticed yet that the worker's time is over.
+/// Holds even if the scheduler has not yet noticed the expired lease.
 #[tokio::test]
 async fn a_job_that_is_due_now_is_handed_out_at_once() {
     for profile in BOTH {
@@ -216,7 +216,8 @@ async fn an_update_without_a_count_starts_it_anew() {
     assert_eq!(c.query(id).await["data"], serde_json::json!({"x": 1, "retryAfterCount": 1}));
 }
 
-/// The slots of a SCHEDULED job are counted from the nextRun of its latest hand-out, which its data tells and keeps.
+/// The schedule of a SCHEDULED job continues from the `nextRun` of its last claim, which is stored in its
+/// data.
 #[tokio::test]
 async fn a_retry_moves_the_slots_of_a_scheduled_job_and_its_data_says_from_where() {
     let server = Bedrock::current().await;

@@ -116,7 +116,7 @@ async fn a_retry_runs_again_when_it_is_told() {
             assert_eq!(c.to("RetryJob", id, headers).await, "200 OK");
             let job = c.query(id).await;
             assert_eq!(job["state"], "QUEUED");
-            // The first one is that of its making, which has milliseconds.
+            // The first value is the time of creation, which has milliseconds.
             let shown = job["nextRun"].as_str().unwrap().trim_end_matches(".000").to_owned();
             assert_eq!(shown, next_run, "{headers:?}");
         }

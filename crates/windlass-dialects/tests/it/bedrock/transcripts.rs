@@ -1,6 +1,6 @@
-//! Whole sessions, byte for byte. In a transcript `>` begins a line that is sent and `<` one that is received, `<` alone
-//! is an empty line, `=` moves the clock by so many seconds, and `#` is for people. `{n}` stands for a number that is
-//! different every time.
+//! Whole sessions, byte for byte. In a transcript `>` begins a line that is sent and `<` a line that is
+//! received, `<` alone is an empty line, `=` advances the clock by a number of seconds, and `#` begins a
+//! comment. `{n}` stands for a number that differs between runs.
 
 use super::*;
 
@@ -45,7 +45,7 @@ async fn replay(server: &Bedrock, transcript: &str) {
     assert_eq!(sent, "", "the last request has a reply");
 }
 
-/// One reply as lines, as it came.
+/// Reads one reply as lines.
 async fn received(c: &mut Conn) -> Vec<String> {
     let head = c.until(b"\r\n\r\n").await.expect("a reply");
     let head = String::from_utf8(head).unwrap();

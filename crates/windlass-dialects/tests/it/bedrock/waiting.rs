@@ -1,4 +1,4 @@
-//! Workers that wait, and what becomes of jobs whose worker hangs up.
+//! Waiting workers, and the release of jobs when a worker disconnects.
 
 use super::*;
 use std::collections::HashMap;
@@ -94,7 +94,7 @@ async fn a_worker_that_hangs_up_waits_no_more() {
     drop(worker);
     server.waiters(0).await;
     let id = c.create("a", &[]).await;
-    // A look that was on its way may still have found the job, and gives it back.
+    // A claim in progress may still have found the job; it releases it.
     let mut given = None;
     eventually(async || {
         given = Some(c.ask("GetJob", &[("name", "a")]).await);
@@ -112,7 +112,7 @@ async fn a_job_for_a_worker_that_is_gone_is_given_back() {
         let id = c.create("a", &[]).await;
         let mut worker = server.connect().await;
         worker.send_request("GetJob", &[("name", "a")]).await;
-        // Gone before it can read: closing with unread bytes or not, at once or a moment later.
+        // Disconnects before it can read: with or without unread bytes, at once or a moment later.
         if round % 2 == 0 {
             worker.stream.set_zero_linger().unwrap();
         }
@@ -166,7 +166,7 @@ async fn workers_that_wait_are_answered_when_the_server_stops() {
     (&mut server.serving).await.unwrap().unwrap();
 }
 
-/// Sixty-four workers wait for one name while jobs come, workers hang up, and some give their job back.
+/// 64 workers wait for one name while jobs arrive, workers disconnect, and some release their job.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_job_is_handed_out_twice_under_churn() {
     const JOBS: usize = 640;
@@ -181,7 +181,7 @@ async fn no_job_is_handed_out_twice_under_churn() {
             let mut conn = connect().await;
             for turn in 0.. {
                 if (number + turn) % 7 == 3 {
-                    // Hangs up, sometimes while it waits.
+                    // Disconnects, sometimes during the wait.
                     conn.send_request("GetJob", &[("name", "work"), WAIT, ("timeout", "60000")]).await;
                     conn = connect().await;
                 }

@@ -1,4 +1,4 @@
-//! UPDATE and DELETE, which happen through the engine's verbs.
+//! UPDATE and DELETE, which are applied as engine events.
 
 use super::{World, ask, failure};
 use windlass_core::{Event, Holder, Outcome, Tenant};

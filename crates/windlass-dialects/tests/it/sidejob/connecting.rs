@@ -1,4 +1,4 @@
-//! Connecting ports, and reading a set of inputs together.
+//! Connections between ports, and reading several inports together.
 
 use super::{Run, World};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ async fn ports_of_one_job_can_be_connected() {
     assert_eq!(w.entries(&format!("{job}/inports/a")).await, json!([1, 2]));
 }
 
-/// A job of class IO with these values and defaults on its inputs, being run.
+/// Running job of class IO with these values and defaults on its inports.
 async fn running(w: &World, values: Value, defaults: Value) -> Run {
     let job = w.create("IO").await;
     for (port, list) in values.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! Workers that die, and jobs that go round in a circle.
+//! Workers that die, and jobs that run in an endless loop.
 
 use super::World;
 use serde_json::json;

@@ -1,6 +1,7 @@
-//! The SideJob dialect over real sockets. Time is the test's own: the scheduler is told when it passes.
+//! The SideJob dialect over real sockets, with a manual clock.
 //!
-//! Each test says above it which of the specification's scenarios it shows; [`every_scenario_is_shown`] counts them.
+//! The comment above each test names the scenarios of the specification that it covers;
+//! [`every_scenario_is_shown`] checks that none is missing.
 
 mod connecting;
 mod crashes;
@@ -29,7 +30,7 @@ use windlass_dialects::settings::DialectSettings;
 use windlass_dialects::sidejob::Settings;
 use windlass_engine::ManualClock;
 
-/// When the clock of these tests starts: on a full minute.
+/// Start of the manual clock, on a full minute.
 const START: i64 = 1_700_000_040_000;
 
 pub struct World {
@@ -37,7 +38,7 @@ pub struct World {
     clock: Arc<ManualClock>,
 }
 
-/// One run, as a worker gets it.
+/// Run as a worker receives it.
 #[derive(Debug)]
 pub struct Run {
     pub job: u64,
@@ -61,7 +62,7 @@ pub fn fixture() -> Value {
 }
 
 impl World {
-    /// With the fixture registered in queue `q`.
+    /// Starts a server with the fixture registered in queue `q`.
     pub async fn new() -> World {
         World::with(Settings::default()).await
     }
@@ -78,7 +79,7 @@ impl World {
         world
     }
 
-    /// Time passes, and what was due has happened.
+    /// Advances the clock and runs the scheduler.
     pub async fn pass(&self, ms: i64) {
         self.clock.advance(ms);
         self.server.engine.catch_up().await.unwrap();
@@ -88,7 +89,7 @@ impl World {
         self.server.call(method, &format!("/sidejob{path}"), &body.to_string()).await
     }
 
-    /// A call that succeeds.
+    /// Makes a call that must succeed.
     pub async fn post(&self, path: &str, body: Value) -> Value {
         let reply = self.call("POST", path, &body).await;
         assert_eq!(reply.status, 200, "POST {path} {body}: {}", reply.text());
@@ -101,7 +102,7 @@ impl World {
         reply.json()
     }
 
-    /// A call that is refused: status and message.
+    /// Makes a call that must be refused; returns status and message.
     pub async fn refused(&self, method: &str, path: &str, body: Value) -> (u16, String) {
         let reply = self.call(method, path, &body).await;
         assert!(
@@ -140,7 +141,7 @@ impl World {
         Some(Run { job, token: all["token"].as_str().unwrap().to_owned(), all })
     }
 
-    /// The run that waits.
+    /// Claims the pending run.
     pub async fn claimed(&self) -> Run {
         self.claim().await.expect("a run waits")
     }
@@ -154,7 +155,7 @@ impl World {
         self.post(&format!("/jobs/{}/finish", run.job), body).await
     }
 
-    /// A job of this class with nothing waiting for it, in this status.
+    /// Creates a job of this class without a pending run, in this status.
     pub async fn idle(&self, class: &str, status: &str) -> u64 {
         let job = self.create(class).await;
         let run = self.claimed().await;
@@ -183,7 +184,7 @@ impl World {
         self.post(&format!("/jobs/{job}/run"), json!({})).await["run"].clone()
     }
 
-    /// Claims and completes everything that waits: the jobs that were run, in order.
+    /// Claims and completes all pending runs; returns the jobs in order.
     pub async fn drain(&self) -> Vec<u64> {
         let mut ran = vec![];
         while let Some(run) = self.claim().await {
@@ -193,7 +194,7 @@ impl World {
         ran
     }
 
-    /// `at` is like `1/inports/a`.
+    /// `at` has the form `1/inports/a`.
     pub async fn write(&self, at: &str, value: Value) -> Value {
         self.post(&format!("/jobs/{at}/write"), json!({"data": value})).await
     }
@@ -210,14 +211,14 @@ impl World {
         self.get(&format!("/jobs/{at}")).await
     }
 
-    /// The log, which is empty then.
+    /// Returns the log and clears it.
     pub async fn take_logs(&self) -> Vec<Value> {
         let reply = self.call("DELETE", "/logs", &Value::Null).await;
         reply.json().as_array().unwrap().clone()
     }
 }
 
-/// The scenarios that lines like `// scenarios 1, 3-5` name.
+/// Scenarios named by lines such as `// scenarios 1, 3-5`.
 fn scenarios_named_in(text: &str) -> BTreeSet<u32> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("// scenarios "));
     let parts = lines.flat_map(|line| line.split([',', ' ']).filter(|part| !part.is_empty()));

@@ -42,7 +42,7 @@ impl World {
         Run { job: all["job"].as_u64().unwrap(), token: all["token"].as_str().unwrap().to_owned(), all }
     }
 
-    /// Until a run of this job waits for a worker.
+    /// Waits until a run of this job is pending.
     async fn comes_back(&self, job: u64) {
         let began = Instant::now();
         while self.status(job).await != "queued" {
@@ -62,12 +62,12 @@ async fn runs_of_a_worker_whose_connection_ends_come_back_at_once() {
     let (lost, kept) = (w.claimed_by("here").await, w.begun_by("there", "W").await);
     let path = format!("/jobs/{}/for_inputs", lost.job);
     assert_eq!(w.post(&path, json!({"inports": ["a"], "token": lost.token})).await["values"], json!([1]));
-    // A worker of another dialect that happens to have the same name.
+    // Worker of another dialect with the same name.
     w.server.call("POST", "/api/v1/jobs", &json!({"name": "native"}).to_string()).await;
     let claim = json!({"name": "native", "worker": "here", "lease_ms": 60_000}).to_string();
     let native = w.server.call("POST", "/api/v1/claim", &claim).await.json()["jobs"][0]["id"].clone();
     drop(here);
-    // No time passes by the clock of the leases.
+    // The manual clock does not advance, so no lease expires by itself.
     w.comes_back(lost.job).await;
     let native = w.server.call("GET", &format!("/api/v1/jobs/{native}"), "").await.json();
     assert_eq!(native["state"], "running", "{native}");
@@ -93,7 +93,7 @@ async fn a_worker_that_opens_another_connection_in_time_keeps_its_runs() {
     drop(first);
     let second = attend(&w.server, "w").await;
     drop(marker);
-    // Seen to after what ended before it.
+    // Handled after the workers that disconnected before it.
     w.comes_back(marked.job).await;
     assert_eq!(w.status(kept.job).await, "running");
     w.finish(&kept, "completed").await;
@@ -135,7 +135,7 @@ async fn a_server_that_stops_takes_nothing_from_its_workers() {
     drop(folder);
 }
 
-/// On PostgreSQL, where there can be two.
+/// On PostgreSQL only, where two servers can share a store.
 #[tokio::test]
 async fn a_worker_may_come_back_at_another_server() {
     if Kind::chosen() != Kind::Postgres {
@@ -151,7 +151,7 @@ async fn a_worker_may_come_back_at_another_server() {
         World { server: TestServer::start_on(store, options, clock.clone()).await, clock: clock.clone() }
     };
     let (a, b) = (world().await, world().await);
-    // The random of both begin with the same numbers, which those of real servers do not.
+    // Both random generators start with the same seed, unlike those of real servers.
     let _ = b.server.engine.roll();
     a.register("q", fixture()).await;
     let (first, marker) = (attend(&a.server, "w").await, attend(&a.server, "marker").await);

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Concurrent calls.
 
 use super::World;
 use crate::support::{Client, TestServer};
@@ -23,7 +23,7 @@ async fn call(connection: &mut Client<TcpStream>, path: &str, body: &Value) -> V
     reply.json()
 }
 
-/// With the fixture, no limit on runs and a long lease: they are not what this is about.
+/// Server with the fixture, without a limit on runs and with a long lease.
 async fn unlimited() -> TestServer {
     let sidejob = Settings { runs_per_minute: u32::MAX, lease_ms: 3_600_000, ..Settings::default() };
     let options = ServerOptions { settings: DialectSettings::of(sidejob), ..ServerOptions::default() };
@@ -33,7 +33,7 @@ async fn unlimited() -> TestServer {
     server
 }
 
-/// Reads what there is, then completes, with nothing in between to keep a write from falling there.
+/// Reads the pending values, then completes the run at once, so that a write may fall between.
 async fn work(server: &TestServer, read: &AtomicU64) {
     let mut connection = server.connect().await;
     while read.load(Ordering::SeqCst) < WRITES {
@@ -79,7 +79,7 @@ async fn no_write_is_left_unread_however_it_falls_together_with_the_end_of_a_run
     }
 }
 
-/// The same for outputs, which are the parent's to read.
+/// Same for outputs, which the parent reads.
 // scenarios 45, 110
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_output_is_left_unread_by_the_parent_however_it_falls_together_with_its_run() {

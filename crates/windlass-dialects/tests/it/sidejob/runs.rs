@@ -152,7 +152,7 @@ async fn a_worker_that_waits_gets_the_rerun_at_once() {
         }
         w.finish(&run, "completed").await
     };
-    // The clock of this test stands still: what comes, comes without waiting.
+    // The manual clock stands still, so the claim is answered without a wait.
     let (claimed, _) = tokio::join!(waiting, finishing);
     assert_eq!(claimed.json()["job"], json!(job));
 }

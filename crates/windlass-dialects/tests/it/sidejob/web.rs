@@ -122,7 +122,7 @@ async fn jobs_of_other_dialects_can_be_worked_on() {
     assert_eq!(w.view(job).await["inports"], Value::Object(Default::default()));
 }
 
-/// A misspelt member must not pass for one that was left out: `{"dat":1}` is no write of null.
+/// A misspelled member must not be taken for an omitted one: `{"dat":1}` is not a write of null.
 #[tokio::test]
 async fn members_that_a_call_does_not_know_are_refused_and_nothing_is_done() {
     let world = World::new().await;
@@ -198,7 +198,7 @@ async fn a_write_has_one_kind_of_value_and_only_a_write_to_a_port_may_leave_it_o
     let (_, message) = world.refused("POST", "/group", both).await;
     assert_eq!(message, "an operation is one of read, entries, write and list");
     assert_eq!(world.port(&format!("{job}/inports/a")).await, json!({"size": 0}), "none of it was written");
-    // As in the original.
+    // As in the original SideJob.
     world.post(&port, json!({})).await;
     assert_eq!(world.read(&format!("{job}/inports/a")).await, json!({"data": null}));
 }
