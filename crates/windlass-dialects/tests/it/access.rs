@@ -1,4 +1,4 @@
-//! Who may do what: every route, every kind of caller.
+//! Authorization: every route with every kind of caller.
 
 use crate::support::{Keys, TestServer};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use windlass_dialects::route::Access;
 use windlass_dialects::{ServerOptions, route::Route};
 use windlass_engine::ManualClock;
 
-/// A request that passes the guard if the caller may, whatever the handler then makes of it.
+/// Sends a request that passes the guard if the caller is authorized, whatever its handler answers.
 async fn attempt(server: &TestServer, route: &Route, token: Option<&str>) -> (u16, String) {
     let path = route.path.replace("{id}", "1").replace("{queue}", "q").replace("{alias}", "x");
     let path = path.replace("{tenant}", "a");
@@ -21,7 +21,7 @@ async fn attempt(server: &TestServer, route: &Route, token: Option<&str>) -> (u1
         headers.push(("authorization", &bearer));
     }
     client.send(route.method, &path, &headers, b"{}").await;
-    // The stream of events has no end to wait for: its head is enough.
+    // The event stream has no end: its header is enough.
     let head = String::from_utf8(client.until(b"\r\n\r\n").await.unwrap()).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     (status, head)
@@ -90,7 +90,7 @@ async fn an_open_server_answers_to_its_own_names_only() {
         let text = reply.text();
         assert_eq!(text.contains("add the name to `hosts`"), status == 421, "{text}");
     }
-    // With tokens a name proves nothing and is not needed.
+    // With tokens the host name proves nothing and is not checked.
     let keys = Keys::for_tenants(&["a"]);
     let server = TestServer::start(keys.options()).await;
     let bearer = format!("Bearer {}", keys.of("a", Role::Viewer));

@@ -1,4 +1,4 @@
-//! What must not be there.
+//! Forbidden dependencies between modules.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,7 @@ fn no_dialect_knows_another() {
 
 #[test]
 fn no_dialect_reaches_a_store() {
-    // Tests have to put something under the engine.
+    // Tests need a store for the engine.
     for (path, text) in all().into_iter().filter(|(path, _)| !path.ends_with("tests.rs")) {
         assert!(!text.contains("windlass_store"), "{} knows the store", path.display());
     }

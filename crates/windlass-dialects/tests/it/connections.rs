@@ -55,7 +55,7 @@ async fn an_idle_connection_is_closed_but_a_waiting_claim_is_not_idle() {
 #[tokio::test]
 async fn a_client_that_takes_none_of_its_answer_is_cut() {
     let server = limited(Limits { write_timeout: Duration::from_millis(200), ..Limits::default() }).await;
-    // More than the system buffers on the way.
+    // More than the socket buffers hold.
     let payload = "x".repeat(15 << 20);
     assert_eq!(
         server.post("/api/v1/jobs", &format!(r#"{{"name":"a","payload":"{payload}"}}"#)).await.status,
@@ -101,7 +101,7 @@ async fn a_head_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_
         format!("{}{host}{json}{coding}", post.replace('\r', "")),
     ] {
         let mut client = server.connect().await;
-        // Not only on a new connection.
+        // On a reused connection, too.
         assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200);
         client.stream.write_all(format!("{head}\r\n{body}").as_bytes()).await.unwrap();
         assert_eq!(client.reply("POST").await.unwrap().status, 400, "{head:?}");
@@ -188,7 +188,7 @@ async fn a_body_that_nobody_reads_does_not_end_the_connection() {
     {
         let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n");
         client.stream.write_all(head.as_bytes()).await.unwrap();
-        // The body comes by itself, when the call may have been answered already.
+        // The body arrives late, when the call may have been answered already.
         tokio::time::sleep(Duration::from_millis(100)).await;
         client.stream.write_all(b"{}").await.unwrap();
         assert_eq!(client.reply(method).await.unwrap().status, status, "{method} {path}");
@@ -235,7 +235,7 @@ async fn smuggled_requests_are_refused() {
     }
 }
 
-/// Writes a new self-signed certificate for localhost; answers with what a client has to trust.
+/// Writes a new self-signed certificate for localhost; returns the certificate for clients to trust.
 fn certificate_in(folder: &Path) -> rustls::pki_types::CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
@@ -271,7 +271,7 @@ async fn tls_serves_and_follows_a_changed_certificate() {
     let mut client = tls_client(&server, first.clone()).await.unwrap();
     assert_eq!(client.call("GET", "/healthz", &[], b"").await.text(), "OK\n");
 
-    // Looked at when a connection comes, at most once a second.
+    // The files are checked when a connection arrives, at most once a second.
     let second = certificate_in(folder.path());
     let changed = Instant::now();
     while tls_client(&server, second.clone()).await.is_err() {
@@ -318,7 +318,7 @@ fn missing_or_mismatched_files_are_told_apart() {
     assert!(Tls::open(&cert, &key).is_err(), "a key of another certificate");
 }
 
-/// Signs certificates of clients.
+/// CA of client certificates.
 fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::default();
@@ -327,7 +327,7 @@ fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
     (rcgen::Issuer::new(params, key), pem)
 }
 
-/// Whether a client with a certificate of this authority, or with none, is answered.
+/// True if a client with a certificate of this CA, or with none, gets a response.
 async fn is_answered(
     server: &TestServer,
     trusted: &rustls::pki_types::CertificateDer<'static>,
@@ -355,7 +355,7 @@ async fn is_answered(
     let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await else {
         return false;
     };
-    // With TLS 1.3 a client hears of its refusal only when it reads.
+    // With TLS 1.3 a client learns of its refusal only when it reads.
     if stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.is_err() {
         return false;
     }

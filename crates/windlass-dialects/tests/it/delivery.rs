@@ -1,4 +1,4 @@
-//! A job goes to a worker that is there, or stays.
+//! A claimed job reaches a live worker, or is returned.
 
 use crate::support::TestServer;
 use serde_json::json;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use windlass_core::Tenant;
 
-/// Until it holds; for what another task does in its own time.
+/// Waits until `holds`, for effects of another task.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     for _ in 0..500 {
         if holds().await {
@@ -47,8 +47,8 @@ async fn a_job_whose_answer_nobody_takes_is_given_back() {
     let server = TestServer::open().await;
     let jobs: Vec<_> = (0..50).map(|n| json!({"name": "a", "payload": n})).collect();
     server.post("/api/v1/jobs", &json!({"jobs": jobs}).to_string()).await;
-    // Asks and hangs up at once, again and again: at whatever point that hits, each job is either given back or was
-    // written to the connection before the server could know.
+    // Claims and hangs up at once, many times: whatever the moment, each job is either returned or was
+    // written to the connection before the server could notice.
     for _ in 0..30 {
         let mut worker = server.connect().await;
         let json = [("content-type", "application/json")];
@@ -76,7 +76,7 @@ async fn shutting_down_answers_what_was_taken_and_then_closes() {
     eventually("the wait", async || server.engine.waiters() == 1).await;
     let mut idle = server.connect().await;
     idle.call("GET", "/healthz", &[], b"").await;
-    // A request of which half has come is one that was taken.
+    // A half-received request counts as accepted.
     let mut half = server.connect().await;
     let job = br#"{"name":"late"}"#;
     let head = format!(
@@ -108,7 +108,7 @@ async fn a_worker_settles_and_claims_in_one_call() {
         server.post("/api/v1/settle", &json!({"settle": done, "claim": {"name": "c"}}).to_string()).await;
     assert_eq!(answer.json()["settled"][0]["state"], "completed");
     assert_eq!(answer.json()["jobs"][0]["name"], "c");
-    // Settled already: the entry is refused, and the next job comes all the same.
+    // Settled already: the entry is refused, and the next job is claimed all the same.
     let late = server.post("/api/v1/settle", &json!({"settle": done, "claim": {}}).to_string()).await.json();
     assert_eq!((&late["settled"][0]["ok"], &late["jobs"][0]["name"]), (&json!(false), &json!("b")));
     let none = server.post("/api/v1/settle", &json!({"settle": [], "claim": {}}).to_string()).await.json();

@@ -1,4 +1,4 @@
-//! The API's description says what is true.
+//! The OpenAPI document is true.
 
 use crate::support::TestServer;
 use serde_json::{Map, Value, json};
@@ -55,7 +55,7 @@ fn walk(document: &Value, part: &Value) {
     }
 }
 
-/// Whether the value fits the schema: as much of JSON Schema as the description uses.
+/// Validates a value against a schema: the part of JSON Schema that the document uses.
 pub(crate) fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
         return fits(document, document.pointer(&reference[1..]).unwrap(), value);
@@ -131,7 +131,7 @@ async fn answers_fit_their_schemas() {
         "name": "mail", "queue": "q", "payload": {"a": 1}, "priority": 3, "retry": 2, "lease_ms": 60_000,
         "alias": "x", "tags": ["t"], "unique": {"key": "k", "on_conflict": "refuse"}, "repeat": "every 5m",
     });
-    // Request, path in the description, status. `TOKEN` is that of job 1.
+    // Request, path in the document, status. `TOKEN` is the lease token of job 1.
     let calls = [
         ("POST", "/api/v1/jobs", "/api/v1/jobs", full.to_string(), 201),
         ("POST", "/api/v1/jobs", "/api/v1/jobs", full.to_string(), 409),
@@ -205,7 +205,7 @@ async fn examples_fit_their_schemas_and_are_understood() {
                 *wait_ms = json!(0);
             }
             let path = route.path.replace("{id}", "1").replace("{tenant}", "acme");
-            // The first token would close the server that the other examples are tried on.
+            // The first token would close the server on which the other examples run.
             let another =
                 if path.starts_with("/api/v1/tokens") { Some(TestServer::open().await) } else { None };
             let reply =

@@ -1,4 +1,4 @@
-//! The documents show the native API as it is described.
+//! The documents show the native API as in the OpenAPI document.
 
 use crate::description::fits;
 use serde_json::Value;
@@ -13,7 +13,7 @@ fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The documents that show calls of the native API, with their paths.
+/// Documents that show calls of the native API, with their paths.
 fn documents() -> Vec<(PathBuf, String)> {
     let docs = std::fs::read_dir(workspace().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let others = ["README.md", "crates/windlass-dialects/src/native/README.md", "clients/rust/README.md"];
@@ -22,7 +22,7 @@ fn documents() -> Vec<(PathBuf, String)> {
     pages.filter_map(|path| Some((path.clone(), std::fs::read_to_string(&path).ok()?))).collect()
 }
 
-/// The call at a path as a document writes it: any text stands for a parameter.
+/// Call at a path as written in a document: any text matches a parameter.
 fn call_at(method: Option<&str>, path: &str) -> Option<&'static Route> {
     let path = path.split('?').next().unwrap();
     let fits = |pattern: &str| {
@@ -35,7 +35,7 @@ fn call_at(method: Option<&str>, path: &str) -> Option<&'static Route> {
     CALLS.iter().find(|call| method.is_none_or(|method| method == call.method) && fits(call.path))
 }
 
-/// A request that a document shows, and the answer it shows to it.
+/// Request in a document, with the response shown for it.
 #[derive(Debug)]
 struct Shown {
     place: String,
@@ -45,7 +45,7 @@ struct Shown {
     answer: Option<Value>,
 }
 
-/// Commands with `curl`, the answers below them, and bodies in the same line as `METHOD /api/v1/…`.
+/// Finds `curl` commands, the responses below them, and bodies in the same line as `METHOD /api/v1/…`.
 fn shown(place: &str, page: &str) -> Vec<Shown> {
     let mut found: Vec<Shown> = Vec::new();
     let joined = page.replace("\\\n", " ");
@@ -76,7 +76,7 @@ fn command_shown(place: &str, command: &str) -> Option<Shown> {
     Some(Shown { place: format!("{place}: {command}"), method, path: path.to_owned(), body, answer: None })
 }
 
-/// A line that names one call, and bodies of it between back quotes.
+/// Finds bodies between back quotes in a line that names one call.
 fn spans_shown(place: &str, line: &str) -> Vec<Shown> {
     let spans: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
     let calls = spans.iter().filter_map(|span| {

@@ -1,4 +1,4 @@
-//! What is refused, and how it is said.
+//! Refused requests and their error messages.
 
 use crate::support::TestServer;
 use windlass_dialects::ServerOptions;
@@ -104,7 +104,7 @@ async fn a_body_is_accepted_up_to_its_limit() {
     assert_eq!(server.post("/api/v1/jobs", &body(1_000)).await.status, 201);
     let reply = server.post("/api/v1/jobs", &body(1_001)).await;
     assert_eq!((reply.status, reply.code().as_str()), (413, "body_too_large"));
-    // Without a length in advance, too.
+    // Without an announced length, too.
     let mut client = server.connect().await;
     let chunk = format!("{:x}\r\n{}\r\n", 600, "x".repeat(600));
     let head = "POST /api/v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\

@@ -22,7 +22,7 @@ async fn listen_to(server: &TestServer, token: Option<&str>, query: &str) -> Cli
     client
 }
 
-/// The next event's text, without the framing of chunks.
+/// Text of the next event, without the chunk framing.
 async fn next(client: &mut Client<TcpStream>) -> String {
     client.until(b"event: ").await.unwrap();
     let text = client.until(b"\n\n").await.unwrap();
@@ -63,7 +63,8 @@ async fn a_listener_hears_of_its_own_tenant_only() {
 async fn a_listener_that_cannot_keep_up_is_told_what_it_missed() {
     let server = TestServer::open().await;
     let mut listener = listen(&server, None).await;
-    // More at once than the feed keeps: one batch is told in one go, faster than anything can be forwarded.
+    // More events at once than the feed keeps: a batch is published in one step, faster than it can be
+    // forwarded.
     let jobs = vec![r#"{"name":"a"}"#; 9_000].join(",");
     assert_eq!(server.post("/api/v1/jobs", &format!(r#"{{"jobs":[{jobs}]}}"#)).await.status, 201);
     let mut seen = 0;
@@ -125,7 +126,8 @@ async fn a_listener_cannot_tell_how_busy_other_tenants_are() {
         let event = next(&mut a).await;
         assert!(event.starts_with(&format!("pushed\nid: {number}\n")), "{event}");
     }
-    // More than the feed keeps at once: some were missed, and how many others' they were is not told.
+    // More events at once than the feed keeps: some were missed, and the number of other tenants' events is
+    // not revealed.
     push("b", 9_000).await;
     push("a", 1).await;
     let told = next(&mut a).await;

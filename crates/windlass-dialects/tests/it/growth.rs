@@ -1,8 +1,9 @@
-//! What a body costs: for every call of every dialect, eight times as much may cost about eight times as much, and not
-//! sixty-four. The calls are taken from the lists of routes and commands; one that has no bodies here fails the test.
+//! Cost of request bodies: for every call of every dialect, a body eight times as large may cost about eight
+//! times as much, not sixty-four times. The calls come from the lists of routes and commands; a call without
+//! bodies here fails the test.
 //!
-//! The cost is the processor time of the test's own thread, on which the whole server runs: a busy machine changes little
-//! of it.
+//! The cost is the CPU time of the test's own thread, on which the whole server runs, so that other load on
+//! the machine matters little.
 
 use crate::bedrock::Bedrock;
 use crate::support::TestServer;
@@ -11,23 +12,23 @@ use std::time::Duration;
 use windlass_dialects::ALL;
 use windlass_dialects::route::{DOCUMENT_BYTES_MAX, Route};
 
-/// Parts of the large body, if as many fit into the bound of the call.
+/// Most parts of the large body, as far as they fit into the bound of the call.
 const PARTS_MAX: usize = 8_000;
-/// The same for a request of the text protocol, of which each may become a job.
+/// Most parts of a request of the text protocol, each of which may become a job.
 const REQUEST_PARTS_MAX: usize = 2_000;
-/// How many times as many parts the large body has.
+/// Ratio of the parts of the large body to those of the small one.
 const TIMES: usize = 8;
-/// What it may cost, in costs of the small one: as many with some room, and far from their square.
+/// Highest allowed ratio of the costs: linear with some tolerance, and far from quadratic.
 const COSTS_MAX: u32 = 24;
-/// Calls that cost less than this are not compared: most of it is the connection.
+/// Cheaper calls are not compared: most of their cost is the connection.
 const COST_MIN: Duration = Duration::from_millis(2);
-/// Tries before a cost is believed: it can only be too high, by what the machine does besides.
+/// Measurements per call, of which the lowest counts: other load on the machine only adds.
 const TRIES: usize = 4;
 
-/// Bodies of a call: the part between `<` and `>` is repeated, with commas between, and `#` is its number.
+/// Templates of bodies: the part between `<` and `>` is repeated with commas in between; `#` is its number.
 type Bodies = &'static [&'static str];
 
-/// Objects and lists of any members, for every call that reads JSON.
+/// Objects and lists of any members, for every call that parses JSON.
 const OF_ANY: Bodies = &[
     r##"{<"k#":#>}"##,
     r##"{<"k":#>}"##,
@@ -114,7 +115,7 @@ const BODIES: &[(&str, &str, Bodies)] = &[
     ("DELETE", "/sidejob/logs", &[]),
 ];
 
-/// The same for the text protocol: the headers of a command, one to a line.
+/// Templates for the text protocol: the headers of a command, one per line.
 #[rustfmt::skip]
 const COMMANDS: &[(&str, Bodies)] = &[
     ("CreateJob", &[r##"name:n|data:{<"k#":#>}"##]),
@@ -140,7 +141,7 @@ const COMMANDS: &[(&str, Bodies)] = &[
 fn body(template: &str, parts: usize) -> String {
     let Some((before, rest)) = template.split_once('<') else { return template.to_owned() };
     let (part, after) = rest.rsplit_once('>').unwrap();
-    // Two repeated parts have one number.
+    // Two repeated parts share the number.
     if let Some((part, rest)) = part.split_once('>') {
         return body(&format!("{before}{}{rest}>{after}", repeated(part, parts)), parts);
     }
@@ -152,15 +153,15 @@ fn repeated(part: &str, parts: usize) -> String {
     parts.join(",")
 }
 
-/// How many parts fit.
+/// Number of parts that fit.
 fn parts_of(template: &str, bytes_max: usize) -> usize {
     let part = body(template, PARTS_MAX).len() / PARTS_MAX + 1;
     PARTS_MAX.min(bytes_max.saturating_sub(1_000) / part).max(TIMES)
 }
 
-/// Processor time of this thread so far.
+/// CPU time of this thread so far.
 fn spent() -> Duration {
-    // Counted when the thread is taken off its processor.
+    // The kernel updates it when the thread is descheduled.
     std::thread::sleep(Duration::from_micros(1));
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
@@ -172,7 +173,7 @@ async fn cost(ask: &mut impl AsyncFnMut(usize), parts: usize) -> Duration {
     spent() - before
 }
 
-/// Fails unless a body of many parts costs about as much more as it has more of them.
+/// Fails unless the cost of a body grows in proportion to its parts.
 async fn compare(what: &str, parts: usize, mut ask: impl AsyncFnMut(usize)) {
     let mut small = Duration::MAX;
     let mut large = Duration::MAX;
@@ -186,7 +187,7 @@ async fn compare(what: &str, parts: usize, mut ask: impl AsyncFnMut(usize)) {
     panic!("{what}: {} parts take {small:?}, {parts} take {large:?}", parts / TIMES);
 }
 
-/// Where a call is made, with everything in its path that has to be there.
+/// Path of a call with its parameters filled in by things that exist.
 fn path_of(path: &str) -> String {
     let path = path.replace("{queue}", "q").replace("{client}", "c").replace("{type}", "t");
     path.replace("{id}", "1")
@@ -199,7 +200,7 @@ async fn check_route(server: &TestServer, route: &Route, template: &str) {
     let paths = match route.path {
         JOB => ["write", "connect", "default", "read", "entries"]
             .map(|what| format!("/sidejob/jobs/1/inports/p/{what}")),
-        // Not the classes of the job that other calls are about.
+        // Another class than that of the job used by other calls.
         "/sidejob/workers/{queue}" => ["/sidejob/workers/other", "", "", "", ""].map(str::to_owned),
         other => [path_of(other), String::new(), String::new(), String::new(), String::new()],
     };
@@ -238,7 +239,7 @@ fn every_call_has_its_bodies_here() {
     }
 }
 
-/// All calls whose paths begin like this.
+/// Checks all calls whose paths have one of these prefixes.
 async fn check_calls(beginnings: &[&str]) {
     let server = TestServer::open().await;
     let classes = json!({"Dyn": {"inports": {"*": {}}, "outports": {"*": {}}}}).to_string();
@@ -294,7 +295,7 @@ async fn requests_of_bedrock_cost_what_they_weigh() {
     }
 }
 
-/// A call that names many jobs loads them at once, and is not begun anew for each.
+/// A call that names many jobs loads them together, and does not restart for each.
 #[tokio::test]
 async fn a_call_on_many_jobs_costs_what_it_names() {
     let server = TestServer::open().await;
@@ -335,7 +336,7 @@ async fn a_document_is_refused_once_it_is_longer_than_its_call_takes() {
             reply.text()
         );
     }
-    // What carries payloads and batches has the server's bound.
+    // Calls with payloads and batches have the server's bound.
     let long = format!("{{\"name\":\"n\",\"payload\":[{zeros}]}}");
     assert_eq!(server.post("/api/v1/jobs", &long).await.status, 201);
 }

@@ -1,4 +1,4 @@
-//! `auth.viewer_payloads = hide`: what jobs work on is hidden from viewers at every door.
+//! `auth.viewer_payloads = hide`: no dialect shows payloads to viewers.
 
 use crate::support::{Keys, TestServer, serve_port};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ struct World {
     server: TestServer,
     keys: Keys,
     bedrock: std::net::SocketAddr,
-    /// Ids of jobs of all dialects, by number.
+    /// Job numbers of all dialects.
     jobs: Vec<u64>,
     blob: String,
     queuey: String,
@@ -65,7 +65,7 @@ impl World {
         serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
-    /// Claims the one job of a queue: id and token.
+    /// Claims the only job of a queue: id and lease token.
     async fn claim(&self, queue: &str) -> (Value, Value) {
         let claimed = self.post("/api/v1/claim", json!({"queues": [queue]})).await;
         (claimed["jobs"][0]["id"].clone(), claimed["jobs"][0]["token"].clone())
@@ -113,7 +113,7 @@ impl World {
         let added = self.ask(Role::Worker, "POST", "/acme/job/t/add", CANARY).await.1;
         let added: Value = serde_json::from_str(&added).unwrap();
         self.miniq = added["ids"][0].as_str().unwrap().to_owned();
-        // It is in the store once it is found there.
+        // The lookup waits until the job is in the store.
         self.ask(Role::Worker, "GET", &format!("/acme/job/t/{}", self.miniq), "").await;
         self.settle("miniq", json!({"outcome": "finish", "result": CANARY})).await;
         let (status, text) =
@@ -148,7 +148,7 @@ impl World {
         answer
     }
 
-    /// The route with everything in place of its parameters that it could show something about.
+    /// Paths of the route with every parameter value that could reveal something.
     fn paths(&self, route: &Route) -> Vec<String> {
         let path = route.path;
         let jobs = |ids: &[u64]| ids.iter().map(|id| path.replace("{id}", &id.to_string())).collect();
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// What a role is shown on a route; of a stream, its beginning.
+    /// Response to a role on a route; of a stream, its beginning.
     async fn shown(&self, role: Role, route: &Route, path: &str) -> String {
         if route.path == "/api/v1/events" {
             let mut client = self.server.connect().await;
@@ -210,7 +210,7 @@ async fn no_call_of_any_dialect_shows_a_viewer_what_jobs_work_on() {
     for route in for_viewers() {
         for path in world.paths(route) {
             let text = world.shown(Role::Viewer, route, &path).await;
-            // A refusal may repeat what was asked for.
+            // An error may repeat the request.
             let asked_for = path.contains(CANARY) && text.contains("\"error\"");
             assert!(asked_for || !text.contains(CANARY), "{path} shows a viewer {text}");
             assert!(!text.contains(BINARY), "{path} shows a viewer {text}");
@@ -219,7 +219,7 @@ async fn no_call_of_any_dialect_shows_a_viewer_what_jobs_work_on() {
             }
         }
     }
-    // The test would see it: workers do.
+    // Proves that the test detects payloads: workers see them.
     seen_by_workers.dedup();
     for path in [
         "/api/v1/jobs",

@@ -1,11 +1,11 @@
-//! A job's life over HTTP.
+//! Life of a job over HTTP.
 
 use crate::support::TestServer;
 use serde_json::{Value, json};
 
 #[tokio::test]
 async fn a_timetable_waits_for_its_first_turn_and_an_interval_begins_at_once() {
-    // The clock shows a quarter past midnight, on 1 January 1970.
+    // The clock is at a quarter past midnight, on 1 January 1970.
     let (server, _clock) = TestServer::manual().await;
     let three_at_night = 3 * 3_600_000;
     for (job, run_at) in [
@@ -168,7 +168,7 @@ async fn a_result_can_be_waited_for() {
     waiting.send("GET", "/api/v1/jobs/1/result?wait_ms=20000", &[], b"").await;
     let settle =
         json!({"settle":[{"id":id,"token":token,"outcome":"finish","result":"done","message":"ok"}]});
-    // Whether the wait has begun is the server's to know; settle once it has.
+    // The test cannot observe the start of the wait; the pause gives the server time for it.
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     server.post("/api/v1/settle", &settle.to_string()).await;
     let reply = waiting.reply("GET").await.unwrap();

@@ -1,4 +1,4 @@
-//! The journal in front of the store: what is acknowledged is kept while the store cannot be reached.
+//! Journal in front of the store: acknowledged pushes are kept while the store is out of reach.
 
 use crate::miniq::world::Setup;
 use crate::support::TestServer;
@@ -142,7 +142,7 @@ async fn a_native_push_can_be_kept_in_the_journal_and_looked_up_by_its_alias() {
         }
         assert_eq!(job.json()["name"], name);
     }
-    // What needs an answer from the store gets one.
+    // Pushes that need an answer of the store bypass the journal.
     let unique = json!({"name": "c", "unique": {"key": "k"}});
     assert_eq!(server.post("/api/v1/jobs", &unique.to_string()).await.status, 201);
     let long = json!({"name": "c", "payload": "x".repeat(17 << 20)});

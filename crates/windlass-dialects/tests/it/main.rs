@@ -1,4 +1,4 @@
-//! The real router on a loopback port.
+//! Tests of the real router on a loopback port.
 
 #![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests, too")]

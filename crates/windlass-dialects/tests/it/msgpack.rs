@@ -1,4 +1,4 @@
-//! The same calls in MessagePack.
+//! Calls in MessagePack.
 
 use crate::support::{Reply, TestServer};
 use serde_json::{Value, json};
@@ -28,9 +28,9 @@ async fn payloads_come_back_byte_for_byte() {
     let server = TestServer::open().await;
     for payload in [
         &[0x83, 0xa1, b'a', 0x01, 0xa1, b'b', 0xc4, 0x02, 0xff, 0x00, 0xa1, b'c', 0xc0][..],
-        // An ext, in the long form of a writer that does not care.
+        // An ext in a longer form than needed.
         &[0xc7, 0x02, 0x05, 0xaa, 0xbb],
-        // Keys that JSON has no words for.
+        // Keys that JSON cannot represent.
         &[0x81, 0x01, 0x02],
         &[0xca, 0x40, 0x49, 0x0f, 0xdb],
         &[0xc3],

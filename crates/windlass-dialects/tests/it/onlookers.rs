@@ -1,4 +1,4 @@
-//! What the web UI asks for: searches, actions on many jobs, who works, what repeats, what was.
+//! Calls of the web UI: searches, bulk actions, workers, schedules, history.
 
 use crate::support::{Keys, TestServer};
 use serde_json::{Value, json};
@@ -155,7 +155,7 @@ async fn viewers_see_no_payloads_where_they_are_hidden_and_cannot_search_them() 
     {
         assert_eq!(server.call_as(viewer, "GET", path, "").await.status, 403, "{path}");
     }
-    // What the server as a whole did is not one tenant's to know.
+    // The counts of the whole server are hidden from a tenant.
     assert_eq!(server.call_as(viewer, "GET", "/api/v1/history", "").await.json()["pushed"], json!([]));
     let me = server.call_as(viewer, "GET", "/api/v1/me", "").await.json();
     assert_eq!((&me["role"], &me["payloads"], &me["open"]), (&json!("viewer"), &json!(false), &json!(false)));
@@ -192,7 +192,7 @@ async fn the_history_survives_a_restart_of_the_server() {
     assert_eq!(sum(&server.get("/api/v1/history").await.json()), 2);
     server.stop();
     (&mut server.serving).await.unwrap().unwrap();
-    // What it left is in the store, one note for the day.
+    // The history is in the store, one note per day.
     let notes = server.engine.notes("history/").await.unwrap();
     assert_eq!(notes.len(), 1);
     let hours: Vec<[u64; 4]> = serde_json::from_slice(&notes[0].1).unwrap();
@@ -203,7 +203,7 @@ async fn the_history_survives_a_restart_of_the_server() {
 #[tokio::test]
 async fn a_family_is_shown_from_its_first_parent_down_to_the_last_child() {
     let server = TestServer::open().await;
-    // A job gets children while it runs, and they run when it has ended.
+    // A running job gets children, which run after its end.
     let bear = async |id: u64, token: u64, children: Vec<Value>| {
         let jobs: Vec<Value> = children.into_iter().map(|name| json!({"name": name, "parent": id})).collect();
         let pushed = server.post("/api/v1/jobs", &json!({"jobs": jobs}).to_string()).await;

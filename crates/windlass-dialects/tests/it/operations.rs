@@ -1,4 +1,4 @@
-//! Queues, limits, figures, probes.
+//! Queues, limits, metrics, probes.
 
 use crate::stores::{Kind, repeat_on};
 use crate::support::TestServer;

@@ -1,4 +1,4 @@
-//! What one tenant may take.
+//! Quotas of a tenant.
 
 use crate::support::{Keys, Reply, TestServer, serve_port};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Tokens for some queues: nothing of the others is pushed to, claimed, seen, changed or listed with them, at any door.
+//! Tokens for some queues: no call of any dialect can push to, claim, see, change or list jobs of other
+//! queues.
 
 use crate::support::{Keys, Reply, TestServer, serve_port};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ const BINARY: &str = "0123456789abcdef0123456789abcdef01234567";
 struct World {
     server: TestServer,
     bedrock: std::net::SocketAddr,
-    /// An operator's token for all queues of the tenant, and another's for some.
+    /// Operator tokens for all queues of the tenant, and for some.
     full: String,
     scoped: String,
 }
@@ -64,7 +65,7 @@ impl World {
         reply.json()
     }
 
-    /// Puts new jobs out of reach in the place of what stands in `<…>`.
+    /// Replaces `<…>` by new jobs out of reach.
     async fn filled(&self, texts: [&str; 2]) -> [String; 2] {
         let mut texts = texts.map(str::to_owned);
         let has = |texts: &[String; 2], key: &str| texts.iter().any(|text| text.contains(key));
@@ -101,7 +102,7 @@ impl World {
         if has(&texts, "<miniq>") {
             let added = self.ask(&self.full, "POST", "/acme/job/t/add", CANARY).await.json();
             let id = added["ids"][0].as_str().unwrap();
-            // It is in the store once it is found there.
+            // The lookup waits until the job is in the store.
             let found = self.ask(&self.full, "GET", &format!("/acme/job/t/{id}"), "").await;
             assert_eq!(found.status, 200, "{}", found.text());
             put(&mut texts, "<miniq>", &added["ids"][0]);
@@ -150,7 +151,7 @@ async fn bedrocks_status_counts_the_commands_of_the_callers_tenant() {
     assert!(answer.contains("\"commandCount\":7,"), "{answer}");
 }
 
-/// A token for these queues.
+/// Token for these queues.
 async fn limited(server: &TestServer, admin: &str, role: &str, queues: &[&str]) -> String {
     let ask = json!({"role": role, "tenant": "acme", "queues": queues}).to_string();
     let made = server.call_as(Some(admin), "POST", "/api/v1/tokens", &ask).await;
@@ -158,16 +159,16 @@ async fn limited(server: &TestServer, admin: &str, role: &str, queues: &[&str]) 
     made.json()["token"].as_str().unwrap().to_owned()
 }
 
-/// What a call out of reach comes to.
+/// Expected result of a call out of reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// Refused with 403; with a token for all queues it is done.
+    /// 403; the same call succeeds with a token for all queues.
     Forbidden,
-    /// Answered like a job that never was.
+    /// Same response as for an unknown job.
     Unknown,
-    /// Answered with less than a token for all queues is told.
+    /// Fewer entries than with a token for all queues.
     Less,
-    /// Refused with 403, where nothing is there to be done.
+    /// 403 in any case.
     Refused,
 }
 use How::{Forbidden, Less, Refused, Unknown};
@@ -277,7 +278,7 @@ const CALLS: &[(&str, &str, &str, How)] = &[
     ("PUT", "/sidejob/workers/sb", r#"{"C":{}}"#, Forbidden),
 ];
 
-/// Calls that say nothing of any job and change none, or that are shown elsewhere.
+/// Calls that concern no job, or that are tested elsewhere.
 const BESIDE: &[&str] = &[
     "GET /api/v1/me",
     "GET /api/v1/history",
@@ -291,7 +292,7 @@ const BESIDE: &[&str] = &[
     "POST /{client}/job//add",
     "POST /sidejob/presence",
     "POST /sidejob/logs",
-    // The same way as those in the table: they name one job, by its id.
+    // Same code path as calls in the table: they name one job by its id.
     "POST /sidejob/jobs/{id}/finish",
     "POST /sidejob/jobs/{id}/for_inputs",
     "POST /sidejob/jobs/{id}/disown",
@@ -337,7 +338,7 @@ async fn a_token_for_a_queue_reaches_nothing_of_another_at_any_door() {
             Unknown => 404,
             Less => 200,
         };
-        // Some may not be done to a job in this state; that is said only to those who may know of it.
+        // Some actions are refused in this state; only a caller that may see the job learns of it.
         let is_told = *how == Unknown && matches!(full.status, 400 | 408 | 409);
         let is_done = full.status < 300 || is_told || *how == Refused;
         let is_right = reply.status == expected && !text.contains(CANARY) && is_unchanged && is_done;

@@ -1,7 +1,8 @@
-//! Which store the servers of these tests stand on: the memory store, unless `WINDLASS_TEST_STORE` says `sqlite` or
-//! `postgres`. Tests that should hold on every store are run again by [`repeat_on`], in a process of its own per store.
+//! Store of the test servers: the memory store, unless `WINDLASS_TEST_STORE` is `sqlite` or `postgres`.
+//! [`repeat_on`] runs tests again on another store, in a process of its own.
 //!
-//! To repeat one by hand: `WINDLASS_TEST_STORE=postgres cargo test -p windlass-dialects --test it sidejob::ports`.
+//! To repeat a test manually:
+//! `WINDLASS_TEST_STORE=postgres cargo test -p windlass-dialects --test it sidejob::ports`.
 
 use crate::postgres_server::PostgresServer;
 use std::process::Command;
@@ -22,7 +23,7 @@ pub enum Kind {
 impl Kind {
     const ALL: [Kind; 3] = [Kind::Memory, Kind::Sqlite, Kind::Postgres];
 
-    /// What the environment asks for; a word that is not known is no reason to test something else.
+    /// Kind from the environment; an unknown value is an error.
     pub fn chosen() -> Kind {
         let Some(word) = std::env::var_os(CHOICE) else { return Kind::Memory };
         let known = Kind::ALL.into_iter().find(|kind| word == kind.word());
@@ -38,7 +39,7 @@ impl Kind {
     }
 }
 
-/// A new store of the chosen kind; its folder goes when this does.
+/// New store of the chosen kind; its folder is removed with it.
 pub struct Chosen {
     pub store: Arc<dyn Store>,
     pub folder: Option<TempDir>,
@@ -51,11 +52,11 @@ impl Chosen {
     }
 }
 
-/// The same, for tests in which another server starts on it.
+/// Store for tests in which another server starts on it.
 pub struct Reopenable {
     pub store: Arc<dyn Store>,
     folder: Option<TempDir>,
-    /// Where it is found again; the memory store nowhere.
+    /// URL of the store; `None` for the memory store.
     url: Option<String>,
 }
 
@@ -72,7 +73,7 @@ impl Reopenable {
         }
     }
 
-    /// One server for the whole process, a schema for each test.
+    /// New schema on the process's shared PostgreSQL server.
     pub async fn postgres() -> Reopenable {
         Reopenable::at(PostgresServer::shared().new_schema_url()).await
     }
@@ -81,12 +82,12 @@ impl Reopenable {
         Reopenable { store: opened(&url).await, folder: None, url: Some(url) }
     }
 
-    /// The same jobs, as another server on the same store sees them.
+    /// Second handle, as another server on the same store has.
     pub async fn second(&self) -> Reopenable {
         Reopenable::at(self.url.clone().expect("a store that several may open")).await
     }
 
-    /// As a server finds it that starts after the one before has ended: a store has one listener.
+    /// Reopens the store for a server that starts after the first has ended: a store has one listener.
     pub async fn again(self) -> Reopenable {
         let Some(url) = &self.url else { return self };
         self.store.close().await.unwrap();
@@ -99,7 +100,8 @@ async fn opened(url: &str) -> Arc<dyn Store> {
     open(url, OpenOptions { durability, ..OpenOptions::default() }).await.unwrap()
 }
 
-/// Runs the tests of this program with `part` in their names on another store, all but those with `but` in them.
+/// Runs the tests of this program with `part` in their names on another store, except those with `but` in
+/// them.
 pub fn repeat_on(kind: Kind, part: &str, but: &str) {
     let this = std::env::current_exe().unwrap();
     let arguments = [part, "--skip", but];

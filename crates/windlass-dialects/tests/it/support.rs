@@ -1,4 +1,4 @@
-//! A server on a free port, and the smallest client that can speak to it.
+//! Server on a free port, and a minimal HTTP client.
 
 use crate::stores::Chosen;
 use serde_json::Value;
@@ -16,7 +16,7 @@ use windlass_dialects::{OwnPort, Ports, ServerOptions, Started, serve};
 use windlass_engine::{Clock, Engine, ManualClock, Options, SeededRandom, SystemClock};
 use windlass_store::Store;
 
-/// Nothing here takes nearly as long; a machine that is busy with other things may.
+/// Timeout, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Serves one dialect on a port of its own, and nothing else.
@@ -37,7 +37,7 @@ pub struct TestServer {
     pub engine: Engine,
     stop: Option<oneshot::Sender<()>>,
     pub serving: JoinHandle<std::io::Result<()>>,
-    /// Where its store is, if that is its own.
+    /// Folder of its store, if it has one.
     _folder: Option<TempDir>,
 }
 
@@ -93,7 +93,7 @@ impl TestServer {
         Client::new(TcpStream::connect(self.addr).await.unwrap())
     }
 
-    /// One call on a connection of its own; a body makes it JSON.
+    /// Sends a call on a new connection, with JSON if there is a body.
     pub async fn call(&self, method: &str, path: &str, body: &str) -> Reply {
         self.call_as(None, method, path, body).await
     }
@@ -118,7 +118,7 @@ impl TestServer {
         self.call("GET", path, "").await
     }
 
-    /// Pushes and claims one job: its id and token.
+    /// Pushes and claims one job: its id and lease token.
     pub async fn claimed(&self, push: &str) -> (u64, u64) {
         assert_eq!(self.post("/api/v1/jobs", push).await.status, 201);
         let job = self.post("/api/v1/claim", "{}").await.json()["jobs"][0].clone();
@@ -126,7 +126,7 @@ impl TestServer {
     }
 }
 
-/// A token table with one token per role, for tenant `a`, and what to send.
+/// Token table with one token per role for each tenant, and the secrets.
 pub struct Keys {
     pub tokens: Arc<Tokens>,
     secrets: Vec<(String, Role, String)>,
@@ -211,7 +211,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         self.reply(method).await.expect("an answer")
     }
 
-    /// `None`: the connection was closed instead.
+    /// `None`: the connection was closed.
     pub async fn reply(&mut self, method: &str) -> Option<Reply> {
         let head = self.until(b"\r\n\r\n").await?;
         let head = String::from_utf8(head).unwrap();
@@ -232,7 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Some(reply)
     }
 
-    /// What comes up to and including `mark`.
+    /// Bytes up to and including `mark`.
     pub async fn until(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.buffer.windows(mark.len()).position(|window| window == mark) {

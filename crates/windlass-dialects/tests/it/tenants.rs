@@ -1,11 +1,11 @@
-//! Nothing of one tenant shows in another's answers.
+//! No response of a tenant shows data of another.
 
 use crate::support::{Keys, TestServer};
 use serde_json::json;
 use windlass_dialects::auth::Role;
 use windlass_dialects::native::calls::CALLS;
 
-/// Tenant b has a running job 1 with a secret, an alias, a limit and a paused queue; tenant a is the one asking.
+/// Tenant b has a running job 1 with a secret, an alias, a limit and a paused queue; tenant a is the caller.
 async fn two_tenants() -> (TestServer, Keys, u64) {
     let keys = Keys::for_tenants(&["a", "b"]);
     let server = TestServer::start(keys.options()).await;
@@ -76,7 +76,7 @@ async fn lists_figures_and_searches_show_nothing_of_another_tenant() {
     }
     let stats = server.call_as(a, "GET", "/api/v1/stats", "").await.json();
     assert_eq!((&stats["totals"]["running"], stats.get("rates")), (&json!(0), None));
-    // Keys and aliases of others are free to use.
+    // Keys and aliases of other tenants are free to use.
     let same = r#"{"name":"bname","alias":"balias","unique":{"key":"bkey","on_conflict":"refuse"}}"#;
     assert_eq!(server.call_as(a, "POST", "/api/v1/jobs", same).await.status, 201);
 }

@@ -1,4 +1,4 @@
-//! Tokens that are made, rotated and revoked while the server runs.
+//! Tokens created, rotated and revoked while the server runs.
 
 use crate::support::{Keys, Reply, TestServer, serve_port};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ async fn as_admin(server: &TestServer, keys: &Keys, method: &str, path: &str, bo
     server.call_as(Some(keys.of("a", Role::Admin)), method, path, &body).await
 }
 
-/// A new token: what its holder sends, and its public part.
+/// Creates a token: the secret and its public part.
 async fn make(server: &TestServer, keys: &Keys, ask: Value) -> (String, String) {
     let reply = as_admin(server, keys, "POST", "/api/v1/tokens", ask).await;
     assert_eq!(reply.status, 201, "{}", reply.text());
@@ -178,7 +178,7 @@ async fn a_configured_token_that_was_revoked_stays_so_after_a_restart() {
     let path = format!("/api/v1/tokens/{}", &viewer[3..11]);
     assert_eq!(as_admin(&server, &keys, "DELETE", &path, Value::Null).await.status, 200);
     assert_eq!(status(&server, viewer).await, 401);
-    // As the server does at its start.
+    // As at the start of a server.
     let after = Tokens::new(records).unwrap();
     assert!(after.check(viewer, server.engine.now()).is_some());
     keeper::load(&server.engine, &after).await.unwrap();

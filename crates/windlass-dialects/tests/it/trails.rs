@@ -1,4 +1,4 @@
-//! What a job leaves behind, as the API tells it: the words of its runs, what became of it, and who did what.
+//! History of a job in the API: logs of its runs, changes of state, and actions of users.
 
 use crate::support::{Keys, TestServer};
 use serde_json::{Value, json};

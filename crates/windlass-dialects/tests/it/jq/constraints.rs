@@ -9,13 +9,12 @@ async fn constrain(world: &World, id: &str, constraint: Value) {
     assert_eq!(answer.status(), 200, "{:?}", answer.value());
 }
 
-/// 72, and the first half of 71
 #[tokio::test]
 async fn a_rate_holds_what_it_is_about_and_nothing_else() {
-    // Rates go by the store's clock, and that of PostgreSQL is not ours to move.
+    // Rates use the store's clock, and the tests cannot move that of PostgreSQL.
     let is_ours = Kind::chosen() != Kind::Postgres;
     let world = if is_ours { World::new().await } else { World::real(Settings::default()).await };
-    // Slowly enough that nothing is earned while we look.
+    // Slow enough that no token is earned during the test.
     constrain(
         &world,
         "mails",
@@ -36,10 +35,9 @@ async fn a_rate_holds_what_it_is_about_and_nothing_else() {
     assert_eq!(worker.next_id().await, other);
 }
 
-/// 71
 #[tokio::test]
 async fn a_rate_lets_one_after_another_go_in_its_time() {
-    // Rates go by the store's clock, and that of PostgreSQL is not ours to move.
+    // Rates use the store's clock, and the tests cannot move that of PostgreSQL.
     let is_ours = Kind::chosen() != Kind::Postgres;
     let world = if is_ours { World::new().await } else { World::real(Settings::default()).await };
     constrain(&world, "mails", json!({"matcher": {"name": "mail"}, "rate": {"per_second": 2, "burst": 2}}))
@@ -57,13 +55,12 @@ async fn a_rate_lets_one_after_another_go_in_its_time() {
             world.pass(1);
         }
         worker.next_id().await;
-        // Both clocks are cut off to milliseconds.
+        // Both clocks are truncated to milliseconds.
         let earned = Duration::from_millis(500 * later - 10);
         assert!(is_ours || began.elapsed() >= earned, "{later} after {:?}", began.elapsed());
     }
 }
 
-/// 73
 #[tokio::test]
 async fn a_matcher_looks_into_the_argument() {
     let world = World::new().await;
@@ -79,7 +76,7 @@ async fn a_matcher_looks_into_the_argument() {
         let elsewhere = fetch("b.example").await;
         assert_eq!(worker.next_id().await, elsewhere);
         worker.is_left_alone().await;
-        // Bytes beside it do not hide the host: {host: "a.example", x: bin}
+        // Binary data beside it does not hide the host: {host: "a.example", x: bin}
         let body = b"\x82\xa4name\xa5fetch\xa8argument\x82\xa4host\xa9a.example\xa1x\xc4\x01\xff";
         assert_eq!(world.send("POST", "/job", &[("content-type", MSGPACK)], body).await.status(), 201);
         worker.is_left_alone().await;
@@ -98,7 +95,6 @@ async fn a_matcher_looks_into_the_argument() {
     }
 }
 
-/// 74
 #[tokio::test]
 async fn what_is_held_is_passed_by() {
     let world = World::new().await;
@@ -117,7 +113,6 @@ async fn what_is_held_is_passed_by() {
     assert_eq!(worker.next_id().await, worse);
 }
 
-/// 75
 #[tokio::test]
 async fn no_more_run_at_once_than_allowed_on_all_workers_together() {
     let world = World::new().await;
@@ -142,7 +137,6 @@ async fn no_more_run_at_once_than_allowed_on_all_workers_together() {
     }
 }
 
-/// 76, 77
 #[tokio::test]
 async fn every_constraint_that_is_about_a_job_has_to_allow_it() {
     let world = World::new().await;
@@ -183,7 +177,6 @@ async fn groups_do_not_hold_each_other() {
     assert_eq!(worker.next_id().await, "2");
 }
 
-/// 78
 #[tokio::test]
 async fn without_its_constraint_what_was_held_goes_at_once() {
     let world = World::new().await;
@@ -207,7 +200,6 @@ async fn without_its_constraint_what_was_held_goes_at_once() {
     assert_eq!(world.call("DELETE", "/constraint/one", &Value::Null).await.status(), 404);
 }
 
-/// 79
 #[tokio::test]
 async fn what_is_no_constraint_changes_nothing() {
     let world = World::new().await;

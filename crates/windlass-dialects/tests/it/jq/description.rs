@@ -2,7 +2,6 @@ use super::world::World;
 use serde_json::Value;
 use windlass_dialects::jq::routes::ROUTES;
 
-/// 84
 #[tokio::test]
 async fn the_description_knows_every_call_and_no_other() {
     let world = World::new().await;
@@ -22,7 +21,7 @@ async fn the_description_knows_every_call_and_no_other() {
     assert!(document["webhooks"]["worker-job"]["post"]["requestBody"].is_object(), "the worker's side");
 }
 
-/// Every `$ref` leads somewhere.
+/// Every `$ref` resolves.
 #[tokio::test]
 async fn nothing_in_the_description_points_nowhere() {
     fn refs<'a>(value: &'a Value, found: &mut Vec<&'a str>) {

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use windlass_dialects::jq::{FixedWorker, Settings};
 use windlass_dialects::outgoing::Allowed;
 
-/// 21, 22
 #[tokio::test]
 async fn every_registration_is_a_worker_of_its_own() {
     let world = World::new().await;
@@ -15,7 +14,6 @@ async fn every_registration_is_a_worker_of_its_own() {
     assert!(!one.id.is_empty() && one.id != two.id);
 }
 
-/// 23
 #[tokio::test]
 async fn a_worker_needs_a_name_and_places() {
     let world = World::new().await;
@@ -58,7 +56,6 @@ async fn a_worker_that_says_only_its_port_is_where_it_called_from() {
     assert_eq!(worker.next_id().await, id);
 }
 
-/// 25
 #[tokio::test]
 async fn jobs_wait_for_a_worker_and_it_gets_them_as_it_comes() {
     let world = World::new().await;
@@ -68,7 +65,6 @@ async fn jobs_wait_for_a_worker_and_it_gets_them_as_it_comes() {
     assert_eq!(HashSet::from_iter(worker.next_ids(2).await), HashSet::from(ids));
 }
 
-/// 26
 #[tokio::test]
 async fn a_worker_never_has_more_than_it_takes() {
     let world = World::new().await;
@@ -81,7 +77,7 @@ async fn a_worker_never_has_more_than_it_takes() {
     for left in (0..3).rev() {
         let ended = running.remove(0);
         world.succeed(&worker.id, &ended, Value::Null).await;
-        // Saying it twice frees no second place.
+        // A repeated report frees no second slot.
         world.succeed(&worker.id, &ended, Value::Null).await;
         running.push(worker.next_id().await);
         if left > 0 {
@@ -90,7 +86,6 @@ async fn a_worker_never_has_more_than_it_takes() {
     }
 }
 
-/// 27
 #[tokio::test]
 async fn every_job_goes_to_one_worker() {
     let world = World::new().await;
@@ -113,7 +108,6 @@ async fn every_job_goes_to_one_worker() {
     assert!(by_worker.iter().all(|given| *given > count / 10), "both have something to do: {by_worker:?}");
 }
 
-/// 28
 #[tokio::test]
 async fn a_kind_of_job_one_worker_does_not_know_goes_to_another() {
     let world = World::new().await;
@@ -130,7 +124,6 @@ async fn a_kind_of_job_one_worker_does_not_know_goes_to_another() {
     knows_mail.is_left_alone().await;
 }
 
-/// 29
 #[tokio::test]
 async fn a_worker_in_trouble_loses_nothing_and_another_gets_the_job() {
     let world = World::new().await;
@@ -159,7 +152,7 @@ async fn a_worker_in_trouble_loses_nothing_and_another_gets_the_job() {
 async fn a_worker_that_cannot_be_reached_three_times_is_gone_and_its_jobs_have_failed() {
     let world = World::new().await;
     let mut worker = world.worker(9).await;
-    // Time passes while jobs are on their way, and none of them is to time out by that.
+    // Time passes during deliveries; no job may time out by that.
     let running = world.enqueue(json!({"max_retry": 0, "timeout": 86_400})).await;
     worker.next_id().await;
     let asked = Arc::new(AtomicUsize::new(0));
@@ -169,7 +162,7 @@ async fn a_worker_that_cannot_be_reached_three_times_is_gone_and_its_jobs_have_f
         500
     });
     let waiting = world.enqueue(json!({"timeout": 86_400})).await;
-    // It rests from when its answer was heard, which may be a moment after it gave it.
+    // The pause counts from the moment the server gets the answer, slightly after the worker gave it.
     while asked.load(Ordering::SeqCst) < 3 {
         world.pass(100);
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
@@ -196,13 +189,12 @@ async fn a_slow_worker_does_not_hold_up_the_others() {
     }
     quick.next_ids(20).await;
     assert!(started.elapsed().as_secs() < 4, "while the silent one has not even answered");
-    // After five seconds without an answer its jobs go to the quick one, too, at their first attempt.
+    // After five seconds without an answer its jobs go to the fast worker, too, at their first attempt.
     let late = quick.next().await;
     assert_eq!(late.value["attempt"], 1);
     drop(silent);
 }
 
-/// 30
 #[tokio::test]
 async fn a_job_the_worker_refuses_has_failed_once() {
     let world = World::new().await;
@@ -215,7 +207,6 @@ async fn a_job_the_worker_refuses_has_failed_once() {
     assert_eq!(world.until(&id, "retrying").await["retry_count"], 1);
 }
 
-/// 31, 32
 #[tokio::test]
 async fn a_worker_that_leaves_gets_nothing_more_and_what_it_had_is_tried_again() {
     let world = World::new().await;
@@ -236,7 +227,7 @@ async fn a_worker_that_leaves_gets_nothing_more_and_what_it_had_is_tried_again()
     leaving.is_left_alone().await;
 }
 
-/// So that whoever took over an address can tell that it is not meant.
+/// Lets a worker that took over an address detect calls meant for another.
 #[tokio::test]
 async fn a_call_says_which_worker_it_means() {
     let world = World::new().await;
@@ -279,7 +270,6 @@ async fn a_worker_that_drains_ends_what_it_has_and_is_gone_then() {
     assert_eq!(answer.status(), 404, "who has nothing is gone at once");
 }
 
-/// 33
 #[tokio::test]
 async fn who_works_may_push_as_well() {
     let world = World::new().await;
@@ -365,7 +355,7 @@ async fn thousands_of_workers_share_the_work() {
     let world = World::new().await;
     let mut worker = FakeWorker::listen().await;
     let mut ids = Vec::new();
-    // Each one costs a database some milliseconds.
+    // Each registration costs a database some milliseconds.
     let count = if Kind::chosen() == Kind::Memory { 3_000 } else { 300 };
     for _ in 0..count {
         worker.register(&world, 1).await;

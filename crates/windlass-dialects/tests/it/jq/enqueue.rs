@@ -3,7 +3,6 @@ use serde_json::{Value, json};
 use windlass_dialects::ServerOptions;
 use windlass_dialects::listener::Limits;
 
-/// 1, 2
 #[tokio::test]
 async fn every_job_gets_an_id_of_its_own() {
     let world = World::new().await;
@@ -12,7 +11,6 @@ async fn every_job_gets_an_id_of_its_own() {
     assert_eq!((world.status(&one).await, world.status(&two).await), ("queued".into(), "queued".into()));
 }
 
-/// 3, 5, 15, 24
 #[tokio::test]
 async fn the_worker_gets_what_was_asked_for_byte_for_byte() {
     let world = World::new().await;
@@ -43,7 +41,6 @@ async fn the_worker_gets_what_was_asked_for_byte_for_byte() {
     assert_eq!(json!(asked), json!(["mail", -3, 2, true, 7]));
 }
 
-/// 6, 7 and the rest of what is left out
 #[tokio::test]
 async fn what_is_left_out_has_its_default() {
     let world = World::new().await;
@@ -53,7 +50,6 @@ async fn what_is_left_out_has_its_default() {
     assert_eq!(json!(asked), json!([0, 10, false, 30, 0]));
 }
 
-/// 8, 9, 12, 14, 16, 17
 #[tokio::test]
 async fn a_job_that_is_no_job_is_refused() {
     let world = World::new().await;
@@ -84,7 +80,6 @@ async fn a_job_that_is_no_job_is_refused() {
     assert!(world.server.engine.list(Default::default()).await.unwrap().jobs.is_empty());
 }
 
-/// 10
 #[tokio::test]
 async fn bytes_that_are_no_msgpack_are_refused_and_the_server_lives_on() {
     let world = World::new().await;
@@ -95,7 +90,6 @@ async fn bytes_that_are_no_msgpack_are_refused_and_the_server_lives_on() {
     world.enqueue(json!({})).await;
 }
 
-/// 11
 #[tokio::test]
 async fn priorities_reach_from_end_to_end() {
     let world = World::new().await;
@@ -107,7 +101,6 @@ async fn priorities_reach_from_end_to_end() {
     assert_eq!(worker.next_id().await, last);
 }
 
-/// 13
 #[tokio::test]
 async fn an_integer_may_be_wider_than_it_need_be() {
     let world = World::new().await;
@@ -117,14 +110,12 @@ async fn an_integer_may_be_wider_than_it_need_be() {
     assert_eq!(world.job("1").await["priority"], 5);
 }
 
-/// 18
 #[tokio::test]
 async fn keys_nobody_knows_are_skipped() {
     let world = World::new().await;
     world.enqueue(json!({"colour": "green", "more": {"deep": [1, 2, {"x": null}]}})).await;
 }
 
-/// 19
 #[tokio::test]
 async fn msgpack_has_several_names_and_text_is_none_of_them() {
     let world = World::new().await;
@@ -145,7 +136,6 @@ async fn msgpack_has_several_names_and_text_is_none_of_them() {
     }
 }
 
-/// 20
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_whole() {
     let limits = Limits { body_bytes_max: 2_000, ..Limits::default() };

@@ -1,9 +1,7 @@
-//! JQ as its clients meet it: pushers, fake workers that record what they are sent, and a clock that only we move.
+//! JQ from the side of its clients: pushers, fake workers that record their requests, and a manual clock.
 //!
-//! The numbers in the comments are those of the scenarios that the dialect was built after.
-//!
-//! They run on the memory store, and again on the embedded store and on PostgreSQL. Two servers on one store are in `several`,
-//! which is always on PostgreSQL.
+//! The tests run on the memory store, and again on the embedded store and on PostgreSQL. Two servers on one
+//! store are in `several`, which always uses PostgreSQL.
 
 mod constraints;
 mod description;

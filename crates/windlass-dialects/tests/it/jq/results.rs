@@ -2,7 +2,7 @@ use super::world::*;
 use serde_json::{Value, json};
 use windlass_dialects::jq::Settings;
 
-/// A job that runs, and its worker.
+/// Running job and its worker.
 async fn running(world: &World, overrides: Value) -> (String, FakeWorker) {
     let mut worker = world.worker(1).await;
     let id = world.enqueue(overrides).await;
@@ -10,7 +10,6 @@ async fn running(world: &World, overrides: Value) -> (String, FakeWorker) {
     (id, worker)
 }
 
-/// 34, 36, 37
 #[tokio::test]
 async fn a_result_is_read_once() {
     let world = World::new().await;
@@ -39,7 +38,6 @@ async fn a_result_that_is_too_large_is_refused_and_the_job_is_still_the_workers(
     assert_eq!(world.job(&id).await["result"], "elsewhere");
 }
 
-/// 35
 #[tokio::test]
 async fn a_result_is_any_value_and_keeps_its_bytes() {
     let world = World::new().await;
@@ -74,7 +72,6 @@ async fn a_result_is_any_value_and_keeps_its_bytes() {
     }
 }
 
-/// 38
 #[tokio::test]
 async fn a_result_nobody_asks_for_is_null_when_its_time_is_over() {
     let settings = Settings { result_ttl_ms: 1_000, record_ttl_ms: 60_000, ..Settings::default() };
@@ -93,7 +90,6 @@ async fn a_result_nobody_asks_for_is_null_when_its_time_is_over() {
     }
 }
 
-/// 6, 39
 #[tokio::test]
 async fn a_result_nobody_wanted_is_null() {
     let world = World::new().await;
@@ -103,7 +99,6 @@ async fn a_result_nobody_wanted_is_null() {
     assert_eq!((&job["status"], &job["result"]), (&json!("done"), &Value::Null));
 }
 
-/// 40
 #[tokio::test]
 async fn an_answer_has_to_say_how_it_went() {
     let world = World::new().await;
@@ -125,7 +120,6 @@ async fn an_answer_has_to_say_how_it_went() {
     assert_eq!(world.status(&id).await, "retrying");
 }
 
-/// 41, 42
 #[tokio::test]
 async fn an_answer_is_about_a_job_and_from_a_worker() {
     let world = World::new().await;
@@ -147,7 +141,6 @@ async fn an_answer_is_about_a_job_and_from_a_worker() {
     assert_eq!(world.done(&worker.id, success).await, 204);
 }
 
-/// 43
 #[tokio::test]
 async fn the_time_of_the_end_may_be_told() {
     let world = World::new().await;
@@ -168,7 +161,6 @@ async fn the_time_of_the_end_may_be_told() {
     }
 }
 
-/// 44
 #[tokio::test]
 async fn the_first_answer_stands() {
     let world = World::new().await;
@@ -180,7 +172,6 @@ async fn the_first_answer_stands() {
     assert_eq!((&job["status"], &job["result"]), (&json!("done"), &json!(1)));
 }
 
-/// 45
 #[tokio::test]
 async fn an_answer_that_comes_too_late_changes_nothing() {
     let world = World::new().await;

@@ -3,7 +3,6 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use windlass_dialects::jq::Settings;
 
-/// 46, 48
 #[tokio::test]
 async fn without_retries_or_against_the_workers_word_a_failure_is_the_end() {
     let world = World::new().await;
@@ -19,7 +18,6 @@ async fn without_retries_or_against_the_workers_word_a_failure_is_the_end() {
     }
 }
 
-/// 47, 49, 53, 54
 #[tokio::test]
 async fn retries_are_counted_and_wait_twice_as_long_each_time() {
     let world = World::new().await;
@@ -36,7 +34,7 @@ async fn retries_are_counted_and_wait_twice_as_long_each_time() {
         assert_eq!(job["worker_id"], json!(worker.id));
         world.pass(wait_ms - 1);
         worker.is_left_alone().await;
-        // Up to a tenth more, by chance.
+        // Jitter: up to a tenth more.
         world.pass(1 + wait_ms / 10);
     }
     worker.next_id().await;
@@ -51,7 +49,6 @@ async fn retries_are_counted_and_wait_twice_as_long_each_time() {
     worker.is_left_alone().await;
 }
 
-/// 7
 #[tokio::test]
 async fn ten_retries_are_allowed_where_nothing_is_said() {
     let world = World::with(Settings { backoff_base_ms: 0, ..Settings::default() }).await;
@@ -80,7 +77,6 @@ async fn no_wait_is_longer_than_the_cap() {
     worker.next_id().await;
 }
 
-/// 50
 #[tokio::test]
 async fn while_one_waits_for_its_retry_others_run() {
     let world = World::new().await;
@@ -92,7 +88,6 @@ async fn while_one_waits_for_its_retry_others_run() {
     assert_eq!(worker.next_id().await, worse);
 }
 
-/// 5, 51
 #[tokio::test]
 async fn a_job_nobody_answers_for_times_out() {
     let world = World::new().await;
@@ -121,7 +116,7 @@ async fn a_job_nobody_answers_for_times_out() {
     world.until(&id, "error").await;
 }
 
-/// 51: from the worker's yes on, not from the claim
+/// The timeout counts from the worker's answer, not from the claim.
 #[tokio::test]
 async fn the_timeout_counts_from_the_workers_yes() {
     let world = World::real(Settings::default()).await;
@@ -131,7 +126,7 @@ async fn the_timeout_counts_from_the_workers_yes() {
     assert_eq!(world.call("POST", "/worker", &body).await.status(), 201);
     let id = world.enqueue(json!({"timeout": 1, "max_retry": 0})).await;
     let (mut stream, _) = listener.accept().await.unwrap();
-    // It takes longer to say yes than the job may take to run.
+    // The worker answers later than the timeout of the job.
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(world.status(&id).await, "running");
     let yes = Instant::now();
@@ -144,7 +139,6 @@ async fn the_timeout_counts_from_the_workers_yes() {
     assert_eq!(world.job(&id).await["reason"], "timeout");
 }
 
-/// 52
 #[tokio::test]
 async fn a_timeout_the_worker_reports_is_a_failure_like_any_other() {
     let world = World::new().await;

@@ -1,7 +1,7 @@
 use super::world::*;
 use serde_json::{Value, json};
 
-/// Ends one job after the other and tells in which order they came.
+/// Finishes one job after the other and returns the order in which they arrived.
 async fn order(world: &World, worker: &mut FakeWorker, mut running: String, count: usize) -> Vec<String> {
     let mut order = Vec::new();
     for _ in 0..count {
@@ -12,7 +12,6 @@ async fn order(world: &World, worker: &mut FakeWorker, mut running: String, coun
     order
 }
 
-/// 4, 55, 56
 #[tokio::test]
 async fn smaller_priorities_first_and_among_equals_the_oldest() {
     let world = World::new().await;
@@ -27,7 +26,6 @@ async fn smaller_priorities_first_and_among_equals_the_oldest() {
     assert_eq!(order(&world, &mut worker, busy, 7).await, expected);
 }
 
-/// 57
 #[tokio::test]
 async fn a_failed_job_is_one_of_all_when_its_wait_is_over() {
     let world = World::new().await;
@@ -43,8 +41,8 @@ async fn a_failed_job_is_one_of_all_when_its_wait_is_over() {
     assert_eq!(order(&world, &mut worker, busy, 3).await, expected);
 }
 
-/// Among equals a retried job stands where its wait ended: behind what was enqueued before that, ahead of what comes
-/// after. Nobody starves, and nobody is overtaken for ever.
+/// Among equal priorities a retried job is queued by the end of its backoff: behind jobs enqueued before
+/// that, ahead of later ones. No job starves.
 #[tokio::test]
 async fn a_retried_job_is_never_behind_what_was_enqueued_after_its_wait() {
     let world = World::new().await;
@@ -59,7 +57,6 @@ async fn a_retried_job_is_never_behind_what_was_enqueued_after_its_wait() {
     assert_eq!(order(&world, &mut worker, before, 2).await, [failed, after]);
 }
 
-/// 58
 #[tokio::test]
 async fn worse_priorities_wait_as_long_as_there_are_better_ones() {
     let world = World::new().await;
@@ -75,7 +72,6 @@ async fn worse_priorities_wait_as_long_as_there_are_better_ones() {
     assert_eq!(order(&world, &mut worker, running, 1).await, [worse]);
 }
 
-/// 59
 #[tokio::test]
 async fn a_better_one_that_comes_later_is_next_and_nothing_is_interrupted() {
     let world = World::new().await;

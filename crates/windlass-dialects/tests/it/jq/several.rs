@@ -1,4 +1,4 @@
-//! Two servers on one PostgreSQL: a worker that has registered with one of them is known to both.
+//! Two servers on one PostgreSQL: both know a worker that registered with one of them.
 
 use super::world::*;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ async fn leave(world: &World, worker: &str, how: &str) -> u16 {
     world.call_as(Some(worker), "DELETE", &format!("/worker{how}"), &Value::Null).await.status()
 }
 
-/// The workers that a server serves.
+/// Workers to which a server sends jobs.
 async fn served(world: &World) -> Value {
     world.server.get("/api/v1/workers").await.json()["registered"].clone()
 }
@@ -36,7 +36,7 @@ async fn a_worker_answers_any_server() {
     assert_eq!(one.status(&id).await, "done");
     other.succeed(&worker.id, &id, json!("again")).await;
     assert_eq!(one.job(&id).await["result"], "there");
-    // The place is free, although the server that serves it was told nothing.
+    // The slot is free, although the report went to the other server.
     let next = other.enqueue(json!({})).await;
     assert_eq!(worker.next_id().await, next);
     other.fail(&worker.id, &next, false).await;

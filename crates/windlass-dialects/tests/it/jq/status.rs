@@ -3,7 +3,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use windlass_dialects::auth::Role;
 
-/// 60
 #[tokio::test]
 async fn a_job_tells_where_it_stands_and_with_whom() {
     let world = World::new().await;
@@ -31,7 +30,6 @@ async fn a_job_tells_where_it_stands_and_with_whom() {
     assert_eq!(json!([job["status"], job["worker_id"], job["retry_count"]]), json!(["done", me, 0]));
 }
 
-/// 61, 69
 #[tokio::test]
 async fn a_job_that_is_not_there_is_not_found() {
     let world = World::new().await;
@@ -42,7 +40,6 @@ async fn a_job_that_is_not_there_is_not_found() {
     }
 }
 
-/// 62, 63, 64
 #[tokio::test]
 async fn what_does_not_run_can_be_removed() {
     let world = World::new().await;
@@ -73,7 +70,6 @@ async fn what_does_not_run_can_be_removed() {
     }
 }
 
-/// 65, 66, 68
 #[tokio::test]
 async fn a_poll_ends_with_the_job() {
     let world = Arc::new(World::new().await);
@@ -99,7 +95,6 @@ async fn a_poll_ends_with_the_job() {
     assert_eq!((answer.status(), &answer.value()["status"]), (200, &json!("error")));
 }
 
-/// 67
 #[tokio::test]
 async fn a_poll_gives_up_when_its_time_is_over() {
     let world = Arc::new(World::new().await);
@@ -119,7 +114,6 @@ async fn a_poll_gives_up_when_its_time_is_over() {
     assert_eq!(world.get(&format!("/job/{id}/polling?timeout=soon")).await.status(), 400);
 }
 
-/// 70
 #[tokio::test]
 async fn of_two_who_poll_both_hear_the_end_and_one_gets_the_result() {
     let world = Arc::new(World::new().await);

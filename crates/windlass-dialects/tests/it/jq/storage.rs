@@ -7,7 +7,6 @@ use windlass_engine::Claim;
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
-/// 81
 #[tokio::test]
 async fn a_restart_loses_neither_jobs_nor_workers_nor_answers() {
     let world = World::new().await;
@@ -43,7 +42,7 @@ async fn a_restart_loses_neither_jobs_nor_workers_nor_answers() {
     assert_eq!(worker.next_id().await, failing, "its wait is over and a place is free");
 }
 
-/// 81: who has a job is written down before the worker is asked
+/// The worker's name is committed to the lease before the job is sent.
 #[tokio::test]
 async fn what_a_worker_has_just_been_sent_counts_after_a_crash_and_its_answer_is_accepted() {
     let world = World::new().await;
@@ -62,7 +61,7 @@ async fn what_a_worker_has_just_been_sent_counts_after_a_crash_and_its_answer_is
     worker.is_left_alone().await;
 }
 
-/// 81: a server ends between claiming a job and writing down who gets it
+/// A server ends between the claim of a job and its assignment.
 #[tokio::test]
 async fn a_job_that_was_claimed_and_sent_to_nobody_waits_for_no_timeout() {
     let world = World::new().await;
@@ -124,7 +123,6 @@ async fn who_drains_gets_nothing_after_a_restart_and_ends_what_it_has() {
     }
 }
 
-/// 82
 #[tokio::test]
 async fn while_the_store_is_away_nothing_is_promised() {
     let (store, faults) = FaultyStore::new(Arc::new(MemoryStore::new()));
@@ -154,7 +152,6 @@ async fn while_the_store_is_away_nothing_is_promised() {
     assert_eq!(world.status(&id).await, "done");
 }
 
-/// 83
 #[tokio::test]
 async fn the_list_of_jobs_shows_what_people_look_for() {
     let world = World::new().await;

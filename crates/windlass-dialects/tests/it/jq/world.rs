@@ -1,4 +1,4 @@
-//! A server, a pusher and fake workers.
+//! Test rig: a server, a pusher and fake workers.
 
 use crate::stores::Reopenable;
 use crate::support::{Reply, TestServer};
@@ -21,9 +21,9 @@ use windlass_dialects::settings::DialectSettings;
 use windlass_engine::{Clock, ManualClock, SystemClock};
 use windlass_store::Store;
 
-/// Long enough for everything that is to happen, on a busy machine too.
+/// Timeout of waits, generous for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long nothing has to happen to be taken for nothing.
+/// Time without a request after which none is expected.
 const QUIET: Duration = Duration::from_millis(80);
 
 pub const MSGPACK: &str = "application/msgpack";
@@ -31,12 +31,12 @@ pub const MSGPACK: &str = "application/msgpack";
 pub struct World {
     pub server: TestServer,
     pub clock: Arc<ManualClock>,
-    /// Where the jobs are, unless the test chose that itself.
+    /// Store of the server, unless the test provides one.
     chosen: Option<Reopenable>,
 }
 
 impl World {
-    /// On a clock that stands still.
+    /// Server on a manual clock.
     pub async fn new() -> World {
         World::with(Settings::default()).await
     }
@@ -56,7 +56,7 @@ impl World {
         World { server, clock, chosen: None }
     }
 
-    /// Time passes by itself.
+    /// Server on the system clock.
     pub async fn real(settings: Settings) -> World {
         let options = ServerOptions { settings: DialectSettings::of(settings), ..ServerOptions::default() };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -65,7 +65,7 @@ impl World {
         World { server, clock: Arc::default(), chosen: Some(chosen) }
     }
 
-    /// Two servers on one PostgreSQL, whatever was chosen, and one clock.
+    /// Two servers on one PostgreSQL with one clock, whatever store is chosen.
     pub async fn two(settings: Settings) -> (World, World) {
         let chosen = Reopenable::postgres().await;
         let second = chosen.second().await;
@@ -74,7 +74,7 @@ impl World {
         (one, other)
     }
 
-    /// The process ends without a word.
+    /// Ends the server without a shutdown.
     pub async fn kill(self) -> (Reopenable, Arc<ManualClock>) {
         let World { server, clock, chosen } = self;
         server.serving.abort();
@@ -83,8 +83,8 @@ impl World {
         (chosen.expect("a store of its own"), clock)
     }
 
-    /// The same, and another one starts on the same store. Where several servers may share it, the silence of the one before
-    /// has been noticed.
+    /// Ends the server without a shutdown, and starts another on the same store. On a shared store, waits
+    /// until the first counts as dead.
     pub async fn crash(self) -> World {
         let (chosen, clock) = self.kill().await;
         let chosen = chosen.again().await;
@@ -114,7 +114,7 @@ impl World {
         self.call("GET", path, &Value::Null).await
     }
 
-    /// Enqueues a job named `t` with an empty argument, but for the overrides.
+    /// Enqueues a job named `t` with an empty argument, with overrides.
     pub async fn enqueue(&self, overrides: Value) -> String {
         let answer = self.call("POST", "/job", &job(overrides)).await;
         assert_eq!(answer.status(), 201, "{:?}", answer.value());
@@ -131,7 +131,7 @@ impl World {
         self.job(id).await["status"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until the job is so.
+    /// Waits until the job has this status.
     pub async fn until(&self, id: &str, status: &str) -> Value {
         let began = Instant::now();
         loop {
@@ -144,8 +144,8 @@ impl World {
         }
     }
 
-    /// Waits until it is written down that the worker has said yes: who is to have the job is written before it is asked, and
-    /// that its timeout begins anew after its answer.
+    /// Waits until the worker's acceptance is committed: one commit puts its name into the lease before the
+    /// job is sent, another restarts the timeout after its answer.
     pub async fn until_written(&self, id: &str, worker: &str) {
         let began = Instant::now();
         let number = JobId::new(id.parse().unwrap()).unwrap();
@@ -153,7 +153,7 @@ impl World {
             let found = self.server.engine.get(&Tenant::default(), vec![number]).await.unwrap().pop();
             let job = found.flatten().unwrap();
             let Some(lease) = job.state().lease() else { return false };
-            // A token begins with the version of the claim.
+            // A lease token begins with the version of the claim.
             let claimed = lease.token.number() >> 16;
             lease.worker.as_deref() == Some(worker) && job.version >= claimed + 2
         };
@@ -185,7 +185,7 @@ impl World {
         assert_eq!(self.done(worker, failure(id, should_retry)).await, 204);
     }
 
-    /// A worker that has registered.
+    /// Registered worker.
     pub async fn worker(&self, max_jobs: u32) -> FakeWorker {
         let mut worker = FakeWorker::listen().await;
         worker.register(self, max_jobs).await;
@@ -239,10 +239,10 @@ impl Answer {
     }
 }
 
-/// A job as a worker got it.
+/// Job as received by a worker.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// Whom the server meant.
+    /// Worker id in the request.
     pub worker: Option<String>,
     pub bytes: Vec<u8>,
     pub value: Value,
@@ -256,7 +256,7 @@ impl Given {
 
 type Reaction = Box<dyn Fn(&Given) -> u16 + Send>;
 
-/// An HTTP server that records what it is sent.
+/// HTTP server that records its requests.
 pub struct FakeWorker {
     pub id: String,
     pub addr: SocketAddr,
@@ -300,7 +300,7 @@ impl FakeWorker {
         self.id = answer.value()["worker_id"].as_str().unwrap().to_owned();
     }
 
-    /// From now on it answers like this.
+    /// Sets its answers from now on.
     pub fn answers(&self, react: impl Fn(&Given) -> u16 + Send + 'static) {
         *self.react.lock().unwrap() = Box::new(react);
     }
@@ -322,14 +322,14 @@ impl FakeWorker {
         ids
     }
 
-    /// Nothing more comes.
+    /// Asserts that no further job arrives.
     pub async fn is_left_alone(&mut self) {
         if let Ok(given) = tokio::time::timeout(QUIET, self.given.recv()).await {
             panic!("the worker was given {given:?}");
         }
     }
 
-    /// Deaf: connections are refused.
+    /// Stops listening: connections are refused.
     pub fn hang_up(&self) {
         self.serving.abort();
     }
@@ -351,7 +351,7 @@ fn handler(
     }
 }
 
-/// MessagePack as a tree, also where JSON has no word for what is in it.
+/// MessagePack as a tree, including values that JSON cannot represent.
 fn shown(msgpack: &[u8]) -> Value {
     let mut out = Out::new(Encoding::Json, msgpack.len());
     out.content(&Payload::new(Format::Msgpack, msgpack));

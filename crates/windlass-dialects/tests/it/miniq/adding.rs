@@ -1,4 +1,4 @@
-//! Scenarios 1 to 18: adding jobs.
+//! Adding jobs.
 
 use super::world::{RETRY_MS, Setup, World, journal_in, settings, settled};
 use crate::support::Keys;
@@ -233,7 +233,7 @@ async fn what_is_in_the_journal_at_the_start_is_taken_in() {
     let options = ServerOptions { journal: journal_in(folder.path()), ..ServerOptions::default() };
     let patient = Settings { give_up_after_ms: i64::MAX / 4, ..settings() };
     let world = Setup { options, settings: patient, ..Setup::default() }.start().await;
-    // There is no handler yet, so they are tried in vain first, and then wait.
+    // There is no handler yet, so the first attempts fail and the jobs wait.
     for id in ["1234567-vm-0000-000", "1234567-vm-0000-001"] {
         for _ in 0..3_000 {
             if world.server.get(&format!("/acme/job/resize/{id}")).await.status == 200 {

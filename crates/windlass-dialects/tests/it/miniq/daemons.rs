@@ -1,5 +1,4 @@
-//! Scenarios 10, 39, 58 and 67 to 71: several servers on one store. What happens when one is killed is shown with the real
-//! program, in the tests of the command.
+//! Several servers on one store. The tests of the binary kill servers.
 
 use super::world::{LOCK_MS, NOT_RUN, Setup, World, eventually, report, settled};
 use std::collections::BTreeSet;
@@ -11,7 +10,7 @@ use windlass_store::Filter;
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
 
-/// Two servers on one store, which share a clock.
+/// Two servers on one store, with one clock.
 async fn two() -> (World, World) {
     let store = Arc::new(MemoryStore::shared());
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_763_200_000_000)));
@@ -19,7 +18,7 @@ async fn two() -> (World, World) {
     (setup().start().await, setup().start().await)
 }
 
-/// What servers hear of each other on this store they hear by looking.
+/// Waits until `is_so`, while the server polls: on this store servers learn of each other by polling.
 async fn eventually_looking(world: &World, what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..3_000 {
         if is_so() {
@@ -57,7 +56,7 @@ async fn two_servers_have_different_names_and_no_job_is_handed_out_twice() {
     assert_ne!(name(&first[0]), name(&second[0]));
     one.job("acme", "t", &first[499]).await;
     other.job("acme", "t", &second[499]).await;
-    // Both at once, and neither can have all: each has room for so many.
+    // Both start at once, and neither can run all jobs: each has a limited number of slots.
     tokio::join!(one.server.get("/start"), other.server.get("/start"));
     for world in [&one, &other] {
         eventually("it takes part", || world.fake.batches().len() == 4).await;
@@ -111,7 +110,7 @@ async fn the_name_of_a_server_is_a_row_that_never_runs() {
     let name = id[8..15].to_owned();
     let row = world.server.get(&format!("/api/v1/aliases/{name}?tenant={}", sysid::TENANT)).await.json();
     assert_eq!((&row["state"], &row["lease"]["worker"]), (&"running".into(), &name.as_str().into()), "{row}");
-    // As long as the server lives it is renewed, for longer than it was reserved at first.
+    // The running server renews the reservation beyond its first expiry.
     let path = format!("/api/v1/aliases/{name}?tenant={}", sysid::TENANT);
     let mut until = row["lease"]["until"].as_i64().unwrap();
     for _ in 0..40 {
@@ -142,11 +141,11 @@ async fn a_server_that_stops_keeps_its_name_until_its_jobs_are_given_back() {
     let mut one = Setup { store: Some(faulty), ..Setup::default() }.start().await;
     one.handler("acme", "t", "{}").await;
     one.fake.answers(|_, _| report(NOT_RUN));
-    // Locks a job in the store, and does not know it yet when it is told to stop.
+    // Claims a job, and gets a stop before the response of the store.
     faults.fail_next_call(Call::Claim, 2, Kind::Hold);
     let adding = one.add("acme", "t", "x\n");
     tokio::join!(adding, async {
-        // The first is that of its name.
+        // The first claim is for its name.
         faults.until_held(1).await;
         faults.release();
         faults.until_held(1).await;
@@ -186,7 +185,7 @@ async fn the_name_of_a_server_that_is_gone_is_free_after_its_time_and_is_no_wait
     sysid::reserve(&engine, "host", "ht-0000").await.unwrap();
 }
 
-/// Random that always fall the same.
+/// Random source that always returns the same number.
 struct Loaded;
 
 impl windlass_engine::Random for Loaded {

@@ -1,4 +1,4 @@
-//! Scenarios 15 and 19 to 27: handlers.
+//! Handlers.
 
 use super::world::{GIVE_UP_MS, RETRY_MS, Setup, World, settled};
 use crate::stores::Chosen;

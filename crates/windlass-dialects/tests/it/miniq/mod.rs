@@ -1,5 +1,4 @@
-//! The miniq dialect. The numbers in the comments are those of the scenarios that the dialect was built after; README.md says
-//! which test shows which.
+//! Tests of the miniq dialect; README.md lists them by rule.
 
 mod adding;
 mod daemons;
@@ -12,8 +11,8 @@ pub mod world;
 
 use crate::stores::{Kind, repeat_on};
 
-/// The clock is the engine's, which tells every store the time. Tests that choose a store of their own, to make it fail or to share
-/// it, stay on that.
+/// Repeats the tests on the embedded store: the engine's clock determines the time of every store. Tests with
+/// a store of their own, to make it fail or to share it, keep that store.
 #[test]
 fn all_of_this_holds_on_the_embedded_store() {
     repeat_on(Kind::Sqlite, "miniq::", "miniq::all_of_this_holds_on");

@@ -1,4 +1,4 @@
-//! Scenarios 85 and 86: operators' calls and the log.
+//! Operators' calls and the job log.
 
 use super::world::{GIVE_UP_MS, NOT_RUN, Setup, World, eventually, report, settings, settled};
 use crate::support::Keys;
@@ -86,14 +86,14 @@ async fn the_log_has_a_line_for_each_job_that_enters_starts_and_ends() {
             (&exitcode.into(), &code.into(), &7.into())
         );
         assert_eq!(of_job[0]["info"]["bytes"].as_u64(), Some(if exitcode == 200 { 4 } else { 3 }));
-    } // One that is given up is a timeout here too, and its last line.
+    } // A job that was given up is logged as a timeout, too, in its last line.
     world.later(GIVE_UP_MS);
     world.until_code("acme", "t", &ids[1], "timeout").await;
     let last = || lines().into_iter().rfind(|line| line["info"]["id"] == ids[1].as_str()).unwrap();
     eventually("its end is written", || last()["info"]["done"] == true).await;
     let last = &last()["info"];
     assert_eq!((&last["code"], &last["status"]), (&"timeout".into(), &"failed".into()), "{last}");
-    // One that was not run after all is not counted as started for nothing.
+    // A job that was not run after all is logged as returned.
     world.add("acme", "t", "back\n").await;
     eventually("it is given back", || lines().iter().any(|line| line["message"] == "job returned")).await;
 }

@@ -1,4 +1,4 @@
-//! Scenarios 29 to 52, 87 and 88: how runs end and what they leave.
+//! Ends of runs, and their effects.
 
 use super::world::{
     GIVE_UP_MS, LOCK_MS, RETRY_MS, Setup, World, eventually, one_after_another, report, settled, with_result,
@@ -67,7 +67,7 @@ async fn a_job_that_fails_until_its_time_is_over_is_archived_as_timeout() {
         (&job["lock"], &job["exitcode"], &job["status"]),
         (&"__done".into(), &500.into(), &"failed".into())
     );
-    // The same by another door.
+    // Same state through the native API.
     let native = world.server.get(&format!("/api/v1/aliases/{id}?tenant=acme")).await.json();
     assert_eq!((&native["state"], &native["code"]), (&"failed".into(), &"timeout".into()), "{native}");
     world.later(10 * RETRY_MS);
@@ -141,7 +141,7 @@ async fn jobs_that_a_job_asks_for_are_jobs_of_the_same_client() {
     });
     world.add("acme", "t", "parent\n").await;
     world.until_started(3).await;
-    // The last of them has no handler; it is tried in vain, and then waits.
+    // The last of them has no handler; its first attempt fails, then it waits.
     let mut waiting = serde_json::Value::Null;
     for _ in 0..3_000 {
         waiting = world.server.get("/acme/job/waiting").await.json();
@@ -191,7 +191,7 @@ async fn jobs_that_cannot_be_made_are_told_of_in_the_log_of_the_job_that_asked_f
     let many = world.until_code("acme", "t", &ids[1], "ok").await;
     let lines: Vec<&str> = many["log"].as_str().unwrap().lines().collect();
     assert_eq!((lines.len(), lines[21]), (22, "windlass: and 4 more"), "{lines:?}");
-    // The same is what the web UI and the command read.
+    // The web UI and the command line read the same log.
     let native = world.server.get(&format!("/api/v1/aliases/{}?tenant=acme", ids[0])).await.json();
     assert!(native["log"]["lines"][1]["text"].as_str().unwrap().contains("bad/type"), "{native}");
 }

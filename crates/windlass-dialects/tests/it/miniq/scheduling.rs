@@ -1,4 +1,4 @@
-//! Scenarios 72 to 75: whose turn it is. The rules themselves have a table in `miniq/schedule.rs`.
+//! Fairness between clients. The rules have a table in `miniq/schedule.rs`.
 
 use super::world::{Setup, by_type, eventually, report, settled};
 use std::sync::{Arc, mpsc};
@@ -16,10 +16,10 @@ async fn a_client_with_many_jobs_does_not_hold_up_anothers_single_one() {
     let id = world.add("small", "t", "mine\n").await.remove(0);
     // In the store, not only in the journal.
     assert_eq!(world.job("small", "t", &id).await["lock"], "");
-    // Batch by batch, until it is small's turn.
+    // Ends batch by batch, until the job of `small` is next.
     for _ in 0..6 {
         let before = world.fake.batches().len();
-        // Both batches that run.
+        // Both running batches.
         world.fake.let_end(20);
         eventually("another batch is started", || world.fake.batches().len() > before).await;
         if world.fake.batches().iter().any(|batch| batch.starts_with("small/t")) {
@@ -43,7 +43,7 @@ async fn a_batch_is_cut_for_a_client_that_waits_and_the_rest_of_it_is_given_back
     assert_eq!(world.fake.cuts(), 0, "they have only just begun");
     world.later(500);
     eventually("one of them is cut", || world.fake.cuts() == 1).await;
-    // Jobs of both end, one by one; there are a thousand in each.
+    // Ends jobs of both batches one by one; each has a thousand.
     let has_small = || world.fake.batches().iter().any(|batch| batch.starts_with("small/t"));
     for _ in 0..40 {
         world.fake.let_end(1);
@@ -54,7 +54,7 @@ async fn a_batch_is_cut_for_a_client_that_waits_and_the_rest_of_it_is_given_back
     }
     assert!(has_small(), "{:?}", by_type(&world.fake.batches()));
     assert_eq!(world.fake.cuts(), 1, "one place was wanted");
-    // Of the jobs that were given back none counts as run.
+    // Returned jobs have no attempt counted.
     let mut returned = 0;
     for id in ids.iter().rev().take(20) {
         returned += usize::from(world.job("big", "t", id).await["attempts"] == 0);
@@ -65,15 +65,15 @@ async fn a_batch_is_cut_for_a_client_that_waits_and_the_rest_of_it_is_given_back
     assert!(returned > 0, "the last ones waited again");
 }
 
-/// However quickly places are free again: what is chosen next takes into account who has come meanwhile.
+/// However fast slots become free, the next choice takes newly waiting clients into account.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_single_job_is_next_also_where_there_is_room_for_all() {
-    // The quickest store there is: this is about who is chosen, five thousand times.
+    // The fastest store: the test makes five thousand choices.
     let store = Some(Arc::new(MemoryStore::new()) as Arc<dyn Store>);
     let world = Setup { store, rooms: 100_000, ..Setup::default() }.start().await;
     world.handler("big", "t", "{\"batchSize\":1}").await;
     world.handler("small", "t", "{}").await;
-    // The two hundredth job stops whoever starts jobs, until small has added its own.
+    // The two hundredth job blocks the run loop until `small` has added its job.
     let (go, wait) = mpsc::channel::<()>();
     let (reached, mut is_reached) = tokio::sync::mpsc::unbounded_channel();
     world.fake.answers(move |payload, _| {
@@ -93,7 +93,7 @@ async fn a_single_job_is_next_also_where_there_is_room_for_all() {
     go.send(()).unwrap();
     world.until_started(5_001).await;
     let place = world.fake.batches().iter().position(|batch| batch.starts_with("small/t")).unwrap();
-    // The round that was under way, and that small's job is in the next one.
+    // The round in progress may finish; the job of `small` is in the next one.
     assert!(place < before + 200, "{place} of {}, asked for at {before}", world.fake.batches().len());
 }
 

@@ -1,5 +1,5 @@
-//! Scenarios 54 to 66: date and lock. Claims, leases and guarded commits have their own suites in the store and the engine;
-//! here is what this dialect makes of them.
+//! Date and lock of this dialect. Claims, leases and guarded commits have their own suites in the store and
+//! the engine.
 
 use super::world::{KEEP_MS, LOCK_MS, NOT_RUN, RETRY_MS, World, report, settled};
 use serde_json::json;
@@ -86,7 +86,7 @@ async fn a_job_that_was_locked_and_not_run_is_free_at_once_and_no_try_of_it_is_u
         report(if is_first { NOT_RUN } else { 200 })
     });
     let id = world.add("acme", "t", "x\n").await.remove(0);
-    // Without the clock having moved.
+    // The clock has not moved.
     let job = world.until_code("acme", "t", &id, "ok").await;
     assert_eq!(world.fake.payloads(), ["x", "x"]);
     assert_eq!(job["attempts"], 1);

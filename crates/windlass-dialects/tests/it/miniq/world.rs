@@ -1,4 +1,4 @@
-//! A server with runners that do what a test says.
+//! Test rig: a server with runners controlled by the test.
 
 use crate::stores::Chosen;
 use crate::support::{Reply, TestServer};
@@ -37,29 +37,29 @@ pub fn settings() -> Settings {
     }
 }
 
-/// In place of an exit code: the job was not run, for reasons that are not its own.
+/// Used in place of an exit code: the job was not run, for reasons outside the job.
 pub const NOT_RUN: u16 = 0;
 
-/// How jobs end: by the payload. What is not here ends with 200.
+/// Outcome of a job by its payload and attempt. The default is 200.
 type Script = Box<dyn Fn(&str, u32) -> Report + Send>;
 
 #[derive(Default)]
 struct Desk {
-    /// Every batch that was started: client, type, payloads.
+    /// Every started batch: client, type, payloads.
     started: Vec<(String, String, Vec<String>)>,
     versions: Vec<String>,
-    /// Places that are booked, or in which a batch runs.
+    /// Slots that are booked or in use.
     taken: usize,
     stopped: Vec<String>,
-    /// Batches that were to be cut.
+    /// Number of cut batches.
     cut: usize,
 }
 
-/// Runners that keep a list of what they ran.
+/// Runners that record their batches.
 pub struct Fake {
     desk: Mutex<Desk>,
     script: Mutex<Script>,
-    /// Batches end only while this is empty or has a permit left.
+    /// While `is_gated`, a job ends only with a permit.
     gate: Arc<tokio::sync::Semaphore>,
     is_gated: Mutex<bool>,
     room: Arc<Notify>,
@@ -84,7 +84,7 @@ impl Fake {
         *self.script.lock().unwrap() = Box::new(script);
     }
 
-    /// Jobs end one at a time, when `let_end` says so.
+    /// Holds jobs until `let_end`.
     pub fn hold(&self) {
         *self.is_gated.lock().unwrap() = true;
     }
@@ -93,7 +93,7 @@ impl Fake {
         self.gate.add_permits(jobs);
     }
 
-    /// Payloads that were started, in order.
+    /// Payloads of started jobs, in order.
     pub fn payloads(&self) -> Vec<String> {
         self.desk.lock().unwrap().started.iter().flat_map(|(_, _, payloads)| payloads.clone()).collect()
     }
@@ -160,7 +160,7 @@ impl Runners for FakeRunners {
     }
 }
 
-/// Kept for a batch until that has ended.
+/// Slot of a batch until its end.
 struct Place {
     fake: Arc<Fake>,
     jobs_max: usize,
@@ -248,12 +248,12 @@ pub struct World {
     pub server: TestServer,
     pub clock: Arc<ManualClock>,
     pub fake: Arc<Fake>,
-    /// Where its store is, if that is its own.
+    /// Folder of its store, if it has one.
     _folder: Option<TempDir>,
 }
 
 pub struct Setup {
-    /// Without one: a new one, of the kind that is chosen.
+    /// `None`: a new store of the chosen kind.
     pub store: Option<Arc<dyn Store>>,
     pub clock: Arc<ManualClock>,
     pub settings: Settings,
@@ -295,7 +295,7 @@ impl World {
         Setup::default().start().await
     }
 
-    /// With a handler for the type.
+    /// Server with a handler for the type.
     pub async fn with(client: &str, jobtype: &str) -> World {
         let world = World::new().await;
         world.handler(client, jobtype, "{}").await;
@@ -326,7 +326,7 @@ impl World {
         reply.json()
     }
 
-    /// Until the job shows this code.
+    /// Waits until the job shows this code.
     pub async fn until_code(&self, client: &str, jobtype: &str, id: &str, code: &str) -> Value {
         let mut last = Value::Null;
         for _ in 0..3_000 {
@@ -339,7 +339,7 @@ impl World {
         panic!("{id} has no code {code}: {last}");
     }
 
-    /// Until so many runs of the job have ended and it waits for the next.
+    /// Waits until this number of runs has ended and the job waits for the next attempt.
     pub async fn until_put_off(&self, client: &str, jobtype: &str, id: &str, runs: usize) {
         let mut last = Value::Null;
         for _ in 0..3_000 {
@@ -352,7 +352,7 @@ impl World {
         panic!("{id} was not run {runs} times: {last}");
     }
 
-    /// Until so many jobs have been started in all.
+    /// Waits until this number of jobs has been started in total.
     pub async fn until_started(&self, jobs: usize) -> Vec<String> {
         eventually("jobs are started", || self.fake.payloads().len() >= jobs).await;
         self.fake.payloads()
@@ -373,17 +373,17 @@ pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not within thirty seconds");
 }
 
-/// Gives what should not happen a while in which it would.
+/// Waits long enough for an unwanted effect to happen.
 pub async fn settled() {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
-/// A journal in a folder.
+/// Journal in a folder.
 pub fn journal_in(folder: &std::path::Path) -> journal::Settings {
     journal::Settings { home: journal::Home::Folder(folder.join("journal")), ..journal::Settings::default() }
 }
 
-/// Counts by client and type, of all batches.
+/// Number of batches by client and type.
 pub fn by_type(batches: &[String]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for batch in batches {
@@ -393,7 +393,7 @@ pub fn by_type(batches: &[String]) -> BTreeMap<String, usize> {
     counts
 }
 
-/// Ends as told, one after another; then with the last.
+/// Ends with these exit codes in turn; then with the last.
 pub fn one_after_another(exitcodes: &[u16]) -> impl Fn(&str, u32) -> Report + Send + 'static {
     let left: Mutex<VecDeque<u16>> = Mutex::new(exitcodes.iter().copied().collect());
     move |_, _| {

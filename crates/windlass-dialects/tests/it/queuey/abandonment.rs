@@ -1,4 +1,4 @@
-//! Scenarios 44 to 55: runners that give no more signs of life.
+//! Runners without heartbeat.
 
 use super::{AGE, Queue, R1, R2, START, fields};
 use serde_json::{Value, json};
@@ -164,7 +164,7 @@ async fn ended_jobs_go_after_the_time_an_operator_set() {
     assert_eq!(queue.server.get(&format!("/jobs/{id}")).await.status, 404);
 }
 
-/// Not even when others are given a day: what runs inside the server ends with it, and should not wait for that.
+/// Applies even if remote runners have a day: a runner inside the server ends with it.
 #[tokio::test]
 async fn a_runner_inside_a_server_that_was_killed_keeps_its_job_for_half_a_minute() {
     let settings = Settings { abandoned_age_ms: 24 * 3_600_000, ..Settings::default() };

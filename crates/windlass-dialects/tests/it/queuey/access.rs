@@ -1,4 +1,4 @@
-//! Who may do what, and whose jobs are seen.
+//! Authorization and tenants.
 
 use super::{BINARY, Queue, R1};
 use crate::support::{Keys, Reply};
@@ -57,7 +57,7 @@ async fn one_tenants_jobs_are_not_there_for_another() {
             assert_eq!(call(&queue, b, method, &path).await.status, 404, "{path}");
         }
     }
-    // Somebody else's look ends no chance of ours.
+    // A call of another tenant does not detect the abandonment.
     queue.pass_unseen(super::AGE + 1).await;
     assert_eq!(call(&queue, b, "POST", "/jobs/claim").await.status, 204);
     assert_eq!(call(&queue, a, "POST", &format!("/jobs/{id}/complete")).await.status, 200);

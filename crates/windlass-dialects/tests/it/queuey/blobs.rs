@@ -1,4 +1,4 @@
-//! Bytes by their hash.
+//! Blobs.
 
 use crate::support::{Keys, Reply, TestServer};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ async fn s68_an_empty_blob_is_storable_and_one_byte_too_many_is_413() {
     assert_eq!((reply.status, reply.body.len(), reply.header("content-length")), (200, 0, Some("0")));
     assert_eq!(put(&server, &[7; 1_000]).await.status, 201);
     assert_eq!(put(&server, &[7; 1_001]).await.status, 413);
-    // Without a length in advance, it is noticed on the way.
+    // Without an announced length it is detected while it arrives.
     let mut client = server.connect().await;
     let chunk = format!("{:x}\r\n{}\r\n", 600, "x".repeat(600));
     let request = format!(

@@ -1,4 +1,4 @@
-//! Scenarios 16 to 32: claims and tickles.
+//! Claims and heartbeats.
 
 use super::{AGE, Queue, R1, R2, fields};
 use serde_json::{Value, json};
@@ -160,7 +160,7 @@ async fn a_job_pushed_natively_is_handed_out_and_seen_to_its_end() {
     assert_eq!(queue.server.post("/api/v1/jobs", &push.to_string()).await.status, 201);
     let elsewhere = json!({"queue": "other", "name": "any", "alias": "2d9e3e70-8f61-4c73-9f7d-30207c9eb003"});
     assert_eq!(queue.server.post("/api/v1/jobs", &elsewhere.to_string()).await.status, 201);
-    // Jobs of other queues are none of its business, also by number.
+    // Jobs of other queues are not found, not even by number.
     for id in ["2d9e3e70-8f61-4c73-9f7d-30207c9eb003", "00000000-0000-8000-8000-000000000002"] {
         assert_eq!(queue.server.get(&format!("/jobs/{id}")).await.status, 404, "{id}");
     }

@@ -1,4 +1,4 @@
-//! Scenarios 33 to 43: the end of a run.
+//! Ends of runs.
 
 use super::{Queue, R1, R2, START, fields};
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ async fn s43_a_runner_that_says_who_it_is_must_be_the_holder() {
     let path = format!("/jobs/{id}/tickle");
     let other = json!({ "runner_id": R2 }).to_string();
     assert_eq!(queue.server.post(&path, &other).await.status, 409);
-    // Also without the header: who relies on being checked is checked.
+    // Also without the header: a runner that sends its id is checked.
     assert_eq!(queue.server.connect().await.call("POST", &path, &[], other.as_bytes()).await.status, 409);
     assert_eq!(queue.complete(&id, json!({"status": "completed", "runner_id": R2})).await.status, 409);
     assert_eq!(queue.get(&id).await, before);
@@ -113,7 +113,7 @@ async fn a_completion_by_other_ways_is_shown_without_what_it_never_said() {
     let queue = Queue::open().await;
     let id = queue.active().await;
     queue.completed(&id).await;
-    // Started over by an operator, and finished by a worker of another protocol.
+    // Restarted by an operator, and finished by a worker of another dialect.
     assert_eq!(queue.server.post("/api/v1/jobs/1/retry", "{}").await.status, 200);
     let pending = queue.get(&id).await;
     let shown = fields(&pending, ["status", "output_addr", "runner_id", "completed_at"]);

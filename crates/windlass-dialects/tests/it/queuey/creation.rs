@@ -1,4 +1,4 @@
-//! Scenarios 1 to 15: creating jobs and looking at them.
+//! Creating and showing jobs.
 
 use super::{BINARY, INPUT, Queue, R1, START, fields};
 use serde_json::{Value, json};
@@ -151,7 +151,7 @@ async fn ping_is_answered() {
     assert_eq!((reply.status, reply.header("allow")), (405, Some("GET")));
 }
 
-/// A runner may be faster than the answer, which is about the job as it was made all the same.
+/// A runner may claim the job before the response, which shows the job as created all the same.
 #[tokio::test]
 async fn the_answer_to_create_is_the_job_as_it_was_made() {
     let queue = std::sync::Arc::new(Queue::open().await);

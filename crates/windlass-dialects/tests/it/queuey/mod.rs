@@ -1,4 +1,4 @@
-//! The queuey-queue dialect over real sockets. Time is the test's own: the scheduler is told when it passes.
+//! The queuey-queue dialect over real sockets, on a manual clock.
 
 mod abandonment;
 mod access;
@@ -21,9 +21,9 @@ const R1: &str = "0b7c1c5e-6d4f-4a51-9d5b-1f0e5a7c9e01";
 const R2: &str = "1c8d2d6f-7e50-4b62-8e6c-2f1f6b8daf02";
 const BINARY: &str = "68d5b57378f76645bf12506c88fb06a81ddb3965";
 const INPUT: &str = "DA39A3EE5E6B4B0D3255BFEF95601890AFD80709";
-/// The default age in milliseconds.
+/// Default age in milliseconds.
 const AGE: i64 = 300_000;
-/// When the clock of these tests starts.
+/// Start time of the clock.
 const START: i64 = 1_700_000_000_000;
 
 struct Queue {
@@ -50,18 +50,18 @@ impl Queue {
         self.server.engine.now().as_millis()
     }
 
-    /// Time passes, and the scheduler may notice it or not: whoever asks must not see a difference.
+    /// Advances the clock. The scheduler may act on it or not: clients must not see a difference.
     fn pass(&self, ms: i64) {
         self.clock.advance(ms);
     }
 
-    /// Time passes, and what was due has happened: nobody has looked yet.
+    /// Advances the clock and lets the scheduler act, without a call that detects abandonments.
     async fn pass_unseen(&self, ms: i64) {
         self.clock.advance(ms);
         self.server.engine.catch_up().await.unwrap();
     }
 
-    /// Its id.
+    /// Creates a job and returns its id.
     async fn create(&self) -> String {
         let reply = self.server.post("/jobs/create", &json!({"binary_addr": BINARY}).to_string()).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
@@ -78,7 +78,7 @@ impl Queue {
         self.server.post("/jobs/claim", &json!({ "runner_id": runner }).to_string()).await
     }
 
-    /// The id of the job that was claimed, if there was one.
+    /// Claims, and returns the job's id, if any.
     async fn claimed(&self, runner: &str) -> Option<String> {
         let reply = self.claim(runner).await;
         match reply.status {
@@ -88,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// Created and claimed by R1.
+    /// Creates a job claimed by R1.
     async fn active(&self) -> String {
         let id = self.create().await;
         assert_eq!(self.claimed(R1).await.as_ref(), Some(&id));
