@@ -23,7 +23,7 @@ pub(super) const EXAMPLES: Examples = &[(
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Extend")]
 pub(super) struct ExtendAsk<'a> {
-    /// One entry per run.
+    /// Entries, one per run.
     #[serde(borrow)]
     pub extend: Vec<ExtendEntry<'a>>,
     #[serde(borrow, default)]

@@ -37,7 +37,7 @@ pub(super) const EXAMPLES: Examples = &[
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Settle")]
 pub(super) struct SettleAsk<'a> {
-    /// One entry per run.
+    /// Entries, one per run.
     #[serde(borrow)]
     pub settle: Vec<SettleEntry<'a>>,
     /// Claim of the next jobs in the same call; its `tenant` must be omitted.

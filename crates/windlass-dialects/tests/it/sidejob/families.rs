@@ -120,7 +120,7 @@ async fn a_child_can_be_disowned_by_name_or_by_itself() {
     assert!(w.claim().await.is_none(), "nobody is run");
 }
 
-/// One run of a worker of class Fib, with the calls that a client library would make.
+/// Run of a worker of class Fib, with the calls that a client library would make.
 async fn fibonacci(w: &World, run: &super::Run) {
     let (job, token) = (run.job, &run.token);
     let n = run.all["args"][0].as_u64().unwrap();
