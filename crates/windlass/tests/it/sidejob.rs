@@ -115,7 +115,6 @@ fn without_chance(value: Value) -> Value {
     }
 }
 
-// scenarios 63, 97
 #[test]
 fn everything_survives_a_kill() {
     survive_a_kill(&Home::embedded());
@@ -170,7 +169,6 @@ fn keep_connecting(address: SocketAddr) {
     }
 }
 
-// scenarios 120
 #[test]
 fn no_kill_loses_or_doubles_what_a_connection_moves() {
     kill_while_connecting(&Home::embedded());
@@ -250,7 +248,6 @@ fn until_more(moved: &AtomicU64) {
     }
 }
 
-// scenarios 120
 #[test]
 fn no_kill_of_postgresql_loses_or_doubles_what_a_connection_moves_at_two_servers() {
     let database = PostgresServer::start(Disk::Safe, &[]);
@@ -310,7 +307,6 @@ fn keep_summing(address: SocketAddr) {
     }
 }
 
-// scenarios 114
 #[test]
 fn no_kill_loses_or_doubles_what_for_inputs_hands_out() {
     kill_during_for_inputs(&Home::embedded());
@@ -355,7 +351,6 @@ fn kill_during_for_inputs(home: &Home) {
     assert_eq!(sums["entries"], json!(expected), "each pair once, in order");
 }
 
-// scenarios 60
 #[test]
 fn a_finish_from_before_the_restart_counts_while_its_lease_lives_and_not_after() {
     finish_across_a_restart(&Home::embedded());

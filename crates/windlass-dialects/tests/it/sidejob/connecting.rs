@@ -7,7 +7,6 @@ async fn connect(w: &World, from: &str, to: Value) -> Value {
     w.post(&format!("/jobs/{from}/connect"), json!({"to": to})).await["data"].clone()
 }
 
-// scenarios 115, 118, 119
 #[tokio::test]
 async fn all_values_go_to_every_destination_in_order() {
     let w = World::new().await;
@@ -31,7 +30,6 @@ async fn all_values_go_to_every_destination_in_order() {
     }
 }
 
-// scenarios 116, 117, 119
 #[tokio::test]
 async fn a_default_goes_along_and_is_news_only_once() {
     let w = World::new().await;
@@ -49,7 +47,6 @@ async fn a_default_goes_along_and_is_news_only_once() {
     assert_eq!(w.take_logs().await, Vec::<Value>::new(), "no data moved");
 }
 
-// scenarios 120
 #[tokio::test]
 async fn a_connection_moves_everything_or_nothing() {
     let w = World::new().await;
@@ -107,7 +104,6 @@ fn call(values: Value) -> Value {
     json!({"next": "call", "values": values, "defaults": false})
 }
 
-// scenarios 121, 122
 #[tokio::test]
 async fn inputs_are_read_together_as_long_as_there_are_some() {
     let w = World::new().await;
@@ -119,7 +115,6 @@ async fn inputs_are_read_together_as_long_as_there_are_some() {
     assert_eq!(next(&w, &run, json!([])).await, json!({"next": "return"}));
 }
 
-// scenarios 123
 #[tokio::test]
 async fn with_an_input_missing_the_job_suspends_and_keeps_the_others() {
     let w = World::new().await;
@@ -130,7 +125,6 @@ async fn with_an_input_missing_the_job_suspends_and_keeps_the_others() {
     assert_eq!(w.entries(&format!("{}/inports/b", run.job)).await, json!([3]));
 }
 
-// scenarios 124, 125
 #[tokio::test]
 async fn defaults_stand_in_for_missing_values() {
     let w = World::new().await;
@@ -144,7 +138,6 @@ async fn defaults_stand_in_for_missing_values() {
     );
 }
 
-// scenarios 126, 127
 #[tokio::test]
 async fn all_defaults_are_handed_out_once_until_one_changes() {
     let w = World::new().await;

@@ -4,7 +4,6 @@ use super::World;
 use serde_json::json;
 use windlass_dialects::sidejob::Settings;
 
-// scenarios 57, 59, 60
 #[tokio::test]
 async fn a_run_whose_worker_is_gone_is_given_to_another_and_its_finish_is_refused() {
     let w = World::new().await;
@@ -24,7 +23,6 @@ async fn a_run_whose_worker_is_gone_is_given_to_another_and_its_finish_is_refuse
     w.finish(&second, "completed").await;
 }
 
-// scenarios 59
 #[tokio::test]
 async fn a_worker_may_ask_for_more_time() {
     let w = World::new().await;
@@ -43,7 +41,6 @@ async fn a_worker_may_ask_for_more_time() {
     assert_eq!(w.refused("POST", "/queues/q/claim", json!({"lease": 0})).await.0, 422);
 }
 
-// scenarios 58
 #[tokio::test]
 async fn a_worker_that_stops_gives_its_run_back() {
     let w = World::new().await;
@@ -53,7 +50,6 @@ async fn a_worker_that_stops_gives_its_run_back() {
     assert_eq!(w.drain().await, [job]);
 }
 
-// scenarios 61, 62
 #[tokio::test]
 async fn a_job_that_runs_too_often_in_one_minute_is_terminated() {
     let w = World::with(Settings { runs_per_minute: 3, ..Settings::default() }).await;
@@ -86,7 +82,6 @@ async fn a_job_that_runs_too_often_in_one_minute_is_terminated() {
     assert_eq!(w.claimed().await.kind(), "perform", "others are not affected");
 }
 
-// scenarios 61, 62
 #[tokio::test]
 async fn six_hundred_runs_a_minute_are_allowed() {
     let w = World::new().await;

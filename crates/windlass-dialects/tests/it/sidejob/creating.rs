@@ -3,7 +3,6 @@
 use super::World;
 use serde_json::{Value, json};
 
-// scenarios 12, 13
 #[tokio::test]
 async fn ids_count_up_and_are_never_used_again() {
     let w = World::new().await;
@@ -17,7 +16,6 @@ async fn ids_count_up_and_are_never_used_again() {
     assert_eq!(w.create("W").await, 4);
 }
 
-// scenarios 14, 18, 20
 #[tokio::test]
 async fn a_new_job_is_queued_and_waits_for_one_run() {
     let w = World::new().await;
@@ -36,7 +34,6 @@ async fn a_new_job_is_queued_and_waits_for_one_run() {
     assert_eq!(w.view(by).await["state"]["created_by"], "user:42");
 }
 
-// scenarios 15, 16, 17
 #[tokio::test]
 async fn arguments_are_a_list_that_every_run_gets() {
     let w = World::new().await;
@@ -60,7 +57,6 @@ async fn arguments_are_a_list_that_every_run_gets() {
     assert_eq!(w.create("W").await, job + 1, "nothing was left behind");
 }
 
-// scenarios 19
 #[tokio::test]
 async fn a_child_that_a_run_makes_is_made_by_that_job() {
     let w = World::new().await;
@@ -75,7 +71,6 @@ async fn a_child_that_a_run_makes_is_made_by_that_job() {
     assert_eq!(w.view(other).await["state"]["created_by"], "me", "a wrong token makes it nobody else's");
 }
 
-// scenarios 21, 22
 #[tokio::test]
 async fn a_job_may_be_made_for_later() {
     let w = World::new().await;
@@ -91,7 +86,6 @@ async fn a_job_may_be_made_for_later() {
     assert_eq!(w.drain().await, [past]);
 }
 
-// scenarios 23, 24, 25, 26
 #[tokio::test]
 async fn a_child_needs_a_parent_that_exists_and_a_name_of_its_own() {
     let w = World::new().await;
@@ -118,7 +112,6 @@ async fn a_child_needs_a_parent_that_exists_and_a_name_of_its_own() {
     assert_eq!(w.get(&format!("/jobs/{parent}/children")).await, json!({"x": child}));
 }
 
-// scenarios 27
 #[tokio::test]
 async fn ids_are_whole_numbers() {
     let w = World::new().await;
@@ -129,7 +122,6 @@ async fn ids_are_whole_numbers() {
     }
 }
 
-// scenarios 28
 #[tokio::test]
 async fn what_is_missing_is_named() {
     let w = World::new().await;

@@ -3,7 +3,6 @@
 use super::World;
 use serde_json::json;
 
-// scenarios 79, 80
 #[tokio::test]
 async fn a_parent_is_run_after_each_run_of_a_child_unless_it_is_down() {
     for end in ["completed", "suspended", "failed", "terminated"] {
@@ -35,7 +34,6 @@ async fn a_parent_is_run_after_each_run_of_a_child_unless_it_is_down() {
     assert_eq!(w.status(parent).await, "terminating");
 }
 
-// scenarios 81
 #[tokio::test]
 async fn families_can_be_looked_up_both_ways() {
     let w = World::new().await;
@@ -49,7 +47,6 @@ async fn families_can_be_looked_up_both_ways() {
     assert!(w.view(parent).await["state"].get("parent").is_none());
 }
 
-// scenarios 82, 83, 84, 85, 86, 87
 #[tokio::test]
 async fn adoption_has_its_rules() {
     let w = World::new().await;
@@ -79,7 +76,6 @@ async fn adoption_has_its_rules() {
     assert_eq!(w.refused("POST", &adopt(1), json!({"child": 99, "name": "z"})).await.0, 404);
 }
 
-// scenarios 86
 #[tokio::test]
 async fn adoptions_that_race_make_no_circle() {
     let w = World::new().await;
@@ -94,7 +90,6 @@ async fn adoptions_that_race_make_no_circle() {
     }
 }
 
-// scenarios 88, 89, 90
 #[tokio::test]
 async fn a_child_can_be_disowned_by_name_or_by_itself() {
     let w = World::new().await;
@@ -154,7 +149,6 @@ async fn fibonacci(w: &World, run: &super::Run) {
     w.finish(run, "completed").await;
 }
 
-// scenarios 91
 #[tokio::test]
 async fn fibonacci_by_recursive_children() {
     let w = World::new().await;
@@ -167,7 +161,6 @@ async fn fibonacci_by_recursive_children() {
     assert_eq!(w.status(top).await, "completed");
 }
 
-// scenarios 92
 #[tokio::test]
 async fn a_parent_suspends_until_its_inputs_are_there_and_its_child_has_summed() {
     let w = World::new().await;

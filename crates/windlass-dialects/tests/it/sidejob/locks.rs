@@ -3,7 +3,6 @@
 use super::World;
 use serde_json::{Value, json};
 
-// scenarios 128, 129, 130, 132
 #[tokio::test]
 async fn a_lock_is_held_by_its_token_for_its_time() {
     let w = World::new().await;
@@ -44,7 +43,6 @@ async fn a_lock_is_held_by_its_token_for_its_time() {
     );
 }
 
-// scenarios 131
 #[tokio::test]
 async fn a_locked_job_is_not_run_until_it_is_free() {
     let w = World::new().await;

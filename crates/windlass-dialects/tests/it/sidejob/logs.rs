@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 const NOW: &str = "2023-11-14T22:14:00.000Z";
 
-// scenarios 133, 134, 135
 #[tokio::test]
 async fn what_goes_through_ports_is_logged() {
     let w = World::new().await;
@@ -35,7 +34,6 @@ async fn what_goes_through_ports_is_logged() {
     assert_eq!(w.take_logs().await[0]["job"], json!(job), "in a run the library says whose");
 }
 
-// scenarios 136
 #[tokio::test]
 async fn one_iteration_over_inputs_is_one_entry() {
     let w = World::new().await;
@@ -60,7 +58,6 @@ async fn one_iteration_over_inputs_is_one_entry() {
     assert_eq!((last.len(), &last[0]["write"]), (1, &json!([])), "the last one ends with the run");
 }
 
-// scenarios 137
 #[tokio::test]
 async fn a_group_is_one_entry_and_one_step() {
     let w = World::new().await;
@@ -87,7 +84,6 @@ async fn a_group_is_one_entry_and_one_step() {
     assert_eq!(w.take_logs().await, Vec::<Value>::new());
 }
 
-// scenarios 138, 139
 #[tokio::test]
 async fn a_context_is_merged_into_the_entries_of_its_call_alone() {
     let w = World::new().await;
@@ -109,7 +105,6 @@ async fn a_context_is_merged_into_the_entries_of_its_call_alone() {
     assert_eq!(w.refused("POST", &path, json!({"log_context": 5})).await.0, 422);
 }
 
-// scenarios 140, 141
 #[tokio::test]
 async fn the_log_is_read_in_pages_oldest_first_and_cleared_when_asked() {
     let w = World::new().await;

@@ -1,7 +1,4 @@
 //! The SideJob dialect over real sockets, with a manual clock.
-//!
-//! The comment above each test names the scenarios of the specification that it covers;
-//! [`every_scenario_is_shown`] checks that none is missing.
 
 mod connecting;
 mod crashes;
@@ -21,8 +18,6 @@ mod web;
 use crate::stores::{Kind, repeat_on};
 use crate::support::{Reply, TestServer};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 use windlass_core::Timestamp;
 use windlass_dialects::ServerOptions;
@@ -216,32 +211,6 @@ impl World {
         let reply = self.call("DELETE", "/logs", &Value::Null).await;
         reply.json().as_array().unwrap().clone()
     }
-}
-
-/// Scenarios named by lines such as `// scenarios 1, 3-5`.
-fn scenarios_named_in(text: &str) -> BTreeSet<u32> {
-    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("// scenarios "));
-    let parts = lines.flat_map(|line| line.split([',', ' ']).filter(|part| !part.is_empty()));
-    let number = |text: &str| text.parse::<u32>().unwrap_or_else(|_| panic!("no number: {text}"));
-    parts
-        .flat_map(|part| match part.split_once('-') {
-            Some((first, last)) => number(first)..=number(last),
-            None => number(part)..=number(part),
-        })
-        .collect()
-}
-
-#[test]
-fn every_scenario_is_shown() {
-    let mut shown = BTreeSet::new();
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let elsewhere = here.join("../windlass/tests/it/sidejob.rs");
-    let files = std::fs::read_dir(here.join("tests/it/sidejob")).unwrap().map(|entry| entry.unwrap().path());
-    for path in files.chain([elsewhere]) {
-        shown.extend(scenarios_named_in(&std::fs::read_to_string(path).unwrap()));
-    }
-    let missing: Vec<u32> = (1..=147).filter(|number| !shown.contains(number)).collect();
-    assert_eq!(missing, Vec::<u32>::new(), "scenarios that no test names");
 }
 
 #[test]

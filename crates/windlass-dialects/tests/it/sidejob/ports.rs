@@ -3,7 +3,6 @@
 use super::World;
 use serde_json::{Value, json};
 
-// scenarios 98, 100
 #[tokio::test]
 async fn ports_have_names_of_letters_digits_and_underscores() {
     let w = World::new().await;
@@ -26,7 +25,6 @@ async fn ports_have_names_of_letters_digits_and_underscores() {
     }
 }
 
-// scenarios 98
 #[tokio::test]
 async fn a_port_without_a_name_is_refused() {
     let w = World::new().await;
@@ -35,7 +33,6 @@ async fn a_port_without_a_name_is_refused() {
     assert_eq!(w.refused("POST", "/group", empty).await, (422, "Invalid port name: ".to_owned()));
 }
 
-// scenarios 99
 #[tokio::test]
 async fn case_and_side_tell_ports_apart() {
     let w = World::new().await;
@@ -49,7 +46,6 @@ async fn case_and_side_tell_ports_apart() {
     }
 }
 
-// scenarios 101
 #[tokio::test]
 async fn ports_may_be_made_on_demand() {
     let w = World::new().await;
@@ -61,7 +57,6 @@ async fn ports_may_be_made_on_demand() {
     assert_eq!(w.port(&format!("{job}/inports/yy")).await, json!({"size": 1, "default": 5}));
 }
 
-// scenarios 102
 #[tokio::test]
 async fn ports_given_at_the_start_go_before_those_of_the_class() {
     let w = World::new().await;
@@ -73,7 +68,6 @@ async fn ports_given_at_the_start_go_before_those_of_the_class() {
     assert_eq!(plain["inports"], json!({"a": {"size": 0}, "b": {"size": 0, "default": 10}}));
 }
 
-// scenarios 103
 #[tokio::test]
 async fn ports_that_are_set_replace_all_but_those_of_the_class() {
     let w = World::new().await;
@@ -93,7 +87,6 @@ async fn ports_that_are_set_replace_all_but_those_of_the_class() {
     assert!(w.claim().await.is_none(), "the job is not run");
 }
 
-// scenarios 104, 112
 #[tokio::test]
 async fn values_come_out_as_they_went_in() {
     let w = World::new().await;
@@ -120,7 +113,6 @@ async fn values_come_out_as_they_went_in() {
     assert_eq!(w.entries(&at).await, json!([3, [4], 5, null]));
 }
 
-// scenarios 105
 #[tokio::test]
 async fn key_order_long_numbers_and_every_letter_survive() {
     let w = World::new().await;
@@ -132,7 +124,6 @@ async fn key_order_long_numbers_and_every_letter_survive() {
     assert_eq!(read.text(), format!("{{\"data\":{value}}}"));
 }
 
-// scenarios 106, 107, 108
 #[tokio::test]
 async fn a_default_is_read_when_nothing_waits_and_is_not_used_up() {
     let w = World::new().await;
@@ -154,7 +145,6 @@ async fn a_default_is_read_when_nothing_waits_and_is_not_used_up() {
     assert_eq!(w.read(&at).await, json!({}));
 }
 
-// scenarios 109
 #[tokio::test]
 async fn a_default_runs_and_logs_nothing() {
     let w = World::new().await;
@@ -170,7 +160,6 @@ async fn a_default_runs_and_logs_nothing() {
     assert_eq!(w.take_logs().await, Vec::<Value>::new());
 }
 
-// scenarios 110, 113
 #[tokio::test]
 async fn inputs_run_the_job_and_outputs_its_parent() {
     let w = World::new().await;
@@ -192,7 +181,6 @@ async fn inputs_run_the_job_and_outputs_its_parent() {
     assert_eq!(w.read(&format!("{alone}/outports/x")).await, json!({"data": 1}), "anyone may read");
 }
 
-// scenarios 111
 #[tokio::test]
 async fn a_job_that_is_down_keeps_what_is_written_to_it() {
     let w = World::new().await;
@@ -207,7 +195,6 @@ async fn a_job_that_is_down_keeps_what_is_written_to_it() {
     }
 }
 
-// scenarios 114
 #[tokio::test]
 async fn what_for_inputs_handed_out_comes_back_when_the_run_dies_or_fails_and_single_reads_do_not() {
     for end in ["dies", "fails", "gives back"] {

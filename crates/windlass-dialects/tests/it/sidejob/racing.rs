@@ -45,7 +45,6 @@ async fn work(server: &TestServer, read: &AtomicU64) {
     }
 }
 
-// scenarios 45
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_write_is_left_unread_however_it_falls_together_with_the_end_of_a_run() {
     let server = Arc::new(unlimited().await);
@@ -80,7 +79,6 @@ async fn no_write_is_left_unread_however_it_falls_together_with_the_end_of_a_run
 }
 
 /// Same for outputs, which the parent reads.
-// scenarios 45, 110
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_output_is_left_unread_by_the_parent_however_it_falls_together_with_its_run() {
     const OUTPUTS: u64 = 2_000;

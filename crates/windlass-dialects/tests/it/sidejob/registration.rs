@@ -3,7 +3,6 @@
 use super::{World, fixture};
 use serde_json::json;
 
-// scenarios 1, 2
 #[tokio::test]
 async fn only_registered_classes_become_jobs() {
     let w = World::new().await;
@@ -14,7 +13,6 @@ async fn only_registered_classes_become_jobs() {
     assert_eq!(w.create("W").await, 1, "nothing used up a number");
 }
 
-// scenarios 3, 4, 5
 #[tokio::test]
 async fn registering_replaces_all_classes_of_the_queue_and_keeps_what_was_written() {
     let w = World::new().await;
@@ -31,7 +29,6 @@ async fn registering_replaces_all_classes_of_the_queue_and_keeps_what_was_writte
     assert_eq!(w.get("/workers/nobody").await, json!({}));
 }
 
-// scenarios 6
 #[tokio::test]
 async fn a_worker_gets_jobs_of_its_queue_only() {
     let w = World::new().await;
@@ -43,7 +40,6 @@ async fn a_worker_gets_jobs_of_its_queue_only() {
     assert_eq!(w.claim_from("other").await.unwrap().job, there);
 }
 
-// scenarios 7, 8
 #[tokio::test]
 async fn a_job_whose_class_is_gone_ends_when_it_should_run() {
     for call in ["run", "terminate"] {
@@ -57,7 +53,6 @@ async fn a_job_whose_class_is_gone_ends_when_it_should_run() {
     }
 }
 
-// scenarios 9
 #[tokio::test]
 async fn a_write_to_a_job_whose_class_is_gone_is_kept_and_reported() {
     let w = World::new().await;
@@ -69,7 +64,6 @@ async fn a_write_to_a_job_whose_class_is_gone_is_kept_and_reported() {
     assert_eq!(w.status(job).await, "terminated");
 }
 
-// scenarios 10
 #[tokio::test]
 async fn a_run_that_waits_already_needs_no_class() {
     let w = World::new().await;
@@ -79,7 +73,6 @@ async fn a_run_that_waits_already_needs_no_class() {
     assert_eq!(w.drain().await, [job], "once");
 }
 
-// scenarios 11
 #[tokio::test]
 async fn a_child_ends_well_though_its_parents_class_is_gone() {
     let w = World::new().await;

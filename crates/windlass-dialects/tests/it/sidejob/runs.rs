@@ -3,7 +3,6 @@
 use super::World;
 use serde_json::{Value, json};
 
-// scenarios 29, 30, 31, 32, 33
 #[tokio::test]
 async fn a_run_ends_completed_suspended_or_failed() {
     let w = World::new().await;
@@ -29,7 +28,6 @@ async fn a_run_ends_completed_suspended_or_failed() {
     assert!(w.claim().await.is_none());
 }
 
-// scenarios 34, 35, 36, 37
 #[tokio::test]
 async fn run_works_from_where_a_job_may_go_on_and_force_from_everywhere() {
     let w = World::new().await;
@@ -56,7 +54,6 @@ async fn run_works_from_where_a_job_may_go_on_and_force_from_everywhere() {
     assert_eq!(w.claimed().await.kind(), "perform", "the termination is called off");
 }
 
-// scenarios 38, 39, 40
 #[tokio::test]
 async fn a_run_asked_for_during_a_run_follows_it_however_it_ends() {
     for end in ["completed", "suspended", "failed"] {
@@ -91,7 +88,6 @@ async fn a_run_asked_for_during_a_run_keeps_its_time() {
     assert_eq!(w.drain().await, [job]);
 }
 
-// scenarios 41
 #[tokio::test]
 async fn a_run_that_fails_while_its_job_is_terminated_changes_nothing_about_that() {
     let w = World::new().await;
@@ -103,7 +99,6 @@ async fn a_run_that_fails_while_its_job_is_terminated_changes_nothing_about_that
     assert_eq!(w.take_logs().await[0]["error"], "oops");
 }
 
-// scenarios 42, 46, 55
 #[tokio::test]
 async fn a_status_that_was_set_stays() {
     let w = World::new().await;
@@ -126,7 +121,6 @@ async fn a_status_that_was_set_stays() {
     assert_eq!(w.claimed().await.kind(), "shutdown");
 }
 
-// scenarios 43
 #[tokio::test]
 async fn a_job_is_never_with_two_workers() {
     let w = World::new().await;
@@ -138,7 +132,6 @@ async fn a_job_is_never_with_two_workers() {
     }
 }
 
-// scenarios 44
 #[tokio::test]
 async fn a_worker_that_waits_gets_the_rerun_at_once() {
     let w = World::new().await;
@@ -157,7 +150,6 @@ async fn a_worker_that_waits_gets_the_rerun_at_once() {
     assert_eq!(claimed.json()["job"], json!(job));
 }
 
-// scenarios 47, 54
 #[tokio::test]
 async fn a_job_that_is_gone_is_not_run() {
     let w = World::new().await;
@@ -168,7 +160,6 @@ async fn a_job_that_is_gone_is_not_run() {
     assert_eq!(refusal, (404, format!("Job {job} does not exist!")));
 }
 
-// scenarios 48, 49, 50
 #[tokio::test]
 async fn a_run_may_be_put_off() {
     let w = World::new().await;
@@ -187,7 +178,6 @@ async fn a_run_may_be_put_off() {
     assert_eq!(w.drain().await, [job]);
 }
 
-// scenarios 51, 52
 #[tokio::test]
 async fn the_sooner_run_is_the_one_that_comes() {
     let w = World::new().await;
@@ -204,7 +194,6 @@ async fn the_sooner_run_is_the_one_that_comes() {
     assert!(w.claim().await.is_none());
 }
 
-// scenarios 53
 #[tokio::test]
 async fn the_parent_may_be_run_instead() {
     let w = World::new().await;
@@ -222,7 +211,6 @@ async fn the_parent_may_be_run_instead() {
     assert_eq!(w.post(&alone, json!({"parent": true})).await, json!({"run": null}));
 }
 
-// scenarios 56
 #[tokio::test]
 async fn first_in_first_out() {
     let w = World::new().await;

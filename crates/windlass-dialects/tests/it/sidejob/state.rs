@@ -3,7 +3,6 @@
 use super::World;
 use serde_json::{Value, json};
 
-// scenarios 93, 94
 #[tokio::test]
 async fn state_is_merged_and_unset_by_key() {
     let w = World::new().await;
@@ -21,7 +20,6 @@ async fn state_is_merged_and_unset_by_key() {
     assert_eq!((&state["a"], state.get("b"), state.get("c")), (&json!(2), None, Some(&Value::Null)));
 }
 
-// scenarios 95
 #[tokio::test]
 async fn a_job_that_is_not_there_has_no_state() {
     let w = World::new().await;
@@ -31,7 +29,6 @@ async fn a_job_that_is_not_there_has_no_state() {
     }
 }
 
-// scenarios 96
 #[tokio::test]
 async fn what_the_server_keeps_cannot_be_set() {
     let w = World::new().await;
@@ -46,7 +43,6 @@ async fn what_the_server_keeps_cannot_be_set() {
     assert_eq!(w.view(job).await, before, "nothing of it was set");
 }
 
-// scenarios 97
 #[tokio::test]
 async fn state_survives_runs() {
     let w = World::new().await;

@@ -7,7 +7,6 @@ async fn delete(w: &World, job: u64) -> Value {
     w.call("DELETE", &format!("/jobs/{job}"), &Value::Null).await.json()
 }
 
-// scenarios 64, 65, 67
 #[tokio::test]
 async fn termination_is_a_last_run() {
     for status in ["queued", "suspended", "completed", "failed"] {
@@ -26,7 +25,6 @@ async fn termination_is_a_last_run() {
     }
 }
 
-// scenarios 65
 #[tokio::test]
 async fn a_class_without_shutdown_needs_no_last_run() {
     let w = World::new().await;
@@ -37,7 +35,6 @@ async fn a_class_without_shutdown_needs_no_last_run() {
     assert!(w.claim().await.is_none());
 }
 
-// scenarios 66
 #[tokio::test]
 async fn a_last_run_that_fails_is_the_last_all_the_same() {
     let w = World::new().await;
@@ -48,7 +45,6 @@ async fn a_last_run_that_fails_is_the_last_all_the_same() {
     assert_eq!(w.take_logs().await[0]["error"], "no shutdown");
 }
 
-// scenarios 68
 #[tokio::test]
 async fn a_run_that_goes_on_ends_before_its_job_is_terminated() {
     let w = World::new().await;
@@ -64,7 +60,6 @@ async fn a_run_that_goes_on_ends_before_its_job_is_terminated() {
     assert_eq!(w.status(job).await, "terminated");
 }
 
-// scenarios 57, 68
 #[tokio::test]
 async fn termination_comes_to_its_end_though_every_worker_dies() {
     let w = World::new().await;
@@ -79,7 +74,6 @@ async fn termination_comes_to_its_end_though_every_worker_dies() {
     assert_eq!(w.finish(&last, "completed").await["status"], "terminated");
 }
 
-// scenarios 69, 70, 72
 #[tokio::test]
 async fn terminating_again_is_nothing_new_and_a_schedule_does_not_keep_it() {
     let w = World::new().await;
@@ -97,7 +91,6 @@ async fn terminating_again_is_nothing_new_and_a_schedule_does_not_keep_it() {
     assert!(w.claim().await.is_none());
 }
 
-// scenarios 71
 #[tokio::test]
 async fn descendants_are_terminated_only_when_asked_for() {
     let w = World::new().await;
@@ -116,7 +109,6 @@ async fn descendants_are_terminated_only_when_asked_for() {
     );
 }
 
-// scenarios 73, 74, 75, 76
 #[tokio::test]
 async fn only_a_family_that_is_all_terminated_can_be_deleted() {
     let w = World::new().await;
@@ -138,7 +130,6 @@ async fn only_a_family_that_is_all_terminated_can_be_deleted() {
     }
 }
 
-// scenarios 77, 78
 #[tokio::test]
 async fn every_call_on_a_job_that_is_gone_says_so() {
     let w = World::new().await;

@@ -6,7 +6,6 @@ use windlass_dialects::ServerOptions;
 use windlass_dialects::settings::DialectSettings;
 use windlass_dialects::sidejob::Settings;
 
-// scenarios 142
 #[tokio::test]
 async fn a_job_is_shown_with_its_state_and_the_sizes_of_its_ports() {
     let w = World::new().await;
@@ -23,7 +22,6 @@ async fn a_job_is_shown_with_its_state_and_the_sizes_of_its_ports() {
     assert_eq!(native["custom_state"], json!({}));
 }
 
-// scenarios 143
 #[tokio::test]
 async fn any_call_may_run_the_job_afterwards_and_that_is_no_state() {
     let w = World::new().await;
@@ -41,7 +39,6 @@ async fn any_call_may_run_the_job_afterwards_and_that_is_no_state() {
     assert_eq!(w.refused("POST", &format!("/jobs/{job}/state"), json!({"run": 1})).await.0, 422);
 }
 
-// scenarios 144
 #[tokio::test]
 async fn adoption_works_over_http() {
     let w = World::new().await;
@@ -50,7 +47,6 @@ async fn adoption_works_over_http() {
     assert_eq!(w.get(&format!("/jobs/{parent}/child/c")).await, json!({"job": child}));
 }
 
-// scenarios 145, 146
 #[tokio::test]
 async fn what_is_not_understood_is_refused_in_one_shape() {
     let w = World::new().await;
@@ -80,7 +76,6 @@ async fn what_is_not_understood_is_refused_in_one_shape() {
     }
 }
 
-// scenarios 147
 #[tokio::test]
 async fn other_web_sites_are_let_in_only_when_they_are_configured() {
     let origins = vec!["https://a.example".to_owned(), "https://b.example".to_owned()];
