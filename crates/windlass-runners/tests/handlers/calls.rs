@@ -1,9 +1,10 @@
-//! System calls by language: the usual life of each interpreter goes on with its list, and calls of other lists are not there.
+//! System calls by language: each interpreter works normally with its list, and calls outside of it are
+//! refused.
 
 use crate::rig::{Rig, brief, handler, log};
 use windlass_runners::handlers::{Lang, Network};
 
-/// Calls by number, and the languages that have them: see the table in docs/runners.md.
+/// System calls by number, with the languages that allow them: see the table in docs/runners.md.
 const CALLS: [(i64, &[Lang]); 9] = [
     (libc::SYS_getpid, &[Lang::Sh, Lang::Python, Lang::Node, Lang::Php]),
     (libc::SYS_epoll_create1, &[Lang::Sh, Lang::Python, Lang::Node]),
@@ -16,7 +17,7 @@ const CALLS: [(i64, &[Lang]); 9] = [
     (libc::SYS_vmsplice, &[]),
 ];
 
-/// Each starts Python with the payload as its program: what holds an interpreter holds all it starts.
+/// Handlers that start Python with the payload as its program: the confinement covers child processes.
 const STARTERS: [(Lang, &str); 4] = [
     (Lang::Sh, "python3 -c \"$(cat)\" > \"$WINDLASS_RESULT\""),
     (Lang::Python, "import subprocess\nreturn subprocess.check_output(['python3', '-c', payload])"),
@@ -45,7 +46,7 @@ async fn each_language_has_the_calls_of_its_list_and_no_others() {
     }
 }
 
-/// What handlers do on an ordinary day. Each part says its name when it is through.
+/// Ordinary work of handlers. Each part prints its name when it is done.
 const LIVES: [(Lang, &str); 4] = [
     (
         Lang::Sh,

@@ -1,7 +1,9 @@
-//! Control groups, where they are delegated to whoever runs the tests. Elsewhere these tests say that they are skipped, and why.
+//! Control groups, where they are delegated to the user that runs the tests. Elsewhere these tests report
+//! that they are skipped, with the reason.
 //!
-//! To have one: `systemd-run --wait --pipe -p Delegate=yes cargo test -p windlass-runners --test handlers cgroups::`, or as an
-//! ordinary user with `--user`.
+//! To run them:
+//! `systemd-run --wait --pipe -p Delegate=yes cargo test -p windlass-runners --test handlers cgroups::`, or
+//! as an ordinary user with `--user`.
 
 use crate::hostile::seconds;
 use crate::rig::{PATIENCE, Rig, brief, handler, outcomes, sh};
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use windlass_runners::handlers::{Handler, Lang};
 
-/// The group in which contexts get theirs; `None`, and said, if there is none.
+/// Parent group of the contexts; `None`, with a message, if there is none.
 fn base(rig: &Rig) -> Option<PathBuf> {
     if let Some(why) = &rig.isolation.no_cgroups {
         eprintln!("skipped: no control groups: {why}");
@@ -23,7 +25,7 @@ fn base(rig: &Rig) -> Option<PathBuf> {
     Some(PathBuf::from(format!("{}{path}", mount.split(' ').nth(4).unwrap())))
 }
 
-/// The groups of contexts that may take this much memory.
+/// Groups of contexts with this memory limit.
 fn groups(base: &Path, memory_max: u64) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(base).unwrap().flatten().map(|entry| entry.path());
     let max = |path: &PathBuf| std::fs::read_to_string(path.join("memory.max")).unwrap_or_default();
@@ -38,7 +40,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// An odd number of bytes tells the group from those of other tests.
+/// An unusual number of bytes distinguishes the group from those of other tests.
 #[tokio::test]
 async fn a_context_has_a_group_with_bounds_as_long_as_it_is_there() {
     let rig = Rig::with(|settings| settings.memory_bytes_max = 123 << 20);
@@ -57,7 +59,7 @@ async fn a_context_has_a_group_with_bounds_as_long_as_it_is_there() {
     until("its group is gone", || !held[0].exists()).await;
 }
 
-/// The watch sees memory of processes; this is in the kernel, in sockets that nobody reads.
+/// The memory watch sees only memory of processes; this memory is in the kernel, in sockets without a reader.
 #[tokio::test]
 async fn memory_of_the_kernel_counts_too() {
     let rig = Rig::with(|settings| settings.memory_bytes_max = 100 << 20);
@@ -76,7 +78,7 @@ async fn memory_of_the_kernel_counts_too() {
     assert!(told.message.as_ref().unwrap().contains("more than"), "by the kernel: {told:?}");
 }
 
-/// Without a moment in which it has more: whatever it is that takes the memory.
+/// The kernel enforces the limit at once, whatever takes the memory.
 #[tokio::test]
 async fn a_child_that_the_kernel_ends_for_want_of_memory_is_told_as_that() {
     let rig = Rig::with(|settings| settings.memory_bytes_max = 60 << 20);

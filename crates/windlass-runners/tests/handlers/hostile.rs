@@ -1,4 +1,4 @@
-//! Handlers that harm: the others, and the server, do not notice.
+//! Harmful handlers, without effect on other handlers and the server.
 
 use crate::rig::{PATIENCE, Rig, brief, briefs, log, outcomes, sh};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ pub fn seconds(timeout: u64) -> HandlerOptions {
     HandlerOptions { timeout: Some(Duration::from_secs(timeout)), ..HandlerOptions::default() }
 }
 
-/// Processes whose command line holds the word.
+/// Number of processes whose command line contains the word.
 fn processes_with(word: &str) -> usize {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
@@ -52,7 +52,7 @@ async fn a_fork_bomb_is_contained_and_neighbours_run() {
 #[tokio::test]
 async fn a_memory_hog_is_stopped() {
     let rig = Rig::with(|settings| settings.memory_bytes_max = 100 << 20);
-    // Many processes, none of them very large: only the sum is.
+    // Many processes, none of them very large: only the sum exceeds the limit.
     let hog = "for n in 1 2 3 4 5 6; do sh -c 'x=$(head -c 30000000 /dev/zero | tr \"\\0\" a); sleep 9873.25' & done; wait";
     let told = rig.run(&Handler { options: seconds(200), ..sh(hog) }, &["x"]).await;
     assert_eq!(told[0].code, "MEMORY", "{told:?}");
@@ -87,7 +87,7 @@ async fn output_without_an_end_can_be_stopped_at_any_time() {
     assert!(matches!(crate::rig::ends(&mut run, 1).await[0], windlass_runners::handlers::Ended::Unrun(_)));
 }
 
-/// What the table in docs/runners.md promises.
+/// Guarantees of the table in docs/runners.md.
 #[tokio::test]
 async fn a_handler_reaches_no_files_of_others_no_network_and_cannot_leave() {
     let rig = Rig::new();
@@ -133,7 +133,7 @@ async fn a_handler_that_talks_on_the_line_to_the_server_harms_only_itself() {
     assert_eq!(brief(&rig.one(&sh("true"), "x").await), "200 OK");
 }
 
-/// The server's end is the end of everything it ran, also of what ran in the background.
+/// The end of the server ends everything it ran, including background processes.
 #[tokio::test]
 async fn nothing_outlives_the_server() {
     use std::os::fd::OwnedFd;
@@ -167,7 +167,7 @@ async fn nothing_outlives_the_server() {
         assert!(began.elapsed() < PATIENCE, "it does not start");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // What the kernel does when a process is killed: its descriptors are closed.
+    // As the kernel does when a process is killed: its descriptors are closed.
     drop(ours);
     wait_until_gone("9874.25").await;
     guard.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Handlers that are URLs, at a server that says what it is told to say.
+//! http handlers, with a server whose responses the test chooses.
 
 use crate::rig::{Rig, batch, briefs, ends, handler, log, new_jobs, outcomes};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang, NoRoom};
 
-/// Answers each request with what `answer` makes of its body: a status and a body. `None` hangs up without a word.
+/// Server that responds with the status and body that `answer` returns for a request body. `None`: closes the
+/// connection.
 struct Site {
     address: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -236,7 +237,7 @@ async fn no_more_jobs_are_asked_for_than_can_be_sent() {
     let room = rig.handlers.room();
     let payloads: Vec<&str> = std::iter::once("slow").chain(["quick"; 9]).collect();
     let mut run = booking.start(batch("acme", "a", &handler, &payloads));
-    // What has ended leaves its connection, though the batch goes on.
+    // An ended job frees its connection, although the batch continues.
     tokio::time::timeout(crate::rig::PATIENCE, room).await.unwrap();
     for _ in 0..9 {
         assert_ne!(run.next().await.unwrap().0, 0);
@@ -244,7 +245,7 @@ async fn no_more_jobs_are_asked_for_than_can_be_sent() {
     assert_eq!(rig.handlers.book("acme", "a", &handler).ok().unwrap().jobs_max(), 9);
     release.send(()).unwrap();
     assert_eq!(run.next().await.unwrap().0, 0);
-    // A batch of one job keeps no more than its one connection.
+    // A batch of one job uses a single connection.
     let mut run = rig.start("acme", "a", &handler, &["slow"]);
     let booked = async {
         while rig.handlers.book("acme", "a", &handler).ok().is_none_or(|booking| booking.jobs_max() != 9) {
@@ -254,12 +255,12 @@ async fn no_more_jobs_are_asked_for_than_can_be_sent() {
     tokio::time::timeout(crate::rig::PATIENCE, booked).await.unwrap();
     release.send(()).unwrap();
     assert_eq!(run.next().await.unwrap().0, 0);
-    // All of them by one request: one connection is enough.
+    // All of them in one request: one connection is enough.
     let whole = HandlerOptions { batch_size: Some(50), batch: true, ..HandlerOptions::default() };
     assert_eq!(rig.handlers.book("acme", "a", &site.handler(whole)).ok().unwrap().jobs_max(), 50);
 }
 
-/// Writes so much without an end, as far as anybody reads it; how much that was.
+/// Server that writes this many bytes as long as the client reads; returns the number written.
 fn pour(bytes: usize) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -285,7 +286,7 @@ async fn an_answer_that_is_no_result_any_more_is_not_read_to_its_end() {
     let rig = Rig::with(|settings| settings.result_bytes_max = 100_000);
     let told = rig.run(&handler(Lang::Http, &format!("http://{address}/")), &["x"]).await;
     assert_eq!(told[0].code, "TOO_MUCH", "{told:?}");
-    // What is on its way in the buffers of the kernel, and no more.
+    // At most the contents of the kernel's buffers.
     assert!(written.load(Ordering::SeqCst) < 30 << 20, "{written:?}");
 }
 

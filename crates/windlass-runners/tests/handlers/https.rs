@@ -1,4 +1,4 @@
-//! Handlers that are URLs with a certificate.
+//! https handlers.
 
 use crate::rig::{Rig, brief, handler, outcomes};
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 use windlass_runners::handlers::{BlobError, Handler, Lang, World};
 
-/// Somebody who gives out certificates.
+/// Certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     own: CertificateDer<'static>,
@@ -25,7 +25,7 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), own }
     }
 
-    /// For a server of this name.
+    /// Certificate for a server of this name.
     fn certify(&self, host: &str) -> ServerConfig {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
@@ -40,7 +40,7 @@ impl Authority {
     }
 }
 
-/// Answers every request with what it was sent; where it is.
+/// Server that responds with the request's body; returns its port.
 fn start_site(config: ServerConfig) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -73,7 +73,7 @@ fn answer(stream: impl Read + Write) -> Option<()> {
     }
 }
 
-/// Trusts one authority, if any.
+/// Trusts one CA, if any.
 struct Trusting(Option<CertificateDer<'static>>);
 
 #[async_trait]

@@ -1,27 +1,27 @@
-//! The same claims for every interpreter, in its own words.
+//! Same assertions for every interpreter.
 
 use crate::rig::{Rig, briefs, ends, handler, log, new_jobs, outcomes};
 use std::time::Duration;
 use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang};
 
-/// How one language says what all of them can say.
+/// Handler texts of one language.
 struct Words {
     lang: Lang,
-    /// Gives the payload back as the result.
+    /// Returns the payload as the result.
     echo: &'static str,
     /// The payload is a status; returns it, with a result.
     status: &'static str,
-    /// Prints the payload as it is, to standard output.
+    /// Prints the payload unchanged to standard output.
     print: &'static str,
     throw: &'static str,
     exit_44: &'static str,
-    /// Ends the process at once, whatever it is told.
+    /// Ends the process at once if the payload is `die`.
     crash_on_die: &'static str,
     endless: &'static str,
     hog: &'static str,
     count: [&'static str; 4],
     whole: &'static str,
-    /// Breaks what printing and reading depend on, then prints.
+    /// Breaks the functions for printing and reading, then prints.
     vandal: &'static str,
     flood: &'static str,
     network: &'static str,
@@ -134,7 +134,7 @@ async fn check(words: &Words) {
     assert_eq!((new_jobs(&told[0]), log(&told[0])), (vec!["thumb=a|b".to_owned()], String::new()), "{lang}");
     assert_eq!((new_jobs(&told[1]), log(&told[1])), (vec![], "hello\n".to_owned()), "{lang}");
     assert_eq!(new_jobs(&told[2]), ["mail="], "{lang}");
-    // What is thrown is an error of this job, with its trace.
+    // An exception is an error of its job, with its trace.
     let told = rig.run(&plain(words.throw), &["one", "two"]).await;
     assert_eq!(briefs(&told), ["500 EXCEPTION"; 2], "{lang}");
     assert!(told[1].message.as_ref().unwrap().contains("bad two"), "{lang}: {:?}", told[1].message);
@@ -162,7 +162,7 @@ async fn check_life(words: &Words) {
     assert_eq!(briefs(&first), ["200 OK 1 id-0", "200 OK 1 id-1"], "{lang}: {first:?}");
     assert_eq!(briefs(&second), ["200 OK 2 id-0"], "{lang}: before is run once");
     assert_eq!(log(&first[1]), "afterEach\n", "{lang}");
-    // A crash costs the job it happened in.
+    // A crash costs only the job that caused it.
     let told = rig.run(&handler(lang, words.crash_on_die), &["a", "b", "die", "c", "exit", "d"]).await;
     let codes: Vec<&str> = told.iter().map(|outcome| outcome.code.as_str()).collect();
     assert_eq!(codes, ["OK", "OK", "SIGNAL", "OK", "FAILED", "OK"], "{lang}: {told:?}");
@@ -259,7 +259,7 @@ async fn bytes_that_are_no_text_arrive_as_they_are() {
     }
 }
 
-/// A process that copies itself answers once.
+/// A process that forks answers once.
 #[tokio::test]
 async fn a_python_handler_that_forks_answers_once() {
     let rig = Rig::new();
@@ -278,7 +278,7 @@ async fn a_node_handler_is_blamed_for_what_it_throws_later() {
     assert!(outcome.message.unwrap().contains("late"));
 }
 
-/// Counts its own runs, and has names that cannot be given twice.
+/// Counts its own runs, and declares names that cannot be declared twice.
 const BEFORES: [(Lang, &str, &str); 4] = [
     (
         Lang::Node,
@@ -314,7 +314,7 @@ async fn handlers_that_share_a_context_run_their_before_once() {
         assert!(first.starts_with("1 1 "), "{lang}: {first}");
         assert_eq!(result("b", "1").await, first, "{lang}: the same process, and nothing was run twice");
         assert_eq!(result("a", "1").await, first);
-        // One with another beginning has a context of its own, and each keeps its own.
+        // A handler with another `before` has a context of its own, and each context keeps its state.
         let other = result("c", "2").await;
         assert!(other.starts_with("1 2 ") && other != first, "{lang}: {other}");
         assert_eq!((result("b", "1").await, result("c", "2").await), (first, other), "{lang}");
@@ -330,7 +330,7 @@ async fn a_result_that_is_too_large_is_too_much_in_every_language() {
         (Lang::Sh, "echo 'J: next|x'; read n; head -c $n /dev/zero > \"$WINDLASS_RESULT\""),
     ] {
         let rig = Rig::with(|settings| settings.result_bytes_max = 100_000);
-        // A little, and a lot.
+        // Slightly above the limit, and far above.
         let told = rig.run(&handler(lang, body), &["100001", "100000", "1000000", "1"]).await;
         let codes: Vec<&str> = told.iter().map(|outcome| outcome.code.as_str()).collect();
         assert_eq!(codes, ["TOO_MUCH", "OK", "TOO_MUCH", "OK"], "{lang}: {told:?}");
@@ -348,7 +348,7 @@ async fn too_many_new_jobs_are_none() {
     assert_eq!(told[1].code, "TOO_MUCH");
 }
 
-/// Each waits for the file `go` in its folder, and takes it.
+/// Each waits for the file `go` in its folder, and removes it.
 const GATED: [(Lang, &str, &str); 4] = [
     (
         Lang::Node,
@@ -379,15 +379,15 @@ async fn a_batch_that_is_cut_gives_back_what_has_not_begun_and_keeps_its_context
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        // Longer than jobs that were sent together are begun without a word.
+        // Longer than the interval in which jobs sent together are started without an acknowledgement.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let_one_end().await;
-        // The second waits for its file when it is cut. Should it not have begun yet, it is not begun.
+        // The second waits for its file when the batch is cut. If it has not started yet, it is not started.
         run.cut();
         while std::fs::write(&go, "").is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // One more may have begun before the cut was heard: it is not left to wait.
+        // One more may have started before the cut arrived: it must not wait for ever.
         let told = {
             let mut ending = std::pin::pin!(ends(&mut run, 5));
             loop {

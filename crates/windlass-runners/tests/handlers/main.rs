@@ -1,4 +1,4 @@
-//! Handlers run for real, by the interpreters of this machine.
+//! Tests that run real handlers with the interpreters of this machine.
 
 #![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "in tests")]

@@ -1,4 +1,4 @@
-//! How many contexts there are, for whom, and until when.
+//! Number, assignment and lifetime of contexts.
 
 use crate::rig::{PATIENCE, Rig, batch, brief, briefs, handler, outcomes, sh};
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ async fn idle_contexts_make_room_for_others_and_there_are_never_more_than_allowe
         assert_eq!(outcomes(&mut rig.start(client, "t", &sh("true"), &["x"]), 1).await[0].exitcode, 200);
         assert_eq!(rig.handlers.warm(), [(client.to_owned(), "t".to_owned())]);
     }
-    // Four at once: one after the other.
+    // Four at once, run one after the other.
     let mut runs: Vec<_> =
         (0..4).map(|n| rig.start(&format!("c{n}"), "t", &sh("sleep 0.1"), &["x"])).collect();
     for run in &mut runs {
@@ -86,13 +86,13 @@ async fn a_place_that_is_booked_is_nobody_elses_until_its_batch_has_ended_or_it_
     assert!(!rig.has_room("c", "t", &quick), "both places are booked");
     drop(second);
     assert!(rig.has_room("c", "t", &quick));
-    // With its context idle, it is there for whoever books next.
+    // An idle context serves the next booking.
     let mut run = first.start(batch("a", "t", &quick, &["x"]));
     assert_eq!(outcomes(&mut run, 1).await[0].exitcode, 200);
     wait_until("room", || rig.has_room("a", "t", &quick)).await;
     let (warm, cold) = (rig.handlers.book("a", "t", &quick), rig.handlers.book("b", "t", &quick));
     assert!(warm.is_ok() && cold.is_ok() && !rig.has_room("c", "t", &quick));
-    // Those who have not booked take what there is, and those who have come after them.
+    // Runs without a booking take free contexts; booked runs follow.
     let mut unbooked = rig.start("c", "t", &quick, &["x"]);
     assert_eq!(outcomes(&mut unbooked, 1).await[0].exitcode, 200);
     let mut runs = [("a", warm), ("b", cold)].map(|(client, booking)| {

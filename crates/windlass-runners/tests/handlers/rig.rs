@@ -1,4 +1,4 @@
-//! Handlers on a folder of their own, and batches in a line each.
+//! Test rig: handlers in a folder of their own, and short forms for batches.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use windlass_runners::handlers::{
     Outcome, Run, Settings, World,
 };
 
-/// Longer than anything takes on a machine with better things to do.
+/// Timeout of waits, generous for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Nothing;
@@ -45,7 +45,7 @@ impl Rig {
         Rig::with(|_| {})
     }
 
-    /// The folder in which the handlers of the first context run.
+    /// Working folder of the handlers in the first context.
     pub fn first_context(&self) -> PathBuf {
         self.folder.path().join("contexts").join("0").join("work")
     }
@@ -54,25 +54,26 @@ impl Rig {
         Rig::in_world(Arc::new(Nothing), tune)
     }
 
-    /// Its processes have the numbers by which they are known outside, so that a test can tell one from another.
+    /// Runs without a process namespace: process ids inside equal those outside, so that a test can identify
+    /// processes.
     pub fn with_known_processes() -> Rig {
         Rig::with(|settings| settings.namespaces = false)
     }
 
-    /// On what an earlier server left in the folder for contexts.
+    /// Starts with a folder left by an earlier server.
     pub fn over(leave: impl FnOnce(&std::path::Path)) -> Rig {
         Rig::with(|settings| leave(&settings.folder))
     }
 
     pub fn in_world(world: Arc<dyn World>, tune: impl FnOnce(&mut Settings)) -> Rig {
         let folder = TempDir::new().unwrap();
-        // Contexts may be other users.
+        // Contexts may run as other users.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
         let helper = HelperProgram { path: helper(), args: Vec::new() };
         let mut settings = Settings::new(folder.path().join("contexts"), helper);
-        // Tests wait for what happens, however busy the machine is.
+        // Tests wait for events, however busy the machine is.
         settings.time_limit = PATIENCE;
-        // Tests that run at the same time must not count each other's processes.
+        // Concurrent tests must not count each other's processes.
         static RIGS: AtomicU32 = AtomicU32::new(0);
         let others = RIGS.fetch_add(1, Ordering::Relaxed);
         settings.uid_base = settings.uid_base.map(|base| base + others * 8);
@@ -91,7 +92,7 @@ impl Rig {
         self.handlers.start(batch(client, jobtype, handler, payloads))
     }
 
-    /// All outcomes, in the order of the batch.
+    /// Outcomes in the order of the batch.
     pub async fn run(&self, handler: &Handler, payloads: &[&str]) -> Vec<Outcome> {
         let mut run = self.start("acme", "resize", handler, payloads);
         outcomes(&mut run, payloads.len()).await
@@ -102,7 +103,7 @@ impl Rig {
     }
 }
 
-/// Found out once for all tests of a process; it depends on who runs them, not on what they tune.
+/// Tested once per process; the result depends on the user, not on the settings of a test.
 fn isolation(settings: &Settings) -> Isolation {
     static FOUND: [OnceLock<Isolation>; 4] = [const { OnceLock::new() }; 4];
     let kind = usize::from(settings.namespaces) * 2 + usize::from(settings.uid_base.is_some());
@@ -115,7 +116,7 @@ fn isolation(settings: &Settings) -> Isolation {
 }
 
 pub fn helper() -> PathBuf {
-    // A user who cannot reach the build folder has a copy: see `as_an_ordinary_user`.
+    // A user without access to the build folder uses a copy: see `as_an_ordinary_user`.
     let copy = std::env::var_os("WINDLASS_TEST_HELPER").map(PathBuf::from);
     copy.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_windlass-run-handler")))
 }
@@ -155,7 +156,7 @@ pub fn sh(body: &str) -> Handler {
     handler(Lang::Sh, body)
 }
 
-/// `200 OK`, and what came with it.
+/// Status, code and result: `200 OK …`.
 pub fn brief(outcome: &Outcome) -> String {
     format!("{} {} {}", outcome.exitcode, outcome.code, String::from_utf8_lossy(&outcome.result))
         .trim()

@@ -34,7 +34,7 @@ async fn lines_with_the_mark_are_new_jobs_and_the_rest_is_log() {
         .await;
     assert_eq!(new_jobs(&outcome), ["thumb=a|b", "mail="]);
     let log = log(&outcome);
-    // Two pipes: what is printed to one of them keeps its order.
+    // Two pipes: the order is kept within each.
     let place = |line: &str| log.find(line).unwrap_or_else(|| panic!("{line} is missing in {log}"));
     assert!(place("hello\n") < place(" J: no|x\n"));
     place("oops\n");
@@ -211,7 +211,7 @@ async fn stopping_gives_running_jobs_back_and_leaves_no_process() {
     assert!(rig.handlers.warm().is_empty());
 }
 
-/// The data folder of a server is nobody else's; its contexts are somebody else.
+/// A server's data folder may be closed to other users, and contexts run as other users.
 #[tokio::test]
 async fn a_folder_that_others_cannot_reach_by_name_is_still_home() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! What a handler tries against the server and its neighbours, whoever the server is: every test here is also run by an
-//! ordinary user, see [`as_an_ordinary_user`].
+//! Attacks of a handler on the server and other handlers, whatever user the server is: every test here is
+//! also run as an ordinary user, see [`as_an_ordinary_user`].
 
 use crate::rig::{Rig, brief, handler, log, outcomes, sh};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,7 +9,7 @@ use windlass_runners::handlers::{Handler, Lang};
 
 const SOMEBODY: u32 = 54_321;
 
-/// The tests of this file and those of `hostile.rs` once more, by somebody who is not root: that is how most servers run.
+/// Runs the tests of this file and of `hostile.rs` again as a user other than root, as most servers run.
 #[test]
 fn as_an_ordinary_user() {
     use std::os::unix::process::CommandExt;
@@ -44,7 +44,7 @@ fn as_an_ordinary_user() {
         assert!(said.contains("walls::as_an_ordinary_user ... ok"), "{said}");
     };
     run(&["walls::", "hostile::", "interpreters::", "calls::", "cgroups::"], "WINDLASS_TEST_NAMESPACES");
-    // As on a kernel that lets nobody make namespaces.
+    // As on a kernel that allows no namespaces.
     run(&["walls::", "calls::each_language"], "WINDLASS_TEST_NO_NAMESPACES");
 }
 
@@ -60,7 +60,8 @@ fn python(body: &str) -> Handler {
     Handler { before: Some(before.to_owned()), ..handler(Lang::Python, body) }
 }
 
-/// With [`strict`](windlass_runners::handlers::Settings::strict) a handler is run with all that should hold it or not at all.
+/// With [`strict`](windlass_runners::handlers::Settings::strict) a handler runs with complete isolation or
+/// not at all.
 #[tokio::test]
 async fn strict_isolation_is_all_or_nothing() {
     let rig = Rig::with(|settings| settings.strict = true);
@@ -76,7 +77,8 @@ async fn strict_isolation_is_all_or_nothing() {
     assert_eq!(rig.handlers.check(&sh("true")), Err(why));
 }
 
-/// In namespaces of its own it sees neither processes nor files of the server, and does what it likes with its own.
+/// In namespaces of its own a handler sees neither processes nor files of the server, and can do anything
+/// with its own.
 #[tokio::test]
 async fn a_view_of_its_own_holds_what_programs_need_and_nothing_else() {
     let rig = Rig::new();
@@ -97,7 +99,7 @@ async fn a_view_of_its_own_holds_what_programs_need_and_nothing_else() {
     }
 }
 
-/// A server that is root and gives its handlers no users (`miniq.uid_base = 0`).
+/// Server that runs as root and gives its handlers no user ids (`miniq.uid_base = 0`).
 #[tokio::test]
 async fn a_handler_of_a_root_server_without_other_users_is_not_root_in_namespaces_of_its_own() {
     let rig = Rig::with(|settings| settings.uid_base = None);
@@ -107,7 +109,7 @@ async fn a_handler_of_a_root_server_without_other_users_is_not_root_in_namespace
                 || std::env::var_os("WINDLASS_TEST_NO_NAMESPACES").is_some()
         );
     }
-    // Version 3 of the structure; effective, permitted and inheritable rights, twice.
+    // Version 3 of the structure; effective, permitted and inheritable capabilities, twice.
     let rights = "import ctypes, os\nhead = (ctypes.c_uint32 * 2)(0x20080522, 0)\nrights = (ctypes.c_uint32 * 6)()\n\
                   assert ctypes.CDLL(None).capget(head, rights) == 0\nopen('own', 'w').write('x')\n\
                   print(os.getuid() != 0, sum(rights), open('own').read(), end='')";
@@ -115,7 +117,7 @@ async fn a_handler_of_a_root_server_without_other_users_is_not_root_in_namespace
     assert_eq!(brief(&told), "200 OK True 0 x", "{}", log(&told));
 }
 
-/// Everything that can be set for another process, tried on the server itself.
+/// Every property that can be set for another process, tried on the server.
 #[tokio::test]
 async fn limits_priorities_and_processors_of_the_server_are_out_of_reach() {
     let rig = Rig::new();
@@ -207,7 +209,7 @@ async fn pairs_of_sockets_stay_between_their_ends_and_there_are_no_others() {
     assert!(listener.recv(&mut [0; 8]).is_err());
 }
 
-/// Every way to send a signal, also those that are no call of that name.
+/// Every way to send a signal, including calls of other names.
 #[tokio::test]
 async fn signals_to_the_server_are_refused_in_every_form() {
     let rig = Rig::new();
@@ -220,7 +222,7 @@ async fn signals_to_the_server_are_refused_in_every_form() {
          out += [tried(by_file), tried(by_number), call(200, {server}, 9), call(234, {server}, {server}, 9)]\n\
          return (200, str('done' in out))"
     );
-    // The last of them may end the context itself: all processes it can reach are its own.
+    // The last of them may end the context itself: it can reach only its own processes.
     let told = rig.one(&python(&body.replace(", -1)", ")")), "x").await;
     assert_eq!(brief(&told), "200 OK False", "{}", log(&told));
 }
@@ -235,7 +237,7 @@ async fn the_servers_own_files_are_not_read_wherever_they_are() {
     std::fs::write(shared.path().join("app/key.pem"), "a key").unwrap();
     std::fs::write(shared.path().join("app/lib.txt"), "a library").unwrap();
     let rig = Rig::with(|settings| {
-        // Also what its own folder is in, as with a data folder below /opt.
+        // Includes the parent of its own folder, as with a data folder below /opt.
         settings.readable = vec![shared.path().to_owned(), settings.folder.parent().unwrap().to_owned()];
         settings.hidden = vec![data.clone(), shared.path().join("app/key.pem")];
     });
@@ -256,7 +258,7 @@ async fn the_servers_own_files_are_not_read_wherever_they_are() {
     );
 }
 
-/// What a handler leaves behind keeps neither its folder nor the next server.
+/// Files left by a handler block neither its folder nor the next server.
 #[tokio::test]
 async fn folders_without_rights_and_without_end_are_removed() {
     let rig = Rig::new();
@@ -268,7 +270,7 @@ async fn folders_without_rights_and_without_end_are_removed() {
                 for path in ('shut/in', 'shut', 'deep', '.'):\n    tried(os.chmod, path, 0)\n\
                 os._exit(40)";
     let told = rig.one(&python(body), "x").await;
-    // If it is looked at in time, for its depth.
+    // Stopped for its depth, if the watch is fast enough.
     assert!(told.exitcode == 400 || told.code == "DISK", "{told:?}");
     let contexts = rig.folder.path().join("contexts");
     let began = std::time::Instant::now();
@@ -279,7 +281,7 @@ async fn folders_without_rights_and_without_end_are_removed() {
     assert_eq!(brief(&rig.one(&sh("true"), "x").await), "200 OK");
 }
 
-/// Seen from outside, also where its processes have other numbers there.
+/// Detected from outside, even if its processes have other ids there.
 #[tokio::test]
 async fn a_context_in_which_a_job_left_processes_is_not_used_again() {
     let rig = Rig::new();
@@ -290,7 +292,7 @@ async fn a_context_in_which_a_job_left_processes_is_not_used_again() {
     assert_eq!(rig.one(&sh(body), "tidy").await.exitcode, 404, "the same one again");
 }
 
-/// In files, in files without a name, and in files that are only mapped.
+/// By files, unnamed files, and files that are only mapped.
 #[tokio::test]
 async fn whoever_fills_the_disk_is_stopped() {
     let rig = Rig::with(|settings| settings.disk_bytes_max = 20 << 20);
@@ -310,7 +312,7 @@ async fn whoever_fills_the_disk_is_stopped() {
     assert_eq!(brief(&rig.one(&sh("head -c 10000000 /dev/zero > x"), "x").await), "200 OK");
 }
 
-/// Memory that no process shows as its own: shared, and taken out of every mapping but for a page, or altogether.
+/// Memory that no process shows as its own: shared, and unmapped but for a page, or completely.
 #[tokio::test]
 async fn whoever_hides_shared_memory_is_stopped() {
     let rig = Rig::with(|settings| settings.memory_bytes_max = 150 << 20);
@@ -333,7 +335,7 @@ async fn whoever_hides_shared_memory_is_stopped() {
         let told = rig.one(&timed(body), "x").await;
         assert_eq!(told.code, "MEMORY", "{body}: {told:?}");
     }
-    // More in one piece than is counted for one, by either name; a little is no trouble.
+    // One piece above the limit for a piece, by either name; a small one is allowed.
     let body = "import mmap\nout = []\n\
                 for size in (17 << 20, 1 << 30):\n    out.append(tried(lambda: mmap.mmap(-1, size)))\n\
                 out.append(tried(lambda: os.open('/dev/zero', os.O_RDWR)))\n\
@@ -345,7 +347,7 @@ async fn whoever_hides_shared_memory_is_stopped() {
     assert_eq!(brief(&told), refused, "{}", log(&told));
 }
 
-/// The kernel shows the memory of such a process to root, and to the owner of its namespaces.
+/// The kernel shows the memory of such a process only to root and to the owner of its namespaces.
 #[tokio::test]
 async fn a_program_whose_memory_cannot_be_counted_is_stopped() {
     let rig = Rig::new();
@@ -357,7 +359,7 @@ async fn a_program_whose_memory_cannot_be_counted_is_stopped() {
     assert_eq!(told.code, if is_shown { "OK" } else { "MEMORY" }, "{told:?}");
 }
 
-/// As a server does that was killed: it finds what it was running.
+/// As after a kill of the server: the next one finds its running contexts.
 #[tokio::test]
 async fn what_a_killed_server_left_does_not_keep_the_next_from_running_handlers() {
     let rig = Rig::over(|contexts| {

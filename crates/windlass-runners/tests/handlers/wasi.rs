@@ -1,4 +1,4 @@
-//! Handlers that are WebAssembly modules.
+//! WASI handlers.
 
 use crate::rig::{Rig, briefs, handler, helper, log, new_jobs, outcomes};
 use async_trait::async_trait;
@@ -8,7 +8,8 @@ use windlass_runners::handlers::{
     BlobError, Handler, HandlerOptions, HelperProgram, Isolation, Lang, Settings, World,
 };
 
-/// Copies standard input to standard output, says `hm` on standard error, and exits with the first byte minus `0`, times ten.
+/// Module that copies standard input to standard output, prints `hm` on standard error, and exits with the
+/// first byte minus `0`, times ten.
 const COPY: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
     (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
@@ -29,7 +30,7 @@ const COPY: &str = r#"(module
             (then (call $exit (i32.mul (i32.const 10)
                 (i32.sub (i32.load8_u (i32.const 1024)) (i32.const 48))))))))"#;
 
-/// Has one module, and only for one client.
+/// World with one module, for one client only.
 struct Modules;
 
 #[async_trait]
@@ -78,7 +79,7 @@ async fn a_module_may_answer_for_a_whole_batch() {
     let rig = rig();
     let options = HandlerOptions { batch: true, ..HandlerOptions::default() };
     let handler = Handler { options, ..handler(Lang::Wasi, "copy") };
-    // The lines are the statuses; the first digit is also the exit code, and 20 is well.
+    // The lines are the statuses; the first digit is also the exit code, and 20 is success.
     let told = rig.run(&handler, &["200 a", "404 b", "oops"]).await;
     assert_eq!(briefs(&told), ["200 OK a", "404 FAILED b", "500 INVALID_RESPONSE"]);
 }
@@ -103,7 +104,7 @@ async fn a_client_has_no_modules_of_another() {
     assert_eq!(without.one(&handler(Lang::Wasi, "copy"), "x").await.code, "BAD_HANDLER");
 }
 
-/// Guests have neither files nor processes to hide, but seccomp and landlock they need.
+/// Guests have no files and processes to hide, but need seccomp and landlock.
 #[tokio::test]
 async fn strict_isolation_is_for_modules_too() {
     let held = |parts: &[&str]| {
@@ -120,7 +121,7 @@ async fn strict_isolation_is_for_modules_too() {
     let why = told.message.unwrap();
     assert!(why.contains("runners.isolation") && why.ends_with("lack seccomp"), "{why}");
     assert_eq!(rig.handlers.check(&copy), Err(why));
-    // Without namespaces; on this machine the guest itself says what holds it.
+    // Without namespaces; on this machine the guest itself reports its isolation.
     let rig = rig_with(held(&["limits", "landlock", "seccomp"]));
     assert_eq!(rig.handlers.check(&copy), Ok(()));
     let told = rig.one(&copy, "x").await;

@@ -1,18 +1,18 @@
-//! The Bedrock::Jobs dialect of the real server, with `nc` as its client.
+//! Bedrock::Jobs dialect of the real server, with `nc` as its client.
 
 use crate::server::{Ran, Server, eventually, windlass};
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-/// Where it listens.
+/// Address of the dialect's port.
 fn address(server: &Server) -> String {
     let ready = std::fs::read_to_string(server.folder().join("ready.json")).unwrap();
     let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
     ready["bedrock"].as_str().unwrap().to_owned()
 }
 
-/// Sends the text and gives back what came until the server closed.
+/// Sends the text and returns the responses until the server closes.
 fn nc(address: &str, text: &str) -> String {
     let (host, port) = address.rsplit_once(':').unwrap();
     let spawned =
@@ -42,7 +42,7 @@ fn a_job_is_made_and_done_with_nc_and_seen_by_the_command_line() {
     assert_eq!(server.run(&["push", "hello", "{}"]).code, 0);
     server.stop();
 
-    // What was made survives a restart, and the count of commits does not go back.
+    // Created jobs survive a restart, and the commit count does not decrease.
     let server = Server::start_in(folder.path(), &listen);
     let session = "GetJob\nname: mail\n\nFinishJob\njobID: 1\n\nQueryJob\njobID: 1\n\nGetJob\nname: hel*\n\n";
     let replies = nc(&address(&server), session);
@@ -56,7 +56,7 @@ fn a_job_is_made_and_done_with_nc_and_seen_by_the_command_line() {
     assert!(counts.is_sorted() && counts.len() == 5, "{counts:?}");
 }
 
-/// One call of a function that takes minutes: nothing inside of SQLite looks at the clock meanwhile.
+/// A single function call that takes minutes, during which SQLite does not call the progress handler.
 const IN_ONE_FUNCTION: &str = "SELECT instr(hex(zeroblob(500000)), hex(zeroblob(250000))||'1') + \
      instr(hex(zeroblob(500000)), hex(zeroblob(250000))||'2') + instr(hex(zeroblob(500000)), \
      hex(zeroblob(250000))||'3');";
@@ -110,7 +110,7 @@ fn the_server_stops_although_a_query_runs() {
     let at = address(&server);
     let query = format!("Query\nquery: {IN_ONE_FUNCTION}\n\n");
     let asking = std::thread::spawn(move || nc(&at, &query));
-    // A server that starts has other children, too.
+    // A starting server has other children, too.
     let is_query = |child: &String| {
         std::fs::read(format!("/proc/{child}/cmdline")).is_ok_and(|line| contains(&line, b"run-query"))
     };
@@ -119,7 +119,7 @@ fn the_server_stops_although_a_query_runs() {
     asking.join().unwrap();
 }
 
-/// It is in the middle of a function and reads no orders, so nothing but the kernel can tell it.
+/// The process is inside a function and reads no commands, so only the kernel can end it.
 #[test]
 fn a_killed_server_leaves_no_query_behind() {
     let mut server = Server::start(&["--bedrock", "127.0.0.1:0"]);

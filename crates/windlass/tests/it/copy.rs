@@ -1,4 +1,4 @@
-//! A whole store into another one, as an operator would.
+//! Copying a whole store, as an operator would.
 
 use crate::rigs::cluster::postgres_server::PostgresServer;
 use crate::server::{Ran, Server, windlass};
@@ -9,7 +9,7 @@ fn copy(folder: &Path, from: &str, to: &str) -> Ran {
     Ran::of(windlass().current_dir(folder).args(["copy", "--json", "--from", from, "--to", to]))
 }
 
-/// Jobs in several states, some gone, a limit and a paused queue.
+/// Creates jobs in several states, deleted jobs, a limit and a paused queue.
 fn fill(server: &Server) {
     let lines = (0..700).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
     server.run(&["push", "row", &lines, "--lines"]).ok();
@@ -22,7 +22,7 @@ fn fill(server: &Server) {
     let settle = json!({ "settle": [
         { "id": claimed["jobs"][0]["id"], "token": claimed["jobs"][0]["token"], "outcome": "finish", "result": { "n": 1 } },
         { "id": claimed["jobs"][1]["id"], "token": claimed["jobs"][1]["token"], "outcome": "fail", "error": "no luck",
-          // Not while the test runs: a job whose time comes is told of differently.
+          // Not due while the test runs: a due job is counted differently.
           "delay_ms": 3_600_000 },
     ]});
     server.call("POST", "/api/v1/settle", Some(settle));
@@ -46,7 +46,8 @@ fn everything(server: &Server) -> Vec<Value> {
     found
 }
 
-/// What is told relative to the time of the question: a job whose time has come meanwhile is ready and no longer delayed.
+/// Removes values that depend on the time of the request: a job that becomes due is ready and no longer
+/// delayed.
 fn without_moving_parts(answer: &mut Value) {
     for queue in answer["queues"].as_array_mut().into_iter().flatten() {
         let waiting = queue["ready"].as_u64().unwrap_or(0) + queue["delayed"].as_u64().unwrap_or(0);
@@ -127,7 +128,7 @@ fn no_server_starts_on_an_unfinished_copy_and_copying_again_mends_it() {
     assert_eq!(server.run(&["push", "next", "--json"]).json()["id"], 704);
 }
 
-/// As a copy that was killed leaves its target.
+/// Marks the target as an interrupted copy leaves it.
 fn mark_unfinished(database: &Path) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

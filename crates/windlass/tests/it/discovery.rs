@@ -1,7 +1,7 @@
-//! The server's name on the local network, looked for with two other people's libraries in a network made for the test.
+//! mDNS announcement of the server, found with two independent libraries in a network created for the test.
 //!
-//! The network is a namespace of the kernel's with one interface in it, which takes root or the right to make user
-//! namespaces. The test calls itself in there: what is marked as ignored is the inside.
+//! The network is a network namespace with one interface, which requires root or user namespaces. The test
+//! runs itself inside; the test marked as ignored is the inner part.
 
 use crate::server::{PATIENCE, Server, request};
 use mdns_sd::{Receiver, ServiceDaemon, ServiceEvent};
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 const WITH_COLON: &str = "_serval:queue._tcp.local.";
 const WITH_UNDERSCORE: &str = "_serval_queue._tcp.local.";
 const ADDRESS: &str = "10.71.17.1";
-/// Two ends of a wire: what is sent by one of them is heard on this machine, and that is all it takes.
+/// Pair of connected interfaces: packets sent by one are received on this machine.
 const PAIR: &str = "link add q0 type veth peer name q1";
-/// Set for the inside.
+/// Set for the inner part.
 const INSIDE: &str = "WINDLASS_TEST_INSIDE";
 
-/// Not the captured standard error: what could not be tested is to be seen.
+/// Prints to the real standard error, which is not captured: a skipped test must be visible.
 fn say_loudly(what: &str) {
     let line = format!("\n*** NOT TESTED: {what}\n");
     let _ = std::io::stderr().write_all(line.as_bytes());
@@ -83,7 +83,7 @@ fn inside_a_network_of_its_own() {
         let left = watch.until(|found| found.len() == 1);
         assert!(left.values().all(|found| found.port == stays && found.port != gone));
     }
-    // Long before its records would have run out by themselves.
+    // Long before its records would expire.
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
@@ -94,7 +94,8 @@ struct Found {
     addresses: Vec<String>,
 }
 
-/// By instance. Each is a UUID, its ports are the one it listens on, and somebody answers there.
+/// Checks the servers by instance: each name is a UUID, its port is the listening one, and a server answers
+/// there.
 fn expect_servers(found: &BTreeMap<String, Found>, ports: &BTreeSet<u16>) {
     assert_eq!(found.values().map(|found| found.port).collect::<BTreeSet<_>>(), *ports);
     for (name, found) in found {
@@ -110,7 +111,7 @@ fn expect_servers(found: &BTreeMap<String, Found>, ports: &BTreeSet<u16>) {
     }
 }
 
-/// A browser made of the same library as the announcement: python-zeroconf refuses the colon.
+/// Browser with the same library as the announcement: python-zeroconf refuses the colon.
 struct Watch {
     service: &'static str,
     events: Receiver<ServiceEvent>,
@@ -125,7 +126,7 @@ impl Watch {
         Watch { service, events, found: BTreeMap::new(), _daemon: daemon }
     }
 
-    /// What there is once that is enough; comes and goes as it is told.
+    /// Follows events until the found services are enough.
     fn until(&mut self, enough: impl Fn(&BTreeMap<String, Found>) -> bool) -> &BTreeMap<String, Found> {
         let deadline = Instant::now() + PATIENCE;
         while !enough(&self.found) {

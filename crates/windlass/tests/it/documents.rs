@@ -1,4 +1,4 @@
-//! Documents that must keep up with the code.
+//! Documents that must match the code.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,7 @@ fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Names of everything a crate depends on, but our own crates.
+/// Names of all dependencies of a crate, except crates of the workspace.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let table: toml::Table = manifest.parse().unwrap();
     let sections =

@@ -1,10 +1,10 @@
-//! What a user sees when something is wrong: what it is, and what to do.
+//! Error messages: the problem, and the remedy.
 
 use crate::rigs::cluster::postgres_server::PostgresServer;
 use crate::server::{Ran, Server, windlass};
 use std::net::TcpListener;
 
-/// An address where nobody listens.
+/// URL at which no server listens.
 fn nowhere() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -88,7 +88,7 @@ fn output_that_nobody_reads_is_no_error() {
 
 #[test]
 fn a_database_that_may_lose_what_it_acknowledges_is_refused_with_what_to_do() {
-    // Its fsync is off.
+    // The test database has fsync off.
     let url = PostgresServer::shared().new_schema_url();
     let refused = Ran::of(windlass().args(["serve", "--store", &url, "--http", "127.0.0.1:0"]));
     assert_eq!(refused.code, 1, "{refused:?}");

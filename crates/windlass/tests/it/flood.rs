@@ -1,4 +1,4 @@
-//! One tenant floods the server; the others hardly notice.
+//! Flood by one tenant: the latency of the others hardly changes.
 
 use crate::server::{PATIENCE, Ran, Server, request_with, windlass};
 use serde_json::json;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 /// Calls of the quiet tenant per window, and windows of each kind.
 const CALLS: usize = 60;
 const WINDOWS: usize = 4;
-/// On a machine that is busy with other things single calls take this long by themselves.
+/// Latency that single calls may have on a busy machine without a flood.
 const FLOOR: Duration = Duration::from_millis(250);
 
-/// A connection that is kept.
+/// Keep-alive connection.
 struct Client {
     stream: TcpStream,
     token: String,
@@ -97,7 +97,7 @@ fn a_quiet_tenant_is_answered_as_fast_while_another_floods_the_server() {
         .collect();
     let mut client = Client::new(server.http, &quiet);
     let mut times = [Vec::new(), Vec::new()];
-    // By turns, so that whatever else the machine does befalls both alike.
+    // Alternating, so that other load on the machine affects both alike.
     for window in 0..2 * WINDOWS {
         let is_flooded = window % 2 == 1;
         floods.store(is_flooded, Ordering::Relaxed);

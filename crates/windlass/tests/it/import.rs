@@ -1,10 +1,10 @@
-//! Taking over the jobs of a Bedrock database file.
+//! Import of a Bedrock database file.
 
 use crate::server::Server;
 use rusqlite::Connection;
 use std::path::Path;
 
-/// A database as Bedrock leaves it behind: a few of everything, and many of the common kind.
+/// Database as Bedrock leaves it: a few jobs of every kind, and many of the common one.
 fn bedrock_file(path: &Path) {
     let db = Connection::open(path).unwrap();
     db.execute_batch(windlass_dialects::bedrock::query::SCHEMA).unwrap();
@@ -50,7 +50,7 @@ fn a_bedrock_file_is_shown_first_and_imported_once_when_told_to() {
     }
     assert_eq!(server.run(&["jobs", "--json"]).ok().matches("\"id\"").count(), 0);
 
-    // What can be imported is, and that something stayed behind is a failure.
+    // All importable jobs are imported, and a rest that is not counts as a failure.
     let done = server.run(&["import", "bedrock", file, "--apply"]);
     assert_eq!(done.code, 1, "{done:?}");
     assert!(done.stdout.contains("1205 jobs imported, 0 were there already, 0 refused"), "{done:?}");

@@ -1,5 +1,5 @@
-//! JQ with the real server: killed while a thousand jobs are on their way, the worker of the documentation, and the API held
-//! against its own description.
+//! JQ with the real server: a kill while a thousand jobs are in delivery, the worker of the documentation,
+//! and the API compared with its OpenAPI document.
 
 use crate::server::{PATIENCE, Server, eventually};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::SystemTime;
 
-/// A request in JSON to JQ: status and answer.
+/// Sends a JSON request to JQ: status and response.
 pub fn call(
     to: SocketAddr,
     method: &str,
@@ -37,10 +37,10 @@ pub fn call(
     Ok((status, serde_json::from_str(body).unwrap_or(Value::Null)))
 }
 
-/// Takes every job and tells of it.
+/// Worker that accepts every job and records it.
 struct Taker {
     port: u16,
-    /// The job, the attempt, and when it came.
+    /// Job, attempt, and time of arrival.
     given: Receiver<(String, u64, SystemTime)>,
 }
 
@@ -59,7 +59,7 @@ impl Taker {
     }
 }
 
-/// Until the connection ends.
+/// Serves a connection until it ends.
 fn take(stream: TcpStream, tell: &Sender<(String, u64, SystemTime)>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut writer = stream;
@@ -85,7 +85,7 @@ fn take(stream: TcpStream, tell: &Sender<(String, u64, SystemTime)>) -> Option<(
     }
 }
 
-/// Enqueues on several connections until the server is gone; answers with what was acknowledged.
+/// Enqueues on several connections until the server is down; returns the acknowledged jobs.
 fn enqueue_all(
     to: SocketAddr,
     count: usize,
@@ -112,7 +112,6 @@ fn enqueue_all(
         .collect()
 }
 
-/// Scenario 81 in earnest.
 #[test]
 fn a_server_killed_while_a_thousand_jobs_are_on_their_way_loses_none_and_hears_every_answer() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,7 +138,7 @@ fn a_server_killed_while_a_thousand_jobs_are_on_their_way_loses_none_and_hears_e
         let end = json!({"job_id": id, "type": "success"});
         call(server.http, "POST", "/done", &me, &end).unwrap().0
     };
-    // What had arrived before is answered now, but for twenty that time out.
+    // Jobs delivered before the kill are reported now, except for twenty that time out.
     let mut silent: HashSet<String> = HashSet::new();
     for id in before.keys() {
         if silent.len() < 20 {
@@ -181,7 +180,8 @@ fn enqueue(to: SocketAddr, job: &Value) -> String {
     answer["job_id"].as_str().unwrap().to_owned()
 }
 
-/// Killed as soon as the worker has them: what it has counts, and nothing is sent to it before it can answer.
+/// Killed as soon as the worker has the jobs: they count against its slots, and nothing is sent to it before
+/// the server can be reached.
 #[test]
 fn a_worker_gets_no_more_than_it_takes_from_a_server_that_was_killed_and_starts_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ fn a_worker_gets_no_more_than_it_takes_from_a_server_that_was_killed_and_starts_
     assert_eq!(has, ids[6..], "each of them was given once");
 }
 
-/// A worker that answers at once finds a server that has said where it is.
+/// A worker that reports at once finds the server listening.
 #[test]
 fn nothing_is_handed_out_before_the_server_can_be_reached() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ fn nothing_is_handed_out_before_the_server_can_be_reached() {
     let worker = Taker::listen();
     for (round, id) in ids.iter().enumerate() {
         server.kill();
-        // One more place than the jobs it has: the next one goes out as soon as jobs do.
+        // Free slots exceed the running jobs by one: the next job is sent as soon as claims are released.
         let workers = format!("jq.workers=taker http://127.0.0.1:{} {}", worker.port, round + 1);
         server = Server::start_in(folder.path(), &["--set", &workers]);
         let given = worker.given.recv_timeout(PATIENCE).unwrap();
@@ -227,7 +227,7 @@ fn nothing_is_handed_out_before_the_server_can_be_reached() {
     }
 }
 
-/// The Python of `./test`, with what the tests need from PyPI.
+/// Python of `./test`, with the packages that the tests need.
 pub fn python() -> PathBuf {
     let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/venv");
     let folder = std::env::var_os("WINDLASS_VENV").map_or(default, PathBuf::from);
@@ -276,7 +276,7 @@ fn the_worker_in_the_documentation_works() {
             call(server.http, "GET", &format!("/job/{id}/polling?timeout=30"), "", &Value::Null).unwrap();
         assert_eq!((status, &job["result"]), (200, &json!(number + 2)), "{job}");
     }
-    // It is on its way until the worker has said that it does not know it.
+    // In delivery until the worker has refused it.
     crate::server::eventually("a kind of job it does not know waits for another worker", || {
         let (_, job) = call(server.http, "GET", &format!("/job/{unknown}"), "", &Value::Null).unwrap();
         (job["status"] == "queued").then_some(())

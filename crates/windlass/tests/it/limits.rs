@@ -1,4 +1,4 @@
-//! What clients may take of the machine: memory, connections, file descriptors.
+//! Limits of clients: memory, connections, file descriptors.
 
 use crate::server::{Server, eventually, request};
 use std::io::{Read, Write};
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the system lets the server have in all.
+/// Memory limit of the server's control group.
 const MEMORY: u64 = 300 << 20;
 
-/// A control group of its own, removed at the end; `None` where this user may not make one.
+/// Control group, removed on drop; `None` if this user cannot create one.
 struct Group(PathBuf);
 
 impl Group {
@@ -38,7 +38,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is busy for a moment after its last process has gone.
+        // Busy for a moment after its last process has exited.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
                 break;
@@ -57,7 +57,8 @@ fn post(to: SocketAddr, body: &str) -> std::io::Result<u16> {
          Content-Length: {}\r\n\r\n",
         body.len()
     )?;
-    // One that is refused before its body has come may find its connection closed; the answer is there all the same.
+    // A request refused before its body has arrived may find its connection closed; the response is there all
+    // the same.
     let _ = stream.write_all(body.as_bytes());
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
@@ -77,7 +78,7 @@ fn peak_bytes(server: &Server) -> u64 {
 #[test]
 fn large_batches_at_once_do_not_kill_a_server_with_little_memory() {
     let group = Group::new(MEMORY);
-    // Where no group can be made the server is told what it would find out by itself.
+    // Without a group the limit is configured instead of detected.
     let memory = format!("limits.memory_bytes={}", MEMORY / 2);
     let args: &[&str] = if group.is_some() { &[] } else { &["--set", &memory] };
     let server = match &group {
@@ -96,7 +97,7 @@ fn large_batches_at_once_do_not_kill_a_server_with_little_memory() {
     assert!(statuses.iter().all(|status| matches!(status, 201 | 503)), "{statuses:?}");
     assert!(statuses.contains(&201), "{statuses:?}");
     assert_eq!(request(server.http, "GET", "/healthz", "").unwrap().0, 200);
-    // The program's own file counts here, and not in the group.
+    // Includes the executable's file mapping, which the group does not count.
     let peak = peak_bytes(&server);
     assert!(peak < MEMORY / 4 * 5, "{peak} bytes at its largest; {statuses:?}");
     drop(server);

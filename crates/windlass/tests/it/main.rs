@@ -1,4 +1,4 @@
-//! The real command against a real server, as a user would run them.
+//! Tests of the real command against a real server, as a user would run them.
 
 #![allow(unreachable_pub)]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]

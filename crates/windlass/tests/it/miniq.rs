@@ -1,4 +1,4 @@
-//! The miniq dialect of the real server: kills, real handlers, several servers on one database.
+//! miniq dialect of the real server: kills, real handlers, several servers on one database.
 
 mod daemons;
 mod fairness;
@@ -10,7 +10,7 @@ use crate::server::{Ran, Server, eventually, request, windlass};
 use serde_json::Value;
 use std::net::SocketAddr;
 
-/// The ids of the jobs that were added.
+/// Adds jobs and returns their ids.
 fn add(to: SocketAddr, client: &str, jobtype: &str, body: &str) -> Option<Vec<String>> {
     let (status, answer) = request(to, "POST", &format!("/{client}/job/{jobtype}/add"), body).ok()?;
     if status != 200 {
@@ -25,7 +25,7 @@ fn job(server: &Server, client: &str, jobtype: &str, id: &str) -> Value {
     server.call("GET", &format!("/{client}/job/{jobtype}/{id}"), None).1
 }
 
-/// Until the job shows this code.
+/// Waits until the job shows this code.
 #[track_caller]
 fn until_code(server: &Server, client: &str, jobtype: &str, id: &str, code: &str) -> Value {
     let mut last = Value::Null;

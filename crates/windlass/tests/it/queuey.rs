@@ -28,7 +28,7 @@ fn get(server: &Server, id: &str) -> Value {
     job
 }
 
-/// The examples of the dialect's page, by the real curl: times and ids differ, nothing else.
+/// Examples of the dialect's page, run with curl: only times and ids differ.
 #[test]
 fn the_documents_examples_are_what_curl_shows() {
     let page = include_str!("../../../../docs/dialects/queuey.md");
@@ -91,7 +91,7 @@ fn s63_jobs_in_every_state_survive_a_kill_and_an_old_run_is_abandoned() {
     for (index, (before, after)) in before.iter().zip(&after).enumerate().filter(|(index, _)| *index != 2) {
         assert_eq!(before, after, "{index}");
     }
-    // The one that was active comes back when its runner has been silent for too long, and is still the oldest.
+    // The active job is pending again after its runner was silent for too long, and is still the oldest.
     std::thread::sleep(Duration::from_millis(2_050).saturating_sub(claimed_at.elapsed()));
     let abandoned = get(&server, &ids[2]);
     assert_eq!((&abandoned["status"], &abandoned["run_attempts"]), (&json!("pending"), &json!(2)));
@@ -149,14 +149,14 @@ fn input(text: &str) -> std::fs::File {
 
 const MIB: usize = 1 << 20;
 
-/// Memory of the server in use at its highest, in kibibytes.
+/// Peak memory of the server, in kibibytes.
 fn peak_kib(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Sends so many bytes in pieces and reads the head of the answer; more than one blob is never in our memory either.
+/// Uploads bytes in chunks and reads the header of the response.
 fn put_mib(server: &Server, mib: usize, extra: usize) -> (u16, String) {
     let mut stream = TcpStream::connect(server.http).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -167,7 +167,7 @@ fn put_mib(server: &Server, mib: usize, extra: usize) -> (u16, String) {
     stream.write_all(head.as_bytes()).unwrap();
     let piece: Vec<u8> = (0..MIB).map(|byte| (byte % 251) as u8).collect();
     for _ in 0..mib {
-        // The server may have said no already.
+        // The server may have refused already.
         if stream.write_all(&piece).is_err() {
             break;
         }
@@ -234,7 +234,7 @@ fn only_blobs_that_no_job_names_are_collected_and_only_when_told_to() {
         let blobs = list["blobs"].as_array().unwrap().clone();
         blobs.iter().find(|blob| blob["sha1"] == address).unwrap()["sha256"].as_str().unwrap().to_owned()
     };
-    // Named by another of its addresses, in another case.
+    // Referred to by another of its addresses, in upper case.
     let body = json!({"status": "failed", "output_addr": sha256(&output).to_uppercase()});
     assert_eq!(server.call("POST", &format!("/jobs/{id}/complete"), Some(body)).0, 200);
     server.run(&["push", "any", &json!({"deep": [{"in": sha256(&native)}]}).to_string()]).ok();
@@ -254,7 +254,7 @@ fn only_blobs_that_no_job_names_are_collected_and_only_when_told_to() {
     }
 }
 
-/// The rule of the original program: 1717, or the next free one.
+/// Rule of the original program: 1717, or the next free port.
 #[test]
 fn a_port_of_its_own_is_the_next_free_one_and_knows_this_protocol_alone() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -273,7 +273,7 @@ fn a_port_of_its_own_is_the_next_free_one_and_knows_this_protocol_alone() {
     assert_eq!(request(own, "GET", "/api/v1/jobs", "").unwrap().0, 404);
 }
 
-/// It was asked for, and nobody could use it.
+/// The announcement was requested, but would be useless.
 #[test]
 fn announcing_an_address_that_nobody_can_reach_is_refused() {
     let serve = ["serve", "--store", "memory:", "--http", "127.0.0.1:0", "--bedrock", "off", "--mdns", "on"];

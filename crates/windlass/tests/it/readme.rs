@@ -1,11 +1,11 @@
-//! The first page is true: its transcripts are run, in order, against a real server.
+//! The README is true: its transcripts are run, in order, against a real server.
 
 use crate::server::Server;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// Commands of the console blocks, each with the answer shown below it.
+/// Commands of the console blocks, each with the output shown below it.
 fn transcript(page: &str) -> Vec<(&str, Vec<&str>)> {
     let mut steps: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut inside = false;

@@ -1,11 +1,11 @@
-//! What the server keeps is for its own user, and what it knows stays with it.
+//! The server's files and secrets are private to its user.
 
 use crate::server::{Ran, Server, eventually, request_with, windlass};
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Files and folders below `folder` that users other than the owner may read, write or enter.
+/// Files and folders below `folder` that other users may read, write or enter.
 fn open_to_others(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -76,7 +76,7 @@ fn the_command_of_a_worker_does_not_get_its_token() {
     assert!(!result.contains("WINDLASS_TOKEN") && !result.contains(token), "{result}");
 }
 
-/// A server with tokens, and one of them.
+/// Server with tokens, and one of them.
 fn closed(role: &str, args: &[&str]) -> (Server, String) {
     let made = Ran::of(windlass().args(["token", "--role", role, "--json"])).json();
     let line = format!("auth.tokens={}", made["config"].as_str().unwrap());

@@ -53,13 +53,13 @@ fn a_waiting_claim_does_not_hold_up_a_stop() {
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut server = Server::start(&["--set", "shutdown_s=600"]);
-    // A request that never ends keeps the first stop waiting.
+    // An incomplete request delays the first stop.
     let mut stream = TcpStream::connect(server.http).unwrap();
     use std::io::{Read, Write};
     stream
         .write_all(b"POST /api/v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
         .unwrap();
-    // So it is known to be under way.
+    // Shows that the request is in flight.
     let mut answer = [0; 12];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 100");
@@ -81,7 +81,7 @@ fn an_address_that_was_asked_for_and_is_taken_is_an_error() {
 
 #[test]
 fn a_default_address_that_is_taken_is_reported() {
-    // Taken by us, or by whoever has it already.
+    // Occupied by this test, or by another process already.
     let _taken = TcpListener::bind("127.0.0.1:7373");
     let folder = tempfile::tempdir().unwrap();
     let serve = ["serve", "--store", "memory:", "--bedrock", "off"];
@@ -212,7 +212,7 @@ fn two_servers_cannot_use_one_store() {
     assert!(ran.stderr.contains("store"), "{ran:?}");
 }
 
-/// Local addresses, as the kernel writes them, on which this process listens.
+/// Local addresses, in the kernel's notation, on which this process listens.
 fn listening_addresses(pid: u32) -> Vec<String> {
     let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let links = links.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());

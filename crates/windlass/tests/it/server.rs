@@ -1,4 +1,4 @@
-//! A real `windlass serve` on a free port and a folder of its own, and the tools to talk to it.
+//! Real `windlass serve` on a free port and in a folder of its own, and helpers for requests.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -9,10 +9,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Nothing here takes nearly as long; a slow machine may.
+/// Timeout of waits, generous for a slow machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The command itself, without any of the caller's own settings.
+/// The command without the environment settings of the caller.
 pub fn windlass() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars_os() {
@@ -24,7 +24,7 @@ pub fn windlass() -> Command {
     command
 }
 
-/// What a command printed and how it ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -43,7 +43,7 @@ impl Ran {
         }
     }
 
-    /// Standard output of a command that must have worked.
+    /// Standard output of a command that must have succeeded.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
@@ -57,7 +57,7 @@ impl Ran {
     }
 }
 
-/// The program where another user can start it too.
+/// Copy of the program that other users can run.
 fn windlass_for_all(folder: &Path) -> Command {
     let (own, copy) = (windlass(), folder.join("windlass-for-all"));
     if !copy.exists() && std::fs::hard_link(own.get_program(), &copy).is_err() {
@@ -73,7 +73,7 @@ fn windlass_for_all(folder: &Path) -> Command {
     command
 }
 
-/// Stopped with force when dropped; call [`Server::stop`] for a clean end.
+/// Killed on drop; [`Server::stop`] stops it in order.
 pub struct Server {
     pub http: SocketAddr,
     child: Child,
@@ -83,7 +83,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// On a folder of its own, with the embedded store.
+    /// Starts in a new folder, with the embedded store.
     pub fn start(args: &[&str]) -> Server {
         let folder = tempfile::tempdir().unwrap();
         let mut server = Server::start_in(folder.path(), args);
@@ -91,12 +91,12 @@ impl Server {
         server
     }
 
-    /// On this folder, which stays: for tests that start again on what was left.
+    /// Starts in this folder, which stays, for tests with a restart.
     pub fn start_in(folder: &Path, args: &[&str]) -> Server {
         Server::start_as(None, folder, args)
     }
 
-    /// As another user, to whom the folder belongs.
+    /// Starts as another user, who owns the folder.
     pub fn start_as(uid: Option<u32>, folder: &Path, args: &[&str]) -> Server {
         use std::os::unix::process::CommandExt;
         let command = match uid {
@@ -110,13 +110,13 @@ impl Server {
         Server::start_by(command, folder, args)
     }
 
-    /// In a control group (its folder), with a folder of its own.
+    /// Starts in a control group, given by its folder, with a new data folder.
     pub fn start_in_group(group: &Path, args: &[&str]) -> Server {
         let script = format!("echo $$ > '{}/cgroup.procs' && exec \"$0\" \"$@\"", group.display());
         Server::start_after(&script, args)
     }
 
-    /// With so many file descriptors at most.
+    /// Starts with this limit of file descriptors.
     pub fn start_with_files(files: u32, args: &[&str]) -> Server {
         Server::start_after(&format!("ulimit -n {files} && exec \"$0\" \"$@\""), args)
     }
@@ -176,12 +176,12 @@ impl Server {
         self.child.id()
     }
 
-    /// Standard output and standard error, as far as written.
+    /// Standard output and standard error so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
     }
 
-    /// A command that talks to this server.
+    /// Command that uses this server.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = windlass();
         command.args(args).env("WINDLASS_SERVER", self.url()).current_dir(&self.folder).stdin(Stdio::null());
@@ -192,7 +192,7 @@ impl Server {
         Ran::of(&mut self.command(args))
     }
 
-    /// A request in JSON: status and answer (null where there is none).
+    /// Sends a JSON request: status and response (null if empty).
     pub fn call(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let (status, text) = request(self.http, method, path, &body).unwrap();
@@ -217,13 +217,13 @@ impl Server {
         ended(&mut self.child)
     }
 
-    /// As an operator would.
+    /// Stops the server like an operator.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
     }
 
-    /// As a crash would.
+    /// Kills the server like a crash.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -248,13 +248,13 @@ fn wait_for_address(child: &mut Child, ready: &Path, folder: &Path) -> SocketAdd
     })
 }
 
-/// Waits for a process that was told to end.
+/// Waits for the end of a process.
 #[track_caller]
 pub fn ended(child: &mut Child) -> ExitStatus {
     eventually("the process ends", || child.try_wait().unwrap())
 }
 
-/// Looks again and again until there is something.
+/// Polls until there is a value.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -267,12 +267,12 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends a request on a new connection.
 pub fn request(to: SocketAddr, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     request_with(to, method, path, "", body)
 }
 
-/// The same with more header lines, each with its line end.
+/// Sends a request with more header lines, each with its line end.
 pub fn request_with(
     to: SocketAddr,
     method: &str,
@@ -285,7 +285,7 @@ pub fn request_with(
     Ok((status, body))
 }
 
-/// The head and the body of the answer.
+/// Header and body of the response.
 pub fn exchange(
     to: SocketAddr,
     method: &str,

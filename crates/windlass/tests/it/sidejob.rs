@@ -1,4 +1,4 @@
-//! SideJob with the real command: the document's walkthrough by curl, kills in the middle of everything, restarts.
+//! SideJob with the real command: the document's walkthrough with curl, kills at any moment, restarts.
 
 use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
 use crate::server::{Ran, Server, request};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a server is started again after its end, and finds what it left.
+/// Data of a server across restarts.
 struct Home {
     folder: TempDir,
     store: Vec<String>,
@@ -26,7 +26,7 @@ impl Home {
 
     fn on_postgresql() -> Home {
         let mut home = Home::at(&PostgresServer::shared().new_schema_url());
-        // That server does not wait for its disk.
+        // That database runs without fsync.
         home.store.extend(["--durability", "relaxed"].map(str::to_owned));
         home
     }
@@ -69,7 +69,7 @@ fn claim(server: &Server) -> Value {
     post(server, "/queues/q/claim", json!({"wait": 20}))
 }
 
-/// The walkthrough of the dialect's page, by the real curl: times and tokens differ, nothing else.
+/// Walkthrough of the dialect's page, run with curl: only times and tokens differ.
 #[test]
 fn the_documents_walkthrough_is_what_curl_shows() {
     let page = include_str!("../../../../docs/dialects/sidejob.md");
@@ -95,7 +95,7 @@ fn the_documents_walkthrough_is_what_curl_shows() {
     assert_eq!(commands, 13);
 }
 
-/// Times and tokens are there, and that is all that can be said about them.
+/// Replaces times and tokens, of which only the presence can be checked.
 fn without_chance(value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -149,7 +149,7 @@ fn survive_a_kill(home: &Home) {
     assert_eq!(get(&server, &format!("/jobs/{default}/inports/a")), json!({"size": 0, "default": 7}));
     assert_eq!(get(&server, &format!("/jobs/{later}"))["status"], "queued");
     assert!(get(&server, "/workers/q")["IO"].is_object());
-    // The other job waits, and the run whose worker never came back is given out again.
+    // The other job waits, and the run of the lost worker is claimed again.
     let mut claimed = vec![claim(&server)["job"].clone(), claim(&server)["job"].clone()];
     claimed.sort_by_key(Value::as_u64);
     assert_eq!(claimed, [json!(io), json!(default)]);
@@ -157,7 +157,7 @@ fn survive_a_kill(home: &Home) {
     assert_eq!(entries["entries"], json!([1, {"k": null}]));
 }
 
-/// Moves values to and fro between two ports until the server is killed under it.
+/// Moves values between two ports until the server is killed.
 fn keep_connecting(address: SocketAddr) {
     for round in 0.. {
         let (from, to) = if round % 2 == 0 { (1, 2) } else { (2, 1) };
@@ -179,7 +179,7 @@ fn no_kill_loses_or_doubles_what_a_connection_moves_on_postgresql() {
     kill_while_connecting(&Home::on_postgresql());
 }
 
-/// Two jobs, and two hundred values at the first.
+/// Creates two jobs, with two hundred values at the first.
 fn two_jobs(server: &Server) {
     register(server);
     for _ in 0..2 {
@@ -193,7 +193,7 @@ fn sizes(server: &Server) -> [u64; 2] {
     [1, 2].map(|job| get(server, &format!("/jobs/{job}/inports/a"))["size"].as_u64().unwrap())
 }
 
-/// Every value is at one of the two, once.
+/// Checks that every value is at one of the two jobs, once.
 fn assert_all_there(server: &Server) {
     let mut left: Vec<u64> = vec![];
     for job in [1, 2] {
@@ -220,7 +220,7 @@ fn kill_while_connecting(home: &Home) {
     assert_all_there(&server);
 }
 
-/// Moves values to and fro until it is told to stop, whatever the answers; counts the good ones.
+/// Moves values until it is stopped, whatever the responses; counts the successes.
 fn connect_all_the_time(address: SocketAddr, moved: &AtomicU64, is_over: &AtomicBool) {
     for round in 0.. {
         if is_over.load(Ordering::SeqCst) {
@@ -232,14 +232,14 @@ fn connect_all_the_time(address: SocketAddr, moved: &AtomicU64, is_over: &Atomic
         let (status, answer) = request(address, "POST", &path, &body).expect("the server is there");
         match status {
             200 => drop(moved.fetch_add(1, Ordering::SeqCst)),
-            // Not done, or nobody knows.
+            // Not done, or not known.
             500 | 503 => thread::sleep(Duration::from_millis(20)),
             other => panic!("{other}: {answer}"),
         }
     }
 }
 
-/// Until so many more were counted that all who count had a part in it, most likely.
+/// Waits for enough successes that most likely every thread has contributed.
 fn until_more(moved: &AtomicU64) {
     let (began, before) = (Instant::now(), moved.load(Ordering::SeqCst));
     while moved.load(Ordering::SeqCst) < before + 20 {
@@ -283,7 +283,7 @@ fn no_kill_of_postgresql_loses_or_doubles_what_a_connection_moves_at_two_servers
     assert_all_there(&servers[1]);
 }
 
-/// Works on job 1 until the server is killed, or nothing is left: each pair of inputs becomes one output.
+/// Runs job 1 until the server is killed, or no input is left: each pair of inputs becomes one output.
 fn keep_summing(address: SocketAddr) {
     let call = |path: &str, body: Value| -> Option<Value> {
         let (status, text) = request(address, "POST", &format!("/sidejob{path}"), &body.to_string()).ok()?;

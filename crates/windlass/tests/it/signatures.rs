@@ -1,4 +1,4 @@
-//! What the server sends is signed, and the receivers of the manual can tell.
+//! Signatures of outgoing requests, verified by the receivers of the manual.
 
 use crate::server::Server;
 use serde_json::json;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// The example of the manual in this language.
+/// Example of the manual in this language.
 fn example(fence: &str) -> String {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/signatures.md"));
     let page = std::fs::read_to_string(path).unwrap();
@@ -17,7 +17,7 @@ fn example(fence: &str) -> String {
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// Whether the manual's receiver in this language takes the body with this header for the server's.
+/// True if the manual's receiver in this language accepts the body with this header.
 fn is_believed(language: &str, key: &str, header: &str, body: &[u8]) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let body_file = folder.path().join("body");
@@ -42,7 +42,7 @@ fn is_believed(language: &str, key: &str, header: &str, body: &[u8]) -> bool {
     }
 }
 
-/// One request: its signature and its body. Answered with 200.
+/// Receives a request and responds with 200: its signature and its body.
 fn receive(listener: &TcpListener) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut bytes = Vec::new();

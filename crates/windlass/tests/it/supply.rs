@@ -1,4 +1,4 @@
-//! What the binary is made of.
+//! Dependencies of the binary.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -22,8 +22,8 @@ fn numbers(version: &str) -> Vec<u64> {
     plain.split('.').map(|part| part.parse().unwrap()).collect()
 }
 
-/// Versions below which a fault is known that could reach the server, and what it is. The verdict of RustSec's database of
-/// 2026-08-21 on Cargo.lock was: 118 advisories on 45 of its crates, none open.
+/// Versions below which a vulnerability is known that could affect the server. The RustSec database of
+/// 2026-08-21 has 118 advisories on 45 of the crates in Cargo.lock, none of them open.
 const FLOORS: &[(&str, &str, &str)] = &[
     ("h2", "0.4.16", "RUSTSEC-2026-0258: empty DATA frames"),
     ("tokio-postgres", "0.7.18", "RUSTSEC-2026-0178: a server can make the client panic"),

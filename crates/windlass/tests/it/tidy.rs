@@ -17,7 +17,7 @@ fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Every file below a folder of the workspace, without the output of builds.
+/// Every file below a folder of the workspace, without build output.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -54,7 +54,7 @@ fn no_source_file_has_more_lines_than_a_reader_keeps_in_mind() {
     }
 }
 
-/// `a/{b,c}.rs` stands for `a/b.rs` and `a/c.rs`.
+/// Expands `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`.
 fn alternatives(path: &str) -> Vec<String> {
     let braces = path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     match braces {

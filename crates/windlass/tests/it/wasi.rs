@@ -16,7 +16,7 @@ fn program() -> GuestProgram {
     GuestProgram { path: env!("CARGO_BIN_EXE_windlass").into(), args: vec!["run-wasi-guest".to_owned()] }
 }
 
-/// Long enough for a busy machine; tests of the end of time shorten it.
+/// Time limit generous for a busy machine; tests of the time limit shorten it.
 fn limits() -> Limits {
     Limits { time_limit_ms: 60_000, memory_bytes_max: 4 << 20, output_bytes_max: 1 << 20, cache_modules: 4 }
 }

@@ -110,7 +110,7 @@ fn cancelling_a_running_job_ends_its_process_and_all_it_started() {
     let server = Server::start(&[]);
     server.run(&["push", "endless"]).ok();
     let pids = server.folder().join("pids");
-    // The inner one ignores the request to end: only the kill after the grace time reaches it.
+    // The inner process ignores SIGTERM: only the kill after the grace time ends it.
     let script = format!(
         "sh -c 'trap \"\" TERM; while true; do sleep 1; done' & echo $! $$ > {0}.new; mv {0}.new {0}; wait",
         pids.display()
@@ -150,7 +150,7 @@ fn a_worker_that_is_killed_takes_its_command_and_all_that_started_with_it() {
     }
 }
 
-/// A zombie whose new parent has not looked yet is gone, too.
+/// A zombie that its new parent has not reaped yet counts as gone.
 fn is_gone(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(pid).is_err() || stat.contains(") Z ")
@@ -202,7 +202,7 @@ fn drain_also_takes_what_its_own_jobs_push() {
 fn jobs_run_at_the_same_time_up_to_the_concurrency() {
     let server = Server::start(&[]);
     server.run(&["push", "meet", "1\n2\n3", "--lines"]).ok();
-    // Each waits for all three: this ends only if they run together.
+    // Each waits for all three: this ends only if they run concurrently.
     let script = "touch at-$WINDLASS_JOB_ID; until [ -e at-1 -a -e at-2 -a -e at-3 ]; do sleep 0.01; done";
     server.run(&["work", "meet", "--drain", "-c", "3", "--", "sh", "-c", script]).ok();
     assert_eq!(server.run(&["queues", "--json"]).json()["queues"][0]["completed"], 3);
@@ -235,7 +235,8 @@ fn a_second_interrupt_gives_the_running_job_back_without_counting_it() {
         .unwrap();
     eventually("the job runs", || server.folder().join("started").exists().then_some(()));
     kill_process(Pid::from_child(&worker), Signal::INT).unwrap();
-    // One after the other: two that arrive together are one, and a third would wait for nothing.
+    // One after the other: two signals that arrive together count as one, and a third would be waited for in
+    // vain.
     eventually("the first is seen", || {
         std::fs::read_to_string(&said).unwrap().contains("once more to give them back").then_some(())
     });

@@ -1,9 +1,9 @@
-//! Who sees what, and what hostile jobs may do: nothing.
+//! Access rights in the UI, and hostile jobs.
 
 use super::*;
 use crate::server::{request, windlass};
 
-/// A token and the line that makes it known.
+/// Token, and its configuration line.
 fn token(role: &str) -> (String, String) {
     let answer = crate::server::Ran::of(windlass().args(["token", "--role", role, "--json"])).json();
     (answer["token"].as_str().unwrap().to_owned(), answer["config"].as_str().unwrap().to_owned())
@@ -52,7 +52,7 @@ fn a_token_is_asked_for_and_its_role_decides_what_is_shown() {
     browser.go(&page(&server, "job/1"));
     browser.until_shows("[data-part=payload]", "xyzzy");
     browser.until("document.querySelector('[data-action=cancel]')");
-    // Live with a token, too.
+    // Live updates with a token, too.
     let (status, _) =
         crate::server::request_with(server.http, "POST", "/api/v1/jobs/1/cancel", &head, "").unwrap();
     assert_eq!(status, 200);

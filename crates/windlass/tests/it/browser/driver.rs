@@ -1,4 +1,4 @@
-//! A real browser, told what to do over WebDriver: as much of the protocol as these tests need.
+//! Real browser, controlled over WebDriver: the part of the protocol that these tests need.
 
 use crate::server::{PATIENCE, eventually};
 use base64::Engine as _;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// One browser at a time: each is several processes, and a small machine is slow with two.
+/// Mutex that allows one browser at a time: each has several processes, and a small machine is slow with two.
 static TURN: Mutex<()> = Mutex::new(());
 
 pub struct Browser {
@@ -98,7 +98,7 @@ impl Browser {
         self.tell("POST", "/refresh", &json!({}));
     }
 
-    /// The value of an expression.
+    /// Value of an expression.
     pub fn js(&self, expression: &str) -> Value {
         self.tell("POST", "/execute/sync", &json!({"script": format!("return ({expression})"), "args": []}))
     }
@@ -116,7 +116,7 @@ impl Browser {
         }
     }
 
-    /// Waits until the element is there and shows this text somewhere.
+    /// Waits until the element exists and contains this text.
     #[track_caller]
     pub fn until_shows(&self, selector: &str, text: &str) {
         self.until(&format!("document.querySelector({selector:?})?.textContent.includes({text:?})"));
@@ -131,7 +131,7 @@ impl Browser {
         self.js(&format!("document.querySelectorAll({selector:?}).length")).as_u64().unwrap()
     }
 
-    /// As a person would: only what is there and not disabled.
+    /// Clicks an element that is present and enabled, as a person would.
     #[track_caller]
     pub fn click(&self, selector: &str) {
         self.until(&format!(
@@ -158,7 +158,7 @@ impl Browser {
         ));
     }
 
-    /// Real keys, one after the other, to whatever has the focus.
+    /// Sends real key strokes to the focused element.
     pub fn keys(&self, keys: &str) {
         let strokes: Vec<Value> = keys
             .chars()
@@ -168,12 +168,12 @@ impl Browser {
         self.tell("POST", "/actions", &actions);
     }
 
-    /// The handle of the tab we are in.
+    /// Handle of the current tab.
     pub fn tab(&self) -> String {
         self.tell("GET", "/window", &Value::Null).as_str().unwrap().to_owned()
     }
 
-    /// A new tab in front of the others.
+    /// Opens a new tab in front of the others.
     pub fn new_tab(&self) -> String {
         let tab = self.tell("POST", "/window/new", &json!({"type": "tab"}));
         let handle = tab["handle"].as_str().unwrap().to_owned();
@@ -185,22 +185,22 @@ impl Browser {
         self.tell("POST", "/window", &json!({"handle": handle}));
     }
 
-    /// A tab to the front.
+    /// Brings the tab to the front.
     pub fn bring_to_front(&self) {
         self.devtools("Page.bringToFront", json!({}));
     }
 
-    /// Out of sight.
+    /// Minimizes the window.
     pub fn minimize(&self) {
         self.tell("POST", "/window/minimize", &json!({}));
     }
 
-    /// Back in sight.
+    /// Restores the window.
     pub fn restore(&self) {
         self.tell("POST", "/window/rect", &json!({"width": DESK.width, "height": DESK.height}));
     }
 
-    /// Kept beside the build, to be looked at.
+    /// Takes a screenshot, stored beside the build for inspection.
     pub fn picture(&self, name: &str) -> PathBuf {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
         std::fs::create_dir_all(&folder).unwrap();
@@ -213,8 +213,8 @@ impl Browser {
 }
 
 impl Browser {
-    /// A browser whose session never began, or would not end, outlives its driver. It is known by its profile, which is
-    /// nobody else's.
+    /// Kills a browser that outlived its driver, because its session never began or did not end. Found by its
+    /// profile folder, which is unique.
     fn end_leftovers(&self) {
         let profile = self._profile.path().as_os_str().as_encoded_bytes();
         let is_ours = |process: &PathBuf| {
@@ -243,7 +243,7 @@ impl Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         if !self.session.is_empty() {
-            // Ends the browser's processes too.
+            // Also ends the browser's processes.
             let _ = request(self.address, "DELETE", &format!("/session/{}", self.session), "");
         }
         let _ = self.driver.kill();
@@ -252,7 +252,7 @@ impl Drop for Browser {
     }
 }
 
-/// One request. The driver keeps the connection open whatever it is told, so the length says where the answer ends.
+/// Sends a request. The driver never closes the connection, so the length determines the end of the response.
 fn request(to: SocketAddr, method: &str, path: &str, body: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -293,7 +293,7 @@ fn start_driver() -> (Child, SocketAddr) {
         let line = lines.next().expect("chromedriver ended by itself").unwrap();
         line.rsplit_once("successfully on port ")?.1.trim_end_matches('.').parse::<u16>().ok()
     });
-    // Whatever it says later must have somewhere to go.
+    // Drains further output, so that the driver does not block.
     std::thread::spawn(move || lines.for_each(drop));
     (driver, SocketAddr::from(([127, 0, 0, 1], port)))
 }

@@ -1,4 +1,4 @@
-//! Keys, narrow screens, colours, and quiet when nobody looks.
+//! Keyboard, narrow screens, colours, and hidden tabs.
 
 use super::*;
 
@@ -29,7 +29,7 @@ const PAGES: [(&str, &str); 10] = [
     ("push", "New job"),
 ];
 
-/// The worst contrast of text to what is behind it, and where.
+/// Lowest contrast of text to its background, and its position.
 const CONTRAST: &str = r"(() => {
     const numbers = (colour) => colour.match(/[\d.]+/g).map(Number);
     const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
@@ -53,7 +53,7 @@ const CONTRAST: &str = r"(() => {
     return worst;
 })()";
 
-/// Things to press or fill in that have no name to be read out.
+/// Controls without an accessible name.
 const NAMELESS: &str = "[...document.querySelectorAll('button, input, select, textarea, a')].filter((e) => e.checkVisibility() \
     && !e.textContent.trim() && !e.getAttribute('aria-label') && !e.labels?.length && !e.title).map((e) => e.outerHTML)";
 
@@ -109,7 +109,7 @@ fn keys_lead_everywhere() {
     browser.until_shows("h1", "Queues");
 }
 
-/// Remembers each request, and whether anyone could see the page then.
+/// Records each request, and whether the page was visible.
 const COUNT_REQUESTS: &str = "(() => { window.asked = []; const real = window.fetch; window.fetch = (...all) => { \
     window.asked.push([document.hidden, String(all[0])]); return real(...all); }; return true; })()";
 
@@ -125,7 +125,7 @@ fn a_hidden_tab_asks_for_nothing_and_catches_up_when_it_is_seen_again() {
     browser
         .js("(() => { window.ticks = 0; setInterval(() => { window.ticks += 1; }, 500); return true; })()");
     push(&server, json!({"name": "a"}));
-    // Longer than a page that is looked at would wait before it looks again.
+    // Longer than the refresh interval of a visible page.
     browser.until("window.ticks >= 6");
     assert_eq!(browser.js("document.hidden"), true);
     assert_eq!(browser.js("window.asked.filter(([hidden]) => hidden)"), json!([]));
@@ -144,7 +144,7 @@ fn the_switch_pauses_live_updates() {
     browser.click("#live");
     browser.until_shows("#live", "Paused");
     browser.js(COUNT_REQUESTS);
-    // Another host name is another visitor to the browser: the switch of this one is on.
+    // Another host name has separate browser storage: the switch is on there.
     let paused = browser.tab();
     browser.new_tab();
     let elsewhere = page(&server, "").replace("127.0.0.1", "localhost");

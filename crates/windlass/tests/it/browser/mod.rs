@@ -1,4 +1,4 @@
-//! The web UI in a real browser, against a real server.
+//! Web UI in a real browser, against a real server.
 
 mod access;
 mod driver;
@@ -10,7 +10,7 @@ use crate::server::Server;
 use driver::{Browser, DESK, Look, PHONE};
 use serde_json::{Value, json};
 
-/// A page of the UI, by what stands behind the `#/`.
+/// URL of a UI page, by its path after `#/`.
 fn page(server: &Server, path: &str) -> String {
     format!("{}/ui/#/{path}", server.url())
 }
@@ -42,7 +42,7 @@ fn settle(server: &Server, jobs: &[Value], outcome: Value) {
     assert_eq!(status, 200, "{answer}");
 }
 
-/// So many jobs that have failed for good.
+/// Creates this number of failed jobs.
 fn failed(server: &Server, count: usize, name: &str) {
     let jobs: Vec<Value> =
         (0..count).map(|n| json!({"name": name, "retry": 1, "payload": {"n": n}})).collect();

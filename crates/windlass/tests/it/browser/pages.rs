@@ -1,4 +1,4 @@
-//! Each page shows what is, and does what it says.
+//! Contents and actions of each page.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 fn an_empty_server_shows_how_to_put_in_the_first_job_and_then_shows_it_come() {
     let server = Server::start(&[]);
     let browser = Browser::open();
-    // `/` leads a browser to the UI.
+    // `/` redirects a browser to the UI.
     browser.go(&server.url());
     browser.until_shows("#first-steps", &format!("curl {}/api/v1/jobs", server.url()));
     browser.until_shows("[data-state=ready] .value", "0");
@@ -20,7 +20,7 @@ fn an_empty_server_shows_how_to_put_in_the_first_job_and_then_shows_it_come() {
     settle(&server, &claimed, json!({"outcome": "finish"}));
     browser.until_shows("[data-state=completed] .value", "1");
     browser.until_shows("table[aria-label=Queues]", "default");
-    // The span of the chart can be chosen, and stays chosen.
+    // The time span of the chart can be selected, and the selection is kept.
     browser.click("[data-span='30d']");
     browser.reload();
     browser.until("document.querySelector('[data-span=\"30d\"]')?.getAttribute('aria-pressed') === 'true'");
@@ -60,7 +60,7 @@ fn a_search_finds_jobs_page_by_page_and_can_be_linked_to() {
     let browser = Browser::open();
     browser.go(&page(&server, "jobs"));
     browser.until_shows("#found", "61 jobs");
-    // Completion: the fields first, then their values.
+    // Completion: field names first, then their values.
     browser.fill("#search", "sta");
     browser.until_shows("#suggestions", "state:");
     browser.fill("#search", "state:fa");
@@ -307,7 +307,7 @@ fn queues_are_paused_and_resumed_and_a_job_says_that_it_waits_for_that() {
     browser.click("button[aria-label='Resume mail out']");
     browser.until("document.querySelector('button[aria-label=\"Pause mail out\"]')");
     assert_eq!(claim(&server, json!({})).len(), 1);
-    // What comes and what goes.
+    // Values in and out.
     for title in ["in", "out"] {
         browser.until(&format!(
             "document.querySelectorAll('main tbody td')[[...document.querySelectorAll('main th')]\
@@ -330,7 +330,7 @@ fn limits_are_made_and_removed_and_hold_jobs_back() {
     push(&server, json!({"jobs": [{"name": "mail.a"}, {"name": "mail.b"}]}));
     assert_eq!(claim(&server, json!({"limit": 5})).len(), 1);
     browser.until_shows("main tbody", "1 of 1");
-    // Waiting under it, and held back by it.
+    // Waiting under the limit, and held back by it.
     for column in [5, 6] {
         browser.until(&format!(
             "document.querySelector('main tbody td:nth-child({column})')?.textContent === '1'"
@@ -371,7 +371,7 @@ fn blobs_are_listed_and_unused_ones_are_removed_only_when_they_are_old() {
     let browser = Browser::open();
     browser.go(&page(&server, "blobs"));
     browser.until_shows("#blob-sum", "1 in all, 10 bytes");
-    // SHA-256 of what was put.
+    // SHA-256 of the uploaded bytes.
     browser.until_shows("main tbody", "0d22cdcc10e6d049dbe1af5123d50873fdfc1a4f58306e58cb6241be9472014d");
     browser.click("#blob-gc");
     browser.until_shows(".toasts", "every blob is named by a job, or younger than a day");

@@ -1,4 +1,4 @@
-//! The UI from a path of a reverse proxy's own.
+//! The UI behind a reverse proxy with a path prefix.
 
 use super::*;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 const PREFIX: &str = "/tools/windlass";
 
-/// One request per connection, passed on without the prefix. Ends with the test's process.
+/// Proxy that forwards one request per connection without the prefix. Ends with the test's process.
 fn start(to: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! A fixed address in front of a server that comes and goes on ports of its own.
+//! Fixed address in front of a server that restarts on changing ports.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Hands connections on to wherever the server is now.
+/// Forwards connections to the current server.
 pub struct Gate {
     pub address: SocketAddr,
     to: Arc<Mutex<Option<SocketAddr>>>,
@@ -28,7 +28,7 @@ impl Gate {
         format!("http://{}/jq", self.address)
     }
 
-    /// Nobody is there.
+    /// Closes new connections at once from now on.
     pub fn close(&self) {
         *self.to.lock().unwrap() = None;
     }
@@ -44,7 +44,7 @@ async fn hand_on(listener: TcpListener, to: Arc<Mutex<Option<SocketAddr>>>) {
         let (mut client, _) = listener.accept().await.unwrap();
         let to = *to.lock().unwrap();
         connections.spawn(async move {
-            // Without a server, or one that just died, the connection is closed.
+            // The connection is closed if there is no server, or if it just died.
             let Some(to) = to else { return };
             let Ok(mut server) = TcpStream::connect(to).await else { return };
             let _ = copy_bidirectional(&mut client, &mut server).await;

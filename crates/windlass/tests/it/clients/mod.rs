@@ -1,4 +1,4 @@
-//! The libraries and examples of `clients/`, against the real server.
+//! Libraries and examples of `clients/`, against the real server.
 
 mod gate;
 mod python_jq;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../clients/python/examples/jq_worker.py");
 const QUICK: [&str; 2] = ["--set", "jq.backoff_base_ms=1"];
 
-/// With its log in a file of that folder.
+/// Starts a worker with its log in a file of the folder.
 fn worker(folder: &Path, url: &str, args: &[&str]) -> Killed {
     let log = std::fs::File::create(folder.join("worker.log")).unwrap();
     let child = Command::new(python())
@@ -36,7 +36,7 @@ fn end_of(server: &Server, id: &str) -> Value {
     job
 }
 
-/// A worker has said that it has the job, and that is written down.
+/// Waits until the acceptance of the job is committed; returns the worker.
 fn until_taken(server: &Server, id: &str) -> String {
     eventually("a worker has the job", || {
         let (_, job) = server.call("GET", &format!("/api/v1/jobs/{id}"), None);
@@ -68,7 +68,7 @@ fn the_complete_worker_runs_retries_and_gives_up() {
         let job = end_of(&server, id);
         assert_eq!((&job["result"], &job["retry_count"]), (&json!(2 * n), &json!(0)), "{job}");
     }
-    // It is on its way until the worker has said that it does not know it.
+    // In delivery until the worker has refused it.
     eventually("a kind of job it does not know waits for another worker", || {
         let (_, job) = call(server.http, "GET", &format!("/job/{unknown}"), "", &Value::Null).unwrap();
         (job["status"] == "queued").then_some(())
@@ -79,7 +79,7 @@ fn the_complete_worker_runs_retries_and_gives_up() {
 fn the_complete_worker_ends_what_it_has_when_it_is_told_to_stop() {
     let server = Server::start(&QUICK);
     let mut worker = worker(server.folder(), &format!("{}/jq", server.url()), &[]);
-    // Long enough to still run when the signal is there.
+    // Long enough to still run when the signal arrives.
     let id = enqueue(&server, "sleep", json!({"s": 5}));
     until_taken(&server, &id);
     kill_process(Pid::from_child(&worker.0), Signal::TERM).unwrap();
@@ -114,7 +114,7 @@ async fn the_complete_worker_outlives_its_server() {
         (&job["result"], &job["retry_count"], &job["worker_id"]),
         (&json!("slept"), &json!(0), &json!(me))
     );
-    // One that has never heard of it.
+    // A server that does not know the worker.
     let other = Server::start(&QUICK);
     gate.lead_to(other.http);
     drop(server);

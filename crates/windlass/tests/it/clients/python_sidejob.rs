@@ -1,4 +1,5 @@
-//! The library for Python: its own tests against a real server, the examples of its README, its types and its package.
+//! Python library: its own tests against a real server, the examples of its README, its types and its
+//! package.
 
 use super::gate::Gate;
 use crate::jq::{Killed, python};
@@ -32,19 +33,19 @@ fn succeeds(command: &mut Command) -> String {
 
 #[test]
 fn the_library_passes_its_tests() {
-    // Some of them wait for a lease to end; it has to be long enough for signs of life on a busy machine.
+    // Some of them wait for a lease to expire; it must be long enough for heartbeats on a busy machine.
     let server = Server::start(&["--set", "sidejob.lease_s=6"]);
     let mut tests = python_with_library();
     tests.args(["-m", "unittest", "discover", "-s"]).arg(library().join("tests"));
     succeeds(tests.env("SIDEJOB", format!("{}/sidejob", server.url())));
 }
 
-/// The program in the README that begins with this comment.
+/// Program in the README that begins with this comment.
 fn example(folder: &Path, name: &str, url: &str) -> PathBuf {
     let text = include_str!("../../../../../clients/python/README.md");
     let (_, rest) = text.split_once(&format!("```python\n# {name}\n")).expect(name);
     let (program, _) = rest.split_once("```").unwrap();
-    // They speak to a server at its usual address, which is another one's here.
+    // The examples use the default address, which may belong to another server here.
     let program = program
         .replace("Client()", &format!("Client({url:?})"))
         .replace("concurrency=", &format!("url={url:?}, concurrency="));
@@ -80,7 +81,7 @@ fn the_examples_of_the_readme_do_what_it_says() {
     });
 }
 
-/// How many times a job of the class `Slow` was begun, once it is completed.
+/// Number of runs of a completed job of the class `Slow`.
 fn runs_of(server: &Server, id: u64) -> usize {
     eventually("the job is completed", || {
         let (_, job) = server.call("GET", &format!("/sidejob/jobs/{id}"), None);
@@ -116,7 +117,7 @@ async fn a_worker_outlives_its_server() {
     let server = Server::start_in(folder.path(), &[]);
     gate.lead_to(server.http);
     assert_eq!(runs_of(&server, id), 1, "its end is heard, and it is not run again");
-    // One that has never heard of its classes.
+    // A server that does not know the classes.
     let other = Server::start(&[]);
     gate.lead_to(other.http);
     drop(server);
@@ -124,10 +125,10 @@ async fn a_worker_outlives_its_server() {
     assert_eq!(runs_of(&other, id), 1);
 }
 
-/// What takes the server, or what it stands on, away and brings it back.
+/// Outage of the server or of its database.
 trait Outage {
     fn begin(&mut self, gate: &Gate);
-    /// Where the server is now.
+    /// Ends the outage; returns the server's address.
     fn end(&mut self) -> SocketAddr;
 }
 
@@ -174,7 +175,7 @@ impl Outage for WithoutDatabase {
 const STEADY_JOBS: u64 = 4;
 const STEADY_VALUES: u64 = 15;
 
-/// Jobs that are running when the server goes away have read all their inputs in the end, and none has failed.
+/// Jobs that run during an outage read all their inputs in the end, and none fails.
 fn work_through_an_outage(mut outage: impl Outage, to: SocketAddr, queue: &str, class: &str, more: &[&str]) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let gate = runtime.block_on(Gate::open(to));
@@ -185,7 +186,7 @@ fn work_through_an_outage(mut outage: impl Outage, to: SocketAddr, queue: &str, 
         (status == 200).then(|| serde_json::from_str::<Value>(&text).unwrap())
     };
     let mut worker = python_with_library();
-    // Claims whose answers are lost come back with the lease.
+    // Claims with a lost response are returned when the lease expires.
     worker
         .arg(library().join("tests/workers.py"))
         .args([queue, "--lease=5"])
@@ -209,7 +210,7 @@ fn work_through_an_outage(mut outage: impl Outage, to: SocketAddr, queue: &str, 
         (sizes.sum::<Option<u64>>()? >= STEADY_VALUES).then_some(())
     });
     outage.begin(&gate);
-    // Longer than it takes a run to notice.
+    // Longer than a run needs to notice the outage.
     std::thread::sleep(Duration::from_secs(1));
     at.set(outage.end());
     gate.lead_to(at.get());
@@ -263,7 +264,7 @@ fn jobs_do_not_fail_because_the_database_is_away() {
     }
 }
 
-/// Of which lease is no question: it would take ten minutes.
+/// The lease of ten minutes plays no role.
 #[test]
 fn what_a_killed_worker_ran_is_run_again_at_once() {
     let server = Server::start(&["--set", "sidejob.lease_s=600"]);
@@ -304,7 +305,7 @@ fn the_library_is_typed_throughout() {
 #[test]
 fn the_package_holds_the_library_and_its_types() {
     let folder = tempfile::tempdir().unwrap();
-    // A copy, since building leaves things behind.
+    // A copy, since the build leaves files behind.
     let source = folder.path().join("source");
     succeeds(Command::new("cp").arg("-r").arg(library()).arg(&source));
     let mut build = python_with_library();

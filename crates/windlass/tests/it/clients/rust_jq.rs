@@ -1,4 +1,4 @@
-//! The worker library for Rust: typed handlers, failures, places, and what happens when one side goes away.
+//! Worker library for Rust: typed handlers, failures, slots, and outages of either side.
 
 use super::gate::Gate;
 use crate::server::{PATIENCE, Server, ended};
@@ -15,9 +15,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use windlass_client::jq::{Builder, Client, Failure, Job, JobView, NewJob, Status, Worker};
 
-/// Retries come at once.
+/// Short backoff.
 const QUICK: [&str; 2] = ["--set", "jq.backoff_base_ms=1"];
-/// A worker that died is missed after ten seconds; a busy machine may take its time after that.
+/// A dead worker is removed after ten seconds; a busy machine may take longer.
 const AFTER_A_DEATH: Duration = Duration::from_secs(90);
 
 #[derive(Serialize, Deserialize)]
@@ -45,7 +45,7 @@ fn adder(server: &str) -> Builder {
         .handle("add", |job: Job<Pair>| async move { Ok(job.argument.a + job.argument.b) })
 }
 
-/// A handler that begins and then waits to be let go, one by one.
+/// Handler that starts and then waits for a permit.
 #[derive(Clone)]
 struct Held {
     begun: Arc<Semaphore>,
@@ -81,7 +81,7 @@ impl Held {
     }
 }
 
-/// What a worker says to a call with a body that is no job.
+/// Status of a worker's response to a request without a valid job.
 fn status_of(worker: SocketAddr, method: &str, path: &str, headers: &str) -> u16 {
     let mut stream = TcpStream::connect(worker).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -237,14 +237,14 @@ async fn a_worker_that_shuts_down_ends_what_it_has_and_gets_nothing_more() {
     held.has_begun().await;
     let (id, address) = (worker.id().unwrap(), worker.address());
     let leaving = tokio::spawn(worker.shutdown());
-    // As soon as the server has been told, the worker says no to everything.
+    // Once the server has been informed, the worker refuses everything.
     let named = format!("worker-id: {id}\r\n");
     crate::server::eventually("the server knows", || {
         (status_of(address, "POST", "/worker-job", &named) == 503).then_some(())
     });
     let next = enqueue(&client, "held", json!({})).await;
     assert!(!leaving.is_finished());
-    // It may have been offered and turned down in the moment before.
+    // The job may have been offered and refused just before.
     let queued = async {
         while client.job::<Value>(&next).await.unwrap().status != Status::Queued {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -295,7 +295,7 @@ async fn a_server_that_is_killed_finds_its_worker_and_hears_what_was_done_meanwh
     gate.close();
     server.kill();
     held.go.add_permits(1);
-    // The handler ends while nobody is there to hear it.
+    // The handler ends while the server is down.
     while held.at_once.load(Ordering::SeqCst) > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -319,7 +319,7 @@ async fn a_worker_the_server_does_not_know_any_more_registers_anew() {
     enqueue(&client, "held", json!({})).await;
     held.has_begun().await;
     let before = worker.id();
-    // Another server, which has never heard of it.
+    // Another server, which does not know the worker.
     let other = Server::start(&QUICK);
     gate.lead_to(other.http);
     drop(server);
@@ -387,10 +387,10 @@ async fn only_calls_that_mean_this_worker_are_answered() {
 
 // --- as a process --------------------------------------------------------------------------------------------------
 
-/// Where the server of a worker in a process of its own is.
+/// Environment variable with the server's address, for a worker in a process of its own.
 const SERVER: &str = "RUST_JQ_SERVER";
 
-/// Not a test: the process that the tests below start, from this very program.
+/// Not a test: the process that the tests below start, from this program.
 #[tokio::test]
 #[ignore = "the tests that need it start it"]
 async fn a_process_that_works() {
@@ -429,7 +429,7 @@ impl Drop for Process {
     }
 }
 
-/// Until a worker has said that it has the job, and that is written down.
+/// Waits until the acceptance of the job is committed.
 fn until_taken(server: &Server, id: &str) {
     crate::server::eventually("a worker has the job", || {
         let (_, job) = server.call("GET", &format!("/api/v1/jobs/{id}"), None);

@@ -1,4 +1,4 @@
-//! Scenarios 10, 12, 40, 58, 67, 68 and 70: two servers on one PostgreSQL, and one after another on the same store.
+//! Two servers on one PostgreSQL, and one after another on the same store.
 
 use super::{add, all_jobs, job, set_handler, until_code};
 use crate::rigs::cluster::postgres_server::{Disk, PostgresServer};
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 fn start(folder: &Path, url: &str, more: &[&str]) -> Server {
-    // These databases do not wait for their disks.
+    // These databases run without fsync.
     let args = ["--store", url, "--data", "data", "--durability", "relaxed"];
     let args: Vec<&str> = args.into_iter().chain(more.iter().copied()).collect();
     Server::start_in(folder, &args)
@@ -58,7 +58,7 @@ fn answer_ok(stream: &mut TcpStream) {
     stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
 }
 
-/// A job whose first run hangs in its handler, and the place where the next one is heard of.
+/// Job whose first run hangs in its handler, and the listener for the next run.
 fn hanging_job(server: &Server) -> (String, TcpListener, TcpStream) {
     let target = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = target.local_addr().unwrap();
@@ -70,7 +70,7 @@ fn hanging_job(server: &Server) -> (String, TcpListener, TcpStream) {
     (id, target, held)
 }
 
-/// The job is run again, long before the five minutes of its lock are over, and ends well.
+/// Asserts that the job runs again, long before its lease of five minutes expires, and succeeds.
 fn runs_again(server: &Server, id: &str, target: &TcpListener) -> Value {
     let mut second = eventually("the handler is called again", || Some(target.accept().ok()?.0));
     second.set_nonblocking(false).unwrap();
@@ -78,7 +78,7 @@ fn runs_again(server: &Server, id: &str, target: &TcpListener) -> Value {
     until_code(server, "acme", "slow", id, "ok")
 }
 
-/// The names of servers that are reserved in the store.
+/// Names of servers reserved in the store.
 fn names(server: &Server) -> Vec<String> {
     let (status, page) = server.call("GET", "/api/v1/jobs?tenant=queue.sysid", None);
     assert_eq!(status, 200, "{page}");
@@ -121,13 +121,13 @@ fn on_the_embedded_store_a_restart_runs_at_once_what_was_running() {
     assert!(third.log().contains("when it was killed are run again: 1"), "{}", third.log());
 }
 
-/// Jobs that others have claimed are theirs: nobody knows of them that they are gone.
+/// Leases of workers stay: the server cannot know whether the workers are still alive.
 #[test]
 fn a_restart_leaves_the_leases_of_workers_alone() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = Server::start_in(folder.path(), &[]);
     let (id, _target, _held) = hanging_job(&first);
-    // The worker shall have it.
+    // The worker claims it, not the server.
     first.call("GET", "/stop", None);
     let (_, answer) =
         first.call("POST", "/api/v1/jobs", Some(json!({"name": "t", "tenant": "acme", "queue": "miniq"})));
@@ -161,12 +161,12 @@ fn two_servers_share_jobs_and_run_each_once() {
     assert_eq!(names.len(), 2, "two servers have two names");
     servers.iter().for_each(|server| drop(server.call("GET", "/start", None)));
     let jobs = eventually("every job has been run", || {
-        // By id: a job that ends while the list is read may be in it twice.
+        // By id: a job that ends while the list is read may be listed twice.
         let jobs: BTreeMap<String, String> = all_jobs(&servers[1], "acme").into_iter().collect();
         let distinct: BTreeSet<&String> = jobs.values().collect();
         (distinct.len() == 400 && jobs.len() >= 800).then_some(jobs)
     });
-    // Each payload once as a job, and once as what its run printed.
+    // Each payload once as a job, and once as a job that its run created.
     let mut by_payload: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     jobs.iter().for_each(|(id, payload)| by_payload.entry(payload).or_default().push(id));
     by_payload.retain(|_, ids| ids.len() != 2);
@@ -178,13 +178,13 @@ fn two_servers_share_jobs_and_run_each_once() {
     );
 }
 
-/// Scenario 70. Where the system has no chance to give, each of these servers throws what all of them throw, and tries the names
-/// that those before it have reserved; killed, they leave them reserved.
+/// With the system's random source replaced by constants, all of these servers try the same names, which
+/// earlier ones have reserved and, killed, leave reserved.
 #[test]
 fn a_server_for_which_no_name_is_free_does_not_start() {
     need_strace();
     let url = PostgresServer::shared().new_schema_url();
-    // In pieces that fit everything that asks for chance.
+    // In pieces of a size that every caller of `getrandom` accepts.
     let strace = ["-o", "/dev/null", "-e", "trace=getrandom", "-e", "inject=getrandom:retval=8"];
     let start = |place: &Place| {
         place.start_flags_with(
@@ -202,7 +202,7 @@ fn a_server_for_which_no_name_is_free_does_not_start() {
         let id = add(server.http, "acme", "t", "x\n").expect("the job is added").remove(0);
         server.kill();
         assert!(names.insert(id[8..15].to_owned()), "{id} has a name that is reserved");
-        // Twenty; or some more, should what is thrown depend on how threads were scheduled.
+        // Twenty, or some more if the names depend on the scheduling of threads.
         assert!(names.len() < 100, "{names:?}");
     };
     assert!(names.len() >= 20, "it gave up too early: {names:?}");
@@ -242,7 +242,7 @@ fn a_server_whose_database_is_away_starts_keeps_jobs_and_goes_on_when_it_comes()
     let (status, answer) = server.call("POST", "/api/v1/jobs", Some(json!({"name": "x"})));
     assert_eq!(status, 503, "{answer}");
     assert_eq!(server.call("GET", "/acme/handler/get/t", None).0, 503, "not that there is none");
-    // What was acknowledged survives the end of the server, too.
+    // Acknowledged jobs survive the end of the server, too.
     server.kill();
     let server = start(folder.path(), &database.url(), &[]);
     let more = add(server.http, "acme", "t", "c\n").expect("acknowledged from the journal");
@@ -265,12 +265,12 @@ fn a_server_whose_database_is_away_ends_as_any_other() {
     assert!(ready.exists());
     assert!(server.stop().success(), "{}", server.log());
     assert!(!ready.exists(), "the ready file is left behind");
-    // A request that does not come to its end is waited for; a second signal ends that.
+    // A stop waits for an incomplete request; a second signal ends the wait.
     let mut server = start(folder.path(), &database.url(), &["--set", "shutdown_s=300"]);
     let mut half = TcpStream::connect(server.http).unwrap();
     let head = "POST /acme/job/t/add HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
     half.write_all(head.as_bytes()).unwrap();
-    // Said when the rest of it is waited for.
+    // Sent when the server waits for the body.
     let mut answer = [0; 12];
     half.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"HTTP/1.1 100");

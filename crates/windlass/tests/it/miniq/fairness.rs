@@ -1,4 +1,5 @@
-//! A client with all the jobs there are does not hold up another's single one: with real handlers, on the real server.
+//! A client with a large backlog does not delay another client's single job: with real handlers, on the real
+//! server.
 
 use super::{add, set_handler, until_code};
 use crate::server::{Server, eventually};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Answers each request on a connection of its own after `wait` returns; how many there were, and how many at once at most.
+/// Server that responds to each request after `wait` returns; the number of requests, and the most at once.
 fn slow_site(wait: impl Fn() + Send + Sync + 'static) -> (SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -34,11 +35,11 @@ fn slow_site(wait: impl Fn() + Send + Sync + 'static) -> (SocketAddr, Arc<Atomic
     (address, seen, most)
 }
 
-/// A line of the log of jobs.
+/// Line of the job log.
 struct Line {
     what: String,
     jobtype: String,
-    /// Of a job that has ended: its time in its handler, and from when it was added to its end.
+    /// For an ended job: time in its handler, and time from the add to the end.
     run_ms: i64,
     total_ms: i64,
 }
@@ -49,7 +50,7 @@ impl Line {
     }
 }
 
-/// Lines of the log of jobs, in their order.
+/// Lines of the job log, in order.
 fn log_of(server: &Server) -> Vec<Line> {
     let text = std::fs::read_to_string(server.folder().join("windlass-data/jobs.log")).unwrap_or_default();
     let line = |line: &str| {
@@ -71,13 +72,13 @@ fn ended(log: &[Line], client: &str) -> usize {
     log.iter().filter(|line| line.is_end_of(client)).count()
 }
 
-/// The longest time that one job of the client was in its handler.
+/// Longest time of one job of the client in its handler.
 fn longest_ms(log: &[Line], client: &str) -> i64 {
     log.iter().filter(|line| line.is_end_of(client)).map(|line| line.run_ms).max().unwrap_or_default()
 }
 
-/// Adds one job and waits for its end; from its adding to its first moment in its handler, by the server's own times. What it
-/// takes to start an interpreter and to write its end is in it.
+/// Adds one job and waits for its end; returns the time from the add to the start of its handler, by the
+/// server's clock. Includes starting an interpreter and committing the end.
 fn start_of_one_ms(server: &Server, client: &str, jobtype: &str) -> i64 {
     let before = ended(&log_of(server), client);
     let id = add(server.http, client, jobtype, "mine\n").unwrap().remove(0);
@@ -89,7 +90,7 @@ fn start_of_one_ms(server: &Server, client: &str, jobtype: &str) -> i64 {
     line.total_ms - line.run_ms
 }
 
-/// The same where nobody else is: what this machine takes for it, now. The slowest of some.
+/// Start time without other load on the server: the slowest of several.
 fn start_at_rest_ms(server: &Server, handler: &Value) -> i64 {
     let start = |n: usize| {
         let jobtype = format!("t{n}");
@@ -99,7 +100,7 @@ fn start_at_rest_ms(server: &Server, handler: &Value) -> i64 {
     (0..3).map(start).max().unwrap()
 }
 
-/// The promise of docs/dialects/miniq.md: within a second and the longest single job of another.
+/// Guarantee of docs/dialects/miniq.md: within a second plus the longest single job of another client.
 #[track_caller]
 #[expect(clippy::print_stdout, reason = "this is how tests speak")]
 fn expect_prompt(waited_ms: i64, longest_ms: i64, at_rest_ms: i64) {
@@ -125,10 +126,10 @@ fn a_single_job_starts_when_one_of_the_flood_has_ended() {
     set_handler(&server, "small", "t", small);
     eventually("the flood runs", || (ended(&log_of(&server), "big") >= 2).then_some(()));
     let waited_ms = start_of_one_ms(&server, "small", "t");
-    // The one that it waited for has ended, and is in the log.
+    // The job it waited for has ended, and is in the log.
     let log = log_of(&server);
     expect_prompt(waited_ms, longest_ms(&log, "big"), at_rest_ms);
-    // What was given back goes on.
+    // Returned jobs continue.
     let before = ended(&log, "big");
     eventually("the flood goes on", || (ended(&log_of(&server), "big") > before + 2).then_some(()));
 }
@@ -157,7 +158,7 @@ fn a_client_with_slow_urls_leaves_calls_for_others() {
     let server = Server::start(&["--set", "miniq.http_batches=8"]);
     let (release, wait) = std::sync::mpsc::channel::<()>();
     let wait = Mutex::new(wait);
-    // Until the test is over.
+    // Blocks until the end of the test.
     let (slow, seen, _) = slow_site(move || {
         let _ = wait.lock().unwrap().recv();
     });
@@ -171,7 +172,7 @@ fn a_client_with_slow_urls_leaves_calls_for_others() {
     }
     eventually("big has all the calls it may have", || (seen.load(Ordering::SeqCst) >= 70).then_some(()));
     set_handler(&server, "small", "t", handler);
-    // No job of big ends: there is none to wait for.
+    // No job of `big` ends, so there is none to wait for.
     expect_prompt(start_of_one_ms(&server, "small", "t"), 0, at_rest_ms);
     assert_eq!(seen.load(Ordering::SeqCst), 70, "nothing of big has ended");
     drop(release);

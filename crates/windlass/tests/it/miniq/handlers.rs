@@ -1,4 +1,4 @@
-//! Scenarios 28 to 36, 44 to 53: real handlers, run by the real server.
+//! Real handlers, run by the real server.
 
 use super::{add, all_jobs, set_handler, until_code};
 use crate::server::{Ran, Server, eventually, windlass};
@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// An http handler that keeps every body it is sent and answers what it is told.
+/// http handler that records every body and responds as configured.
 struct Target {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<String>>>,
@@ -198,7 +198,7 @@ fn a_handler_in_a_language_that_is_not_there_says_so() {
     assert!(job["message"].as_str().unwrap().contains("cobol"), "{job}");
 }
 
-/// A handler that is another server, with a certificate that only whoever is told to trusts.
+/// https handler with a certificate that is trusted only if configured.
 #[test]
 fn an_https_handler_is_called_by_those_who_trust_its_certificate() {
     let folder = tempfile::tempdir().unwrap();

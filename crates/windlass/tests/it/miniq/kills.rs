@@ -1,4 +1,4 @@
-//! Killed in the middle of adding, again and again: what was acknowledged is there, and once.
+//! Kills during adds: acknowledged jobs exist, once.
 
 use super::{add, all_jobs, set_handler, until_code};
 use crate::rigs::process::{Place, need_strace};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longer: `WINDLASS_KILLS`.
+/// Default of `WINDLASS_KILLS`.
 const KILLS: usize = 12;
 const CLIENTS: usize = 3;
 
@@ -18,7 +18,7 @@ fn what_was_acknowledged_survives_many_kills_and_makes_one_job_each() {
     let kills = std::env::var("WINDLASS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let mut kept: BTreeMap<String, String> = BTreeMap::new();
     for round in 0..kills {
-        // Nobody runs them, so each is there in the end.
+        // No handler runs, so every job stays.
         let mut server = Server::start_in(folder.path(), &["--set", "miniq.run=false"]);
         let stop = Arc::new(AtomicBool::new(false));
         let answered = Arc::new(AtomicUsize::new(0));
@@ -45,7 +45,7 @@ fn what_was_acknowledged_survives_many_kills_and_makes_one_job_each() {
         };
         let adders: Vec<_> = (0..CLIENTS).map(adder).collect();
         eventually("something is acknowledged", || (answered.load(Ordering::Relaxed) > 0).then_some(()));
-        // At ever other moments of what the server does.
+        // Varies the moment of the kill.
         std::thread::sleep(Duration::from_millis((round as u64 * 37) % 200));
         server.kill();
         stop.store(true, Ordering::Relaxed);
@@ -90,7 +90,7 @@ fn jobs_that_a_job_asked_for_survive_a_kill_right_after_its_end() {
     });
 }
 
-/// Seen from outside: syncing the journal's file takes long, or fails.
+/// Injects a slow or failing fsync of the journal's file.
 #[test]
 fn an_add_is_answered_when_its_lines_are_on_disk_and_not_before() {
     need_strace();

@@ -1,4 +1,5 @@
-//! Handlers against a server that is an ordinary user, as most are: it lives, and so do the handlers of others.
+//! Hostile handlers on a server that runs as an ordinary user, as most do: the server and other handlers are
+//! unaffected.
 
 use super::{add, set_handler, until_code};
 use crate::server::{Ran, Server, eventually, windlass};
@@ -8,7 +9,7 @@ use tempfile::TempDir;
 
 const SOMEBODY: u32 = 54_322;
 
-/// A folder of that user, if there is a choice.
+/// Folder of another user, if the test runs as root.
 fn somebodys_folder() -> (TempDir, Option<u32>) {
     use std::os::unix::fs::{PermissionsExt, chown};
     let folder = tempfile::tempdir().unwrap();
@@ -34,7 +35,7 @@ fn what_a_handler_does_to_limits_and_leaves_in_its_folder_ends_no_server_that_is
     set_handler(&server, "evil", "limits", json!({"lang": "python", "body": body}));
     let id = add(server.http, "evil", "limits", "x\n").unwrap().remove(0);
     assert_eq!(until_code(&server, "evil", "limits", &id, "ok")["result"], "0 hits");
-    // It leaves a folder that cannot be looked into, and the server is killed before it can tidy up.
+    // Leaves an unreadable folder, and the server is killed before it can remove it.
     let shut = "mkdir -m 0 x; sleep 1000";
     set_handler(&server, "evil", "shut", json!({"lang": "sh", "body": shut}));
     add(server.http, "evil", "shut", "x\n").unwrap();
@@ -77,13 +78,13 @@ fn the_configuration_is_shown_with_what_holds_handlers_here() {
     let said = line.strip_prefix("isolation of handlers, here and for this user: ").expect(line);
     let (holds, missing) = said.split_once("; missing: ").expect(line);
     assert!(holds.starts_with("limits") && !missing.is_empty(), "{line}");
-    // Each is in one of the two.
+    // Each mechanism is either available or missing.
     assert!(["landlock", "seccomp", "control groups"].iter().all(|part| said.contains(part)), "{line}");
     let none = Ran::of(windlass().args(["config", "--set", "miniq.run=false"])).ok();
     assert!(!none.contains("isolation of handlers"), "{none}");
 }
 
-/// Either all of it holds, or nothing is run and whoever hands in a handler is told why.
+/// Either the isolation is complete, or no handler runs and its author gets the reason.
 #[test]
 fn strict_isolation_is_said_at_the_start_and_to_whoever_hands_in_a_handler() {
     let (folder, uid) = somebodys_folder();

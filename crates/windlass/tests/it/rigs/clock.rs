@@ -1,5 +1,5 @@
-//! The machine's clock is set while the server runs, and while it does not: what was to happen after so long happens after so
-//! long, and what was to happen at a date happens at that date.
+//! Steps of the system clock while the server runs and while it is down: durations are unaffected, and dates
+//! follow the clock.
 
 use super::http::{Client, Reply};
 use super::process::{Place, Process};
@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// More than anything here takes on a busy machine, and much less than a step.
+/// More than anything here takes on a busy machine, and much less than a clock step.
 const SOON: Duration = Duration::from_secs(60);
 const HOUR_S: i64 = 3_600;
 
-/// What has to be loaded before a program for its clock to be set; its wrapper knows where it is.
+/// Library to preload for a process whose clock is set; found with its wrapper program.
 pub fn library() -> String {
     let told = Command::new("faketime").args(["-f", "+0s", "sh", "-c", "echo $LD_PRELOAD"]).output();
     let told = told.expect("this rig needs faketime (apt-get install faketime)");
@@ -22,7 +22,7 @@ pub fn library() -> String {
     library
 }
 
-/// A server whose clock can be set, by what a file says.
+/// Server whose clock is set by a file.
 struct Clocked {
     place: Place,
     library: String,
@@ -51,7 +51,7 @@ impl Clocked {
         started.unwrap_or_else(|refusal| panic!("the server did not start: {refusal:?}"))
     }
 
-    /// How far it is from right, at once.
+    /// Sets the offset of the clock, effective at once.
     fn set(&self, off_s: i64) {
         let new = self.file.with_extension("new");
         std::fs::write(&new, format!("{off_s:+}s\n")).unwrap();
@@ -82,7 +82,7 @@ fn claim(server: &Process, name: &str, wait_ms: u64, lease_ms: u64) -> Option<Va
     ask(server, "POST", "/api/v1/claim", &body)["jobs"].as_array()?.first().cloned()
 }
 
-/// Comes, and not an hour later.
+/// Claims a job that must be due within `SOON`, not after a clock step.
 #[track_caller]
 fn claim_soon(server: &Process, name: &str) -> Value {
     let asked = Instant::now();
@@ -118,7 +118,7 @@ fn a_clock_that_is_set_delays_and_hastens_nothing() {
         let finish = json!({ "id": again["id"], "token": again["token"], "outcome": "finish" });
         ask(&server, "POST", "/api/v1/settle", &json!({ "settle": [finish] }));
         assert!(claim(&server, "far", 0, 1_000).is_none(), "a delay was cut short at {off_s}");
-        // What is shown is what the clock shows.
+        // Displayed times follow the clock.
         let id = push(&server, &json!({ "name": "shown" }));
         let shown = Client::default().get(server.http, &format!("/api/v1/jobs/{id}"));
         let off_ms = shown["created_at"].as_i64().unwrap() - right_ms() - off_s * 1_000;
@@ -139,7 +139,7 @@ fn a_date_is_by_the_clock_as_it_is_set() {
     clock.set(2 * HOUR_S);
     claim_soon(&server, "dated");
     assert!(claim(&server, "delayed", 0, 1_000).is_none(), "a delay was cut short");
-    // Cron goes by the clock too: the next minute is in this one.
+    // Cron follows the clock, too: the next minute is within this one.
     let due = |server: &Process| {
         let id = push(server, &json!({ "name": "minutely", "repeat": "* * * * *" }));
         Client::default().get(server.http, &format!("/api/v1/jobs/{id}"))["run_at"].as_i64().unwrap()

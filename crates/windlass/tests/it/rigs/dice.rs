@@ -1,4 +1,4 @@
-//! Choices that can be made again: splitmix64.
+//! Reproducible random numbers: splitmix64.
 
 #[derive(Clone, Debug)]
 pub struct Dice(u64);

@@ -17,7 +17,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// As `assert_kept`, but a server on a broken disk may say that it does not know.
+/// Like `assert_kept`, but a server on a broken disk may answer that the result is unknown.
 #[track_caller]
 fn assert_kept_with_doubts(load: &Load, dump: &Dump, rig: &str, seed: u64) {
     let broken = check(&load.history.records(), dump);
@@ -57,7 +57,8 @@ fn after_an_io_error_the_server_has_acknowledged_nothing_that_is_not_there() {
         let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error=EIO:when={n}"));
         let code = story(&place, &["-o", "/dev/null", "-e", &trace, "-e", &inject], &load);
         assert_no_panic(&place);
-        // A sync that failed must not be tried again and called good. The last of the story may not be reached.
+        // A failed fsync must not be retried and counted as success. The last calls of the scenario may not
+        // be reached.
         let is_reached = *n == 1 || n * 4 <= counts[call] * 3;
         assert!(
             !(is_reached && call.contains("sync")) || code != Some(0),
@@ -104,7 +105,7 @@ fn a_disk_that_is_full_at_any_write_costs_an_error_and_nothing_else() {
     }
 }
 
-/// A push works again, without anyone's help.
+/// Checks that pushes work again without help.
 #[track_caller]
 fn goes_on_by_itself(load: &Arc<Load>, mark: &str) {
     let mut asker = Asker::new(Arc::clone(load), 50, 0);
@@ -146,9 +147,10 @@ fn on_a_slow_disk_everything_is_right_only_later() {
     println!("slow disk, seed {seed}: {:?}", tally(&load));
 }
 
-// --- a disk that is full -----------------------------------------------------------------------------------------
+// --- full disks
+// --------------------------------------------------------------------------------------------------
 
-/// A file system of a few megabytes, unmounted when dropped.
+/// Small file system, unmounted on drop.
 struct SmallDisk {
     folder: tempfile::TempDir,
 }
@@ -174,7 +176,7 @@ impl SmallDisk {
         self.folder.path()
     }
 
-    /// Something else that takes room, to be removed later.
+    /// File that takes up space, to be removed later.
     fn ballast(&self, bytes: usize) -> PathBuf {
         let path = self.path().join("ballast");
         std::fs::write(&path, vec![1; bytes]).unwrap();
@@ -188,7 +190,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Pushes until the disk is full; the last answer has to say so.
+/// Pushes until the disk is full; the last response must report that.
 #[track_caller]
 fn fill(load: &Arc<Load>, number: u64) {
     let mut asker = Asker::new(Arc::clone(load), number, 0);
@@ -226,14 +228,14 @@ fn on_a_full_disk_clients_are_told_nothing_is_lost_and_with_room_it_goes_on() {
     assert_eq!(readiness(server.http), 503);
     assert_kept(&load, &Dump::take(server.http), "full", seed);
     std::fs::remove_file(&ballast).unwrap();
-    // Nothing else is asked of it: whoever sends it work may wait for this.
+    // Without any request: load balancers wait for this.
     eventually("there is room again, and it says that it is ready", || {
         (readiness(server.http) == 200).then_some(())
     });
     goes_on_by_itself(&load, "full");
     assert_eq!(readiness(server.http), 200);
     assert_kept(&load, &Dump::take(server.http), "full", seed);
-    // And again, to be killed this time while nothing fits.
+    // Again, with a kill while the disk is full.
     fill(&load, 2);
     server.kill();
     assert_no_panic(&place);

@@ -1,4 +1,4 @@
-//! What the server holds, read when nobody is asking for anything.
+//! State of the server, read while no client sends requests.
 
 use super::http::Client;
 use crate::server::eventually;
@@ -6,21 +6,21 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Each look takes some milliseconds; a commit takes less than all of them together.
+/// Most reads; each takes some milliseconds, and a commit takes less than all of them.
 const LOOKS_MAX: u32 = 50;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Dump {
-    /// When it was taken, in microseconds.
+    /// Time of the dump, in microseconds.
     pub at: i64,
-    /// In the order of the pages, twice if listed twice.
+    /// In the order of the pages, with duplicates.
     pub jobs: Vec<Value>,
     pub queues: Vec<Value>,
 }
 
 impl Dump {
-    /// Taken again if something happened by itself in between, such as the end of a lease: counters run ahead of rows
-    /// by one commit. What still differs after many looks is a finding.
+    /// Reads the state. Repeated if a change happened in between, such as the expiry of a lease: counters are
+    /// one commit ahead of rows. A difference that persists is a finding.
     pub fn take(to: SocketAddr) -> Dump {
         let mut client = Client::default();
         let mut looks = 0;
@@ -52,7 +52,7 @@ impl Dump {
         self.jobs.iter().map(|job| (job["id"].as_u64().unwrap_or(0), job)).collect()
     }
 
-    /// Everything about every job and queue that may not change by a restart.
+    /// Properties of every job and queue that a restart must not change.
     pub fn essence(&self) -> (BTreeMap<u64, Value>, Vec<Value>) {
         let jobs = self.by_id().into_iter().map(|(id, job)| (id, job.clone())).collect();
         let mut queues: Vec<Value> = self.queues.iter().map(without_ages).collect();
@@ -61,7 +61,7 @@ impl Dump {
     }
 }
 
-/// Ready and delayed are one state that the clock divides.
+/// Merges ready and delayed, which differ only by the clock.
 fn without_ages(queue: &Value) -> Value {
     let mut queue = queue.clone();
     let waiting = queue["ready"].as_u64().unwrap_or(0) + queue["delayed"].as_u64().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A worker that is stopped for longer than its lease and wakes up again.
+//! Worker that is suspended for longer than its lease.
 
 use crate::server::{Server, ended, eventually};
 use rustix::process::{Pid, Signal, kill_process};

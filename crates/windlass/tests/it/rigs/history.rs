@@ -1,4 +1,4 @@
-//! One record per operation: what was asked, when, and what the client was told.
+//! Records of operations: request, times, and response.
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Microseconds since 1970, by the clock the server uses too: both run on this machine.
+/// Microseconds since 1970, by the clock that the server uses, too: both run on this machine.
 pub fn now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
@@ -15,17 +15,17 @@ pub fn now_us() -> i64 {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Outcome {
     Ok,
-    /// Certainly not done; with the server's word for why.
+    /// Certainly not done; with the server's error code.
     Fail(String),
-    /// Done or not: no answer came.
+    /// Done or not: no response.
     Unknown,
-    /// Done or not: the server itself said that it does not know, which only a broken disk excuses.
+    /// Done or not: the server answered that the result is unknown, which only a broken disk excuses.
     Trouble(String),
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
-    /// One request; the jobs of a batch share it.
+    /// Number of the request; shared by the jobs of a batch.
     pub call: u64,
     pub start: i64,
     pub end: i64,
@@ -38,7 +38,7 @@ impl Record {
         self.outcome == Outcome::Ok
     }
 
-    /// Done, or done for all we know.
+    /// True unless it was certainly not done.
     pub fn may_be_done(&self) -> bool {
         !matches!(self.outcome, Outcome::Fail(_))
     }
@@ -47,7 +47,7 @@ impl Record {
 #[derive(Clone, Debug, Serialize)]
 pub enum What {
     Push(Pushing),
-    /// The worker's name is of this call alone, so that a lease in a dump tells which call it came from.
+    /// The worker's name is unique to this call, so that a lease in a dump identifies its claim.
     Claim {
         worker: String,
         queues: Vec<String>,
@@ -74,7 +74,7 @@ pub enum What {
         queue: String,
         paused: bool,
     },
-    /// `None`: there is no such job.
+    /// `None`: no such job.
     Read {
         id: u64,
         state: Option<String>,
@@ -83,7 +83,7 @@ pub enum What {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Pushing {
-    /// Tells this job from all others; part of its payload.
+    /// Unique mark of the job; part of its payload.
     pub mark: String,
     pub queue: String,
     pub priority: i64,
@@ -92,16 +92,16 @@ pub struct Pushing {
     pub tags: Vec<String>,
     pub max_attempts: i64,
     pub repeats: bool,
-    /// Forgotten as soon as it is completed.
+    /// Deleted as soon as it is completed.
     pub forget: bool,
     pub parent: Option<u64>,
     pub id: Option<u64>,
-    /// The id is of an older job that holds the key.
+    /// The id is that of an older job that holds the key.
     pub existing: bool,
 }
 
 impl Pushing {
-    /// What the job carries: made from the mark alone, so that every byte can be expected.
+    /// Payload of the job: derived from the mark alone, so that every byte can be verified.
     pub fn payload(&self) -> serde_json::Value {
         let size = self.mark.bytes().fold(7_usize, |sum, byte| (sum * 31 + usize::from(byte)) % 700);
         serde_json::json!({ "mark": self.mark, "pad": "x".repeat(size) })
@@ -111,7 +111,7 @@ impl Pushing {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Key {
     pub key: String,
-    /// The key is held as long as the job can be seen, else until it is settled.
+    /// The key is held as long as the job exists, else until it is settled.
     pub forever: bool,
     pub refuse: bool,
 }
@@ -162,12 +162,12 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it may bring a settled job back, or start its attempts over.
+    /// True if it may restart a settled job, or reset its attempts.
     pub fn revives(self) -> bool {
         matches!(self, Action::Retry | Action::RetryForce | Action::Run)
     }
 
-    /// Whether it takes the job from the worker who has it.
+    /// True if it takes the job from its worker.
     pub fn takes_away(self) -> bool {
         matches!(self, Action::CancelNow | Action::RetryForce)
     }
@@ -192,7 +192,7 @@ impl History {
         self.records.lock().clone()
     }
 
-    /// For whoever looks into a finding: one line per record.
+    /// Saves the history for the analysis of a finding: one line per record.
     pub fn save(&self, name: &str) -> PathBuf {
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.jsonl"));
         let lines: Vec<String> =

@@ -1,4 +1,4 @@
-//! A client that knows the difference between "not done" and "not known".
+//! HTTP client that distinguishes "not done" from "not known".
 
 use serde_json::Value;
 use std::collections::HashMap;
@@ -6,19 +6,19 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A server that does not answer for so long is taken for dead.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub enum Reply {
     Answer(u16, Value),
-    /// No byte of it reached anyone: certainly not done.
+    /// Not sent: certainly not done.
     NotSent,
-    /// Sent, and no answer came: done or not.
+    /// Sent without a response: done or not.
     Lost,
 }
 
-/// One connection per server, kept as long as it works.
+/// Keep-alive connections, one per server.
 #[derive(Default)]
 pub struct Client {
     streams: HashMap<SocketAddr, BufReader<TcpStream>>,
@@ -37,7 +37,7 @@ impl Client {
         }
     }
 
-    /// For reads that must work.
+    /// Reads a document; must succeed.
     #[track_caller]
     pub fn get(&mut self, to: SocketAddr, path: &str) -> Value {
         match self.call(to, "GET", path, None) {

@@ -1,4 +1,4 @@
-//! The journal on a disk that fails, seen from outside.
+//! Journal on a failing disk.
 
 use super::http::{Client, Reply};
 use super::process::{Place, Process, need_strace};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 const JOURNALED: [&str; 2] = ["--set", "journal.native=true"];
 
-/// A server whose calls of the kernel on one file of its journal are watched, or made to fail.
+/// Starts a server whose system calls on one file of its journal are traced or made to fail.
 fn start(place: &Place, file: &str, strace: &[&str]) -> Process {
     let path = place.data().join("journal").join(file).to_string_lossy().into_owned();
     let strace: Vec<&str> = ["-P", &path].into_iter().chain(strace.iter().copied()).collect();
@@ -47,7 +47,7 @@ fn after_a_failed_sync_of_the_journal_the_answer_is_unknown_and_the_server_is_no
     drop(server);
     let server = place.start_flags(&JOURNALED);
     assert!(matches!(ready(&server), Reply::Answer(200, _)));
-    // What was written is there after all; what was refused is not.
+    // The written job exists after all; the refused one does not.
     eventually("the job in doubt is there", || (names(&server) == ["in-doubt"]).then_some(()));
 }
 

@@ -1,4 +1,4 @@
-//! `kill -9` at random moments under load, and a start on what is left, again and again.
+//! `kill -9` at random moments under load, with a restart on the same data, repeatedly.
 
 use super::dice::Dice;
 use super::dump::Dump;
@@ -23,12 +23,12 @@ fn what_was_acknowledged_survives_kill_9_again_and_again() {
         server.kill();
         load.set_address(None);
         assert_no_panic(&place);
-        // Also right after the start, before anyone has asked for anything, and while it starts.
+        // Also right after the start, before any request, and during the start.
         if dice.percent(20) {
             drop(place.start());
         }
         server = load.in_silence(|| {
-            // Beside a server and without one: the store is whole either way.
+            // Beside a server and without one: the store is intact either way.
             let checked = (kill % 5 == 0).then(|| place.check().json());
             let server = place.start();
             let dump = Dump::take(server.http);

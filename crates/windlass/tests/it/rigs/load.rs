@@ -1,4 +1,4 @@
-//! Clients that ask for everything the API offers, and write down what they were told.
+//! Clients that use the whole API, and record requests and responses.
 
 use super::dice::Dice;
 use super::history::{Action, Grant, History, How, Key, Outcome, Pushing, Record, What, now_us};
@@ -11,17 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub const QUEUES: [&str; 3] = ["red", "green", "blue"];
-/// Leases a client keeps for later at most; more are settled first.
+/// Most leases a client keeps for later; more are settled first.
 const HELD_MAX: usize = 24;
-/// Ids a client remembers to steer and read.
+/// Most ids a client keeps for actions and reads.
 const KNOWN_MAX: usize = 200;
 
-/// What the clients of one load share.
+/// State shared by the clients of a load.
 pub struct Load {
     pub history: History,
-    /// Where servers listen at present; empty while there is none. Each call goes to any of them.
+    /// Addresses of running servers; empty while there is none. Each call goes to any of them.
     addresses: Mutex<Vec<SocketAddr>>,
-    /// Held for reading during each call; who holds it for writing has silence.
+    /// Locked for reading during each call; locked for writing, no call is in flight.
     gate: RwLock<()>,
     over: AtomicBool,
 }
@@ -48,7 +48,7 @@ impl Load {
         self.addresses.lock().clone()
     }
 
-    /// Nobody is asking anything while this runs.
+    /// Runs `what` while no client sends requests.
     pub fn in_silence<T>(&self, what: impl FnOnce() -> T) -> T {
         let _silence = self.gate.write();
         what()
@@ -58,7 +58,7 @@ impl Load {
         self.over.store(true, Ordering::Release);
     }
 
-    /// A thread that asks until the load is over.
+    /// Starts a thread that sends requests until the load is over.
     pub fn client(self: &Arc<Load>, number: u64, seed: u64) -> std::thread::JoinHandle<()> {
         let load = Arc::clone(self);
         std::thread::spawn(move || {
@@ -70,7 +70,7 @@ impl Load {
     }
 }
 
-/// One client: a connection, what it holds, and what it knows of.
+/// Client: a connection, its leases, and known jobs.
 pub struct Asker {
     load: Arc<Load>,
     client: Client,
@@ -78,10 +78,10 @@ pub struct Asker {
     number: u64,
     made: u64,
     held: Vec<Grant>,
-    /// Tokens of runs that are over: good for attempts that must be refused.
+    /// Tokens of ended runs, for attempts that must be refused.
     spent: Vec<(u64, u64)>,
     known: Vec<u64>,
-    /// Pushes without an answer that carry a key against doubles.
+    /// Pushes without a response that have an idempotency key.
     again: Vec<Pushing>,
 }
 
@@ -127,21 +127,21 @@ impl Asker {
         }
     }
 
-    /// One request; `Lost` while the server is away counts as never sent only if it was not.
+    /// Sends a request. While the server is down, a request counts as not sent only if no byte was sent.
     fn call(&mut self, method: &str, path: &str, body: Option<&Value>) -> (Reply, u64, i64, i64) {
         let call = self.load.history.next_call();
         let start = now_us();
         let reply = match *self.load.addresses() {
             [] => Reply::NotSent,
             [to] => self.client.call(to, method, path, body),
-            // Who was given a job by one server may finish it at another.
+            // A job claimed at one server may be finished at another.
             ref servers => {
                 let to = servers[self.dice.range(0, servers.len() as u64) as usize];
                 self.client.call(to, method, path, body)
             }
         };
         match reply {
-            // As it was asked to, if not for as long.
+            // Backs off, though not as long as requested.
             Reply::Answer(503, _) => std::thread::sleep(Duration::from_millis(20)),
             Reply::Answer(..) => {}
             Reply::NotSent | Reply::Lost => std::thread::sleep(Duration::from_millis(1)),
@@ -219,7 +219,7 @@ impl Asker {
             if let (Reply::Answer(409, answer), true) = (&reply, single) {
                 push.id = answer["error"]["id"].as_u64();
             }
-            // Tried again until it is known, with the same key: there must be one job at the end.
+            // Repeated with the same key until the result is known: exactly one job must exist in the end.
             if !matches!(reply, Reply::Answer(..)) && push.key.as_ref().is_some_and(|key| key.forever) {
                 self.again.push(push.clone());
             }
@@ -301,7 +301,7 @@ impl Asker {
         }
         let place = self.dice.range(0, self.held.len() as u64) as usize;
         let grant = self.held.swap_remove(place);
-        // A worker that dies: its lease has to end by itself.
+        // A worker that dies: its lease must expire.
         if self.dice.percent(4) {
             return;
         }
@@ -318,7 +318,7 @@ impl Asker {
         }
     }
 
-    /// With a token whose run is over, which must change nothing.
+    /// Uses a token of an ended run, which must have no effect.
     fn settle_spent(&mut self) {
         let Some((id, token)) = self.dice.pick(&self.spent).copied() else { return };
         match self.dice.percent(70) {
@@ -444,7 +444,7 @@ fn grant(job: &Value, lease_ms: i64) -> Grant {
         id: job["id"].as_u64().unwrap_or_default(),
         token: job["token"].as_u64().unwrap_or_default(),
         attempt: number("attempt"),
-        // The lease was counted from the moment of the grant.
+        // The lease counts from the grant.
         granted_at: number("lease_until") - lease_ms,
         until: number("lease_until"),
         run_at: number("run_at"),
@@ -452,7 +452,7 @@ fn grant(job: &Value, lease_ms: i64) -> Grant {
     }
 }
 
-/// What an answer that is not the hoped-for one means. 500 is trouble of which nothing is certain.
+/// Outcome of a response without success. 500 means that the result is unknown.
 fn outcome(reply: &Reply) -> Outcome {
     match reply {
         Reply::Lost => Outcome::Unknown,

@@ -1,25 +1,26 @@
-//! The rigs: the promises of the server, put to the proof on the real program.
+//! Rigs: tests of the server's guarantees with the real program.
 //!
-//! | file | does |
+//! | file | contents |
 //! |---|---|
-//! | `history` | what clients asked, when, and what they were told |
-//! | `load` | clients that ask for everything the API offers, and write the history |
-//! | `check` | reads a history and what the server holds afterwards, and says which promise was broken |
+//! | `history` | requests of clients with times and responses |
+//! | `load` | clients that use the whole API, and record the history |
+//! | `check` | compares a history with the server's state afterwards, and reports violated invariants |
 //! | `process` | the server as a process that may be killed, refused, or run under `strace` |
-//! | `quiet` | load without trouble, a clean stop, and everything drained |
-//! | `kill` | `kill -9` under load, again and again, on the same data |
-//! | `sweep` | killed before the first, second, third … call of the kernel that writes |
+//! | `quiet` | load without faults, a clean stop, and draining |
+//! | `kill` | `kill -9` under load, repeatedly, on the same data |
+//! | `sweep` | kills before the first, second, third … system call that writes |
 //! | `disk` | sync errors, full disks, slow disks |
 //! | `rot` | flipped bits, cut, zeroed and missing files |
 //! | `twice` | calls that take two commits |
 //! | `cluster` | several servers on one PostgreSQL: killed, and with the database restarted, cut off, frozen |
-//! | `clock` | the machine's clock is set |
-//! | `journal` | the journal on a disk that fails |
+//! | `clock` | steps of the system clock |
+//! | `journal` | the journal on a failing disk |
 //! | `frozen` | workers that wake up after their lease |
-//! | `power` | the power is cut: what was not synced is lost |
+//! | `power` | power cuts: data that was not synced is lost |
 //!
-//! In `cargo test` they are short. Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS`, `WINDLASS_SWEEP=all`,
-//! `WINDLASS_ROT` (damages), `WINDLASS_CUTS`, `WINDLASS_SEED`. A broken promise prints the seed and leaves the history beside the build.
+//! In `cargo test` they are short. Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS`,
+//! `WINDLASS_SWEEP=all`, `WINDLASS_ROT` (damages), `WINDLASS_CUTS`, `WINDLASS_SEED`. A violation prints the
+//! seed and saves the history beside the build.
 
 mod check;
 mod clock;
@@ -41,7 +42,7 @@ mod scenario;
 mod sweep;
 mod twice;
 
-/// A number from the environment, to make a rig run longer.
+/// Number from the environment, for longer runs of a rig.
 fn setting(name: &str, short: u64) -> u64 {
     match std::env::var(name) {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
@@ -49,12 +50,13 @@ fn setting(name: &str, short: u64) -> u64 {
     }
 }
 
-/// Printed with every finding; the same seed makes the same choices, though not the same timing.
+/// Seed of a rig, printed with every finding; the same seed makes the same choices, though not the same
+/// timing.
 fn seed(rig: u64) -> u64 {
     setting("WINDLASS_SEED", 1) * 1_000 + rig
 }
 
-/// For the record of a run; shown with `--nocapture`.
+/// Prints a note on a run; shown with `--nocapture`.
 #[expect(clippy::print_stdout, reason = "this is how tests speak")]
 fn note(words: &str) {
     println!("{words}");

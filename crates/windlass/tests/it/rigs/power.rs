@@ -1,6 +1,7 @@
-//! Power cuts: the server's data is on a file system of its own, xfs or ext4 in a file, which is shut down in the middle of the load
-//! without writing its log. What the kernel had not been made to write is gone then, names and lengths of files included, as
-//! with `kill -9` it is not. What was written to the disk stays in its order; torn and reordered sectors are another matter.
+//! Power cuts: the server's data is on a file system of its own, xfs or ext4 in a file, which is shut down
+//! under load without writing its log. Unlike after `kill -9`, data that was not synced is lost then,
+//! including names and lengths of files. Written sectors keep their order; torn and reordered sectors are not
+//! simulated.
 //!
 //! Needs root, loop devices, and the file system's `mkfs`.
 
@@ -18,10 +19,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Smaller ones are refused by `mkfs.xfs`. The file has holes.
+/// Smallest size for `mkfs.xfs`. The file is sparse.
 const DISK_BYTES: u64 = 400 << 20;
-/// `XFS_IOC_GOINGDOWN`, which ext4 has too, with "do not write the log". Just before, a file is written that nobody syncs: were it
-/// there afterwards, the cut would prove nothing.
+/// `XFS_IOC_GOINGDOWN`, which ext4 has too, with "do not write the log". Just before, a file is written
+/// without a sync: if it exists afterwards, the cut has not worked.
 const SHUT_DOWN: &str = "import fcntl, os, struct, sys
 disk = os.open(sys.argv[1], os.O_RDONLY)
 probe = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)
@@ -29,17 +30,17 @@ os.write(probe, b'never synced')
 fcntl.ioctl(disk, 0x8004587d, struct.pack('I', 2))";
 const PUSHERS: u64 = 3;
 const WORKERS: u64 = 3;
-/// Over soon after the cut, for jobs whose workers went with it.
+/// Expires soon after the cut, for jobs whose workers ended with it.
 const LEASE_MS: u64 = 3_000;
 
-/// A file system in a file, unmounted when dropped.
+/// File system in a file, unmounted on drop.
 struct Disk {
     folder: tempfile::TempDir,
     kind: &'static str,
 }
 
 impl Disk {
-    /// `None`, with a word: not possible here.
+    /// `None`, with a message: not possible here.
     fn make(kind: &'static str) -> Option<Disk> {
         let disk = Disk { folder: tempfile::tempdir().unwrap(), kind };
         std::fs::create_dir(disk.path()).unwrap();
@@ -67,12 +68,12 @@ impl Disk {
         run(Command::new("mount").args(["-t", self.kind, "-o", "loop"]).arg(self.image()).arg(self.path()))
     }
 
-    /// The power goes: from here on nothing is written, and what was not synced is lost.
+    /// Cuts the power: nothing is written from here on, and data that was not synced is lost.
     fn cut(&self) {
         run(Command::new("python3").args(["-c", SHUT_DOWN]).arg(self.path()).arg(self.probe())).unwrap();
     }
 
-    /// And comes back; nobody may have files open here.
+    /// Restores the power; no process may have files open here.
     fn restore(&self) {
         run(Command::new("umount").arg(self.path())).unwrap();
         self.mount().unwrap();
@@ -93,7 +94,7 @@ impl Drop for Disk {
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
-    // Debian keeps them where only root looks.
+    // Debian installs them outside the usual PATH.
     let path = std::env::var("PATH").unwrap_or_default();
     let output = command.env("PATH", format!("{path}:/usr/sbin:/sbin")).output();
     let output = output.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
@@ -103,11 +104,11 @@ fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// What clients were told; jobs by the mark in their payload.
+/// Acknowledged changes; jobs by the mark in their payload.
 #[derive(Default)]
 struct Told {
     pushed: BTreeSet<String>,
-    /// Asked to be finished: with an answer, and with any end of the call.
+    /// Finish requested: with a response, and with any result.
     finished: BTreeSet<String>,
     finishing: BTreeSet<String>,
 }
@@ -166,7 +167,7 @@ impl Load {
     }
 }
 
-/// Forgotten as soon as it is finished: only the journal could still know of it.
+/// Deleted as soon as it is finished: only the journal could still have it.
 fn job(mark: &str) -> Value {
     json!({ "name": "power", "payload": { "mark": mark }, "keep": { "completed_ms": 0 }, "retry": 100 })
 }
@@ -180,7 +181,7 @@ fn finish(jobs: &[Value]) -> Value {
     json!({ "settle": jobs.iter().map(entry).collect::<Vec<_>>() })
 }
 
-/// `None`: no answer, or nothing there.
+/// `None`: no response, or no jobs.
 fn claim(client: &mut Client, to: SocketAddr, lease_ms: u64) -> Option<Vec<Value>> {
     let asked = json!({ "name": "power", "limit": 4, "wait_ms": 50, "lease_ms": lease_ms });
     let Reply::Answer(200, answer) = client.call(to, "POST", "/api/v1/claim", Some(&asked)) else {
@@ -190,11 +191,11 @@ fn claim(client: &mut Client, to: SocketAddr, lease_ms: u64) -> Option<Vec<Value
     answer["jobs"].as_array().filter(|jobs| !jobs.is_empty()).cloned()
 }
 
-/// Runs everything there is until nothing is left; how often each job was given out.
+/// Runs all jobs until none is left; returns the number of runs of each.
 fn drain(server: &Process) -> BTreeMap<String, u64> {
     let mut client = Client::default();
     let mut runs = BTreeMap::new();
-    // Lines of the journal get into the store in their order: behind this one there is nothing from before the cut.
+    // Journal lines reach the store in order: after this job no earlier one follows.
     let last = json!({ "name": "last", "keep": { "completed_ms": 0 } });
     let pushed = client.call(server.http, "POST", "/api/v1/jobs", Some(&last));
     assert!(matches!(pushed, Reply::Answer(200..=299, _)), "{pushed:?}");
@@ -220,7 +221,7 @@ fn drain(server: &Process) -> BTreeMap<String, u64> {
     runs
 }
 
-/// What the server has after the cut against what its clients were told before.
+/// Compares the server's state after the cut with the acknowledged changes.
 fn judge(told: &Told, runs: &BTreeMap<String, u64>) {
     let lost: Vec<&String> = told
         .pushed
@@ -243,7 +244,7 @@ fn cut_the_power(kind: &'static str, flags: &[&str]) {
     for cut in 0..cuts {
         let mut server = place.start_flags(flags);
         let (load, clients) = Load::start(&server, cut * 1_000_000_000);
-        // Long enough for some of it to be finished, and never the same; nothing depends on how long it is.
+        // Long enough for some jobs to be finished, and varied; nothing depends on the length.
         let enough = 20 + cut * 37 % 400;
         eventually("the load is under way", || {
             (load.told.lock().unwrap().finished.len() as u64 > enough).then_some(())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
-/// A folder for one server: its data, and beside it what it says.
+/// Folder of one server: its data, and beside it its log.
 pub struct Place {
     folder: TempDir,
     data: PathBuf,
@@ -22,7 +22,7 @@ impl Place {
         Place { folder, data }
     }
 
-    /// With the data elsewhere, such as on a small disk.
+    /// Place with the data elsewhere, such as on a small disk.
     pub fn with_data(data: &Path) -> Place {
         Place { folder: tempfile::tempdir().unwrap(), data: data.to_path_buf() }
     }
@@ -44,31 +44,31 @@ impl Place {
         self.start_with(&[]).unwrap_or_else(|refusal| panic!("the server did not start: {refusal:?}"))
     }
 
-    /// Under `strace` if it is given any arguments. It counts the calls of each thread by itself, so that all commits are
-    /// made by one.
+    /// Starts under `strace` if there are arguments. It counts system calls per thread, so all commits are
+    /// made by one thread.
     pub fn start_with(&self, strace: &[&str]) -> Result<Process, Refusal> {
         let one_writes: &[&str] = if strace.is_empty() { &[] } else { &["--set", "store.own_thread=true"] };
         self.start_command(command(strace), one_writes)
     }
 
-    /// Under `strace`; whoever is alone writes.
+    /// Starts under `strace`; callers may write directly.
     pub fn start_where_all_write(&self, strace: &[&str]) -> Result<Process, Refusal> {
         self.start_command(command(strace), &[])
     }
 
-    /// Under `strace`, with further flags.
+    /// Starts under `strace`, with further flags.
     pub fn start_flags_with(&self, strace: &[&str], flags: &[&str]) -> Result<Process, Refusal> {
         self.start_command(command(strace), flags)
     }
 
-    /// With further flags, such as another store.
+    /// Starts with further flags, such as another store.
     #[track_caller]
     pub fn start_flags(&self, flags: &[&str]) -> Process {
         let started = self.start_command(command(&[]), flags);
         started.unwrap_or_else(|refusal| panic!("the server did not start: {refusal:?}"))
     }
 
-    /// As `program` with its own arguments, which ends in running the server.
+    /// Starts `program` with its own arguments, which runs the server.
     pub fn start_command(&self, mut program: Command, flags: &[&str]) -> Result<Process, Refusal> {
         let ready = self.path().join("ready.json");
         let _ = std::fs::remove_file(&ready);
@@ -103,12 +103,12 @@ impl Place {
         }
     }
 
-    /// `windlass check`.
+    /// Runs `windlass check`.
     pub fn check(&self) -> Ran {
         Ran::of(windlass().arg("check").arg("--json").arg("--data").arg(&self.data).current_dir(self.path()))
     }
 
-    /// The files of the data folder, by name.
+    /// Files of the data folder, by name.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> =
             std::fs::read_dir(&self.data).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -117,14 +117,14 @@ impl Place {
     }
 }
 
-/// A start that ended in words instead of a server.
+/// Failed start.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: ExitStatus,
     pub log: String,
 }
 
-/// Killed when dropped.
+/// Running server; killed on drop.
 pub struct Process {
     pub http: SocketAddr,
     child: Child,
@@ -132,12 +132,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// As a crash would; under `strace` both end.
+    /// Kills the process like a crash; under `strace` both processes.
     pub fn kill(&mut self) {
         end_group(&mut self.child, &self.data);
     }
 
-    /// As an operator would. The process itself, not the `strace` around it: its number is in the lock file.
+    /// Stops the process like an operator. Signals the server, not the `strace` around it: its process id is
+    /// in the lock file.
     pub fn stop(&mut self) -> ExitStatus {
         let pid = server_pid(&self.data).unwrap_or_else(|| Pid::from_child(&self.child));
         let _ = kill_process(pid, Signal::TERM);
@@ -161,7 +162,8 @@ impl Drop for Process {
     }
 }
 
-/// Under `strace` the server is not our child: it may outlive its tracer for a moment, and with it its lock.
+/// Under `strace` the server is not a child of the test: it may outlive its tracer for a moment, and so may
+/// its lock.
 fn end_group(child: &mut Child, data: &Path) {
     let group = Pid::from_child(child);
     let _ = kill_process_group(group, Signal::KILL);
@@ -171,10 +173,10 @@ fn end_group(child: &mut Child, data: &Path) {
     }
 }
 
-/// Whether the process is of this group and has not ended; nobody may have asked how it did.
+/// True if the process is in this group and has not ended. A zombie has ended.
 fn lives_in(group: Pid, process: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero()));
-    // Behind its name, which may have brackets of its own: state, parent, group.
+    // After the name, which may contain brackets: state, parent, group.
     let stat = stat.unwrap_or_default();
     let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let state = fields.next();
@@ -194,7 +196,8 @@ fn command(strace: &[&str]) -> Command {
         return plain;
     }
     let mut command = Command::new("strace");
-    // Only what is asked for stops the server, the rest runs at full speed; but so no signal is ever injected.
+    // With seccomp only traced calls stop the server, and the rest runs at full speed; but no signal can be
+    // injected then.
     if !strace.iter().any(|argument| argument.contains("signal=")) {
         command.arg("--seccomp-bpf");
     }
@@ -208,7 +211,7 @@ fn command(strace: &[&str]) -> Command {
     command
 }
 
-/// These rigs prove nothing without it, so they fail and say why.
+/// Fails without `strace`: these rigs prove nothing without it.
 pub fn need_strace() {
     let tried = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
     match tried {

@@ -1,4 +1,4 @@
-//! Load without trouble: the checker finds nothing, a clean stop changes nothing, and everything gets done.
+//! Load without faults: the checker finds nothing, a clean stop changes nothing, and every job is done.
 
 use super::check::check;
 use super::dump::Dump;
@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Two cores are busy with fewer.
+/// Enough to keep two cores busy.
 pub const CLIENTS: u64 = 4;
 
-/// Fails with every broken promise, the seed, and where the history is.
+/// Fails with every violation, the seed, and the path of the history.
 #[track_caller]
 pub fn assert_kept(load: &Load, dump: &Dump, rig: &str, seed: u64) {
     let broken = check(&load.history.records(), dump);
@@ -27,14 +27,14 @@ pub fn assert_kept(load: &Load, dump: &Dump, rig: &str, seed: u64) {
     }
 }
 
-/// Nothing panicked, whatever else happened.
+/// Checks that no thread panicked.
 #[track_caller]
 pub fn assert_no_panic(place: &Place) {
     let log = place.log();
     assert!(!log.contains("panicked"), "{log}");
 }
 
-/// How often each kind of operation had each kind of outcome.
+/// Number of operations by kind and outcome.
 pub fn tally(load: &Load) -> BTreeMap<String, u64> {
     let mut tally = BTreeMap::new();
     for record in load.history.records() {
@@ -51,7 +51,7 @@ fn open(job: &serde_json::Value) -> bool {
     matches!(job["state"].as_str(), Some("ready" | "running" | "waiting" | "suspended"))
 }
 
-/// 9 and 18: once faults stop, everything that can run does, and every parent gets its turn.
+/// Invariants 9 and 18: once faults stop, every job that can run is run, and every parent runs.
 pub fn drain(load: &Arc<Load>, to: SocketAddr) {
     let mut asker = Asker::new(Arc::clone(load), 99, 0);
     asker.pause(QUEUES[2], false);
@@ -62,7 +62,7 @@ pub fn drain(load: &Arc<Load>, to: SocketAddr) {
             asker.settle(grant.id, grant.token, How::Finish, 0);
         }
         let dump = Dump::take(to);
-        // Again each time: one that waits for its children cannot be cancelled yet.
+        // Repeated: a job that waits for its children cannot be cancelled yet.
         for job in dump.jobs.iter().filter(|job| job["repeat"].is_string() && open(job)) {
             asker.act(job["id"].as_u64().unwrap_or_default(), Action::CancelNow);
         }
@@ -82,7 +82,7 @@ pub fn drain(load: &Arc<Load>, to: SocketAddr) {
     }
 }
 
-/// Leases that nobody will end: so that draining need not wait a minute for them.
+/// Releases abandoned leases, so that draining need not wait a minute for them.
 pub fn release_held(load: &Arc<Load>, to: SocketAddr) {
     let mut asker = Asker::new(Arc::clone(load), 98, 0);
     for job in Dump::take(to).jobs.iter().filter(|job| job["state"] == "running") {
@@ -99,7 +99,7 @@ fn restart(place: &Place, mut server: Process, load: &Load) -> Process {
     server
 }
 
-/// The control: with any one job taken out of what is there, the checker has to speak up.
+/// Control: with any job removed from the dump, the checker must report a violation.
 fn assert_losses_are_noticed(load: &Load, dump: &Dump) {
     let records = load.history.records();
     for place in (0..dump.jobs.len()).step_by(dump.jobs.len().div_ceil(10)) {
@@ -120,7 +120,7 @@ fn under_load_every_promise_is_kept_and_a_clean_stop_changes_nothing() {
     for _ in 0..setting("WINDLASS_RIG_SECONDS", 4).max(1) {
         std::thread::sleep(Duration::from_secs(1));
         server = load.in_silence(|| {
-            // Leases must not end between the two looks.
+            // Leases must not expire between the two dumps.
             release_held(&load, server.http);
             let before = Dump::take(server.http);
             assert_kept(&load, &before, "quiet", seed);

@@ -1,4 +1,5 @@
-//! Damage to the files of a stopped server: a start says so, or everything is as it was. Nothing is made worse.
+//! Damaged files of a stopped server: a start reports the damage, or the state is unchanged. Nothing gets
+//! worse.
 
 use super::dice::Dice;
 use super::dump::Dump;
@@ -36,7 +37,7 @@ impl Damage {
     }
 }
 
-/// Data with a bit of everything, large and small, and what a server shows of it.
+/// Data of every kind, large and small, and its dump.
 fn specimen(killed: bool) -> (Place, Dump) {
     let (place, load) = (Place::new(), Load::new());
     let mut server = place.start();
@@ -72,7 +73,7 @@ fn mark(asker: &mut Asker, batch: u64, job: u64) -> Pushing {
 enum Verdict {
     Refused,
     Right,
-    /// The one thing that must not be.
+    /// Forbidden result.
     Wrong(String),
 }
 
@@ -104,7 +105,7 @@ fn verdict(original: &Place, expected: &Dump, file: &str, damage: &Damage) -> Ve
     }
 }
 
-/// Everything that holds data; the lock and the shared memory are made anew by each start.
+/// Contents of all data files; each start creates the lock and the shared memory again.
 fn contents(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
     let holds_data = |path: &PathBuf| {
         let name = path.to_string_lossy();
@@ -131,7 +132,7 @@ fn difference(found: &Dump, expected: &Dump) -> String {
     format!("started with jobs missing {missing:?}, different {other:?}, queues {queues}")
 }
 
-/// What can happen to one file, every kind of it.
+/// Damages of every kind for one file.
 fn damages(dice: &mut Dice, size: usize, flips: u64) -> Vec<Damage> {
     let mut damages = vec![Damage::Missing];
     if size == 0 {
@@ -139,7 +140,7 @@ fn damages(dice: &mut Dice, size: usize, flips: u64) -> Vec<Damage> {
     }
     for _ in 0..flips {
         let mut byte = dice.range(0, size as u64) as usize;
-        // The heads of pages decide how the rest is read.
+        // The headers of pages decide how the rest is read.
         if dice.percent(50) && size > PAGE_BYTES {
             byte = byte / PAGE_BYTES * PAGE_BYTES + dice.range(0, 12) as usize;
         }

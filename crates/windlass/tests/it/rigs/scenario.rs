@@ -1,4 +1,4 @@
-//! One story that touches every feature, the same each time: for faults at the n-th call of the kernel.
+//! Fixed scenario that uses every feature, for faults at the n-th system call.
 
 use super::history::{Action, Grant, How, Key, Pushing};
 use super::http::{Client, Reply};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const LIMIT: &str = "/api/v1/limits/mail";
 
-/// What was acknowledged beside the jobs.
+/// Acknowledged changes besides jobs.
 #[derive(Debug, Default)]
 pub struct Beside {
     limit_is_set: bool,
@@ -31,7 +31,7 @@ impl Scenario {
         Scenario { asker: Asker::new(Arc::clone(load), 7, 7), made: 0, beside: Beside::default() }
     }
 
-    /// To the end, or until nobody answers any more; then each call is quickly written down as not sent.
+    /// Runs to the end, or until the server stops answering; then each call is recorded as not sent.
     pub fn run(&mut self, to: SocketAddr) {
         self.pushes();
         self.runs();
@@ -111,7 +111,7 @@ impl Scenario {
         self.asker.pause("blue", true);
     }
 
-    /// A worker that goes away: the job comes back by itself.
+    /// A worker that disappears: the job is queued again after the lease expires.
     fn a_lapse(&mut self) {
         let lone = Pushing { queue: "green".to_owned(), delay_ms: 0, ..self.job() };
         self.asker.push(vec![lone]);
@@ -131,7 +131,7 @@ impl Scenario {
 }
 
 impl Beside {
-    /// What is not a job has to be there too.
+    /// Checks the changes besides jobs.
     #[track_caller]
     pub fn assert_kept(&self, to: SocketAddr) {
         let limits = Client::default().get(to, "/api/v1/limits");

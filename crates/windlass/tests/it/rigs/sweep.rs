@@ -1,7 +1,7 @@
-//! Killed just before the first, second, third … call of the kernel that changes a file or answers a client.
+//! Kills just before the first, second, third … system call that changes a file or sends a response.
 //!
-//! `strace` counts the calls of each thread by itself; nearly all of these are made by the one that writes. A point is
-//! a kind of call and a number: the server dies when any of its threads makes that call for that time.
+//! `strace` counts the calls per thread; nearly all of these are made by the writer. A point is a kind of
+//! call and a number: the server dies when any of its threads makes that call for that time.
 
 use super::dice::Dice;
 use super::dump::Dump;
@@ -15,17 +15,17 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
-/// Calls after which the disk, or what a client knows, is different.
+/// System calls that change the disk, or the knowledge of a client.
 const CALLS: &str = "pwrite64,write,writev,sendto,fdatasync,fsync,ftruncate,fallocate,rename,renameat,renameat2,unlink,\
                      unlinkat,openat,copy_file_range,sendfile";
-/// Points in the short form.
+/// Points in a short run.
 const SAMPLE: usize = 80;
 
 pub fn is_long() -> bool {
     std::env::var("WINDLASS_SWEEP").is_ok_and(|how| how == "all")
 }
 
-/// How often the busiest thread makes each call when nothing goes wrong.
+/// Number of calls of each kind by the busiest thread without faults.
 pub fn count_calls(calls: &str, place: &Place, run: impl FnOnce(&Place, &[&str])) -> BTreeMap<String, u64> {
     let log = place.path().join("calls");
     let (trace, path) = (format!("trace={calls}"), log.to_string_lossy().into_owned());
@@ -46,7 +46,7 @@ pub fn count_calls(calls: &str, place: &Place, run: impl FnOnce(&Place, &[&str])
     most
 }
 
-/// All points, or as many as fit into a short run, every kind of call among them.
+/// All points, or as many as fit into a short run, with every kind of call.
 pub fn choose(counts: &BTreeMap<String, u64>, sample: usize, seed: u64) -> Vec<(String, u64)> {
     let points = |(call, count): (&String, &u64)| (1..=*count).map(|n| (call.clone(), n)).collect::<Vec<_>>();
     if is_long() {
@@ -56,7 +56,7 @@ pub fn choose(counts: &BTreeMap<String, u64>, sample: usize, seed: u64) -> Vec<(
     let per_call = sample.div_ceil(counts.len().max(1)) as u64;
     let mut chosen = Vec::new();
     for (call, count) in counts {
-        // One from each stretch of the story.
+        // One from each section of the scenario.
         let stretches = per_call.min(*count).max(1);
         for stretch in 0..stretches {
             let (low, high) = (stretch * count / stretches, (stretch + 1) * count / stretches);
@@ -66,7 +66,7 @@ pub fn choose(counts: &BTreeMap<String, u64>, sample: usize, seed: u64) -> Vec<(
     chosen
 }
 
-/// The story on a new server, to its end and a clean stop unless something comes between.
+/// Runs the scenario on a new server, to its end and a clean stop unless a fault intervenes.
 fn play(started: Result<Process, Refusal>, load: &Arc<Load>) -> (Beside, bool) {
     let mut scenario = Scenario::new(load);
     match started {
@@ -80,7 +80,7 @@ fn play(started: Result<Process, Refusal>, load: &Arc<Load>) -> (Beside, bool) {
     }
 }
 
-/// After whatever happened: it starts, and everything acknowledged is there, once.
+/// Checks after a fault that the server starts, and that every acknowledged change exists once.
 #[track_caller]
 pub fn assert_whole(place: &Place, load: &Arc<Load>, beside: &Beside, what: &str, seed: u64) {
     assert_no_panic(place);
@@ -100,7 +100,8 @@ fn killed_before_any_call_that_writes_nothing_acknowledged_is_lost() {
         play(place.start_with(strace), &Load::new());
     });
     let points = choose(&counts, SAMPLE, seed);
-    // In turns: only the store's thread writes, or whoever is alone, which spreads the calls over several threads.
+    // Alternates: only the store's thread writes, or callers write directly, which spreads the calls over
+    // several threads.
     let mut killed = [0, 0];
     for (number, (call, n)) in points.iter().enumerate() {
         let place = Place::new();
@@ -116,7 +117,7 @@ fn killed_before_any_call_that_writes_nothing_acknowledged_is_lost() {
         assert_whole(&place, &load, &beside, &format!("sweep-{call}-{n}"), seed);
     }
     println!("sweep, seed {seed}: {} points of {counts:?}, {killed:?} killed", points.len());
-    // Timing moves the counts a little, not by half.
+    // Timing changes the counts a little, not by half.
     assert!(
         killed[0] * 4 > points.len() as u64,
         "only {} of {} points were reached",
@@ -125,7 +126,7 @@ fn killed_before_any_call_that_writes_nothing_acknowledged_is_lost() {
     );
 }
 
-/// Data as a crash leaves it, and the history that goes with it.
+/// Data as a crash leaves it, with its history.
 pub fn crashed() -> (Place, Arc<Load>, Beside) {
     let (place, load) = (Place::new(), Load::new());
     let mut server = place.start();
@@ -166,7 +167,8 @@ fn killed_at_any_call_of_a_start_after_a_crash_the_next_start_has_everything() {
     println!("starts, seed {seed}: {} points of {counts:?}", points.len());
 }
 
-/// Pushes until the log is so long that it is brought into the database while clients wait, or until nobody answers.
+/// Pushes until the write-ahead log is so long that a checkpoint runs while clients wait, or until the server
+/// stops answering.
 fn push_much(load: &Arc<Load>) {
     let mut asker = Asker::new(Arc::clone(load), 5, 5);
     for batch in 0..30 {
@@ -188,7 +190,7 @@ fn killed_while_the_log_is_brought_in_nothing_acknowledged_is_lost() {
     need_strace();
     let seed = seed(11);
     let mut dice = Dice::new(seed);
-    // Only writes to the database itself count here: apart from a few at the start, all are of this kind.
+    // Only writes to the database file count here: apart from a few at the start, all belong to a checkpoint.
     let points = if is_long() { 40 } else { 2 };
     let mut killed = 0;
     for _ in 0..points {

@@ -1,4 +1,4 @@
-//! Calls that take two commits: a crash or a full disk between the two must not show.
+//! Calls that take two commits: a crash or a full disk in between must not be visible.
 
 use super::dump::Dump;
 use super::history::{Key, Pushing};
@@ -9,7 +9,7 @@ use super::quiet::assert_kept;
 use serde_json::json;
 use std::sync::Arc;
 
-/// Pushes before it begins: the start makes the same calls, and a fault among those proves nothing.
+/// Pushes before the fault: the start makes the same system calls, and a fault there proves nothing.
 const LEAD: u64 = 10;
 
 fn job(mark: &str, queue: &str) -> Pushing {

@@ -1,4 +1,4 @@
-//! One guest process at a time.
+//! Single guest processes.
 
 use super::{limits, program, samples};
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +11,7 @@ async fn start(limits: Limits) -> Child {
     Child::start(&program(), limits).await.unwrap()
 }
 
-/// Runs the module with this text, known by the text itself.
+/// Runs the module with this text, which is also its name.
 async fn run(child: &mut Child, text: &str, input: &[u8]) -> RunEnd {
     let bytes = samples::compile(text);
     child.run(text, input.to_vec(), async { Ok(bytes) }).await
@@ -92,7 +92,7 @@ async fn the_process_is_confined_before_it_sees_a_module() {
     assert!(row("Max core file size").contains(" 0 "), "{limits}");
 }
 
-/// Signal from outside while a guest runs: whose fault the end is depends on the signal.
+/// Sends a signal while a guest runs: the signal decides who is to blame for the end.
 async fn struck_by(signal: Signal) -> RunEnd {
     let mut child = start(limits()).await;
     let victim = pid(&child);

@@ -1,4 +1,4 @@
-//! A source in memory: jobs go in, what the runner says of them comes out.
+//! Job source in memory: takes jobs, and records the runner's reports.
 
 use super::samples;
 use async_trait::async_trait;
@@ -29,7 +29,7 @@ struct Inside {
 }
 
 impl Memory {
-    /// A blob by a name of our own.
+    /// Stores a blob under a chosen name.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         self.inside.lock().unwrap().blobs.insert(name.to_owned(), bytes.to_vec());
     }
@@ -57,7 +57,7 @@ impl Memory {
         self.came.notify_one();
     }
 
-    /// From now on signs of life are answered so.
+    /// Sets the answer to heartbeats from now on.
     pub fn answer(&self, answer: Tickled) {
         self.inside.lock().unwrap().answer = Some(answer);
         self.news.notify_waiters();
@@ -75,7 +75,7 @@ impl Memory {
         self.inside.lock().unwrap().waiting.is_empty()
     }
 
-    /// What was said of this job, once it was.
+    /// Waits for the report on this job.
     pub async fn outcome(&self, id: &str) -> String {
         loop {
             let told = self.told.notified();

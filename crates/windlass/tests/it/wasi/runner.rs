@@ -1,4 +1,4 @@
-//! A runner with a source in memory and real guest processes.
+//! Runner with a job source in memory and real guest processes.
 
 use super::job_source::Memory;
 use super::{limits, program, samples};
@@ -25,7 +25,7 @@ fn rig(workers: usize, limits: Limits) -> Rig {
 }
 
 impl Rig {
-    /// Until the job is in a guest's hands: it is claimed, and a sign of life was given for it.
+    /// Waits until a guest runs the job: it is claimed, and a heartbeat was sent.
     async fn wait_until_it_runs(&self) {
         while !self.source.is_empty() || self.source.tickles() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -81,7 +81,7 @@ async fn a_missing_blob_fails_its_job_and_trouble_with_blobs_gives_it_back() {
 
 const LEASE: Option<Duration> = Some(Duration::from_millis(300));
 
-/// A job that runs for ever, with a short lease.
+/// Job that runs for ever, with a short lease.
 async fn busy(rig: &Rig) {
     rig.source.put("loop", &samples::compile(samples::LOOP));
     rig.source.push_as_it_is("busy", "loop", None, LEASE);

@@ -1,5 +1,5 @@
-//! The whole way: a blob and a job in over HTTP, the real server or the real `windlass run-wasi` runs it, the output comes
-//! back as a blob.
+//! End to end: a blob and a job over HTTP, run by the real server or by the real `windlass run-wasi`, with
+//! the output as a blob.
 
 use super::samples;
 use crate::server::{Server, eventually, windlass};
@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-/// One request with bytes in and out.
+/// Sends a request with bytes in and out.
 fn exchange(to: SocketAddr, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut stream = TcpStream::connect(to).unwrap();
     let head = format!(
@@ -69,7 +69,7 @@ fn is_active(server: &Server, id: &str) {
     eventually("the job runs", || (show(server, id)["status"] == "active").then_some(()));
 }
 
-/// Its number in the native API, where its message is.
+/// Job in the native API, with its message.
 fn native(server: &Server, id: &str) -> Value {
     let (status, page) = server.call("GET", "/api/v1/jobs?queue=queuey&limit=1000", None);
     assert_eq!(status, 200);
@@ -78,7 +78,7 @@ fn native(server: &Server, id: &str) -> Value {
     server.job(job["id"].as_u64().unwrap())
 }
 
-/// Killed when dropped.
+/// Runner process; killed on drop.
 struct Runner(Child);
 
 impl Runner {

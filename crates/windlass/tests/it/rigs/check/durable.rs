@@ -1,4 +1,4 @@
-//! What was acknowledged is there, and nothing else.
+//! Acknowledged changes are there, and no others.
 
 use super::{Life, Say, Story};
 use crate::rigs::history::{Action, How, Outcome, Pushing, Record, What};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const SETTLED: [&str; 3] = ["completed", "failed", "cancelled"];
 
-/// 1: an acknowledged job is there, or its absence was asked for. 23: and can be read at once.
+/// Invariants 1 and 23: an acknowledged job exists or its deletion was requested, and it can be read at once.
 pub fn nothing_is_lost(life: &Life<'_>, say: &mut Say<'_>) {
     let (Some((_, pushing)), Some(push)) = (life.push, life.acknowledged) else { return };
     if life.now.is_none() && !life.may_be_gone() {
@@ -20,7 +20,7 @@ pub fn nothing_is_lost(life: &Life<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 2: every job was asked for, as it is, once. 3: what was refused did not happen.
+/// Invariants 2 and 3: every job was pushed, with its contents, once; a refused push has no effect.
 pub fn no_phantoms(story: &Story<'_>, say: &mut Say<'_>) {
     let pushes = pushes_by_mark(story);
     for (mark, ids) in &story.ids {
@@ -76,7 +76,7 @@ fn same_as_asked(life: &Life<'_>, push: &Pushing, say: &mut Say<'_>) {
     }
 }
 
-/// Who is named as the holder of a lease has asked for one, and was not told of others.
+/// The worker of every lease has claimed, and its response listed no other jobs.
 fn leases_have_takers(story: &Story<'_>, say: &mut Say<'_>) {
     let mut claims: BTreeMap<&str, (&Record, BTreeSet<u64>)> = BTreeMap::new();
     for record in story.records {
@@ -97,7 +97,7 @@ fn leases_have_takers(story: &Story<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 3: a batch is made whole or not at all.
+/// Invariant 3: a batch is created as a whole or not at all.
 pub fn batches_are_whole(story: &Story<'_>, say: &mut Say<'_>) {
     let mut batches: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
     for record in story.records.iter().filter(|record| record.may_be_done() && !record.is_ok()) {
@@ -105,7 +105,8 @@ pub fn batches_are_whole(story: &Story<'_>, say: &mut Say<'_>) {
         let (seen, unseen) = batches.entry(record.call).or_default();
         match story.ids.contains_key(push.mark.as_str()) {
             true => *seen += 1,
-            // Perhaps made, claimed by someone who heard nothing, and so on: only what cannot vanish counts.
+            // May have been created, then claimed with a lost response, and so on: only jobs that cannot be
+            // deleted count.
             false if push.forget => {}
             false => *unseen += 1,
         }
@@ -117,7 +118,7 @@ pub fn batches_are_whole(story: &Story<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 4 and 10: a job that was acknowledged as finished, cancelled or deleted is not seen alive again.
+/// Invariants 4 and 10: a job acknowledged as finished, cancelled or deleted does not come back.
 pub fn ends_stay_ends(life: &Life<'_>, say: &mut Say<'_>) {
     for settle in life.settles.iter().filter(|settle| settle.record.is_ok() && settle.how == How::Finish) {
         if !matches!(settle.state, Some("completed" | "gone"))
@@ -159,7 +160,8 @@ pub fn ends_stay_ends(life: &Life<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 4 and 5: the last acknowledged word on a job is what is there, time and unknowns allowed for.
+/// Invariants 4 and 5: the state is that of the last acknowledged change, apart from the effects of time and
+/// of unanswered calls.
 pub fn last_word_counts(story: &Story<'_>, life: &Life<'_>, say: &mut Say<'_>) {
     let Some(Word { record, state, until }) = last_word(life) else { return };
     let there = life.state();
@@ -168,7 +170,7 @@ pub fn last_word_counts(story: &Story<'_>, life: &Life<'_>, say: &mut Say<'_>) {
     let explained = match state {
         _ if there == state => true,
         "running" if lapsed => {
-            // A child that failed for good is forgotten with its parent's last run.
+            // A failed child is deleted with its parent's last run.
             matches!(there, "ready" | "failed" | "cancelled" | "waiting")
                 || may_be_claimed()
                 || (there == "gone" && life.may_be_gone())
@@ -177,7 +179,7 @@ pub fn last_word_counts(story: &Story<'_>, life: &Life<'_>, say: &mut Say<'_>) {
             may_be_claimed()
                 && (matches!(there, "running" | "failed") || (there == "gone" && life.may_be_gone()))
         }
-        // The family moves it on.
+        // The family changes it further.
         "waiting" => matches!(there, "ready" | "running" | "completed" | "failed") || life.may_be_gone(),
         _ => there == "gone" && life.may_be_gone(),
     };
@@ -196,7 +198,7 @@ struct Word<'a> {
     until: Option<i64>,
 }
 
-/// The last change that was acknowledged, if no other change can have come after it.
+/// Last acknowledged change, if no other change can have followed it.
 fn last_word<'a>(life: &Life<'a>) -> Option<Word<'a>> {
     let mut words: Vec<Word<'a>> = Vec::new();
     let mut others: Vec<&Record> = Vec::new();
@@ -215,7 +217,7 @@ fn last_word<'a>(life: &Life<'a>) -> Option<Word<'a>> {
     }
     for (record, action, state) in &life.acts {
         match (action, state) {
-            // The lease goes on, and its end is told elsewhere.
+            // The lease continues, and its end has a record of its own.
             (Action::CancelAsk | Action::Run, Some("running")) => others.push(record),
             _ => words.push(Word { record, state: state.unwrap_or("?"), until: None }),
         }
@@ -229,7 +231,7 @@ fn last_word<'a>(life: &Life<'a>) -> Option<Word<'a>> {
     (word.record.is_ok() && alone).then_some(word)
 }
 
-/// Whether somebody who never heard back may have been given the job since.
+/// True if a claim without a response may have taken the job since.
 fn unknown_claims(story: &Story<'_>, life: &Life<'_>, since: i64) -> bool {
     let Some((_, push)) = life.push else { return true };
     story.records.iter().any(|record| match &record.what {
@@ -241,7 +243,7 @@ fn unknown_claims(story: &Story<'_>, life: &Life<'_>, since: i64) -> bool {
     })
 }
 
-/// 17: a key is held by one living job; who is turned away is told by which.
+/// Invariant 17: a key is held by one live job, and a refused push names that job.
 pub fn keys_hold(story: &Story<'_>, say: &mut Say<'_>) {
     let mut holders: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for job in &story.dump.jobs {
@@ -268,7 +270,7 @@ pub fn keys_hold(story: &Story<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 18: a parent waits for as many children as are not settled.
+/// Invariant 18: a parent waits for exactly its unsettled children.
 pub fn families_add_up(story: &Story<'_>, say: &mut Say<'_>) {
     let mut open: BTreeMap<u64, u64> = BTreeMap::new();
     for job in &story.dump.jobs {

@@ -1,22 +1,22 @@
-//! One holder at a time, by tokens that grow; not early, and not too often.
+//! Leases: one holder at a time, increasing tokens, not early, and within the attempts.
 
 use super::{Life, Say};
 use crate::rigs::history::{Action, Grant, How, Record};
 
-/// In the order in which the server gave them: tokens grow.
+/// Grants in the order of their tokens, which is that of the server.
 fn in_order<'a>(life: &Life<'a>) -> Vec<(&'a Record, &'a Grant)> {
     let mut grants = life.grants.clone();
     grants.sort_by_key(|(_, grant)| grant.token);
     grants
 }
 
-/// The end of a lease as last acknowledged, in ms.
+/// Expiry of a lease as last acknowledged, in ms.
 fn until(life: &Life<'_>, grant: &Grant) -> i64 {
     let extends = life.extends.iter().filter(|(record, token, _)| *token == grant.token && record.is_ok());
     extends.filter_map(|(_, _, until)| *until).fold(grant.until, i64::max)
 }
 
-/// The first moment at which the run may have ended other than by its lease, in microseconds.
+/// Earliest time at which the run may have ended other than by its lease, in microseconds.
 fn may_end_at(life: &Life<'_>, grant: &Grant) -> i64 {
     let settles =
         life.settles.iter().filter(|settle| settle.token == grant.token && settle.record.may_be_done());
@@ -25,7 +25,7 @@ fn may_end_at(life: &Life<'_>, grant: &Grant) -> i64 {
     let spans = settles
         .map(|settle| (settle.record.start, settle.record.end))
         .chain(acts.map(|(act, ..)| (act.start, act.end)));
-    // One that began before the grant may have been carried out after it.
+    // A call that began before the grant may have taken effect after it.
     spans
         .filter(|(_, end)| *end + 1_000 >= granted)
         .map(|(start, _)| start.max(granted))
@@ -33,7 +33,7 @@ fn may_end_at(life: &Life<'_>, grant: &Grant) -> i64 {
         .unwrap_or(i64::MAX)
 }
 
-/// 7: leases of one job do not overlap, and tokens grow with time.
+/// Invariant 7: leases of one job do not overlap, and tokens grow with time.
 pub fn one_holder_at_a_time(life: &Life<'_>, say: &mut Say<'_>) {
     for pair in in_order(life).windows(2) {
         let [(first_claim, first), (second_claim, second)] = pair else { continue };
@@ -47,7 +47,7 @@ pub fn one_holder_at_a_time(life: &Life<'_>, say: &mut Say<'_>) {
         }
         let lease_ends = until(life, first);
         let ended = lease_ends.saturating_mul(1_000).min(may_end_at(life, first));
-        // A millisecond is what the server's clock is told in.
+        // The server's timestamps have a resolution of a millisecond.
         if second.granted_at * 1_000 + 1_000 < ended && second_claim.end < ended {
             say(
                 7,
@@ -60,7 +60,7 @@ pub fn one_holder_at_a_time(life: &Life<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 8: a token is good for one end, while it is the newest and its lease lives.
+/// Invariant 8: a token is valid for one end, while it is the newest and its lease is live.
 pub fn old_tokens_are_refused(life: &Life<'_>, say: &mut Say<'_>) {
     let accepted = life.settles.iter().filter(|settle| settle.record.is_ok());
     let ends: Vec<(&Record, u64)> = accepted.map(|settle| (settle.record, settle.token)).collect();
@@ -93,7 +93,7 @@ pub fn old_tokens_are_refused(life: &Life<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 13: not before its time, at first and after each failure.
+/// Invariant 13: no job runs before its due time, at first and after each failure.
 pub fn nothing_runs_early(life: &Life<'_>, say: &mut Say<'_>) {
     let hurried = |from: i64| {
         life.acts.iter().any(|(act, action, _)| act.may_be_done() && action.revives() && act.end >= from)
@@ -112,11 +112,11 @@ pub fn nothing_runs_early(life: &Life<'_>, say: &mut Say<'_>) {
     }
     for settle in life.settles.iter().filter(|settle| settle.record.is_ok() && settle.how != How::Finish) {
         let after = in_order(life).into_iter().find(|(_, grant)| grant.token > settle.token);
-        // The next turn of a repeating job does not wait for the last try of this one.
+        // The next run of a repeating job does not wait for the backoff of this one.
         let next_turn = |grant: &Grant| life.repeats() && grant.attempt == 1;
         let Some((claim, grant)) = after.filter(|(_, grant)| !next_turn(grant)) else { continue };
         let due = settle.record.start + settle.delay_ms * 1_000;
-        // A run that was asked for during the one that ended comes at once.
+        // A run requested during the ended run starts at once.
         let run = life.grants.iter().find(|(_, grant)| grant.token == settle.token);
         let since = run.map_or(i64::MIN, |(claim, _)| claim.start);
         if (grant.granted_at + 1) * 1_000 < due && !hurried(since) {
@@ -125,7 +125,7 @@ pub fn nothing_runs_early(life: &Life<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 15: attempts stay within what was asked for, and grow with each run that is not given back.
+/// Invariant 15: attempts stay within the limit, and grow with each run that is not returned.
 pub fn attempts_are_counted(life: &Life<'_>, say: &mut Say<'_>) {
     let Some((_, push)) = life.push else { return };
     for (claim, grant) in &life.grants {
@@ -149,7 +149,7 @@ pub fn attempts_are_counted(life: &Life<'_>, say: &mut Say<'_>) {
     for pair in in_order(life).windows(2) {
         let [(_, first), (claim, second)] = pair else { continue };
         let given_back = life.settles.iter().any(|settle| {
-            // A parent's finish makes it wait for its children and begin anew.
+            // A parent's finish makes it wait for its children and restarts its attempts.
             settle.token == first.token && settle.how != How::Fail && settle.record.may_be_done()
         });
         if second.attempt <= first.attempt && !given_back && !starts_over && !has_children {

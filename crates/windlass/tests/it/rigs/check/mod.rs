@@ -1,8 +1,8 @@
-//! Reads a history and what the server holds afterwards, and says which promise was broken.
+//! Checker: compares a history with the server's state afterwards, and reports violated invariants.
 //!
-//! Every check is sound: it speaks up only when no order of the operations that fits their times explains what was
-//! seen. Operations without an answer may have happened once, at any time between their start and the dump.
-//! The numbers are those of the invariants in `docs/reliability.md`.
+//! Every check is sound: it reports a violation only if no order of the operations that fits their times
+//! explains the observations. Operations without a response may have taken effect once, at any time between
+//! their start and the dump. The numbers are those of the invariants in `docs/reliability.md`.
 
 mod durable;
 mod leases;
@@ -28,7 +28,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Everything that was broken; empty when all is well.
+/// All violations; empty if there are none.
 pub fn check(records: &[Record], dump: &Dump) -> Vec<Broken> {
     let story = Story::new(records, dump);
     let mut broken = Vec::new();
@@ -55,22 +55,22 @@ pub fn check(records: &[Record], dump: &Dump) -> Vec<Broken> {
 
 type Say<'a> = dyn FnMut(u32, String) + 'a;
 
-/// One job, as far as clients saw it.
+/// Life of a job, as seen by clients.
 #[derive(Default)]
 struct Life<'a> {
     id: u64,
-    /// The first push that may have made it.
+    /// First push that may have created it.
     push: Option<(&'a Record, &'a Pushing)>,
-    /// The first answer that said that it is there.
+    /// First response that shows its existence.
     acknowledged: Option<&'a Record>,
     grants: Vec<(&'a Record, &'a Grant)>,
     extends: Vec<(&'a Record, u64, Option<i64>)>,
     settles: Vec<Settling<'a>>,
     acts: Vec<(&'a Record, Action, Option<&'a str>)>,
     reads: Vec<(&'a Record, Option<&'a str>)>,
-    /// As it is at the end; `None`: gone.
+    /// State at the end; `None`: deleted.
     now: Option<&'a Value>,
-    /// A parent that ends its last run forgets its settled children.
+    /// A parent that ends its last run deletes its settled children.
     parent_finished: bool,
 }
 
@@ -91,7 +91,7 @@ impl Life<'_> {
         self.push.is_some_and(|(_, push)| push.repeats)
     }
 
-    /// Whether someone may have started it over after this moment.
+    /// True if the job may have been restarted after this time.
     fn may_be_revived_after(&self, moment: i64) -> bool {
         self.acts.iter().any(|(act, action, _)| action.revives() && act.may_be_done() && act.end >= moment)
     }
@@ -100,7 +100,7 @@ impl Life<'_> {
         self.acts.iter().any(|(act, action, _)| *action == Action::Delete && act.may_be_done())
     }
 
-    /// Whether its absence can be explained.
+    /// True if its absence can be explained.
     fn may_be_gone(&self) -> bool {
         let forgets = self.push.is_none_or(|(_, push)| push.forget);
         let finished = self.settles.iter().any(|settle| {
@@ -115,7 +115,7 @@ struct Story<'a> {
     records: &'a [Record],
     dump: &'a Dump,
     lives: BTreeMap<u64, Life<'a>>,
-    /// Which job carries a mark, by all that was seen.
+    /// Jobs by mark, from all observations.
     ids: BTreeMap<&'a str, Vec<u64>>,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Story<'a> {
         let mut found: Vec<(&'a str, u64)> = Vec::new();
         for record in self.records {
             match &record.what {
-                // A key of its own is held by itself: an earlier try has made it.
+                // A key may be held by the job itself: an earlier attempt of the push created it.
                 What::Push(Pushing { mark, id: Some(id), existing, key, .. })
                     if record.is_ok() && (!existing || key.as_ref().is_some_and(|key| key.forever)) =>
                 {
@@ -192,8 +192,9 @@ impl<'a> Story<'a> {
         }
     }
 
-    /// The push belongs to the job that carries its mark; the answer says which, or what was seen later does. Sent again
-    /// because no answer came, the first may be the one that worked, and any answer is an acknowledgement.
+    /// Assigns the push to the job with its mark; its response, or a later observation, identifies the job.
+    /// If a push was repeated after a lost response, the first may have worked, and any response is an
+    /// acknowledgement.
     fn tell_push(&mut self, record: &'a Record, push: &'a Pushing) {
         let Some(id) = self.ids.get(push.mark.as_str()).and_then(|ids| ids.first()).copied() else { return };
         if !record.may_be_done() {

@@ -1,10 +1,10 @@
-//! Counters, pages, pauses, and the way trouble is told.
+//! Counters, pages, pauses, and errors of the server.
 
 use super::{Say, Story};
 use crate::rigs::history::{Outcome, What};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// 20: what the queues say they hold is what is there.
+/// Invariant 20: the counters of the queues equal the jobs.
 pub fn counters_equal_rows(story: &Story<'_>, say: &mut Say<'_>) {
     let mut rows: BTreeMap<(String, String), u64> = BTreeMap::new();
     for job in &story.dump.jobs {
@@ -42,7 +42,7 @@ pub fn counters_equal_rows(story: &Story<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 23: page by page, each job comes once.
+/// Invariant 23: pages list each job once.
 pub fn pages_list_each_job_once(story: &Story<'_>, say: &mut Say<'_>) {
     let mut seen = BTreeSet::new();
     for job in &story.dump.jobs {
@@ -52,7 +52,7 @@ pub fn pages_list_each_job_once(story: &Story<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 4: a pause that was acknowledged stays, and nothing is handed out meanwhile.
+/// Invariant 4: an acknowledged pause stays, and no job is handed out meanwhile.
 pub fn pauses_hold(story: &Story<'_>, say: &mut Say<'_>) {
     let mut switches: BTreeMap<&str, Vec<(&crate::rigs::history::Record, bool)>> = BTreeMap::new();
     for record in story.records.iter().filter(|record| record.may_be_done()) {
@@ -92,7 +92,7 @@ pub fn pauses_hold(story: &Story<'_>, say: &mut Say<'_>) {
     }
 }
 
-/// 24: the server never has to say that it does not know.
+/// Invariant 24: no response with an unknown result.
 pub fn nothing_went_wrong(story: &Story<'_>, say: &mut Say<'_>) {
     for record in story.records {
         if let Outcome::Trouble(words) = &record.outcome {

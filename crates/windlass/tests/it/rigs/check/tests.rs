@@ -1,11 +1,11 @@
-//! The checker is put to the proof itself: each broken promise, made by hand, must be found.
+//! Tests of the checker: each violation, written by hand, must be found.
 
 use super::check;
 use crate::rigs::dump::Dump;
 use crate::rigs::history::{Action, Grant, How, Key, Outcome, Pushing, Record, What};
 use serde_json::{Value, json};
 
-/// A history written by hand. Each operation takes 10 ms, one after the other, unless told otherwise.
+/// Hand-written history. Each operation takes 10 ms, one after the other, unless stated otherwise.
 #[derive(Default)]
 struct Tale {
     records: Vec<Record>,
@@ -20,7 +20,7 @@ fn pushing(mark: &str, id: u64) -> Pushing {
     push
 }
 
-/// As the server would show it.
+/// Job as the server would show it.
 fn shown(push: &Pushing, state: &str) -> Value {
     let mut job = json!({
         "id": push.id, "name": "rig", "queue": push.queue, "state": state, "priority": push.priority,
@@ -50,7 +50,7 @@ impl Tale {
         self.tell(What::Push(push.clone()), outcome);
     }
 
-    /// Granted in the middle of the call, for `lease_ms`.
+    /// Lease granted in the middle of the call, for `lease_ms`.
     fn claim(&mut self, push: &Pushing, token: u64, attempt: i64, lease_ms: i64) {
         let granted_at = self.clock_ms + 5;
         let grant = Grant {
@@ -105,7 +105,7 @@ impl Tale {
     }
 }
 
-/// One job, pushed, run and finished; the end of the story is the caller's.
+/// Job that was pushed, run and finished; the caller adds the rest.
 fn finished() -> (Tale, Pushing) {
     let mut tale = Tale::default();
     let job = pushing("a", 1);
@@ -270,7 +270,7 @@ fn a_state_other_than_the_last_acknowledged_is_found() {
     tale.claim(&job, 100, 1, 60_000);
     tale.jobs.push(shown(&job, "ready"));
     tale.breaks(5);
-    // With a lease that has ended since, it is what must happen.
+    // With an expired lease it is required.
     let mut tale = Tale::default();
     tale.push(&job, Outcome::Ok);
     tale.claim(&job, 100, 1, 5);
@@ -300,7 +300,7 @@ fn two_holders_at_once_are_found() {
     tale.claim(&job, 100, 1, 60_000);
     tale.claim(&job, 200, 2, 60_000);
     tale.breaks(7);
-    // After the end of the first lease it is as it should be.
+    // After the expiry of the first lease it is correct.
     let mut tale = Tale::default();
     tale.push(&job, Outcome::Ok);
     tale.claim(&job, 100, 1, 5);
@@ -401,7 +401,7 @@ fn two_living_jobs_with_one_key_are_found() {
         tale.jobs.push(shown(&job, "ready"));
     }
     tale.breaks(17);
-    // Starting one over is no excuse.
+    // Restarting one is no excuse.
     tale.act(1, Action::Retry, "ready");
     tale.breaks(17);
 }

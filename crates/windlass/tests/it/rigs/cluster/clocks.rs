@@ -1,4 +1,4 @@
-//! A server whose clock is wrong: the database's clock decides. And that clock is set: it decides nothing but dates.
+//! Servers with a wrong clock: the database's clock decides. Steps of the database's clock affect dates only.
 
 use super::postgres_server::PostgresServer;
 use super::{Cluster, ask};
@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The command as it would run with its clock set off.
+/// Command with an offset of its clock.
 fn windlass_with_clock(offset: &str) -> Command {
     let plain = windlass();
     let mut command = Command::new("faketime");
-    // Only what time it is, not how fast it goes by.
+    // Only the wall clock, not its speed.
     command.env("DONT_FAKE_MONOTONIC", "1").args(["-f", offset]).arg(plain.get_program());
     for (name, value) in plain.get_envs() {
         match value {
@@ -48,7 +48,7 @@ fn a_server_with_a_wrong_clock_ends_no_lease_early_and_delays_nothing() {
         let started =
             place.start_command(windlass_with_clock(offset), &["--store", &url, "--durability", "relaxed"]);
         let mut wrong = started.unwrap_or_else(|refusal| panic!("{refusal:?}"));
-        // Held by the one, looked at by the other.
+        // Leased at one server, visible at the other.
         ask(right, "POST", "/api/v1/jobs", &json!({ "name": "held", "retry": 9 }));
         let held = claim(right, "held", 0, 20_000);
         assert_eq!(held.len(), 1, "{offset}");
@@ -56,7 +56,7 @@ fn a_server_with_a_wrong_clock_ends_no_lease_early_and_delays_nothing() {
         let settle = json!({ "id": held[0]["id"], "token": held[0]["token"], "outcome": "finish" });
         let settled = ask(wrong.http, "POST", "/api/v1/settle", &json!({ "settle": [settle] }));
         assert_eq!(settled["settled"][0]["ok"], true, "{offset}: {settled}");
-        // A delay and a lease asked for at the one end in time at the other.
+        // Delays and leases requested at one server end in time at the other.
         for (from, to, which) in [(wrong.http, right, "of the wrong"), (right, wrong.http, "of the right")] {
             let asked = Instant::now();
             ask(from, "POST", "/api/v1/jobs", &json!({ "name": "later", "delay_ms": 700, "retry": 9 }));
@@ -76,7 +76,7 @@ fn a_server_with_a_wrong_clock_ends_no_lease_early_and_delays_nothing() {
     cluster.stop();
 }
 
-/// The same job again, when its lease or its delay is over, and not when a clock says so.
+/// Claims the job again when its lease or delay is over, not after a clock step.
 fn claim_soon(to: SocketAddr, name: &str) -> Value {
     let asked = Instant::now();
     while asked.elapsed() < Duration::from_secs(60) {
@@ -107,20 +107,20 @@ fn a_database_whose_clock_is_set_delays_and_hastens_nothing() {
         let before = noticed(&cluster);
         database.set_clock(off_s);
         eventually("the step is noticed", || (noticed(&cluster) > before).then_some(()));
-        // Pushed by SQL it is there at once, too.
+        // A push by SQL is claimable at once, too.
         database.sql("SELECT windlass.push('by-sql')");
         claim_soon(other, "by-sql");
         claim_soon(one, "delayed");
         assert!(asked.elapsed() > Duration::from_millis(3_000), "{off_s}: a delay was cut short");
         claim_soon(other, "leased");
         assert!(claim(one, "far", 0, 1_000).is_empty(), "{off_s}: a delay was cut short");
-        // A server that starts now finds the same time.
+        // A server that starts now has the same time.
         push(one, json!({ "name": "later", "delay_ms": 4_000 }));
         cluster.kill(1);
         cluster.resume(1);
         claim_soon(cluster.http(1), "later");
     }
-    // And one that starts when nobody has looked meanwhile.
+    // A server that starts when none was running during the step has it, too.
     push(cluster.http(0), json!({ "name": "later", "delay_ms": 4_000 }));
     (0..2).for_each(|number| cluster.kill(number));
     database.set_clock(-3 * HOUR_S);
@@ -134,7 +134,7 @@ fn a_rate_goes_on_when_the_clock_of_the_database_is_set() {
     let database = PostgresServer::start_with_clock(&crate::rigs::clock::library());
     let cluster = Cluster::start_on(&database.url(), 1, &super::NOT_SAFE);
     let server = cluster.http(0);
-    // Claims ask the database for the time, several in a second: also between the step and its being noticed.
+    // Claims read the database's time several times a second: also between the step and its detection.
     let limit = json!({ "matcher": { "name": "few" }, "rate": { "per_second": 5, "burst": 1 } });
     ask(server, "PUT", "/api/v1/limits/few", &limit);
     let jobs: Vec<Value> = (0..500).map(|_| json!({ "name": "few" })).collect();

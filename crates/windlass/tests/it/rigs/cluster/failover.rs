@@ -1,7 +1,8 @@
-//! A primary stops answering in one of several ways, its standby takes over, and later the other way round: clients hear
-//! that they may try again, nothing acknowledged is lost, and pushes work again within seconds of the promotion.
+//! Failover: a primary stops answering in one of several ways, its standby takes over, and later the other
+//! way round. Clients get retryable errors, no acknowledged change is lost, and pushes work again within
+//! seconds of the promotion.
 //!
-//! `WINDLASS_LONG` tries every way, with synchronous and asynchronous standbys.
+//! `WINDLASS_LONG` tests every fault, with synchronous and asynchronous standbys.
 
 use super::faults::{Rig, rounds};
 use super::postgres_server::{Disk, PostgresServer};
@@ -9,20 +10,20 @@ use super::wire::Wire;
 use crate::rigs::{note, seed};
 use std::time::Duration;
 
-/// What becomes of the primary.
+/// Fault of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// Its processes stand still; connections are taken by the kernel and nobody speaks.
+    /// Processes suspended: the kernel accepts connections, and nothing answers.
     Frozen,
-    /// Its network drops everything.
+    /// Network that drops every packet.
     Silent,
-    /// Gone, and its machine answers nothing.
+    /// Power off: nothing answers.
     PoweredOff,
-    /// Stopped in good order, as an operator would.
+    /// Orderly stop, as by an operator.
     SwitchOver,
 }
 
-/// Two databases behind two addresses. One is the primary, the other its standby.
+/// Primary and standby, behind two addresses.
 struct Pair {
     primary: PostgresServer,
     standby: PostgresServer,
@@ -59,8 +60,8 @@ impl Pair {
         }
     }
 
-    /// The old primary wakes up and believes that it still is one; nobody must follow it. Then it is gone for good, and
-    /// a new standby takes its place.
+    /// The old primary wakes up and still acts as primary; no server may follow it. Then it is removed, and a
+    /// new standby replaces it.
     fn change_places(self, fault: Fault) -> Pair {
         if fault == Fault::Frozen {
             self.primary.thaw();
@@ -82,7 +83,8 @@ impl Pair {
     }
 }
 
-/// Fails over by each fault in turn. Afterwards every promise was kept, unless the standby lacked the last commits.
+/// Fails over by each fault in turn. Afterwards every invariant holds, unless the standby lacked the last
+/// commits.
 fn fail_over(is_synchronous: bool, faults: &[Fault], number: u64) {
     let mut pair = Pair::start(is_synchronous);
     let mut rig = Rig::start(&pair.url(), &[], seed(number));
@@ -91,7 +93,7 @@ fn fail_over(is_synchronous: bool, faults: &[Fault], number: u64) {
         std::thread::sleep(Duration::from_millis(1_500));
         pair.standby.promote();
         rig.until_back();
-        // A server starts as well while the first host is as it is.
+        // A server can also start while the first host is down.
         rig.cluster.kill(1);
         rig.cluster.resume(1);
         rig.load.set_addresses(rig.cluster.addresses());

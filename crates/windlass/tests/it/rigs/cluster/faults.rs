@@ -1,5 +1,5 @@
-//! The database is restarted, its connections are cut, and it answers nothing for a while: clients hear that
-//! they may try again, nothing acknowledged is lost, and everything goes on by itself.
+//! Faults of the database: restarts, cut connections, and silence. Clients get retryable errors, no
+//! acknowledged change is lost, and everything recovers by itself.
 
 use super::Cluster;
 use super::postgres_server::{Disk, PostgresServer};
@@ -18,12 +18,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const CLIENTS: u64 = 4;
-/// Everyone gets an answer within this time, whatever the database does.
+/// Longest time to a response, whatever the database does.
 const ANSWER_MAX: Duration = Duration::from_secs(18);
-/// And an ordinary one so soon after it is back.
+/// Longest time to a regular response after the recovery.
 const BACK_MAX: Duration = Duration::from_secs(15);
 
-/// One push, as a client that looks at headers sees it.
+/// Response to a push with its headers.
 #[derive(Clone, Debug)]
 struct Probe {
     took: Duration,
@@ -52,7 +52,7 @@ impl Probe {
         Ok(Probe { took: began.elapsed(), status, retry_after, body: body.to_owned() })
     }
 
-    /// 503 with when to come again and a word for programs; 500 only where nobody can know.
+    /// Expects 503 with `Retry-After` and an error code; 500 only for an unknown result.
     fn check(&self) {
         let code = serde_json::from_str::<Value>(&self.body).unwrap_or_default();
         let code = code["error"]["code"].as_str().unwrap_or_default().to_owned();
@@ -66,7 +66,7 @@ impl Probe {
     }
 }
 
-/// Load and probes on a cluster, while something is done to its database.
+/// Load and probes on a cluster during faults of its database.
 pub struct Rig {
     pub cluster: Cluster,
     pub load: Arc<Load>,
@@ -96,7 +96,7 @@ impl Rig {
         Rig { cluster, load, clients, over, prober, seed }
     }
 
-    /// Waits until every server says that it cannot keep anything now, and when to come again.
+    /// Waits until every server refuses pushes with `Retry-After`.
     pub fn until_refused(&self) {
         for to in self.cluster.addresses() {
             eventually("a push is refused", || {
@@ -106,7 +106,7 @@ impl Rig {
         }
     }
 
-    /// Waits until the servers say that they can keep what they acknowledge, and answer as usual.
+    /// Waits until the servers are ready and respond as usual.
     pub fn until_back(&self) {
         let began = Instant::now();
         for to in self.cluster.addresses() {
@@ -119,7 +119,7 @@ impl Rig {
         assert!(took < BACK_MAX, "it took {took:?} until pushes worked again");
     }
 
-    /// The load ends; what became of it is not looked at. For databases that may lose what they acknowledged.
+    /// Ends the load without a check, for databases that may lose acknowledged changes.
     pub fn end_unchecked(self) {
         self.over.store(true, Ordering::Release);
         self.load.end();
@@ -128,7 +128,7 @@ impl Rig {
         self.cluster.stop();
     }
 
-    /// The load ends, everything is drained, and every promise was kept.
+    /// Ends the load, drains the jobs, and checks every invariant.
     pub fn end(self, what: &str) {
         let Rig { cluster, load, clients, over, prober, seed } = self;
         over.store(true, Ordering::Release);
@@ -136,7 +136,7 @@ impl Rig {
         clients.into_iter().for_each(|client| client.join().unwrap());
         let probes = prober.join().unwrap();
         probes.iter().for_each(Probe::check);
-        // A connection that was cut may show only now, to the first who uses it.
+        // A cut connection may be noticed only now, by its first use.
         eventually("nothing is held any more", || {
             release_held(&load, cluster.http(0));
             Dump::take(cluster.http(0)).jobs.iter().all(|job| job["state"] != "running").then_some(())
@@ -151,7 +151,7 @@ impl Rig {
     }
 }
 
-/// They are in a queue of their own, which the draining of the load does not look at.
+/// The probes have a queue of their own, which the draining of the load ignores.
 fn finish_probes(to: SocketAddr) {
     loop {
         let ask = |path: &str, body| super::ask(to, "POST", path, &body);
@@ -168,7 +168,7 @@ fn finish_probes(to: SocketAddr) {
     }
 }
 
-/// What was acknowledged to the prober is there; the rest is for the checker of histories.
+/// Checks that the acknowledged probes exist, and removes all probes for the checker of histories.
 fn without_probes(mut dump: Dump, acknowledged: usize) -> Dump {
     let is_probe = |job: &Value| job["queue"] == "probes";
     let there = dump.jobs.iter().filter(|job| is_probe(job)).count();
@@ -178,7 +178,8 @@ fn without_probes(mut dump: Dump, acknowledged: usize) -> Dump {
     dump
 }
 
-/// A server that lost its database in the middle of a commit may say that it does not know (24).
+/// Allows invariant 24 to be violated: a server that lost its database during a commit may not know its
+/// result.
 fn assert_kept_with_doubts(load: &Load, dump: &Dump, rig: &str, seed: u64) {
     if check(&load.history.records(), dump).iter().any(|broken| broken.invariant != 24) {
         assert_kept(load, dump, rig, seed);
@@ -228,7 +229,8 @@ fn connections_that_are_cut_are_made_anew() {
     rig.end("cut");
 }
 
-/// The clock of the database goes on while it is silent, so leases end meanwhile, also of claims that were on their way into it.
+/// The database's clock continues while it is silent, so leases expire meanwhile, including those of claims
+/// in flight.
 #[test]
 fn a_database_that_is_frozen_for_five_seconds_is_survived() {
     let database = PostgresServer::start(Disk::Safe, &[]);
@@ -240,17 +242,17 @@ fn a_database_that_is_frozen_for_five_seconds_is_survived() {
         rig.until_back();
         std::thread::sleep(Duration::from_millis(300));
     }
-    // Who asks while it is silent is told to come again, or answered when it is back: in time, either way.
+    // Requests during the silence get a retryable error, or a response after it: in time, either way.
     rig.end("frozen");
 }
 
-/// As when others have taken all that there are: the database says the same.
+/// As when other clients use all connections: the database reports the same error.
 #[test]
 fn a_database_without_a_free_connection_is_survived() {
     let database = PostgresServer::start(Disk::Safe, &[]);
     let url = database.new_database_url();
     let name = url.rsplit('/').next().unwrap();
-    // Not the superuser, for whom this limit is none.
+    // Not as superuser, to whom this limit does not apply.
     database.sql("CREATE ROLE app LOGIN");
     database.sql(&format!("ALTER DATABASE {name} OWNER TO app"));
     let rig = Rig::start(&url.replace("postgres@", "app@"), &[], seed(35));
@@ -277,7 +279,7 @@ fn a_network_that_loses_everything_for_five_seconds_is_survived() {
         database.new_database_url().replace(&format!(":{}/", database.port()), &format!(":{}/", wire.port()));
     let rig = Rig::start(&url, &[], seed(34));
     for _ in 0..rounds() {
-        // First connections that hang, then none at all, as when a route comes and goes.
+        // Connections that hang first, then none at all, as with an unstable route.
         wire.stall();
         std::thread::sleep(Duration::from_secs(3));
         wire.cut();
@@ -286,6 +288,6 @@ fn a_network_that_loses_everything_for_five_seconds_is_survived() {
         rig.until_back();
         std::thread::sleep(Duration::from_millis(300));
     }
-    // Who asks meanwhile is told to come again, or answered when it is back: in time, either way.
+    // Requests meanwhile get a retryable error, or a response afterwards: in time, either way.
     rig.end("cut off");
 }

@@ -1,4 +1,4 @@
-//! Servers are killed under load, again and again, while the others go on.
+//! Servers are killed under load repeatedly, while the others continue.
 
 use super::Cluster;
 use crate::rigs::dice::Dice;
@@ -9,7 +9,7 @@ use crate::rigs::{note, seed, setting};
 use std::time::{Duration, Instant};
 
 const SERVERS: usize = 3;
-/// Two per server: claims of one meet pushes and settles of the others.
+/// Two per server: claims at one server meet pushes and settles at the others.
 const CLIENTS: u64 = 6;
 
 #[test]
@@ -24,7 +24,7 @@ fn with_three_servers_every_promise_is_kept_while_they_are_killed() {
     for kill in 1..=kills {
         std::thread::sleep(Duration::from_millis(dice.range(50, 700)));
         let victim = dice.range(0, SERVERS as u64) as usize;
-        // Clients hear of it by a connection that breaks.
+        // Clients notice by a broken connection.
         cluster.kill(victim);
         load.set_addresses(cluster.addresses());
         std::thread::sleep(Duration::from_millis(dice.range(0, 300)));

@@ -1,16 +1,17 @@
 //! Several servers on one PostgreSQL.
 //!
-//! | file | does |
+//! | file | tests |
 //! |---|---|
-//! | `kills` | servers are killed under load, and others go on |
+//! | `kills` | servers are killed under load, and others continue |
 //! | `promises` | families, repeats, limits, timers and wake-ups across servers |
-//! | `clocks` | a server whose clock is wrong |
+//! | `clocks` | servers with a wrong clock |
 //! | `faults` | the database is restarted, frozen and cut off, and has no connection left |
 //! | `failover` | a primary that is frozen, cut off or without power, and a standby that takes over |
 //! | `pooler` | pgbouncer in transaction mode between the servers and the database |
 //! | `wire` | a network to the database that stalls and breaks |
 //!
-//! Longer: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS` (servers), `WINDLASS_FAULTS` (rounds of each fault).
+//! Longer runs: `WINDLASS_RIG_SECONDS` (load), `WINDLASS_KILLS` (servers), `WINDLASS_FAULTS` (rounds of each
+//! fault).
 
 mod clocks;
 mod failover;
@@ -27,10 +28,10 @@ use super::quiet::assert_no_panic;
 use postgres_server::PostgresServer;
 use std::net::SocketAddr;
 
-/// For databases that do not wait for their disks ([`postgres_server::Disk::Fast`]): a server refuses them otherwise.
+/// For databases without fsync ([`postgres_server::Disk::Fast`]), which a server refuses otherwise.
 pub const NOT_SAFE: [&str; 2] = ["--durability", "relaxed"];
 
-/// Servers on one database. A server that was killed leaves a hole until it is started again.
+/// Servers on one database. A killed server leaves its place empty until it is started again.
 struct Cluster {
     url: String,
     flags: Vec<String>,
@@ -39,7 +40,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// On a schema of its own in the database that all tests share.
+    /// Starts servers on a new schema of the shared database.
     fn start(size: usize) -> Cluster {
         Cluster::start_on(&PostgresServer::shared().new_schema_url(), size, &NOT_SAFE)
     }
@@ -69,12 +70,12 @@ impl Cluster {
         self.servers.iter().flatten().map(|server| server.http).collect()
     }
 
-    /// Of a server that is up.
+    /// Address of a running server.
     fn http(&self, number: usize) -> SocketAddr {
         self.servers[number].as_ref().expect("this server is up").http
     }
 
-    /// Every server ends when asked to, and none of them has panicked.
+    /// Stops every server in order, and checks that none has panicked.
     fn stop(mut self) {
         for (place, server) in self.places.iter().zip(&mut self.servers) {
             if let Some(server) = server {
@@ -86,7 +87,7 @@ impl Cluster {
 }
 
 impl Drop for Cluster {
-    /// What the servers said is gone with them, and may tell why a test failed.
+    /// Prints the servers' logs of a failed test, which are removed with their folders.
     fn drop(&mut self) {
         if std::thread::panicking() {
             for (number, place) in self.places.iter().enumerate() {
@@ -96,7 +97,7 @@ impl Drop for Cluster {
     }
 }
 
-/// One call that must be answered with 2xx.
+/// Sends a call that must succeed.
 #[track_caller]
 fn ask(to: SocketAddr, method: &str, path: &str, body: &serde_json::Value) -> serde_json::Value {
     match super::http::Client::default().call(to, method, path, Some(body)) {

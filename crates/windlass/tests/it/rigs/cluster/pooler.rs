@@ -1,4 +1,4 @@
-//! Through pgbouncer in transaction mode: connections are not ours from one transaction to the next.
+//! pgbouncer in transaction mode: each transaction may use another connection.
 
 use super::postgres_server::{Disk, PostgresServer};
 use super::{Cluster, ask};
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Ends with the handle.
+/// Pooler process; ends on drop.
 struct Pooler {
     child: Child,
     port: u16,
@@ -22,7 +22,7 @@ struct Pooler {
 }
 
 impl Pooler {
-    /// Few connections to the database, so that every one goes from hand to hand.
+    /// Starts a pooler with few connections to the database, so that each is shared.
     fn start(database: u16) -> Pooler {
         let folder = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -33,13 +33,13 @@ impl Pooler {
         );
         let file = folder.path().join("pgbouncer.ini");
         std::fs::write(&file, configuration).unwrap();
-        // Debian keeps it where only root looks for programs.
+        // Debian installs it outside the usual PATH.
         let usual = "/usr/sbin/pgbouncer";
         let program = if std::path::Path::new(usual).exists() { usual } else { "pgbouncer" };
         let mut command = Command::new(program);
         command.arg("-q").arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if rustix::process::getuid().is_root() {
-            // It refuses to run as root; the user `nobody` has to be able to read its configuration then.
+            // It refuses to run as root; the user `nobody` must be able to read its configuration then.
             open_to_all(folder.path());
             let nobody = 65_534;
             command.uid(nobody).gid(nobody).current_dir("/");
@@ -84,7 +84,7 @@ fn everything_works_through_a_pooler_in_transaction_mode() {
     drain(&load, cluster.http(1));
     assert_kept(&load, &Dump::take(cluster.http(0)), "pooler", seed);
 
-    // Nobody tells the other server of the push; it looks by itself.
+    // No notification reaches the other server; it finds the job by polling.
     let (waiting, pushing) = (cluster.http(0), cluster.http(1));
     let body = json!({ "name": "told", "limit": 1, "wait_ms": 8_000, "lease_ms": 60_000 });
     let waiter = std::thread::spawn(move || ask(waiting, "POST", "/api/v1/claim", &body));

@@ -1,4 +1,4 @@
-//! What holds on one server holds across several: families, repeats, limits, timers, wake-ups.
+//! Guarantees across several servers: families, repeats, limits, timers, wake-ups.
 
 use super::{Cluster, ask};
 use crate::rigs::history::now_us;
@@ -54,7 +54,8 @@ fn a_parent_whose_children_end_on_several_servers_at_once_runs_once_more() {
         ask(servers[number % SERVERS], "POST", "/api/v1/jobs", &json!({ "jobs": children }));
         assert_eq!(finish(servers[(number + 1) % SERVERS], parent)["state"], "waiting");
     }
-    // The children of one parent are neighbours: each goes to another thread, and all end at the same time.
+    // The children of one parent have consecutive ids: each goes to another thread, and all end at the same
+    // time.
     let children = claim(servers[0], "child", (PARENTS * CHILDREN) as u64, 0, 60_000);
     assert_eq!(children.len(), PARENTS * CHILDREN);
     let barrier = Arc::new(std::sync::Barrier::new(CHILDREN));
@@ -132,7 +133,7 @@ fn ask_get(to: SocketAddr, path: &str) -> Value {
     Client::default().get(to, path)
 }
 
-/// Claims and finishes; notes which turn it was by when it was due. A server that is gone is left alone.
+/// Claims and finishes runs, and records each run by its due time. Ignores a server that is down.
 fn take_turns(client: &mut Client, server: SocketAddr, turns: &Mutex<Vec<(u64, i64)>>) {
     let body = json!({ "name": "turn-*", "limit": 3, "wait_ms": 100, "lease_ms": 60_000 });
     let Reply::Answer(200, claimed) = client.call(server, "POST", "/api/v1/claim", Some(&body)) else {
@@ -162,7 +163,7 @@ fn a_waiting_claim_on_one_server_hears_of_a_push_on_another() {
             let claimed = claim(listening, "wake", 1, 10_000, 60_000);
             (claimed, Instant::now())
         });
-        // Long enough for the claim to have looked and found nothing.
+        // Long enough for the claim to have found nothing and to wait.
         thread::sleep(Duration::from_millis(120));
         push(pushing, &json!({ "name": "wake", "payload": round }));
         let pushed = Instant::now();
@@ -173,7 +174,8 @@ fn a_waiting_claim_on_one_server_hears_of_a_push_on_another() {
     took.sort_unstable();
     let median = took[PUSHES / 2];
     crate::rigs::note(&format!("woken across servers: median {median:?}, worst {:?}", took[PUSHES - 1]));
-    // Some milliseconds on a quiet machine. Half of them late would mean that nobody was told and all had to look.
+    // Some milliseconds on a quiet machine. A slow median would mean that notifications do not work and
+    // servers poll.
     assert!(median < Duration::from_millis(250), "woken after {took:?}");
     assert!(took[PUSHES - 1] < Duration::from_secs(5), "one was not told, and did not look: {took:?}");
     cluster.stop();
@@ -201,7 +203,7 @@ fn the_timers_of_a_killed_server_are_kept_by_another() {
     assert_eq!(late.first().and_then(|job| job["id"].as_u64()), Some(delayed), "{late:?}");
     eventually("its keep time is over", || (state(other, kept) == "gone").then_some(()));
     let forgotten = killed.elapsed();
-    // Each was due a second after the kill at the latest, and two more are allowed; the rest is for a busy machine.
+    // Each was due at most a second after the kill, and two more are allowed; the rest is for a busy machine.
     for (what, took) in
         [("lease", lapsed), ("delay", at.saturating_duration_since(killed)), ("keep time", forgotten)]
     {
@@ -210,7 +212,7 @@ fn the_timers_of_a_killed_server_are_kept_by_another() {
     cluster.stop();
 }
 
-/// Until each server knows of it; the one that was told knows at once.
+/// Sets a limit and waits until each server knows it.
 fn set_limit(cluster: &Cluster, id: &str, limit: &Value) {
     ask(cluster.http(0), "PUT", &format!("/api/v1/limits/{id}"), limit);
     for server in cluster.addresses() {
@@ -221,10 +223,11 @@ fn set_limit(cluster: &Cluster, id: &str, limit: &Value) {
     }
 }
 
-/// From the answer of the claim to the request of the settle a job ran for certain; before and after it may have.
+/// Time from the response of the claim to the request of the settle: the job certainly ran then, and possibly
+/// slightly longer.
 type Run = (i64, i64);
 
-/// Workers at every server that claim what they can, hold it for a moment, and note when it ran.
+/// Runs workers at every server that claim jobs, hold them for a moment, and record the time.
 fn work_for(cluster: &mut Cluster, name: &'static str, time: Duration, with_kill: bool) -> Vec<Run> {
     let over = Arc::new(AtomicBool::new(false));
     let runs: Arc<Mutex<Vec<Run>>> = Arc::default();
@@ -253,7 +256,7 @@ fn work_for(cluster: &mut Cluster, name: &'static str, time: Duration, with_kill
 }
 
 fn hold_some(client: &mut Client, servers: &[SocketAddr], turn: usize, name: &str, runs: &Mutex<Vec<Run>>) {
-    // What a killed server gave out and nobody heard of comes back when its lease ends.
+    // Jobs handed out by a killed server with a lost response come back when their leases expire.
     let body = json!({ "name": name, "limit": 4, "wait_ms": 50, "lease_ms": 3_000 });
     let server = servers[turn % servers.len()];
     let Reply::Answer(200, claimed) = client.call(server, "POST", "/api/v1/claim", Some(&body)) else {
@@ -269,7 +272,7 @@ fn hold_some(client: &mut Client, servers: &[SocketAddr], turn: usize, name: &st
     let body = json!({ "settle": jobs.iter().map(entry).collect::<Vec<_>>() });
     let ended = now_us();
     runs.lock().unwrap().extend(jobs.iter().map(|_| (began, ended)));
-    // At another server, and until one of them takes it: a run that is never ended would hold its place.
+    // At another server, until one accepts it: a run that never ends would occupy its slot.
     for try_at in 1.. {
         let server = servers[(turn + try_at) % servers.len()];
         if let Reply::Answer(200, _) = client.call(server, "POST", "/api/v1/settle", Some(&body)) {
@@ -280,7 +283,7 @@ fn hold_some(client: &mut Client, servers: &[SocketAddr], turn: usize, name: &st
     }
 }
 
-/// How many ran at the same time, at most.
+/// Largest number of concurrent runs.
 fn most_at_once(runs: &[Run]) -> usize {
     let mut edges: Vec<(i64, i64)> =
         runs.iter().flat_map(|(began, ended)| [(*began, 1), (*ended, -1)]).collect();
@@ -310,7 +313,7 @@ fn no_more_jobs_run_at_once_than_their_limit_says_on_all_servers_together() {
     let most = most_at_once(&runs);
     assert!(most <= MAX, "{most} ran at once of {MAX}, {} in all", runs.len());
     assert!(runs.len() > 5 * seconds as usize, "only {} ran: places leak", runs.len());
-    // Nothing runs any more, so all places are free again.
+    // Nothing runs any more, so all slots are free.
     let freed = eventually("all places are free", || {
         let mut claimed = Vec::new();
         for number in [0, 1] {
@@ -336,7 +339,7 @@ fn no_more_jobs_start_in_a_time_than_their_rate_says_on_all_servers_together() {
     let began = Instant::now();
     let runs = work_for(&mut cluster, "slow", Duration::from_secs(seconds), true);
     let most = f64::from(BURST) + RATE * began.elapsed().as_secs_f64();
-    // Exactly: what a rate has given for a stretch of time it does not give again, whichever server asks.
+    // Exact bound: tokens of a rate are spent once, whichever server claims.
     assert!((runs.len() as f64) <= most, "{} started of {most:.1}", runs.len());
     assert!(runs.len() as f64 >= most / 4.0, "{} started of {most:.0}: the rate is not reached", runs.len());
     cluster.stop();

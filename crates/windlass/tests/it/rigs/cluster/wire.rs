@@ -1,4 +1,4 @@
-//! A wire to the database that can be stalled and cut: a small proxy.
+//! Proxy to the database whose connections can be stalled and cut.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,16 +8,16 @@ use std::thread;
 use std::time::Duration;
 
 const FLOWS: u8 = 0;
-/// Connections are taken and nothing passes.
+/// Accepts connections and forwards nothing.
 const STALLED: u8 = 1;
-/// Connections are refused at once.
+/// Refuses connections at once.
 const CUT: u8 = 2;
-/// Connections are taken, and nobody is behind them: a machine without power, or a network that drops everything.
+/// Accepts connections without a peer: a machine without power, or a network that drops every packet.
 const DARK: u8 = 3;
 
 struct State {
     mode: AtomicU8,
-    /// The port at the other end.
+    /// Port of the database.
     target: AtomicU16,
     open: Mutex<Vec<TcpStream>>,
 }
@@ -68,7 +68,7 @@ impl Wire {
         self.state.mode.store(DARK, Ordering::Release);
     }
 
-    /// To another machine in the same place; what was open is cut.
+    /// Changes the target; open connections are cut.
     pub fn lead_to(&self, port: u16) {
         self.cut();
         self.state.target.store(port, Ordering::Release);
