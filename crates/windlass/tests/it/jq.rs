@@ -217,7 +217,7 @@ fn nothing_is_handed_out_before_the_server_can_be_reached() {
     let worker = Taker::listen();
     for (round, id) in ids.iter().enumerate() {
         server.kill();
-        // Free slots exceed the running jobs by one: the next job is sent as soon as claims are released.
+        // `max_jobs` exceeds the running jobs by one: the next job is sent as soon as claims are released.
         let workers = format!("jq.workers=taker http://127.0.0.1:{} {}", worker.port, round + 1);
         server = Server::start_in(folder.path(), &["--set", &workers]);
         let given = worker.given.recv_timeout(PATIENCE).unwrap();

@@ -264,7 +264,7 @@ fn jobs_do_not_fail_because_the_database_is_away() {
     }
 }
 
-/// The lease of ten minutes plays no role.
+/// Runs again at once, not after the lease of ten minutes.
 #[test]
 fn what_a_killed_worker_ran_is_run_again_at_once() {
     let server = Server::start(&["--set", "sidejob.lease_s=600"]);
