@@ -113,7 +113,7 @@ impl Engine {
             store,
         });
         inner.store.listen(inner.ready_notifier.clone());
-        if inner.store.is_shared() {
+        if inner.store.shared().is_some() {
             tokio::spawn(other_servers::run(inner.clock.clone(), Arc::downgrade(&inner)));
         }
         tokio::spawn(wall_clock::watch(inner.clock.clone(), Arc::downgrade(&inner)));
@@ -158,7 +158,7 @@ impl Engine {
     /// True if other servers may use the same store. If not, jobs that a previous server process ran itself have
     /// no holder any more.
     pub fn is_shared(&self) -> bool {
-        self.inner.store.is_shared()
+        self.inner.store.shared().is_some()
     }
 
     /// Random number in `0.0..1.0`.
@@ -182,7 +182,7 @@ impl Engine {
     /// Running job from the lease table, without a query. `None`: it was not claimed here, or the store is
     /// shared and another server may have changed it.
     pub fn running(&self, tenant: &Tenant, id: JobId) -> Option<Arc<Job>> {
-        if self.inner.store.is_shared() {
+        if self.is_shared() {
             return None;
         }
         self.inner.leases().get(id).filter(|job| self.reaches_job(tenant, job))
@@ -322,8 +322,8 @@ impl Engine {
     ) -> Result<bool, EngineError> {
         let visit = self.inner.enter()?;
         let key = format!("{NOTES}{key}");
-        if visit.store.is_shared() {
-            return Ok(visit.store.swap_setting(&key, expected, value).await?);
+        if let Some(shared) = visit.store.shared() {
+            return Ok(shared.swap_setting(&key, expected, value).await?);
         }
         let _turn = visit.swapping.lock().await;
         let found = visit.store.settings(&key).await?;

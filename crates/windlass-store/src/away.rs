@@ -1,14 +1,17 @@
 //! Stand-in for a database that could not be opened yet: every call fails as if the connection were lost. It
 //! lets a server start and accept the requests that it can write to its journal.
 
-use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
+use crate::blobs::{BlobStore, NoBlobs};
+use crate::calendar::Kept;
+use crate::change::{ClaimAsk, Due, Gate, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
-use crate::query::{Filter, Page, QueueCounts};
-use crate::{Listener, Result, Store};
+use crate::query::{Filter, Page, QueueCounts, WaitingName};
+use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store};
 use async_trait::async_trait;
 use std::sync::Arc;
-use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+use std::sync::atomic::AtomicI64;
+use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 
 pub struct AwayStore {
     why: String,
@@ -42,7 +45,46 @@ impl Store for AwayStore {
         self.away()
     }
 
+    async fn due(&self, _: Timestamp, _: usize) -> Result<Due> {
+        self.away()
+    }
+
+    async fn set_paused(&self, _: &Tenant, _: &Queue, _: bool) -> Result<()> {
+        self.away()
+    }
+
+    fn reopen(&self, _: &str) {}
+
+    fn blobs(&self) -> Arc<dyn BlobStore> {
+        Arc::new(NoBlobs)
+    }
+
+    fn listen(&self, _: Arc<dyn Listener>) {}
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        Some(self)
+    }
+
+    async fn health(&self) -> Result<()> {
+        self.away()
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        self.meters.clone()
+    }
+
+    async fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Lookup for AwayStore {
     async fn find_alias(&self, _: &Tenant, _: &str) -> Result<Option<JobId>> {
+        self.away()
+    }
+
+    async fn find_named(&self, _: &Tenant, _: &Queue, _: &Name) -> Result<Option<JobId>> {
         self.away()
     }
 
@@ -50,11 +92,11 @@ impl Store for AwayStore {
         self.away()
     }
 
-    async fn due(&self, _: Timestamp, _: usize) -> Result<Due> {
+    async fn list(&self, _: Filter) -> Result<Page> {
         self.away()
     }
 
-    async fn list(&self, _: Filter) -> Result<Page> {
+    async fn next_id(&self) -> Result<JobId> {
         self.away()
     }
 
@@ -66,14 +108,17 @@ impl Store for AwayStore {
         self.away()
     }
 
+    async fn waiting(&self, _: &Queue, _: Timestamp) -> Result<Vec<WaitingName>> {
+        self.away()
+    }
+
     async fn under_limits(&self, _: &Tenant, _: Timestamp) -> Result<Vec<UnderLimits>> {
         self.away()
     }
+}
 
-    async fn set_paused(&self, _: &Tenant, _: &Queue, _: bool) -> Result<()> {
-        self.away()
-    }
-
+#[async_trait]
+impl Settings for AwayStore {
     async fn put_setting(&self, _: &str, _: Option<Vec<u8>>) -> Result<()> {
         self.away()
     }
@@ -88,24 +133,39 @@ impl Store for AwayStore {
     async fn setting_keys(&self, _: &str) -> Result<Vec<String>> {
         self.away()
     }
+}
 
-    fn reopen(&self, _: &str) {}
+#[async_trait]
+impl Restore for AwayStore {
+    async fn restore(&self, _: Vec<Arc<Job>>, _: JobId) -> Result<()> {
+        self.away()
+    }
+}
 
-    fn listen(&self, _: Arc<dyn Listener>) {}
-
-    async fn health(&self) -> Result<()> {
+#[async_trait]
+impl SharedStore for AwayStore {
+    async fn limit_use(&self, _: &Tenant, _: &[Arc<str>]) -> Result<Vec<LimitUse>> {
         self.away()
     }
 
-    fn meters(&self) -> Arc<Meters> {
-        self.meters.clone()
+    async fn refund(&self, _: &Tenant, _: &[Arc<str>], _: Arc<dyn Gate>) -> Result<()> {
+        self.away()
     }
 
-    fn is_shared(&self) -> bool {
-        true
+    async fn swap_setting(&self, _: &str, _: Option<Vec<u8>>, _: Vec<u8>) -> Result<bool> {
+        self.away()
     }
 
-    async fn close(&self) -> Result<()> {
-        Ok(())
+    /// No error: an engine asks every second, and would log every time.
+    async fn unchecked(&self, _: usize) -> Result<Vec<JobId>> {
+        Ok(Vec::new())
+    }
+
+    fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
+        None
+    }
+
+    fn calendar(&self) -> Option<Kept> {
+        None
     }
 }

@@ -11,8 +11,8 @@
 
 use crate::meters::Meters;
 use crate::{
-    ClaimAsk, Due, Filter, Gate, LimitUse, Listener, Page, QueueCounts, Result, Step, Store, StoreError,
-    UnderLimits, Verdict, WaitingName,
+    ClaimAsk, Due, Filter, Gate, LimitUse, Listener, Lookup, Page, QueueCounts, Restore, Result, Settings,
+    SharedStore, Step, Store, StoreError, UnderLimits, Verdict, WaitingName,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 use tokio::sync::watch;
-use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 
 /// Fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum Call {
     Commit,
     Claim,
     Due,
-    /// `load`, `find_alias`, `children`, `list`, `counts`, `waiting`, `next_id` and `settings`.
+    /// `load`, `find_alias`, `find_named`, `children`, `list`, `counts`, `waiting`, `next_id` and `settings`.
     Read,
     /// `put_setting`, `swap_setting`, `refund`, `set_paused` and `restore`.
     Set,
@@ -188,6 +188,10 @@ impl FaultyStore {
         let faults = Faults::new();
         (Arc::new(FaultyStore { inner, faults: faults.clone() }), faults)
     }
+
+    fn shared_inner(&self) -> &dyn SharedStore {
+        self.inner.shared().expect("`shared` is the only way to a call of a shared store")
+    }
 }
 
 #[async_trait]
@@ -206,16 +210,57 @@ impl Store for FaultyStore {
         Ok(ids.into_iter().zip(jobs).map(found).collect())
     }
 
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
+        self.faults.play(Call::Due, self.inner.due(now, limit)).await
+    }
+
+    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.set_paused(tenant, queue, paused)).await
+    }
+
+    fn reopen(&self, limit_key: &str) {
+        self.inner.reopen(limit_key);
+    }
+
+    fn blobs(&self) -> Arc<dyn crate::blobs::BlobStore> {
+        self.inner.blobs()
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.inner.listen(listener);
+    }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        self.inner.shared().map(|_| self as &dyn SharedStore)
+    }
+
+    async fn health(&self) -> Result<()> {
+        self.faults.play(Call::Health, self.inner.health()).await
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        self.inner.meters()
+    }
+
+    /// Never fails, so that a test can end.
+    async fn close(&self) -> Result<()> {
+        self.faults.clear();
+        self.inner.close().await
+    }
+}
+
+#[async_trait]
+impl Lookup for FaultyStore {
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
         self.faults.play(Call::Read, self.inner.find_alias(tenant, alias)).await
     }
 
-    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
-        self.faults.play(Call::Read, self.inner.children(parent)).await
+    async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
+        self.faults.play(Call::Read, self.inner.find_named(tenant, queue, name)).await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
-        self.faults.play(Call::Due, self.inner.due(now, limit)).await
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        self.faults.play(Call::Read, self.inner.children(parent)).await
     }
 
     async fn list(&self, filter: Filter) -> Result<Page> {
@@ -224,10 +269,6 @@ impl Store for FaultyStore {
 
     async fn next_id(&self) -> Result<JobId> {
         self.faults.play(Call::Read, self.inner.next_id()).await
-    }
-
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        self.faults.play(Call::Set, self.inner.restore(jobs, next)).await
     }
 
     async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
@@ -245,25 +286,12 @@ impl Store for FaultyStore {
     async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
         self.faults.play(Call::Read, self.inner.under_limits(tenant, now)).await
     }
+}
 
-    async fn limit_use(&self, tenant: &Tenant, keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
-        self.faults.play(Call::Read, self.inner.limit_use(tenant, keys)).await
-    }
-
-    async fn refund(&self, tenant: &Tenant, keys: &[Arc<str>], gate: Arc<dyn Gate>) -> Result<()> {
-        self.faults.play(Call::Set, self.inner.refund(tenant, keys, gate)).await
-    }
-
-    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
-        self.faults.play(Call::Set, self.inner.set_paused(tenant, queue, paused)).await
-    }
-
+#[async_trait]
+impl Settings for FaultyStore {
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
         self.faults.play(Call::Set, self.inner.put_setting(key, value)).await
-    }
-
-    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
-        self.faults.play(Call::Set, self.inner.swap_setting(key, expected, value)).await
     }
 
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
@@ -273,46 +301,38 @@ impl Store for FaultyStore {
     async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
         self.faults.play(Call::Read, self.inner.setting_keys(prefix)).await
     }
+}
 
-    fn reopen(&self, limit_key: &str) {
-        self.inner.reopen(limit_key);
+#[async_trait]
+impl Restore for FaultyStore {
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        self.faults.play(Call::Set, self.inner.restore(jobs, next)).await
+    }
+}
+
+#[async_trait]
+impl SharedStore for FaultyStore {
+    async fn limit_use(&self, tenant: &Tenant, keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
+        self.faults.play(Call::Read, self.shared_inner().limit_use(tenant, keys)).await
     }
 
-    fn blobs(&self) -> Arc<dyn crate::blobs::BlobStore> {
-        self.inner.blobs()
+    async fn refund(&self, tenant: &Tenant, keys: &[Arc<str>], gate: Arc<dyn Gate>) -> Result<()> {
+        self.faults.play(Call::Set, self.shared_inner().refund(tenant, keys, gate)).await
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
-        self.inner.listen(listener);
-    }
-
-    async fn health(&self) -> Result<()> {
-        self.faults.play(Call::Health, self.inner.health()).await
+    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
+        self.faults.play(Call::Set, self.shared_inner().swap_setting(key, expected, value)).await
     }
 
     async fn unchecked(&self, limit: usize) -> Result<Vec<JobId>> {
-        self.faults.play(Call::Read, self.inner.unchecked(limit)).await
+        self.faults.play(Call::Read, self.shared_inner().unchecked(limit)).await
     }
 
     fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
-        self.inner.clock_ahead_ms()
+        self.shared_inner().clock_ahead_ms()
     }
 
     fn calendar(&self) -> Option<crate::calendar::Kept> {
-        self.inner.calendar()
-    }
-
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-
-    fn meters(&self) -> Arc<Meters> {
-        self.inner.meters()
-    }
-
-    /// Never fails, so that a test can end.
-    async fn close(&self) -> Result<()> {
-        self.faults.clear();
-        self.inner.close().await
+        self.shared_inner().calendar()
     }
 }

@@ -1,5 +1,6 @@
 //! Queries that do not change jobs.
 
+use crate::{Lookup, Result};
 use std::sync::Arc;
 use windlass_core::{Job, JobId, Name, NameMatch, Queue, Scope, StateName, Tenant, Timestamp};
 
@@ -71,6 +72,32 @@ impl Filter {
             && self.tag.as_ref().is_none_or(|tag| spec.tags().contains(tag))
             && (!self.repeating || repeats(job))
             && self.text.as_ref().is_none_or(|text| contains(&spec.payload.bytes, text.as_bytes()))
+    }
+}
+
+/// Finds a job with exactly this name by listing the jobs in these states, or in all states if none is given.
+pub(crate) async fn find_named_by_listing(
+    store: &dyn Lookup,
+    tenant: &Tenant,
+    queue: &Queue,
+    name: &Name,
+    states: Vec<StateName>,
+) -> Result<Option<JobId>> {
+    let mut filter = Filter {
+        tenant: Some(tenant.clone()),
+        queue: Some(queue.clone()),
+        names: NameMatch::Exact(name.as_str().into()),
+        states,
+        limit: 1,
+        ..Filter::default()
+    };
+    loop {
+        let page = store.list(filter.clone()).await?;
+        match (page.jobs.first(), page.next) {
+            (Some(job), _) => return Ok(Some(job.id)),
+            (None, None) => return Ok(None),
+            (None, next) => filter.before = next,
+        }
     }
 }
 

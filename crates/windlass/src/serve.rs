@@ -367,7 +367,7 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
         batch_max: config.limits.batch,
         blob_bytes_max: config.blob_bytes_max,
     };
-    let clock: Arc<dyn Clock> = match store.clock_ahead_ms() {
+    let clock: Arc<dyn Clock> = match store.shared().and_then(|shared| shared.clock_ahead_ms()) {
         Some(ahead_ms) => Arc::new(StoreClock::new(Arc::new(SystemClock), ahead_ms)),
         None => Arc::new(SystemClock),
     };

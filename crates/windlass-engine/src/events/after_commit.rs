@@ -33,7 +33,7 @@ impl Inner {
         if let Some(next) = coming.min() {
             self.timers.plan(next);
         }
-        let is_shared = self.store.is_shared();
+        let is_shared = self.store.shared().is_some();
         for (change, heard) in changes.iter().zip(&heard) {
             // A shared store counts the use of limits itself. On other stores each run is charged and freed
             // once, in whatever order the results arrive.

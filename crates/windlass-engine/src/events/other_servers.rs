@@ -33,7 +33,7 @@ pub(crate) async fn run(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
 impl Inner {
     /// Completes when the job is settled or deleted; never on a store with a single server.
     pub(crate) async fn settled_elsewhere(&self, tenant: &Tenant, id: JobId) -> Result<Waited, EngineError> {
-        if !self.store.is_shared() {
+        if self.store.shared().is_none() {
             return std::future::pending().await;
         }
         loop {

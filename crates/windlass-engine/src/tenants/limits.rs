@@ -84,7 +84,7 @@ impl LimitTables {
             .await?;
         }
         let count = AtomicUsize::new(tenants.len());
-        let (tenants, epoch, is_shared) = (Mutex::new(tenants), AtomicU64::new(0), store.is_shared());
+        let (tenants, epoch, is_shared) = (Mutex::new(tenants), AtomicU64::new(0), store.shared().is_some());
         Ok(LimitTables { tenants, count, epoch, timers, is_shared })
     }
 
@@ -178,7 +178,7 @@ impl LimitTables {
         let freed: Vec<Arc<str>> = held.iter().filter(|key| !holds.contains(key)).cloned().collect();
         let gained: Vec<Arc<str>> = holds.iter().filter(|key| !held.contains(key)).cloned().collect();
         // On a shared store the store counts, and a claim may have adopted its count already.
-        if !store.is_shared()
+        if !self.is_shared
             && let Some(table) = self.tables().get_mut(&before.spec.tenant)
         {
             table.limits.end(&freed);
@@ -195,7 +195,7 @@ impl LimitTables {
         if keys.is_empty() {
             return;
         }
-        if !store.is_shared()
+        if !self.is_shared
             && let Some(table) = self.tables().get_mut(&job.spec.tenant)
         {
             table.limits.refund(keys, now);
@@ -210,11 +210,9 @@ impl LimitTables {
         job: &Job,
     ) -> Result<(), StoreError> {
         let (tenant, keys) = (&job.spec.tenant, job.spec.limit_keys());
-        if keys.is_empty() || !store.is_shared() {
-            return Ok(());
-        }
+        let Some(shared) = store.shared().filter(|_| !keys.is_empty()) else { return Ok(()) };
         let Some(gate) = self.gate(tenant) else { return Ok(()) };
-        store.refund(tenant, keys, gate).await.inspect_err(|error| {
+        shared.refund(tenant, keys, gate).await.inspect_err(|error| {
             tracing::warn!(%error, job.id = %job.id, "tokens of runs that never began are spent");
         })
     }

@@ -80,7 +80,7 @@ async fn handle_due(visit: &Arc<Inner>) -> Result<Stepped, EngineError> {
         // If no job changed, an immediate retry is useless.
         visit.timers.plan(if is_idle { next.max(now.plus_ms(AFTER_NOTHING_MS)) } else { next });
     }
-    if visit.store.is_shared() {
+    if visit.store.shared().is_some() {
         visit.timers.plan(now.plus_ms(SHARED_LOOK_MS));
     }
     written?;

@@ -12,7 +12,7 @@ use windlass_core::event::Patch;
 use windlass_core::{Event, StateName, Timestamp};
 use windlass_store::calendar::{CLOCK, Kept, WallStep};
 use windlass_store::query::PAGE_MAX;
-use windlass_store::{Filter, Store};
+use windlass_store::{Filter, SharedStore, Store};
 
 /// Interval of comparing the two.
 const LOOK_EVERY_MS: u64 = 500;
@@ -42,7 +42,7 @@ impl Calendar {
         store: &dyn Store,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<dyn Clock>, Calendar), EngineError> {
-        if store.is_shared() {
+        if store.shared().is_some() {
             let calendar = Calendar {
                 kept: Mutex::default(),
                 noted_ms: AtomicI64::new(i64::MAX),
@@ -120,9 +120,11 @@ pub(crate) async fn watch(clock: Arc<dyn Clock>, engine: Weak<Inner>) {
         {
             let Some(engine) = engine.upgrade() else { return };
             let Ok(visit) = engine.enter() else { return };
-            let followed = match visit.store.calendar() {
-                Some(kept) => visit.follow_store(kept).await,
-                None if visit.store.is_shared() => return,
+            let followed = match visit.store.shared() {
+                Some(shared) => match shared.calendar() {
+                    Some(kept) => visit.follow_store(shared, kept).await,
+                    None => return,
+                },
                 None => visit.follow_wall().await,
             };
             if let Err(error) = followed {
@@ -174,7 +176,7 @@ impl Inner {
     /// On a shared store, whose clock all servers use: every server moves the jobs that are left. Once no
     /// earlier write can be outstanding, the first server to notice deletes the steps, so that servers
     /// started later need not scan the jobs.
-    async fn follow_store(self: &Arc<Self>, kept: Kept) -> Result<(), EngineError> {
+    async fn follow_store(self: &Arc<Self>, shared: &dyn SharedStore, kept: Kept) -> Result<(), EngineError> {
         let known = self.calendar.kept();
         self.clock.show_ahead(kept.ahead_ms);
         if kept.steps.is_empty() || self.calendar.has_moved(&kept.steps) {
@@ -190,7 +192,7 @@ impl Inner {
         if is_written {
             let rest = Kept { steps: Vec::new(), ..kept.clone() };
             // Refused if another server was first, or has recorded another step, which is processed next.
-            self.store.swap_setting(CLOCK, Some(kept.bytes()), rest.bytes()).await?;
+            shared.swap_setting(CLOCK, Some(kept.bytes()), rest.bytes()).await?;
             self.calendar.note_moved(kept.steps);
         }
         Ok(())

@@ -253,7 +253,7 @@ impl Inner {
                 }
             }
             // Jobs from the lease table may be outdated. A commit guarded by their versions would detect it.
-            let in_doubt = match refused_some || self.store.is_shared() || tx.writes_nothing() {
+            let in_doubt = match refused_some || self.store.shared().is_some() || tx.writes_nothing() {
                 true => tx.jobs.in_doubt(),
                 false => Vec::new(),
             };

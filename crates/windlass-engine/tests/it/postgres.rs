@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use windlass_core::limits::Limit;
 use windlass_core::{Job, Timestamp};
 use windlass_engine::*;
-use windlass_store::Store;
 use windlass_store::calendar::{CLOCK, Kept, WallStep};
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
+use windlass_store::{Settings, SharedStore, Store};
 
 /// Far above any normal delay on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);

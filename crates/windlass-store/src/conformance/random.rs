@@ -4,7 +4,9 @@ use super::fixtures::{id, ids, queue, tenant};
 use super::script::{ALIASES, LIMITS, QUEUES, Script, TENANTS};
 use crate::memory::MemoryStore;
 use crate::query::PAGE_MAX;
-use crate::{Change, Filter, Gate, Held, Inserted, KeyRule, QueueCounts, Step, Store, Verdict};
+use crate::{
+    Change, Filter, Gate, Held, Inserted, KeyRule, Lookup, QueueCounts, Settings, Step, Store, Verdict,
+};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

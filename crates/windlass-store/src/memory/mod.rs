@@ -17,22 +17,24 @@
 
 use crate::blobs::BlobStore;
 use crate::blobs::memory::MemoryBlobs;
-use crate::change::summed;
+use crate::calendar::Kept;
 use crate::copy::is_there;
 use crate::keys::{Key, keys_of, refusal};
 use crate::meters::Meters;
-use crate::query::{Filter, PAGE_MAX, Page, QueueCounts};
+use crate::query::{Filter, Page, QueueCounts, WaitingName};
 use crate::{
-    Change, ClaimAsk, Due, Held, Inserted, Listener, NewJob, Result, Step, Store, StoreError, UnderLimits,
-    Verdict,
+    Change, ClaimAsk, Due, Gate, Held, Inserted, LimitUse, Listener, Lookup, NewJob, Restore, Result,
+    Settings, SharedStore, Step, Store, StoreError, UnderLimits, Verdict,
 };
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 use windlass_core::event::Grant;
 use windlass_core::{Event, Job, JobId, Name, Queue, Tenant, Timestamp, apply, created};
 
+mod queries;
 #[cfg(test)]
 mod tests;
 
@@ -107,74 +109,12 @@ impl Store for MemoryStore {
         self.with(|inner| ids.iter().map(|id| inner.jobs.get(id).cloned()).collect())
     }
 
-    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
-        let key = Key::Alias(tenant.clone(), alias.into());
-        self.with(|inner| inner.holder(&key))
-    }
-
-    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
-        let is_child = |job: &&Arc<Job>| job.spec.family().is_some_and(|family| family.parent == parent);
-        self.with(|inner| inner.jobs.values().filter(is_child).map(|job| job.id).collect())
-    }
-
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
         self.with(|inner| inner.due(now, limit))
     }
 
-    async fn list(&self, filter: Filter) -> Result<Page> {
-        self.with(|inner| inner.list(&filter))
-    }
-
-    async fn next_id(&self) -> Result<JobId> {
-        self.with(|inner| inner.next_id())
-    }
-
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        self.with(|inner| inner.restore(jobs, next))?
-    }
-
-    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
-        self.with(|inner| {
-            let own = inner.jobs.values().filter(|job| job.spec.tenant == *tenant);
-            own.map(|job| job.spec.payload.bytes.len() as u64).sum()
-        })
-    }
-
-    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
-        self.with(|inner| inner.counts(tenant, now))
-    }
-
-    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
-        self.with(|inner| inner.under_limits(tenant, now))
-    }
-
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
         self.with(|inner| inner.set_paused(tenant, queue, paused))
-    }
-
-    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
-        self.with(|inner| inner.put_setting(key.to_owned(), value))
-    }
-
-    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
-        self.with(|inner| {
-            let is_expected = inner.settings.get(key) == expected.as_ref();
-            if is_expected {
-                inner.put_setting(key.to_owned(), Some(value));
-            }
-            is_expected
-        })
-    }
-
-    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
-        let owned = |(key, value): (&String, &Vec<u8>)| (key.clone(), value.clone());
-        self.with(|inner| {
-            inner.settings.iter().filter(|(key, _)| key.starts_with(prefix)).map(owned).collect()
-        })
-    }
-
-    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
-        self.with(|inner| inner.settings.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
     }
 
     fn reopen(&self, limit_key: &str) {
@@ -190,12 +130,12 @@ impl Store for MemoryStore {
         let _ = self.with(|inner| inner.listener = Some(listener));
     }
 
-    async fn health(&self) -> Result<()> {
-        self.with(|_| ())
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        self.is_shared.then_some(self)
     }
 
-    fn is_shared(&self) -> bool {
-        self.is_shared
+    async fn health(&self) -> Result<()> {
+        self.with(|_| ())
     }
 
     fn meters(&self) -> Arc<Meters> {
@@ -204,6 +144,109 @@ impl Store for MemoryStore {
 
     async fn close(&self) -> Result<()> {
         self.with(|inner| inner.closed = true)
+    }
+}
+
+#[async_trait]
+impl Lookup for MemoryStore {
+    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+        let key = Key::Alias(tenant.clone(), alias.into());
+        self.with(|inner| inner.holder(&key))
+    }
+
+    async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
+        self.with(|inner| inner.find_named(tenant, queue, name))
+    }
+
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        let is_child = |job: &&Arc<Job>| job.spec.family().is_some_and(|family| family.parent == parent);
+        self.with(|inner| inner.jobs.values().filter(is_child).map(|job| job.id).collect())
+    }
+
+    async fn list(&self, filter: Filter) -> Result<Page> {
+        self.with(|inner| inner.list(&filter))
+    }
+
+    async fn next_id(&self) -> Result<JobId> {
+        self.with(|inner| inner.next_id())
+    }
+
+    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
+        self.with(|inner| {
+            let own = inner.jobs.values().filter(|job| job.spec.tenant == *tenant);
+            own.map(|job| job.spec.payload.bytes.len() as u64).sum()
+        })
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+        self.with(|inner| inner.counts(tenant, now))
+    }
+
+    async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+        self.with(|inner| inner.waiting(queue, now))
+    }
+
+    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+        self.with(|inner| inner.under_limits(tenant, now))
+    }
+}
+
+#[async_trait]
+impl Settings for MemoryStore {
+    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+        self.with(|inner| inner.put_setting(key.to_owned(), value))
+    }
+
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        let owned = |(key, value): (&String, &Vec<u8>)| (key.clone(), value.clone());
+        self.with(|inner| {
+            inner.settings.iter().filter(|(key, _)| key.starts_with(prefix)).map(owned).collect()
+        })
+    }
+
+    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
+        self.with(|inner| inner.settings.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
+    }
+}
+
+#[async_trait]
+impl Restore for MemoryStore {
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        self.with(|inner| inner.restore(jobs, next))?
+    }
+}
+
+/// Without limits across servers and without a clock: tests of these need a database.
+#[async_trait]
+impl SharedStore for MemoryStore {
+    async fn limit_use(&self, _: &Tenant, _: &[Arc<str>]) -> Result<Vec<LimitUse>> {
+        Ok(Vec::new())
+    }
+
+    async fn refund(&self, _: &Tenant, _: &[Arc<str>], _: Arc<dyn Gate>) -> Result<()> {
+        Ok(())
+    }
+
+    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
+        self.with(|inner| {
+            let is_expected = inner.settings.get(key) == expected.as_ref();
+            if is_expected {
+                inner.put_setting(key.to_owned(), Some(value));
+            }
+            is_expected
+        })
+    }
+
+    async fn unchecked(&self, _: usize) -> Result<Vec<JobId>> {
+        Ok(Vec::new())
+    }
+
+    fn clock_ahead_ms(&self) -> Option<Arc<AtomicI64>> {
+        None
+    }
+
+    fn calendar(&self) -> Option<Kept> {
+        None
     }
 }
 
@@ -389,58 +432,11 @@ impl Inner {
         }
     }
 
-    fn list(&self, filter: &Filter) -> Page {
-        let limit = filter.limit.clamp(1, PAGE_MAX);
-        let earlier = |job: &&Arc<Job>| filter.before.is_none_or(|before| job.id < before);
-        let fitting = self.jobs.values().rev().filter(earlier).filter(|job| filter.fits(job));
-        let mut jobs: Vec<Arc<Job>> = fitting.take(limit + 1).cloned().collect();
-        let is_all = jobs.len() <= limit;
-        jobs.truncate(limit);
-        let next = if is_all { None } else { jobs.last().map(|job| job.id) };
-        Page { jobs, next }
-    }
-
-    /// Counts of queues that have a job or are paused, by tenant and name.
-    fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Vec<QueueCounts> {
-        let mut queues: BTreeMap<(Tenant, Queue), QueueCounts> = BTreeMap::new();
-        for address in &self.paused {
-            queues.insert(address.clone(), no_jobs(address, true));
-        }
-        for job in self.jobs.values() {
-            let address = (job.spec.tenant.clone(), job.spec.queue.clone());
-            let counts = queues.entry(address).or_insert_with_key(|address| no_jobs(address, false));
-            counts.by_state[job.state().name() as usize] += 1;
-            match job.state().claimable_at() {
-                Some(run_at) if run_at <= now => {
-                    counts.oldest_due = Some(counts.oldest_due.map_or(run_at, |oldest| oldest.min(run_at)));
-                }
-                Some(_) => counts.delayed += 1,
-                None => {}
-            }
-        }
-        queues.into_values().filter(|counts| tenant.is_none_or(|tenant| *tenant == counts.tenant)).collect()
-    }
-
     fn put_setting(&mut self, key: String, value: Option<Vec<u8>>) {
         match value {
             Some(value) => self.settings.insert(key, value),
             None => self.settings.remove(&key),
         };
-    }
-
-    fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Vec<UnderLimits> {
-        let is_due = |job: &&Arc<Job>| job.state().claimable_at().is_some_and(|run_at| run_at <= now);
-        let is_limited = |job: &&Arc<Job>| job.spec.tenant == *tenant && !job.spec.limit_keys().is_empty();
-        summed(self.jobs.values().filter(is_limited).filter(is_due).map(|job| UnderLimits {
-            keys: job.spec.limit_keys().to_vec(),
-            due: 1,
-            held: self.held_by(job.id, now),
-        }))
-    }
-
-    fn held_by(&self, id: JobId, now: Timestamp) -> Option<Arc<str>> {
-        let held = self.held.get(&id).filter(|held| held.until.is_none_or(|until| until > now));
-        held.map(|held| held.key.clone())
     }
 
     fn set_paused(&mut self, tenant: &Tenant, queue: &Queue, paused: bool) {
@@ -466,15 +462,4 @@ fn is_asked_for(job: &Job, ask: &ClaimAsk) -> bool {
         && ask.names.matches(&spec.name)
         && ask.scope.allows(&spec.queue, &spec.name)
         && ask.priority.is_none_or(|priority| priority == spec.priority)
-}
-
-fn no_jobs((tenant, queue): &(Tenant, Queue), paused: bool) -> QueueCounts {
-    QueueCounts {
-        tenant: tenant.clone(),
-        queue: queue.clone(),
-        paused,
-        by_state: [0; 9],
-        delayed: 0,
-        oldest_due: None,
-    }
 }

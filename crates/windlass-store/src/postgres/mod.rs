@@ -48,8 +48,8 @@ use crate::blobs::BlobStore;
 use crate::change::{ClaimAsk, Due, Gate, LimitUse, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
-use crate::query::{Filter, Page, QueueCounts, WaitingName};
-use crate::{Listener, Result, Store};
+use crate::query::{Filter, Page, QueueCounts, WaitingName, find_named_by_listing};
+use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store};
 use async_trait::async_trait;
 use connection::Connector;
 use options::Address;
@@ -59,7 +59,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{Mutex, oneshot};
-use windlass_core::{Job, JobId, Queue, Tenant, Timestamp};
+use windlass_core::{Job, JobId, Name, Queue, Tenant, Timestamp};
 
 /// Read connections. Reads are short; more connections would only compete for the database's CPU.
 const READERS: usize = 4;
@@ -139,16 +139,61 @@ impl Store for PostgresStore {
         reads::load(&self.shared, ids).await
     }
 
+    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
+        reads::due(&self.shared, now, limit).await
+    }
+
+    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
+        reads::set_paused(&self.shared, tenant, queue, paused).await
+    }
+
+    fn reopen(&self, limit_key: &str) {
+        self.shared.lanes().unpark(|held| *held.key == *limit_key);
+        self.shared.tell_news();
+    }
+
+    fn blobs(&self) -> Arc<dyn BlobStore> {
+        Arc::new(blobs::PostgresBlobs::new(Arc::clone(&self.shared)))
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        let _ = self.shared.listener.set(listener);
+    }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        Some(self)
+    }
+
+    async fn health(&self) -> Result<()> {
+        self.shared.open()?;
+        self.shared.pool.read(statements::PAUSED, &[]).await.map(drop)
+    }
+
+    fn meters(&self) -> Arc<Meters> {
+        Arc::clone(&self.shared.meters)
+    }
+
+    async fn close(&self) -> Result<()> {
+        self.shared.open()?;
+        polling::leave(&self.shared).await;
+        self.shared.connector.closed.store(true, Ordering::Release);
+        self.shared.pool.forget_idle();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Lookup for PostgresStore {
     async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
         reads::find_alias(&self.shared, tenant, alias).await
     }
 
-    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
-        reads::children(&self.shared, parent).await
+    async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
+        find_named_by_listing(self, tenant, queue, name, Vec::new()).await
     }
 
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
-        reads::due(&self.shared, now, limit).await
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        reads::children(&self.shared, parent).await
     }
 
     async fn list(&self, filter: Filter) -> Result<Page> {
@@ -157,10 +202,6 @@ impl Store for PostgresStore {
 
     async fn next_id(&self) -> Result<JobId> {
         restore::next_id(&self.shared).await
-    }
-
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        restore::restore(&self.shared, jobs, next).await
     }
 
     async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
@@ -178,25 +219,12 @@ impl Store for PostgresStore {
     async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
         reads::under_limits(&self.shared, tenant, now).await
     }
+}
 
-    async fn limit_use(&self, tenant: &Tenant, keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
-        limits::in_use(&self.shared, tenant, keys).await
-    }
-
-    async fn refund(&self, tenant: &Tenant, keys: &[Arc<str>], gate: Arc<dyn Gate>) -> Result<()> {
-        limits::refund(&self.shared, tenant, keys, &*gate).await
-    }
-
-    async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
-        reads::set_paused(&self.shared, tenant, queue, paused).await
-    }
-
+#[async_trait]
+impl Settings for PostgresStore {
     async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
         reads::put_setting(&self.shared, key, value).await
-    }
-
-    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
-        reads::swap_setting(&self.shared, key, expected, value).await
     }
 
     async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
@@ -206,31 +234,27 @@ impl Store for PostgresStore {
     async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
         reads::setting_keys(&self.shared, prefix).await
     }
+}
 
-    fn reopen(&self, limit_key: &str) {
-        self.shared.lanes().unpark(|held| *held.key == *limit_key);
-        self.shared.tell_news();
+#[async_trait]
+impl Restore for PostgresStore {
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        restore::restore(&self.shared, jobs, next).await
+    }
+}
+
+#[async_trait]
+impl SharedStore for PostgresStore {
+    async fn limit_use(&self, tenant: &Tenant, keys: &[Arc<str>]) -> Result<Vec<LimitUse>> {
+        limits::in_use(&self.shared, tenant, keys).await
     }
 
-    fn blobs(&self) -> Arc<dyn BlobStore> {
-        Arc::new(blobs::PostgresBlobs::new(Arc::clone(&self.shared)))
+    async fn refund(&self, tenant: &Tenant, keys: &[Arc<str>], gate: Arc<dyn Gate>) -> Result<()> {
+        limits::refund(&self.shared, tenant, keys, &*gate).await
     }
 
-    fn listen(&self, listener: Arc<dyn Listener>) {
-        let _ = self.shared.listener.set(listener);
-    }
-
-    async fn health(&self) -> Result<()> {
-        self.shared.open()?;
-        self.shared.pool.read(statements::PAUSED, &[]).await.map(drop)
-    }
-
-    fn meters(&self) -> Arc<Meters> {
-        Arc::clone(&self.shared.meters)
-    }
-
-    fn is_shared(&self) -> bool {
-        true
+    async fn swap_setting(&self, key: &str, expected: Option<Vec<u8>>, value: Vec<u8>) -> Result<bool> {
+        reads::swap_setting(&self.shared, key, expected, value).await
     }
 
     async fn unchecked(&self, limit: usize) -> Result<Vec<JobId>> {
@@ -243,13 +267,5 @@ impl Store for PostgresStore {
 
     fn calendar(&self) -> Option<crate::calendar::Kept> {
         Some(self.shared.calendar())
-    }
-
-    async fn close(&self) -> Result<()> {
-        self.shared.open()?;
-        polling::leave(&self.shared).await;
-        self.shared.connector.closed.store(true, Ordering::Release);
-        self.shared.pool.forget_idle();
-        Ok(())
     }
 }

@@ -37,8 +37,8 @@ use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::open::{Durability, OpenOptions};
-use crate::query::{Filter, Page, QueueCounts, WaitingName};
-use crate::{Listener, Result, Store, row};
+use crate::query::{Filter, Page, QueueCounts, WaitingName, find_named_by_listing};
+use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store, row};
 use async_trait::async_trait;
 use cache::RecentJobs;
 use files::CommitCounter;
@@ -364,74 +364,13 @@ impl Store for SqliteStore {
         self.readers.load(&self.shared.recent, ids).await
     }
 
-    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
-        Ok(self.index()?.find_alias(tenant, alias))
-    }
-
-    async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
-        let known = self.index()?.named(tenant, queue, name);
-        match known {
-            Named::Nobody => Ok(None),
-            Named::One(id) => Ok(Some(id)),
-            Named::Among(states) => self.find_named_among(tenant, queue, name, states).await,
-        }
-    }
-
-    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
-        Ok(self.index()?.children_of(parent))
-    }
-
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Due> {
         self.ask(|reply| Request::Due { now, limit, reply }).await
-    }
-
-    async fn list(&self, filter: Filter) -> Result<Page> {
-        let shared = Arc::clone(&self.shared);
-        self.readers.with(move |connection| readers::list(connection, &shared, &filter)).await
-    }
-
-    async fn next_id(&self) -> Result<JobId> {
-        self.ask(|reply| Request::NextId { reply }).await
-    }
-
-    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
-        self.ask(|reply| Request::Restore { jobs, next, reply }).await
-    }
-
-    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
-        Ok(self.index()?.payload_bytes(tenant))
-    }
-
-    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
-        Ok(self.index()?.counts(tenant, now))
-    }
-
-    async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
-        Ok(self.index()?.waiting(queue, now))
-    }
-
-    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
-        Ok(self.index()?.under_limits(tenant, now))
     }
 
     async fn set_paused(&self, tenant: &Tenant, queue: &Queue, paused: bool) -> Result<()> {
         let (tenant, queue) = (tenant.clone(), queue.clone());
         self.ask(|reply| Request::Pause { tenant, queue, paused, reply }).await
-    }
-
-    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
-        let key = key.to_owned();
-        self.ask(|reply| Request::Setting { key, value, reply }).await
-    }
-
-    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
-        let prefix = prefix.to_owned();
-        self.readers.with(move |connection| read_settings(connection, &prefix)).await
-    }
-
-    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
-        let prefix = prefix.to_owned();
-        self.readers.with(move |connection| read_setting_keys(connection, &prefix)).await
     }
 
     fn reopen(&self, limit_key: &str) {
@@ -445,6 +384,10 @@ impl Store for SqliteStore {
 
     fn listen(&self, listener: Arc<dyn Listener>) {
         let _ = self.shared.listener.set(listener);
+    }
+
+    fn shared(&self) -> Option<&dyn SharedStore> {
+        None
     }
 
     async fn health(&self) -> Result<()> {
@@ -464,5 +407,75 @@ impl Store for SqliteStore {
         let (reply, answer) = oneshot::channel();
         self.turns.send(Request::Close { reply })?;
         answer.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+#[async_trait]
+impl Lookup for SqliteStore {
+    async fn find_alias(&self, tenant: &Tenant, alias: &str) -> Result<Option<JobId>> {
+        Ok(self.index()?.find_alias(tenant, alias))
+    }
+
+    async fn find_named(&self, tenant: &Tenant, queue: &Queue, name: &Name) -> Result<Option<JobId>> {
+        let known = self.index()?.named(tenant, queue, name);
+        match known {
+            Named::Nobody => Ok(None),
+            Named::One(id) => Ok(Some(id)),
+            Named::Among(states) => find_named_by_listing(self, tenant, queue, name, states).await,
+        }
+    }
+
+    async fn children(&self, parent: JobId) -> Result<Vec<JobId>> {
+        Ok(self.index()?.children_of(parent))
+    }
+
+    async fn list(&self, filter: Filter) -> Result<Page> {
+        let shared = Arc::clone(&self.shared);
+        self.readers.with(move |connection| readers::list(connection, &shared, &filter)).await
+    }
+
+    async fn next_id(&self) -> Result<JobId> {
+        self.ask(|reply| Request::NextId { reply }).await
+    }
+
+    async fn payload_bytes(&self, tenant: &Tenant) -> Result<u64> {
+        Ok(self.index()?.payload_bytes(tenant))
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>, now: Timestamp) -> Result<Vec<QueueCounts>> {
+        Ok(self.index()?.counts(tenant, now))
+    }
+
+    async fn waiting(&self, queue: &Queue, now: Timestamp) -> Result<Vec<WaitingName>> {
+        Ok(self.index()?.waiting(queue, now))
+    }
+
+    async fn under_limits(&self, tenant: &Tenant, now: Timestamp) -> Result<Vec<UnderLimits>> {
+        Ok(self.index()?.under_limits(tenant, now))
+    }
+}
+
+#[async_trait]
+impl Settings for SqliteStore {
+    async fn put_setting(&self, key: &str, value: Option<Vec<u8>>) -> Result<()> {
+        let key = key.to_owned();
+        self.ask(|reply| Request::Setting { key, value, reply }).await
+    }
+
+    async fn settings(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        let prefix = prefix.to_owned();
+        self.readers.with(move |connection| read_settings(connection, &prefix)).await
+    }
+
+    async fn setting_keys(&self, prefix: &str) -> Result<Vec<String>> {
+        let prefix = prefix.to_owned();
+        self.readers.with(move |connection| read_setting_keys(connection, &prefix)).await
+    }
+}
+
+#[async_trait]
+impl Restore for SqliteStore {
+    async fn restore(&self, jobs: Vec<Arc<Job>>, next: JobId) -> Result<()> {
+        self.ask(|reply| Request::Restore { jobs, next, reply }).await
     }
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use windlass_core::Timestamp;
 use windlass_store::faulty::{Call, FaultyStore, Kind};
 use windlass_store::memory::MemoryStore;
-use windlass_store::{Store, StoreError};
+use windlass_store::{Settings, Store, StoreError};
 
 use crate::seed;
 use windlass_store::conformance::exercise;

@@ -11,7 +11,9 @@ use windlass_core::{
     Event, Holder, Job, JobSpec, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp, apply,
 };
 use windlass_store::postgres::{PostgresOptions, PostgresStore};
-use windlass_store::{ClaimAsk, Filter, Gate, Held, Listener, NewJob, Step, Store, StoreError, Verdict};
+use windlass_store::{
+    ClaimAsk, Filter, Gate, Held, Listener, NewJob, Settings, Step, Store, StoreError, Verdict,
+};
 
 /// Far above any normal delay.
 const HEARING_MAX: Duration = Duration::from_secs(20);

@@ -52,10 +52,10 @@ impl Engine {
         if keys.is_empty() || job.state().claimable_at().is_none_or(|at| at > now) {
             return Ok(None);
         }
-        if !self.inner.store.is_shared() {
+        let Some(shared) = self.inner.store.shared() else {
             return Ok(self.inner.limits.held_by(tenant, keys, now));
-        }
-        let used = self.inner.store.limit_use(tenant, keys).await?;
+        };
+        let used = shared.limit_use(tenant, keys).await?;
         Ok(held_by(&mut self.inner.limits.charged_with(tenant, used, now), keys, now))
     }
 
@@ -64,8 +64,8 @@ impl Engine {
         self.inner.open()?;
         self.check_all()?;
         let mut views = self.inner.limits.views(tenant);
-        if self.inner.store.is_shared() && !views.is_empty() {
-            // Jobs running at other servers count too, but are not in the local table.
+        // Jobs running at other servers count too, but are not in the local table.
+        if self.is_shared() && !views.is_empty() {
             let running = self.inner.running_by_limit(tenant).await?;
             for view in &mut views {
                 view.running = running.get(&view.limit.id).copied().unwrap_or_default();
@@ -84,8 +84,9 @@ impl Inner {
         for tenant in self.limits.reload(&*self.store, self.now()).await? {
             self.relimit_all(&tenant).await?;
         }
+        let Some(shared) = self.store.shared() else { return Ok(()) };
         loop {
-            let unchecked = self.store.unchecked(RELIMIT_PAGE).await?;
+            let unchecked = shared.unchecked(RELIMIT_PAGE).await?;
             let count = unchecked.len();
             self.relimit_new(unchecked).await?;
             if count < RELIMIT_PAGE {
@@ -101,18 +102,18 @@ impl Inner {
         let groups = self.store.under_limits(tenant, now).await?;
         let mut counts: FxHashMap<Box<str>, (u64, u64)> = FxHashMap::default();
         // With several servers only the store knows the total use.
-        let mut shared = None;
-        if self.store.is_shared() {
+        let mut charged = None;
+        if let Some(shared) = self.store.shared() {
             let keys: BTreeSet<&Arc<str>> = groups.iter().flat_map(|group| &group.keys).collect();
             let keys: Vec<Arc<str>> = keys.into_iter().cloned().collect();
-            let used = self.store.limit_use(tenant, &keys).await?;
-            shared = Some(self.limits.charged_with(tenant, used, now));
+            let used = shared.limit_use(tenant, &keys).await?;
+            charged = Some(self.limits.charged_with(tenant, used, now));
         }
         for groups in groups.chunks(RELIMIT_PAGE) {
             // The lock is released between two pages.
             let mut tables = self.limits.tables();
             let Some(table) = tables.get_mut(tenant) else { break };
-            let limits = shared.as_mut().unwrap_or(&mut table.limits);
+            let limits = charged.as_mut().unwrap_or(&mut table.limits);
             for group in groups {
                 let held = group.held.clone().or_else(|| Some(limits.held(&group.keys, now)?.key));
                 for key in &group.keys {
