@@ -13,7 +13,6 @@ use crate::registered_workers::RegisteredWorker;
 use crate::route::{Refusal, Route};
 use crate::runners::Runners;
 use crate::settings::{BadConfig, Bind, DialectSettings, Key, Values};
-use crate::signature::Signer;
 use axum::response::Response;
 use std::any::Any;
 use std::io;
@@ -29,6 +28,7 @@ use tokio_rustls::server::TlsStream;
 use windlass_core::Tenant;
 use windlass_engine::journal::Journal;
 use windlass_engine::{Engine, EngineError};
+use windlass_http::Signer;
 
 pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub type Starting<'a> = Soon<'a, Result<Arc<dyn Running>, StartError>>;

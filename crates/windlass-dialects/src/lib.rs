@@ -15,8 +15,6 @@
 //! | [`arrivals`], [`budget`], [`pace`] | connections per address, memory for requests, minimum rate of uploads |
 //! | [`codec`] | JSON and MessagePack without a tree in between |
 //! | [`ingest`] | moves journaled jobs into the store |
-//! | [`outgoing`] | addresses that the server may call |
-//! | [`signature`] | signatures of the server's outgoing requests |
 //! | [`registered_handlers`], [`registered_workers`] | handlers and workers of the dialects |
 //! | [`runners`] | traits of the runners of handlers |
 //! | [`native`] | the API under `/api/v1` |
@@ -43,7 +41,6 @@ pub mod jq;
 pub mod listener;
 pub mod miniq;
 pub mod native;
-pub mod outgoing;
 pub mod pace;
 mod problem;
 pub mod queuey;
@@ -54,7 +51,6 @@ pub mod runners;
 pub mod server;
 pub mod settings;
 pub mod sidejob;
-pub mod signature;
 pub mod tls;
 mod weight;
 

@@ -10,7 +10,6 @@ use crate::ingest::Ingest;
 use crate::listener::{self, Limits, Phase};
 use crate::runners::Runners;
 use crate::settings::DialectSettings;
-use crate::signature::Signer;
 use crate::tls::Tls;
 use axum::Router;
 use futures_util::future::{BoxFuture, join_all};
@@ -25,6 +24,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use windlass_engine::Engine;
 use windlass_engine::journal::{self, Home, Journal};
+use windlass_http::Signer;
 
 /// Options of a server. Fields without a comment are those of [`Context`].
 pub struct ServerOptions {

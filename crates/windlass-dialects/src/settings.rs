@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
+use windlass_http::Allowed;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
@@ -184,6 +185,15 @@ impl Values {
     /// `None`: it is off.
     pub fn bind_or_off(&self, name: &str) -> Result<Option<Bind>, BadConfig> {
         if self.text(name) == "off" { Ok(None) } else { self.bind(name).map(Some) }
+    }
+
+    /// The addresses that the server may call; by default what fits the address of HTTP.
+    pub fn allowed(&self, name: &str) -> Result<Allowed, BadConfig> {
+        let entries = self.list(name);
+        match entries.is_empty() {
+            true => Ok(Allowed::default_for(self.bind("http")?.is_loopback())),
+            false => Allowed::parse(entries.iter().map(String::as_str)).map_err(|why| self.bad(name, why)),
+        }
     }
 
     /// Error for an unusable value, with its origin.

@@ -21,9 +21,9 @@ use flags::PortFlags;
 use std::path::PathBuf;
 use std::time::Duration;
 use windlass_dialects::settings::{DialectSettings, Key, Kind, Values};
-use windlass_dialects::signature::Signer;
 use windlass_dialects::{ALL, Dialects};
 use windlass_engine::journal;
+use windlass_http::Signer;
 use windlass_store::Durability;
 use windlass_store::postgres::PostgresOptions;
 

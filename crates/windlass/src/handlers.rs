@@ -8,7 +8,6 @@ use async_trait::async_trait;
 use folder::TemporaryFolder;
 use parking_lot::{Mutex, MutexGuard};
 use rustls::ClientConfig;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,11 +15,10 @@ use windlass_core::handler::HandlerText;
 use windlass_core::{Tenant, fair};
 use windlass_dialects::dialect::Soon;
 use windlass_dialects::miniq;
-use windlass_dialects::outgoing::Allowed;
 use windlass_dialects::runners::{Batch, Booking, Ended, NoRoom, Report, Resource, Run, Runners};
-use windlass_dialects::signature::{self, Signer};
 use windlass_engine::Engine;
 use windlass_engine::blob::BlobAddr;
+use windlass_http::{Allowed, Signer};
 use windlass_runners::handlers::{
     self, BlobError, Handler, Handlers, HelperProgram, Isolation, Lang, Settings, World,
 };
@@ -411,12 +409,12 @@ struct ServerWorld {
 
 #[async_trait]
 impl World for ServerWorld {
-    fn may_call(&self, address: IpAddr) -> bool {
-        self.addresses.allows(address)
+    fn addresses(&self) -> Arc<Allowed> {
+        Arc::clone(&self.addresses)
     }
 
-    fn sign(&self, client: &str, body: &[u8]) -> Option<(&'static str, String)> {
-        self.signer.as_ref().map(|signer| (signature::HEADER, signer.sign_now(client, body)))
+    fn signer(&self) -> Option<Signer> {
+        self.signer.clone()
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>, String> {

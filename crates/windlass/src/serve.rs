@@ -204,7 +204,7 @@ impl Server {
         engine.hold_claims();
         let tokens = tokens::read(&config.tokens, &engine).await?;
         refuse_open_doors(config, &tokens)?;
-        config.handlers.addresses.follow(&tokens);
+        config.handlers.addresses.while_open(tokens.open_check());
         let mut tasks = JoinSet::new();
         tasks.spawn(keeper::follow(engine.clone(), Arc::clone(&tokens)));
         if engine.is_shared() {

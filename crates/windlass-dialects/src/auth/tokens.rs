@@ -228,6 +228,12 @@ impl Tokens {
         !self.needed.load(Ordering::Acquire)
     }
 
+    /// [`Tokens::is_open`] for a caller that knows nothing of tokens.
+    pub fn open_check(self: &Arc<Tokens>) -> impl Fn() -> bool + Send + Sync + use<> {
+        let tokens = Arc::clone(self);
+        move || tokens.is_open()
+    }
+
     /// Authenticates a token. Unknown, wrong and expired tokens take the same path, so that neither the
     /// response nor its timing shows the difference.
     pub fn check(&self, token: &str, now: Timestamp) -> Option<Caller> {

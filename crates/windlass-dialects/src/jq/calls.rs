@@ -4,7 +4,7 @@ use super::errors::{JqError, no_content, respond};
 use super::notes::WorkerNote;
 use super::tenant_dispatcher::{self, TenantDispatcher, token_of, worker_of};
 use super::wire::{self, Place};
-use super::worker_connection::{Target, WorkerConnection};
+use super::worker_connection::{self, WorkerConnection};
 use super::{Dispatchers, QUEUE, USUAL_PORT, commands, views};
 use crate::auth::Role;
 use crate::codec::{self, Encoding, Out};
@@ -153,8 +153,9 @@ pub(super) async fn register(mut call: Call) -> Answer {
         Place::Port(port) => at_peer(&call, port)?,
         Place::Usual => at_peer(&call, USUAL_PORT)?,
     };
-    let target = Target::parse(&url).map_err(JqError::bad_request)?;
-    target.check(&master.settings().addresses).await.map_err(JqError::bad_request)?;
+    let target = worker_connection::parse_url(&url).map_err(JqError::bad_request)?;
+    let allowed = master.settings().addresses.clone();
+    worker_connection::check(&target, &allowed).await.map_err(JqError::bad_request)?;
     let id = super::new_id("w-")
         .map_err(|e| JqError::coded(StatusCode::SERVICE_UNAVAILABLE, "no_chance", e.to_string()))?;
     let tenant = call.caller.tenant.clone();
@@ -164,10 +165,7 @@ pub(super) async fn register(mut call: Call) -> Answer {
     // Stored before the worker gets a job, so that its reports are accepted after a restart and at other
     // servers.
     master.notes().put(&tenant, &id, &note).await?;
-    let settings = master.settings();
-    let connection =
-        WorkerConnection::new(&id, target, settings.addresses.clone()).signed(master.signer(), &tenant);
-    let connection = Arc::new(connection);
+    let connection = Arc::new(WorkerConnection::new(&id, target, allowed, master.signer(), &tenant));
     master.yard_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))

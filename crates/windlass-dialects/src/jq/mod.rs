@@ -31,12 +31,10 @@ mod workers;
 
 use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Running, Soon, StartError, Starting};
-use crate::outgoing::Allowed;
 use crate::problem::CallError;
 use crate::registered_workers::RegisteredWorker;
 use crate::route::{Refusal, Route};
 use crate::settings::{BadConfig, DialectSettings, Key, Kind, SECONDS, Values, whole};
-use crate::signature::Signer;
 use axum::response::Response;
 use notes::{Noted, Notes, WorkerNote};
 use parking_lot::{Mutex, MutexGuard};
@@ -48,7 +46,8 @@ use tenant_dispatcher::{ON_THE_WAY, TenantDispatcher};
 use tokio::sync::watch;
 use windlass_core::{Event, Holder, Job, Tenant};
 use windlass_engine::{Engine, EngineError, JobEvent};
-use worker_connection::{Target, WorkerConnection};
+use windlass_http::{Allowed, Signer, Target};
+use worker_connection::{WorkerConnection, parse_url};
 use workers::WorkerId;
 
 /// Queue of all JQ jobs.
@@ -129,7 +128,7 @@ impl Settings {
             backoff_cap_ms: values.seconds_ms("jq.backoff_cap_s"),
             result_ttl_ms: values.seconds_ms("jq.result_ttl_s"),
             record_ttl_ms: values.seconds_ms("jq.record_ttl_s"),
-            addresses: Arc::new(Allowed::from_values(values, "jq.worker_addresses")?),
+            addresses: Arc::new(values.allowed("jq.worker_addresses")?),
             workers: workers.map_err(|why| values.bad("jq.workers", why))?,
         })
     }
@@ -163,7 +162,7 @@ impl FixedWorker {
         let [name, url, max_jobs] = words[..] else {
             return Err(format!("{text:?} is not a worker; write it as NAME URL MAX_JOBS"));
         };
-        Target::parse(url).map_err(|why| format!("{text:?}: {why}"))?;
+        parse_url(url).map_err(|why| format!("{text:?}: {why}"))?;
         let most = wire::MAX_JOBS_MAX;
         let number = max_jobs.parse().ok().filter(|number| (1..=most).contains(&i64::from(*number)));
         let max_jobs = number.ok_or_else(|| {
@@ -202,7 +201,7 @@ impl Newcomer {
         Some(Newcomer {
             tenant: noted.tenant.clone(),
             id: noted.id.clone(),
-            target: Target::parse(&noted.note.url).ok()?,
+            target: parse_url(&noted.note.url).ok()?,
             max_jobs,
             is_fixed: false,
             pings: pings || has_pinged,
@@ -214,7 +213,7 @@ impl Newcomer {
         Some(Newcomer {
             tenant: Tenant::default(),
             id: worker.name.as_str().into(),
-            target: Target::parse(&worker.url).ok()?,
+            target: parse_url(&worker.url).ok()?,
             max_jobs: worker.max_jobs,
             is_fixed: true,
             pings: false,
@@ -245,7 +244,7 @@ impl Dispatchers {
     async fn start(context: Context) -> Result<Dispatchers, StartError> {
         let Context { engine, signer, .. } = context;
         let mut settings: Settings = context.settings.get();
-        settings.addresses.follow(&context.tokens);
+        settings.addresses.while_open(context.tokens.open_check());
         if context.store_is_away {
             // Adding these workers would read their running jobs from the store.
             settings.workers.clear();
@@ -399,9 +398,8 @@ impl Inner {
                 // The operator named this worker in the configuration, so any address is allowed.
                 let allowed =
                     if is_fixed { Arc::new(Allowed::any()) } else { self.settings.addresses.clone() };
-                let connection =
-                    WorkerConnection::new(&id, target, allowed).signed(self.signer.as_ref(), &tenant);
-                let connection = Arc::new(connection);
+                let signer = self.signer.as_ref();
+                let connection = Arc::new(WorkerConnection::new(&id, target, allowed, signer, &tenant));
                 dispatcher.register(id.clone(), max_jobs, connection, is_fixed);
                 if pings {
                     dispatcher.pinged(&id, self.engine.now());

@@ -20,7 +20,7 @@ pub(super) enum Hold {
     /// Slot for a concurrent HTTP call or WASI guest.
     Seat { _seat: TakenSeat },
     /// Slot for an HTTP call, with connections to the URL.
-    Line { _seat: TakenSeat, reserved: Reserved },
+    Connections { _seat: TakenSeat, reserved: Reserved },
 }
 
 /// Resource for which batches compete.
@@ -58,11 +58,11 @@ impl Handlers {
         let hold = match handler.lang {
             Lang::Http => {
                 let _seat = inner.http_seats.try_take(client)?;
-                match inner.lines.reserve(client, handler, jobs_max)? {
+                match inner.http_pools.reserve(&inner.world, client, handler, jobs_max)? {
                     None => Hold::Seat { _seat },
                     Some(reserved) => {
                         jobs_max = reserved.jobs_max(handler).min(jobs_max);
-                        Hold::Line { _seat, reserved }
+                        Hold::Connections { _seat, reserved }
                     }
                 }
             }

@@ -8,64 +8,34 @@ use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
 use super::{Inner, World};
 use bytes::Bytes;
-use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderValue, Method, Request, Response, Uri, header};
+use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use parking_lot::{Mutex, MutexGuard};
-use rustls::pki_types::ServerName;
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
-use tokio_rustls::TlsConnector;
+use windlass_http::{BadUrl, CallError, Pool, Slot, Target};
 
 /// Concurrent connections per handler URL, as in miniq.
 const CONNECTIONS_MAX: usize = 10;
 /// Cached connection pools per client and URL; pools in use are never dropped.
-const LINES_MAX: usize = 1_000;
+const POOLS_MAX: usize = 1_000;
 
-/// Parsed URL of a handler.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    pub is_https: bool,
-    host: String,
-    port: u16,
-    authority: HeaderValue,
-    path: PathAndQuery,
-}
-
-impl Target {
-    /// Parses a URL. The error is a message for the handler's author.
-    pub(super) fn parse(url: &str) -> Result<Target, String> {
-        let url = url.trim();
-        let wrong = |what: &str| format!("the body of an http handler is a URL, and {url:?} {what}");
-        let uri: Uri = url.parse().map_err(|_| wrong("is none"))?;
-        let is_https = uri.scheme() == Some(&Scheme::HTTPS);
-        if !is_https && uri.scheme() != Some(&Scheme::HTTP) {
-            return Err(wrong("does not begin with http:// or https://"));
-        }
-        let authority = uri.authority().ok_or_else(|| wrong("has no host"))?;
-        let host = authority.host();
-        if host.is_empty() || authority.as_str().contains('@') {
-            return Err(wrong("must have a host, and no user or password"));
-        }
-        Ok(Target {
-            is_https,
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: authority.port_u16().unwrap_or(if is_https { 443 } else { 80 }),
-            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong("has an odd host"))?,
-            path: uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
-        })
-    }
+/// Parses the URL of a handler. The error is a message for the handler's author.
+pub(super) fn parse_url(url: &str) -> Result<Target, String> {
+    let url = url.trim();
+    Target::parse(url).map_err(|why| {
+        let what = match why {
+            BadUrl::NotAUrl => "is none",
+            BadUrl::Scheme => "does not begin with http:// or https://",
+            BadUrl::NoHost | BadUrl::Credentials => "must have a host, and no user or password",
+            BadUrl::OddHost => "has an odd host",
+        };
+        format!("the body of an http handler is a URL, and {url:?} {what}")
+    })
 }
 
 /// Failed call, with the reason.
@@ -76,99 +46,74 @@ impl NoAnswer {
     fn new(code: &str, message: impl Into<String>) -> NoAnswer {
         NoAnswer(Verdict::error(code, message))
     }
-
-    fn io(doing: &str, error: &io::Error) -> NoAnswer {
-        NoAnswer::new(code_of(error), format!("{doing}: {error}"))
-    }
-
-    fn hyper(error: &hyper::Error) -> NoAnswer {
-        let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
-        match cause {
-            Some(cause) => NoAnswer::new(code_of(cause), error.to_string()),
-            None if error.is_incomplete_message() || error.is_closed() || error.is_canceled() => {
-                NoAnswer::new("ECONNRESET", error.to_string())
-            }
-            None => NoAnswer::new("BATCH_ERROR", error.to_string()),
-        }
-    }
 }
 
-/// Error code of failures without a code of their own.
-const UNNAMED: &str = "BATCH_ERROR";
-
-/// Error code with the name known from errno.
-fn code_of(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "ECONNREFUSED",
-        io::ErrorKind::ConnectionReset => "ECONNRESET",
-        io::ErrorKind::ConnectionAborted => "ECONNABORTED",
-        io::ErrorKind::TimedOut => "ETIMEDOUT",
-        io::ErrorKind::HostUnreachable => "EHOSTUNREACH",
-        io::ErrorKind::NetworkUnreachable => "ENETUNREACH",
-        io::ErrorKind::BrokenPipe => "EPIPE",
-        _ => UNNAMED,
+impl From<CallError> for NoAnswer {
+    fn from(error: CallError) -> NoAnswer {
+        let unnamed = match &error {
+            CallError::NotAllowed { .. } => {
+                return NoAnswer::new("BAD_HANDLER", format!("{error}; list it in miniq.handler_addresses"));
+            }
+            CallError::NoTls(_) => "BAD_HANDLER",
+            CallError::Tls { .. } => "ETLS",
+            _ => "BATCH_ERROR",
+        };
+        NoAnswer::new(error.code().unwrap_or(unnamed), error.to_string())
     }
 }
 
 /// Connection pools by client and URL.
 #[derive(Default)]
-pub(super) struct Lines(Mutex<HashMap<(String, String), Arc<Line>>>);
+pub(super) struct Pools(Mutex<HashMap<(String, String), Arc<Pool>>>);
 
-impl Lines {
-    fn to(&self, client: &str, url: &str, target: Target) -> Arc<Line> {
-        let mut lines = self.0.lock();
-        if lines.len() >= LINES_MAX {
-            lines.retain(|_, line| Arc::strong_count(line) > 1);
+impl Pools {
+    fn to(&self, world: &Arc<dyn World>, client: &str, url: &str, target: Target) -> Arc<Pool> {
+        let mut pools = self.0.lock();
+        if pools.len() >= POOLS_MAX {
+            pools.retain(|_, pool| Arc::strong_count(pool) > 1);
         }
-        let line = lines.entry((client.to_owned(), url.to_owned())).or_insert_with(|| {
-            let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-            Arc::new(Line { target, idle: Mutex::default(), connections })
+        let pool = pools.entry((client.to_owned(), url.to_owned())).or_insert_with(|| {
+            let pool = Pool::new(target, CONNECTIONS_MAX, world.addresses());
+            let world = Arc::clone(world);
+            Arc::new(pool.signed(world.signer().as_ref(), client).with_tls(move || world.tls()))
         });
-        Arc::clone(line)
+        Arc::clone(pool)
     }
 
     /// Reserves connections for a batch, as many as are free up to the number of jobs. `None`: the URL is
     /// invalid, which is reported for each job.
     pub(super) fn reserve(
         &self,
+        world: &Arc<dyn World>,
         client: &str,
         handler: &Handler,
         jobs: usize,
     ) -> Result<Option<Reserved>, NoRoom> {
-        let Ok(target) = Target::parse(&handler.body) else { return Ok(None) };
-        let line = self.to(client, &handler.body, target);
+        let Ok(target) = parse_url(&handler.body) else { return Ok(None) };
+        let pool = self.to(world, client, &handler.body, target);
         let wanted = if handler.options.batch { 1 } else { jobs };
-        let take = |_| line.connections.clone().try_acquire_owned().ok();
-        let connections: Vec<OwnedSemaphorePermit> = (0..wanted).map_while(take).collect();
-        match connections.is_empty() {
+        let slots: Vec<Slot> = (0..wanted).map_while(|_| pool.try_slot()).collect();
+        match slots.is_empty() {
             true => Err(NoRoom::OwnShare),
-            false => Ok(Some(Reserved { line, connections })),
+            false => Ok(Some(Reserved { pool, slots })),
         }
     }
 
-    pub(super) fn hang_up(&self) {
+    pub(super) fn close(&self) {
         self.0.lock().clear();
     }
 }
 
-type Sender = SendRequest<Full<Bytes>>;
-
-struct Line {
-    target: Target,
-    idle: Mutex<Vec<Sender>>,
-    connections: Arc<Semaphore>,
-}
-
 /// Connections reserved for one batch.
 pub(super) struct Reserved {
-    line: Arc<Line>,
-    connections: Vec<OwnedSemaphorePermit>,
+    pool: Arc<Pool>,
+    slots: Vec<Slot>,
 }
 
 impl Reserved {
     /// Number of jobs that can be sent at once.
     pub(super) fn jobs_max(&self, handler: &Handler) -> usize {
-        if handler.options.batch { usize::MAX } else { self.connections.len() }
+        if handler.options.batch { usize::MAX } else { self.slots.len() }
     }
 }
 
@@ -190,99 +135,30 @@ impl CallLimits {
     }
 }
 
-impl Line {
-    /// Waits for a free connection slot. The waiting time does not count towards the job's time limit.
-    async fn connection(&self, kept: Option<OwnedSemaphorePermit>) -> Result<OwnedSemaphorePermit, NoAnswer> {
-        let closed = |_| NoAnswer::new("BATCH_ERROR", "the runner is closing");
-        match kept {
-            Some(kept) => Ok(kept),
-            None => self.connections.clone().acquire_owned().await.map_err(closed),
-        }
-    }
-
-    async fn post(
-        &self,
-        request: Request<Full<Bytes>>,
-        inner: &Inner,
-        limits: CallLimits,
-    ) -> Result<Answer, NoAnswer> {
-        let mut deadline = Instant::now() + limits.time;
-        let sent = timeout_at(deadline, self.send(request, inner)).await;
-        let (sender, response) = sent.map_err(|_| limits.late())??;
-        let status = response.status().as_u16();
-        let body = read_answer(response.into_body(), inner, limits, &mut deadline).await?;
-        self.idle().push(sender);
-        Ok(Answer { status, body })
-    }
-
-    async fn send(
-        &self,
-        mut request: Request<Full<Bytes>>,
-        inner: &Inner,
-    ) -> Result<(Sender, Response<Incoming>), NoAnswer> {
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = Uri::from(self.target.path.clone());
-        request.headers_mut().insert(header::HOST, self.target.authority.clone());
-        // An idle connection may have been closed: a request that was not sent is retried on the next one.
-        while let Some(mut kept) = self.take_idle() {
-            if kept.ready().await.is_err() {
-                continue;
-            }
-            match kept.try_send_request(request).await {
-                Ok(response) => return Ok((kept, response)),
-                Err(mut error) => match error.take_message() {
-                    Some(unsent) => request = unsent,
-                    None => return Err(NoAnswer::hyper(&error.into_error())),
-                },
-            }
-        }
-        let mut fresh = self.connect(&*inner.world).await?;
-        let response = fresh.send_request(request).await.map_err(|error| NoAnswer::hyper(&error))?;
-        Ok((fresh, response))
-    }
-
-    async fn connect(&self, world: &dyn World) -> Result<Sender, NoAnswer> {
-        let Target { host, port, .. } = &self.target;
-        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-        let found =
-            found.map_err(|error| NoAnswer::new("ENOTFOUND", format!("looking up {host}: {error}")))?;
-        // Checks the resolved addresses at each connect: DNS may have changed since the handler was created.
-        let usable: Vec<SocketAddr> = found.filter(|address| world.may_call(address.ip())).collect();
-        if usable.is_empty() {
-            let why = format!(
-                "{host} is not among the addresses this server may call; list it in miniq.handler_addresses"
-            );
-            return Err(NoAnswer::new("BAD_HANDLER", why));
-        }
-        let stream = TcpStream::connect(usable.as_slice()).await;
-        let stream = stream.map_err(|error| NoAnswer::io("connecting", &error))?;
-        let _ = stream.set_nodelay(true);
-        if !self.target.is_https {
-            return speak(stream).await;
-        }
-        let config = world.tls().map_err(|why| NoAnswer::new("BAD_HANDLER", why))?;
-        let name = ServerName::try_from(host.clone())
-            .map_err(|_| NoAnswer::new("BAD_HANDLER", format!("{host} is no name that a certificate has")))?;
-        match TlsConnector::from(config).connect(name, stream).await {
-            Ok(stream) => speak(stream).await,
-            Err(error) => {
-                let code = Some(code_of(&error)).filter(|code| *code != UNNAMED).unwrap_or("ETLS");
-                Err(NoAnswer::new(code, format!("TLS with {host}: {error}")))
-            }
-        }
-    }
-
-    fn take_idle(&self) -> Option<Sender> {
-        self.idle().pop()
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Sender>> {
-        self.idle.lock()
+/// Uses the reserved slot, or waits for one. The waiting time does not count towards the job's time limit.
+async fn slot(pool: &Pool, reserved: Option<Slot>) -> Slot {
+    match reserved {
+        Some(slot) => slot,
+        None => pool.slot().await,
     }
 }
 
+async fn post(
+    pool: &Pool,
+    request: Request<Full<Bytes>>,
+    inner: &Inner,
+    limits: CallLimits,
+) -> Result<Answer, NoAnswer> {
+    let mut deadline = Instant::now() + limits.time;
+    let mut call = timeout_at(deadline, pool.send(request)).await.map_err(|_| limits.late())??;
+    let status = call.status();
+    let body = read_answer(call.body(), inner, limits, &mut deadline).await?;
+    call.keep();
+    Ok(Answer { status, body })
+}
+
 async fn read_answer(
-    mut body: Incoming,
+    body: &mut Incoming,
     inner: &Inner,
     limits: CallLimits,
     deadline: &mut Instant,
@@ -291,7 +167,7 @@ async fn read_answer(
     let expected = body.size_hint().lower();
     let mut answer = Growing::new(&inner.answers, limits.answer, expected).map_err(too_large)?;
     while let Some(frame) = timeout_at(*deadline, body.frame()).await.map_err(|_| limits.late())? {
-        let frame = frame.map_err(|error| NoAnswer::hyper(&error))?;
+        let frame = frame.map_err(CallError::Http)?;
         if let Some(piece) = frame.data_ref() {
             answer.add(piece, deadline).await.map_err(too_large)?;
         }
@@ -299,33 +175,20 @@ async fn read_answer(
     Ok(answer.finish())
 }
 
-/// Performs the HTTP/1 handshake on a connection.
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender, NoAnswer> {
-    let shaken = http1::handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = shaken.map_err(|error| NoAnswer::hyper(&error))?;
-    // Ends when the server closes the connection, or the sender is dropped with its pool.
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to a handler ended");
-        }
-    });
-    Ok(sender)
-}
-
 pub(super) async fn drive(drive: &mut Drive) {
     let handler = drive.batch.handler.clone();
-    let target = match Target::parse(&handler.body) {
+    let target = match parse_url(&handler.body) {
         Ok(target) => target,
         Err(why) => return drive.tell_all(&Verdict::error("BAD_HANDLER", why)),
     };
     let reserved = match &mut drive.hold {
-        Some(Hold::Line { reserved, .. }) => {
-            let connections = std::mem::take(&mut reserved.connections);
-            Reserved { line: Arc::clone(&reserved.line), connections }
+        Some(Hold::Connections { reserved, .. }) => {
+            Reserved { pool: Arc::clone(&reserved.pool), slots: std::mem::take(&mut reserved.slots) }
         }
         _ => {
-            let line = drive.inner.lines.to(&drive.batch.client, &handler.body, target);
-            Reserved { line, connections: Vec::new() }
+            let inner = &drive.inner;
+            let pool = inner.http_pools.to(&inner.world, &drive.batch.client, &handler.body, target);
+            Reserved { pool, slots: Vec::new() }
         }
     };
     match handler.options.batch {
@@ -341,26 +204,20 @@ fn call_limits(drive: &Drive, time: Duration) -> CallLimits {
     CallLimits { time, answer: AnswerLimits { bytes_max, result_bytes_max } }
 }
 
-fn request(drive: &Drive, body: Bytes) -> Request<Full<Bytes>> {
-    let signature = drive.inner.world.sign(&drive.batch.client, &body);
-    let mut request = Request::new(Full::new(body));
-    let headers = request.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+fn request(drive: &Drive, pool: &Pool, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = pool.request(body, "text/plain");
     if let Ok(jobtype) = HeaderValue::from_str(&drive.batch.jobtype) {
-        headers.insert("windlass-jobtype", jobtype);
-    }
-    if let Some((name, Ok(value))) = signature.map(|(name, value)| (name, HeaderValue::from_str(&value))) {
-        headers.insert(name, value);
+        request.headers_mut().insert("windlass-jobtype", jobtype);
     }
     request
 }
 
 /// Sends one request per job, limited by the number of connections.
 async fn post_each(drive: &mut Drive, reserved: Reserved) {
-    let Reserved { line, mut connections } = reserved;
+    let Reserved { pool, mut slots } = reserved;
     let pending = drive.pending();
-    if connections.len() > pending.len() {
-        connections.truncate(pending.len());
+    if slots.len() > pending.len() {
+        slots.truncate(pending.len());
         drive.inner.room.notify_waiters();
     }
     let mut waiting = pending.into_iter();
@@ -373,7 +230,7 @@ async fn post_each(drive: &mut Drive, reserved: Reserved) {
             if drive.is_stopped(index) {
                 continue;
             }
-            let call = calls.spawn(post_one(drive, index, line.clone(), connections.pop()));
+            let call = calls.spawn(post_one(drive, index, pool.clone(), slots.pop()));
             running.insert(index, call);
         }
         let interrupt = tokio::select! {
@@ -409,10 +266,10 @@ type Posted = (usize, Result<Answer, NoAnswer>, Duration);
 fn post_one(
     drive: &Drive,
     index: usize,
-    line: Arc<Line>,
-    kept: Option<OwnedSemaphorePermit>,
+    pool: Arc<Pool>,
+    reserved: Option<Slot>,
 ) -> impl Future<Output = Posted> + Send + 'static {
-    let mut request = request(drive, drive.lines(&[index]).into());
+    let mut request = request(drive, &pool, drive.lines(&[index]).into());
     let job = &drive.batch.jobs[index];
     if let Ok(id) = HeaderValue::from_str(&job.id) {
         request.headers_mut().insert("windlass-job-id", id);
@@ -420,13 +277,10 @@ fn post_one(
     request.headers_mut().insert("windlass-attempt", HeaderValue::from(job.attempt));
     let (inner, limits) = (drive.inner.clone(), call_limits(drive, drive.time_limit()));
     async move {
-        let connection = line.connection(kept).await;
+        let slot = slot(&pool, reserved).await;
         let began = Instant::now();
-        let answer = match &connection {
-            Ok(_) => line.post(request, &inner, limits).await,
-            Err(NoAnswer(verdict)) => Err(NoAnswer(verdict.clone())),
-        };
-        drop(connection);
+        let answer = post(&pool, request, &inner, limits).await;
+        drop(slot);
         // Another batch may use the connection while this one continues.
         inner.room.notify_waiters();
         (index, answer, began.elapsed())
@@ -451,13 +305,13 @@ async fn post_whole(drive: &mut Drive, mut reserved: Reserved) {
         return;
     }
     let limits = call_limits(drive, drive.whole_time_limit(pending.len()));
-    let request = request(drive, drive.lines(&pending).into());
-    let (inner, line, kept) = (drive.inner.clone(), reserved.line, reserved.connections.pop());
+    let (inner, pool, kept) = (drive.inner.clone(), reserved.pool, reserved.slots.pop());
+    let request = request(drive, &pool, drive.lines(&pending).into());
     let mut began = Instant::now();
     let post = async {
-        let _connection = line.connection(kept).await?;
+        let _slot = slot(&pool, kept).await;
         began = Instant::now();
-        line.post(request, &inner, limits).await
+        post(&pool, request, &inner, limits).await
     };
     let answer = tokio::select! {
         answer = post => answer,
@@ -483,15 +337,11 @@ mod tests {
 
     #[test]
     fn a_url_is_taken_apart_or_refused_with_a_reason() {
-        let target = Target::parse("http://localhost:8080/run?x=1").unwrap();
-        assert_eq!(
-            (target.host.as_str(), target.port, target.path.as_str()),
-            ("localhost", 8080, "/run?x=1")
-        );
-        let target = Target::parse(" http://[::1] ").unwrap();
-        assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("::1", 80, "/"));
-        let target = Target::parse("https://hooks.example.org").unwrap();
-        assert_eq!((target.is_https, target.port), (true, 443));
+        let target = parse_url("http://localhost:8080/run?x=1").unwrap();
+        assert_eq!((target.to_string().as_str(), target.path().as_str()), ("localhost:8080", "/run?x=1"));
+        let target = parse_url(" http://[::1] ").unwrap();
+        assert_eq!((target.to_string().as_str(), target.path().as_str()), ("::1:80", "/"));
+        assert!(parse_url("https://hooks.example.org").unwrap().is_https());
         for (url, word) in [
             ("", "none"),
             ("/path", "http://"),
@@ -499,7 +349,7 @@ mod tests {
             ("http://user:word@host/", "password"),
             ("not a url", "none"),
         ] {
-            assert!(Target::parse(url).unwrap_err().contains(word), "{url:?}: {:?}", Target::parse(url));
+            assert!(parse_url(url).unwrap_err().contains(word), "{url:?}: {:?}", parse_url(url));
         }
     }
 }

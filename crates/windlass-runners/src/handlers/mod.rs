@@ -83,21 +83,21 @@ use run::Drive;
 use rustls::ClientConfig;
 use seats::Seats;
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use windlass_http::{Allowed, Signer};
 
 /// Services that handlers need from the server.
 #[async_trait]
 pub trait World: Send + Sync + 'static {
-    /// True if http handlers may call this address.
-    fn may_call(&self, address: IpAddr) -> bool;
+    /// Addresses that http handlers may call.
+    fn addresses(&self) -> Arc<Allowed>;
 
-    /// Signature of a request body sent to this client's http handlers: name and value of a header.
-    fn sign(&self, _client: &str, _body: &[u8]) -> Option<(&'static str, String)> {
+    /// Signer of requests to http handlers.
+    fn signer(&self) -> Option<Signer> {
         None
     }
 
@@ -136,7 +136,7 @@ pub struct Inner {
     settings: Settings,
     world: Arc<dyn World>,
     pool: Pool,
-    lines: http::Lines,
+    http_pools: http::Pools,
     answers: answers::Budget,
     http_seats: Arc<Seats>,
     #[cfg(feature = "wasi")]
@@ -172,7 +172,7 @@ impl Handlers {
             isolation,
             cgroups,
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type, settings.contexts_per_client),
-            lines: http::Lines::default(),
+            http_pools: http::Pools::default(),
             answers: answers::Budget::new(settings.answers_bytes_max),
             http_seats: Seats::new(
                 Resource::Http,
@@ -199,7 +199,7 @@ impl Handlers {
     /// installed later, so a failed check is no reason to refuse the handler.
     pub fn check(&self, handler: &Handler) -> Result<(), String> {
         match handler.lang {
-            Lang::Http => match http::Target::parse(&handler.body)?.is_https {
+            Lang::Http => match http::parse_url(&handler.body)?.is_https() {
                 true => self.inner.world.tls().map(drop),
                 false => Ok(()),
             },
@@ -267,7 +267,7 @@ impl Handlers {
         for mut context in self.inner.pool.take_idle() {
             context.kill().await;
         }
-        self.inner.lines.hang_up();
+        self.inner.http_pools.close();
         #[cfg(feature = "wasi")]
         self.inner.guests.end();
     }

@@ -6,8 +6,9 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
+use windlass_http::Allowed;
 use windlass_runners::handlers::{BlobError, Handler, Lang, World};
 
 /// Certificate authority.
@@ -78,8 +79,8 @@ struct Trusting(Option<CertificateDer<'static>>);
 
 #[async_trait]
 impl World for Trusting {
-    fn may_call(&self, address: IpAddr) -> bool {
-        address.is_loopback()
+    fn addresses(&self) -> Arc<Allowed> {
+        Arc::new(Allowed::parse(["loopback"]).unwrap())
     }
 
     fn tls(&self) -> Result<Arc<ClientConfig>, String> {

@@ -4,10 +4,9 @@ use super::BadConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use windlass_dialects::outgoing::Allowed;
 use windlass_dialects::settings::Values;
-use windlass_dialects::signature::Signer;
 use windlass_engine::journal::Home;
+use windlass_http::{Allowed, Signer};
 
 /// Limits and permissions of handlers.
 #[derive(Clone, Debug)]
@@ -77,7 +76,7 @@ impl HandlerConfig {
                 "asked" => HandlerNetwork::Asked,
                 _ => HandlerNetwork::Never,
             },
-            addresses: Arc::new(Allowed::from_values(values, "miniq.handler_addresses")?),
+            addresses: Arc::new(values.allowed("miniq.handler_addresses")?),
             signer,
             ca: values.optional("miniq.handler_ca").map(PathBuf::from),
             readable: values.list("miniq.readable").into_iter().map(PathBuf::from).collect(),

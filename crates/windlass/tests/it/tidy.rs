@@ -11,7 +11,8 @@ const LONG_FILES: [(&str, &str); 2] = [
 ];
 
 /// Crates whose comments follow the rule about their first word.
-const CRATES_IN_PLAIN_WORDS: [&str; 3] = ["windlass-core", "windlass-store", "windlass-runners"];
+const CRATES_IN_PLAIN_WORDS: [&str; 4] =
+    ["windlass-core", "windlass-store", "windlass-runners", "windlass-http"];
 
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -95,4 +96,31 @@ fn comments_begin_with_a_noun_or_a_verb() {
             is_within = comment.is_some();
         }
     }
+}
+
+#[test]
+fn the_server_calls_out_from_one_place() {
+    let product = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
+    };
+    let is_test =
+        |path: &Path| path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests");
+    let connects = |path: &PathBuf| {
+        let text = product(path);
+        ["TcpStream::connect", "client::conn", "TlsConnector"].iter().any(|word| text.contains(word))
+    };
+    for folder in ["windlass-dialects", "windlass-runners"] {
+        let all = sources(&format!("crates/{folder}/src"));
+        let found: Vec<_> = all.into_iter().filter(|path| !is_test(path)).filter(connects).collect();
+        assert!(found.is_empty(), "use the pool of windlass-http: {found:?}");
+    }
+    assert!(
+        connects(&workspace().join("crates/windlass-http/src/pool.rs")),
+        "the words are those of the pool"
+    );
+    let manifest = std::fs::read_to_string(workspace().join("crates/windlass-http/Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let dependencies = manifest["dependencies"].as_table().unwrap();
+    assert!(!dependencies.keys().any(|name| name.starts_with("windlass")), "{dependencies:?}");
 }

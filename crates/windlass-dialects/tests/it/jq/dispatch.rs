@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use windlass_dialects::jq::{FixedWorker, Settings};
-use windlass_dialects::outgoing::Allowed;
+use windlass_http::Allowed;
 
 #[tokio::test]
 async fn every_registration_is_a_worker_of_its_own() {

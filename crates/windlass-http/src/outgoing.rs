@@ -1,19 +1,26 @@
-//! Addresses that the server may call. A client that registers a worker chooses an address, and must not
+//! Addresses that the server may call. A client that registers a worker or a handler chooses an address, and must not
 //! reach a network through the server that it cannot reach itself (server-side request forgery).
 
-use crate::auth::Tokens;
-use crate::settings::{BadConfig, Values};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 /// Allowed addresses. The resolved address is checked, whatever the host name.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Allowed {
     nets: Vec<Net>,
     /// Set for the default, which applies only while no token is required. Clients with tokens may be
     /// strangers to each other and to this machine, so only listed addresses are called for them.
-    while_open: Option<OnceLock<Arc<Tokens>>>,
+    while_open: Option<OnceLock<OpenCheck>>,
+}
+
+/// True while no token is required.
+struct OpenCheck(Box<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for OpenCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenCheck")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +57,7 @@ impl Allowed {
     }
 
     /// Default: a server that only this machine can reach calls only this machine; a server with tokens calls
-    /// none, see [`Allowed::follow`].
+    /// none, see [`Allowed::while_open`].
     pub fn default_for(server_is_loopback: bool) -> Allowed {
         let nets = match server_is_loopback {
             true => vec![Net::Loopback],
@@ -59,25 +66,16 @@ impl Allowed {
         Allowed { nets, while_open: Some(OnceLock::new()) }
     }
 
-    /// Value of the key `name`, or the default for the HTTP address.
-    pub fn from_values(values: &Values, name: &str) -> Result<Allowed, BadConfig> {
-        let entries = values.list(name);
-        match entries.is_empty() {
-            true => Ok(Allowed::default_for(values.bind("http")?.is_loopback())),
-            false => Allowed::parse(entries.iter().map(String::as_str)).map_err(|why| values.bad(name, why)),
-        }
-    }
-
-    /// Ends the default as soon as a token is required.
-    pub fn follow(&self, tokens: &Arc<Tokens>) {
+    /// Ends the default as soon as `is_open` says that a token is required.
+    pub fn while_open(&self, is_open: impl Fn() -> bool + Send + Sync + 'static) {
         if let Some(while_open) = &self.while_open {
-            let _ = while_open.set(Arc::clone(tokens));
+            let _ = while_open.set(OpenCheck(Box::new(is_open)));
         }
     }
 
     fn nets(&self) -> &[Net] {
-        let tokens = self.while_open.as_ref().and_then(OnceLock::get);
-        if tokens.is_some_and(|tokens| !tokens.is_open()) { &[] } else { &self.nets }
+        let check = self.while_open.as_ref().and_then(OnceLock::get);
+        if check.is_some_and(|OpenCheck(is_open)| !is_open()) { &[] } else { &self.nets }
     }
 
     pub fn allows(&self, address: IpAddr) -> bool {
@@ -196,18 +194,17 @@ mod tests {
         let check = |allowed: &Allowed, expected: [bool; 3]| {
             assert_eq!(addresses.map(|address| allowed.allows(address)), expected, "{allowed}");
         };
-        let (open, closed) = (Tokens::open(), Arc::new(Tokens::new([]).unwrap()));
         for (is_loopback, expected) in [(true, [true, false, false]), (false, [true, true, false])] {
             let allowed = Allowed::default_for(is_loopback);
-            allowed.follow(&open);
+            allowed.while_open(|| true);
             check(&allowed, expected);
             let allowed = Allowed::default_for(is_loopback);
-            allowed.follow(&closed);
+            allowed.while_open(|| false);
             check(&allowed, [false; 3]);
             assert_eq!(allowed.to_string(), "none");
         }
         let listed = Allowed::parse(["loopback"]).unwrap();
-        listed.follow(&closed);
+        listed.while_open(|| false);
         check(&listed, [true, false, false]);
         check(&Allowed::any(), [true; 3]);
     }
