@@ -5,7 +5,7 @@ import { table } from '../table.js';
 
 const KINDS = [['name_glob', 'name like'], ['name', 'name is'], ['queue', 'queue is'], ['json', 'JSON']];
 
-const QUOTA = [['jobs', 'jobs that have not ended'], ['payload_bytes', 'bytes of payloads'], ['blob_bytes', 'bytes of blobs'], ['handlers', 'handlers'], ['requests_in_flight', 'requests at a time'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims']];
+const QUOTA = [['jobs', 'jobs that have not ended'], ['payload_bytes', 'bytes of payloads'], ['blob_bytes', 'bytes of blobs'], ['handlers', 'handlers'], ['requests_in_flight', 'requests at a time'], ['requests_per_second', 'requests per second'], ['waiting_claims', 'waiting claims'], ['connections', 'connections'], ['handler_seconds_per_minute', 'seconds of handlers per minute']];
 
 function about(matcher) {
   const [[key, value] = []] = Object.entries(matcher);

@@ -1,10 +1,14 @@
-//! Connections per address before authentication: a single address cannot use up all connections.
+//! Connections per address before authentication: a single address cannot use up all connections. Authenticated
+//! connections are counted per tenant.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use windlass_core::Tenant;
+use windlass_engine::quota::Share;
+use windlass_engine::{Engine, EngineError};
 
 #[derive(Debug)]
 pub struct Arrivals {
@@ -12,12 +16,13 @@ pub struct Arrivals {
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// Connection that has not authenticated yet. Counted until it has, or until it ends.
+/// Connection. Counted for its address until it has authenticated or ends, and for the tenant of its last request.
 #[derive(Debug)]
 pub struct Arrival {
     of: Arc<Arrivals>,
     address: IpAddr,
     is_admitted: AtomicBool,
+    owner: Mutex<Option<(Tenant, Share)>>,
 }
 
 impl Arrivals {
@@ -34,7 +39,12 @@ impl Arrivals {
             return None;
         }
         *count += 1;
-        Some(Arc::new(Arrival { of: Arc::clone(self), address, is_admitted: AtomicBool::new(false) }))
+        Some(Arc::new(Arrival {
+            of: Arc::clone(self),
+            address,
+            is_admitted: AtomicBool::new(false),
+            owner: Mutex::default(),
+        }))
     }
 
     fn leave(&self, address: IpAddr) {
@@ -58,6 +68,20 @@ impl Arrival {
         if !self.is_admitted.swap(true, Ordering::Relaxed) {
             self.of.leave(self.address);
         }
+    }
+
+    /// Binds the connection to the tenant and releases it from another. `is_exempt`: ignores the quota.
+    pub fn bind(&self, engine: &Engine, tenant: &Tenant, is_exempt: bool) -> Result<(), EngineError> {
+        let mut owner = self.owner.lock();
+        if owner.as_ref().is_some_and(|(own, _)| own == tenant) {
+            return Ok(());
+        }
+        let share = match is_exempt {
+            true => engine.count_connection(tenant),
+            false => engine.bind_connection(tenant)?,
+        };
+        *owner = Some((tenant.clone(), share));
+        Ok(())
     }
 
     pub fn is_admitted(&self) -> bool {

@@ -84,6 +84,9 @@ async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Respons
             if let (Refusal::Method { .. }, Ok(allow)) = (&refusal, HeaderValue::from_str(&place.allow)) {
                 response.headers_mut().insert(header::ALLOW, allow);
             }
+            if let Refusal::Connections(_) = refusal {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             response
         }
     };
@@ -93,9 +96,11 @@ async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Respons
 fn admit(
     server: Arc<Server>,
     place: &Place,
-    parts: ::http::request::Parts,
+    mut parts: ::http::request::Parts,
     body: Body,
 ) -> Result<(&'static Route, Call), Refusal> {
+    // Removed from the call, which may outlive its connection.
+    let arrival = parts.extensions.remove::<Arc<Arrival>>();
     // HEAD has the access of GET; the connection leaves out the body.
     let method = if parts.method == Method::HEAD { "GET" } else { parts.method.as_str() };
     let Some(route) = place.routes.iter().find(|route| route.method == method) else {
@@ -108,7 +113,11 @@ fn admit(
         &server.hosts,
         server.engine.now(),
     )?;
-    if let (Access::From(_), Some(arrival)) = (route.access, parts.extensions.get::<Arc<Arrival>>()) {
+    if let (Access::From(needed), Some(arrival)) = (route.access, arrival) {
+        // Admins set quotas, so quotas do not lock them out; without tokens there is only one tenant.
+        let is_exempt = needed == Role::Admin || server.tokens.is_open();
+        let bound = arrival.bind(&server.engine, &caller.tenant, is_exempt);
+        bound.map_err(|error| Refusal::Connections(error.to_string()))?;
         arrival.admit();
     }
     let params = match route.path.contains('{') {

@@ -128,9 +128,7 @@ where
     let paced = Paced::new(stream, Arc::clone(&turns), limits);
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer);
-        if !arrival.is_admitted() {
-            request.extensions_mut().insert(Arc::clone(&arrival));
-        }
+        request.extensions_mut().insert(Arc::clone(&arrival));
         turns.begin();
         let (parts, body) = request.into_parts();
         let is_ambiguous = is_ambiguous(&parts.headers);

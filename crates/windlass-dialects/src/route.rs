@@ -213,6 +213,9 @@ pub enum Refusal {
     /// Message of the engine.
     #[error("{0}")]
     Quota(String),
+    /// The connection quota of the tenant is exhausted, and this connection closes. Message of the engine.
+    #[error("{0}")]
+    Connections(String),
 }
 
 impl Refusal {
@@ -225,7 +228,7 @@ impl Refusal {
             Refusal::Host { .. } => StatusCode::MISDIRECTED_REQUEST,
             Refusal::Compressed => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Refusal::Path => StatusCode::BAD_REQUEST,
-            Refusal::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
+            Refusal::Quota(_) | Refusal::Connections(_) => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -240,7 +243,7 @@ impl Refusal {
             Refusal::Origin => "foreign_origin",
             Refusal::Compressed => "content_encoding",
             Refusal::Path => "bad_path",
-            Refusal::Quota(_) => "quota_exceeded",
+            Refusal::Quota(_) | Refusal::Connections(_) => "quota_exceeded",
         }
     }
 }

@@ -53,7 +53,7 @@ pub use engine::Engine;
 pub use error::{EngineError, PushRefused, VerbError};
 pub use feed::{FeedEvent, FeedKind};
 pub use meters::Meters;
-pub use quota::{InUse, Quota};
+pub use quota::{InUse, Quota, RunTime};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use tables::lease_watch::LeaseEnd;
 pub use time::scheduler::Stepped;

@@ -23,6 +23,8 @@ use windlass_core::{
 pub struct Options {
     /// Claims that wait at once. Each costs a few hundred bytes and an open connection.
     pub waiters_max: usize,
+    /// Connections of one port. The default quota of a tenant is four fifths of them.
+    pub connections_max: usize,
     /// Bytes of one payload, result or error. Larger data belongs in a file or a blob that the payload refers
     /// to.
     pub payload_bytes_max: usize,
@@ -36,6 +38,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             waiters_max: 10_000,
+            connections_max: 10_000,
             payload_bytes_max: 16 << 20,
             batch_max: 10_000,
             blob_bytes_max: 100 << 20,

@@ -363,6 +363,7 @@ fn create_private_folder(path: &std::path::Path) -> io::Result<()> {
 async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine> {
     let options = Options {
         waiters_max: config.limits.waiters,
+        connections_max: resources::connections(config.limits.connections, resources::raise_descriptors()),
         payload_bytes_max: config.limits.payload_bytes,
         batch_max: config.limits.batch,
         blob_bytes_max: config.blob_bytes_max,

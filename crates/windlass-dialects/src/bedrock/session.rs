@@ -5,9 +5,9 @@
 //! worker once it has read the reply; a connection that breaks before releases it. While a worker waits for
 //! jobs, the socket is watched, and the wait ends when the worker disconnects.
 
-use super::commands::{Command, Commands, Outcome, Reach, Shared, caller, patience_ms};
+use super::commands::{Command, Commands, Outcome, Reach, Shared, patience_ms};
 use super::deferred::Deferred;
-use super::errors;
+use super::errors::{self, Status};
 use super::params;
 use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
 use crate::arrivals::Arrival;
@@ -104,6 +104,8 @@ pub struct Session<L> {
     /// Time of the last bytes received.
     heard: Instant,
     arrival: Arc<Arrival>,
+    /// The connection quota of the tenant is exhausted: the connection closes after the pending replies.
+    is_refused: bool,
     /// Start of the wait for a client that is not admitted: the start of the connection, or the last reply.
     waited_since: Instant,
     /// Start of the request being read, or the earliest time it could have begun.
@@ -141,6 +143,7 @@ impl<L: Link> Session<L> {
             ended: false,
             heard: Instant::now(),
             arrival,
+            is_refused: false,
             waited_since: Instant::now(),
             begun: Instant::now(),
             share: Share::default(),
@@ -246,11 +249,13 @@ impl<L: Link> Session<L> {
         }
         let began = Instant::now();
         let shared = Arc::clone(&self.shared);
-        let lefts: Vec<_> = run.iter().map(|request| self.time_left(command, reach, request)).collect();
-        let each = |(request, left): (_, &Option<Duration>)| {
-            carry_out(&shared, command, (reach, role), request, self.is_local, *left)
-        };
-        let all = futures_util::future::join_all(run.iter().zip(&lefts).map(each));
+        let asked: Vec<_> = run
+            .iter()
+            .map(|request| (self.caller_of(request, role), self.time_left(command, reach, request)))
+            .collect();
+        let is_local = self.is_local;
+        let each = |(request, asked)| carry_out(&shared, command, reach, request, is_local, asked);
+        let all = futures_util::future::join_all(run.iter().zip(asked).map(each));
         let work = async {
             if command.hands_out() {
                 catch_up(&shared).await;
@@ -278,7 +283,7 @@ impl<L: Link> Session<L> {
         if put_off.is_none() && !waits {
             return Ok(None);
         }
-        let caller = match caller(&self.shared, request, role) {
+        let caller = match self.caller_of(request, role) {
             Ok(caller) => caller,
             Err(status) => return Ok(Some(self.put(status.into(), Reach::Server, request, Duration::ZERO))),
         };
@@ -380,7 +385,7 @@ impl<L: Link> Session<L> {
 
     /// Adds the standard headers and writes the reply to the buffer.
     fn put(&mut self, reply: Reply, reach: Reach, request: &Request, took: Duration) -> Flow {
-        let closes = is_connection(request, "close");
+        let closes = is_connection(request, "close") || self.is_refused;
         let mut reply = dressed(reply, reach, &self.shared, took, self.heard.elapsed());
         if closes {
             reply = reply.with_header("Connection", "close");
@@ -424,12 +429,12 @@ async fn catch_up(shared: &Shared) {
 async fn carry_out(
     shared: &Shared,
     command: Command,
-    (reach, role): (Reach, Option<Role>),
+    reach: Reach,
     request: &Request,
     is_local: bool,
-    left: Option<Duration>,
+    (caller, left): (Result<Caller, Status>, Option<Duration>),
 ) -> (Outcome, Reach) {
-    let caller = match caller(shared, request, role) {
+    let caller = match caller {
         Ok(caller) => caller,
         Err(status) => return (Reply::from(status).into(), Reach::Server),
     };

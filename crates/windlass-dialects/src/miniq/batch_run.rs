@@ -82,14 +82,21 @@ pub(super) fn start(
         scheduler.batch_started(&client, resource, state.engine.now(), Arc::clone(&cut))
     };
     let next = begun.as_ref().and_then(|(version, _)| version.handler.next().map(str::to_owned));
-    let run = begun.map(|(version, booking)| booking.start(batch(&client, &jobtype, version, &jobs)));
+    let run = begun.map(|(version, booking)| {
+        let run_time = state.engine.begin_run(&client);
+        (booking.start(batch(&client, &jobtype, version, &jobs)), run_time)
+    });
     let its = Arc::clone(state);
     state.spawn(async move {
         let mut drive = BatchRun::new(&its, client, jobtype, jobs);
         drive.next = next;
         drive.tell_started();
         match run {
-            Some(run) => drive.run(run, &cut).await,
+            // Dropped before the next check for run time.
+            Some((run, run_time)) => {
+                drive.run(run, &cut).await;
+                drop(run_time);
+            }
             None => drive.no_handler().await,
         }
         {
@@ -143,6 +150,7 @@ impl<'a> BatchRun<'a> {
         // One timer per batch, reset by the first outcome of each group.
         let mut gathering = std::pin::pin!(tokio::time::sleep(GATHER));
         let mut is_gathering = false;
+        let mut is_cut = false;
         loop {
             tokio::select! {
                 ended = run.next() => match ended {
@@ -157,6 +165,11 @@ impl<'a> BatchRun<'a> {
                 () = &mut gathering, if is_gathering => {
                     self.settle().await;
                     is_gathering = false;
+                    // Jobs that have not begun wait until their client has run time again.
+                    if !is_cut && engine.runs_wait_until(&self.client).is_some() {
+                        is_cut = true;
+                        run.cut();
+                    }
                 }
                 () = cut.notified() => run.cut(),
                 () = &mut renewal => {

@@ -27,15 +27,12 @@ pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
         // Subscribed before the check, so that a slot freed after it is noticed.
         let room = runners.room();
         let is_started = *started.borrow_and_update();
-        let looked = if is_started { step(&state, &runners, &mut known).await } else { Ok(Looked::Done) };
+        let looked = if is_started { step(&state, &runners, &mut known).await } else { Ok(Looked::DONE) };
         let (wants_room, look_again, pause) = match looked {
             Ok(Looked::More) => continue,
-            Ok(looked) => {
+            Ok(Looked::Rest { wants_room, look_again }) => {
                 wait = WAIT_FIRST;
-                match looked {
-                    Looked::NoRoom { look_again } => (true, look_again, None),
-                    Looked::Done | Looked::More => (false, None, None),
-                }
+                (wants_room, look_again, None)
             }
             Err(error) => {
                 tracing::warn!("no jobs are started: {error}");
@@ -59,12 +56,15 @@ pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
-    /// Nothing is left to start.
-    Done,
-    /// Jobs wait for a slot. `look_again`: time at which batches of other clients may be cut.
-    NoRoom { look_again: Option<Timestamp> },
+    /// Nothing is left to start now. Jobs may wait for a slot. `look_again`: time at which batches of other clients
+    /// may be cut, or a client may have run time again.
+    Rest { wants_room: bool, look_again: Option<Timestamp> },
     /// There may be more to start.
     More,
+}
+
+impl Looked {
+    const DONE: Looked = Looked::Rest { wants_room: false, look_again: None };
 }
 
 /// Handlers as last read: sufficient to book slots.
@@ -82,24 +82,37 @@ async fn step(
     for _ in 0..ROUNDS_MAX {
         let mut types = look(state, known).await?;
         types.retain(|one| !empty.contains(&(one.client.clone(), one.jobtype.clone())));
+        let run_time_at = hold_back(&mut types, |client| state.engine.runs_wait_until(client));
         if types.is_empty() {
-            return Ok(Looked::Done);
+            return Ok(Looked::Rest { wants_room: false, look_again: run_time_at });
         }
         reserved(state).await;
         if *state.stop.borrow() || !*state.is_started.borrow() {
-            return Ok(Looked::Done);
+            return Ok(Looked::DONE);
         }
         let round = Round::plan(state, &**runners, &mut types);
         let now = state.engine.now();
-        let look_again = state.scheduler().cut_for(&round.waiting, now).map(|ms| now.plus_ms(ms));
+        let cut_at = state.scheduler().cut_for(&round.waiting, now).map(|ms| now.plus_ms(ms));
         if round.is_empty() {
-            return Ok(if round.lacks_room { Looked::NoRoom { look_again } } else { Looked::Done });
+            let look_again = cut_at.filter(|_| round.lacks_room).into_iter().chain(run_time_at).min();
+            return Ok(Looked::Rest { wants_room: round.lacks_room, look_again });
         }
         let outcome = round.carry_out(state, &types, state.settings.lock_ms).await?;
         empty.extend(outcome.empty);
         known.extend(outcome.changed);
     }
     Ok(Looked::More)
+}
+
+/// Removes the types of clients without run time, whose jobs wait, and returns the time of the next check. Jobs
+/// without a handler need no run time.
+fn hold_back(types: &mut Vec<Type>, waits_until: impl Fn(&Tenant) -> Option<Timestamp>) -> Option<Timestamp> {
+    let mut clients: HashMap<Tenant, Option<Timestamp>> = HashMap::new();
+    types.retain(|one| {
+        one.version.is_none()
+            || clients.entry(one.client.clone()).or_insert_with(|| waits_until(&one.client)).is_none()
+    });
+    clients.into_values().flatten().min()
 }
 
 /// Types with waiting jobs.
@@ -185,4 +198,37 @@ async fn kept(state: &State, reserved: Option<Reserved>) -> Result<Reserved, NoS
     state.journal.rename(Arc::clone(&reserved.sysid));
     state.sysid_state.send_replace(SysidState::Reserved);
     Ok(reserved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_without_run_time_are_left_out_until_one_of_them_has_some() {
+        let handler = Arc::new(serde_json::from_str(r#"{"lang":"sh","body":"true"}"#).unwrap());
+        let one = |client: &str, has_handler: bool| Type {
+            client: Tenant::new(client).unwrap(),
+            jobtype: Name::new("t").unwrap(),
+            left: 1,
+            version: has_handler
+                .then(|| handlers::Version { id: "1".to_owned(), handler: Arc::clone(&handler) }),
+        };
+        let waits_until = |client: &Tenant| match &**client {
+            "late" => Some(Timestamp::from_millis(900)),
+            "later" => Some(Timestamp::from_millis(950)),
+            _ => None,
+        };
+        let check = |clients: &[(&str, bool)], left: &[&str], again: Option<i64>| {
+            let mut types: Vec<Type> = clients.iter().map(|(client, has)| one(client, *has)).collect();
+            let at = hold_back(&mut types, waits_until);
+            let names: Vec<&str> = types.iter().map(|one| &*one.client).collect();
+            assert_eq!((names, at.map(Timestamp::as_millis)), (left.to_vec(), again), "{clients:?}");
+        };
+        check(&[], &[], None);
+        check(&[("a", true), ("b", false)], &["a", "b"], None);
+        check(&[("late", true), ("a", true)], &["a"], Some(900));
+        check(&[("later", true), ("late", true)], &[], Some(900));
+        check(&[("late", false), ("later", true)], &["late"], Some(950));
+    }
 }

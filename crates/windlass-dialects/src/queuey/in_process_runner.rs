@@ -7,7 +7,7 @@ use super::wire::{Complete, End};
 use std::sync::Arc;
 use std::time::Duration;
 use windlass_core::{Event, Holder, Job, JobId, Tenant, Token};
-use windlass_engine::{Engine, EngineError, Extend, FeedEvent, FeedKind, JobEvent, Stop};
+use windlass_engine::{Engine, EngineError, Extend, FeedEvent, FeedKind, JobEvent, RunTime, Stop};
 
 /// Longest time without a heartbeat, even if the setting for remote runners is longer. A heartbeat is cheap
 /// here, and jobs of a killed server run elsewhere, or after its restart, when this time is over. Longer than
@@ -32,6 +32,8 @@ pub struct Held {
     pub lease: Duration,
     job: Arc<Job>,
     token: Token,
+    /// Run time is counted until the last clone is dropped.
+    _run_time: Arc<RunTime>,
 }
 
 /// Outcome of a run.
@@ -56,8 +58,11 @@ impl InProcessRunner {
         InProcessRunner { engine, tenant, settings, runner }
     }
 
-    /// Claims up to `limit` jobs in claim order; waits for the first.
+    /// Claims up to `limit` jobs in claim order; waits for run time of the tenant, then for the first job.
     pub async fn claim(&self, limit: usize, wait_ms: u64) -> Result<Vec<Held>, EngineError> {
+        while let Some(at) = self.engine.runs_wait_until(&self.tenant) {
+            self.engine.sleep_until(at).await;
+        }
         let Ok(claim) = commands::claim(self.tenant.clone(), self.runner, &self.settings) else {
             return Ok(Vec::new());
         };
@@ -76,6 +81,7 @@ impl InProcessRunner {
             lease: Duration::from_millis(lease_ms),
             job,
             token,
+            _run_time: Arc::new(self.engine.begin_run(&self.tenant)),
         })
     }
 

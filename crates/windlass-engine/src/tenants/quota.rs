@@ -6,14 +6,17 @@
 //! exact.
 
 mod bound;
+mod run_time;
 
 pub(crate) use bound::Reserved;
+pub use run_time::RunTime;
 
 use crate::engine::{Engine, Inner};
 use crate::error::EngineError;
 use crate::verbs::{Options, Push, Pushed};
 use bound::Bound;
 use parking_lot::RwLock;
+use run_time::RunTimes;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -40,6 +43,10 @@ pub struct Quota {
     pub requests_per_second: u64,
     /// Waiting claims.
     pub waiting_claims: u64,
+    /// Open connections whose last request was authenticated as this tenant.
+    pub connections: u64,
+    /// Seconds per minute that handlers and guests run on this server, all runs added up.
+    pub handler_seconds_per_minute: u64,
 }
 
 impl Default for Quota {
@@ -52,6 +59,8 @@ impl Default for Quota {
             requests_in_flight: 8_000,
             requests_per_second: 200_000,
             waiting_claims: 8_000,
+            connections: 8_000,
+            handler_seconds_per_minute: 1_000_000,
         }
     }
 }
@@ -61,9 +70,11 @@ impl Quota {
     fn of_server(options: &Options) -> Quota {
         let quota = Quota::default();
         let places = options.waiters_max as u64 / 5 * 4;
+        let connections = options.connections_max as u64;
         Quota {
             waiting_claims: quota.waiting_claims.max(places),
             requests_in_flight: quota.requests_in_flight.max(places),
+            connections: connections - connections / 5,
             ..quota
         }
     }
@@ -77,6 +88,17 @@ pub struct InUse {
     pub blob_bytes: u64,
     pub requests_in_flight: u64,
     pub waiting_claims: u64,
+    pub connections: u64,
+    pub handler_seconds_per_minute: u64,
+}
+
+/// Use of this server by one tenant, as counted continuously.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveUse {
+    pub tenant: Tenant,
+    pub connections: u64,
+    /// Run time of handlers and guests since the start of the server.
+    pub handler_ms: u64,
 }
 
 /// Quotas and use of all tenants.
@@ -94,7 +116,9 @@ struct TenantUse {
     blob_bytes: Arc<Bound>,
     in_flight: Arc<AtomicU64>,
     waiting: Arc<AtomicU64>,
+    connections: Arc<AtomicU64>,
     rate: Rate,
+    run_time: RunTimes,
 }
 
 /// Rate limiter: the time until which the requests so far would last if spread evenly.
@@ -160,7 +184,9 @@ impl TenantUse {
             blob_bytes: Arc::default(),
             in_flight: Arc::default(),
             waiting: Arc::default(),
+            connections: Arc::default(),
             rate: Rate::default(),
+            run_time: RunTimes::default(),
         }
     }
 
@@ -193,6 +219,20 @@ impl Engine {
             true => Ok(()),
             false => Err(exceeded("requests per second", per_second)),
         }
+    }
+
+    /// Counts a connection of the tenant until the share is dropped.
+    pub fn bind_connection(&self, tenant: &Tenant) -> Result<Share, EngineError> {
+        let usage = self.inner.quotas.of(tenant);
+        let max = usage.quota().connections;
+        Share::take(&usage.connections, max).ok_or_else(|| exceeded("connections", max))
+    }
+
+    /// The same without the quota: for admins, and for servers without tokens.
+    pub fn count_connection(&self, tenant: &Tenant) -> Share {
+        let count = &self.inner.quotas.of(tenant).connections;
+        count.fetch_add(1, Ordering::Relaxed);
+        Share(Arc::clone(count))
     }
 
     /// Counts a waiting claim until the share is dropped.
@@ -300,7 +340,32 @@ impl Engine {
             blob_bytes: self.inner.count_blob_bytes(tenant).await?,
             requests_in_flight: usage.in_flight.load(Ordering::Relaxed),
             waiting_claims: usage.waiting.load(Ordering::Relaxed),
+            connections: usage.connections.load(Ordering::Relaxed),
+            handler_seconds_per_minute: usage.run_time_used(self.now()).0,
         })
+    }
+
+    /// Connections and run time of one tenant or, for `None`, of all, sorted by tenant; at most `limit` tenants. Empty
+    /// for a caller whose token is limited to some queues.
+    pub fn live_use(&self, tenant: Option<&Tenant>, limit: usize) -> Vec<LiveUse> {
+        if self.check_all().is_err() {
+            return Vec::new();
+        }
+        let of_one = |(tenant, usage): (&Tenant, &Arc<TenantUse>)| LiveUse {
+            tenant: tenant.clone(),
+            connections: usage.connections.load(Ordering::Relaxed),
+            handler_ms: usage.run_time_used(self.now()).1,
+        };
+        let tenants = self.inner.quotas.tenants.read();
+        let mut asked: Vec<LiveUse> = tenants
+            .iter()
+            .filter(|(own, _)| tenant.is_none_or(|tenant| tenant == *own))
+            .map(of_one)
+            .collect();
+        drop(tenants);
+        asked.sort_unstable_by(|one, other| one.tenant.cmp(&other.tenant));
+        asked.truncate(limit);
+        asked
     }
 
     /// Sets a quota. It is stored, and applies to all servers of the store.
@@ -410,5 +475,9 @@ mod tests {
         assert_eq!(of(10_000), Quota::default());
         assert_eq!((of(50_000).waiting_claims, of(50_000).requests_in_flight), (40_000, 40_000));
         assert_eq!(of(10), Quota::default());
+        let of = |connections_max| {
+            Quota::of_server(&Options { connections_max, ..Options::default() }).connections
+        };
+        assert_eq!([1, 4, 5, 1_000].map(of), [1, 4, 4, 800]);
     }
 }

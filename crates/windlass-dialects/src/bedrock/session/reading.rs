@@ -1,8 +1,9 @@
 //! Input of a connection: time limits, memory limits, and admission of clients.
 
 use super::{Link, READ_BYTES, Session};
-use crate::auth::Role;
+use crate::auth::{Caller, Role};
 use crate::bedrock::commands::{Command, caller};
+use crate::bedrock::errors::Status;
 use crate::bedrock::wire::Request;
 use crate::budget::{Busy, Share};
 use crate::listener::Phase;
@@ -91,6 +92,20 @@ impl<L: Link> Session<L> {
             self.arrival.admit();
             self.parser.set_head_bytes_max(self.limits.wire.head_bytes_max);
         }
+    }
+
+    /// Authenticates a request and binds the connection to its tenant.
+    pub(super) fn caller_of(&mut self, request: &Request, needed: Option<Role>) -> Result<Caller, Status> {
+        let caller = caller(&self.shared, request, needed)?;
+        // Without tokens there is only one tenant.
+        let (engine, is_exempt) = (&self.shared.engine, self.shared.tokens.is_open());
+        if needed.is_some()
+            && let Err(error) = self.arrival.bind(engine, &caller.tenant, is_exempt)
+        {
+            self.is_refused = true;
+            return Err(error.into());
+        }
+        Ok(caller)
     }
 
     /// Admits a client by the token in an incomplete request that exceeds the limit for unknown clients.

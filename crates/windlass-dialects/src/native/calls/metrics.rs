@@ -10,12 +10,15 @@ use axum::body::Body;
 use axum::response::Response;
 use std::fmt::Write;
 use windlass_core::{StateName, Timestamp};
+use windlass_engine::quota::LiveUse;
 
 #[cfg(test)]
 mod tests;
 
 /// Queues with series of their own: each has a dozen series, which the collector stores for weeks.
 const QUEUES_SHOWN_MAX: usize = 2_000;
+/// Tenants with lines of their own.
+const TENANTS_SHOWN_MAX: usize = 2_000;
 
 pub(super) async fn metrics(call: Call) -> Answer {
     let tenant = seen_tenant(&call)?;
@@ -23,6 +26,7 @@ pub(super) async fn metrics(call: Call) -> Answer {
     let counts = engine.counts(tenant.as_ref()).await?;
     let mut page = Page::default();
     queues(&mut page, &counts, engine.now());
+    tenants(&mut page, &engine.live_use(tenant.as_ref(), TENANTS_SHOWN_MAX));
     // Figures of the whole server are for admins only.
     if tenant.is_none() {
         server(&mut page, &call.server);
@@ -65,6 +69,23 @@ fn queues(page: &mut Page, counts: &[QueueCounts], now: Timestamp) {
     }
     let hidden = counts.len() - shown.len();
     page.single("windlass_queues_not_shown", "gauge", "Queues left out of this page.", hidden as f64);
+}
+
+fn tenants(page: &mut Page, live: &[LiveUse]) {
+    page.family(
+        "windlass_tenant_connections",
+        "gauge",
+        "Open connections by the tenant of their last request.",
+    );
+    for one in live {
+        page.line("windlass_tenant_connections", &[("tenant", &*one.tenant)], one.connections as f64);
+    }
+    let help = "Time that handlers and WASI modules have run, by tenant.";
+    page.family("windlass_tenant_handler_seconds_total", "counter", help);
+    for one in live {
+        let seconds = one.handler_ms as f64 / 1_000.0;
+        page.line("windlass_tenant_handler_seconds_total", &[("tenant", &*one.tenant)], seconds);
+    }
 }
 
 fn server(page: &mut Page, server: &Server) {

@@ -31,6 +31,10 @@ pub(super) struct QuotaAsk {
     pub requests_per_second: Option<u64>,
     /// Waiting claims.
     pub waiting_claims: Option<u64>,
+    /// Open connections whose last request was the tenant's.
+    pub connections: Option<u64>,
+    /// Seconds per minute that handlers and WASI modules run, all runs added up; jobs beyond wait.
+    pub handler_seconds_per_minute: Option<u64>,
 }
 
 /// Quota of a tenant, and its usage.
@@ -60,6 +64,10 @@ struct QuotaShown {
     requests_per_second: u64,
     /// Waiting claims.
     waiting_claims: u64,
+    /// Open connections whose last request was the tenant's.
+    connections: u64,
+    /// Seconds per minute that handlers and WASI modules run, all runs added up; jobs beyond wait.
+    handler_seconds_per_minute: u64,
 }
 
 /// Current usage.
@@ -76,6 +84,10 @@ struct InUse {
     requests_in_flight: u64,
     /// Waiting claims on this server.
     waiting_claims: u64,
+    /// Connections to this server.
+    connections: u64,
+    /// Seconds of run time on this server that are not yet given back: a minute gives back the quota.
+    handler_seconds_per_minute: u64,
 }
 
 pub(super) async fn get(call: Call) -> Answer {
@@ -98,9 +110,12 @@ pub(super) async fn put(mut call: Call) -> Answer {
         requests_in_flight: ask.requests_in_flight.unwrap_or(now.requests_in_flight),
         requests_per_second: ask.requests_per_second.unwrap_or(now.requests_per_second),
         waiting_claims: ask.waiting_claims.unwrap_or(now.waiting_claims),
+        connections: ask.connections.unwrap_or(now.connections),
+        handler_seconds_per_minute: ask.handler_seconds_per_minute.unwrap_or(now.handler_seconds_per_minute),
     };
-    if quota.requests_in_flight == 0 || quota.requests_per_second == 0 {
-        return Err(ApiError::bad_request("a tenant needs at least one request; revoke its tokens instead"));
+    if [quota.requests_in_flight, quota.requests_per_second, quota.connections].contains(&0) {
+        let why = "a tenant needs at least one request and one connection; revoke its tokens instead";
+        return Err(ApiError::bad_request(why));
     }
     engine.set_quota(&tenant, quota).await?;
     tracing::info!(%tenant, by = %call.caller.who, "quota of {tenant} set: {quota:?}");
@@ -117,6 +132,8 @@ async fn show(call: &Call, tenant: &Tenant) -> Answer {
         requests_in_flight: quota.requests_in_flight,
         requests_per_second: quota.requests_per_second,
         waiting_claims: quota.waiting_claims,
+        connections: quota.connections,
+        handler_seconds_per_minute: quota.handler_seconds_per_minute,
     };
     let in_use = InUse {
         jobs: in_use.jobs,
@@ -124,6 +141,8 @@ async fn show(call: &Call, tenant: &Tenant) -> Answer {
         blob_bytes: in_use.blob_bytes,
         requests_in_flight: in_use.requests_in_flight,
         waiting_claims: in_use.waiting_claims,
+        connections: in_use.connections,
+        handler_seconds_per_minute: in_use.handler_seconds_per_minute,
     };
     reply(call, StatusCode::OK, 512, &TenantQuota { tenant, quota, in_use })
 }

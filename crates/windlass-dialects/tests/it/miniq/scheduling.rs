@@ -108,3 +108,59 @@ async fn types_without_room_do_not_keep_others_from_running() {
     let counts = by_type(&world.fake.batches());
     assert!(counts.values().all(|count| *count == 35), "{counts:?}");
 }
+
+#[tokio::test]
+async fn jobs_wait_while_their_client_has_used_up_its_run_time_and_others_run() {
+    let world = Setup { rooms: 4, ..Setup::default() }.start().await;
+    for client in ["big", "small"] {
+        world.handler(client, "t", "{\"batchSize\":1000}").await;
+    }
+    let quota = |seconds: u64| format!("{{\"handler_seconds_per_minute\":{seconds}}}");
+    let set = world.server.call("PUT", "/api/v1/tenants/big/quota", &quota(3)).await;
+    assert_eq!(set.status, 200, "{}", set.text());
+    world.fake.hold();
+    let ids = world.add("big", "t", &"x\n".repeat(3)).await;
+    eventually("its jobs run", || world.fake.batches().len() == 1).await;
+    // Five seconds of one run, of which a quarter is paid back: the batch is cut when its first job ends.
+    world.later(5_000);
+    world.fake.let_end(1);
+    eventually("the batch is cut", || world.fake.cuts() == 1).await;
+    // The second job may have begun before; the third waits, unrun and not failed.
+    world.fake.let_end(1);
+    world.until_code("big", "t", &ids[0], "ok").await;
+    let in_use = async || {
+        let shown = world.server.get("/api/v1/tenants/big/quota").await.json();
+        shown["in_use"]["handler_seconds_per_minute"].as_u64().unwrap()
+    };
+    assert_eq!(in_use().await, 5);
+    let small = world.add("small", "t", "mine\n").await.remove(0);
+    eventually("another client's job runs", || world.fake.batches().len() == 2).await;
+    world.fake.let_end(1);
+    world.until_code("small", "t", &small, "ok").await;
+    let last = world.job("big", "t", &ids[2]).await;
+    assert_eq!((&last["lock"], &last["attempts"]), (&"".into(), &0.into()), "{last}");
+    // A second and three quarters too many are paid back by 35 seconds with three per minute.
+    world.later(35_000);
+    settled().await;
+    assert_eq!((world.fake.batches().len(), in_use().await), (2, 3));
+    world.later(1);
+    eventually("there is time again", || world.fake.batches().len() == 3).await;
+    assert!(world.fake.batches()[2].starts_with("big/t"));
+    world.fake.let_end(10);
+    world.until_code("big", "t", &ids[2], "ok").await;
+}
+
+#[tokio::test]
+async fn a_client_whose_quota_of_run_time_is_raised_goes_on_soon() {
+    let world = Setup::default().start().await;
+    world.handler("acme", "t", "{}").await;
+    let path = "/api/v1/tenants/acme/quota";
+    assert_eq!(world.server.call("PUT", path, r#"{"handler_seconds_per_minute":0}"#).await.status, 200);
+    let id = world.add("acme", "t", "x\n").await.remove(0);
+    assert_eq!(world.job("acme", "t", &id).await["lock"], "");
+    settled().await;
+    assert_eq!(world.fake.batches().len(), 0);
+    assert_eq!(world.server.call("PUT", path, r#"{"handler_seconds_per_minute":1}"#).await.status, 200);
+    world.later(5_000);
+    world.until_code("acme", "t", &id, "ok").await;
+}
