@@ -19,6 +19,10 @@ pub trait Runners: Send + Sync {
     fn room(&self) -> Soon<'static, ()>;
     /// Client and type of every idle warm context.
     fn warm(&self) -> Vec<(String, String)>;
+    /// Isolation of handlers on this machine, in one line for operators.
+    fn isolation(&self) -> String {
+        String::new()
+    }
     /// Runs may end within `grace`; then they end unrun.
     fn stop(&self, grace: Duration) -> Soon<'_, ()>;
 }

@@ -119,6 +119,7 @@ fn settings(config: &Config) -> std::io::Result<(Settings, bool)> {
         contexts_per_client: fair::share_max(asked.contexts),
         http_batches_max: asked.http_batches,
         http_batches_per_client: fair::share_max(asked.http_batches),
+        answers_bytes_per_client: fair::share_max(plain.answers_bytes_max),
         time_limit: asked.time_limit,
         memory_bytes_max: asked.memory_bytes_max,
         disk_bytes_max: asked.disk_bytes_max,
@@ -144,6 +145,15 @@ pub(crate) fn isolation_line(config: &Config) -> std::io::Result<String> {
     let (settings, _) = settings(config)?;
     let folder = TemporaryFolder::new()?;
     Ok(Isolation::find_out(&settings, folder.path()).line())
+}
+
+/// Isolation of handlers as the readiness probe shows it.
+fn isolation_shown(isolation: &Isolation, strict: bool) -> String {
+    let missing = isolation.missing().join(", ");
+    match strict && !missing.is_empty() {
+        true => format!("not run: runners.isolation is strict, and on this machine they lack {missing}"),
+        false => format!("isolated by {}", isolation.line()),
+    }
 }
 
 /// Tests the isolation in the background and logs missing mechanisms.
@@ -277,6 +287,13 @@ impl Runners for LocalHandlers {
         match &*self.slot() {
             Slot::Made(made) => made.handlers.warm(),
             Slot::NotYet | Slot::Stopped => Vec::new(),
+        }
+    }
+
+    fn isolation(&self) -> String {
+        match self.isolation.get() {
+            Some(isolation) => isolation_shown(isolation, self.settings.strict),
+            None => "isolation not found out yet".to_owned(),
         }
     }
 
@@ -440,5 +457,26 @@ impl World for ServerWorld {
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readiness_probe_shows_what_isolates_handlers_or_why_none_is_run() {
+        let all = ["limits", "landlock", "namespaces", "seccomp"];
+        let check = |holds: &[&str], strict, expected: &str| {
+            let holds = holds.iter().map(|part| (*part).to_owned()).collect();
+            let isolation = Isolation { holds, ..Isolation::default() };
+            assert_eq!(isolation_shown(&isolation, strict), expected, "{isolation:?} {strict}");
+        };
+        let whole = "isolated by limits, landlock, namespaces, seccomp; missing: nothing";
+        check(&all, false, whole);
+        check(&all, true, whole);
+        check(&all[..3], false, "isolated by limits, landlock, namespaces; missing: seccomp");
+        let refused = "not run: runners.isolation is strict, and on this machine they lack seccomp";
+        check(&all[..3], true, refused);
     }
 }

@@ -170,10 +170,10 @@ pub(super) async fn add_handler(mut call: Call) -> Answer {
         return Err(EngineError::Quota { what: "handlers", max }.into());
     }
     let state = state(&call);
-    let id = state.journal.make_ids(1, state.engine.now()).pop().unwrap_or_default();
+    let id = state.journal.make_ids(1, engine.now()).pop().unwrap_or_default();
     // Stored all the same: the missing interpreter may be installed later.
     let trouble = state.runners.as_ref().and_then(|runners| runners.check(&handler).err());
-    handlers::add(&state.engine, &client, &jobtype, &id, &handler).await?;
+    handlers::add(engine, &client, &jobtype, &id, &handler).await?;
     state.again.notify_one();
     let mut answer = json!({"ok": true, "version": id});
     if let Some(trouble) = trouble {

@@ -88,3 +88,56 @@ fn no_dialect_reaches_a_store() {
         assert!(!text.contains("windlass_store"), "{} knows the store", path.display());
     }
 }
+
+/// Lines of dialect calls that use the engine without the caller's scope, each file with its reason.
+const UNSCOPED: [(&str, usize, &str); 6] = [
+    ("bedrock/commands/mod.rs", 1, "counts requests of the tenant"),
+    ("native/calls/history.rs", 2, "figures of the whole server, for callers who see all tenants"),
+    ("native/calls/metrics.rs", 1, "figures of the whole server, for callers who see all tenants"),
+    (
+        "sidejob/family.rs",
+        2,
+        "cycles and descendants are followed beyond the scope; each job is checked by itself",
+    ),
+    ("sidejob/presence.rs", 2, "notes about workers; runs are ended within the scope of the worker"),
+    (
+        "sidejob/tx.rs",
+        2,
+        "connected ports are followed beyond the scope; the jobs that a call names are checked",
+    ),
+];
+
+/// Handles of the engine that reach all jobs: those of the server and of the dialects' own tasks.
+const UNSCOPED_HANDLES: [&str; 3] = ["server.engine", "state.engine", "shared.engine"];
+
+/// A call gets its jobs through `call.engine` (in Bedrock `Commands::engine`), which knows the scope of its token.
+#[test]
+fn calls_use_the_engine_within_the_scope_of_their_token() {
+    let serves_calls = |path: &str, text: &str| {
+        let is_of_dialect = dialects().iter().any(|name| path.contains(&format!("/src/{name}/")));
+        let takes_calls = text.contains("Call)") || text.contains("&Call") || path.contains("/commands/");
+        is_of_dialect && takes_calls && !path.ends_with("tests.rs")
+    };
+    // The clock is the same for everyone.
+    let is_unscoped = |line: &&str| {
+        let line = line.replace(".engine.now()", "");
+        !line.trim_start().starts_with("//") && UNSCOPED_HANDLES.iter().any(|handle| line.contains(handle))
+    };
+    let mut seen = 0;
+    for (path, text) in all() {
+        let shown = path.to_string_lossy().into_owned();
+        if !serves_calls(&shown, &text) {
+            continue;
+        }
+        seen += 1;
+        let found: Vec<&str> = text.lines().filter(is_unscoped).collect();
+        let listed =
+            UNSCOPED.iter().find(|(file, ..)| path.ends_with(file)).map_or(0, |(_, count, _)| *count);
+        assert_eq!(
+            found.len(),
+            listed,
+            "{shown}: use `call.engine`, or correct the list of exceptions here: {found:#?}"
+        );
+    }
+    assert!(seen > 40, "the files with calls are found: {seen}");
+}

@@ -143,8 +143,26 @@ async fn a_large_body_waits_for_memory_and_is_then_refused() {
     assert_eq!(server.get("/readyz").await.status, 200);
 }
 
-#[tokio::test]
-async fn readiness_ends_when_file_descriptors_run_short() {
+/// Set in the process that a test of this program has started for itself.
+const ALONE: &str = "WINDLASS_TEST_ALONE";
+
+/// In a process of its own: file descriptors are counted per process, and other tests open and close theirs.
+#[test]
+fn readiness_ends_when_file_descriptors_run_short() {
+    if std::env::var_os(ALONE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        return runtime.block_on(count_descriptors());
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["connections::readiness_ends_when_file_descriptors_run_short", "--exact"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+async fn count_descriptors() {
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
     for (max, status) in [(used, 503), (u64::MAX, 200)] {
         let options = ServerOptions { descriptors_max: Some(max), ..ServerOptions::default() };
@@ -152,6 +170,21 @@ async fn readiness_ends_when_file_descriptors_run_short() {
         let reply = server.get("/readyz").await;
         assert_eq!(reply.status, status, "{max}: {}", reply.text());
     }
+    // Exactly at the threshold: the last twentieth is left free.
+    let server =
+        TestServer::start(ServerOptions { descriptors_max: Some(1_000), ..ServerOptions::default() }).await;
+    let mut held = Vec::new();
+    let ready = async |held: &mut Vec<std::fs::File>, count: u64| {
+        let used = || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        while used() < count {
+            held.push(std::fs::File::open("/dev/null").unwrap());
+        }
+        server.get("/readyz").await.status
+    };
+    assert_eq!(ready(&mut held, 900).await, 200);
+    assert_eq!(ready(&mut held, 960).await, 503);
+    held.clear();
+    assert_eq!(ready(&mut held, 0).await, 200);
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! HTTP handlers: a job is posted to a URL, and the response status becomes the status of the job.
 
-use super::answers::{AnswerLimits, Growing, TooLarge};
+use super::answers::{AnswerLimits, ClientBudget, Growing, TooLarge};
 use super::booking::{Hold, NoRoom};
 use super::handler::Handler;
 use super::outcome::{Ended, TOO_MUCH, Verdict};
 use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
-use super::{Inner, World};
+use super::World;
 use bytes::Bytes;
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
@@ -123,10 +123,11 @@ struct Answer {
 }
 
 /// Limits of a call.
-#[derive(Clone, Copy)]
 struct CallLimits {
     time: Duration,
     answer: AnswerLimits,
+    /// Memory for the answer.
+    budget: Arc<ClientBudget>,
 }
 
 impl CallLimits {
@@ -146,26 +147,24 @@ async fn slot(pool: &Pool, reserved: Option<Slot>) -> Slot {
 async fn post(
     pool: &Pool,
     request: Request<Full<Bytes>>,
-    inner: &Inner,
     limits: CallLimits,
 ) -> Result<Answer, NoAnswer> {
     let mut deadline = Instant::now() + limits.time;
     let mut call = timeout_at(deadline, pool.send(request)).await.map_err(|_| limits.late())??;
     let status = call.status();
-    let body = read_answer(call.body(), inner, limits, &mut deadline).await?;
+    let body = read_answer(call.body(), limits, &mut deadline).await?;
     call.keep();
     Ok(Answer { status, body })
 }
 
 async fn read_answer(
     body: &mut Incoming,
-    inner: &Inner,
     limits: CallLimits,
     deadline: &mut Instant,
 ) -> Result<Bytes, NoAnswer> {
     let too_large = |TooLarge(what)| NoAnswer::new(TOO_MUCH, format!("it printed too much: {what}"));
     let expected = body.size_hint().lower();
-    let mut answer = Growing::new(&inner.answers, limits.answer, expected).map_err(too_large)?;
+    let mut answer = Growing::new(Arc::clone(&limits.budget), limits.answer, expected).map_err(too_large)?;
     while let Some(frame) = timeout_at(*deadline, body.frame()).await.map_err(|_| limits.late())? {
         let frame = frame.map_err(CallError::Http)?;
         if let Some(piece) = frame.data_ref() {
@@ -201,7 +200,8 @@ fn call_limits(drive: &Drive, time: Duration) -> CallLimits {
     let settings = &drive.inner.settings;
     let bytes_max = settings.result_bytes_max.saturating_add(settings.new_jobs_bytes_max);
     let result_bytes_max = (!drive.batch.handler.options.batch).then_some(settings.result_bytes_max);
-    CallLimits { time, answer: AnswerLimits { bytes_max, result_bytes_max } }
+    let budget = drive.inner.answers.of(&drive.batch.client);
+    CallLimits { time, answer: AnswerLimits { bytes_max, result_bytes_max }, budget }
 }
 
 fn request(drive: &Drive, pool: &Pool, body: Bytes) -> Request<Full<Bytes>> {
@@ -279,7 +279,7 @@ fn post_one(
     async move {
         let slot = slot(&pool, reserved).await;
         let began = Instant::now();
-        let answer = post(&pool, request, &inner, limits).await;
+        let answer = post(&pool, request, limits).await;
         drop(slot);
         // Another batch may use the connection while this one continues.
         inner.room.notify_waiters();
@@ -305,13 +305,13 @@ async fn post_whole(drive: &mut Drive, mut reserved: Reserved) {
         return;
     }
     let limits = call_limits(drive, drive.whole_time_limit(pending.len()));
-    let (inner, pool, kept) = (drive.inner.clone(), reserved.pool, reserved.slots.pop());
+    let (pool, kept) = (reserved.pool, reserved.slots.pop());
     let request = request(drive, &pool, drive.lines(&pending).into());
     let mut began = Instant::now();
     let post = async {
         let _slot = slot(&pool, kept).await;
         began = Instant::now();
-        post(&pool, request, &inner, limits).await
+        post(&pool, request, limits).await
     };
     let answer = tokio::select! {
         answer = post => answer,

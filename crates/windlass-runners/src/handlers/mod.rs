@@ -173,7 +173,7 @@ impl Handlers {
             cgroups,
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type, settings.contexts_per_client),
             http_pools: http::Pools::default(),
-            answers: answers::Budget::new(settings.answers_bytes_max),
+            answers: answers::Budget::new(settings.answers_bytes_max, settings.answers_bytes_per_client),
             http_seats: Seats::new(
                 Resource::Http,
                 settings.http_batches_max,

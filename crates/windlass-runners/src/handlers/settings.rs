@@ -39,6 +39,8 @@ pub struct Settings {
     pub result_bytes_max: usize,
     /// Memory for HTTP responses in total, in addition to the largest single one.
     pub answers_bytes_max: usize,
+    /// Memory for HTTP responses of one client.
+    pub answers_bytes_per_client: usize,
     pub log_bytes_max: usize,
     /// New jobs that a job may push.
     pub new_jobs_max: usize,
@@ -126,6 +128,7 @@ impl Settings {
             recycle_jobs: 10_000,
             result_bytes_max: 16 << 20,
             answers_bytes_max: 128 << 20,
+            answers_bytes_per_client: 128 << 20,
             log_bytes_max: 64 << 10,
             new_jobs_max: 10_000,
             new_jobs_bytes_max: 64 << 20,

@@ -312,3 +312,38 @@ async fn answers_that_are_held_keep_others_waiting_and_not_failing() {
     }
     assert_eq!(told, 6);
 }
+
+/// Site whose answers begin and do not end: the address.
+fn endless_site(bytes: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4_096]);
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n");
+                let _ = stream.write_all("x".repeat(bytes).as_bytes());
+                // Until the other side closes it.
+                let _ = stream.read(&mut [0]);
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_client_with_large_slow_answers_does_not_keep_those_of_others_from_being_read() {
+    let site = Site::start(|_| Some((200, "y".repeat(100_000))));
+    let rig = Rig::with(|settings| {
+        (settings.answers_bytes_max, settings.answers_bytes_per_client) = (2 << 20, 7 << 18);
+        settings.new_jobs_bytes_max = 100 << 20;
+    });
+    let endless = handler(Lang::Http, &format!("http://{}/", endless_site(1 << 20)));
+    let mut big = rig.start("big", "a", &endless, &["x"; 10]);
+    // Nothing that is read here of the big client ends.
+    assert!(tokio::time::timeout(Duration::from_millis(500), big.next()).await.is_err());
+    let mut small = rig.start("small", "a", &site.handler(HandlerOptions::default()), &["x"; 3]);
+    for outcome in outcomes(&mut small, 3).await {
+        assert_eq!((outcome.exitcode, outcome.result.len()), (200, 100_000));
+    }
+}

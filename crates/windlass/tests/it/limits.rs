@@ -117,3 +117,25 @@ fn silent_connections_leave_room_for_others() {
     assert_eq!(request(server.http, "GET", "/readyz", "").unwrap().0, 200);
     drop(silent);
 }
+
+#[test]
+fn readiness_shows_how_handlers_are_isolated() {
+    for (arguments, line) in [
+        (&[][..], "OK\nhandlers: isolated by "),
+        (&["--set", "miniq.uid_base=0", "--set", "runners.isolation=strict"], "OK\nhandlers: "),
+    ] {
+        let server = Server::start(arguments);
+        let found = eventually("the isolation is found out", || {
+            let (status, text) = request(server.http, "GET", "/readyz", "").unwrap();
+            assert_eq!(status, 200, "weak isolation does not end readiness: {text}");
+            (!text.contains("not found out yet")).then_some(text)
+        });
+        assert!(found.starts_with(line), "{found}");
+        let said = found.lines().nth(1).unwrap();
+        let is_strict_about_it =
+            said.contains("not run: runners.isolation is strict, and on this machine they lack");
+        assert!(said.contains("; missing: ") || is_strict_about_it, "{said}");
+    }
+    let server = Server::start(&["--set", "miniq.run=false"]);
+    assert_eq!(request(server.http, "GET", "/readyz", "").unwrap(), (200, "OK\n".to_owned()));
+}

@@ -38,10 +38,18 @@ pub(super) async fn readyz(call: Call) -> Answer {
         return Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "journal_unavailable", error.to_string()));
     }
     match call.engine.health().await {
-        Ok(()) => Ok(plain(StatusCode::OK, "OK\n")),
+        Ok(()) => Ok(plain(StatusCode::OK, format!("OK\n{}", isolation(&call)))),
         // Any error means that requests should go to another server.
         Err(error) => Err(ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), error.to_string())),
     }
+}
+
+/// Line about the isolation of handlers, where the server runs some. The server is ready whatever it says. On a
+/// server with tokens only their holders see it.
+fn isolation(call: &Call) -> String {
+    let is_known = call.caller.token.is_some() || call.server.tokens.is_open();
+    let line = call.server.runners.as_ref().filter(|_| is_known).map(|runners| runners.isolation());
+    line.filter(|line| !line.is_empty()).map(|line| format!("handlers: {line}\n")).unwrap_or_default()
 }
 
 /// Resource that is nearly exhausted.
@@ -58,8 +66,8 @@ fn lack(server: &Server) -> Option<(&'static str, String)> {
     (used > max - max / 20).then_some(("descriptors", why))
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
+fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
+    let mut response = Response::new(text.into());
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);

@@ -97,3 +97,15 @@ async fn the_log_has_a_line_for_each_job_that_enters_starts_and_ends() {
     world.add("acme", "t", "back\n").await;
     eventually("it is given back", || lines().iter().any(|line| line["message"] == "job returned")).await;
 }
+
+#[tokio::test]
+async fn readiness_tells_holders_of_tokens_how_handlers_are_isolated() {
+    let shown = "OK\nhandlers: isolated by nothing\n";
+    assert_eq!(World::new().await.server.get("/readyz").await.text(), shown);
+    let keys = Keys::for_tenants(&["acme"]);
+    let world = Setup { options: keys.options(), ..Setup::default() }.start().await;
+    let viewer = Some(keys.of("acme", Role::Viewer));
+    assert_eq!(world.server.call_as(viewer, "GET", "/readyz", "").await.text(), shown);
+    let reply = world.server.get("/readyz").await;
+    assert_eq!((reply.status, reply.text().as_str()), (200, "OK\n"));
+}

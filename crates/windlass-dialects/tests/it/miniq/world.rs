@@ -151,6 +151,9 @@ impl Runners for FakeRunners {
         let room = Arc::clone(&self.0.room);
         Box::pin(async move { room.notified().await })
     }
+    fn isolation(&self) -> String {
+        "isolated by nothing".to_owned()
+    }
     fn warm(&self) -> Vec<(String, String)> {
         Vec::new()
     }
