@@ -115,7 +115,8 @@ const UNSCOPED_HANDLES: [&str; 3] = ["server.engine", "state.engine", "shared.en
 fn calls_use_the_engine_within_the_scope_of_their_token() {
     let serves_calls = |path: &str, text: &str| {
         let is_of_dialect = dialects().iter().any(|name| path.contains(&format!("/src/{name}/")));
-        let takes_calls = text.contains("Call)") || text.contains("&Call") || path.contains("/commands/");
+        let takes_calls =
+            text.contains("call: Call") || text.contains("call: &Call") || path.contains("/commands/");
         is_of_dialect && takes_calls && !path.ends_with("tests.rs")
     };
     // The clock is the same for everyone.
