@@ -1,12 +1,12 @@
 //! HTTP handlers: a job is posted to a URL, and the response status becomes the status of the job.
 
+use super::World;
 use super::answers::{AnswerLimits, ClientBudget, Growing, TooLarge};
 use super::booking::{Hold, NoRoom};
 use super::handler::Handler;
 use super::outcome::{Ended, TOO_MUCH, Verdict};
 use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
-use super::World;
 use bytes::Bytes;
 use http::{HeaderValue, Request};
 use http_body_util::{BodyExt, Full};
@@ -144,11 +144,7 @@ async fn slot(pool: &Pool, reserved: Option<Slot>) -> Slot {
     }
 }
 
-async fn post(
-    pool: &Pool,
-    request: Request<Full<Bytes>>,
-    limits: CallLimits,
-) -> Result<Answer, NoAnswer> {
+async fn post(pool: &Pool, request: Request<Full<Bytes>>, limits: CallLimits) -> Result<Answer, NoAnswer> {
     let mut deadline = Instant::now() + limits.time;
     let mut call = timeout_at(deadline, pool.send(request)).await.map_err(|_| limits.late())??;
     let status = call.status();
