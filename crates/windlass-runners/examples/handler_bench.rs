@@ -19,10 +19,10 @@ use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use windlass_core::handler::{Batch, BatchJob, Ended, Run};
 use windlass_http::Allowed;
 use windlass_runners::handlers::{
-    Batch, BatchJob, BlobError, Ended, Handler, HandlerOptions, Handlers, HelperProgram, Lang, Settings,
-    World,
+    BlobError, Handler, HandlerOptions, Handlers, HelperProgram, Lang, Settings, World,
 };
 
 struct Nothing;
@@ -85,16 +85,15 @@ async fn measure(load: Load) {
     settings.contexts_max = load.contexts;
     settings.recycle_jobs = u32::MAX;
     let handlers = Handlers::new(settings, Arc::new(Nothing)).unwrap();
-    let handler = Handler::new(
-        load.lang.name(),
-        None,
-        None,
-        None,
-        noop(load.lang).to_owned(),
-        None,
-        &serde_json::Value::Null,
-    );
-    let handler = Arc::new(Handler { options: HandlerOptions::default(), ..handler.unwrap() });
+    let handler = Arc::new(Handler {
+        lang: load.lang,
+        eid: None,
+        before: None,
+        before_each: None,
+        body: noop(load.lang).to_owned(),
+        after_each: None,
+        options: HandlerOptions::default(),
+    });
     if let Err(why) = handlers.check(&handler) {
         println!("{}: {why}", load.lang);
         return;
@@ -137,7 +136,7 @@ async fn run(handlers: &Handlers, handler: &Arc<Handler>, load: Load) {
     }
 }
 
-fn batch_of(size: usize, handler: &Arc<Handler>) -> Batch {
+fn batch_of(size: usize, handler: &Arc<Handler>) -> Batch<Handler> {
     let payload = Bytes::from_static(b"{\"user\":12345,\"mail\":\"somebody@example.org\"}");
     let job = |number| BatchJob {
         id: format!("Q7TzzMq-vm-aHav-{number:03}"),

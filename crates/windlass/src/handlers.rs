@@ -219,53 +219,19 @@ fn wasi_guest(_: PathBuf) -> Option<HelperProgram> {
     None
 }
 
-fn handler(text: &HandlerText) -> Result<Handler, String> {
-    Handler::new(
-        &text.lang,
-        text.eid.clone(),
-        text.before.clone(),
-        text.before_each.clone(),
-        text.body.clone(),
-        text.after_each.clone(),
-        text.options.as_ref().unwrap_or(&serde_json::Value::Null),
-    )
-}
-
-/// Handler without its code, which is not needed to choose a resource; an http handler keeps its URL, which
-/// is.
-fn outline(text: &HandlerText) -> Result<Handler, String> {
-    let options = text.options.as_ref().unwrap_or(&serde_json::Value::Null);
-    let body = if text.lang == Lang::Http.name() { &*text.body } else { "-" };
-    Handler::new(&text.lang, text.eid.clone(), None, None, body.to_owned(), None, options)
-}
-
-fn resource_name(resource: handlers::Resource) -> Resource {
-    match resource {
-        handlers::Resource::Contexts => "contexts",
-        handlers::Resource::Http => "http",
-        handlers::Resource::Wasi => "wasi",
-    }
-}
-
 impl Runners for LocalHandlers {
     fn check(&self, text: &HandlerText) -> Result<(), String> {
-        self.handlers()?.check(&handler(text)?)
+        self.handlers()?.check(&Handler::parse(text)?)
     }
 
     fn resource(&self, text: &HandlerText) -> Resource {
-        Lang::parse(&text.lang).map_or("none", |lang| resource_name(handlers::Resource::of(lang)))
+        Lang::parse(&text.lang).map_or("none", Lang::resource)
     }
 
     fn book(&self, client: &str, jobtype: &str, text: &HandlerText) -> Result<Box<dyn Booking>, NoRoom> {
-        let ready = self.handlers().and_then(|handlers| Ok((handlers, outline(text)?)));
-        let no_room = |why| match why {
-            handlers::NoRoom::OwnShare => NoRoom::OwnShare,
-            handlers::NoRoom::Full(resource) => NoRoom::Full(resource_name(resource)),
-        };
+        let ready = self.handlers().and_then(|handlers| Ok((handlers, Handler::outline(text)?)));
         Ok(Box::new(match ready {
-            Ok((handlers, handler)) => {
-                LocalBooking::Place(handlers.book(client, jobtype, &handler).map_err(no_room)?)
-            }
+            Ok((handlers, handler)) => LocalBooking::Place(handlers.book(client, jobtype, &handler)?),
             // The error is reported for each job.
             Err(why) => {
                 let is_over = matches!(*self.slot(), Slot::Stopped);
@@ -330,57 +296,10 @@ impl Booking for LocalBooking {
             LocalBooking::Place(booking) => booking,
             LocalBooking::None { why, is_over } => return Box::new(Broken { left, why, is_over }),
         };
-        let handler = match handler(&batch.handler) {
-            Ok(handler) => Arc::new(handler),
-            Err(why) => return Box::new(Broken { left, why, is_over: false }),
-        };
-        let job = |job: windlass_dialects::runners::BatchJob| handlers::BatchJob {
-            id: job.id,
-            attempt: job.attempt,
-            payload: job.payload,
-        };
-        let batch = handlers::Batch {
-            client: batch.client,
-            jobtype: batch.jobtype,
-            version: batch.version,
-            handler,
-            jobs: batch.jobs.into_iter().map(job).collect(),
-        };
-        Box::new(LocalRun(booking.start(batch)))
-    }
-}
-
-struct LocalRun(handlers::Run);
-
-impl Run for LocalRun {
-    fn next(&mut self) -> Soon<'_, Option<(usize, Ended)>> {
-        Box::pin(async {
-            let (place, ended) = self.0.next().await?;
-            Some((place, told(ended)))
-        })
-    }
-
-    fn stop(&self, place: usize) {
-        self.0.stop(place);
-    }
-
-    fn cut(&self) {
-        self.0.cut();
-    }
-}
-
-fn told(ended: handlers::Ended) -> Ended {
-    match ended {
-        handlers::Ended::Unrun(why) => Ended::Unrun(why),
-        handlers::Ended::Done(outcome) => Ended::Done(Report {
-            exitcode: outcome.exitcode,
-            code: outcome.code,
-            message: outcome.message,
-            result: outcome.result,
-            log: outcome.log,
-            new_jobs: outcome.new_jobs.into_iter().map(|new| (new.jobtype, new.payload)).collect(),
-            run_ms: outcome.run_ms,
-        }),
+        match Handler::parse(&batch.handler) {
+            Ok(handler) => Box::new(booking.start(batch.with_handler(Arc::new(handler)))),
+            Err(why) => Box::new(Broken { left, why, is_over: false }),
+        }
     }
 }
 

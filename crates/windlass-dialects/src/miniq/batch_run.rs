@@ -3,7 +3,7 @@
 
 use super::log::{self, Info, Lines};
 use super::{State, commands, handlers, wire};
-use crate::runners::{Batch, BatchJob, Booking, Ended, Report, Resource, Run, Status};
+use crate::runners::{Batch, BatchJob, Booking, Ended, NewJob, Report, Resource, Run, Status};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -301,15 +301,15 @@ impl<'a> BatchRun<'a> {
     async fn journal_new_jobs(&self, ended: &mut Ended) {
         let Ended::Done(report) = ended else { return };
         let mut new = std::mem::take(&mut report.new_jobs);
-        let is_ok = Status::of(i32::from(report.exitcode)) == Status::Ok;
+        let is_ok = report.status() == Status::Ok;
         if let (Some(next), true) = (&self.next, is_ok) {
             let result = report.result.strip_suffix(b"\n").unwrap_or(&report.result);
-            new.push((next.clone(), Bytes::copy_from_slice(result)));
+            new.push(NewJob { jobtype: next.clone(), payload: Bytes::copy_from_slice(result) });
         }
         let mut left_out = LeftOut::default();
-        let mut rest: &[(String, Bytes)] = &new;
-        while let Some((jobtype, _)) = rest.first() {
-            let same = rest.iter().take_while(|(other, _)| other == jobtype).count();
+        let mut rest: &[NewJob] = &new;
+        while let Some(NewJob { jobtype, .. }) = rest.first() {
+            let same = rest.iter().take_while(|other| other.jobtype == *jobtype).count();
             let (group, later) = rest.split_at(same);
             rest = later;
             let name = match wire::jobtype(jobtype) {
@@ -341,9 +341,9 @@ impl<'a> BatchRun<'a> {
         left_out.tell(&mut report.log);
     }
 
-    fn small_enough<'b>(&self, group: &'b [(String, Bytes)], left_out: &mut LeftOut) -> Vec<&'b [u8]> {
+    fn small_enough<'b>(&self, group: &'b [NewJob], left_out: &mut LeftOut) -> Vec<&'b [u8]> {
         let max = self.state.engine.options().payload_bytes_max;
-        let mut payloads: Vec<&[u8]> = group.iter().map(|(_, payload)| &**payload).collect();
+        let mut payloads: Vec<&[u8]> = group.iter().map(|new| &*new.payload).collect();
         payloads.retain(|payload| {
             let fits = payload.len() <= max;
             if !fits {
@@ -424,7 +424,7 @@ impl<'a> BatchRun<'a> {
                 continue;
             };
             let added = ids::made_at_ms(&id).unwrap_or_else(|| job.spec.created_at.as_millis());
-            let status = Status::of(i32::from(report.exitcode));
+            let status = report.status();
             let (word, code, is_done) = match given_up.contains(&job.id) {
                 true => (Status::Failed.as_str(), TIMED_OUT, true),
                 false => (status.as_str(), report.code.as_str(), status.is_final()),

@@ -108,7 +108,7 @@ pub fn claim(client: &Tenant, jobtype: &Name, limit: usize, sysid: &Arc<str>, lo
 
 /// Event for the end of a run.
 pub fn end(report: &Report, by: Holder) -> Event {
-    let status = Status::of(i32::from(report.exitcode));
+    let status = report.status();
     let word = report.code.as_str();
     let is_plain = word.is_empty() || ["OK", "RETRY", "FAILED", "ERROR"].contains(&word);
     let outcome = Outcome {

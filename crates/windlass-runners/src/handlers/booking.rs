@@ -2,15 +2,15 @@
 
 use super::http::Reserved;
 use super::pool::Promise;
-use super::run::{Batch, Run};
+use super::run::Run;
 use super::seats::TakenSeat;
 use super::{Handler, Handlers, Lang};
+use windlass_core::handler::{Batch, NoRoom, Resource};
 
 /// Reserved slot for one batch. Dropping it unused frees the slot without a wake-up.
 pub struct Booking {
     handlers: Handlers,
     hold: Hold,
-    resource: Resource,
     jobs_max: usize,
 }
 
@@ -23,29 +23,17 @@ pub(super) enum Hold {
     Connections { _seat: TakenSeat, reserved: Reserved },
 }
 
-/// Resource for which batches compete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Resource {
-    Contexts,
-    Http,
-    Wasi,
-}
+/// Resources for which batches compete.
+pub const CONTEXTS: Resource = "contexts";
+pub const HTTP: Resource = "http";
+pub const WASI: Resource = "wasi";
 
-/// Reason why a batch cannot start now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoRoom {
-    /// The client, the job type or the URL has reached its own limit.
-    OwnShare,
-    /// Other clients use all of the resource.
-    Full(Resource),
-}
-
-impl Resource {
-    pub fn of(lang: Lang) -> Resource {
-        match lang {
-            Lang::Http => Resource::Http,
-            Lang::Wasi => Resource::Wasi,
-            Lang::Node | Lang::Python | Lang::Php | Lang::Sh => Resource::Contexts,
+impl Lang {
+    pub fn resource(self) -> Resource {
+        match self {
+            Lang::Http => HTTP,
+            Lang::Wasi => WASI,
+            Lang::Node | Lang::Python | Lang::Php | Lang::Sh => CONTEXTS,
         }
     }
 }
@@ -69,7 +57,7 @@ impl Handlers {
             Lang::Wasi => Hold::Seat { _seat: inner.wasi_seats.try_take(client)? },
             _ => Hold::Context(inner.pool.promise(inner, inner.key(client, jobtype, handler))?),
         };
-        Ok(Booking { handlers: self.clone(), hold, resource: Resource::of(handler.lang), jobs_max })
+        Ok(Booking { handlers: self.clone(), hold, jobs_max })
     }
 }
 
@@ -80,12 +68,8 @@ impl Booking {
         self.jobs_max
     }
 
-    pub fn resource(&self) -> Resource {
-        self.resource
-    }
-
     /// Starts a batch of the client, job type and handler for which the slot was reserved.
-    pub fn start(self, batch: Batch) -> Run {
+    pub fn start(self, batch: Batch<Handler>) -> Run {
         self.handlers.start_with(batch, Some(self.hold))
     }
 }

@@ -5,13 +5,14 @@ use super::find::{NoContext, find_context};
 use super::frames::{Frame, ReplyStatus, What};
 use super::handler::Lang;
 use super::interpreter::Launch;
-use super::outcome::{Ended, NewJob, Outcome, Status, TOO_MUCH, Verdict};
+use super::outcome::{TOO_MUCH, Verdict};
 use super::output::Output;
 use super::portions::{FIRST, next_size};
 use super::run::{Drive, Interrupt};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 use tokio::time::Instant;
+use windlass_core::handler::{Ended, NewJob, Report, Status};
 
 /// Runs the batch in as many contexts as it needs: if a context breaks, the job that ran in it fails and the
 /// rest continue in another context. Each iteration ends at least one job.
@@ -55,7 +56,7 @@ struct Exchange<'a> {
     drive: &'a mut Drive,
     context: &'a mut Context,
     /// Outcomes held back until afterEach has run.
-    held: Vec<(usize, Outcome)>,
+    held: Vec<(usize, Report)>,
 }
 
 /// Result of one part of the handler (before, beforeEach, job, afterEach).
@@ -168,7 +169,7 @@ impl Exchange<'_> {
         let verdict = Verdict::error(code, format!("{part} failed: {why}"));
         let mut log = Some(output.finish().log);
         for index in self.drive.pending() {
-            let mut outcome = Outcome::without_output(verdict.clone());
+            let mut outcome = Report::from(verdict.clone());
             // The log goes to the first job only.
             outcome.log = log.take().unwrap_or_default();
             self.drive.tell(index, Ended::Done(outcome));
@@ -263,7 +264,7 @@ impl Exchange<'_> {
         self.tell_or_hold(index, outcome);
     }
 
-    fn tell_or_hold(&mut self, index: usize, outcome: Outcome) {
+    fn tell_or_hold(&mut self, index: usize, outcome: Report) {
         match self.drive.batch.handler.after_each.is_some() {
             true => self.held.push((index, outcome)),
             false => self.drive.tell(index, Ended::Done(outcome)),
@@ -381,7 +382,7 @@ impl Exchange<'_> {
             if let Some(verdict) = failure
                 && outcome.status() == Status::Ok
             {
-                outcome = Outcome {
+                outcome = Report {
                     exitcode: verdict.exitcode,
                     code: verdict.code.clone(),
                     message: verdict.message.clone(),
@@ -453,7 +454,7 @@ impl Exchange<'_> {
     }
 }
 
-fn append(outcome: &mut Outcome, log: Bytes, new_jobs: Vec<NewJob>) {
+fn append(outcome: &mut Report, log: Bytes, new_jobs: Vec<NewJob>) {
     if !log.is_empty() {
         outcome.log = [&outcome.log[..], &log].concat().into();
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
+use windlass_core::handler::HandlerText;
 
 /// Most jobs in a batch, whatever a handler asks for: all are locked while the first one runs.
 pub const BATCH_MAX: usize = 10_000;
@@ -75,17 +76,31 @@ pub struct Handler {
 
 impl Handler {
     /// Validates a handler. The error is a message for its author.
-    pub fn new(
-        lang: &str,
-        eid: Option<String>,
-        before: Option<String>,
-        before_each: Option<String>,
-        body: String,
-        after_each: Option<String>,
-        options: &Value,
-    ) -> Result<Handler, String> {
-        let (lang, options) = (Lang::parse(lang)?, HandlerOptions::from_json(options)?);
-        Ok(Handler { lang, eid, before, before_each, body, after_each, options })
+    pub fn parse(text: &HandlerText) -> Result<Handler, String> {
+        Ok(Handler {
+            before: text.before.clone(),
+            before_each: text.before_each.clone(),
+            body: text.body.clone(),
+            after_each: text.after_each.clone(),
+            ..Handler::outline(text)?
+        })
+    }
+
+    /// Validates a handler without copying its code, which is not needed to choose a slot. An http handler keeps its URL,
+    /// which is.
+    pub fn outline(text: &HandlerText) -> Result<Handler, String> {
+        let lang = Lang::parse(&text.lang)?;
+        let options = HandlerOptions::from_json(text.options.as_ref().unwrap_or(&Value::Null))?;
+        let body = if lang == Lang::Http { text.body.clone() } else { String::new() };
+        Ok(Handler {
+            lang,
+            eid: text.eid.clone(),
+            before: None,
+            before_each: None,
+            body,
+            after_each: None,
+            options,
+        })
     }
 }
 

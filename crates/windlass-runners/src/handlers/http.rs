@@ -2,9 +2,9 @@
 
 use super::World;
 use super::answers::{AnswerLimits, ClientBudget, Growing, TooLarge};
-use super::booking::{Hold, NoRoom};
+use super::booking::Hold;
 use super::handler::Handler;
-use super::outcome::{Ended, TOO_MUCH, Verdict};
+use super::outcome::{TOO_MUCH, Verdict};
 use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+use windlass_core::handler::{Ended, NoRoom};
 use windlass_http::{BadUrl, CallError, Pool, Slot, Target};
 
 /// Concurrent connections per handler URL, as in miniq.

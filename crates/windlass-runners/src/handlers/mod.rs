@@ -9,7 +9,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `handler.rs`, `outcome.rs`, `settings.rs` | handler definition, outcome of a job, operator's settings |
+//! | `handler.rs`, `outcome.rs`, `settings.rs` | handler definition, verdict on a job, operator's settings |
 //! | `run.rs` | a batch from its start to its last outcome |
 //! | `pool.rs`, `find.rs` | idle contexts and limits on their number; allocation for a batch |
 //! | `booking.rs`, `seats.rs` | reserved slots for batches, and limits per client |
@@ -62,13 +62,12 @@ mod view;
 #[cfg(feature = "wasi")]
 mod wasi;
 
-pub use booking::{Booking, NoRoom, Resource};
+pub use booking::{Booking, CONTEXTS, HTTP, WASI};
 #[cfg(feature = "wasi")]
 pub(crate) use census::resident_bytes;
 pub use handler::{BATCH_MAX, Handler, HandlerOptions, Lang};
 pub use isolation::Isolation;
-pub use outcome::{Ended, NewJob, Outcome, Status};
-pub use run::{Batch, BatchJob, Run, Stopper};
+pub use run::Run;
 pub(crate) use settings::own_uid;
 pub use settings::{HelperProgram, Interpreters, Network, Settings};
 
@@ -88,6 +87,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use windlass_core::handler::Batch;
 use windlass_http::{Allowed, Signer};
 
 /// Services that handlers need from the server.
@@ -174,15 +174,11 @@ impl Handlers {
             pool: Pool::new(settings.contexts_max, settings.contexts_per_type, settings.contexts_per_client),
             http_pools: http::Pools::default(),
             answers: answers::Budget::new(settings.answers_bytes_max, settings.answers_bytes_per_client),
-            http_seats: Seats::new(
-                Resource::Http,
-                settings.http_batches_max,
-                settings.http_batches_per_client,
-            ),
+            http_seats: Seats::new(HTTP, settings.http_batches_max, settings.http_batches_per_client),
             #[cfg(feature = "wasi")]
             guests: wasi::Guests::default(),
             // No share is kept for other clients: the default is two slots, and long batches are cut.
-            wasi_seats: Seats::new(Resource::Wasi, settings.wasi_batches_max, settings.wasi_batches_max),
+            wasi_seats: Seats::new(WASI, settings.wasi_batches_max, settings.wasi_batches_max),
             settings,
             world,
             room: Notify::new(),
@@ -237,11 +233,11 @@ impl Handlers {
     }
 
     /// Runs the batch in its own task when there is room. Errors are reported as outcomes of its jobs.
-    pub fn start(&self, batch: Batch) -> Run {
+    pub fn start(&self, batch: Batch<Handler>) -> Run {
         self.start_with(batch, None)
     }
 
-    fn start_with(&self, batch: Batch, hold: Option<Hold>) -> Run {
+    fn start_with(&self, batch: Batch<Handler>, hold: Option<Hold>) -> Run {
         let (run, mut drive) = run::begin(Arc::clone(&self.inner), batch, hold);
         let under_way = UnderWay::new(Arc::clone(&self.inner));
         tokio::spawn(async move {

@@ -1,76 +1,9 @@
 //! Outcome of a job, as a three-digit exit code.
 
-use bytes::Bytes;
-
-/// Meaning of the first digit of an exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// 1xx and 3xx: retry without an error.
-    Retry,
-    /// 2xx
-    Ok,
-    /// 4xx: permanent failure, no retry.
-    Failed,
-    /// 5xx and all others: retry after an error.
-    Error,
-}
-
-impl Status {
-    pub fn of(exitcode: u16) -> Status {
-        match exitcode {
-            100..=199 | 300..=399 => Status::Retry,
-            200..=299 => Status::Ok,
-            400..=499 => Status::Failed,
-            _ => Status::Error,
-        }
-    }
-
-    pub fn code(self) -> &'static str {
-        match self {
-            Status::Retry => "RETRY",
-            Status::Ok => "OK",
-            Status::Failed => "FAILED",
-            Status::Error => "ERROR",
-        }
-    }
-}
+use windlass_core::handler::{Report, Status};
 
 /// Error code of a job with too much output or too large a result.
 pub(super) const TOO_MUCH: &str = "TOO_MUCH";
-
-/// End of one job of a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The job ran, or its handler cannot run; the status of the outcome decides what follows.
-    Done(Outcome),
-    /// The job did not complete, without fault of its own: it was stopped, or the server is shutting down.
-    Unrun(String),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    pub exitcode: u16,
-    /// Default word of the exit code, or a more specific one.
-    pub code: String,
-    /// Message for people, in one line, if any.
-    pub message: Option<String>,
-    /// Return value of the handler.
-    pub result: Bytes,
-    /// Other output, limited in size.
-    pub log: Bytes,
-    pub new_jobs: Vec<NewJob>,
-    /// Time spent in the handler.
-    pub run_ms: u64,
-}
-
-/// Job pushed by an output line `J: type|payload`. It belongs to the same client, as the line cannot name
-/// another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewJob {
-    /// Job type as printed.
-    pub jobtype: String,
-    pub payload: Bytes,
-}
 
 /// Exit code with its word, before output and duration are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,15 +52,10 @@ impl Verdict {
     }
 }
 
-impl Outcome {
-    pub fn status(&self) -> Status {
-        Status::of(self.exitcode)
-    }
-
-    pub(crate) fn without_output(verdict: Verdict) -> Outcome {
+impl From<Verdict> for Report {
+    fn from(verdict: Verdict) -> Report {
         let Verdict { exitcode, code, message } = verdict;
-        let (result, log) = (Bytes::new(), Bytes::new());
-        Outcome { exitcode, code, message, result, log, new_jobs: Vec::new(), run_ms: 0 }
+        Report { exitcode, code, message, ..Report::default() }
     }
 }
 
@@ -153,17 +81,5 @@ mod tests {
         for other in [1, 2, 9, 30, 39, 60, 75, 127, 255] {
             check(other, 500, "EXIT");
         }
-    }
-
-    #[test]
-    fn the_first_digit_decides() {
-        let check = |exitcode, status| assert_eq!(Status::of(exitcode), status, "{exitcode}");
-        check(100, Status::Retry);
-        check(200, Status::Ok);
-        check(302, Status::Retry);
-        check(404, Status::Failed);
-        check(503, Status::Error);
-        check(7, Status::Error);
-        check(999, Status::Error);
     }
 }

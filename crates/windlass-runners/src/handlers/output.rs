@@ -1,8 +1,9 @@
 //! Output of a job: lines that push new jobs, status lines, and the log.
 
-use super::outcome::{NewJob, Verdict};
+use super::outcome::Verdict;
 use super::settings::Settings;
 use bytes::Bytes;
+use windlass_core::handler::NewJob;
 
 #[cfg(test)]
 mod tests;

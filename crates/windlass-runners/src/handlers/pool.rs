@@ -1,14 +1,14 @@
 //! Pool of contexts: idle ones by key, and slots for running ones.
 
 use super::Inner;
-use super::booking::{Hold, NoRoom, Resource};
+use super::booking::{CONTEXTS, Hold};
 use super::context::Context;
-use super::handler::Lang;
-use super::run::Batch;
+use super::handler::{Handler, Lang};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+use windlass_core::handler::{Batch, NoRoom};
 
 /// Owner and kind of a context. Every key names a client, so clients never share a context.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -114,7 +114,7 @@ impl Pool {
         }
         // An idle context can be replaced, so it counts as free.
         if state.free.len() + state.idle.len() <= state.promised.values().sum() {
-            return Err(NoRoom::Full(Resource::Contexts));
+            return Err(NoRoom::Full(CONTEXTS));
         }
         *state.promised.entry(key.clone()).or_default() += 1;
         Ok(Promise { inner: Arc::clone(inner), key, is_kept: false })
@@ -126,7 +126,7 @@ impl Pool {
         &self,
         inner: &Arc<Inner>,
         key: &Key,
-        batch: &Batch,
+        batch: &Batch<Handler>,
         promised: &mut Option<Hold>,
     ) -> Found {
         let mut state = self.state();
@@ -140,7 +140,7 @@ impl Pool {
         found
     }
 
-    fn find(&self, state: &mut State, inner: &Arc<Inner>, key: &Key, batch: &Batch) -> Found {
+    fn find(&self, state: &mut State, inner: &Arc<Inner>, key: &Key, batch: &Batch<Handler>) -> Found {
         let is_old = |idle: &Idle| {
             let known = idle.context.handlers.get(&batch.jobtype);
             idle.key == *key && known.is_some_and(|(known, _)| *known != batch.version)

@@ -2,44 +2,23 @@
 
 use super::booking::Hold;
 use super::handler::Handler;
-use super::outcome::{Ended, Outcome, Status, TOO_MUCH, Verdict};
+use super::outcome::{TOO_MUCH, Verdict};
 use super::output::{NO_RESPONSE, Output, OutputLimits};
 use super::{Inner, Stopping};
 use bytes::Bytes;
 use std::collections::HashSet;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
+use windlass_core::handler::{self, Batch, Ended, Report, Status};
 
-/// Jobs of one client and job type, for one handler.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    pub client: String,
-    pub jobtype: String,
-    /// Version of the handler; changes with its code.
-    pub version: String,
-    pub handler: Arc<Handler>,
-    pub jobs: Vec<BatchJob>,
-}
-
-#[derive(Clone, Debug)]
-pub struct BatchJob {
-    pub id: String,
-    pub attempt: u32,
-    /// Payload without the terminating newline.
-    pub payload: Bytes,
-}
-
-/// Handle of a running batch. Dropping it stops the batch.
+/// Handle of a running batch.
 pub struct Run {
     ended: mpsc::UnboundedReceiver<(usize, Ended)>,
-    stopper: Stopper,
+    stops: mpsc::UnboundedSender<Stop>,
 }
-
-/// Handle for stopping single jobs of a batch.
-#[derive(Clone)]
-pub struct Stopper(mpsc::UnboundedSender<Stop>);
 
 #[derive(Clone, Copy, Debug)]
 enum Stop {
@@ -48,38 +27,18 @@ enum Stop {
     Rest,
 }
 
-impl Stopper {
-    /// Stops a job, which is reported as [`Ended::Unrun`]: at once if it runs, before its start if not. A job
-    /// that has ended keeps its outcome, and a batch that runs as a whole is not interrupted.
-    pub fn stop(&self, index: usize) {
+impl handler::Run for Run {
+    fn next(&mut self) -> Pin<Box<dyn Future<Output = Option<(usize, Ended)>> + Send + '_>> {
+        Box::pin(self.ended.recv())
+    }
+
+    fn stop(&self, index: usize) {
         // Fails only if the batch has ended.
-        let _ = self.0.send(Stop::Job(index));
+        let _ = self.stops.send(Stop::Job(index));
     }
 
-    /// Starts no further job after the first: the rest are reported as [`Ended::Unrun`]. A running job
-    /// completes, and so does a batch that runs as a whole.
-    pub fn cut(&self) {
-        let _ = self.0.send(Stop::Rest);
-    }
-}
-
-impl Run {
-    /// Next job that has ended: its index in the batch and its outcome. Every job is reported once.
-    /// Cancel-safe.
-    pub async fn next(&mut self) -> Option<(usize, Ended)> {
-        self.ended.recv().await
-    }
-
-    pub fn stop(&self, index: usize) {
-        self.stopper.stop(index);
-    }
-
-    pub fn cut(&self) {
-        self.stopper.cut();
-    }
-
-    pub fn stopper(&self) -> Stopper {
-        self.stopper.clone()
+    fn cut(&self) {
+        let _ = self.stops.send(Stop::Rest);
     }
 }
 
@@ -109,7 +68,7 @@ impl Interrupt {
 /// Task's side of a [`Run`].
 pub(super) struct Drive {
     pub inner: Arc<Inner>,
-    pub batch: Batch,
+    pub batch: Batch<Handler>,
     /// Reserved slot, until it is used.
     pub hold: Option<Hold>,
     teller: Teller,
@@ -120,15 +79,15 @@ pub(super) struct Drive {
     stopping: watch::Receiver<Stopping>,
 }
 
-pub(super) fn begin(inner: Arc<Inner>, batch: Batch, hold: Option<Hold>) -> (Run, Drive) {
+pub(super) fn begin(inner: Arc<Inner>, batch: Batch<Handler>, hold: Option<Hold>) -> (Run, Drive) {
     let (tell, ended) = mpsc::unbounded_channel();
-    let (stopper, stops) = mpsc::unbounded_channel();
+    let (send_stop, stops) = mpsc::unbounded_channel();
     let teller = Teller { tell, told: vec![false; batch.jobs.len()] };
     let stopping = inner.stopping.subscribe();
     let stopped = HashSet::new();
     let drive =
         Drive { inner, batch, hold, teller, stops, stopped, is_cut: false, began: Instant::now(), stopping };
-    (Run { ended, stopper: Stopper(stopper) }, drive)
+    (Run { ended, stops: send_stop }, drive)
 }
 
 impl Drive {
@@ -201,7 +160,7 @@ impl Drive {
             if self.batch.jobs[index].payload.contains(&b'\n') {
                 let message = Some("a payload of several lines cannot be one of a batch".to_owned());
                 let verdict = Verdict { exitcode: 400, code: "BAD_PAYLOAD".to_owned(), message };
-                self.tell(index, Ended::Done(Outcome::without_output(verdict)));
+                self.tell(index, Ended::Done(verdict.into()));
             }
         }
     }
@@ -253,7 +212,7 @@ impl Drive {
 
     pub(super) fn tell_all(&mut self, verdict: &Verdict) {
         for index in self.pending() {
-            self.tell(index, Ended::Done(Outcome::without_output(verdict.clone())));
+            self.tell(index, Ended::Done(verdict.clone().into()));
         }
     }
 
@@ -273,7 +232,7 @@ impl Drive {
         complete: bool,
         output: Output,
         took: Duration,
-    ) -> Vec<(usize, Outcome)> {
+    ) -> Vec<(usize, Report)> {
         let finished = output.finish();
         let failed = !complete || Status::of(verdict.exitcode) != Status::Ok;
         let mut outcomes = Vec::with_capacity(pending.len());
@@ -301,7 +260,7 @@ impl Drive {
     }
 
     /// Outcome of one job with its output.
-    pub(super) fn outcome(&self, verdict: Verdict, result: Bytes, output: Output, took: Duration) -> Outcome {
+    pub(super) fn outcome(&self, verdict: Verdict, result: Bytes, output: Output, took: Duration) -> Report {
         let finished = output.finish();
         let mut verdict = verdict;
         let bytes_max = self.inner.settings.result_bytes_max;
@@ -318,7 +277,7 @@ impl Drive {
         let run_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         // The job is retried and prints all of them again: pushing a part each time would duplicate jobs.
         let new_jobs = if code == TOO_MUCH { Vec::new() } else { finished.new_jobs };
-        Outcome { exitcode, code, message, result, log: finished.log, new_jobs, run_ms }
+        Report { exitcode, code, message, result, log: finished.log, new_jobs, run_ms }
     }
 
     pub(super) fn result_too_large(&self) -> Verdict {

@@ -1,9 +1,9 @@
 //! Slots for batches that need no context, with a limit in total and per client.
 
-use super::booking::{NoRoom, Resource};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
+use windlass_core::handler::{NoRoom, Resource};
 
 pub(super) struct Seats {
     resource: Resource,
@@ -55,15 +55,16 @@ impl Drop for TakenSeat {
 
 #[cfg(test)]
 mod tests {
+    use super::super::booking::HTTP;
     use super::*;
 
     #[test]
     fn a_client_has_its_share_and_another_finds_a_seat() {
-        let seats = Seats::new(Resource::Http, 4, 3);
+        let seats = Seats::new(HTTP, 4, 3);
         let mut big: Vec<TakenSeat> = (0..3).map(|_| seats.try_take("big").ok().unwrap()).collect();
         assert_eq!(seats.try_take("big").err(), Some(NoRoom::OwnShare));
         let small = seats.try_take("small").ok().unwrap();
-        assert_eq!(seats.try_take("third").err(), Some(NoRoom::Full(Resource::Http)));
+        assert_eq!(seats.try_take("third").err(), Some(NoRoom::Full(HTTP)));
         big.pop();
         let third = seats.try_take("third").ok().unwrap();
         drop((big, small, third));

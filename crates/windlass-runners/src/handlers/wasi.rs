@@ -4,7 +4,7 @@
 //! The modules run in the same kind of guest process as other WASI jobs (see `crate::wasi`), except that a
 //! process belongs to one client, like every context.
 
-use super::outcome::{Ended, TOO_MUCH, Verdict};
+use super::outcome::{TOO_MUCH, Verdict};
 use super::output::{Output, split_answer};
 use super::run::{Drive, Interrupt};
 use super::{BlobError, Inner};
@@ -16,6 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::Instant;
+use windlass_core::handler::Ended;
 
 /// Owner of a guest process, and the time limit of its modules, which is fixed at its start.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use crate::rig::{PATIENCE, Rig, brief, briefs, log, outcomes, sh};
 use std::time::{Duration, Instant};
+use windlass_core::handler::{Ended, Run};
 use windlass_runners::handlers::{Handler, HandlerOptions};
 
 pub fn seconds(timeout: u64) -> HandlerOptions {
@@ -84,7 +85,7 @@ async fn output_without_an_end_can_be_stopped_at_any_time() {
     let first = tokio::time::timeout(Duration::from_millis(500), run.next()).await;
     assert!(first.is_err(), "it does not end by itself: {first:?}");
     run.stop(0);
-    assert!(matches!(crate::rig::ends(&mut run, 1).await[0], windlass_runners::handlers::Ended::Unrun(_)));
+    assert!(matches!(crate::rig::ends(&mut run, 1).await[0], Ended::Unrun(_)));
 }
 
 /// Guarantees of the table in docs/runners.md.

@@ -6,7 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang, NoRoom};
+use windlass_core::handler::{Ended, NoRoom, Run};
+use windlass_runners::handlers::{Handler, HandlerOptions, Lang};
 
 /// Server that responds with the status and body that `answer` returns for a request body. `None`: closes the
 /// connection.

@@ -2,7 +2,8 @@
 
 use crate::rig::{Rig, briefs, ends, handler, log, new_jobs, outcomes};
 use std::time::Duration;
-use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Lang};
+use windlass_core::handler::{Ended, Run};
+use windlass_runners::handlers::{Handler, HandlerOptions, Lang};
 
 /// Handler texts of one language.
 struct Words {
@@ -247,7 +248,7 @@ async fn php_handlers_that_harm_harm_themselves() {
 async fn bytes_that_are_no_text_arrive_as_they_are() {
     use bytes::Bytes;
     use std::sync::Arc;
-    use windlass_runners::handlers::{Batch, BatchJob};
+    use windlass_core::handler::{Batch, BatchJob};
     let rig = Rig::new();
     for words in [&PYTHON, &NODE, &PHP] {
         let payload = Bytes::from_static(b"\xff\xfe\0\x80 x");

@@ -2,7 +2,8 @@
 
 use crate::rig::{PATIENCE, Rig, batch, brief, briefs, handler, outcomes, sh};
 use std::time::{Duration, Instant};
-use windlass_runners::handlers::{Handler, HandlerOptions, Lang, Network, NoRoom, Resource};
+use windlass_core::handler::NoRoom;
+use windlass_runners::handlers::{CONTEXTS, Handler, HandlerOptions, Lang, Network};
 
 const OWN_PROCESS: &str = "echo $$ > \"$WINDLASS_RESULT\"";
 
@@ -178,7 +179,7 @@ async fn one_client_leaves_a_place_for_others() {
     assert_eq!(rig.handlers.book("a", "v", &quick).err(), Some(NoRoom::OwnShare));
     let other = rig.handlers.book("b", "t", &quick);
     assert!(other.is_ok());
-    assert_eq!(rig.handlers.book("c", "t", &quick).err(), Some(NoRoom::Full(Resource::Contexts)));
+    assert_eq!(rig.handlers.book("c", "t", &quick).err(), Some(NoRoom::Full(CONTEXTS)));
     drop(held);
     assert!(rig.has_room("a", "v", &quick) && rig.has_room("c", "t", &quick));
 }

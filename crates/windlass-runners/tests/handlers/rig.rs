@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tempfile::TempDir;
+use windlass_core::handler::{Batch, BatchJob, Ended, Report, Run as _};
 use windlass_http::Allowed;
 use windlass_runners::handlers::{
-    Batch, BatchJob, BlobError, Ended, Handler, HandlerOptions, Handlers, HelperProgram, Isolation, Lang,
-    Outcome, Run, Settings, World,
+    BlobError, Handler, HandlerOptions, Handlers, HelperProgram, Isolation, Lang, Run, Settings, World,
 };
 
 /// Timeout of waits, generous for a busy machine.
@@ -93,12 +93,12 @@ impl Rig {
     }
 
     /// Outcomes in the order of the batch.
-    pub async fn run(&self, handler: &Handler, payloads: &[&str]) -> Vec<Outcome> {
+    pub async fn run(&self, handler: &Handler, payloads: &[&str]) -> Vec<Report> {
         let mut run = self.start("acme", "resize", handler, payloads);
         outcomes(&mut run, payloads.len()).await
     }
 
-    pub async fn one(&self, handler: &Handler, payload: &str) -> Outcome {
+    pub async fn one(&self, handler: &Handler, payload: &str) -> Report {
         self.run(handler, &[payload]).await.remove(0)
     }
 }
@@ -132,7 +132,7 @@ pub async fn ends(run: &mut Run, count: usize) -> Vec<Ended> {
     all.into_iter().map(|ended| ended.expect("every job is told")).collect()
 }
 
-pub async fn outcomes(run: &mut Run, count: usize) -> Vec<Outcome> {
+pub async fn outcomes(run: &mut Run, count: usize) -> Vec<Report> {
     let done = |ended| match ended {
         Ended::Done(outcome) => outcome,
         Ended::Unrun(why) => panic!("a job was not run: {why}"),
@@ -157,26 +157,26 @@ pub fn sh(body: &str) -> Handler {
 }
 
 /// Status, code and result: `200 OK …`.
-pub fn brief(outcome: &Outcome) -> String {
+pub fn brief(outcome: &Report) -> String {
     format!("{} {} {}", outcome.exitcode, outcome.code, String::from_utf8_lossy(&outcome.result))
         .trim()
         .to_owned()
 }
 
-pub fn briefs(outcomes: &[Outcome]) -> Vec<String> {
+pub fn briefs(outcomes: &[Report]) -> Vec<String> {
     outcomes.iter().map(brief).collect()
 }
 
-pub fn log(outcome: &Outcome) -> String {
+pub fn log(outcome: &Report) -> String {
     String::from_utf8_lossy(&outcome.log).into_owned()
 }
 
-pub fn new_jobs(outcome: &Outcome) -> Vec<String> {
+pub fn new_jobs(outcome: &Report) -> Vec<String> {
     let show = |payload: &[u8]| String::from_utf8_lossy(payload).into_owned();
     outcome.new_jobs.iter().map(|job| format!("{}={}", job.jobtype, show(&job.payload))).collect()
 }
 
-pub fn batch(client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Batch {
+pub fn batch(client: &str, jobtype: &str, handler: &Handler, payloads: &[&str]) -> Batch<Handler> {
     let job = |(index, payload): (usize, &&str)| BatchJob {
         id: format!("id-{index}"),
         attempt: 1,

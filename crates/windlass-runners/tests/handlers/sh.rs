@@ -1,5 +1,6 @@
 use crate::rig::{Rig, brief, briefs, ends, log, new_jobs, outcomes, sh};
-use windlass_runners::handlers::{Ended, Handler, HandlerOptions, Interpreters, Lang, Outcome};
+use windlass_core::handler::{Ended, Report, Run};
+use windlass_runners::handlers::{Handler, HandlerOptions, Interpreters, Lang};
 
 #[tokio::test]
 async fn a_shell_handler_gets_its_line_and_its_exit_code_is_the_status() {
@@ -55,7 +56,7 @@ async fn a_context_is_reused_and_its_parts_run_when_they_should() {
     assert_eq!(new_jobs(&first[1]), ["after=x"]);
     assert_eq!(rig.handlers.warm(), [("acme".to_owned(), "resize".to_owned())]);
     let second = rig.run(&handler, &["c"]).await;
-    let words = |outcome: &Outcome| {
+    let words = |outcome: &Report| {
         let text = brief(outcome);
         let (process, batch) = text.strip_prefix("200 OK ").unwrap().split_once(' ').unwrap();
         (process.to_owned(), batch.to_owned())

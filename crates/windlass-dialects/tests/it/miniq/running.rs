@@ -5,7 +5,11 @@ use super::world::{
 };
 use bytes::Bytes;
 use std::time::Duration;
-use windlass_dialects::runners::Report;
+use windlass_dialects::runners::{NewJob, Report};
+
+fn new_job(jobtype: &str, payload: impl Into<Bytes>) -> NewJob {
+    NewJob { jobtype: jobtype.to_owned(), payload: payload.into() }
+}
 
 #[tokio::test]
 async fn an_exit_code_says_whether_a_job_is_over() {
@@ -134,7 +138,7 @@ async fn jobs_that_a_job_asks_for_are_jobs_of_the_same_client() {
     world.fake.answers(|payload, _| {
         let new = [("child", "c1"), ("bolt-t", "not bolt's"), ("bad/type", "x"), ("child", "c2")];
         let new_jobs = match payload {
-            "parent" => new.map(|(jobtype, payload)| (jobtype.to_owned(), Bytes::from(payload))).to_vec(),
+            "parent" => new.map(|(jobtype, payload)| new_job(jobtype, payload)).to_vec(),
             _ => Vec::new(),
         };
         Report { new_jobs, ..report(200) }
@@ -171,8 +175,8 @@ async fn jobs_that_cannot_be_made_are_told_of_in_the_log_of_the_job_that_asked_f
             _ => &["a/", "b/", "c/", "d/", "e/", "f/", "g/", "h/", "i/", "j/", "k/", "l/"],
         };
         let new = |jobtype: &&str| match *jobtype {
-            "large" => (jobtype.to_string(), Bytes::from(vec![b'x'; (16 << 20) + 1])),
-            _ => (jobtype.to_string(), Bytes::from("x")),
+            "large" => new_job(jobtype, vec![b'x'; (16 << 20) + 1]),
+            _ => new_job(jobtype, "x"),
         };
         let times = if payload == "few" { 1 } else { 2 };
         let new_jobs = wrong.repeat(times).iter().map(new).collect();
@@ -235,7 +239,7 @@ async fn a_result_of_more_is_an_error_of_the_run_and_the_job_is_not_stuck() {
     world.fake.answers(|payload, attempt| match (payload, attempt) {
         ("x", 1) => Report {
             result: Bytes::from(vec![b'r'; (16 << 20) + 1]),
-            new_jobs: vec![("third".to_owned(), Bytes::from_static(b"each time"))],
+            new_jobs: vec![new_job("third", "each time")],
             ..report(200)
         },
         _ => with_result("small"),
