@@ -3,7 +3,7 @@
 #
 #   benchmarks/compare-beanstalkd.sh                 everything, three rounds, about 15 minutes
 #   benchmarks/compare-beanstalkd.sh --rounds 1      the same, once
-#   benchmarks/compare-beanstalkd.sh --workload W3   only some of it; every option of `windlass bench` may be given
+#   benchmarks/compare-beanstalkd.sh --workload W3   only some of it; every option of windlass-bench may be given
 #
 # All servers listen on loopback ports of their own, keep their data in temporary folders under target/bench (the disk
 # that is measured; BENCH_FOLDER chooses another) and are gone at the end. NAME=… names the result files.
@@ -15,10 +15,13 @@ if ! command -v beanstalkd >/dev/null; then
     exit 1
 fi
 
+target=${CARGO_TARGET_DIR:-target}
 if [ -z "${WINDLASS:-}" ]; then
-    cargo build --release --quiet
-    WINDLASS=target/release/windlass
+    cargo build --release --quiet -p windlass
+    WINDLASS=$target/release/windlass
 fi
+cargo build --release --quiet -p windlass-bench
+export WINDLASS
 folder=${BENCH_FOLDER:-target/bench}
 mkdir -p "$folder" benchmarks/results
 # The folders of a run that was interrupted.
@@ -31,7 +34,7 @@ if [ "${load%.*}" -ge 1 ]; then
 fi
 
 save=benchmarks/results/${NAME:-$(date +%Y-%m-%d)}
-timeout "${BENCH_TIMEOUT:-3600}" "$WINDLASS" bench --peer beanstalkd --rounds 3 --folder "$folder" --save "$save" "$@"
+timeout "${BENCH_TIMEOUT:-3600}" "$target/release/windlass-bench" --peer beanstalkd --rounds 3 --folder "$folder" --save "$save" "$@"
 {
     echo
     echo "Machine: $(nproc) cores, $(awk '/MemTotal/ {printf "%.0f", $2 / 1048576}' /proc/meminfo) GB," \

@@ -18,10 +18,13 @@ bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1 || true)
 [ -n "$bin" ] || bin=$(dirname "$(command -v postgres || echo /none/postgres)")
 [ -x "$bin/initdb" ] || { echo "PostgreSQL is not installed; on Debian: apt-get install postgresql" >&2; exit 1; }
 
+target=${CARGO_TARGET_DIR:-target}
 if [ -z "${WINDLASS:-}" ]; then
-    cargo build --release --quiet
-    WINDLASS=target/release/windlass
+    cargo build --release --quiet -p windlass
+    WINDLASS=$target/release/windlass
 fi
+cargo build --release --quiet -p windlass-bench
+export WINDLASS
 export MODULES=${MODULES:-$PWD/target/graphile-worker}
 if [ ! -d "$MODULES/node_modules/graphile-worker" ]; then
     mkdir -p "$MODULES"
@@ -64,7 +67,7 @@ drive() { node benchmarks/graphile-worker/drive.mjs "$@"; }
 # A disk that stands still for seconds, as on a machine with other work, fails a call: measured again, up to three times.
 bench() {
     for try in 1 2 3; do
-        timeout "${BENCH_TIMEOUT:-1800}" "$WINDLASS" bench --store "$url/windlass" --seconds "${SECONDS_MAX:-20}" --json "$@" && return
+        timeout "${BENCH_TIMEOUT:-1800}" "$target/release/windlass-bench" --store "$url/windlass" --seconds "${SECONDS_MAX:-20}" --json "$@" && return
         echo "measurement $try failed" >&2
     done
     return 1

@@ -22,7 +22,7 @@ const comparisons = [
   return { what, windlass, graphile, shape, ratio, bound, met: ratio >= bound, rounds: { windlass: rates(ours), graphile: rates(theirs) }, others };
 });
 const flat = read("windlass-flat").flatMap((run) => run.targets);
-// As `windlass bench` has it: with so much other work on the machine a ratio may show that work.
+// As windlass-bench has it: with so much other work on the machine a ratio may show that work.
 const standing = (row) => (row.others > 10 ? `disturbed: ${Math.round(row.others)} % other work` : row.met ? "met" : "missed");
 const count = (number) => Math.round(number).toLocaleString("en-US");
 

@@ -8,6 +8,7 @@ pub(crate) mod config;
 mod demo;
 mod internal;
 mod man;
+mod own_server;
 mod progress;
 mod report;
 mod store;

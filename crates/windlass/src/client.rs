@@ -1,8 +1,10 @@
 //! Client of the native API for the command line. It uses only the public `/api/v1`.
 
+mod bedrock;
 mod http;
 pub(crate) mod tls;
 
+pub(crate) use bedrock::BedrockClient;
 pub(crate) use http::escaped;
 
 use crate::fault::Fault;

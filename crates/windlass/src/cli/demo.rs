@@ -1,18 +1,15 @@
 //! `windlass demo`: guided tour with its own server on a temporary store and a free port, real jobs and a
 //! real worker.
 
-use crate::client::Client;
-use crate::config::{Config, Source, Written};
+use super::own_server::OwnServer;
+use crate::client::{BedrockClient, Client};
 use crate::fault::{Fault, Outcome};
 use crate::output::{self, Colour, Style};
-use crate::serve::Server;
 use clap::Args;
 use serde_json::{Value, json};
-use std::io::{BufRead, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use windlass_dialects::ALL;
 
 /// Time to read a step.
 const PAUSE: Duration = Duration::from_millis(2500);
@@ -36,39 +33,19 @@ pub(super) struct DemoArgs {
 }
 
 pub(super) fn run(args: DemoArgs) -> Outcome {
-    let folder = tempfile::Builder::new().prefix("windlass-demo-").tempdir()?;
-    let config = config_in(folder.path())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let mut server = runtime.block_on(Server::start(&config))?;
-    server.hand_out();
-    let door =
-        |which: &str| server.listening.iter().find(|(name, _)| *name == which).map(|(_, address)| *address);
-    let (Some(http), Some(bedrock)) = (door("http"), door("bedrock")) else {
-        return Err(Fault::failed("the server of the tour does not listen"));
-    };
-    let mut tour =
-        Tour { url: format!("http://{http}"), bedrock, style: Style::of_stdout(), fast: args.fast, step: 0 };
-    let outcome = tour.walk(&folder.path().display().to_string());
+    let server = OwnServer::start("windlass-demo-", None, &[])?;
+    let (url, bedrock) = (server.url()?, server.address("bedrock")?);
+    let mut tour = Tour { url, bedrock, style: Style::of_stdout(), fast: args.fast, step: 0 };
+    let outcome = tour.walk(&server.folder().display().to_string());
     let outcome = match (outcome, args.keep_serving) {
         (Ok(()), true) => {
             output::say(format!("\nStill serving at {} until you press Ctrl-C.", tour.url))?;
-            runtime.block_on(tokio::signal::ctrl_c()).map_err(Fault::from)
+            server.until_interrupted()
         }
         (outcome, _) => outcome,
     };
-    runtime.block_on(server.stop());
+    server.stop();
     outcome
-}
-
-fn config_in(folder: &std::path::Path) -> Outcome<Config> {
-    let mut written = Written::new(ALL);
-    let data = folder.display().to_string();
-    for (name, text) in
-        [("data", data.as_str()), ("http", "127.0.0.1:0"), ("bedrock", "127.0.0.1:0"), ("mdns", "off")]
-    {
-        written.put_text(name, text, Source::Set)?;
-    }
-    Ok(Config::from_written(&written)?)
 }
 
 struct Tour {
@@ -142,34 +119,20 @@ impl Tour {
     fn bedrock(&mut self) -> Outcome {
         self.title("The same jobs in the words of Bedrock::Jobs")?;
         self.tell(&format!("Typed into: nc {} {}", self.bedrock.ip(), self.bedrock.port()))?;
-        let mut line = std::io::BufReader::new(TcpStream::connect(self.bedrock)?);
-        self.ask_bedrock(&mut line, "CreateJob\nname: invoice\ndata: {\"customer\":7}\n")?;
-        let job = self.ask_bedrock(&mut line, "GetJob\nname: inv*\n")?;
-        self.ask_bedrock(&mut line, &format!("FinishJob\njobID: {}\n", job["jobID"]))?;
+        let mut client = BedrockClient::open(self.bedrock)?;
+        self.ask_bedrock(&mut client, "CreateJob\nname: invoice\ndata: {\"customer\":7}\n")?;
+        let job = self.ask_bedrock(&mut client, "GetJob\nname: inv*\n")?;
+        self.ask_bedrock(&mut client, &format!("FinishJob\njobID: {}\n", job["jobID"]))?;
         Ok(())
     }
 
     /// Sends a request, shows it with the status line and the body of the response, and returns the body.
-    fn ask_bedrock(&self, line: &mut std::io::BufReader<TcpStream>, request: &str) -> Outcome<Value> {
+    fn ask_bedrock(&self, client: &mut BedrockClient, request: &str) -> Outcome<Value> {
         for asked in request.lines() {
             output::say(format!("   {}", self.style.paint(Colour::Cyan, asked)))?;
         }
-        line.get_mut().write_all(format!("{request}\n").as_bytes())?;
-        let (mut status, mut length) = (String::new(), 0);
-        line.read_line(&mut status)?;
-        loop {
-            let mut header = String::new();
-            line.read_line(&mut header)?;
-            match header.trim_end().split_once(": ") {
-                Some(("Content-Length", bytes)) => length = bytes.parse().unwrap_or(0),
-                Some(_) => {}
-                None => break,
-            }
-        }
-        let mut body = vec![0; length];
-        line.read_exact(&mut body)?;
-        let body = String::from_utf8_lossy(&body).into_owned();
-        self.tell(&output::harmless(&format!("{} {body}", status.trim_end())))?;
+        let (status, body) = client.ask(request)?;
+        self.tell(&output::harmless(&format!("{status} {body}")))?;
         if !status.starts_with("200") {
             return Err(Fault::failed(format!(
                 "{} did not work",

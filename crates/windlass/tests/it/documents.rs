@@ -21,7 +21,8 @@ fn every_dependency_has_a_line_that_says_why() {
     let page = std::fs::read_to_string(workspace().join("docs/dependencies.md")).unwrap();
     let words: BTreeSet<&str> = page.split(|c: char| !c.is_alphanumeric() && !"-_".contains(c)).collect();
     let crates = std::fs::read_dir(workspace().join("crates")).unwrap().map(|entry| entry.unwrap().path());
-    for manifest in crates.chain([workspace().join("clients/rust")]).map(|folder| folder.join("Cargo.toml")) {
+    let others = ["clients/rust", "benchmarks/windlass-bench"].map(|folder| workspace().join(folder));
+    for manifest in crates.chain(others).map(|folder| folder.join("Cargo.toml")) {
         for name in dependencies(&std::fs::read_to_string(&manifest).unwrap()) {
             assert!(
                 words.contains(name.as_str()),

@@ -26,7 +26,7 @@ const FILL_AT_MOST: Duration = Duration::from_secs(180);
 
 /// Measures W6. The server is restarted in between, so it must be a server started here.
 pub(super) async fn memory_and_start(kind: Kind, folder: &Path, settings: &Settings) -> io::Result<Vec<Row>> {
-    let server = Server::start(kind, folder, settings.database.as_deref())?;
+    let server = Server::start(kind, folder, &settings.launch)?;
     let empty_bytes = memory_of(&server)?;
     let many = match kind {
         Kind::BeanstalkdFsync => MANY_FSYNC,
@@ -45,7 +45,7 @@ pub(super) async fn memory_and_start(kind: Kind, folder: &Path, settings: &Setti
     let mut rows = vec![row(cases::MEMORY, per_job(memory_of(&server)?), Unit::BytesPerJob)];
     server.stop()?;
     if kind.survives_restart() {
-        let server = Server::start(kind, folder, settings.database.as_deref())?;
+        let server = Server::start(kind, folder, &settings.launch)?;
         rows.push(row(cases::START, server.started_in.as_secs_f64(), Unit::Seconds));
         rows.push(row(cases::MEMORY_RESTARTED, per_job(memory_of(&server)?), Unit::BytesPerJob));
         server.stop()?;

@@ -1,6 +1,6 @@
 //! Results of a benchmark: rows and their display.
 
-use crate::output::{Colour, Table};
+use super::output::Table;
 use serde::Serialize;
 
 /// Result of one run of a workload.
@@ -142,8 +142,7 @@ impl Rows {
             "OTHERS %",
         ]);
         for row in self.sorted() {
-            let colour = if row.server.starts_with("windlass") { Colour::Plain } else { Colour::Dim };
-            table.row(Rows::cells(row).into_iter().map(|cell| (cell, colour)).collect());
+            table.row(Rows::cells(row));
         }
         table
     }
@@ -176,7 +175,6 @@ pub(super) fn thousands(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::Style;
 
     fn row(server: &'static str, case: &str, value: f64, unit: Unit) -> Row {
         Row { workload: "W1", case: case.into(), server, value, unit, shape: String::new(), sample: None }
@@ -215,7 +213,8 @@ mod tests {
         for (server, case) in [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")] {
             rows.add(row(server, case, 1234.0, Unit::JobsPerSecond));
         }
-        let lines = rows.table().lines(Style { colours: false, width: 100 });
+        let text = rows.table().to_string();
+        let lines: Vec<&str> = text.lines().collect();
         let order: Vec<_> = lines[1..].iter().map(|line| line[4..].trim_start()[..5].to_owned()).collect();
         assert_eq!(lines.len(), 5);
         assert!(lines[1].contains("1,234 jobs/s"), "{lines:?}");

@@ -7,7 +7,7 @@ use super::peers::beanstalk::Beanstalkd;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,14 @@ impl Kind {
     }
 }
 
+/// Program and store of the Windlass servers that are started.
+#[derive(Clone, Debug)]
+pub(super) struct Launch {
+    pub windlass: PathBuf,
+    /// Database URL; `None`: embedded stores.
+    pub database: Option<String>,
+}
+
 /// Running server process; killed on drop.
 pub(super) struct Server {
     child: Child,
@@ -62,12 +70,13 @@ pub(super) struct Server {
 
 impl Server {
     /// Starts a server. `folder` holds its store: a second start in it finds the same jobs.
-    pub(super) fn start(kind: Kind, folder: &Path, database: Option<&str>) -> io::Result<Server> {
+    pub(super) fn start(kind: Kind, folder: &Path, launch: &Launch) -> io::Result<Server> {
         match kind {
-            Kind::WindlassFull => start_windlass(folder, &file(folder), "full", "off"),
-            Kind::WindlassRelaxed => start_windlass(folder, &file(folder), "relaxed", "off"),
+            Kind::WindlassFull => launch.start(folder, &file(folder), "full", "off"),
+            Kind::WindlassRelaxed => launch.start(folder, &file(folder), "relaxed", "off"),
             Kind::WindlassPostgres => {
-                start_windlass(folder, &with_schema(database.unwrap_or_default(), folder), "full", "off")
+                let database = launch.database.as_deref().unwrap_or_default();
+                launch.start(folder, &with_schema(database, folder), "full", "off")
             }
             Kind::BeanstalkdMemory => start_beanstalkd(None),
             Kind::BeanstalkdFsync => start_beanstalkd(Some(folder)),
@@ -75,9 +84,9 @@ impl Server {
     }
 
     /// Starts Windlass with the Bedrock dialect on a free port.
-    pub(super) fn start_with_bedrock(kind: Kind, folder: &Path) -> io::Result<Server> {
+    pub(super) fn start_with_bedrock(kind: Kind, folder: &Path, launch: &Launch) -> io::Result<Server> {
         let durability = if kind == Kind::WindlassRelaxed { "relaxed" } else { "full" };
-        start_windlass(folder, &file(folder), durability, "127.0.0.1:0")
+        launch.start(folder, &file(folder), durability, "127.0.0.1:0")
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -135,37 +144,40 @@ fn file(folder: &Path) -> String {
     format!("sqlite:{}", folder.join("bench.db").display())
 }
 
-fn start_windlass(folder: &Path, store: &str, durability: &str, bedrock: &str) -> io::Result<Server> {
-    let ready_file = folder.join("ready.json");
-    // Left behind by a killed server.
-    let _ = std::fs::remove_file(&ready_file);
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args([
-        "serve",
-        "--http",
-        "127.0.0.1:0",
-        "--bedrock",
-        bedrock,
-        "--mdns",
-        "off",
-        "--log-level",
-        "warn",
-    ]);
-    command.args(["--store", store, "--durability", durability, "--ready-file"]).arg(&ready_file);
-    // Settings of the user's own server must not apply to this one.
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("WINDLASS_") {
-            command.env_remove(name);
+impl Launch {
+    fn start(&self, folder: &Path, store: &str, durability: &str, bedrock: &str) -> io::Result<Server> {
+        let ready_file = folder.join("ready.json");
+        // Left behind by a killed server.
+        let _ = std::fs::remove_file(&ready_file);
+        let mut command = Command::new(&self.windlass);
+        command.args([
+            "serve",
+            "--http",
+            "127.0.0.1:0",
+            "--bedrock",
+            bedrock,
+            "--mdns",
+            "off",
+            "--log-level",
+            "warn",
+        ]);
+        command.args(["--store", store, "--durability", durability, "--ready-file"]).arg(&ready_file);
+        // Settings of the user's own server must not apply to this one.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("WINDLASS_") {
+                command.env_remove(name);
+            }
         }
+        let log = folder.join("server.log");
+        command.stderr(std::fs::File::create(&log)?);
+        let mut server = start(command, || ready_address(&ready_file, "http")).map_err(|error| {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let program = self.windlass.display();
+            io::Error::other(format!("starting {program} (is it built?): {error}; it said: {}", said.trim()))
+        })?;
+        server.bedrock = ready_address(&ready_file, "bedrock");
+        Ok(server)
     }
-    let log = folder.join("server.log");
-    command.stderr(std::fs::File::create(&log)?);
-    let mut server = start(command, || ready_address(&ready_file, "http")).map_err(|error| {
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
-        io::Error::other(format!("starting a server: {error}; it said: {}", said.trim()))
-    })?;
-    server.bedrock = ready_address(&ready_file, "bedrock");
-    Ok(server)
 }
 
 fn ready_address(ready_file: &Path, door: &str) -> Option<String> {

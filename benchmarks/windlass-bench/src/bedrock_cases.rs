@@ -73,8 +73,8 @@ pub(super) async fn measure(
     settings: &Settings,
     show: &dyn Fn(&str),
 ) -> io::Result<Vec<Row>> {
-    let few = Server::start_with_bedrock(kind, folders[0])?;
-    let many = Server::start_with_bedrock(kind, folders[1])?;
+    let few = Server::start_with_bedrock(kind, folders[0], &settings.launch)?;
+    let many = Server::start_with_bedrock(kind, folders[1], &settings.launch)?;
     show("what a lone answer costs at least");
     let mut rows = floor(kind, &few.bedrock()?, folders[0], settings).await?;
     rows.extend(verbs(kind, &few.bedrock()?, settings, show).await?);

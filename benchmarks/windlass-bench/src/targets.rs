@@ -2,9 +2,9 @@
 
 use super::bedrock_cases;
 use super::cases::{self, Case};
+use super::output::Table;
 use super::report::{Row, Rows};
 use super::servers::Kind;
-use crate::output::{Colour, Table};
 use serde::Serialize;
 
 /// Share of other CPU load above which a comparison is void: on a busy machine the rates of the same workload
@@ -172,13 +172,7 @@ fn flat(rows: &Rows, server: &str, few: &str, many: &str, bound: f64) -> Option<
 pub(super) fn table(verdicts: &[Verdict]) -> Table {
     let mut table = Table::new(&[">VALUE", ">TARGET", "", "WHAT"]);
     for verdict in verdicts {
-        let colour = match verdict.standing {
-            Standing::Met => Colour::Green,
-            Standing::Missed => Colour::Red,
-            Standing::Disturbed => Colour::Yellow,
-        };
-        let cells = verdict.cells().into_iter().enumerate();
-        table.row(cells.map(|(at, cell)| (cell, if at == 2 { colour } else { Colour::Plain })).collect());
+        table.row(verdict.cells());
     }
     table
 }
@@ -222,9 +216,8 @@ mod tests {
         let (few, many) = cases::FLAT_PAIRS[0];
         let found = verdicts(&rows(&[(Kind::WindlassFull, few, 10.0), (Kind::WindlassFull, many, 14.0)]));
         assert_eq!((found.len(), found[0].standing), (1, Standing::Missed));
-        assert!(
-            table(&found).lines(crate::output::Style { colours: false, width: 120 })[1].contains("missed")
-        );
+        let text = table(&found).to_string();
+        assert!(text.lines().nth(1).is_some_and(|line| line.contains("missed")), "{text}");
     }
 
     #[test]

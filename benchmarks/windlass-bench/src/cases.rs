@@ -2,7 +2,7 @@
 
 use super::client::{Shape, Target};
 use super::report::Sample;
-use super::servers::Kind;
+use super::servers::{Kind, Launch};
 use super::workloads::{self, Load};
 use std::io;
 use std::time::Duration;
@@ -110,8 +110,7 @@ pub(super) struct Settings {
     pub payload_bytes: usize,
     pub rate: f64,
     pub at_most: Duration,
-    /// Database URL for the started servers; `None`: embedded stores.
-    pub database: Option<String>,
+    pub launch: Launch,
 }
 
 impl Settings {

@@ -1,4 +1,4 @@
-//! `windlass bench`: performance of a server on this machine, and comparison with other servers.
+//! `windlass-bench`: performance of a server on this machine, and comparison with other servers.
 
 mod bedrock;
 mod bedrock_cases;
@@ -6,6 +6,7 @@ mod cases;
 mod client;
 mod http;
 mod native;
+mod output;
 mod peers;
 mod procfs;
 mod report;
@@ -15,34 +16,40 @@ mod targets;
 mod wire;
 mod workloads;
 
-use crate::fault::{Fault, Outcome};
-use crate::output::{self, Style};
 use cases::{Case, Settings};
-use clap::{Args, ValueEnum};
+use clap::{Parser, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use native::{Format, Windlass};
 use report::{Row, Rows, Unit};
 use serde_json::json;
-use servers::{Kind, Server};
+use servers::{Kind, Launch, Server};
+use std::error::Error;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
+
+type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Measure a server: pushes, drains, a mix, memory, and costs that must not grow
 ///
 /// Without --server it starts servers of its own on temporary stores and removes them afterwards. The client uses one
 /// thread; its CPU time and the server's are shown per job, to see which of the two is the limit.
-#[derive(Args, Debug)]
-#[command(args_override_self = true)]
+#[derive(Parser, Debug)]
+#[command(version, args_override_self = true)]
 #[command(after_help = "\
 Examples:
-  windlass bench
-  windlass bench --workload W1,W2 --durability full
-  windlass bench --peer beanstalkd --rounds 3 --save results/today
-  windlass bench --dialect bedrock --durability full
-  windlass bench --server http://127.0.0.1:7373 --workload W3 --jobs 100000")]
-pub(super) struct BenchArgs {
+  windlass-bench
+  windlass-bench --workload W1,W2 --durability full
+  windlass-bench --peer beanstalkd --rounds 3 --save results/today
+  windlass-bench --dialect bedrock --durability full
+  windlass-bench --server http://127.0.0.1:7373 --workload W3 --jobs 100000")]
+struct BenchArgs {
+    /// The windlass program whose servers are started [default: beside this program]
+    #[arg(long, value_name = "PATH", env = "WINDLASS")]
+    windlass: Option<PathBuf>,
     /// A running server; its queues beginning with `bench-` are used [default: starts its own]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = http_address)]
     server: Option<String>,
     /// PostgreSQL for the servers it starts, each in a schema of its own that stays behind [default: embedded stores]
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "durability"])]
@@ -129,10 +136,20 @@ enum Peer {
     Beanstalkd,
 }
 
-pub(super) fn run(args: BenchArgs) -> Outcome {
+fn main() -> ExitCode {
+    match run(&BenchArgs::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "windlass-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &BenchArgs) -> Outcome {
     // A single thread, so that the client takes little CPU time from the server under test.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let rows = tokio::task::LocalSet::new().block_on(&runtime, measure_all(&args))?;
+    let rows = tokio::task::LocalSet::new().block_on(&runtime, measure_all(args))?;
     let verdicts = targets::verdicts(&rows);
     let data = json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -146,24 +163,22 @@ pub(super) fn run(args: BenchArgs) -> Outcome {
         save(path, "json", &format!("{data:#}\n"))?;
         save(path, "md", &format!("{}\n{}", rows.markdown(), targets::markdown(&verdicts)))?;
     }
-    if args.json {
-        return output::say_json(&data);
-    }
-    rows.table().print(Style::of_stdout())?;
-    if !verdicts.is_empty() {
-        output::say("")?;
-        targets::table(&verdicts).print(Style::of_stdout())?;
+    let mut out = std::io::stdout();
+    match (args.json, verdicts.is_empty()) {
+        (true, _) => writeln!(out, "{data}")?,
+        (false, true) => write!(out, "{}", rows.table())?,
+        (false, false) => write!(out, "{}\n{}", rows.table(), targets::table(&verdicts))?,
     }
     Ok(())
 }
 
 fn save(path: &Path, extension: &str, text: &str) -> Outcome {
     let path = path.with_extension(extension);
-    std::fs::write(&path, text).map_err(|error| Fault::failed(format!("writing {}: {error}", path.display())))
+    std::fs::write(&path, text).map_err(|error| format!("writing {}: {error}", path.display()).into())
 }
 
 async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
-    let mut bench = Bench { args, settings: settings(args), rows: Rows::default(), bar: progress_bar() };
+    let mut bench = Bench { args, settings: settings(args)?, rows: Rows::default(), bar: progress_bar() };
     for _ in 0..args.rounds {
         if args.dialect == Dialect::Bedrock {
             bench.measure_bedrock().await?;
@@ -175,7 +190,8 @@ async fn measure_all(args: &BenchArgs) -> Outcome<Rows> {
         }
     }
     if args.server.is_some() && (bench.wants("W6") || bench.wants("W7")) {
-        output::note("W6 and W7 start servers of their own, so they are measured without --server only");
+        let why = "W6 and W7 start servers of their own, so they are measured without --server only";
+        let _ = writeln!(std::io::stderr(), "{why}");
     }
     bench.bar.finish_and_clear();
     Ok(bench.rows)
@@ -195,16 +211,20 @@ fn kinds(args: &BenchArgs) -> Vec<Kind> {
     kinds
 }
 
-fn settings(args: &BenchArgs) -> Settings {
-    Settings {
+fn settings(args: &BenchArgs) -> Outcome<Settings> {
+    let windlass = match &args.windlass {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("windlass"),
+    };
+    Ok(Settings {
         jobs: args.jobs,
         connections: args.connections.map(usize::from),
         batch: args.batch.map(usize::from),
         payload_bytes: args.payload,
         rate: f64::from(args.rate.max(1)),
         at_most: Duration::from_secs(args.seconds.max(1)),
-        database: args.store.clone(),
-    }
+        launch: Launch { windlass, database: args.store.clone() },
+    })
 }
 
 fn kind_of(durability: Durability) -> Kind {
@@ -232,14 +252,14 @@ impl Bench<'_> {
         let mut running = Vec::new();
         for kind in kinds(self.args) {
             let folder = self.temporary_folder()?;
-            running.push((kind, Server::start(kind, folder.path(), self.args.store.as_deref())?, folder));
+            running.push((kind, Server::start(kind, folder.path(), &self.settings.launch)?, folder));
         }
         for case in Case::ALL {
             if !self.wants(case.workload()) {
                 continue;
             }
             if let Some(server) = &self.args.server {
-                let target = running_server(server, self.args)?;
+                let target = running_server(server, self.args);
                 self.measure_case(*case, Kind::WindlassFull, "windlass running", &target).await?;
             }
             for (kind, server, _) in &running {
@@ -268,7 +288,7 @@ impl Bench<'_> {
         self.show(label, case.label());
         let (sample, shape) = cases::run(case, kind, target, &self.settings)
             .await
-            .map_err(|error| Fault::failed(format!("{label}, {}: {error}", case.label())))?;
+            .map_err(|error| format!("{label}, {}: {error}", case.label()))?;
         self.rows.add(Row {
             workload: case.workload(),
             case: case.label().to_owned(),
@@ -290,7 +310,7 @@ impl Bench<'_> {
             let show = |what: &str| self.show(label, what);
             let rows = bedrock_cases::measure(kind, places, &self.settings, &show)
                 .await
-                .map_err(|error| Fault::failed(format!("{label}: {error}")))?;
+                .map_err(|error| format!("{label}: {error}"))?;
             rows.into_iter().for_each(|row| self.rows.add(row));
         }
         Ok(())
@@ -308,8 +328,8 @@ impl Bench<'_> {
         if self.wants("W7") && kind.is_windlass() {
             self.show(kind.label(), "flat cost");
             let folders = [self.temporary_folder()?, self.temporary_folder()?];
-            let few = Server::start(kind, folders[0].path(), self.args.store.as_deref())?;
-            let many = Server::start(kind, folders[1].path(), self.args.store.as_deref())?;
+            let few = Server::start(kind, folders[0].path(), &self.settings.launch)?;
+            let many = Server::start(kind, folders[1].path(), &self.settings.launch)?;
             let format = self.args.format;
             let targets = (few.windlass(format), many.windlass(format));
             for row in scale::flat_costs(kind.label(), &targets.0, &targets.1, &self.settings).await? {
@@ -328,7 +348,7 @@ impl Bench<'_> {
             Some(folder) => builder.tempdir_in(folder),
             None => builder.tempdir(),
         };
-        folder.map_err(|error| Fault::failed(format!("making a temporary folder: {error}")))
+        folder.map_err(|error| format!("making a temporary folder: {error}").into())
     }
 
     fn show(&self, label: &str, what: &str) {
@@ -346,10 +366,15 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
-fn running_server(server: &str, args: &BenchArgs) -> Outcome<Windlass> {
+/// Address of a running server, from its URL.
+fn http_address(server: &str) -> Result<String, String> {
     let address = server.strip_prefix("http://").unwrap_or(server).trim_end_matches('/');
-    if address.contains("://") || address.contains('/') {
-        return Err(Fault::usage(format!("{server:?} cannot be measured; name it as http://HOST:PORT")));
+    match address.contains('/') {
+        true => Err(format!("{server:?} cannot be measured; name it as http://HOST:PORT")),
+        false => Ok(address.to_owned()),
     }
-    Ok(Windlass { address: address.to_owned(), pid: None, format: args.format, token: args.token.clone() })
+}
+
+fn running_server(address: &str, args: &BenchArgs) -> Windlass {
+    Windlass { address: address.to_owned(), pid: None, format: args.format, token: args.token.clone() }
 }

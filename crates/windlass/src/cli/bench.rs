@@ -1,0 +1,143 @@
+//! `windlass bench`: rates and latencies of one server. Comparisons with other servers are a program of their own, in
+//! `benchmarks/` of the source.
+
+mod load;
+mod workers;
+
+use super::own_server::OwnServer;
+use crate::client::Client;
+use crate::fault::Outcome;
+use crate::output::{self, Colour, Style, Table};
+use clap::{Args, ValueEnum};
+use load::{Hand, Load, Sample};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+use workers::{BedrockWorker, NativeWorker, Worker};
+
+/// Measure a server: pushes, claims, finishes, and the time from a push to its claim
+///
+/// Without --server it starts a server of its own on a temporary store, in the same process, and removes it afterwards.
+#[derive(Args, Debug)]
+#[command(args_override_self = true)]
+#[command(after_help = "\
+Examples:
+  windlass bench
+  windlass bench --connections 64 --durability relaxed
+  windlass bench --server http://127.0.0.1:7373 --jobs 100000 --batch 500
+  windlass bench --dialect bedrock --json")]
+pub(super) struct BenchArgs {
+    /// A running server; a queue beginning with `bench-` is used and left empty [default: starts its own]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["durability", "folder"])]
+    server: Option<String>,
+    /// Token to show the server, if it asks for one
+    #[arg(long, value_name = "TOKEN", env = "WINDLASS_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Certificates to trust with https:// instead of the system's, PEM
+    #[arg(long, value_name = "FILE", env = "WINDLASS_CA")]
+    ca: Option<PathBuf>,
+    /// Protocol: the native API, or the Bedrock dialect of a server of its own
+    #[arg(long, value_enum, default_value = "native", conflicts_with = "server")]
+    dialect: Dialect,
+    /// Jobs per measurement
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    jobs: usize,
+    /// Connections, each with a thread
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    connections: u16,
+    /// Jobs per call
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    batch: u16,
+    /// Bytes of each payload, at least 20
+    #[arg(long, value_name = "BYTES", default_value_t = 100)]
+    payload: usize,
+    /// full: on disk before it is acknowledged; relaxed: soon after
+    #[arg(long, value_parser = ["full", "relaxed"], default_value = "full")]
+    durability: String,
+    /// Jobs per second that are pushed while the time from a push to its claim is measured
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// Longest time for one measurement
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    seconds: u64,
+    /// Where the temporary store is put: the disk that is measured [default: the system's temporary folder]
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Print the figures as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Dialect {
+    Native,
+    Bedrock,
+}
+
+pub(super) fn run(args: BenchArgs) -> Outcome {
+    let samples = match &args.server {
+        Some(url) => measure_native(&args, url),
+        None => on_own_server(&args),
+    }?;
+    if args.json {
+        let rows: Vec<_> = samples.iter().map(|(what, sample)| sample.json(what)).collect();
+        let (connections, batch, payload_bytes) = (args.connections, args.batch, args.payload);
+        let version = env!("CARGO_PKG_VERSION");
+        return output::say_json(&json!({"version": version, "connections": connections, "batch": batch,
+            "payload_bytes": payload_bytes, "rows": rows}));
+    }
+    let mut table = Table::new(&["WHAT", ">JOBS", ">JOBS/S", ">P50 MS", ">P99 MS", ">MAX MS"]);
+    for (what, sample) in &samples {
+        let cells = [
+            (*what).to_owned(),
+            sample.jobs.to_string(),
+            format!("{:.0}", sample.rate()),
+            format!("{:.2}", sample.percentile_ms(0.5)),
+            format!("{:.2}", sample.percentile_ms(0.99)),
+            format!("{:.2}", sample.percentile_ms(1.0)),
+        ];
+        table.row(cells.into_iter().map(|cell| (cell, Colour::Plain)).collect());
+    }
+    table.print(Style::of_stdout())
+}
+
+type Samples = Vec<(&'static str, Sample)>;
+
+fn on_own_server(args: &BenchArgs) -> Outcome<Samples> {
+    let settings = [("durability", args.durability.as_str())];
+    let server = OwnServer::start("windlass-bench-", args.folder.as_deref(), &settings)?;
+    let measured = match args.dialect {
+        Dialect::Native => server.url().and_then(|url| measure_native(args, &url)),
+        Dialect::Bedrock => server
+            .address("bedrock")
+            .and_then(|address| measure(args, || Ok(Box::new(BedrockWorker::open(address, args.payload)?)))),
+    };
+    server.stop();
+    measured
+}
+
+fn measure_native(args: &BenchArgs, url: &str) -> Outcome<Samples> {
+    let client = Client::new(url, args.token.as_deref(), args.ca.as_deref())?;
+    let queue = format!("bench-{}", std::process::id());
+    let worker =
+        || NativeWorker { client: client.another(), queue: queue.clone(), payload_bytes: args.payload };
+    measure(args, || Ok(Box::new(worker())))
+}
+
+fn measure(args: &BenchArgs, open: impl Fn() -> Outcome<Box<dyn Worker>>) -> Outcome<Samples> {
+    let connect = || open().map(Hand::new);
+    let mut hands = (0..args.connections).map(|_| connect()).collect::<Outcome<Vec<Hand>>>()?;
+    let at_most = Duration::from_secs(args.seconds);
+    let load = Load { jobs: args.jobs, batch: usize::from(args.batch), at_most };
+    // Clears what is left because the time was over.
+    let rest = Load { jobs: usize::MAX, at_most: at_most * 6, ..load };
+    let mut samples = vec![
+        ("push", load::each(&mut hands, load, Hand::push)?),
+        ("claim", load::each(&mut hands, load, Hand::claim)?),
+        ("finish", load::each(&mut hands, Load { jobs: usize::MAX, ..load }, Hand::finish)?),
+    ];
+    load::each(&mut hands, rest, Hand::drain)?;
+    samples.push(("push to claim, steady rate", load::pick_up(connect()?, &mut hands, load, args.rate)?));
+    load::each(&mut hands, rest, Hand::drain)?;
+    Ok(samples)
+}
