@@ -326,7 +326,7 @@ impl Inner {
     /// After an unknown outcome the lease table may be wrong.
     fn failed(self: &Arc<Self>, error: StoreError, changes: impl IntoIterator<Item = Change>) -> EngineError {
         if matches!(error, StoreError::Unknown(_)) {
-            self.doubt(changes.into_iter().collect());
+            self.resolve_unknown_commit(changes.into_iter().collect());
         }
         error.into()
     }

@@ -46,7 +46,7 @@ impl Inner {
     }
 
     /// Commit with an unknown outcome: corrects the tables as soon as the store responds again.
-    pub(crate) fn doubt(self: &Arc<Self>, changes: Vec<Change>) {
+    pub(crate) fn resolve_unknown_commit(self: &Arc<Self>, changes: Vec<Change>) {
         let mut leases = self.leases();
         changes.iter().for_each(|change| leases.forget(change.before.id));
         drop(leases);

@@ -62,7 +62,7 @@ impl Inner {
         let now = self.now();
         let epoch = self.limits.epoch();
         let batch = self.built(tenant, jobs, now);
-        let after = Aftermath::of(self, &batch, now);
+        let after = BatchFacts::of(self, &batch, now);
         let pushed = if batch.iter().any(|new| new.spec.family().is_some()) {
             self.insert_with_parents(batch, scope, now).await?
         } else {
@@ -173,7 +173,7 @@ impl Inner {
         Ok(())
     }
 
-    fn pushed(&self, tenant: &Tenant, pushed: &[Pushed], after: &Aftermath, now: Timestamp) {
+    fn pushed(&self, tenant: &Tenant, pushed: &[Pushed], after: &BatchFacts, now: Timestamp) {
         if let Some(next) = after.next_start {
             self.timers.plan(next);
         }
@@ -200,7 +200,7 @@ impl Inner {
 }
 
 /// Facts about a batch that are needed after its commit.
-struct Aftermath {
+struct BatchFacts {
     /// Earliest start of the jobs that are not due yet.
     next_start: Option<Timestamp>,
     /// Number of due jobs by address; empty if no claim waits, or for a single job.
@@ -211,8 +211,8 @@ struct Aftermath {
     queues: Vec<Queue>,
 }
 
-impl Aftermath {
-    fn of(engine: &Inner, batch: &[NewJob], now: Timestamp) -> Aftermath {
+impl BatchFacts {
+    fn of(engine: &Inner, batch: &[NewJob], now: Timestamp) -> BatchFacts {
         let mut ready = FxHashMap::default();
         if batch.len() > 1 && engine.ready_notifier.waiters() > 0 {
             for new in batch.iter().filter(|new| new.run_at <= now) {
@@ -221,7 +221,7 @@ impl Aftermath {
         }
         let are_asked_for =
             engine.feed.has_listeners() || batch.iter().any(|new| new.spec.unique().is_some());
-        Aftermath {
+        BatchFacts {
             next_start: batch.iter().map(|new| new.run_at).filter(|run_at| *run_at > now).min(),
             ready,
             specs: if are_asked_for {
