@@ -17,7 +17,7 @@ pub fn next_in_turn(held: &[usize]) -> Vec<usize> {
 
 /// A slot in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held<G> {
+pub struct HeldPlaces<G> {
     pub group: G,
     /// Running time of the batch.
     pub ran_ms: i64,
@@ -44,7 +44,7 @@ pub const CUT_PATIENCE_MS: i64 = 1_000;
 /// Chooses the batches to stop. `waiting` lists each group that has work and no slot for it once. A group
 /// with slots takes one from the group with the most only if that group still holds at least as many
 /// afterwards. A group without any slot always takes one: there may be more groups than slots.
-pub fn cuts<G: Copy + Eq>(held: &[Held<G>], waiting: &[G]) -> Cuts {
+pub fn cuts<G: Copy + Eq>(held: &[HeldPlaces<G>], waiting: &[G]) -> Cuts {
     let mut cuts = Cuts::default();
     // A batch that was asked to stop counts as a free slot and for no group.
     let mut live: Vec<usize> = (0..held.len()).filter(|place| held[*place].cut_for_ms.is_none()).collect();
@@ -99,11 +99,11 @@ mod tests {
     }
 
     /// `a600`: batch of group a that has run for 600 ms; `a600!100`: it was asked to stop 100 ms ago.
-    fn held(text: &str) -> Vec<Held<char>> {
+    fn held(text: &str) -> Vec<HeldPlaces<char>> {
         let one = |word: &str| {
             let (group, times) = word.split_at(1);
             let (ran, cut) = times.split_once('!').map_or((times, None), |(ran, cut)| (ran, Some(cut)));
-            Held {
+            HeldPlaces {
                 group: group.chars().next().unwrap(),
                 ran_ms: ran.parse().unwrap(),
                 cut_for_ms: cut.map(|cut| cut.parse().unwrap()),
@@ -148,7 +148,7 @@ mod tests {
     /// However long the steps are, a group without a slot gets one after a quantum, the patience and a step.
     #[test]
     fn a_flood_gives_way() {
-        let mut ran = vec![Held { group: 'a', ran_ms: 0, cut_for_ms: None }; 8];
+        let mut ran = vec![HeldPlaces { group: 'a', ran_ms: 0, cut_for_ms: None }; 8];
         let mut now_ms = 0;
         loop {
             let cuts = cuts(&ran, &['b']);

@@ -10,7 +10,7 @@ pub mod keeper;
 mod tests;
 mod tokens;
 
-pub use tokens::{BadToken, Listed, Source, TokenRecord, Tokens, generate_token};
+pub use tokens::{BadToken, Listed, TokenRecord, TokenSource, Tokens, generate_token};
 
 use ::http::StatusCode;
 use std::fmt;

@@ -67,12 +67,16 @@ fn places(dialect: &'static dyn Dialect, running: &Arc<dyn Running>) -> Vec<Plac
 
 async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
-    let guest = cross_origin::guest(&*place.running, &parts);
+    let guest = cross_origin::allowed_origin(&*place.running, &parts);
     if guest.is_some() && parts.method == Method::OPTIONS {
-        return with_standard_headers(cross_origin::welcome(Response::default(), guest, &place.allow));
+        return with_standard_headers(cross_origin::add_cors_headers(
+            Response::default(),
+            guest,
+            &place.allow,
+        ));
     }
     if guest.is_some() {
-        cross_origin::count_as_ours(&mut parts);
+        cross_origin::strip_origin_headers(&mut parts);
     }
     let response = match admit(server, place, parts, body) {
         Ok((route, call)) => {
@@ -90,7 +94,7 @@ async fn answer(server: Arc<Server>, place: &Place, request: Request) -> Respons
             response
         }
     };
-    with_standard_headers(cross_origin::welcome(response, guest, &place.allow))
+    with_standard_headers(cross_origin::add_cors_headers(response, guest, &place.allow))
 }
 
 fn admit(

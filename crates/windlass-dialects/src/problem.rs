@@ -21,7 +21,7 @@ pub struct Problem<D> {
 }
 
 /// Format of a dialect's errors.
-pub trait Words: Sized + Send + 'static {
+pub trait ErrorFormat: Sized + Send + 'static {
     fn response(problem: &Problem<Self>, encoding: Encoding) -> Response;
 
     /// Encoding of the response.
@@ -34,7 +34,7 @@ pub trait Words: Sized + Send + 'static {
     }
 
     /// Message for a caller that names another tenant.
-    fn not_yours() -> String {
+    fn foreign_tenant_message() -> String {
         BadTenant::NotYours.to_string()
     }
 
@@ -47,7 +47,7 @@ pub trait Words: Sized + Send + 'static {
     }
 }
 
-impl<D: Words> Problem<D> {
+impl<D: ErrorFormat> Problem<D> {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Problem<D> {
         Problem::coded(status, "", message)
     }
@@ -73,7 +73,7 @@ pub(crate) trait CallError {
     fn response(&self, encoding: Encoding) -> Response;
 }
 
-impl<D: Words> CallError for Problem<D> {
+impl<D: ErrorFormat> CallError for Problem<D> {
     fn reply_encoding(call: &Call) -> Encoding {
         D::reply_encoding(call)
     }
@@ -107,35 +107,35 @@ macro_rules! call {
 
 pub(crate) use call;
 
-impl<D: Words> From<&Refusal> for Problem<D> {
+impl<D: ErrorFormat> From<&Refusal> for Problem<D> {
     fn from(refusal: &Refusal) -> Problem<D> {
         Problem::coded(refusal.status(), refusal.code(), refusal.to_string())
     }
 }
 
-impl<D: Words> From<BadName> for Problem<D> {
+impl<D: ErrorFormat> From<BadName> for Problem<D> {
     fn from(bad: BadName) -> Problem<D> {
         Problem { status: D::bad_name_status(), ..Problem::bad_request(bad.to_string()) }
     }
 }
 
-impl<D: Words> From<BadTenant> for Problem<D> {
+impl<D: ErrorFormat> From<BadTenant> for Problem<D> {
     fn from(bad: BadTenant) -> Problem<D> {
         let status = bad.status();
         match bad {
-            BadTenant::NotYours => Problem::coded(status, "forbidden", D::not_yours()),
+            BadTenant::NotYours => Problem::coded(status, "forbidden", D::foreign_tenant_message()),
             BadTenant::Name(message) => Problem { status, ..Problem::bad_request(message) },
         }
     }
 }
 
-impl<D: Words> From<BadBody> for Problem<D> {
+impl<D: ErrorFormat> From<BadBody> for Problem<D> {
     fn from(bad: BadBody) -> Problem<D> {
         Problem::coded(bad.status(), D::body_code(bad), bad.to_string())
     }
 }
 
-impl<D: Words> From<EngineError> for Problem<D> {
+impl<D: ErrorFormat> From<EngineError> for Problem<D> {
     fn from(error: EngineError) -> Problem<D> {
         Problem::coded(D::engine_status(&error), error.code(), error.to_string())
     }

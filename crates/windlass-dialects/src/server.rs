@@ -131,7 +131,7 @@ impl Server {
     pub async fn farewell(&self, caller: &Caller) {
         tokio::select! {
             () = self.stopping() => {}
-            () = self.tokens.refused(caller, &self.engine) => {}
+            () = self.tokens.wait_until_refused(caller, &self.engine) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use windlass_http::Allowed;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum ValueKind {
     Text,
     /// `HOST:PORT`.
     Address,
@@ -31,7 +31,7 @@ pub enum Kind {
 #[derive(Debug)]
 pub struct Key {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// In the syntax of the file; empty: unset.
     pub default: &'static str,
     /// The value is never shown.
@@ -40,7 +40,7 @@ pub struct Key {
 }
 
 impl Key {
-    pub const fn new(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+    pub const fn new(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> Key {
         Key { name, kind, default, secret: false, help }
     }
 
@@ -50,13 +50,13 @@ impl Key {
     }
 }
 
-pub const fn whole(min: i64, max: i64) -> Kind {
-    Kind::Whole { min, max }
+pub const fn whole(min: i64, max: i64) -> ValueKind {
+    ValueKind::Whole { min, max }
 }
 
 /// Up to a century.
-pub const SECONDS: Kind = whole(0, 100 * 366 * 86_400);
-pub const COUNT: Kind = whole(1, 1_000_000_000);
+pub const SECONDS: ValueKind = whole(0, 100 * 366 * 86_400);
+pub const COUNT: ValueKind = whole(1, 1_000_000_000);
 
 /// Invalid configuration, with a message for its author.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +65,7 @@ pub struct BadConfig(pub String);
 
 /// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ValueSource {
     Default,
     File(String),
     Variable(String),
@@ -73,14 +73,14 @@ pub enum Source {
     Flag(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Default => f.write_str("default"),
-            Source::File(path) => f.write_str(path),
-            Source::Variable(name) => f.write_str(name),
-            Source::Set => f.write_str("--set"),
-            Source::Flag(name) => write!(f, "--{name}"),
+            ValueSource::Default => f.write_str("default"),
+            ValueSource::File(path) => f.write_str(path),
+            ValueSource::Variable(name) => f.write_str(name),
+            ValueSource::Set => f.write_str("--set"),
+            ValueSource::Flag(name) => write!(f, "--{name}"),
         }
     }
 }
@@ -99,7 +99,7 @@ pub enum Value {
 pub struct Effective {
     pub key: &'static Key,
     pub value: Value,
-    pub source: Source,
+    pub source: ValueSource,
 }
 
 /// Address to listen on. A default that is in use is skipped; an address that was configured is not.
@@ -175,7 +175,7 @@ impl Values {
         let text = self.text(name).to_string();
         match text.to_socket_addrs() {
             Ok(addresses) => {
-                let asked = self.get(name).is_some_and(|entry| entry.source != Source::Default);
+                let asked = self.get(name).is_some_and(|entry| entry.source != ValueSource::Default);
                 Ok(Bind { addresses: addresses.collect(), text, asked })
             }
             Err(error) => Err(self.bad(name, format_args!("{text:?} is not an address HOST:PORT: {error}"))),

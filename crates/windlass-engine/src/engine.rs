@@ -163,12 +163,12 @@ impl Engine {
 
     /// Random number in `0.0..1.0`.
     pub fn chance(&self) -> f64 {
-        self.inner.random.chance()
+        self.inner.random.next_fraction()
     }
 
     /// Random number for names that must be unique and hard to guess.
     pub fn roll(&self) -> u64 {
-        self.inner.random.roll()
+        self.inner.random.next_u64()
     }
 
     /// `None`: there is no such job, or it belongs to another tenant.
@@ -295,7 +295,7 @@ impl Engine {
     /// Notification of claimable jobs in this queue, of any tenant, for dispatchers that claim without
     /// waiting. Subscribe before the first query, so that no notification is missed.
     pub fn ready_news(&self, queue: &Queue) -> Arc<Notify> {
-        self.inner.ready_notifier.news_of(queue)
+        self.inner.ready_notifier.subscribe(queue)
     }
 
     /// Pauses or resumes a queue. A paused queue hands out no jobs; running jobs continue.

@@ -4,12 +4,12 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub trait Random: Send + Sync {
-    fn roll(&self) -> u64;
+    fn next_u64(&self) -> u64;
 
     /// Number in `0.0..1.0`.
-    fn chance(&self) -> f64 {
+    fn next_fraction(&self) -> f64 {
         // An f64 represents the upper 53 bits exactly.
-        (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -21,7 +21,7 @@ pub struct SystemRandom {
 }
 
 impl Random for SystemRandom {
-    fn roll(&self) -> u64 {
+    fn next_u64(&self) -> u64 {
         self.keys.hash_one(self.rolled.fetch_add(1, Ordering::Relaxed))
     }
 }
@@ -37,7 +37,7 @@ impl SeededRandom {
 }
 
 impl Random for SeededRandom {
-    fn roll(&self) -> u64 {
+    fn next_u64(&self) -> u64 {
         // SplitMix64.
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut x = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);

@@ -14,13 +14,13 @@ pub(crate) use handlers::{HandlerConfig, HandlerNetwork};
 pub(crate) use limits::Limits;
 pub(crate) use written::{Raw, Written};
 
-pub(crate) use windlass_dialects::settings::{BadConfig, Bind, Effective, Source, Value};
+pub(crate) use windlass_dialects::settings::{BadConfig, Bind, Effective, Value, ValueSource};
 
 use clap::Args;
 use flags::PortFlags;
 use std::path::PathBuf;
 use std::time::Duration;
-use windlass_dialects::settings::{DialectSettings, Key, Kind, Values};
+use windlass_dialects::settings::{DialectSettings, Key, ValueKind, Values};
 use windlass_dialects::{ALL, Dialects};
 use windlass_engine::journal;
 use windlass_http::Signer;
@@ -94,7 +94,7 @@ impl ConfigArgs {
             written.read_set(assignment)?;
         }
         for (name, text) in self.flags() {
-            written.put_text(name, &text, Source::Flag(name.replace('_', "-")))?;
+            written.put_text(name, &text, ValueSource::Flag(name.replace('_', "-")))?;
         }
         Ok(Config { file: self.config.clone(), ..Config::from_written(&written)? })
     }
@@ -272,7 +272,7 @@ fn signer(values: &Values) -> Result<Option<Signer>, BadConfig> {
 }
 
 fn effective(key: &'static Key, written: &Written) -> Result<Effective, BadConfig> {
-    let default = (Raw::Text(key.default.to_string()), Source::Default);
+    let default = (Raw::Text(key.default.to_string()), ValueSource::Default);
     let (raw, source) = written.get(key).unwrap_or(&default);
     let value = understood(key.kind, raw).map_err(|wanted| {
         BadConfig(format!("{} ({source}): {} is not {wanted}", key.name, shown(key, raw)))
@@ -289,29 +289,31 @@ fn shown(key: &Key, raw: &Raw) -> String {
 }
 
 /// Converts a raw value; `Err` describes the expected value.
-fn understood(kind: Kind, raw: &Raw) -> Result<Value, String> {
+fn understood(kind: ValueKind, raw: &Raw) -> Result<Value, String> {
     let text = match raw {
         Raw::Text(text) | Raw::Toml(toml::Value::String(text)) => Some(text.trim()),
         Raw::Toml(_) => None,
     };
     match (kind, raw, text) {
-        (Kind::Text, _, Some(text)) => Ok(Value::Text(text.to_string())),
-        (Kind::Address | Kind::AddressOrOff, _, Some(text)) => Ok(Value::Text(text.to_string())),
-        (Kind::Choice(words), _, Some(text)) if words.contains(&text) => Ok(Value::Text(text.to_string())),
-        (Kind::Whole { min, max }, Raw::Toml(toml::Value::Integer(number)), _)
+        (ValueKind::Text, _, Some(text)) => Ok(Value::Text(text.to_string())),
+        (ValueKind::Address | ValueKind::AddressOrOff, _, Some(text)) => Ok(Value::Text(text.to_string())),
+        (ValueKind::Choice(words), _, Some(text)) if words.contains(&text) => {
+            Ok(Value::Text(text.to_string()))
+        }
+        (ValueKind::Whole { min, max }, Raw::Toml(toml::Value::Integer(number)), _)
             if (min..=max).contains(number) =>
         {
             Ok(Value::Whole(*number))
         }
-        (Kind::Whole { min, max }, _, Some(text)) => match text.replace('_', "").parse() {
+        (ValueKind::Whole { min, max }, _, Some(text)) => match text.replace('_', "").parse() {
             Ok(number) if (min..=max).contains(&number) => Ok(Value::Whole(number)),
             _ => Err(wanted(kind)),
         },
-        (Kind::Switch, Raw::Toml(toml::Value::Boolean(on)), _) => Ok(Value::Switch(*on)),
-        (Kind::Switch, _, Some("true" | "on" | "yes" | "1")) => Ok(Value::Switch(true)),
-        (Kind::Switch, _, Some("false" | "off" | "no" | "0" | "")) => Ok(Value::Switch(false)),
-        (Kind::List, _, Some(text)) => written::list(text).map(Value::List).ok_or_else(|| wanted(kind)),
-        (Kind::List, Raw::Toml(toml::Value::Array(entries)), _) => {
+        (ValueKind::Switch, Raw::Toml(toml::Value::Boolean(on)), _) => Ok(Value::Switch(*on)),
+        (ValueKind::Switch, _, Some("true" | "on" | "yes" | "1")) => Ok(Value::Switch(true)),
+        (ValueKind::Switch, _, Some("false" | "off" | "no" | "0" | "")) => Ok(Value::Switch(false)),
+        (ValueKind::List, _, Some(text)) => written::list(text).map(Value::List).ok_or_else(|| wanted(kind)),
+        (ValueKind::List, Raw::Toml(toml::Value::Array(entries)), _) => {
             let texts = entries.iter().map(|entry| entry.as_str().map(str::to_string)).collect::<Option<_>>();
             texts.map(Value::List).ok_or_else(|| wanted(kind))
         }
@@ -319,14 +321,14 @@ fn understood(kind: Kind, raw: &Raw) -> Result<Value, String> {
     }
 }
 
-fn wanted(kind: Kind) -> String {
+fn wanted(kind: ValueKind) -> String {
     match kind {
-        Kind::Text => "a text".to_string(),
-        Kind::Address => "an address HOST:PORT".to_string(),
-        Kind::AddressOrOff => "an address HOST:PORT or \"off\"".to_string(),
-        Kind::Choice(words) => format!("one of {}", words.join(", ")),
-        Kind::Whole { min, max } => format!("a whole number from {min} to {max}"),
-        Kind::Switch => "true or false".to_string(),
-        Kind::List => "a list of texts: \"one, two\" or [\"one\", \"two\"]".to_string(),
+        ValueKind::Text => "a text".to_string(),
+        ValueKind::Address => "an address HOST:PORT".to_string(),
+        ValueKind::AddressOrOff => "an address HOST:PORT or \"off\"".to_string(),
+        ValueKind::Choice(words) => format!("one of {}", words.join(", ")),
+        ValueKind::Whole { min, max } => format!("a whole number from {min} to {max}"),
+        ValueKind::Switch => "true or false".to_string(),
+        ValueKind::List => "a list of texts: \"one, two\" or [\"one\", \"two\"]".to_string(),
     }
 }

@@ -21,7 +21,7 @@ use crate::telemetry;
 use away::{NotOpened, Waited};
 use clap::Args;
 use last_resort::LastResort;
-use listeners::{prepare, refuse_open_doors, try_clone};
+use listeners::{prepare, require_tokens_if_exposed, try_clone};
 use ready::ReadyFile;
 use std::io;
 use std::net::SocketAddr;
@@ -203,7 +203,7 @@ impl Server {
         // No job is handed out before every listener is open, so that its worker can report back.
         engine.hold_claims();
         let tokens = tokens::read(&config.tokens, &engine).await?;
-        refuse_open_doors(config, &tokens)?;
+        require_tokens_if_exposed(config, &tokens)?;
         config.handlers.addresses.while_open(tokens.open_check());
         let mut tasks = JoinSet::new();
         tasks.spawn(keeper::follow(engine.clone(), Arc::clone(&tokens)));
@@ -224,7 +224,7 @@ impl Server {
         let started = started.map_err(|error| Fault::failed(error.to_string()))?;
         let (stop, stopping) = watch::channel(false);
         let mut serving = JoinSet::new();
-        serving.spawn(started.serve(told_to_stop(stopping)));
+        serving.spawn(started.serve(wait_for_stop(stopping)));
         let announcement = announce(config, &listening, &engine)?;
         let runners = runners::start(config, &engine)?;
         let shutdown = config.shutdown;
@@ -284,7 +284,7 @@ fn announce(
     }
 }
 
-async fn told_to_stop(mut stopping: watch::Receiver<bool>) {
+async fn wait_for_stop(mut stopping: watch::Receiver<bool>) {
     // An error means that the server is gone, which also counts as a shutdown.
     let _ = stopping.wait_for(|stop| *stop).await;
 }

@@ -46,7 +46,7 @@ pub enum Error {
 impl Error {
     /// True if the same call may succeed later: the server was unavailable or busy.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         match self {
             Error::Unreachable { .. } => true,
             Error::Refused { status, .. } => *status >= 500 || *status == 429,

@@ -60,7 +60,7 @@ impl Task {
 fn answer(ended: Result<Answer, JoinError>) -> Answer {
     ended.unwrap_or_else(|error| {
         let why = match error.try_into_panic() {
-            Ok(panic) => format!("the handler panicked: {}", words(&*panic)),
+            Ok(panic) => format!("the handler panicked: {}", panic_message(&*panic)),
             Err(_) => "the handler was stopped".to_owned(),
         };
         Err(Failure::retry(why))
@@ -68,7 +68,7 @@ fn answer(ended: Result<Answer, JoinError>) -> Answer {
 }
 
 /// Message of a panic.
-fn words(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no words)")
 }
@@ -91,7 +91,7 @@ impl Report<'_> {
             let body = wire::done(self.id, self.attempt, finished_at, &answer);
             match self.shared.client.done(self.worker, body).await {
                 Ok(()) => return self.told(&answer),
-                Err(error) if error.is_passing() && Instant::now() + pause < self.until => {
+                Err(error) if error.is_retryable() && Instant::now() + pause < self.until => {
                     tracing::debug!(job.id = self.id, %error, "telling of job {} again in a moment", self.id);
                     tokio::select! {
                         () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),

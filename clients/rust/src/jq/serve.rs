@@ -57,27 +57,33 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
 async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     if !head.uri.path().ends_with("/worker-job") {
-        return say(StatusCode::NOT_FOUND, "not_found", "a worker answers POST /worker-job and nothing else");
+        return error_response(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "a worker answers POST /worker-job and nothing else",
+        );
     }
     if head.method != Method::POST {
-        return say(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "use POST");
+        return error_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "use POST");
     }
-    let Some(me) = asked_for(shared, &head.headers).await else {
+    let Some(me) = addressed_worker(shared, &head.headers).await else {
         let message = "the header worker-id does not name this worker";
-        return say(StatusCode::SERVICE_UNAVAILABLE, "not_this_worker", message);
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "not_this_worker", message);
     };
     if !shared.registration.borrow().accepts {
-        return say(StatusCode::SERVICE_UNAVAILABLE, "leaving", "this worker takes no more jobs");
+        return error_response(StatusCode::SERVICE_UNAVAILABLE, "leaving", "this worker takes no more jobs");
     }
     let Ok(body) = Limited::new(body, JOB_BYTES_MAX).collect().await else {
-        return say(StatusCode::BAD_REQUEST, "bad_request", "the body could not be read");
+        return error_response(StatusCode::BAD_REQUEST, "bad_request", "the body could not be read");
     };
     match wire::job(&body.to_bytes()) {
-        Err(why) => say(StatusCode::BAD_REQUEST, "bad_request", &why),
+        Err(why) => error_response(StatusCode::BAD_REQUEST, "bad_request", &why),
         Ok(job) => match shared.handlers.get(&job.name).cloned() {
-            None => {
-                say(StatusCode::NOT_FOUND, "unknown_name", "this worker has no handler for jobs of this name")
-            }
+            None => error_response(
+                StatusCode::NOT_FOUND,
+                "unknown_name",
+                "this worker has no handler for jobs of this name",
+            ),
             Some(handler) => take(shared, me, job, handler),
         },
     }
@@ -85,7 +91,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Fu
 
 /// This worker's id, if the call is addressed to it. The id authenticates the server, because no other party
 /// knows it.
-async fn asked_for(shared: &Shared, headers: &HeaderMap) -> Option<Arc<str>> {
+async fn addressed_worker(shared: &Shared, headers: &HeaderMap) -> Option<Arc<str>> {
     let asked = headers.get(wire::WORKER_ID)?.to_str().ok()?;
     // The first jobs may arrive before the reply to the registration.
     let mut registration = shared.registration.subscribe();
@@ -97,7 +103,11 @@ async fn asked_for(shared: &Shared, headers: &HeaderMap) -> Option<Arc<str>> {
 /// Accepts a job with 202 and spawns a task for it.
 fn take(shared: &Arc<Shared>, me: Arc<str>, job: Job<Bytes>, handler: Handler) -> Response<Full<Bytes>> {
     let Ok(place) = Arc::clone(&shared.places).try_acquire_owned() else {
-        return say(StatusCode::SERVICE_UNAVAILABLE, "full", "this worker has as many jobs as it takes");
+        return error_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "full",
+            "this worker has as many jobs as it takes",
+        );
     };
     tracing::debug!(job.id = %job.id, name = %job.name, job.attempt, "job {} taken", job.id);
     let task = report::Task { shared: Arc::clone(shared), worker: me, place, active: shared.begin() };
@@ -107,7 +117,7 @@ fn take(shared: &Arc<Shared>, me: Arc<str>, job: Job<Bytes>, handler: Handler) -
     taken
 }
 
-fn say(status: StatusCode, error: &str, message: &str) -> Response<Full<Bytes>> {
+fn error_response(status: StatusCode, error: &str, message: &str) -> Response<Full<Bytes>> {
     #[derive(serde::Serialize)]
     struct Said<'a> {
         error: &'a str,

@@ -117,7 +117,7 @@ impl Shared {
                     return Ok(());
                 }
                 Err(error)
-                    if error.is_passing() && until.is_none_or(|until| Instant::now() + PAUSE < until) =>
+                    if error.is_retryable() && until.is_none_or(|until| Instant::now() + PAUSE < until) =>
                 {
                     tracing::warn!(%error, "the server is not there yet; trying again");
                     tokio::time::sleep(PAUSE).await;
@@ -134,7 +134,7 @@ impl Shared {
             let Some(id) = &id else { break false };
             match self.client.drain(id).await {
                 Ok(()) => break true,
-                Err(error) if error.is_passing() && Instant::now() + PAUSE < until => {
+                Err(error) if error.is_retryable() && Instant::now() + PAUSE < until => {
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) => {
@@ -148,7 +148,7 @@ impl Shared {
     }
 
     /// Drops the running jobs and deregisters.
-    pub(super) async fn break_off(&self) {
+    pub(super) async fn abort_running(&self) {
         let id = self.registration.send_replace(Registration::default()).id;
         let mut active = self.active.subscribe();
         let _ = tokio::time::timeout(DROP_WITHIN, active.wait_for(|active| *active == 0)).await;

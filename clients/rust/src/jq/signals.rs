@@ -24,7 +24,7 @@ impl Stop {
 }
 
 #[cfg(unix)]
-pub(super) fn told_to_stop() -> std::io::Result<Stop> {
+pub(super) fn stop_signals() -> std::io::Result<Stop> {
     use tokio::signal::unix::{SignalKind, signal};
     Ok(Stop { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
 }

@@ -321,7 +321,7 @@ mod tests {
         let body = b"\x82\xa5error\xa9not_found\xa7message\xa7nothing";
         assert_eq!(refusal(404, body).to_string(), "the server refused it (404 not_found): nothing");
         assert!(refusal(404, body).is_not_found());
-        assert!(refusal(503, b"").is_passing());
-        assert!(!refusal(400, b"<html>").is_passing());
+        assert!(refusal(503, b"").is_retryable());
+        assert!(!refusal(400, b"<html>").is_retryable());
     }
 }

@@ -5,7 +5,7 @@ use super::error::Error;
 use super::handler::{self, Failure, Handler, Job};
 use super::serve;
 use super::shared::{Counts, Registration, Shared, keep_alive};
-use super::signals::told_to_stop;
+use super::signals::stop_signals;
 use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -176,7 +176,7 @@ impl Builder {
     /// # Errors
     /// See [`Builder::start`].
     pub async fn run(self) -> Result<Summary, Error> {
-        let mut told = told_to_stop().map_err(|e| Error::Setting(format!("listening for signals: {e}")))?;
+        let mut told = stop_signals().map_err(|e| Error::Setting(format!("listening for signals: {e}")))?;
         let worker = self.start().await?;
         told.wait().await;
         tracing::info!("ending what runs; once more to stop at once");
@@ -268,7 +268,7 @@ impl Worker {
             }
         };
         if !is_clean {
-            self.shared.break_off().await;
+            self.shared.abort_running().await;
         }
         self.summary()
     }

@@ -7,7 +7,7 @@
 //! | `token-revoked/<prefix>` | time at which a token of the configuration was revoked, so that it stays revoked after a restart |
 //! | `token-use/<prefix>` | time of the last use, to the minute |
 
-use super::tokens::{BadToken, Listed, Source, TokenRecord, Tokens, generate_token};
+use super::tokens::{BadToken, Listed, TokenRecord, TokenSource, Tokens, generate_token};
 use super::{Caller, Role};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -140,7 +140,7 @@ pub async fn create(
         return Err(TokenError::TooMany);
     }
     let (token, record) = keep_new(engine, tokens, new).await?;
-    told("created", &record, by);
+    log_change("created", &record, by);
     Ok((token, record))
 }
 
@@ -164,7 +164,7 @@ async fn keep_new(
     };
     record.scope()?;
     keep(engine, &record).await?;
-    tokens.insert(record.clone(), Source::Store)?;
+    tokens.insert(record.clone(), TokenSource::Store)?;
     Ok((token, record))
 }
 
@@ -183,7 +183,7 @@ pub async fn rotate(
 ) -> Result<(String, TokenRecord), TokenError> {
     let _keeping = tokens.keeping.lock().await;
     let old = tokens.get(prefix).ok_or_else(|| TokenError::NotFound(prefix.to_owned()))?;
-    if old.source == Source::Configuration {
+    if old.source == TokenSource::Configuration {
         return Err(TokenError::Configured(prefix.to_owned()));
     }
     let old = old.record;
@@ -201,8 +201,8 @@ pub async fn rotate(
     let end = now.plus_ms(grace_ms.max(0));
     let old = TokenRecord { expires_at: Some(old.expires_at.map_or(end, |at| at.min(end))), ..old };
     keep(engine, &old).await?;
-    tokens.insert(old.clone(), Source::Store)?;
-    told("rotated", &old, by);
+    tokens.insert(old.clone(), TokenSource::Store)?;
+    log_change("rotated", &old, by);
     Ok((token, record))
 }
 
@@ -218,20 +218,20 @@ pub async fn revoke(engine: &Engine, tokens: &Tokens, by: &Caller, prefix: &str)
         return Err(TokenError::LastAdmin(prefix.to_owned()));
     }
     match found.source {
-        Source::Store => engine.put_note(&format!("{KEPT}{prefix}"), None).await?,
-        Source::Configuration => {
+        TokenSource::Store => engine.put_note(&format!("{KEPT}{prefix}"), None).await?,
+        TokenSource::Configuration => {
             let at = now.as_millis().to_string();
             engine.put_note(&format!("{REVOKED}{prefix}"), Some(at.into())).await?;
         }
     }
     tokens.revoke(prefix);
     engine.put_note(&format!("{USED}{prefix}"), None).await?;
-    told("revoked", &found.record, by);
+    log_change("revoked", &found.record, by);
     Ok(())
 }
 
 /// Logs every change of the tokens.
-fn told(what: &str, record: &TokenRecord, by: &Caller) {
+fn log_change(what: &str, record: &TokenRecord, by: &Caller) {
     let TokenRecord { prefix, tenant, role, note, queues, .. } = record;
     tracing::info!(token = %prefix, %tenant, %role, ?queues, name = %note, by = %by.who, "token {prefix} {what}");
 }

@@ -90,16 +90,16 @@ pub fn generate_token() -> Result<String, getrandom::Error> {
 
 /// Origin of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum TokenSource {
     Configuration,
     Store,
 }
 
-impl Source {
+impl TokenSource {
     pub fn as_str(self) -> &'static str {
         match self {
-            Source::Configuration => "configuration",
-            Source::Store => "store",
+            TokenSource::Configuration => "configuration",
+            TokenSource::Store => "store",
         }
     }
 }
@@ -108,7 +108,7 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub record: TokenRecord,
-    pub source: Source,
+    pub source: TokenSource,
     /// At this server, since its start.
     pub last_used_at: Option<Timestamp>,
 }
@@ -129,7 +129,7 @@ struct Known {
     record: TokenRecord,
     hash: [u8; 32],
     caller: Caller,
-    source: Source,
+    source: TokenSource,
     /// Milliseconds; `i64::MIN`: never.
     last_used: AtomicI64,
 }
@@ -151,7 +151,7 @@ impl Tokens {
         let tokens = Tokens { needed: AtomicBool::new(true), ..Tokens::default() };
         for record in records {
             let prefix = record.prefix.clone();
-            if !tokens.insert(record, Source::Configuration)? {
+            if !tokens.insert(record, TokenSource::Configuration)? {
                 return Err(BadToken::Twice { prefix });
             }
         }
@@ -159,21 +159,21 @@ impl Tokens {
     }
 
     /// Adds a token. Returns false if it replaced one with the same public part.
-    pub fn insert(&self, record: TokenRecord, source: Source) -> Result<bool, BadToken> {
+    pub fn insert(&self, record: TokenRecord, source: TokenSource) -> Result<bool, BadToken> {
         let known = Known::of(record, source)?;
         let is_new = {
             let mut table = self.table_mut();
             self.needed.store(true, Ordering::Release);
             table.insert(known.record.prefix.clone(), Arc::new(known)).is_none()
         };
-        self.tell();
+        self.notify_changed();
         Ok(is_new)
     }
 
     /// Removes a token. Returns false if it is unknown.
     pub fn revoke(&self, prefix: &str) -> bool {
         let was_there = self.table_mut().remove(prefix).is_some();
-        self.tell();
+        self.notify_changed();
         was_there
     }
 
@@ -183,8 +183,10 @@ impl Tokens {
         records: Vec<TokenRecord>,
         revoked: &HashSet<String>,
     ) -> Result<(), BadToken> {
-        let known: Vec<Known> =
-            records.into_iter().map(|record| Known::of(record, Source::Store)).collect::<Result<_, _>>()?;
+        let known: Vec<Known> = records
+            .into_iter()
+            .map(|record| Known::of(record, TokenSource::Store))
+            .collect::<Result<_, _>>()?;
         let has_changed = {
             let mut table = self.table_mut();
             let before: HashMap<String, Arc<Known>> = std::mem::take(&mut *table);
@@ -197,7 +199,7 @@ impl Tokens {
                 table.insert(kept.record.prefix.clone(), kept);
             }
             for (prefix, known) in before {
-                let is_configured = known.source == Source::Configuration && !revoked.contains(&prefix);
+                let is_configured = known.source == TokenSource::Configuration && !revoked.contains(&prefix);
                 if is_configured && !table.contains_key(&prefix) {
                     table.insert(prefix, known);
                 } else {
@@ -207,7 +209,7 @@ impl Tokens {
             has_changed
         };
         if has_changed {
-            self.tell();
+            self.notify_changed();
         }
         Ok(())
     }
@@ -249,7 +251,7 @@ impl Tokens {
 
     /// Waits until the caller would be refused: the token was revoked or has expired, or a token is required
     /// now and the caller has none.
-    pub async fn refused(&self, caller: &Caller, engine: &Engine) {
+    pub async fn wait_until_refused(&self, caller: &Caller, engine: &Engine) {
         let mut changes = self.changes.subscribe();
         loop {
             let known = caller.token.as_ref().and_then(|prefix| self.table().get(&**prefix).cloned());
@@ -271,7 +273,7 @@ impl Tokens {
         }
     }
 
-    fn tell(&self) {
+    fn notify_changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
@@ -285,7 +287,7 @@ impl Tokens {
 }
 
 impl Known {
-    fn of(record: TokenRecord, source: Source) -> Result<Known, BadToken> {
+    fn of(record: TokenRecord, source: TokenSource) -> Result<Known, BadToken> {
         let hash = unhex(&record.hash).ok_or_else(|| BadToken::Hash { prefix: record.prefix.clone() })?;
         let scope = record.scope()?;
         let who = match record.note.as_str() {

@@ -2,7 +2,7 @@
 //! another site can send a request whose method is a command and whose headers are its parameters.
 
 use super::commands::Command;
-use super::errors::{self, Status};
+use super::errors::{self, StatusLine};
 use super::wire::Request;
 use crate::guard::Hosts;
 
@@ -11,7 +11,7 @@ const HTTP_VERBS: [&str; 9] =
 
 /// Returns the refusal, after which the connection is closed: the following bytes may be the body of a form.
 /// `hosts` lists the host names of a server without tokens; `None`: tokens are required, and a page has none.
-pub fn refusal(request: &Request, hosts: Option<&Hosts>) -> Option<Status> {
+pub fn refusal(request: &Request, hosts: Option<&Hosts>) -> Option<StatusLine> {
     // Health checks of load balancers, under any host name.
     if let Some((Command::IsFollower | Command::HandlingCommands, ..)) = Command::of(request) {
         return None;
@@ -20,13 +20,13 @@ pub fn refusal(request: &Request, hosts: Option<&Hosts>) -> Option<Status> {
         return Some(errors::UNRECOGNIZED);
     }
     if request.get("origin").is_some() {
-        return Some(Status("403 Forbidden: requests of web pages are not accepted".into()));
+        return Some(StatusLine("403 Forbidden: requests of web pages are not accepted".into()));
     }
     let host = request.get("host")?;
     let is_ours = hosts.is_none_or(|hosts| hosts.has(host));
     let why =
         "421 Misdirected: the header host does not name this server; leave it out, or add it to `hosts`";
-    (!is_ours).then(|| Status(why.into()))
+    (!is_ours).then(|| StatusLine(why.into()))
 }
 
 #[cfg(test)]

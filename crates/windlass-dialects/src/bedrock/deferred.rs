@@ -5,7 +5,7 @@
 //! each command that is dropped is logged.
 
 use super::commands::{Command, Commands, Shared};
-use super::errors::Status;
+use super::errors::StatusLine;
 use super::params;
 use super::wire::Request;
 use crate::auth::Caller;
@@ -49,12 +49,12 @@ impl Deferred {
         Deferred { shared, phase, permits, held: Arc::default() }
     }
 
-    pub fn add(&self, work: Work) -> Result<(), Status> {
+    pub fn add(&self, work: Work) -> Result<(), StatusLine> {
         let latest = self.shared.engine.now().plus_ms(AHEAD_MAX_MS);
         if execute_at(&work.request).is_some_and(|at| at > latest) {
-            return Err(Status("402 commandExecuteTime is more than 7 days ahead".into()));
+            return Err(StatusLine("402 commandExecuteTime is more than 7 days ahead".into()));
         }
-        let too_many = || Status("503 Too many queued commands".into());
+        let too_many = || StatusLine("503 Too many queued commands".into());
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| too_many())?;
         let place =
             Held::enter(&self.held, &work.caller.tenant, work.request.bytes()).ok_or_else(too_many)?;
@@ -132,7 +132,7 @@ async fn carry_out(
                 tracing::warn!("the server stops before the time of a queued {command:?} has come; it is dropped");
                 return;
             }
-            () = shared.tokens.refused(&caller, &shared.engine) => {
+            () = shared.tokens.wait_until_refused(&caller, &shared.engine) => {
                 tracing::warn!("the token of a queued {command:?} was revoked or has expired; the command is dropped");
                 return;
             }

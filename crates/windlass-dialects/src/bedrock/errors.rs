@@ -6,12 +6,12 @@ use windlass_engine::{EngineError, Stop, VerbError};
 
 /// Refusal. The reply consists of its status line only.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status(pub Cow<'static, str>);
+pub struct StatusLine(pub Cow<'static, str>);
 
 /// Defines constants with the exact text of the protocol.
 macro_rules! statuses {
     ($($name:ident = $text:literal;)*) => {
-        $(pub const $name: Status = Status(Cow::Borrowed($text));)*
+        $(pub const $name: StatusLine = StatusLine(Cow::Borrowed($text));)*
     };
 }
 
@@ -61,48 +61,48 @@ statuses! {
     TIMEOUT_PROCESSING = "555 Timeout processing command";
 }
 
-impl From<Status> for Reply {
-    fn from(status: Status) -> Reply {
+impl From<StatusLine> for Reply {
+    fn from(status: StatusLine) -> Reply {
         Reply::new(status.0)
     }
 }
 
-impl From<Status> for Stop<Status> {
-    fn from(status: Status) -> Stop<Status> {
+impl From<StatusLine> for Stop<StatusLine> {
+    fn from(status: StatusLine) -> Stop<StatusLine> {
         Stop::Refuse(status)
     }
 }
 
 /// Errors of the engine. The reason is part of the status line, because the protocol has no other place for
 /// it.
-impl From<EngineError> for Status {
-    fn from(error: EngineError) -> Status {
+impl From<EngineError> for StatusLine {
+    fn from(error: EngineError) -> StatusLine {
         match error {
             EngineError::ShuttingDown => SHUTTING_DOWN,
             EngineError::Quota { what, max } => {
-                Status(Cow::Owned(format!("429 Too many: this tenant has its quota of {max} {what}")))
+                StatusLine(Cow::Owned(format!("429 Too many: this tenant has its quota of {max} {what}")))
             }
             EngineError::OutOfScope { what } => {
-                Status(Cow::Owned(format!("403 Forbidden: this token is not for {what}")))
+                StatusLine(Cow::Owned(format!("403 Forbidden: this token is not for {what}")))
             }
             EngineError::Contended => TIMEOUT_PROCESSING,
-            EngineError::TooManyWaiters => Status(Cow::Borrowed("503 Too many waiting workers")),
+            EngineError::TooManyWaiters => StatusLine(Cow::Borrowed("503 Too many waiting workers")),
             EngineError::TooLarge { .. }
             | EngineError::ReportTooLarge { .. }
             | EngineError::BlobTooLarge { .. } => MALFORMED_DATA,
             EngineError::TooMany { max, .. } => {
-                Status(Cow::Owned(format!("402 Too many jobs; at most {max}")))
+                StatusLine(Cow::Owned(format!("402 Too many jobs; at most {max}")))
             }
             EngineError::Store(error) => {
                 tracing::error!(%error, "a command of the bedrock dialect failed");
-                Status(Cow::Borrowed("502 Query failed"))
+                StatusLine(Cow::Borrowed("502 Query failed"))
             }
         }
     }
 }
 
 /// Status of a verb that can only be refused because another client changed the job after it was checked.
-pub fn overtaken(error: VerbError, refused: Status) -> Status {
+pub fn conflict_status(error: VerbError, refused: StatusLine) -> StatusLine {
     match error {
         VerbError::NotFound => NO_SUCH_JOB,
         VerbError::Refused(_) => refused,

@@ -22,7 +22,7 @@ const COLUMNS: &str =
 
 /// Treatment of jobs that a worker holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Running {
+pub enum RunningRows {
     /// Queued again: the worker that has the job does not report to this server.
     #[default]
     Queue,
@@ -34,7 +34,7 @@ pub enum Running {
 pub struct Choices {
     /// Determines how repeat rules are parsed.
     pub profile: Profile,
-    pub running: Running,
+    pub running: RunningRows,
 }
 
 /// Job in the format of `POST /api/v1/import`, except for its parent, of which only the old id is known.
@@ -61,15 +61,15 @@ pub struct Entry {
 
 /// Result for one row.
 #[derive(Debug)]
-pub struct Fate {
+pub struct RowResult {
     pub job_id: i64,
     /// State in the file.
     pub state: String,
-    pub outcome: Outcome,
+    pub outcome: ImportOutcome,
 }
 
 #[derive(Debug)]
-pub enum Outcome {
+pub enum ImportOutcome {
     Import {
         entry: Box<Entry>,
         /// Old id of the parent that the job is imported with.
@@ -83,22 +83,22 @@ pub enum Outcome {
     Leave(String),
 }
 
-pub struct Source {
+pub struct ImportSource {
     db: Connection,
     choices: Choices,
     /// State of every job that others name as their parent, and whether it is a child itself.
     parents: HashMap<i64, (String, bool)>,
 }
 
-impl Source {
-    pub fn open(path: &Path, choices: Choices) -> Result<Source, Unreadable> {
+impl ImportSource {
+    pub fn open(path: &Path, choices: Choices) -> Result<ImportSource, Unreadable> {
         if !path.is_file() {
             return Err(Unreadable(format!("there is no file {}", path.display())));
         }
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(unreadable)?;
         db.prepare(&format!("SELECT {COLUMNS} FROM jobs")).map_err(unreadable)?;
         let parents = parents(&db).map_err(unreadable)?;
-        Ok(Source { db, choices, parents })
+        Ok(ImportSource { db, choices, parents })
     }
 
     pub fn count(&self) -> Result<u64, Unreadable> {
@@ -109,7 +109,10 @@ impl Source {
     }
 
     /// Visits every job, parents before their children. An error of `tell` stops the iteration.
-    pub fn each<E: From<Unreadable>>(&self, mut tell: impl FnMut(Fate) -> Result<(), E>) -> Result<(), E> {
+    pub fn each<E: From<Unreadable>>(
+        &self,
+        mut tell: impl FnMut(RowResult) -> Result<(), E>,
+    ) -> Result<(), E> {
         for children in [false, true] {
             let mut select = self
                 .db
@@ -123,21 +126,21 @@ impl Source {
         Ok(())
     }
 
-    fn fate(&self, row: &Row<'_>) -> Fate {
+    fn fate(&self, row: &Row<'_>) -> RowResult {
         match Old::read(row) {
             Ok(old) => {
-                let outcome = self.outcome(&old).unwrap_or_else(Outcome::Leave);
-                Fate { job_id: old.id, state: old.state, outcome }
+                let outcome = self.outcome(&old).unwrap_or_else(ImportOutcome::Leave);
+                RowResult { job_id: old.id, state: old.state, outcome }
             }
-            Err(error) => Fate {
+            Err(error) => RowResult {
                 job_id: row.get("jobID").unwrap_or(0),
                 state: row.get("state").unwrap_or_default(),
-                outcome: Outcome::Leave(format!("its row cannot be read: {error}")),
+                outcome: ImportOutcome::Leave(format!("its row cannot be read: {error}")),
             },
         }
     }
 
-    fn outcome(&self, old: &Old) -> Result<Outcome, String> {
+    fn outcome(&self, old: &Old) -> Result<ImportOutcome, String> {
         let (parent, orphaned) = self.parent_of(old)?;
         let has_children = self.parents.contains_key(&old.id) && parent.is_none();
         let (stands, mut note) = self.stands(old, has_children)?;
@@ -146,7 +149,7 @@ impl Source {
         }
         note = note.or(orphaned);
         let entry = Box::new(self.entry(old, stands, parent.is_some())?);
-        Ok(Outcome::Import { entry, parent, has_children: has_children && stands == "waiting", note })
+        Ok(ImportOutcome::Import { entry, parent, has_children: has_children && stands == "waiting", note })
     }
 
     /// Parent that the job is imported with. Only a parent that is still to run qualifies; other children are
@@ -166,7 +169,7 @@ impl Source {
     fn goes_on(&self, state: &str) -> bool {
         match state {
             "QUEUED" | "PAUSED" => true,
-            "RUNNING" | "RUNQUEUED" => self.choices.running == Running::Queue,
+            "RUNNING" | "RUNQUEUED" => self.choices.running == RunningRows::Queue,
             _ => false,
         }
     }
@@ -175,7 +178,7 @@ impl Source {
     fn stands(&self, old: &Old, has_children: bool) -> Result<(&'static str, Option<&'static str>), String> {
         let is_out = matches!(old.state.as_str(), "RUNNING" | "RUNQUEUED");
         Ok(match old.state.as_str() {
-            _ if is_out && self.choices.running == Running::Fail => {
+            _ if is_out && self.choices.running == RunningRows::Fail => {
                 ("failed", Some("failed: a worker had it"))
             }
             "QUEUED" if !has_children => ("ready", None),
@@ -222,7 +225,7 @@ impl Source {
             name: old.name.clone(),
             queue: if is_mocked(&old.data) { row::MOCK_QUEUE } else { row::QUEUE },
             payload: RawValue::from_string(data).map_err(|error| error.to_string())?,
-            priority: row::priority_below(old.priority),
+            priority: row::engine_priority(old.priority),
             stands,
             created_at: times::moment_of(&old.created).as_millis(),
             due_at: due_at.as_millis(),

@@ -1,7 +1,7 @@
 //! Parameters: the headers of a request, or one object of `CreateJobs`. Numbers are parsed as in C, because
 //! clients rely on it: `12x` is 12 and `high` is 0.
 
-use super::errors::{self, Status};
+use super::errors::{self, StatusLine};
 use super::json;
 use super::wire::Request;
 use windlass_core::{JobId, Name, NameMatch};
@@ -43,13 +43,13 @@ impl<'a> Params<'a> {
         self.get(name).filter(|text| !text.is_empty())
     }
 
-    pub fn name(&self) -> Result<Name, Status> {
+    pub fn name(&self) -> Result<Name, StatusLine> {
         let name = self.given("name").ok_or(errors::MISSING_NAME)?;
         Name::new(name).map_err(|_| errors::MALFORMED_NAME)
     }
 
     /// Parses the priority in the parameter `name`; it must be one of [`PRIORITIES`].
-    pub fn priority(&self, name: &str) -> Result<Option<i64>, Status> {
+    pub fn priority(&self, name: &str) -> Result<Option<i64>, StatusLine> {
         let Some(text) = self.given(name) else { return Ok(None) };
         let priority = leading_number(text);
         if PRIORITIES.contains(&priority) { Ok(Some(priority)) } else { Err(errors::INVALID_PRIORITY) }
@@ -62,7 +62,7 @@ impl<'a> Params<'a> {
 }
 
 /// Parses the id, in canonical form only: `007`, `+1` and `1.5` are refused. Ids start at 1.
-pub fn job_id(request: &Request) -> Result<JobId, Status> {
+pub fn job_id(request: &Request) -> Result<JobId, StatusLine> {
     let text = request.given("jobid").ok_or(errors::MISSING_JOB_ID)?;
     let number: i64 = text.parse().map_err(|_| errors::MALFORMED_JOB_ID)?;
     if number.to_string() != text {
@@ -72,7 +72,7 @@ pub fn job_id(request: &Request) -> Result<JobId, Status> {
 }
 
 /// Names that a worker claims: a list of exact names, or one GLOB pattern.
-pub fn wanted_names(request: &Request) -> Result<NameMatch, Status> {
+pub fn wanted_names(request: &Request) -> Result<NameMatch, StatusLine> {
     let text = request.given("name").ok_or(errors::MISSING_NAME)?;
     if text.len() > NAMES_BYTES_MAX {
         return Err(errors::MALFORMED_NAME);
@@ -99,7 +99,7 @@ pub fn leading_number(text: &str) -> i64 {
 }
 
 /// Checks that data is a JSON object. `{}` is accepted, `{ }` is not, because clients fail to parse it.
-pub fn checked_data(data: &str) -> Result<&str, Status> {
+pub fn checked_data(data: &str) -> Result<&str, StatusLine> {
     let is_blank = data.len() > 2 && json::minified(data) == "{}";
     if json::is_object(data) && !is_blank { Ok(data) } else { Err(errors::NOT_AN_OBJECT) }
 }

@@ -3,14 +3,14 @@
 use super::commands::Shared;
 use super::deferred::Deferred;
 use super::profile::Profile;
-use super::query::{Limits as QueryLimits, Program, Queries};
-use super::session::{Limits as SessionLimits, Session};
+use super::query::{Program, Queries, QueryLimits};
+use super::session::{Session, SessionLimits};
 use super::wire;
 use crate::budget::Budget;
 use crate::dialect::{Connection, Context, Dialect, Guests, Listen, Running, Soon, Starting, Stream};
 use crate::guard::Hosts;
 use crate::listener::Limits;
-use crate::settings::{BadConfig, Bind, DialectSettings, Key, Kind, Values};
+use crate::settings::{BadConfig, Bind, DialectSettings, Key, ValueKind, Values};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,11 +29,16 @@ pub struct Bedrock;
 const KEYS: &[Key] = &[
     Key::new(
         "bedrock",
-        Kind::AddressOrOff,
+        ValueKind::AddressOrOff,
         "127.0.0.1:8888",
         "address of the Bedrock::Jobs dialect (also bedrock.listen)",
     ),
-    Key::new("bedrock.profile", Kind::Choice(&["seed", "current"]), "seed", "which Bedrock::Jobs is spoken"),
+    Key::new(
+        "bedrock.profile",
+        ValueKind::Choice(&["seed", "current"]),
+        "seed",
+        "which Bedrock::Jobs is spoken",
+    ),
 ];
 
 impl Dialect for Bedrock {
@@ -71,7 +76,7 @@ pub struct Settings {
 /// State shared by all connections, and limits of each.
 struct State {
     shared: Arc<Shared>,
-    later: Deferred,
+    deferred: Deferred,
     limits: Limits,
 }
 
@@ -93,12 +98,15 @@ impl State {
             answered: Default::default(),
         });
         let later = Deferred::new(Arc::clone(&shared), context.phase);
-        State { shared, later, limits: context.limits }
+        State { shared, deferred: later, limits: context.limits }
     }
 
     fn session_limits(&self) -> SessionLimits {
         SessionLimits {
-            wire: wire::Limits { head_bytes_max: self.limits.body_bytes_max, ..wire::Limits::default() },
+            wire: wire::RequestLimits {
+                head_bytes_max: self.limits.body_bytes_max,
+                ..wire::RequestLimits::default()
+            },
             idle: IDLE,
             unknown: match self.shared.tokens.is_open() {
                 true => self.limits.first_timeout * BY_HAND,
@@ -118,7 +126,8 @@ fn query_limits(budget: &Budget) -> QueryLimits {
 
 impl Running for State {
     fn converse(self: Arc<Self>, stream: Stream, connection: Connection) -> Soon<'static, ()> {
-        let (shared, later, limits) = (Arc::clone(&self.shared), self.later.clone(), self.session_limits());
+        let (shared, later, limits) =
+            (Arc::clone(&self.shared), self.deferred.clone(), self.session_limits());
         let from = (connection.phase, connection.arrival);
         Box::pin(async move {
             match stream {
@@ -133,6 +142,6 @@ impl Running for State {
     }
 
     fn stop(&self, grace: Duration) -> Soon<'_, ()> {
-        Box::pin(self.later.ended(grace))
+        Box::pin(self.deferred.ended(grace))
     }
 }

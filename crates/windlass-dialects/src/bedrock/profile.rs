@@ -78,7 +78,7 @@ impl Profile {
     }
 
     /// `CancelJob` with text after the verb in its method line succeeds and does nothing.
-    pub fn cancel_minds_its_line(self) -> bool {
+    pub fn ignores_cancel_with_tail(self) -> bool {
         !self.is_seed()
     }
 

@@ -37,12 +37,12 @@ pub fn queue() -> Queue {
 }
 
 /// Converts to the engine's priority, where a smaller number runs first.
-pub fn priority_below(priority: i64) -> i32 {
+pub fn engine_priority(priority: i64) -> i32 {
     let priority = PRIORITY_MIDDLE.saturating_sub(priority);
     i32::try_from(priority).unwrap_or(if priority < 0 { i32::MIN } else { i32::MAX })
 }
 
-pub fn priority_here(priority: i32) -> i64 {
+pub fn bedrock_priority(priority: i32) -> i64 {
     PRIORITY_MIDDLE - i64::from(priority)
 }
 
@@ -50,7 +50,7 @@ pub fn priority_here(priority: i32) -> i64 {
 pub const HIDDEN_DATA: &str = "{}";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RowState {
     Queued,
     Running,
     /// Claimed with `retryAfter`. At `nextRun` the job becomes claimable again; until another worker claims
@@ -62,35 +62,37 @@ pub enum State {
     Cancelled,
 }
 
-impl State {
-    pub fn of(job: &Job) -> State {
+impl RowState {
+    pub fn of(job: &Job) -> RowState {
         match job.state() {
-            JobState::Ready { lapsed: Some(_), .. } if job.spec.policy.lease.accept_late => State::Runqueued,
-            JobState::Ready { .. } | JobState::Terminating { .. } => State::Queued,
-            JobState::Running(lease) if lease.until.is_some() => State::Runqueued,
-            JobState::Running(_) => State::Running,
-            JobState::Waiting | JobState::Suspended => State::Paused,
-            JobState::Completed { .. } => State::Finished,
-            JobState::Failed { .. } => State::Failed,
-            JobState::Cancelled { .. } | JobState::Terminated { .. } => State::Cancelled,
+            JobState::Ready { lapsed: Some(_), .. } if job.spec.policy.lease.accept_late => {
+                RowState::Runqueued
+            }
+            JobState::Ready { .. } | JobState::Terminating { .. } => RowState::Queued,
+            JobState::Running(lease) if lease.until.is_some() => RowState::Runqueued,
+            JobState::Running(_) => RowState::Running,
+            JobState::Waiting | JobState::Suspended => RowState::Paused,
+            JobState::Completed { .. } => RowState::Finished,
+            JobState::Failed { .. } => RowState::Failed,
+            JobState::Cancelled { .. } | JobState::Terminated { .. } => RowState::Cancelled,
         }
     }
 
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Queued => "QUEUED",
-            State::Running => "RUNNING",
-            State::Runqueued => "RUNQUEUED",
-            State::Paused => "PAUSED",
-            State::Finished => "FINISHED",
-            State::Failed => "FAILED",
-            State::Cancelled => "CANCELLED",
+            RowState::Queued => "QUEUED",
+            RowState::Running => "RUNNING",
+            RowState::Runqueued => "RUNQUEUED",
+            RowState::Paused => "PAUSED",
+            RowState::Finished => "FINISHED",
+            RowState::Failed => "FAILED",
+            RowState::Cancelled => "CANCELLED",
         }
     }
 
     /// True for a claimed job that is not finished.
     pub fn is_out(self) -> bool {
-        matches!(self, State::Running | State::Runqueued)
+        matches!(self, RowState::Running | RowState::Runqueued)
     }
 }
 
@@ -98,7 +100,7 @@ impl State {
 pub struct Row<'a> {
     pub created: String,
     pub job_id: u64,
-    pub state: State,
+    pub state: RowState,
     pub name: &'a str,
     pub next_run: Cow<'a, str>,
     /// `None`: never claimed.
@@ -117,13 +119,13 @@ impl<'a> Row<'a> {
         Row {
             created: times::seconds(job.spec.created_at),
             job_id: job.id.get(),
-            state: State::of(job),
+            state: RowState::of(job),
             name: &job.spec.name,
             next_run: next_run(job),
             last_run: job.progress.started_at.map(times::seconds),
             repeat: job.spec.policy.repeat.as_ref().map_or("", |repeat| repeat.text()),
             data: data(job, counted_hand_outs(job)),
-            priority: priority_here(job.spec.priority),
+            priority: bedrock_priority(job.spec.priority),
             parent_job_id: job.spec.family().map_or(0, |family| family.parent.get()),
             retry_after: retry_after(job),
         }
@@ -132,7 +134,7 @@ impl<'a> Row<'a> {
     /// Row as it was before the current claim.
     pub fn before_run(job: &'a Job) -> Row<'a> {
         Row {
-            state: State::Queued,
+            state: RowState::Queued,
             next_run: due_text(job),
             last_run: job.progress.prior_start.map(times::seconds),
             data: data(job, counted_hand_outs(job).saturating_sub(1)),
@@ -240,7 +242,7 @@ fn written_count(data: &str) -> i64 {
 }
 
 /// True if a job with `retryAfter` had used up its claims before the current one.
-pub fn is_worn_out(job: &Job, hand_outs_max: u32) -> bool {
+pub fn has_used_up_claims(job: &Job, hand_outs_max: u32) -> bool {
     let before = i64::from(counted_hand_outs(job).saturating_sub(1));
     job.spec.policy.lease_span.is_some()
         && written_count(&payload_text(&job.spec.payload)).saturating_add(before) >= i64::from(hand_outs_max)
@@ -255,7 +257,7 @@ pub fn data_with_one_less(job: &Job) -> Option<String> {
 }
 
 /// True if the data carries the original `nextRun` of the current run.
-pub fn tells_slot(job: &Job) -> bool {
+pub fn stores_original_next_run(job: &Job) -> bool {
     let policy = &job.spec.policy;
     let is_scheduled = |text: &str| text.to_ascii_uppercase().contains("SCHEDULED");
     policy.retry_moves_slot

@@ -5,11 +5,11 @@
 //! worker once it has read the reply; a connection that breaks before releases it. While a worker waits for
 //! jobs, the socket is watched, and the wait ends when the worker disconnects.
 
-use super::commands::{Command, Commands, Outcome, Reach, Shared, patience_ms};
+use super::commands::{Command, CommandOutcome, Commands, Reach, Shared, patience_ms};
 use super::deferred::Deferred;
-use super::errors::{self, Status};
+use super::errors::{self, StatusLine};
 use super::params;
-use super::wire::{Broken, Limits as WireLimits, Parser, Reply, Request};
+use super::wire::{Broken, Parser, Reply, Request, RequestLimits as WireLimits};
 use crate::arrivals::Arrival;
 use crate::auth::{Caller, Role};
 use crate::budget::Share;
@@ -46,7 +46,7 @@ const HEAR_OUT_QUIET: Duration = Duration::from_secs(5);
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SessionLimits {
     pub wire: WireLimits,
     /// Time until a client is admitted: by a valid token where tokens are required, elsewhere by any command.
     pub unknown: Duration,
@@ -87,8 +87,8 @@ enum Flow {
 pub struct Session<L> {
     link: L,
     shared: Arc<Shared>,
-    later: Deferred,
-    limits: Limits,
+    deferred: Deferred,
+    limits: SessionLimits,
     phase: watch::Receiver<Phase>,
     /// The client is on this machine.
     is_local: bool,
@@ -119,7 +119,7 @@ impl<L: Link> Session<L> {
         link: L,
         shared: Arc<Shared>,
         later: Deferred,
-        limits: Limits,
+        limits: SessionLimits,
         (phase, arrival): (watch::Receiver<Phase>, Arc<Arrival>),
     ) -> Session<L> {
         let is_local = link.tcp().peer_addr().is_ok_and(|peer| peer.ip().to_canonical().is_loopback());
@@ -131,7 +131,7 @@ impl<L: Link> Session<L> {
         Session {
             link,
             shared,
-            later,
+            deferred: later,
             limits,
             phase,
             is_local,
@@ -182,10 +182,10 @@ impl<L: Link> Session<L> {
                     if self.cover().await.is_err() {
                         Reply::from(errors::BUSY).write(&mut self.out);
                         self.flush().await?;
-                        return self.hear_out().await;
+                        return self.drain_input().await;
                     }
                 }
-                Err(Broken::HeadTooLarge) if self.is_known_by_what_came() => {}
+                Err(Broken::HeadTooLarge) if self.admit_by_partial_head() => {}
                 Err(broken) => {
                     match broken {
                         // Closed without a reply, as the protocol does.
@@ -197,7 +197,7 @@ impl<L: Link> Session<L> {
                         Broken::TooManyHeaders => Reply::new("431 Too many headers").write(&mut self.out),
                     }
                     self.flush().await?;
-                    return self.hear_out().await;
+                    return self.drain_input().await;
                 }
             }
         }
@@ -205,7 +205,7 @@ impl<L: Link> Session<L> {
 
     /// Closes the sending side and drains the client's input: an immediate close would reset the connection,
     /// and the last reply could be lost.
-    async fn hear_out(&mut self) -> io::Result<()> {
+    async fn drain_input(&mut self) -> io::Result<()> {
         self.link.shutdown().await?;
         let mut heard = vec![0; READ_BYTES];
         let listening = async {
@@ -237,13 +237,13 @@ impl<L: Link> Session<L> {
             self.put(status.into(), Reach::Server, &request, Duration::ZERO);
             return Ok(Flow::Close);
         }
-        self.get_to_know(&request);
+        self.admit_if_authorized(&request);
         let Some((command, reach, role)) = Command::of(&request) else {
             return Ok(self.put(errors::UNRECOGNIZED.into(), Reach::Read, &request, Duration::ZERO));
         };
         let run = self.gather(request, command);
         if let [request] = run.as_slice()
-            && let Some(flow) = self.answer_otherwise(command, request, role).await?
+            && let Some(flow) = self.answer_deferred_or_waiting(command, request, role).await?
         {
             return Ok(flow);
         }
@@ -272,7 +272,7 @@ impl<L: Link> Session<L> {
     }
 
     /// Handles deferred commands and waiting workers. `None`: the request is neither.
-    async fn answer_otherwise(
+    async fn answer_deferred_or_waiting(
         &mut self,
         command: Command,
         request: &Request,
@@ -304,7 +304,7 @@ impl<L: Link> Session<L> {
     /// Remaining time of the command; `None`: it is over. A waiting worker is not subject to it.
     fn time_left(&self, command: Command, reach: Reach, request: &Request) -> Option<Duration> {
         let number = |name: &str| request.given(name).map(params::leading_number);
-        if command.hands_out() && patience_ms_asked(request, self.shared.profile.waits()) {
+        if command.hands_out() && is_waiting_claim(request, self.shared.profile.waits()) {
             return Some(Duration::MAX);
         }
         let total = number("timeout").unwrap_or(TIMEOUT_MS_DEFAULT).max(0).unsigned_abs();
@@ -337,7 +337,7 @@ impl<L: Link> Session<L> {
         command: Command,
         request: &Request,
         caller: &Caller,
-    ) -> io::Result<Option<Outcome>> {
+    ) -> io::Result<Option<CommandOutcome>> {
         let shared = Arc::clone(&self.shared);
         let engine = caller.engine(&shared.engine);
         let commands = Commands::new(&shared, &engine, caller, self.is_local);
@@ -355,7 +355,7 @@ impl<L: Link> Session<L> {
                 _ = self.phase.wait_for(|phase| *phase >= Phase::Draining) => {
                     return Ok(Some(Reply::from(errors::NO_JOB_FOUND).into()));
                 }
-                () = shared.tokens.refused(caller, &shared.engine) => {
+                () = shared.tokens.wait_until_refused(caller, &shared.engine) => {
                     return Ok(Some(Reply::from(errors::TOKEN_NEEDED).into()));
                 }
             }
@@ -375,7 +375,7 @@ impl<L: Link> Session<L> {
 
     fn queue(&mut self, work: super::deferred::Work, reply: Reply) -> Flow {
         let closes = is_connection(&work.request, "forget") || is_connection(&work.request, "close");
-        let reply = match self.later.add(work) {
+        let reply = match self.deferred.add(work) {
             Ok(()) => reply,
             Err(status) => Reply::from(status),
         };
@@ -386,7 +386,7 @@ impl<L: Link> Session<L> {
     /// Adds the standard headers and writes the reply to the buffer.
     fn put(&mut self, reply: Reply, reach: Reach, request: &Request, took: Duration) -> Flow {
         let closes = is_connection(request, "close") || self.is_refused;
-        let mut reply = dressed(reply, reach, &self.shared, took, self.heard.elapsed());
+        let mut reply = with_standard_headers(reply, reach, &self.shared, took, self.heard.elapsed());
         if closes {
             reply = reply.with_header("Connection", "close");
         }
@@ -432,8 +432,8 @@ async fn carry_out(
     reach: Reach,
     request: &Request,
     is_local: bool,
-    (caller, left): (Result<Caller, Status>, Option<Duration>),
-) -> (Outcome, Reach) {
+    (caller, left): (Result<Caller, StatusLine>, Option<Duration>),
+) -> (CommandOutcome, Reach) {
     let caller = match caller {
         Ok(caller) => caller,
         Err(status) => return (Reply::from(status).into(), Reach::Server),
@@ -445,7 +445,7 @@ async fn carry_out(
     let answered = timeout(left, commands.answer(command, request)).await;
     let outcome = answered.unwrap_or_else(|_| {
         let late = if command.hands_out() { errors::TIMEOUT.into() } else { timed_out(reach) };
-        Outcome::from(late)
+        CommandOutcome::from(late)
     });
     (outcome, reach)
 }
@@ -454,7 +454,7 @@ async fn carry_out(
 pub const NODE: &str = "windlass";
 
 /// True for a waiting worker, whose `timeout` limits the wait for a job and ends without a 555.
-fn patience_ms_asked(request: &Request, waits: bool) -> bool {
+fn is_waiting_claim(request: &Request, waits: bool) -> bool {
     waits && is_connection(request, "wait")
 }
 
@@ -471,7 +471,13 @@ fn timed_out(reach: Reach) -> Reply {
     .into()
 }
 
-fn dressed(reply: Reply, reach: Reach, shared: &Shared, took: Duration, total: Duration) -> Reply {
+fn with_standard_headers(
+    reply: Reply,
+    reach: Reach,
+    shared: &Shared,
+    took: Duration,
+    total: Duration,
+) -> Reply {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let (took_us, total_us) = (micros(took), micros(total.max(took)));
     let mut reply = reply.with_header("nodeName", NODE);

@@ -32,17 +32,17 @@ const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// Limits of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Method line and headers. Data travels in a header, so the limit is large.
     pub head_bytes_max: usize,
     /// A header costs far more memory than its bytes.
     pub headers_max: usize,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     /// Fits the largest payload with every character escaped, and more headers than any client sends.
     fn default() -> Self {
-        Limits { head_bytes_max: 64 << 20, headers_max: 1_000 }
+        RequestLimits { head_bytes_max: 64 << 20, headers_max: 1_000 }
     }
 }
 
@@ -201,7 +201,7 @@ enum Place {
 
 #[derive(Debug, Default)]
 pub struct Parser {
-    limits: Limits,
+    limits: RequestLimits,
     buffer: Vec<u8>,
     /// Bytes before this index are consumed.
     start: usize,
@@ -218,7 +218,7 @@ enum Step {
 }
 
 impl Parser {
-    pub fn new(limits: Limits) -> Parser {
+    pub fn new(limits: RequestLimits) -> Parser {
         Parser { limits, ..Parser::default() }
     }
 

@@ -10,19 +10,23 @@ use axum::response::Response;
 const REMEMBERED_S: HeaderValue = HeaderValue::from_static("600");
 
 /// Origin of an allowed page.
-pub(super) fn guest(dialect: &dyn Running, parts: &Parts) -> Option<HeaderValue> {
+pub(super) fn allowed_origin(dialect: &dyn Running, parts: &Parts) -> Option<HeaderValue> {
     let origin = parts.headers.get(header::ORIGIN)?;
     dialect.allows_origin(origin.to_str().ok()?).then(|| origin.clone())
 }
 
 /// Removes the headers by which the guard would refuse the allowed origin.
-pub(super) fn count_as_ours(parts: &mut Parts) {
+pub(super) fn strip_origin_headers(parts: &mut Parts) {
     parts.headers.remove(header::ORIGIN);
     parts.headers.remove(SEC_FETCH_SITE);
 }
 
 /// Adds the CORS headers, so that the page may read the response.
-pub(super) fn welcome(mut response: Response, guest: Option<HeaderValue>, methods: &str) -> Response {
+pub(super) fn add_cors_headers(
+    mut response: Response,
+    guest: Option<HeaderValue>,
+    methods: &str,
+) -> Response {
     let Some(origin) = guest else { return response };
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

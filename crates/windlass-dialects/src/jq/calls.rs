@@ -166,7 +166,7 @@ pub(super) async fn register(mut call: Call) -> Answer {
     // servers.
     master.notes().put(&tenant, &id, &note).await?;
     let connection = Arc::new(WorkerConnection::new(&id, target, allowed, master.signer(), &tenant));
-    master.yard_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
+    master.dispatcher_for(&tenant).register(id.clone(), asked.max_jobs, connection, false);
     tracing::info!(worker = %id, name = note.name, url = note.url, "a worker registered");
     Ok(one_text(&call, StatusCode::CREATED, "worker_id", &id))
 }
@@ -210,7 +210,7 @@ pub(super) async fn unregister(call: Call) -> Answer {
             None => is_written,
         }
     } else {
-        master.let_go(tenant, &id, "it unregistered").await?
+        master.remove_worker(tenant, &id, "it unregistered").await?
     };
     if is_gone { Ok(no_content()) } else { Err(JqError::no_such_worker()) }
 }

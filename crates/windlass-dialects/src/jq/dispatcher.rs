@@ -60,7 +60,7 @@ impl TenantDispatcher {
     // --- loops
     // ---------------------------------------------------------------------------------------------------
 
-    pub(super) async fn claiming(self: Arc<Self>) {
+    pub(super) async fn claim_loop(self: Arc<Self>) {
         while !self.is_stopping() {
             let Some(wanted) = self.table().wanted() else {
                 tokio::select! {
@@ -112,7 +112,7 @@ impl TenantDispatcher {
     }
 
     /// Commits the restarted timeouts of accepted jobs.
-    pub(super) async fn writing_down(self: Arc<Self>) {
+    pub(super) async fn commit_accepted_loop(self: Arc<Self>) {
         loop {
             tokio::select! {
                 () = self.collect.notified() => {}

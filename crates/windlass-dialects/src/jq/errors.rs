@@ -4,7 +4,7 @@ use super::Jq;
 use super::wire::Bad;
 use crate::answer::answer;
 use crate::codec::{Encoding, Out};
-use crate::problem::{Problem, Words};
+use crate::problem::{ErrorFormat, Problem};
 use crate::route::{BadBody, Call};
 use ::http::StatusCode;
 use axum::body::Body;
@@ -15,7 +15,7 @@ use windlass_engine::{EngineError, VerbError};
 
 pub type JqError = Problem<Jq>;
 
-impl Words for Jq {
+impl ErrorFormat for Jq {
     fn response(problem: &JqError, encoding: Encoding) -> Response {
         let mut out = Out::new(encoding, 128);
         out.begin_map();

@@ -34,7 +34,7 @@ use crate::dialect::{Context, Dialect, Running, Soon, StartError, Starting};
 use crate::problem::CallError;
 use crate::registered_workers::RegisteredWorker;
 use crate::route::{Refusal, Route};
-use crate::settings::{BadConfig, DialectSettings, Key, Kind, SECONDS, Values, whole};
+use crate::settings::{BadConfig, DialectSettings, Key, SECONDS, ValueKind, Values, whole};
 use axum::response::Response;
 use notes::{Noted, Notes, WorkerNote};
 use parking_lot::{Mutex, MutexGuard};
@@ -99,12 +99,17 @@ const KEYS: &[Key] = &[
     Key::new("jq.record_ttl_s", SECONDS, "604800", "how long the record of a job is kept"),
     Key::new(
         "jq.worker_addresses",
-        Kind::List,
+        ValueKind::List,
         "",
         "where JQ workers may be: loopback, private, any, addresses, blocks; by default loopback, and private on a \
          server others can reach; with tokens nowhere",
     ),
-    Key::new("jq.workers", Kind::List, "", "JQ workers that need not register, each as NAME URL MAX_JOBS"),
+    Key::new(
+        "jq.workers",
+        ValueKind::List,
+        "",
+        "JQ workers that need not register, each as NAME URL MAX_JOBS",
+    ),
 ];
 
 #[derive(Clone, Debug)]
@@ -185,7 +190,7 @@ fn new_id(prefix: &str) -> Result<Arc<str>, getrandom::Error> {
 }
 
 /// Worker to which this server starts sending jobs.
-struct Newcomer {
+struct WorkerToAdd {
     tenant: Tenant,
     id: WorkerId,
     target: Target,
@@ -195,10 +200,10 @@ struct Newcomer {
     is_leaving: bool,
 }
 
-impl Newcomer {
-    fn noted(noted: &Noted, has_pinged: bool) -> Option<Newcomer> {
+impl WorkerToAdd {
+    fn from_note(noted: &Noted, has_pinged: bool) -> Option<WorkerToAdd> {
         let WorkerNote { max_jobs, pings, leaving, .. } = noted.note;
-        Some(Newcomer {
+        Some(WorkerToAdd {
             tenant: noted.tenant.clone(),
             id: noted.id.clone(),
             target: parse_url(&noted.note.url).ok()?,
@@ -209,8 +214,8 @@ impl Newcomer {
         })
     }
 
-    fn fixed(worker: &FixedWorker) -> Option<Newcomer> {
-        Some(Newcomer {
+    fn fixed(worker: &FixedWorker) -> Option<WorkerToAdd> {
+        Some(WorkerToAdd {
             tenant: Tenant::default(),
             id: worker.name.as_str().into(),
             target: parse_url(&worker.url).ok()?,
@@ -268,10 +273,10 @@ impl Dispatchers {
         } else {
             let pings = inner.notes.pings().await?;
             let noted = inner.notes.all().await?.into_iter().filter_map(|noted| {
-                Newcomer::noted(&noted, pings.contains_key(&(noted.tenant.clone(), noted.id.clone())))
+                WorkerToAdd::from_note(&noted, pings.contains_key(&(noted.tenant.clone(), noted.id.clone())))
             });
-            let fixed = inner.settings.workers.iter().filter_map(Newcomer::fixed);
-            inner.take_in(fixed.chain(noted).collect()).await?;
+            let fixed = inner.settings.workers.iter().filter_map(WorkerToAdd::fixed);
+            inner.add_workers(fixed.chain(noted).collect()).await?;
         }
         Ok(Dispatchers { inner })
     }
@@ -297,7 +302,7 @@ impl Dispatchers {
         self.inner.dispatcher(tenant)
     }
 
-    fn yard_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
+    fn dispatcher_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
         self.inner.yard_for(tenant)
     }
 
@@ -314,7 +319,7 @@ impl Dispatchers {
 
     /// Removes a worker and fails its jobs, whichever server sends to it. Returns false if the worker is
     /// unknown.
-    async fn let_go(&self, tenant: &Tenant, id: &str, why: &str) -> Result<bool, EngineError> {
+    async fn remove_worker(&self, tenant: &Tenant, id: &str, why: &str) -> Result<bool, EngineError> {
         let served = self.dispatcher(tenant).filter(|dispatcher| dispatcher.table().knows(id));
         let is_noted = self.server().is_some() && self.notes().find(tenant, id).await?.is_some();
         if served.is_some() || is_noted {
@@ -322,7 +327,7 @@ impl Dispatchers {
         }
         match served {
             Some(dispatcher) => Ok(dispatcher.dismiss(id, why).await),
-            None if is_noted => self.yard_for(tenant).fail_all_of(id, why).await.map(|()| true),
+            None if is_noted => self.dispatcher_for(tenant).fail_all_of(id, why).await.map(|()| true),
             None => Ok(false),
         }
     }
@@ -330,7 +335,7 @@ impl Dispatchers {
     /// Stops claiming; jobs in delivery arrive or are returned. Other servers may take over the workers.
     async fn leave(&self) {
         self.inner.stop.send_replace(true);
-        for dispatcher in self.inner.all_yards() {
+        for dispatcher in self.inner.all_dispatchers() {
             let _ = tokio::time::timeout(FAREWELL, dispatcher.drained()).await;
         }
         if let Some(server) = self.server()
@@ -362,7 +367,7 @@ impl Inner {
         Arc::clone(self.dispatchers().entry(tenant.clone()).or_insert_with(open))
     }
 
-    fn all_yards(&self) -> Vec<Arc<TenantDispatcher>> {
+    fn all_dispatchers(&self) -> Vec<Arc<TenantDispatcher>> {
         self.dispatchers().values().cloned().collect()
     }
 
@@ -371,30 +376,30 @@ impl Inner {
     }
 
     /// Registered workers to which this server sends jobs.
-    fn served(&self) -> Vec<(Tenant, WorkerId)> {
+    fn served_workers(&self) -> Vec<(Tenant, WorkerId)> {
         let of = |dispatcher: &Arc<TenantDispatcher>| -> Vec<(Tenant, WorkerId)> {
             let table = dispatcher.table();
             let registered = table.roster().filter(|worker| !worker.is_fixed);
             registered.map(|worker| (dispatcher.tenant.clone(), worker.id.clone())).collect()
         };
-        self.all_yards().iter().flat_map(of).collect()
+        self.all_dispatchers().iter().flat_map(of).collect()
     }
 
     /// Loads the running jobs of the workers before it registers them, so that no worker exceeds `max_jobs`.
-    async fn take_in(&self, newcomers: Vec<Newcomer>) -> Result<(), EngineError> {
+    async fn add_workers(&self, newcomers: Vec<WorkerToAdd>) -> Result<(), EngineError> {
         let running = tenant_dispatcher::running(&self.engine, None).await?;
         self.return_undelivered(&running).await?;
-        let mut by_tenant: BTreeMap<Tenant, Vec<Newcomer>> = BTreeMap::new();
+        let mut by_tenant: BTreeMap<Tenant, Vec<WorkerToAdd>> = BTreeMap::new();
         for newcomer in newcomers {
             by_tenant.entry(newcomer.tenant.clone()).or_default().push(newcomer);
         }
         for (tenant, newcomers) in by_tenant {
             let dispatcher = self.yard_for(&tenant);
-            let is_new = |newcomer: &&Newcomer| !dispatcher.table().knows(&newcomer.id);
+            let is_new = |newcomer: &&WorkerToAdd| !dispatcher.table().knows(&newcomer.id);
             let ids = newcomers.iter().filter(is_new).map(|newcomer| newcomer.id.clone()).collect();
             let jobs: Vec<_> = running.iter().filter(|job| job.spec.tenant == tenant).cloned().collect();
             dispatcher.adopt(&jobs, &ids).await?;
-            for Newcomer { id, target, max_jobs, is_fixed, pings, is_leaving, .. } in newcomers {
+            for WorkerToAdd { id, target, max_jobs, is_fixed, pings, is_leaving, .. } in newcomers {
                 // The operator named this worker in the configuration, so any address is allowed.
                 let allowed =
                     if is_fixed { Arc::new(Allowed::any()) } else { self.settings.addresses.clone() };
@@ -437,7 +442,7 @@ impl Running for Dispatchers {
 
     fn workers(&self) -> Vec<RegisteredWorker> {
         let mut workers = Vec::new();
-        for dispatcher in self.inner.all_yards() {
+        for dispatcher in self.inner.all_dispatchers() {
             workers.extend(dispatcher.table().roster().map(|worker| RegisteredWorker {
                 dialect: ORIGIN,
                 tenant: dispatcher.tenant.clone(),
@@ -459,7 +464,7 @@ impl Running for Dispatchers {
 
     fn dismiss<'a>(&'a self, tenant: &'a Tenant, id: &'a str, who: &'a str) -> Soon<'a, bool> {
         Box::pin(async move {
-            let let_go = self.let_go(tenant, id, &format!("{who} let it go")).await;
+            let let_go = self.remove_worker(tenant, id, &format!("{who} let it go")).await;
             let_go.unwrap_or_else(|error| {
                 tracing::warn!(%error, worker = id, "a worker could not be let go");
                 false

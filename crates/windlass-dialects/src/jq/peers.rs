@@ -8,7 +8,7 @@
 
 use super::notes::Noted;
 use super::workers::WorkerId;
-use super::{Inner, Newcomer};
+use super::{Inner, WorkerToAdd};
 use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
 use std::time::Duration;
@@ -26,11 +26,11 @@ type Whose = (Tenant, WorkerId);
 
 /// Last heartbeat of each server, with the number of polls since.
 #[derive(Default)]
-struct Signs {
+struct Heartbeats {
     seen: HashMap<String, (Vec<u8>, u32)>,
 }
 
-impl Signs {
+impl Heartbeats {
     /// Records the heartbeats of a poll; returns the servers that count as dead.
     fn silent(&mut self, signs: Vec<(String, Vec<u8>)>) -> HashSet<String> {
         let mut seen = HashMap::with_capacity(signs.len());
@@ -53,7 +53,7 @@ impl Signs {
 
 /// Relation of this server to a worker's note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum Ownership {
     /// Owned and served by this server.
     Ours,
     /// Owned by this server, not served: another write is under way, or a reply was lost.
@@ -64,22 +64,23 @@ enum Meaning {
     Theirs,
 }
 
-fn meaning(server: Option<&str>, me: &str, is_served: bool, is_there: impl Fn(&str) -> bool) -> Meaning {
+fn meaning(server: Option<&str>, me: &str, is_served: bool, is_there: impl Fn(&str) -> bool) -> Ownership {
     match server {
-        Some(server) if server == me && is_served => Meaning::Ours,
-        Some(server) if server == me => Meaning::OursToServe,
-        Some(server) if is_there(server) => Meaning::Theirs,
-        _ => Meaning::Free,
+        Some(server) if server == me && is_served => Ownership::Ours,
+        Some(server) if server == me => Ownership::OursToServe,
+        Some(server) if is_there(server) => Ownership::Theirs,
+        _ => Ownership::Free,
     }
 }
 
 /// Polls until the server stops.
 pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) {
-    let mut look = Look { signs: Signs::default(), sign: 1, doubtful: HashSet::new(), fixed: HashSet::new() };
+    let mut look =
+        Poller { signs: Heartbeats::default(), sign: 1, doubtful: HashSet::new(), fixed: HashSet::new() };
     let mut was_well = true;
     loop {
         let Some(inner) = inner.upgrade() else { return };
-        match look.around(&inner).await {
+        match look.poll_once(&inner).await {
             Ok(()) => was_well = true,
             Err(error) if was_well => {
                 tracing::warn!(%error, "which workers other servers have left cannot be looked up; trying again");
@@ -96,8 +97,8 @@ pub(super) async fn follow(inner: Weak<Inner>, mut stop: watch::Receiver<bool>) 
     }
 }
 
-struct Look {
-    signs: Signs,
+struct Poller {
+    signs: Heartbeats,
     sign: u64,
     /// Workers that the last poll found `OursToServe`; it may have fallen between two writes.
     doubtful: HashSet<Whose>,
@@ -105,8 +106,8 @@ struct Look {
     fixed: HashSet<String>,
 }
 
-impl Look {
-    async fn around(&mut self, inner: &Inner) -> Result<(), EngineError> {
+impl Poller {
+    async fn poll_once(&mut self, inner: &Inner) -> Result<(), EngineError> {
         let Some(me) = &inner.server else { return Ok(()) };
         let notes = inner.notes();
         self.sign += 1;
@@ -115,7 +116,7 @@ impl Look {
             notes.forget_server(&silent).await?;
         }
         // Read before the notes: a worker in the table has its note already.
-        let served = inner.served();
+        let served = inner.served_workers();
         let noted = notes.all().await?;
         let known: HashSet<(&Tenant, &WorkerId)> =
             noted.iter().map(|noted| (&noted.tenant, &noted.id)).collect();
@@ -136,7 +137,7 @@ impl Look {
         }
         let fixed = newcomers.iter().filter(|newcomer| newcomer.is_fixed);
         let fixed: Vec<String> = fixed.map(|newcomer| newcomer.id.to_string()).collect();
-        inner.take_in(newcomers).await?;
+        inner.add_workers(newcomers).await?;
         self.fixed.extend(fixed);
         Ok(())
     }
@@ -148,7 +149,7 @@ impl Look {
         noted: Noted,
         pings: &HashMap<Whose, Timestamp>,
         doubtful: &HashSet<Whose>,
-        newcomers: &mut Vec<Newcomer>,
+        newcomers: &mut Vec<WorkerToAdd>,
     ) -> Result<(), EngineError> {
         let whose = (noted.tenant.clone(), noted.id.clone());
         let dispatcher =
@@ -156,7 +157,7 @@ impl Look {
         let server = noted.note.server.as_deref();
         let pinged = pings.get(&whose).copied();
         match meaning(server, me, dispatcher.is_some(), |server| self.signs.is_there(server)) {
-            Meaning::Ours => {
+            Ownership::Ours => {
                 let Some(dispatcher) = dispatcher else { return Ok(()) };
                 if let Some(at) = pinged {
                     dispatcher.pinged(&noted.id, at);
@@ -165,18 +166,18 @@ impl Look {
                     dispatcher.leaving(&noted.id).await;
                 }
             }
-            Meaning::OursToServe if doubtful.contains(&whose) => {
-                newcomers.extend(Newcomer::noted(&noted, pinged.is_some()));
+            Ownership::OursToServe if doubtful.contains(&whose) => {
+                newcomers.extend(WorkerToAdd::from_note(&noted, pinged.is_some()));
             }
-            Meaning::OursToServe => drop(self.doubtful.insert(whose)),
-            Meaning::Free => {
+            Ownership::OursToServe => drop(self.doubtful.insert(whose)),
+            Ownership::Free => {
                 let is_ours = inner.notes().take_over(&noted, me).await?;
                 if is_ours && dispatcher.is_none() {
                     tracing::info!(worker = %noted.id, "worker {} is served by this server now", noted.id);
-                    newcomers.extend(Newcomer::noted(&noted, pinged.is_some()));
+                    newcomers.extend(WorkerToAdd::from_note(&noted, pinged.is_some()));
                 }
             }
-            Meaning::Theirs => {
+            Ownership::Theirs => {
                 if let Some(dispatcher) = dispatcher {
                     dispatcher.release(&noted.id);
                 }
@@ -191,7 +192,7 @@ impl Look {
         inner: &Inner,
         me: &str,
         pings: &HashMap<Whose, Timestamp>,
-        newcomers: &mut Vec<Newcomer>,
+        newcomers: &mut Vec<WorkerToAdd>,
     ) -> Result<(), EngineError> {
         let fixed = &inner.settings.workers;
         if fixed.is_empty() {
@@ -204,18 +205,18 @@ impl Look {
             // A dismissed worker stays away until the next start.
             let is_served = self.fixed.contains(&worker.name);
             match meaning(server.map(String::as_str), me, is_served, |server| self.signs.is_there(server)) {
-                Meaning::Ours => {
+                Ownership::Ours => {
                     if let Some(at) = pings.get(&(Tenant::default(), worker.name.as_str().into())) {
                         dispatcher.pinged(&worker.name, *at);
                     }
                 }
-                Meaning::OursToServe => newcomers.extend(Newcomer::fixed(worker)),
-                Meaning::Free => {
+                Ownership::OursToServe => newcomers.extend(WorkerToAdd::fixed(worker)),
+                Ownership::Free => {
                     if inner.notes().take_fixed(&worker.name, server, me).await? && !is_served {
-                        newcomers.extend(Newcomer::fixed(worker));
+                        newcomers.extend(WorkerToAdd::fixed(worker));
                     }
                 }
-                Meaning::Theirs => {
+                Ownership::Theirs => {
                     self.fixed.remove(&worker.name);
                     dispatcher.release(&worker.name);
                 }
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_server_is_gone_after_some_looks_without_a_new_sign() {
-        let mut signs = Signs::default();
+        let mut signs = Heartbeats::default();
         let said = |words: &[(&str, u8)]| {
             words.iter().map(|(server, sign)| ((*server).to_owned(), vec![*sign])).collect::<Vec<_>>()
         };
@@ -252,13 +253,13 @@ mod tests {
     fn what_the_server_in_a_note_means() {
         let is_there = |server: &str| server == "other";
         for (server, is_served, expected) in [
-            (Some("me"), true, Meaning::Ours),
-            (Some("me"), false, Meaning::OursToServe),
-            (Some("other"), true, Meaning::Theirs),
-            (Some("other"), false, Meaning::Theirs),
-            (Some("gone"), true, Meaning::Free),
-            (Some("gone"), false, Meaning::Free),
-            (None, false, Meaning::Free),
+            (Some("me"), true, Ownership::Ours),
+            (Some("me"), false, Ownership::OursToServe),
+            (Some("other"), true, Ownership::Theirs),
+            (Some("other"), false, Ownership::Theirs),
+            (Some("gone"), true, Ownership::Free),
+            (Some("gone"), false, Ownership::Free),
+            (None, false, Ownership::Free),
         ] {
             assert_eq!(meaning(server, "me", is_served, is_there), expected, "{server:?} {is_served}");
         }

@@ -91,12 +91,12 @@ impl TenantDispatcher {
             ends,
             stop,
         });
-        tokio::spawn(Arc::clone(&dispatcher).claiming());
-        tokio::spawn(Arc::clone(&dispatcher).freeing(ended));
-        tokio::spawn(Arc::clone(&dispatcher).keeping_time());
-        tokio::spawn(Arc::clone(&dispatcher).writing_down());
+        tokio::spawn(Arc::clone(&dispatcher).claim_loop());
+        tokio::spawn(Arc::clone(&dispatcher).free_slots_loop(ended));
+        tokio::spawn(Arc::clone(&dispatcher).timer_loop());
+        tokio::spawn(Arc::clone(&dispatcher).commit_accepted_loop());
         if dispatcher.engine.is_shared() {
-            tokio::spawn(Arc::clone(&dispatcher).following_ends());
+            tokio::spawn(Arc::clone(&dispatcher).poll_ends_loop());
         }
         dispatcher
     }
@@ -222,7 +222,7 @@ impl TenantDispatcher {
     }
 
     /// Polls for jobs that ended at other servers, which send no notification.
-    async fn following_ends(self: Arc<Self>) {
+    async fn poll_ends_loop(self: Arc<Self>) {
         let mut pause = LOOK_EVERY;
         loop {
             tokio::select! {
@@ -242,7 +242,7 @@ impl TenantDispatcher {
     // -----------------------------------------------------------------------------------------------------------
 
     /// Frees slots when leases end, for whatever reason.
-    async fn freeing(self: Arc<Self>, mut ended: UnboundedReceiver<LeaseEnd>) {
+    async fn free_slots_loop(self: Arc<Self>, mut ended: UnboundedReceiver<LeaseEnd>) {
         loop {
             let end = tokio::select! {
                 end = ended.recv() => end,
@@ -270,7 +270,7 @@ impl TenantDispatcher {
     }
 
     /// Ends pauses and removes workers without heartbeat, at their deadlines.
-    async fn keeping_time(self: Arc<Self>) {
+    async fn timer_loop(self: Arc<Self>) {
         while !self.is_stopping() {
             let next = self.table().plan();
             let waiting = async {

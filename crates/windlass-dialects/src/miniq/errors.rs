@@ -4,7 +4,7 @@ use super::Miniq;
 use super::wire::BadAsk;
 use crate::answer::{JSON, answer};
 use crate::codec::Encoding;
-use crate::problem::{self, Words};
+use crate::problem::{self, ErrorFormat};
 use ::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -12,12 +12,12 @@ use windlass_engine::journal::JournalError;
 
 pub(super) type Problem = problem::Problem<Miniq>;
 
-impl Words for Miniq {
+impl ErrorFormat for Miniq {
     fn response(problem: &Problem, _encoding: Encoding) -> Response {
         json_response(problem.status, &json!({"code": problem.status.as_u16(), "message": problem.message}))
     }
 
-    fn not_yours() -> String {
+    fn foreign_tenant_message() -> String {
         "only an admin may speak for another client than their own".to_owned()
     }
 }

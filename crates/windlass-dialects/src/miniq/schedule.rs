@@ -7,7 +7,7 @@ use crate::runners::Resource;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
-use windlass_core::fair::{self, Held};
+use windlass_core::fair::{self, HeldPlaces};
 use windlass_core::{Name, Tenant, Timestamp};
 
 /// Share of the choices within a client that go to types with a warm context, if there are any. The rest goes
@@ -137,13 +137,13 @@ impl Scheduler {
             let cuts = {
                 let held = |number: &u64| {
                     let placed = self.batches.get(number)?;
-                    Some(Held {
+                    Some(HeldPlaces {
                         group: &placed.client,
                         ran_ms: now.since_ms(placed.began),
                         cut_for_ms: placed.cut_at.map(|at| now.since_ms(at)),
                     })
                 };
-                let held: Vec<Held<&Tenant>> = numbers.iter().filter_map(held).collect();
+                let held: Vec<HeldPlaces<&Tenant>> = numbers.iter().filter_map(held).collect();
                 fair::cuts(&held, &clients)
             };
             for place in cuts.now {

@@ -2,7 +2,7 @@
 //! handlers.
 
 use super::log::LogSettings;
-use crate::settings::{Key, Kind, SECONDS, Values, whole};
+use crate::settings::{Key, SECONDS, ValueKind, Values, whole};
 use std::path::{Path, PathBuf};
 
 pub(super) const KEYS: &[Key] = &[
@@ -10,7 +10,7 @@ pub(super) const KEYS: &[Key] = &[
     Key::new("miniq.retry_delay_s", SECONDS, "300", "wait before the next try"),
     Key::new("miniq.give_up_after_s", SECONDS, "21600", "no try begins later than this"),
     Key::new("miniq.archive_keep_s", SECONDS, "1209600", "how long finished jobs stay in the archive"),
-    Key::new("miniq.run", Kind::Switch, "true", "whether this server runs the handlers of its clients"),
+    Key::new("miniq.run", ValueKind::Switch, "true", "whether this server runs the handlers of its clients"),
     Key::new("miniq.contexts", whole(1, 1_024), "8", "processes of handlers at once"),
     Key::new("miniq.contexts_per_type", whole(1, 1_024), "2", "of these, for one client and eid or job type"),
     Key::new("miniq.http_batches", whole(1, 10_000), "64", "batches of http handlers at once"),
@@ -34,25 +34,25 @@ pub(super) const KEYS: &[Key] = &[
     ),
     Key::new(
         "miniq.network",
-        Kind::Choice(&["never", "asked", "always"]),
+        ValueKind::Choice(&["never", "asked", "always"]),
         "never",
         "which handlers have a network: none, those with options.network, all",
     ),
     Key::new(
         "miniq.handler_addresses",
-        Kind::List,
+        ValueKind::List,
         "",
         "where http handlers may be: loopback, private, any, addresses, blocks; by default as jq.worker_addresses",
     ),
     Key::new(
         "miniq.handler_ca",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "a file of certificates (PEM) by which https handlers are believed; by default the system's",
     ),
     Key::new(
         "miniq.readable",
-        Kind::List,
+        ValueKind::List,
         "",
         "folders that handlers may read beside the system's programs and libraries",
     ),
@@ -65,7 +65,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     Key::new(
         "miniq.log_file",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "a line for each job that enters, starts and ends; by default jobs.log in the data folder, off for none",
     ),

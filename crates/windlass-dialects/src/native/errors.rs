@@ -1,6 +1,6 @@
 //! Error format: `{"error":{"code","message"}}` with an HTTP status.
 
-use super::reply::written;
+use super::reply::encode;
 use super::wire::{self, Id};
 use crate::answer::answer;
 use crate::auth::BadTenant;
@@ -62,7 +62,7 @@ impl CallError for ApiError {
     fn response(&self, encoding: Encoding) -> Response {
         let answer = ErrorAnswer { error: self.body() };
         // An error that cannot be serialized has an empty body.
-        respond(self.status, encoding, written(encoding, 128, &answer).unwrap_or_default())
+        respond(self.status, encoding, encode(encoding, 128, &answer).unwrap_or_default())
     }
 }
 

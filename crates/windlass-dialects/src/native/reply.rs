@@ -20,10 +20,10 @@ pub(super) fn ok(call: &Call, value: &impl Serialize) -> Answer {
 /// `room` is the expected length of the body; it avoids most reallocations.
 pub(super) fn reply(call: &Call, status: StatusCode, room: usize, value: &impl Serialize) -> Answer {
     let encoding = reply_encoding(call);
-    Ok(respond(status, encoding, written(encoding, room, value)?))
+    Ok(respond(status, encoding, encode(encoding, room, value)?))
 }
 
-pub(super) fn written(encoding: Encoding, room: usize, value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
+pub(super) fn encode(encoding: Encoding, room: usize, value: &impl Serialize) -> Result<Vec<u8>, ApiError> {
     let mut out = Out::new(encoding, room);
     match value.serialize(&mut out) {
         Ok(()) => Ok(out.into_bytes()),

@@ -5,7 +5,7 @@ mod parts;
 
 use super::wire::{Id, State, Time, Unique};
 use crate::codec::{Encoding, Kept, Nullable, Text};
-use job_history::{Happening, LogView};
+use job_history::{HistoryEntry, LogView};
 use parts::{FailedAttempt, LeaseView, PayloadFields, Ports};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -139,7 +139,7 @@ pub(super) struct JobView<'a> {
     next_runs: Option<Vec<Time>>,
     log: Option<LogView<'a>>,
     /// Events in its life, oldest first; only in the response for a single job.
-    history: Option<Vec<Happening<'a>>>,
+    history: Option<Vec<HistoryEntry<'a>>>,
 }
 
 impl<'a> JobView<'a> {
@@ -201,7 +201,7 @@ impl<'a> JobView<'a> {
         job: &'a Job,
         encoding: Encoding,
         hidden: bool,
-        around: &Surroundings,
+        around: &RunConditions,
     ) -> JobView<'a> {
         let ports = job.ports().filter(|_| !hidden);
         let state = |ports: &'a Arc<windlass_core::ports::Ports>| {
@@ -253,7 +253,7 @@ pub(super) fn origin(job: &Job) -> &str {
 
 /// Conditions outside the job that keep it from running.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Surroundings {
+pub(super) struct RunConditions {
     pub now: Timestamp,
     pub queue_is_paused: bool,
     /// Limit that keeps it from starting.
@@ -261,7 +261,7 @@ pub(super) struct Surroundings {
 }
 
 /// Reason why the job is not running, in a few words.
-fn waiting_for(job: &Job, around: &Surroundings) -> Option<String> {
+fn waiting_for(job: &Job, around: &RunConditions) -> Option<String> {
     let reason = match job.state() {
         JobState::Ready { run_at, .. } if *run_at > around.now => "due",
         JobState::Ready { .. } | JobState::Terminating { .. } if around.queue_is_paused => "paused queue",

@@ -4,7 +4,7 @@ use super::State;
 use super::commands::{self, QUEUE};
 use super::errors::Problem;
 use super::ids::Uuid;
-use super::wire::{self, BadAsk};
+use super::wire::{self, BadRequest};
 use crate::answer::{JSON, TEXT, answer};
 use crate::listener::Sealed;
 use crate::route::Call;
@@ -38,7 +38,7 @@ pub(super) async fn create(mut call: Call) -> Answer {
                 // created.
                 let job = engine.get_one(&tenant, id).await?;
                 let made_at = job.map_or(asked_at, |job| job.spec.created_at);
-                return Ok(json(commands::shown_new(&ask, uuid, made_at)));
+                return Ok(json(commands::new_job_view(&ask, uuid, made_at)));
             }
             // UUID collision: try another one.
             Some(Pushed::Existing(_)) => {}
@@ -54,7 +54,7 @@ pub(super) async fn get(call: Call) -> Answer {
     let id = job_id(&call)?;
     look(&call, &tenant).await?;
     let job = find(&call, &tenant, id).await?;
-    let shown = commands::shown(&job);
+    let shown = commands::job_view(&job);
     Ok(json(if call.hides_payloads() { shown.without_addresses() } else { shown }))
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
         return Ok(response);
     };
     // The claim is final once the client has taken the response; otherwise the job is returned.
-    let bytes = Bytes::from(serde_json::to_vec(&commands::shown(job)).unwrap_or_default());
+    let bytes = Bytes::from(serde_json::to_vec(&commands::job_view(job)).unwrap_or_default());
     let body = Body::new(Sealed::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
     Ok(json_response(body))
 }
@@ -105,15 +105,15 @@ pub(super) async fn complete(mut call: Call) -> Answer {
         let job = tx.job(number)?.filter(|job| is_named(job, id)).ok_or_else(no_such_job)?;
         let (token, worker) = run_of(&call, &tenant, &job)?;
         check_holder(worker.as_deref(), ask.runner)?;
-        let remembering = Event::Update(Box::new(commands::remembering(&job)));
-        for event in [remembering, commands::ending(&ask, Holder::Token(token), worker)] {
+        let remembering = Event::Update(Box::new(commands::save_run(&job)));
+        for event in [remembering, commands::end_event(&ask, Holder::Token(token), worker)] {
             tx.apply(number, event)?.map_err(|_| not_active(&job))?;
         }
         Ok::<_, Stop<Problem>>(tx.job(number)?)
     };
     // Not kept: there is nothing to show.
     let after = call.engine.transact(&tenant, vec![number], decide).await?;
-    Ok(after.map_or_else(|| json(serde_json::Map::new()), |job| json(commands::shown(&job))))
+    Ok(after.map_or_else(|| json(serde_json::Map::new()), |job| json(commands::job_view(&job))))
 }
 
 /// Lease token and runner of the run that a completion would end. An expired lease counts until the next get,
@@ -126,7 +126,7 @@ fn run_of(
     match job.state() {
         JobState::Running(lease) => Ok((lease.token, lease.worker.clone())),
         JobState::Ready { lapsed: Some(token), .. }
-            if !call.server.state::<State>().looks.has_looked_since(tenant, job.progress.updated_at) =>
+            if !call.server.state::<State>().looks.checked_since(tenant, job.progress.updated_at) =>
         {
             Ok((*token, commands::outcome(job).and_then(|outcome| outcome.worker.clone())))
         }
@@ -139,7 +139,7 @@ async fn look(call: &Call, tenant: &Tenant) -> Result<(), Problem> {
     let engine = &call.engine;
     let now = engine.now();
     engine.catch_up().await?;
-    call.server.state::<State>().looks.looked(tenant, now);
+    call.server.state::<State>().looks.record(tenant, now);
     Ok(())
 }
 
@@ -154,7 +154,7 @@ async fn find(call: &Call, tenant: &Tenant, id: Uuid) -> Result<Arc<Job>, Proble
 async fn number_of(call: &Call, tenant: &Tenant, id: Uuid) -> Result<JobId, Problem> {
     let number = match call.engine.find_alias(tenant, &id.to_string()).await? {
         Some(number) => Some(number),
-        None => commands::numbered(id),
+        None => commands::job_number(id),
     };
     number.ok_or_else(no_such_job)
 }
@@ -177,7 +177,7 @@ fn no_such_job() -> Problem {
 }
 
 fn not_active(job: &Job) -> Problem {
-    Problem::bad_request(format!("Job is not active: it is {}", commands::shown(job).status))
+    Problem::bad_request(format!("Job is not active: it is {}", commands::job_view(job).status))
 }
 
 fn job_id(call: &Call) -> Result<Uuid, Problem> {
@@ -191,7 +191,7 @@ fn is_json(call: &Call) -> bool {
 
 async fn json_body(call: &mut Call) -> Result<Bytes, Problem> {
     if !is_json(call) {
-        return Err(BadAsk::ContentType.into());
+        return Err(BadRequest::ContentType.into());
     }
     Ok(call.read_body().await?)
 }

@@ -85,7 +85,7 @@ pub(super) fn claim(tenant: Tenant, runner: Uuid, settings: &Settings) -> Result
 }
 
 /// Event for the end of a run as reported by the runner. A reported failure is final.
-pub(super) fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Event {
+pub(super) fn end_event(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Event {
     let output = ask.output_addr.as_ref().map(|addr| {
         let text = serde_json::json!({ "output_addr": addr }).to_string();
         Payload::json(&text)
@@ -106,7 +106,7 @@ pub(super) fn ending(ask: &Complete, by: Holder, runner: Option<Arc<str>>) -> Ev
 
 /// Stores last heartbeat and attempts of the run that is about to be completed. In this protocol a completion
 /// changes neither.
-pub(super) fn remembering(job: &Job) -> Patch {
+pub(super) fn save_run(job: &Job) -> Patch {
     let (attempts, updated_at) = match job.state() {
         // The lease expired unnoticed, so the run does not count as abandoned; its last heartbeat was one
         // lease length before the expiry.
@@ -130,7 +130,7 @@ pub(super) fn outcome(job: &Job) -> Option<&Outcome> {
 }
 
 /// Attempts and last heartbeat of the completed run, if this protocol completed it.
-fn remembered(job: &Job) -> Option<(u32, i64)> {
+fn saved_run(job: &Job) -> Option<(u32, i64)> {
     let mut parts = job.spec.fact(RUN_FACT)?.split(' ');
     let mut next = || parts.next()?.parse::<i64>().ok();
     let (started, updated_at, attempts) = (next()?, next()?, next()?);
@@ -140,7 +140,7 @@ fn remembered(job: &Job) -> Option<(u32, i64)> {
 }
 
 /// Job number in a UUID, for jobs without an alias.
-pub(super) fn numbered(id: Uuid) -> Option<JobId> {
+pub(super) fn job_number(id: Uuid) -> Option<JobId> {
     id.number().and_then(JobId::new)
 }
 
@@ -163,7 +163,7 @@ struct Put {
 }
 
 /// Job as created, before any claim.
-pub(super) fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
+pub(super) fn new_job_view(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
     let id = id.to_string();
     Shown {
         job_id: id.clone(),
@@ -180,7 +180,7 @@ pub(super) fn shown_new(ask: &Create, id: Uuid, made_at: Timestamp) -> Shown {
     }
 }
 
-pub(super) fn shown(job: &Job) -> Shown {
+pub(super) fn job_view(job: &Job) -> Shown {
     let asked: Asked = serde_json::from_slice(&job.spec.payload.bytes).unwrap_or_default();
     let outcome = outcome(job);
     let status = status(job.state().name());
@@ -195,7 +195,7 @@ pub(super) fn shown(job: &Job) -> Shown {
         JobState::Running(lease) => lease.worker.clone(),
         _ => outcome.and_then(|outcome| outcome.worker.clone()),
     };
-    let (run_attempts, updated_at) = remembered(job)
+    let (run_attempts, updated_at) = saved_run(job)
         .filter(|_| outcome.is_some())
         .unwrap_or((job.progress.attempts, job.progress.updated_at.as_millis()));
     let id = job_id(job).to_string();

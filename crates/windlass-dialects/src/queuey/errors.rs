@@ -1,28 +1,28 @@
 //! Error responses: a status and a line of text.
 
 use super::Queuey;
-use super::wire::BadAsk;
+use super::wire::BadRequest;
 use crate::answer::{TEXT, answer};
 use crate::codec::Encoding;
-use crate::problem::{self, Words};
+use crate::problem::{self, ErrorFormat};
 use ::http::StatusCode;
 use axum::response::Response;
 use windlass_engine::Stop;
 
 pub(super) type Problem = problem::Problem<Queuey>;
 
-impl Words for Queuey {
+impl ErrorFormat for Queuey {
     fn response(problem: &Problem, _encoding: Encoding) -> Response {
         answer(problem.status, TEXT, problem.message.clone())
     }
 }
 
-impl From<BadAsk> for Problem {
-    fn from(bad: BadAsk) -> Problem {
+impl From<BadRequest> for Problem {
+    fn from(bad: BadRequest) -> Problem {
         let status = match bad {
-            BadAsk::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            BadAsk::Fields(_) => StatusCode::UNPROCESSABLE_ENTITY,
-            BadAsk::NotJson(_) | BadAsk::EmptyAddress { .. } | BadAsk::LongAddress { .. } => {
+            BadRequest::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            BadRequest::Fields(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            BadRequest::NotJson(_) | BadRequest::EmptyAddress { .. } | BadRequest::LongAddress { .. } => {
                 StatusCode::BAD_REQUEST
             }
         };

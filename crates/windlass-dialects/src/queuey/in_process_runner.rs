@@ -72,7 +72,7 @@ impl InProcessRunner {
 
     fn held(&self, job: Arc<Job>) -> Option<Held> {
         let token = job.state().lease()?.token;
-        let shown = commands::shown(&job);
+        let shown = commands::job_view(&job);
         let lease_ms = u64::try_from(commands::lease_ms(&self.settings)).unwrap_or(0);
         Some(Held {
             job_id: shown.job_id,
@@ -118,7 +118,7 @@ impl InProcessRunner {
         let completed = self.engine.transact(&self.tenant, vec![id], |tx| {
             let is_ours = |job: &Arc<Job>| job.state().lease().is_some_and(|lease| lease.token == held.token);
             let job = tx.job(id)?.filter(is_ours).ok_or(Stop::Refuse(Failed::NotOurs))?;
-            let remembering = Event::Update(Box::new(commands::remembering(&job)));
+            let remembering = Event::Update(Box::new(commands::save_run(&job)));
             for event in [remembering, ended.clone()] {
                 tx.apply(id, event)?.map_err(|_| Stop::Refuse(Failed::NotOurs))?;
             }
@@ -160,7 +160,7 @@ fn event(ending: &Ending, by: Holder, runner: Uuid) -> Event {
         Ending::Failed { output_addr, .. } => (End::Failed, output_addr),
     };
     let told = Complete { end, output_addr: Some(output_addr.clone()), runner: Some(runner) };
-    let mut event = commands::ending(&told, by, Some(runner.to_string().into()));
+    let mut event = commands::end_event(&told, by, Some(runner.to_string().into()));
     if let (Event::Fail(failure), Ending::Failed { message, exit_code, .. }) = (&mut event, ending) {
         failure.outcome.message = Some(message.clone());
         failure.outcome.exit_code = *exit_code;

@@ -23,7 +23,7 @@ use crate::codec::Encoding;
 use crate::dialect::{Context, Dialect, Listen, Running, Starting};
 use crate::problem::CallError;
 use crate::route::{Refusal, Route};
-use crate::settings::{BadConfig, COUNT, DialectSettings, Key, Kind, SECONDS, Values, whole};
+use crate::settings::{BadConfig, COUNT, DialectSettings, Key, SECONDS, ValueKind, Values, whole};
 use axum::response::Response;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -80,7 +80,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "queuey.attempt_counting",
-        Kind::Choice(&["literal", "claims-only"]),
+        ValueKind::Choice(&["literal", "claims-only"]),
         "literal",
         "literal: claims and abandonments count as attempts; claims-only: claims alone",
     ),
@@ -151,26 +151,26 @@ struct State {
     settings: Settings,
     /// Policy shared by all jobs created here.
     policy: Arc<Policy>,
-    looks: Looks,
+    looks: AbandonmentChecks,
 }
 
 impl Running for State {}
 
 impl State {
     fn new(settings: Settings) -> State {
-        State { policy: Arc::new(commands::policy(&settings)), settings, looks: Looks::default() }
+        State { policy: Arc::new(commands::policy(&settings)), settings, looks: AbandonmentChecks::default() }
     }
 }
 
 /// Time of the last get, claim or tickle per tenant: the calls that detect abandonments in this protocol.
 /// Until then a runner whose lease has expired may still complete its job.
 #[derive(Default)]
-struct Looks {
+struct AbandonmentChecks {
     last: Mutex<HashMap<Tenant, Timestamp>>,
 }
 
-impl Looks {
-    fn looked(&self, tenant: &Tenant, now: Timestamp) {
+impl AbandonmentChecks {
+    fn record(&self, tenant: &Tenant, now: Timestamp) {
         let mut last = self.last.lock();
         match last.get_mut(tenant) {
             Some(at) => *at = now.max(*at),
@@ -180,7 +180,7 @@ impl Looks {
         }
     }
 
-    fn has_looked_since(&self, tenant: &Tenant, at: Timestamp) -> bool {
+    fn checked_since(&self, tenant: &Tenant, at: Timestamp) -> bool {
         let last = self.last.lock();
         last.get(tenant).is_some_and(|looked| *looked >= at)
     }

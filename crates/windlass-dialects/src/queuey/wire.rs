@@ -8,7 +8,7 @@ pub(super) const ADDR_BYTES_MAX: usize = 4_096;
 
 /// Reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAsk {
+pub enum BadRequest {
     #[error("send the body as JSON, with the header Content-Type: application/json")]
     ContentType,
     #[error("the body is not JSON: {0}")]
@@ -58,14 +58,14 @@ pub(super) fn is_json(content_type: &str) -> bool {
     kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
 }
 
-pub(super) fn create(body: &[u8]) -> Result<Create, BadAsk> {
+pub(super) fn create(body: &[u8]) -> Result<Create, BadRequest> {
     let ask: Create = read(body)?;
     check_address("binary_addr", Some(&ask.binary_addr))?;
     check_address("input_addr", ask.input_addr.as_deref())?;
     Ok(ask)
 }
 
-pub(super) fn claim(body: &[u8]) -> Result<Claim, BadAsk> {
+pub(super) fn claim(body: &[u8]) -> Result<Claim, BadRequest> {
     #[derive(Deserialize)]
     struct Written {
         runner_id: String,
@@ -75,7 +75,7 @@ pub(super) fn claim(body: &[u8]) -> Result<Claim, BadAsk> {
 }
 
 /// The body is optional. A JSON body must be valid: a runner that sends its id relies on the check.
-pub(super) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadAsk> {
+pub(super) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadRequest> {
     #[derive(Deserialize)]
     struct Written {
         #[serde(default)]
@@ -83,13 +83,15 @@ pub(super) fn tickle(body: &[u8], is_json: bool) -> Result<Tickle, BadAsk> {
     }
     let written: Written = match read(body) {
         Ok(written) => written,
-        Err(BadAsk::NotJson(_)) if !is_json || body.trim_ascii().is_empty() => return Ok(Tickle::default()),
+        Err(BadRequest::NotJson(_)) if !is_json || body.trim_ascii().is_empty() => {
+            return Ok(Tickle::default());
+        }
         Err(bad) => return Err(bad),
     };
     Ok(Tickle { runner: written.runner_id.as_deref().map(runner).transpose()? })
 }
 
-pub(super) fn complete(body: &[u8]) -> Result<Complete, BadAsk> {
+pub(super) fn complete(body: &[u8]) -> Result<Complete, BadRequest> {
     #[derive(Deserialize)]
     struct Written {
         status: String,
@@ -104,7 +106,7 @@ pub(super) fn complete(body: &[u8]) -> Result<Complete, BadAsk> {
         "failed" | "Failed" => End::Failed,
         other => {
             let shown: String = other.chars().take(40).collect();
-            return Err(BadAsk::Fields(format!(
+            return Err(BadRequest::Fields(format!(
                 "status {shown:?} is no end of a job; use completed or failed"
             )));
         }
@@ -114,24 +116,24 @@ pub(super) fn complete(body: &[u8]) -> Result<Complete, BadAsk> {
     Ok(Complete { end, output_addr: written.output_addr, runner })
 }
 
-fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, BadAsk> {
+fn read<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, BadRequest> {
     // Malformed JSON is reported before wrong fields.
     let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(body);
-    is_json.map_err(|error| BadAsk::NotJson(error.to_string()))?;
+    is_json.map_err(|error| BadRequest::NotJson(error.to_string()))?;
     if !body.trim_ascii_start().starts_with(b"{") {
-        return Err(BadAsk::Fields("it must be an object".to_owned()));
+        return Err(BadRequest::Fields("it must be an object".to_owned()));
     }
-    serde_json::from_slice(body).map_err(|error| BadAsk::Fields(error.to_string()))
+    serde_json::from_slice(body).map_err(|error| BadRequest::Fields(error.to_string()))
 }
 
-fn runner(text: &str) -> Result<Uuid, BadAsk> {
-    Uuid::parse(text).ok_or_else(|| BadAsk::Fields("runner_id must be a UUID".to_owned()))
+fn runner(text: &str) -> Result<Uuid, BadRequest> {
+    Uuid::parse(text).ok_or_else(|| BadRequest::Fields("runner_id must be a UUID".to_owned()))
 }
 
-fn check_address(field: &'static str, address: Option<&str>) -> Result<(), BadAsk> {
+fn check_address(field: &'static str, address: Option<&str>) -> Result<(), BadRequest> {
     match address {
-        Some("") => Err(BadAsk::EmptyAddress { field }),
-        Some(address) if address.len() > ADDR_BYTES_MAX => Err(BadAsk::LongAddress { field }),
+        Some("") => Err(BadRequest::EmptyAddress { field }),
+        Some(address) if address.len() > ADDR_BYTES_MAX => Err(BadRequest::LongAddress { field }),
         _ => Ok(()),
     }
 }

@@ -25,24 +25,24 @@ const ENTRIES_MAX: usize = 10_000;
 
 /// Members that any call on a job may carry.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Also {
+pub(super) struct CommonFields {
     pub context: Context,
     run: Option<RunWish>,
 }
 
-impl Also {
-    pub(super) fn of(ask: &Ask<'_>) -> Result<Also, Problem> {
+impl CommonFields {
+    pub(super) fn of(ask: &Ask<'_>) -> Result<CommonFields, Problem> {
         let wish = |wish: Ask<'_>| {
             wish.only(OF_RUN, &[])?;
             wish.run_wish()
         };
-        Ok(Also { context: ask.context()?, run: ask.object("run")?.map(wish).transpose()? })
+        Ok(CommonFields { context: ask.context()?, run: ask.object("run")?.map(wish).transpose()? })
     }
 
     /// Parses the common members of a call; any member besides these and `own` is refused.
-    pub(super) fn beside(own: &[&str], ask: &Ask<'_>) -> Result<Also, Problem> {
+    pub(super) fn beside(own: &[&str], ask: &Ask<'_>) -> Result<CommonFields, Problem> {
         ask.only(own, OF_JOB_CALLS)?;
-        Also::of(ask)
+        CommonFields::of(ask)
     }
 
     /// Logs the call as made by the run of job `id`.
@@ -54,8 +54,8 @@ impl Also {
     /// Applies the run that the call asks for, after its other changes.
     pub(super) fn then_run(&mut self, tx: &mut Tx<'_, '_>, id: JobId, reply: Reply) -> Result<Reply, Stop> {
         let Some(wish) = self.run else { return Ok(reply) };
-        let ran = runs::wished(tx, id, wish)?;
-        Ok(reply.but(ran.trouble))
+        let ran = runs::apply_run_request(tx, id, wish)?;
+        Ok(reply.with_error(ran.trouble))
     }
 
     /// Applies the run of a call whose changes are committed already, and responds with `text`.
@@ -85,7 +85,7 @@ pub(super) fn tenant(call: &Call) -> Result<Tenant, Problem> {
 }
 
 /// Refuses callers that may not see payloads: ports, state and log contain the data of jobs.
-fn may_look(call: &Call) -> Result<(), Problem> {
+fn check_sees_payloads(call: &Call) -> Result<(), Problem> {
     if call.hides_payloads() {
         return Err(Problem::new(StatusCode::FORBIDDEN, "what jobs work on is hidden from viewers"));
     }
@@ -127,7 +127,7 @@ async fn job_call(
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let mut also = Also::of(&ask)?;
+    let mut also = CommonFields::of(&ask)?;
     let mut op = read(&ask, id, also.context.clone())?;
     // Among the calls handled here, only `connect` names other jobs.
     let others = if call.param(3) == "connect" { ask.jobs_named_in("to") } else { Vec::new() };
@@ -143,7 +143,7 @@ pub(super) async fn version(_: Call) -> Answer {
 }
 
 pub(super) async fn get(call: Call) -> Answer {
-    may_look(&call)?;
+    check_sees_payloads(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let job = find(&call.engine, &tenant, id).await?;
     let children = call.engine.children(&tenant, id).await?;
@@ -154,13 +154,13 @@ pub(super) async fn run(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let mut also = Also::beside(OF_RUN, &ask)?;
+    let mut also = CommonFields::beside(OF_RUN, &ask)?;
     let wish = ask.run_wish()?;
     let op: Op = Box::new(move |tx| {
         tx.job(id)?;
-        let ran = runs::wished(tx, id, wish)?;
+        let ran = runs::apply_run_request(tx, id, wish)?;
         let who = ran.job.map_or_else(|| "null".to_owned(), |job| job.to_string());
-        let reply = Reply::new(format!("{{\"run\":{who}}}")).but(ran.trouble);
+        let reply = Reply::new(format!("{{\"run\":{who}}}")).with_error(ran.trouble);
         also.then_run(tx, id, reply)
     });
     carry_out(&call, &tenant, id, op).await
@@ -170,7 +170,7 @@ pub(super) async fn terminate(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let mut also = Also::beside(&["recursive"], &ask)?;
+    let mut also = CommonFields::beside(&["recursive"], &ask)?;
     let is_recursive = ask.flag("recursive")?;
     let op: Op = Box::new(move |tx| {
         let reply = runs::terminate(tx, id)?;
@@ -195,7 +195,7 @@ pub(super) async fn terminate(mut call: Call) -> Answer {
             }
         }
     }
-    answered(first.but(trouble))
+    answered(first.with_error(trouble))
 }
 
 pub(super) async fn set_status(call: Call) -> Answer {
@@ -210,7 +210,7 @@ pub(super) async fn set_status(call: Call) -> Answer {
 // --- state ---------------------------------------------------------------------------------------------
 
 pub(super) async fn get_state(call: Call) -> Answer {
-    may_look(&call)?;
+    check_sees_payloads(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let job = find(&call.engine, &tenant, id).await?;
     let mut out = Out::new(Encoding::Json, 256);
@@ -228,7 +228,7 @@ pub(super) async fn set_state(call: Call) -> Answer {
                 return Err(Problem::refused(message));
             }
             // Of duplicate keys, the last wins.
-            values.insert(key.to_owned(), RawJson::new(written).map_err(wire::BadAsk::from)?);
+            values.insert(key.to_owned(), RawJson::new(written).map_err(wire::BadCall::from)?);
         }
         Ok(Box::new(move |tx| {
             tx.job(id)?;
@@ -276,7 +276,7 @@ fn port_at(call: &Call, id: JobId) -> Result<At, Problem> {
 }
 
 pub(super) async fn get_port(call: Call) -> Answer {
-    may_look(&call)?;
+    check_sees_payloads(&call)?;
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let at = port_at(&call, id)?;
     let job = find(&call.engine, &tenant, id).await?;
@@ -284,7 +284,7 @@ pub(super) async fn get_port(call: Call) -> Answer {
     let port = ports.port((at.side, &at.port)).map_err(|error| Problem::port(id, &error))?;
     // A port that would be created on demand is shown as empty.
     let mut out = Out::new(Encoding::Json, 64);
-    ports::shown(&mut out, port);
+    ports::write_port(&mut out, port);
     Ok(json(views::text(out)))
 }
 
@@ -320,14 +320,14 @@ fn port_op(what: &str, ask: &Ask<'_>, at: At, context: Context) -> Result<Op, Pr
             // As in the original SideJob, a missing value is null.
             let values = match ask.values()? {
                 Some(values) => values,
-                None => vec![RawJson::new("null").map_err(wire::BadAsk::from)?],
+                None => vec![RawJson::new("null").map_err(wire::BadCall::from)?],
             };
             let writing = if ask.flag("set_default")? { Writing::Default } else { Writing::Queue };
             Box::new(move |tx| {
                 let mut events = PortEvents::default();
                 let ran = ports::write(tx, &at, &values, writing, &mut events)?;
                 tx.log_ports(&events, &context);
-                Ok(Reply::null().but(ran.trouble))
+                Ok(Reply::null().with_error(ran.trouble))
             })
         }
         "default" => {
@@ -376,7 +376,7 @@ fn operation(ask: &Ask<'_>) -> Result<Operation, Problem> {
 // --- log -----------------------------------------------------------------------------------------------
 
 pub(super) async fn logs(call: Call) -> Answer {
-    may_look(&call)?;
+    check_sees_payloads(&call)?;
     call.engine.check_all()?;
     let tenant = tenant(&call)?;
     let number = |key: &str| -> Result<Option<usize>, Problem> {

@@ -1,10 +1,10 @@
 //! Refusals: `{"error": message}` with an HTTP status.
 
 use super::SideJob;
-use super::wire::BadAsk;
+use super::wire::BadCall;
 use crate::answer::{JSON, answer};
 use crate::codec::Encoding;
-use crate::problem::{self, Words};
+use crate::problem::{self, ErrorFormat};
 use ::http::StatusCode;
 use axum::body::Body;
 use axum::response::Response;
@@ -88,7 +88,7 @@ impl Problem {
     }
 }
 
-impl Words for SideJob {
+impl ErrorFormat for SideJob {
     fn response(problem: &Problem, _encoding: Encoding) -> Response {
         let body = serde_json::json!({ "error": problem.message });
         answer(problem.status, JSON, body.to_string())
@@ -103,15 +103,17 @@ pub(super) fn json(body: impl Into<Body>) -> Response {
     answer(StatusCode::OK, JSON, body)
 }
 
-impl From<BadAsk> for Problem {
-    fn from(bad: BadAsk) -> Problem {
+impl From<BadCall> for Problem {
+    fn from(bad: BadCall) -> Problem {
         match &bad {
-            BadAsk::NotJson(_) | BadAsk::Member(_) => Problem::new(StatusCode::BAD_REQUEST, bad.to_string()),
-            BadAsk::Field(message) => Problem::refused(message.clone()),
-            BadAsk::TooManyMembers { .. } | BadAsk::Port(PortError::ValueTooLong { .. }) => {
+            BadCall::NotJson(_) | BadCall::Member(_) => {
+                Problem::new(StatusCode::BAD_REQUEST, bad.to_string())
+            }
+            BadCall::Field(message) => Problem::refused(message.clone()),
+            BadCall::TooManyMembers { .. } | BadCall::Port(PortError::ValueTooLong { .. }) => {
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, bad.to_string())
             }
-            BadAsk::Port(_) => Problem::refused(bad.to_string()),
+            BadCall::Port(_) => Problem::refused(bad.to_string()),
         }
     }
 }

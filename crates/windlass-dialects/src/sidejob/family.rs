@@ -1,6 +1,6 @@
 //! Parents and children.
 
-use super::calls::{Also, Answer, ask_of, job_id, tenant};
+use super::calls::{Answer, CommonFields, ask_of, job_id, tenant};
 use super::create::tie;
 use super::errors::{Problem, json};
 use super::tx::Stop;
@@ -49,7 +49,7 @@ pub(super) async fn adopt(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let also = Also::beside(&["child", "name"], &ask)?;
+    let also = CommonFields::beside(&["child", "name"], &ask)?;
     // Ancestors are checked outside the caller's scope too, since a cycle affects every caller.
     let everywhere = &call.server.engine;
     let child = ask.job("child")?.ok_or_else(|| Problem::refused("Missing child"))?;
@@ -115,7 +115,7 @@ pub(super) async fn disown(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let also = Also::beside(&["name", "child"], &ask)?;
+    let also = CommonFields::beside(&["name", "child"], &ask)?;
     let engine = &call.engine;
     let (name, child_id) = (ask.text("name")?, ask.job("child")?);
     let decide = |tx: &mut Transaction<'_>| {

@@ -232,7 +232,7 @@ impl Log {
     }
 
     /// Records a committed note, and deletes the oldest notes beyond the bound.
-    pub(super) async fn written(&self, engine: &Engine, tenant: &Tenant, noted: Noted) {
+    pub(super) async fn record_committed(&self, engine: &Engine, tenant: &Tenant, noted: Noted) {
         let gone = {
             let mut tenants = self.tenants();
             let known = tenants.entry(tenant.clone()).or_default();
@@ -273,7 +273,7 @@ impl Log {
         let value = format!("[{}]", entries.join(",")).into_bytes();
         let noted = Noted { key: self.next_key(engine, tenant), bytes: value.len() };
         engine.put_note(&noted.key, Some(value)).await?;
-        self.written(engine, tenant, noted).await;
+        self.record_committed(engine, tenant, noted).await;
         Ok(())
     }
 

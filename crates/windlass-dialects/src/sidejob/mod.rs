@@ -32,7 +32,7 @@ use crate::dialect::{Context, Dialect, Running, Starting};
 use crate::problem::CallError;
 use crate::route::{Refusal, Route};
 use crate::server::Server;
-use crate::settings::{BadConfig, COUNT, DialectSettings, Key, Kind, SECONDS, Values};
+use crate::settings::{BadConfig, COUNT, DialectSettings, Key, SECONDS, ValueKind, Values};
 use axum::response::Response;
 use std::sync::Arc;
 use windlass_core::Policy;
@@ -91,7 +91,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "sidejob.origins",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "web pages from these origins, separated by spaces, may call the SideJob dialect; * is all of them",
     ),

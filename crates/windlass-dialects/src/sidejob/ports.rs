@@ -109,7 +109,7 @@ pub(super) fn connect(
         ran = ran.and(runs::after_write(tx, to.job, to.side)?);
     }
     tx.log_ports(&events, context);
-    Ok(Reply::new(format!("{{\"data\":{}}}", listed(&moved.items))).but(ran.trouble))
+    Ok(Reply::new(format!("{{\"data\":{}}}", listed(&moved.items))).with_error(ran.trouble))
 }
 
 /// Replaces the ports of a job by these and the ports of its class; a side that is not given stays unchanged.
@@ -236,11 +236,11 @@ pub(super) fn group(tx: &mut Tx<'_, '_>, operations: &[Operation], context: &Con
         });
     }
     tx.log_ports(&events, context);
-    Ok(Reply::new(format!("{{\"results\":[{}]}}", results.join(","))).but(ran.trouble))
+    Ok(Reply::new(format!("{{\"results\":[{}]}}", results.join(","))).with_error(ran.trouble))
 }
 
 /// Writes `{"size": 0, "default": 5}`; the default only if there is one.
-pub(super) fn shown(out: &mut Out, port: &Port) {
+pub(super) fn write_port(out: &mut Out, port: &Port) {
     out.begin_map();
     out.key("size");
     out.uint(port.size() as u64);
@@ -255,7 +255,7 @@ pub(super) fn all_shown(out: &mut Out, ports: Option<&Ports>, side: Side) {
     out.begin_map();
     for (name, port) in ports.into_iter().flat_map(|ports| ports.iter(side)) {
         out.key(name);
-        shown(out, port);
+        write_port(out, port);
     }
     out.end_map();
 }

@@ -65,7 +65,7 @@ impl Class {
             without_shutdown: config.raw("shutdown") == Some("false"),
         };
         // Validates port names at registration, not at the creation of the first job.
-        ports(nobody(), class.inports.clone(), class.outports.clone())?;
+        ports(placeholder_id(), class.inports.clone(), class.outports.clone())?;
         Ok(class)
     }
 
@@ -84,7 +84,7 @@ pub(super) fn ports(id: JobId, inports: Declared, outports: Declared) -> Result<
 }
 
 /// Placeholder id for messages about the ports of a class.
-fn nobody() -> JobId {
+fn placeholder_id() -> JobId {
     JobId::new(u64::MAX).unwrap_or_else(|| unreachable!("it is not zero"))
 }
 

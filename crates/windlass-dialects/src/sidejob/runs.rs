@@ -53,7 +53,7 @@ impl Ran {
 }
 
 /// Runs the job or its parent, as requested.
-pub(super) fn wished(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
+pub(super) fn apply_run_request(tx: &mut Tx<'_, '_>, id: JobId, wish: RunWish) -> Result<Ran, Stop> {
     let at = wish.when.map_or(tx.now(), |when| when.from(tx.now()));
     if !wish.parent {
         return run(tx, id, at, wish.force);
@@ -161,18 +161,18 @@ pub(super) fn terminate(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
             let _ = tx.apply(id, Event::Terminate)?;
         }
     }
-    Ok(standing(tx, id)?.but(trouble))
+    Ok(status_reply(tx, id)?.with_error(trouble))
 }
 
 /// Sets one of the seven statuses.
 pub(super) fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     let rest = match name {
-        _ if name == status(&job) => return standing(tx, id),
+        _ if name == status(&job) => return status_reply(tx, id),
         "queued" => {
             let now = tx.now();
             let ran = run(tx, id, now, true)?;
-            return Ok(standing(tx, id)?.but(ran.trouble));
+            return Ok(status_reply(tx, id)?.with_error(ran.trouble));
         }
         "terminating" => return terminate(tx, id),
         "running" => {
@@ -194,11 +194,11 @@ pub(super) fn set_status(tx: &mut Tx<'_, '_>, id: JobId, name: &str) -> Result<R
     }
     let put = tx.apply(id, Event::PutToRest(rest))?;
     put.map_err(|refused| Problem::refused(format!("Job {id}: {refused}")))?;
-    standing(tx, id)
+    status_reply(tx, id)
 }
 
 /// Returns `{"job": 1, "status": "queued"}`.
-pub(super) fn standing(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
+pub(super) fn status_reply(tx: &mut Tx<'_, '_>, id: JobId) -> Result<Reply, Stop> {
     let job = tx.job(id)?;
     Ok(Reply::new(format!("{{\"job\":{id},\"status\":\"{}\"}}", status(&job))))
 }

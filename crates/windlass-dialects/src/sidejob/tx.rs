@@ -37,7 +37,7 @@ impl Reply {
         Reply::new("null")
     }
 
-    pub(super) fn but(self, trouble: Option<Problem>) -> Reply {
+    pub(super) fn with_error(self, trouble: Option<Problem>) -> Reply {
         Reply { trouble: self.trouble.or(trouble), ..self }
     }
 }
@@ -75,7 +75,7 @@ pub(super) async fn carry_out(
     };
     let (reply, note) = engine.transact_queued(tenant, queued, others, decide).await?;
     if let Some(note) = note {
-        own.log.written(engine, tenant, note).await;
+        own.log.record_committed(engine, tenant, note).await;
     }
     Ok(reply)
 }

@@ -21,7 +21,7 @@ const INDEX_FROM: usize = 16;
 
 /// Reason why a request cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAsk {
+pub enum BadCall {
     #[error("the body is not JSON: {0}")]
     NotJson(String),
     #[error("{0}")]
@@ -35,10 +35,10 @@ pub enum BadAsk {
     Port(#[from] PortError),
 }
 
-type Result<T> = std::result::Result<T, BadAsk>;
+type Result<T> = std::result::Result<T, BadCall>;
 
 fn field<T>(message: impl Into<String>) -> Result<T> {
-    Err(BadAsk::Field(message.into()))
+    Err(BadCall::Field(message.into()))
 }
 
 /// Members that any call may carry.
@@ -111,7 +111,7 @@ impl<'a> Ask<'a> {
             return Ok(Ask::default());
         }
         let ask: Ask<'a> = codec::read_map(Encoding::Json, bytes)
-            .map_err(|malformed| BadAsk::NotJson(malformed.to_string()))?;
+            .map_err(|malformed| BadCall::NotJson(malformed.to_string()))?;
         ask.complete("the body")
     }
 
@@ -128,7 +128,7 @@ impl<'a> Ask<'a> {
     /// Refuses an object that had too many members.
     fn complete(self, what: &str) -> Result<Ask<'a>> {
         if self.has_too_many {
-            return Err(BadAsk::TooManyMembers { what: what.to_owned(), max: MEMBERS_MAX });
+            return Err(BadCall::TooManyMembers { what: what.to_owned(), max: MEMBERS_MAX });
         }
         Ok(self)
     }
@@ -141,7 +141,7 @@ impl<'a> Ask<'a> {
         let unknown: String = unknown.chars().take(100).collect();
         let known: Vec<&str> = known().copied().collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        Err(BadAsk::Member(format!("unknown member {unknown}; known here: {known}")))
+        Err(BadCall::Member(format!("unknown member {unknown}; known here: {known}")))
     }
 
     /// All members, in order.
@@ -216,7 +216,7 @@ impl<'a> Ask<'a> {
     }
 
     pub(super) fn value(&self, key: &str) -> Result<Option<RawJson>> {
-        self.raw(key).map(RawJson::new).transpose().map_err(BadAsk::from)
+        self.raw(key).map(RawJson::new).transpose().map_err(BadCall::from)
     }
 
     pub(super) fn object(&self, key: &str) -> Result<Option<Ask<'a>>> {
@@ -261,7 +261,7 @@ impl<'a> Ask<'a> {
     /// Declared ports of a job: names with their options. The only option is `default`.
     pub(super) fn declared(&self, key: &str) -> Result<Option<Declared>> {
         self.ports(key, |name, options| match options.only(&["default"], &[]) {
-            Err(BadAsk::Member(message)) => Err(BadAsk::Member(format!("port {name}: {message}"))),
+            Err(BadCall::Member(message)) => Err(BadCall::Member(format!("port {name}: {message}"))),
             checked => checked,
         })
     }
@@ -344,7 +344,7 @@ impl<'a> Ask<'a> {
     pub(super) fn values(&self) -> Result<Option<Vec<RawJson>>> {
         match (self.value("data")?, self.list("list")?) {
             (Some(_), Some(_)) => {
-                Err(BadAsk::Member("a write has data or list, and not both of them".to_owned()))
+                Err(BadCall::Member("a write has data or list, and not both of them".to_owned()))
             }
             (Some(value), None) => Ok(Some(vec![value])),
             (None, list) => Ok(list),
@@ -354,7 +354,7 @@ impl<'a> Ask<'a> {
     pub(super) fn writes(&self, key: &str) -> Result<Vec<Write>> {
         let write = |ask: &Ask<'a>| {
             let to = ask.port_with(&["data", "list"])?;
-            let nothing = || BadAsk::Member(format!("a write needs data or list: {}", to.port));
+            let nothing = || BadCall::Member(format!("a write needs data or list: {}", to.port));
             Ok(Write { values: ask.values()?.ok_or_else(nothing)?, to })
         };
         self.objects(key)?.iter().map(write).collect()
@@ -369,7 +369,7 @@ impl<'a> Ask<'a> {
     pub(super) fn context(&self) -> Result<Context> {
         let Some(context) = self.object("log_context")? else { return Ok(Vec::new()) };
         if context.fields.len() > CONTEXT_MEMBERS_MAX {
-            return Err(BadAsk::TooManyMembers { what: "log_context".to_owned(), max: CONTEXT_MEMBERS_MAX });
+            return Err(BadCall::TooManyMembers { what: "log_context".to_owned(), max: CONTEXT_MEMBERS_MAX });
         }
         Ok(context.fields().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
     }

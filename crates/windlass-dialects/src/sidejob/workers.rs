@@ -1,6 +1,6 @@
 //! Calls of workers: register, claim, finish, heartbeat. Also locks, which keep workers from a job.
 
-use super::calls::{Also, Answer, ask_of, carry_out, carry_out_with, job_id, tenant};
+use super::calls::{Answer, CommonFields, ask_of, carry_out, carry_out_with, job_id, tenant};
 use super::errors::{Problem, json};
 use super::family::find;
 use super::ports::{check_run, end_iteration};
@@ -133,7 +133,7 @@ pub(super) async fn finish(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let mut also = Also::beside(&["token", "status", "error", "backtrace", "writes"], &ask)?;
+    let mut also = CommonFields::beside(&["token", "status", "error", "backtrace", "writes"], &ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
     let end = match ask.text("status")?.as_deref() {
         Some("completed") | None => End::Completed,
@@ -171,7 +171,7 @@ pub(super) async fn finish(mut call: Call) -> Answer {
         if let Some(parent) = parent {
             runs::abandon(tx, &parent)?;
         }
-        let reply = runs::standing(tx, id)?.but(ran.trouble);
+        let reply = runs::status_reply(tx, id)?.with_error(ran.trouble);
         also.then_run(tx, id, reply)
     });
     carry_out_with(&call, &tenant, id, others, op).await
@@ -189,7 +189,7 @@ fn event(end: End, by: Holder, error: &str, now: Timestamp) -> Event {
     }
 }
 
-fn log_failure(tx: &mut Tx<'_, '_>, also: &Also, error: &str, backtrace: Option<&str>) {
+fn log_failure(tx: &mut Tx<'_, '_>, also: &CommonFields, error: &str, backtrace: Option<&str>) {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let (error, backtrace) = (quoted(error), backtrace.map(quoted));
     let mut own = vec![("error", error.as_str())];
@@ -203,7 +203,7 @@ pub(super) async fn for_inputs(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let mut also = Also::beside(&["inports", "token", "writes"], &ask)?;
+    let mut also = CommonFields::beside(&["inports", "token", "writes"], &ask)?;
     let names = ask.texts("inports")?.ok_or_else(|| Problem::refused("Missing inports"))?;
     let (token, writes) = (ask.token()?, ask.writes("writes")?);
     let others: Vec<JobId> = writes.iter().filter_map(|write| write.to.job).collect();
@@ -216,7 +216,7 @@ pub(super) async fn for_inputs(mut call: Call) -> Answer {
         }
         let ran = end_iteration_of(tx, id, token.is_some(), &writes, &also)?;
         let reply = super::ports::for_inputs(tx, id, &names, token.is_some(), &also.context)?;
-        also.then_run(tx, id, reply.but(ran.trouble))
+        also.then_run(tx, id, reply.with_error(ran.trouble))
     });
     carry_out_with(&call, &tenant, id, others, op).await
 }
@@ -227,7 +227,7 @@ fn end_iteration_of(
     id: JobId,
     in_run: bool,
     writes: &[Write],
-    also: &Also,
+    also: &CommonFields,
 ) -> Result<runs::Ran, Stop> {
     if !in_run && writes.is_empty() {
         return Ok(runs::Ran::default());
@@ -269,7 +269,7 @@ pub(super) async fn lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let also = Also::beside(&["ttl"], &ask)?;
+    let also = CommonFields::beside(&["ttl"], &ask)?;
     let ttl_ms = ttl(&ask)?;
     let engine = &call.engine;
     let token = format!("{:016x}{:016x}", engine.roll(), engine.roll());
@@ -298,7 +298,7 @@ pub(super) async fn refresh_lock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let mut also = Also::beside(&["ttl", "token"], &ask)?;
+    let mut also = CommonFields::beside(&["ttl", "token"], &ask)?;
     let ttl_ms = ttl(&ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
     let job = find(&call.engine, &tenant, id).await?;
@@ -323,7 +323,7 @@ pub(super) async fn unlock(mut call: Call) -> Answer {
     let (tenant, id) = (tenant(&call)?, job_id(&call)?);
     let body = call.read_body().await?;
     let ask = ask_of(&body)?;
-    let mut also = Also::beside(&["token"], &ask)?;
+    let mut also = CommonFields::beside(&["token"], &ask)?;
     let token = ask.token()?.ok_or_else(|| Problem::refused("Missing token"))?;
     let op: Op = Box::new(move |tx| {
         let is_held = lock_of(&*tx.job(id)?, tx.now()) == Some(token.as_str());

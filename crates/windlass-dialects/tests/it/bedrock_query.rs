@@ -9,7 +9,7 @@ use windlass_core::{
     Extras, Job, JobId, KeepFor, Name, NameMatch, Payload, Policy, Queue, Tenant, Timestamp,
 };
 use windlass_dialects::bedrock::Profile;
-use windlass_dialects::bedrock::query::{Answer, Ask, Limits, Program, Queries};
+use windlass_dialects::bedrock::query::{Answer, Ask, Program, Queries, QueryLimits};
 use windlass_dialects::dialect::Guests;
 use windlass_engine::{Claim, Engine, ManualClock, Options, Push, RunAt, SeededRandom};
 use windlass_runners::spawn::{self, GuestProgram};
@@ -50,7 +50,7 @@ impl World {
         let random = Arc::new(SeededRandom::new(1));
         let Chosen { store, folder } = Chosen::new().await;
         let engine = Engine::start(store, clock, random, Options::default()).await.unwrap();
-        World { engine, queries: Queries::new(Some(program()), Limits::default()), _folder: folder }
+        World { engine, queries: Queries::new(Some(program()), QueryLimits::default()), _folder: folder }
     }
 
     async fn push(&self, name: &str, data: &str) {
@@ -329,7 +329,7 @@ async fn a_process_that_was_killed_meanwhile_is_replaced() {
     let pids = folder.path().join("pids");
     let script = format!("echo $$ >> '{}'; exec '{}'", pids.display(), guest().path.display());
     let program = GuestProgram { path: "/bin/sh".into(), args: vec!["-c".to_owned(), script] };
-    let queries = Queries::new(Some(started(program)), Limits::default());
+    let queries = Queries::new(Some(started(program)), QueryLimits::default());
     let world = World { queries, ..World::new().await };
     let started = || std::fs::read_to_string(&pids).unwrap().lines().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(world.text("SELECT 1;").await, "[[1]]");

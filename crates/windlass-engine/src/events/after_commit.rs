@@ -39,7 +39,7 @@ impl Inner {
             // once, in whatever order the results arrive.
             let before = if is_shared { Some(&change.before) } else { heard.as_ref() };
             if let Some(before) = before {
-                self.limits.moved(&*self.store, before, change.after.as_deref());
+                self.limits.apply_change(&*self.store, before, change.after.as_deref());
             }
         }
         self.lease_watch.after_commit(changes);
@@ -56,7 +56,7 @@ impl Inner {
                 let ids = changes.iter().map(|change| change.before.id).collect();
                 if let Ok(jobs) = visit.store.load(ids).await {
                     for (change, job) in changes.iter().zip(jobs) {
-                        visit.clear_up(&change.before, job);
+                        visit.correct_tables(&change.before, job);
                     }
                     return;
                 }
@@ -69,11 +69,11 @@ impl Inner {
         });
     }
 
-    fn clear_up(&self, before: &Arc<Job>, found: Option<Arc<Job>>) {
+    fn correct_tables(&self, before: &Arc<Job>, found: Option<Arc<Job>>) {
         let token = |job: &Job| job.state().lease().map(|lease| lease.token);
-        if found.as_deref().and_then(token) != token(before) && !self.leases().is_seen_to(before) {
-            self.limits.moved(&*self.store, before, None);
-            self.lease_watch.moved(before, None);
+        if found.as_deref().and_then(token) != token(before) && !self.leases().has_later_version(before) {
+            self.limits.apply_change(&*self.store, before, None);
+            self.lease_watch.notify_if_ended(before, None);
         }
         let is_over = found.as_ref().is_none_or(|job| job.state().is_settled());
         if is_over && !self.registry.is_empty() {
@@ -82,28 +82,28 @@ impl Inner {
     }
 
     /// Reports a requested event: metrics, the feed, callers that wait for the job to settle.
-    pub(crate) fn tell(&self, event: &Event, moved: &Moved) {
+    pub(crate) fn report_event(&self, event: &Event, moved: &Moved) {
         if matches!(event, Event::Return { .. }) {
             self.limits.refund(&*self.store, &moved.before, self.now());
         }
         self.count(event, moved);
         if !self.registry.is_empty() {
-            self.tell_watchers(event, moved);
+            self.report_to_watchers(event, moved);
         }
         if self.feed.has_listeners()
             && let Some((kind, state)) = news(event, moved)
         {
-            self.feed.tell(kind, &moved.before, state, self.now());
+            self.feed.publish(kind, &moved.before, state, self.now());
         }
     }
 
     /// Reports changes of parents and children that follow from the requested events.
-    pub(crate) fn tell_of_families(&self, changes: &[Change], asked: &FxHashSet<JobId>) {
+    pub(crate) fn report_family_changes(&self, changes: &[Change], asked: &FxHashSet<JobId>) {
         let family = changes.iter().filter(|change| !asked.contains(&change.before.id));
-        family.for_each(|change| self.tell_of_family(change));
+        family.for_each(|change| self.report_family_change(change));
     }
 
-    fn tell_of_family(&self, change: &Change) {
+    fn report_family_change(&self, change: &Change) {
         let before = change.before.state().name();
         let after = change.after.as_ref().map(|job| job.state().name());
         let (kind, state) = match after {
@@ -111,10 +111,10 @@ impl Inner {
             Some(_) => return,
             None => (FeedKind::Deleted, before),
         };
-        self.feed.tell(kind, &change.before, state, self.now());
+        self.feed.publish(kind, &change.before, state, self.now());
     }
 
-    fn tell_watchers(&self, event: &Event, moved: &Moved) {
+    fn report_to_watchers(&self, event: &Event, moved: &Moved) {
         let id = moved.before.id;
         let has_ended = moved.after.as_ref().is_none_or(|after| after.state().is_settled());
         if !has_ended || !self.registry.is_watched(id) {

@@ -95,12 +95,12 @@ impl Feed {
         self.sender.receiver_count() > 0
     }
 
-    pub(crate) fn tell(&self, kind: FeedKind, job: &Job, state: StateName, at: Timestamp) {
+    pub(crate) fn publish(&self, kind: FeedKind, job: &Job, state: StateName, at: Timestamp) {
         let spec = &job.spec;
-        self.tell_of(kind, job.id, (&spec.tenant, &spec.queue, &spec.name), state, at);
+        self.publish_for(kind, job.id, (&spec.tenant, &spec.queue, &spec.name), state, at);
     }
 
-    pub(crate) fn tell_of(
+    pub(crate) fn publish_for(
         &self,
         kind: FeedKind,
         id: JobId,

@@ -61,7 +61,7 @@ impl ReadyNotifier {
         self.tell(|_| true);
     }
 
-    pub(crate) fn news_of(&self, queue: &Queue) -> Arc<Notify> {
+    pub(crate) fn subscribe(&self, queue: &Queue) -> Arc<Notify> {
         let mut news = self.news.write();
         let known = news.iter().find(|(known, _)| known == queue).map(|(_, notify)| Arc::clone(notify));
         known.unwrap_or_else(|| {
@@ -127,11 +127,11 @@ impl Waiter {
     }
 
     /// The query returned fewer jobs than its limit, which completes the duty.
-    pub(crate) fn emptied(&mut self) {
+    pub(crate) fn complete_duty(&mut self) {
         self.duty.clear();
     }
 
-    pub(crate) async fn rung(&self) {
+    pub(crate) async fn notified(&self) {
         self.ring.notified().await;
     }
 }

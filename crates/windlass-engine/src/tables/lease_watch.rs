@@ -36,11 +36,11 @@ impl LeaseWatch {
             return;
         }
         for change in changes {
-            self.moved(&change.before, change.after.as_deref());
+            self.notify_if_ended(&change.before, change.after.as_deref());
         }
     }
 
-    pub(crate) fn moved(&self, before: &Job, after: Option<&Job>) {
+    pub(crate) fn notify_if_ended(&self, before: &Job, after: Option<&Job>) {
         let token = |job: &Job| job.state().lease().map(|lease| lease.token);
         if token(before).is_none() || after.and_then(token) == token(before) {
             return;

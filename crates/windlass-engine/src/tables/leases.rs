@@ -14,7 +14,7 @@ use windlass_core::{Job, JobId};
 const LEASES_MAX: usize = 1_000_000;
 
 /// Most entries of [`VersionsSeen`]. Late results arrive within milliseconds.
-const OVERTAKEN_MAX: usize = 4_096;
+const VERSIONS_SEEN_MAX: usize = 4_096;
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -28,7 +28,7 @@ impl Leases {
     }
 
     pub(crate) fn granted(&mut self, job: &Arc<Job>) {
-        if self.versions_seen.has_come_to(job.id, job.version + 1) {
+        if self.versions_seen.has_reached(job.id, job.version + 1) {
             return;
         }
         let has_room = self.jobs.len() < LEASES_MAX;
@@ -57,7 +57,7 @@ impl Leases {
                 }
                 Some(was)
             }
-            Entry::Vacant(_) if self.versions_seen.has_come_to(before.id, version) => None,
+            Entry::Vacant(_) if self.versions_seen.has_reached(before.id, version) => None,
             Entry::Vacant(_) => {
                 // The grant of the lease may arrive after this change.
                 if before.state().lease().is_some() {
@@ -69,8 +69,8 @@ impl Leases {
     }
 
     /// True if a later change of this job was recorded since [`Leases::forget`].
-    pub(crate) fn is_seen_to(&self, before: &Job) -> bool {
-        self.versions_seen.has_come_to(before.id, before.version + 1)
+    pub(crate) fn has_later_version(&self, before: &Job) -> bool {
+        self.versions_seen.has_reached(before.id, before.version + 1)
     }
 
     /// Removes a job whose last commit has an unknown outcome.
@@ -97,7 +97,7 @@ impl VersionsSeen {
             *known = version.max(*known);
             return;
         }
-        if self.order.len() == OVERTAKEN_MAX
+        if self.order.len() == VERSIONS_SEEN_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.versions.remove(&oldest);
@@ -106,7 +106,7 @@ impl VersionsSeen {
         self.versions.insert(id, version);
     }
 
-    fn has_come_to(&self, id: JobId, version: u64) -> bool {
+    fn has_reached(&self, id: JobId, version: u64) -> bool {
         self.versions.get(&id).is_some_and(|known| *known >= version)
     }
 }

@@ -11,7 +11,7 @@ use windlass_core::{Format, Payload};
 const DEPTH_MAX: usize = 64;
 
 /// Decodes a payload; null if it cannot be decoded.
-pub(crate) fn decoded(payload: &Payload) -> Value {
+pub(crate) fn decode_payload(payload: &Payload) -> Value {
     match payload.format {
         Format::Json => serde_json::from_slice(&payload.bytes).unwrap_or_default(),
         Format::Msgpack => {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Value {
-        decoded(&Payload::new(Format::Msgpack, bytes))
+        decode_payload(&Payload::new(Format::Msgpack, bytes))
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::error::EngineError;
 use crate::tables::timers::Timers;
-use crate::tenants::args::decoded;
+use crate::tenants::args::decode_payload;
 use crate::verbs::{HeldBy, LimitView};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
@@ -114,13 +114,13 @@ impl LimitTables {
             None => return Vec::new(),
         };
         // Decoded without the lock, because payloads may be large.
-        let args = if needs_args { decoded(&spec.payload) } else { serde_json::Value::Null };
+        let args = if needs_args { decode_payload(&spec.payload) } else { serde_json::Value::Null };
         subject.args = &args;
         self.tables().get(&spec.tenant).map_or(Vec::new(), |table| table.limits.keys_for(&subject))
     }
 
     /// Completes an event with the fields that the engine computes for this job.
-    pub(crate) fn completed(&self, job: &Job, event: Event) -> Event {
+    pub(crate) fn complete_event(&self, job: &Job, event: Event) -> Event {
         match event {
             Event::Update(mut patch) => {
                 self.complete(job, &mut patch);
@@ -156,7 +156,7 @@ impl LimitTables {
     }
 
     /// Computes the keys of a restarted job: limits set while it was settled were not recorded in it.
-    pub(crate) fn started_over(&self, before: &Job, after: &mut Job) {
+    pub(crate) fn refresh_keys_on_restart(&self, before: &Job, after: &mut Job) {
         if !before.state().is_settled() || after.state().is_settled() {
             return;
         }
@@ -169,7 +169,7 @@ impl LimitTables {
     }
 
     /// Frees the keys that a written job no longer holds, and charges the keys that it holds in addition.
-    pub(crate) fn moved(&self, store: &dyn Store, before: &Job, after: Option<&Job>) {
+    pub(crate) fn apply_change(&self, store: &dyn Store, before: &Job, after: Option<&Job>) {
         let held = held_keys(Some(before));
         let holds = held_keys(after);
         if held == holds || self.count.load(Ordering::SeqCst) == 0 {

@@ -67,7 +67,7 @@ async fn handle_due(visit: &Arc<Inner>) -> Result<Stepped, EngineError> {
     let count = due.jobs.len();
     let ask = |job: &Arc<Job>| {
         let event = match job.state().lease() {
-            Some(lease) => Event::Lapse { token: lease.token, chance: visit.random.chance() },
+            Some(lease) => Event::Lapse { token: lease.token, chance: visit.random.next_fraction() },
             None => Event::Expire,
         };
         JobEvent { id: job.id, event }

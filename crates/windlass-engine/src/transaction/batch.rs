@@ -312,13 +312,13 @@ impl<'a> Batch<'a> {
         self.engine.after_commit(changes, self.committed_at);
         if self.engine.feed.has_listeners() {
             let asked: FxHashSet<JobId> = self.events.iter().map(|event| event.id).collect();
-            self.engine.tell_of_families(changes, &asked);
+            self.engine.report_family_changes(changes, &asked);
         }
         for group in groups {
             self.delete_later.extend(group.delete_later);
             for (index, answer) in group.answers {
                 if let Ok(moved) = &answer {
-                    self.engine.tell(&self.events[index].event, moved);
+                    self.engine.report_event(&self.events[index].event, moved);
                 }
                 self.answers[index] = Some(answer);
             }

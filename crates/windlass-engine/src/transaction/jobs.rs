@@ -64,15 +64,15 @@ impl Rules<'_> {
     /// Completes an event with the limit keys and the random number for the jitter.
     fn completed(&self, job: &Job, mut event: Event) -> Event {
         if let Event::Fail(Failure { retry: RetryWish::Policy, chance, .. }) = &mut event {
-            *chance = self.random.chance();
+            *chance = self.random.next_fraction();
         }
-        self.limits.completed(job, event)
+        self.limits.complete_event(job, event)
     }
 
     /// Result of a transition, with the keys of the current limits.
     pub(super) fn limited(&self, before: &Job, after: Option<Job>) -> Option<Arc<Job>> {
         after.map(|mut after| {
-            self.limits.started_over(before, &mut after);
+            self.limits.refresh_keys_on_restart(before, &mut after);
             Arc::new(after)
         })
     }

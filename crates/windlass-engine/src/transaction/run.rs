@@ -319,9 +319,9 @@ async fn write(
     visit.after_commit(&changes, now);
     let asked: FxHashSet<JobId> = applied.iter().map(|(_, moved)| moved.before.id).collect();
     if visit.feed.has_listeners() {
-        visit.tell_of_families(&changes, &asked);
+        visit.report_family_changes(&changes, &asked);
     }
-    applied.iter().for_each(|(event, moved)| visit.tell(event, moved));
+    applied.iter().for_each(|(event, moved)| visit.report_event(event, moved));
     drop(locked);
     visit.delete_quietly(delete_later).await;
     visit.relimit_since(epoch, asked.into_iter()).await?;

@@ -124,7 +124,7 @@ impl Engine {
             };
             if !delivery.jobs.is_empty() {
                 if delivery.jobs.len() < claim.limit {
-                    waiter.emptied();
+                    waiter.complete_duty();
                 }
                 return Ok(delivery);
             }
@@ -137,7 +137,7 @@ impl Engine {
                 return Ok(delivery);
             }
             tokio::select! {
-                () = waiter.rung() => {}
+                () = waiter.notified() => {}
                 () = &mut patience => is_last_look = true,
             }
         }
@@ -164,7 +164,7 @@ impl Inner {
             limit: claim.limit,
             worker: claim.worker.clone(),
             lease_ms: claim.lease_ms,
-            seed: self.random.roll(),
+            seed: self.random.next_u64(),
             gate: self.limits.gate(&claim.tenant),
         };
         let jobs = self.store.claim(ask, now).await.map_err(|error| self.unsure(error))?;
@@ -196,7 +196,7 @@ impl Inner {
                 let waited_ms = lease.granted_at.since_ms(job.progress.due_at.max(job.spec.created_at));
                 self.meters.pickup_us.record(waited_ms.unsigned_abs().saturating_mul(1_000));
             }
-            self.feed.tell(FeedKind::Claimed, job, StateName::Running, lease.granted_at);
+            self.feed.publish(FeedKind::Claimed, job, StateName::Running, lease.granted_at);
         }
     }
 }

@@ -192,7 +192,7 @@ impl Inner {
             for (pushed, spec) in pushed.iter().zip(&after.specs) {
                 if let Pushed::New(id) = pushed {
                     let address = (tenant, &spec.queue, &spec.name);
-                    self.feed.tell_of(FeedKind::Pushed, *id, address, StateName::Ready, now);
+                    self.feed.publish_for(FeedKind::Pushed, *id, address, StateName::Ready, now);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! `windlass config`: effective configuration, with the source of each value.
 
-use crate::config::Source;
+use crate::config::ValueSource;
 use crate::config::{Config, ConfigArgs, Effective, Value};
 use crate::fault::Outcome;
 use crate::handlers;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: ConfigCommandArgs) -> Outcome {
     }
     let mut table = Table::new(&["KEY", "VALUE", "FROM", "WHAT"]);
     for entry in &config.values.0 {
-        let colour = if entry.source == Source::Default { Colour::Dim } else { Colour::Bold };
+        let colour = if entry.source == ValueSource::Default { Colour::Dim } else { Colour::Bold };
         table.row(vec![
             (entry.key.name.to_string(), Colour::Plain),
             (output::plain(&as_json(entry)), colour),

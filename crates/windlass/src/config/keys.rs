@@ -1,35 +1,35 @@
 //! List of all configuration keys; the keys of a dialect are in its folder.
 
 use windlass_dialects::Dialects;
-use windlass_dialects::settings::{COUNT, Key, Kind, SECONDS, whole};
+use windlass_dialects::settings::{COUNT, Key, SECONDS, ValueKind, whole};
 
-const fn key(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+const fn key(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> Key {
     Key::new(name, kind, default, help)
 }
 
-const fn secret(name: &'static str, kind: Kind, default: &'static str, help: &'static str) -> Key {
+const fn secret(name: &'static str, kind: ValueKind, default: &'static str, help: &'static str) -> Key {
     Key::new(name, kind, default, help).secret()
 }
 
 /// Keys that belong to no dialect, in the order of `windlass config`.
 const KEYS: &[Key] = &[
-    key("data", Kind::Text, "windlass-data", "folder of the embedded store"),
+    key("data", ValueKind::Text, "windlass-data", "folder of the embedded store"),
     key(
         "store",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "sqlite:PATH, postgres://… or memory:; by default sqlite in the data folder (also store.url)",
     ),
     key(
         "store.schema",
-        Kind::Text,
+        ValueKind::Text,
         "windlass",
         "PostgreSQL: schema of the tables; ?schema= in the URL goes before it",
     ),
-    key("store.migrate", Kind::Switch, "true", "PostgreSQL: bring the tables up to date at the start"),
+    key("store.migrate", ValueKind::Switch, "true", "PostgreSQL: bring the tables up to date at the start"),
     key(
         "store.listen",
-        Kind::Switch,
+        ValueKind::Switch,
         "true",
         "PostgreSQL: hear of other servers' jobs at once; false behind a transaction-mode pooler",
     ),
@@ -41,7 +41,7 @@ const KEYS: &[Key] = &[
     ),
     key(
         "store.own_thread",
-        Kind::Switch,
+        ValueKind::Switch,
         "false",
         "embedded store: every commit by the store's own thread, also that of a client who is alone; for disks that stall now \
          and then, so that no other request waits with it",
@@ -49,39 +49,49 @@ const KEYS: &[Key] = &[
     key("store.writers", whole(1, 64), "2", "PostgreSQL: connections that commit side by side"),
     key(
         "durability",
-        Kind::Choice(&["full", "relaxed"]),
+        ValueKind::Choice(&["full", "relaxed"]),
         "full",
         "relaxed answers before the data is on disk, and accepts a PostgreSQL that does",
     ),
-    key("http", Kind::Address, "127.0.0.1:7373", "address of the HTTP API; port 0 picks a free one"),
-    key("hosts", Kind::List, "", "host names, beside localhost, by which browsers may call an open server"),
-    key("mdns", Kind::Choice(&["on", "off", "auto"]), "auto", "announce the server on the local network"),
-    key("log", Kind::Choice(&["text", "json"]), "text", "form of the log on standard error"),
+    key("http", ValueKind::Address, "127.0.0.1:7373", "address of the HTTP API; port 0 picks a free one"),
+    key(
+        "hosts",
+        ValueKind::List,
+        "",
+        "host names, beside localhost, by which browsers may call an open server",
+    ),
+    key(
+        "mdns",
+        ValueKind::Choice(&["on", "off", "auto"]),
+        "auto",
+        "announce the server on the local network",
+    ),
+    key("log", ValueKind::Choice(&["text", "json"]), "text", "form of the log on standard error"),
     key(
         "log_level",
-        Kind::Text,
+        ValueKind::Text,
         "info",
         "error, warn, info, debug, trace, or a filter like windlass_engine=debug",
     ),
-    key("insecure", Kind::Switch, "false", "allow a non-loopback address without tokens and TLS"),
+    key("insecure", ValueKind::Switch, "false", "allow a non-loopback address without tokens and TLS"),
     key(
         "shutdown_s",
         SECONDS,
         "10",
         "how long a stop waits for requests in flight and for handlers that run",
     ),
-    secret("auth.tokens", Kind::List, "", "who may call: lines made by `windlass token`"),
+    secret("auth.tokens", ValueKind::List, "", "who may call: lines made by `windlass token`"),
     key(
         "auth.viewer_payloads",
-        Kind::Choice(&["show", "hide"]),
+        ValueKind::Choice(&["show", "hide"]),
         "show",
         "hide: viewers see jobs without payloads, results and errors, and no blobs or handlers",
     ),
-    key("tls.cert", Kind::Text, "", "certificate chain, PEM"),
-    key("tls.key", Kind::Text, "", "private key, PEM"),
+    key("tls.cert", ValueKind::Text, "", "certificate chain, PEM"),
+    key("tls.key", ValueKind::Text, "", "private key, PEM"),
     key(
         "tls.client_ca",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "certificates, PEM: clients must present one that is signed by one of these, beside their token",
     ),
@@ -106,13 +116,13 @@ const KEYS: &[Key] = &[
     key("blobs.bytes_max", whole(0, 1 << 40), "104857600", "largest blob"),
     key(
         "blobs.address",
-        Kind::Choice(&["sha1", "sha256", "sri"]),
+        ValueKind::Choice(&["sha1", "sha256", "sri"]),
         "sha1",
         "how the answer to a put spells the address; all three are understood",
     ),
     secret(
         "outgoing.signing_key",
-        Kind::Text,
+        ValueKind::Text,
         "",
         "signs what JQ workers and http handlers are sent (Windlass-Signature); at least 32 characters",
     ),
@@ -131,11 +141,16 @@ const KEYS: &[Key] = &[
         "standard output of one module, and again its standard error",
     ),
     key("wasi.cache_modules", whole(1, 10_000), "64", "compiled modules kept by each process"),
-    key("wasi.storage_url", Kind::Text, "", "another server for blobs: for those not here, and for outputs"),
-    key("wasi.tenant", Kind::Text, "default", "whose jobs are run"),
+    key(
+        "wasi.storage_url",
+        ValueKind::Text,
+        "",
+        "another server for blobs: for those not here, and for outputs",
+    ),
+    key("wasi.tenant", ValueKind::Text, "default", "whose jobs are run"),
     key(
         "journal.native",
-        Kind::Switch,
+        ValueKind::Switch,
         "false",
         "acknowledge pushes of the native API from the journal, too",
     ),
@@ -147,7 +162,7 @@ const KEYS: &[Key] = &[
     ),
     key(
         "runners.isolation",
-        Kind::Choice(&["auto", "strict"]),
+        ValueKind::Choice(&["auto", "strict"]),
         "auto",
         "auto holds handlers by all that this machine offers and says in the log what it lacks; strict runs no handler and no \
          WASI module if it lacks anything",

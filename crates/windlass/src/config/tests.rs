@@ -22,7 +22,7 @@ fn read(
     args.read_with(ALL, variables.iter().map(|(name, text)| (name.to_string(), text.to_string())))
 }
 
-fn shown(config: &Config, name: &str) -> (Value, Source) {
+fn shown(config: &Config, name: &str) -> (Value, ValueSource) {
     let entry = config.values.0.iter().find(|entry| entry.key.name == name).unwrap();
     (entry.value.clone(), entry.source.clone())
 }
@@ -84,7 +84,7 @@ fn an_unknown_variable_is_a_warning() {
 #[test]
 fn a_key_below_a_dot_has_a_variable_too() {
     let config = read("", &[("WINDLASS_QUEUEY_MAX_ATTEMPTS", "7")], &[], None).unwrap();
-    let expected = (Value::Whole(7), Source::Variable("WINDLASS_QUEUEY_MAX_ATTEMPTS".to_string()));
+    let expected = (Value::Whole(7), ValueSource::Variable("WINDLASS_QUEUEY_MAX_ATTEMPTS".to_string()));
     assert_eq!(shown(&config, "queuey.max_attempts"), expected);
 }
 

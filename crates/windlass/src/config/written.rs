@@ -1,7 +1,7 @@
 //! Configuration as written: raw value and source of each key. Only the existence of keys is checked here.
 
 use super::keys::{self, Keys};
-use super::{BadConfig, Source};
+use super::{BadConfig, ValueSource};
 use std::collections::BTreeMap;
 use std::path::Path;
 use windlass_dialects::Dialects;
@@ -17,7 +17,7 @@ pub(crate) enum Raw {
 /// Raw value with the highest precedence for each key that was set.
 pub(crate) struct Written {
     pub keys: Keys,
-    values: BTreeMap<&'static str, (Raw, Source)>,
+    values: BTreeMap<&'static str, (Raw, ValueSource)>,
     pub warnings: Vec<String>,
 }
 
@@ -27,15 +27,15 @@ impl Written {
     }
 
     /// Sets a value. Later calls override earlier ones: call in the order file, environment, `--set`, flags.
-    pub(crate) fn put(&mut self, key: &'static Key, raw: Raw, source: Source) {
+    pub(crate) fn put(&mut self, key: &'static Key, raw: Raw, source: ValueSource) {
         self.values.insert(key.name, (raw, source));
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&(Raw, Source)> {
+    pub(crate) fn get(&self, key: &Key) -> Option<&(Raw, ValueSource)> {
         self.values.get(key.name)
     }
 
-    pub(crate) fn put_text(&mut self, name: &str, text: &str, source: Source) -> Result<(), BadConfig> {
+    pub(crate) fn put_text(&mut self, name: &str, text: &str, source: ValueSource) -> Result<(), BadConfig> {
         let key = self.keys.find(name).ok_or_else(|| self.unknown_key(name, &source))?;
         self.put(key, Raw::Text(text.to_string()), source);
         Ok(())
@@ -45,16 +45,21 @@ impl Written {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|error| BadConfig(format!("reading the configuration file {shown}: {error}")))?;
-        self.read_toml(&text, Source::File(shown))
+        self.read_toml(&text, ValueSource::File(shown))
     }
 
-    pub(crate) fn read_toml(&mut self, text: &str, source: Source) -> Result<(), BadConfig> {
+    pub(crate) fn read_toml(&mut self, text: &str, source: ValueSource) -> Result<(), BadConfig> {
         let table: toml::Table =
             text.parse().map_err(|error: toml::de::Error| BadConfig(format!("in {source}: {error}")))?;
         self.read_table("", table, &source)
     }
 
-    fn read_table(&mut self, prefix: &str, table: toml::Table, source: &Source) -> Result<(), BadConfig> {
+    fn read_table(
+        &mut self,
+        prefix: &str,
+        table: toml::Table,
+        source: &ValueSource,
+    ) -> Result<(), BadConfig> {
         for (word, value) in table {
             let name = if prefix.is_empty() { word } else { format!("{prefix}.{word}") };
             match value {
@@ -73,7 +78,7 @@ impl Written {
         for (variable, text) in variables.filter(|(variable, _)| variable.starts_with("WINDLASS_")) {
             match known.iter().find(|(name, _)| *name == variable).and_then(|(_, name)| self.keys.find(name))
             {
-                Some(key) => self.put(key, Raw::Text(text), Source::Variable(variable)),
+                Some(key) => self.put(key, Raw::Text(text), ValueSource::Variable(variable)),
                 None => self.warn_of_variable(&variable, &known),
             }
         }
@@ -93,12 +98,12 @@ impl Written {
 
     pub(crate) fn read_set(&mut self, assignment: &str) -> Result<(), BadConfig> {
         match assignment.split_once('=') {
-            Some((name, text)) => self.put_text(name.trim(), text.trim(), Source::Set),
+            Some((name, text)) => self.put_text(name.trim(), text.trim(), ValueSource::Set),
             None => Err(BadConfig(format!("--set {assignment}: write it as --set KEY=VALUE"))),
         }
     }
 
-    fn unknown_key(&self, name: &str, source: &Source) -> BadConfig {
+    fn unknown_key(&self, name: &str, source: &ValueSource) -> BadConfig {
         let hint = match keys::nearest(name, self.keys.all().map(|key| key.name)) {
             Some(near) => format!("did you mean {near:?}?"),
             None => "`windlass config` lists all keys".to_string(),

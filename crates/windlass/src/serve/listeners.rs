@@ -15,7 +15,7 @@ use windlass_dialects::{OwnPort, Ports, Tokens};
 const PORTS_TRIED: u16 = 100;
 
 /// First address reachable from other machines, unless `--insecure` is set.
-fn open_doors(config: &Config) -> Option<Bind> {
+fn exposed_address(config: &Config) -> Option<Bind> {
     let own = own_ports(config).filter_map(|(_, listen)| match listen {
         Listen::Tcp(bind) => Some(bind),
         Listen::Http { .. } => None,
@@ -31,8 +31,8 @@ fn own_ports(config: &Config) -> impl Iterator<Item = (&'static str, Listen)> {
 }
 
 /// Refuses to listen on such an address without TLS.
-fn refuse_plain_doors(config: &Config) -> Outcome {
-    match open_doors(config) {
+fn require_tls_if_exposed(config: &Config) -> Outcome {
+    match exposed_address(config) {
         Some(door) if config.tls.is_none() && config.tokens.is_empty() => {
             Err(missing(&door, "tokens and TLS"))
         }
@@ -43,8 +43,8 @@ fn refuse_plain_doors(config: &Config) -> Outcome {
 
 /// Refuses to listen on such an address without tokens. Called after the store is open, which may hold
 /// tokens.
-pub(super) fn refuse_open_doors(config: &Config, tokens: &Tokens) -> Outcome {
-    match open_doors(config) {
+pub(super) fn require_tokens_if_exposed(config: &Config, tokens: &Tokens) -> Outcome {
+    match exposed_address(config) {
         Some(door) if tokens.is_open() => Err(missing(&door, "tokens")),
         _ => Ok(()),
     }
@@ -60,7 +60,7 @@ fn missing(door: &Bind, what: &str) -> Fault {
 
 /// Checks and binds the sockets first, so that a port in use is reported before a large store is opened.
 pub(super) async fn prepare(config: &Config) -> Outcome<Ports> {
-    refuse_plain_doors(config)?;
+    require_tls_if_exposed(config)?;
     if let Some(why) = discovery::refusal(config) {
         return Err(Fault::usage(why));
     }

@@ -10,7 +10,7 @@ use std::net::TcpStream as Connection;
 use windlass_dialects::ALL;
 use windlass_dialects::dialect::{self, Context, Dialect, Dialects, Listen, Running, Soon, Starting, Stream};
 use windlass_dialects::route::{Access, Answering, Call, Route};
-use windlass_dialects::settings::{BadConfig, Bind, DialectSettings, Key, Kind, Values};
+use windlass_dialects::settings::{BadConfig, Bind, DialectSettings, Key, ValueKind, Values};
 
 struct Toy;
 
@@ -27,8 +27,8 @@ impl Dialect for Toy {
 
     fn settings(&self) -> &'static [Key] {
         const KEYS: &[Key] = &[
-            Key::new("toy", Kind::AddressOrOff, "off", "address of the toy"),
-            Key::new("toy.word", Kind::Text, "hello", "what it says"),
+            Key::new("toy", ValueKind::AddressOrOff, "off", "address of the toy"),
+            Key::new("toy.word", ValueKind::Text, "hello", "what it says"),
         ];
         KEYS
     }

@@ -3,10 +3,10 @@
 use super::create::repeat_of;
 use super::settle::rename;
 use super::{Answered, Commands};
-use crate::bedrock::errors::{self, Status, overtaken};
+use crate::bedrock::errors::{self, StatusLine, conflict_status};
 use crate::bedrock::json::{self, Writer, guessed};
 use crate::bedrock::params::{self, Params, job_id};
-use crate::bedrock::row::{self, Row, State};
+use crate::bedrock::row::{self, Row, RowState};
 use crate::bedrock::times;
 use crate::bedrock::wire::{Reply, Request};
 use windlass_core::event::{CancelRunning, Patch};
@@ -57,7 +57,7 @@ impl Commands<'_> {
         self.change(id, |job, now| {
             let mut patch = Patch {
                 payload: Some(Payload::json(&row::data_for(&data, job))),
-                priority: priority.map(row::priority_below),
+                priority: priority.map(row::engine_priority),
                 // The new data carries the counter of claims.
                 attempts: job.spec.policy.lease_span.is_some().then_some(0),
                 ..Patch::default()
@@ -81,7 +81,7 @@ impl Commands<'_> {
     }
 
     pub(super) async fn cancel_job(&self, request: &Request) -> Answered {
-        if self.shared.profile.cancel_minds_its_line() && !request.tail().is_empty() {
+        if self.shared.profile.ignores_cancel_with_tail() && !request.tail().is_empty() {
             return Ok(Reply::ok().into());
         }
         let job = self.load(job_id(request)?).await?;
@@ -91,11 +91,11 @@ impl Commands<'_> {
         if job.spec.family().is_none() {
             return Err(errors::CANCEL_WITHOUT_PARENT);
         }
-        let running = match State::of(&job) {
-            State::Running | State::Finished | State::Paused => return Ok(Reply::ok().into()),
-            State::Runqueued if !self.shared.profile.cancels_runqueued() => return Ok(Reply::ok().into()),
-            State::Runqueued => CancelRunning::Now,
-            State::Queued | State::Failed | State::Cancelled => CancelRunning::Refuse,
+        let running = match RowState::of(&job) {
+            RowState::Running | RowState::Finished | RowState::Paused => return Ok(Reply::ok().into()),
+            RowState::Runqueued if !self.shared.profile.cancels_runqueued() => return Ok(Reply::ok().into()),
+            RowState::Runqueued => CancelRunning::Now,
+            RowState::Queued | RowState::Failed | RowState::Cancelled => CancelRunning::Refuse,
         };
         let event = Event::Cancel { running, failed_too: true };
         match self.engine.apply(self.tenant, vec![job.id], event).await?.pop() {
@@ -106,12 +106,14 @@ impl Commands<'_> {
     }
 
     pub(super) async fn delete_job(&self, request: &Request) -> Answered {
-        self.change(job_id(request)?, |job, now| match State::of(job) {
-            State::Running => Err(errors::DELETE_RUNNING),
-            State::Paused => Err(errors::DELETE_PAUSED),
+        self.change(job_id(request)?, |job, now| match RowState::of(job) {
+            RowState::Running => Err(errors::DELETE_RUNNING),
+            RowState::Paused => Err(errors::DELETE_PAUSED),
             // The lease is revoked first.
-            State::Runqueued => Ok(vec![Event::Requeue { at: now, even_running: true }, Event::Delete]),
-            State::Queued | State::Finished | State::Failed | State::Cancelled => Ok(vec![Event::Delete]),
+            RowState::Runqueued => Ok(vec![Event::Requeue { at: now, even_running: true }, Event::Delete]),
+            RowState::Queued | RowState::Finished | RowState::Failed | RowState::Cancelled => {
+                Ok(vec![Event::Delete])
+            }
         })
         .await
     }
@@ -154,14 +156,14 @@ impl Commands<'_> {
     async fn change(
         &self,
         id: JobId,
-        decide: impl Fn(&Job, Timestamp) -> Result<Vec<Event>, Status> + Sync,
+        decide: impl Fn(&Job, Timestamp) -> Result<Vec<Event>, StatusLine> + Sync,
     ) -> Answered {
         let changed = self.engine.transact(self.tenant, vec![id], |tx| {
             let job = tx.job(id)?.ok_or(errors::NO_SUCH_JOB)?;
             for event in decide(&job, tx.now())? {
-                tx.apply(id, event)?.map_err(|error| overtaken(error, errors::UNIQUE_VIOLATION))?;
+                tx.apply(id, event)?.map_err(|error| conflict_status(error, errors::UNIQUE_VIOLATION))?;
             }
-            Ok::<_, Stop<Status>>(())
+            Ok::<_, Stop<StatusLine>>(())
         });
         changed.await?;
         Ok(Reply::ok().into())
@@ -169,7 +171,7 @@ impl Commands<'_> {
 }
 
 /// Time of the next run of a job under a new repeat rule.
-fn next_by(repeat: &Repeat, job: &Job, now: Timestamp) -> Result<Option<Timestamp>, Status> {
+fn next_by(repeat: &Repeat, job: &Job, now: Timestamp) -> Result<Option<Timestamp>, StatusLine> {
     let counts_from_start = repeat.text().to_ascii_uppercase().starts_with("STARTED");
     if counts_from_start && job.progress.started_at.is_none() {
         return Err(errors::UNIQUE_VIOLATION);

@@ -2,10 +2,10 @@
 
 use super::unique::{Batch, Entry};
 use super::{Answered, Commands};
-use crate::bedrock::errors::{self, Status};
+use crate::bedrock::errors::{self, StatusLine};
 use crate::bedrock::params::{self, Params};
 use crate::bedrock::profile::Profile;
-use crate::bedrock::row::{self, State};
+use crate::bedrock::row::{self, RowState};
 use crate::bedrock::wire::{Reply, Request};
 use crate::bedrock::{json, times};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Commands<'_> {
     /// Checks the jobs in the order of the protocol, and creates them. A parent whose mock setting differs
     /// from the request's flips the setting of the whole request, which then must match all other parents in
     /// it.
-    async fn create(&self, all: &[Params<'_>], asks_mocked: bool) -> Result<Vec<JobId>, Status> {
+    async fn create(&self, all: &[Params<'_>], asks_mocked: bool) -> Result<Vec<JobId>, StatusLine> {
         let mut is_mocked = asks_mocked;
         let mut checked = Vec::with_capacity(all.len());
         for params in all {
@@ -92,7 +92,12 @@ impl Commands<'_> {
     }
 
     /// Makes the remaining checks of one job and adds it to the batch.
-    async fn add(&self, batch: &mut Batch, mut checked: Checked<'_>, is_mocked: bool) -> Result<(), Status> {
+    async fn add(
+        &self,
+        batch: &mut Batch,
+        mut checked: Checked<'_>,
+        is_mocked: bool,
+    ) -> Result<(), StatusLine> {
         checked.mark(is_mocked);
         let existing = self.existing(batch, &checked.wanted).await?;
         if let Some(entry) =
@@ -109,12 +114,12 @@ impl Commands<'_> {
         Ok(())
     }
 
-    async fn active_parent(&self, id: JobId) -> Result<Arc<Job>, Status> {
+    async fn active_parent(&self, id: JobId) -> Result<Arc<Job>, StatusLine> {
         let parent = self.find(id).await?.ok_or(errors::NO_PARENT)?;
-        match State::of(&parent) {
+        match RowState::of(&parent) {
             // A child that waits for its own parent is PAUSED too; a later check refuses grandchildren.
-            State::Running | State::Runqueued | State::Paused => Ok(parent),
-            State::Queued | State::Finished | State::Failed | State::Cancelled => {
+            RowState::Running | RowState::Runqueued | RowState::Paused => Ok(parent),
+            RowState::Queued | RowState::Finished | RowState::Failed | RowState::Cancelled => {
                 Err(errors::PARENT_NOT_ACTIVE)
             }
         }
@@ -152,7 +157,7 @@ impl Commands<'_> {
             queue: Queue::new(queue).unwrap_or_default(),
             name: wanted.name,
             payload: Payload::json(wanted.data.as_deref().unwrap_or("{}")),
-            priority: row::priority_below(wanted.priority.unwrap_or(PRIORITY_DEFAULT)),
+            priority: row::engine_priority(wanted.priority.unwrap_or(PRIORITY_DEFAULT)),
             run_at,
             policy: Arc::new(policy),
             extras: Some(Box::new(extras)),
@@ -188,14 +193,14 @@ pub fn policy(profile: Profile, repeat: Option<Repeat>, retry_after: Option<Span
 }
 
 /// Id of the parent. Text that is not a number, and 0, mean no parent.
-fn parent_id(params: &Params<'_>) -> Option<Result<JobId, Status>> {
+fn parent_id(params: &Params<'_>) -> Option<Result<JobId, StatusLine>> {
     let number = params::leading_number(params.given("parentjobid")?);
     let id = u64::try_from(number).ok().and_then(JobId::new);
     (number != 0).then(|| id.ok_or(errors::NO_PARENT))
 }
 
 /// Parses `repeat` by the rules of the profile; an empty text means no repeat.
-pub(super) fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>, Status> {
+pub(super) fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<Repeat>, StatusLine> {
     let Some(text) = params.given("repeat") else { return Ok(None) };
     let text = profile.repeat_text(text);
     // Refuses the repeat syntaxes of other dialects, which the engine would accept.
@@ -205,7 +210,7 @@ pub(super) fn repeat_of(params: &Params<'_>, profile: Profile) -> Result<Option<
 }
 
 impl<'p> Checked<'p> {
-    fn first(params: &'p Params<'p>, profile: Profile) -> Result<Checked<'p>, Status> {
+    fn first(params: &'p Params<'p>, profile: Profile) -> Result<Checked<'p>, StatusLine> {
         let name = params.name()?;
         let priority = params.priority("jobpriority")?;
         let data = params.get("data").map(params::checked_data).transpose()?.map(str::to_owned);
@@ -247,7 +252,7 @@ impl<'p> Checked<'p> {
         }
     }
 
-    fn last(self, is_mocked: bool) -> Result<Wanted, Status> {
+    fn last(self, is_mocked: bool) -> Result<Wanted, StatusLine> {
         let Checked { params, profile, mut wanted } = self;
         let repeat = repeat_of(params, profile)?;
         wanted.repeat = repeat.filter(|_| !wanted.is_mocked);

@@ -1,10 +1,10 @@
 //! GetJob and GetJobs: claims.
 
-use super::{Answered, Commands, Outcome};
-use crate::bedrock::errors::{self, Status};
+use super::{Answered, CommandOutcome, Commands};
+use crate::bedrock::errors::{self, StatusLine};
 use crate::bedrock::json::{self, Writer, guessed, quoted};
 use crate::bedrock::params::{self, Params};
-use crate::bedrock::row::{self, Row, State};
+use crate::bedrock::row::{self, Row, RowState};
 use crate::bedrock::wire::{Reply, Request};
 use std::sync::Arc;
 use windlass_core::event::{Patch, RetryWish};
@@ -36,7 +36,7 @@ impl Commands<'_> {
         })?;
         let (delivery, rows) = self.hand_out(request, names, priority, 1).await?;
         let body = rows.into_iter().next().unwrap_or_else(|| "{}".to_owned());
-        Ok(Outcome { reply: Reply::ok().with_body(body), delivery: Some(delivery) })
+        Ok(CommandOutcome { reply: Reply::ok().with_body(body), delivery: Some(delivery) })
     }
 
     pub(super) async fn get_jobs(&self, request: &Request) -> Answered {
@@ -48,15 +48,15 @@ impl Commands<'_> {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         let (delivery, rows) = self.hand_out(request, names, priority, count).await?;
         let body = format!("{{\"jobs\":[{}]}}", rows.join(","));
-        Ok(Outcome { reply: Reply::ok().with_body(body), delivery: Some(delivery) })
+        Ok(CommandOutcome { reply: Reply::ok().with_body(body), delivery: Some(delivery) })
     }
 
     /// Makes the checks in the order of the protocol.
     fn asked_for(
         &self,
         request: &Request,
-        number: impl FnOnce(&Request) -> Result<(), Status>,
-    ) -> Result<(windlass_core::NameMatch, Option<i64>), Status> {
+        number: impl FnOnce(&Request) -> Result<(), StatusLine>,
+    ) -> Result<(windlass_core::NameMatch, Option<i64>), StatusLine> {
         let names = params::wanted_names(request)?;
         number(request)?;
         Ok((names, Params::Headers(request).priority("jobpriority")?))
@@ -69,14 +69,14 @@ impl Commands<'_> {
         names: windlass_core::NameMatch,
         priority: Option<i64>,
         limit: usize,
-    ) -> Result<(Delivery, Vec<String>), Status> {
+    ) -> Result<(Delivery, Vec<String>), StatusLine> {
         let is_mocked = ["mockrequest", "getmockedjobs"].iter().any(|name| request.get(name).is_some());
         let queues: &[&str] = if is_mocked { &[row::QUEUE, row::MOCK_QUEUE] } else { &[row::QUEUE] };
         let claim = Claim {
             tenant: self.tenant.clone(),
             queues: queues.iter().filter_map(|queue| Queue::new(queue).ok()).collect(),
             names,
-            priority: priority.map(row::priority_below),
+            priority: priority.map(row::engine_priority),
             limit,
             wait_ms: patience_ms(request, self.shared.profile.waits()),
             lease_ms: None,
@@ -89,16 +89,16 @@ impl Commands<'_> {
         self.fail_what_must_not_run(&mut delivery).await?;
         let mut rows = Vec::with_capacity(delivery.jobs.len());
         for job in &delivery.jobs {
-            rows.push(self.told(job).await?);
+            rows.push(self.job_json(job).await?);
         }
-        for job in delivery.jobs.iter().filter(|job| row::tells_slot(job)) {
+        for job in delivery.jobs.iter().filter(|job| row::stores_original_next_run(job)) {
             self.write_slot(job).await?;
         }
         Ok((delivery, rows))
     }
 
     /// Fails claimed jobs that have used up their claims, or whose name is on the crash list.
-    async fn fail_what_must_not_run(&self, delivery: &mut Delivery) -> Result<(), Status> {
+    async fn fail_what_must_not_run(&self, delivery: &mut Delivery) -> Result<(), StatusLine> {
         let (fail, keep): (Vec<Arc<Job>>, Vec<Arc<Job>>) =
             delivery.jobs.iter().cloned().partition(|job| self.must_not_run(job));
         if fail.is_empty() {
@@ -113,7 +113,7 @@ impl Commands<'_> {
 
     /// Ends a run that no worker has begun, even if the job is changed concurrently: otherwise it would stay
     /// claimed forever.
-    async fn fail(&self, job: &Job) -> Result<(), Status> {
+    async fn fail(&self, job: &Job) -> Result<(), StatusLine> {
         self.change_run(job, |job, by| {
             let outcome = Ending { message: Some("not to be handed out".to_owned()), ..Ending::default() };
             // This claim does not count.
@@ -126,7 +126,7 @@ impl Commands<'_> {
 
     /// Writes the original `nextRun` of this run into the job's data, even if the job is changed
     /// concurrently.
-    async fn write_slot(&self, job: &Job) -> Result<(), Status> {
+    async fn write_slot(&self, job: &Job) -> Result<(), StatusLine> {
         let slot = quoted(&Row::before_run(job).next_run);
         self.change_run(job, |job, _| {
             let data = row::payload_text(&job.spec.payload);
@@ -144,7 +144,7 @@ impl Commands<'_> {
         &self,
         job: &Job,
         decide: impl Fn(&Job, Holder) -> Vec<Event> + Sync,
-    ) -> Result<(), Status> {
+    ) -> Result<(), StatusLine> {
         let id = job.id;
         let token = |job: &Job| job.state().lease().map(|lease| lease.token);
         let Some(ours) = token(job) else { return Ok(()) };
@@ -155,20 +155,21 @@ impl Commands<'_> {
                     break;
                 }
             }
-            Ok::<_, Stop<Status>>(())
+            Ok::<_, Stop<StatusLine>>(())
         });
         changed.await
     }
 
     fn must_not_run(&self, job: &Job) -> bool {
         let crashed = self.shared.crashed.read();
-        let is_worn_out = self.shared.profile.hand_outs_max().is_some_and(|max| row::is_worn_out(job, max));
+        let is_worn_out =
+            self.shared.profile.hand_outs_max().is_some_and(|max| row::has_used_up_claims(job, max));
         let mut crashed = crashed.get(self.tenant).into_iter().flatten();
         is_worn_out || crashed.any(|glob| glob.matches(&job.spec.name))
     }
 
     /// Renders a job as JSON, with members sorted by name as in the protocol.
-    async fn told(&self, job: &Job) -> Result<String, Status> {
+    async fn job_json(&self, job: &Job) -> Result<String, StatusLine> {
         let row = Row::before_run(job);
         let children = self.settled_children(job).await?;
         let parent = match job.spec.family() {
@@ -201,18 +202,18 @@ impl Commands<'_> {
     }
 
     /// Finished and cancelled children of a parent, for its next run; `None`: there are none.
-    async fn settled_children(&self, job: &Job) -> Result<Option<(String, String)>, Status> {
+    async fn settled_children(&self, job: &Job) -> Result<Option<(String, String)>, StatusLine> {
         // Created and claimed, with no other change: it never had children.
         if job.version <= 2 {
             return Ok(None);
         }
         let children = self.engine.children(self.tenant, job.id).await?;
-        let list = |state: State| {
-            let of_state = children.iter().filter(|child| State::of(child) == state);
+        let list = |state: RowState| {
+            let of_state = children.iter().filter(|child| RowState::of(child) == state);
             let texts: Vec<String> = of_state.map(|child| child_text(child)).collect();
             (texts.len(), format!("[{}]", texts.join(",")))
         };
-        let (finished, cancelled) = (list(State::Finished), list(State::Cancelled));
+        let (finished, cancelled) = (list(RowState::Finished), list(RowState::Cancelled));
         Ok((finished.0 + cancelled.0 > 0).then_some((finished.1, cancelled.1)))
     }
 }

@@ -19,7 +19,7 @@ pub use create::policy;
 pub use get::patience_ms;
 
 use super::commits::Commits;
-use super::errors::{self, Status};
+use super::errors::{self, StatusLine};
 use super::profile::Profile;
 use super::query::Queries;
 use super::wire::{Reply, Request};
@@ -155,18 +155,18 @@ impl CommandCounts {
 
 /// Reply, and the jobs in it; they are released if the reply cannot be delivered.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutcome {
     pub reply: Reply,
     pub delivery: Option<Delivery>,
 }
 
-impl From<Reply> for Outcome {
-    fn from(reply: Reply) -> Outcome {
-        Outcome { reply, delivery: None }
+impl From<Reply> for CommandOutcome {
+    fn from(reply: Reply) -> CommandOutcome {
+        CommandOutcome { reply, delivery: None }
     }
 }
 
-type Answered = Result<Outcome, Status>;
+type Answered = Result<CommandOutcome, StatusLine>;
 
 /// Commands on behalf of one caller.
 #[derive(Clone, Copy)]
@@ -181,7 +181,7 @@ pub struct Commands<'a> {
 }
 
 /// Authenticates the caller, or returns the refusal.
-pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Result<Caller, Status> {
+pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Result<Caller, StatusLine> {
     let Some(needed) = needed else { return Ok(Caller::unnamed(Role::Viewer)) };
     if shared.tokens.is_open() {
         return Ok(Caller::unnamed(Role::Admin));
@@ -190,7 +190,7 @@ pub fn caller(shared: &Shared, request: &Request, needed: Option<Role>) -> Resul
     let token = request.given("token").or_else(bearer).unwrap_or_default();
     let caller = shared.tokens.check(token, shared.engine.now()).ok_or(errors::TOKEN_NEEDED)?;
     if caller.role < needed {
-        return Err(Status(format!("403 Forbidden: this needs a token with the role {needed}").into()));
+        return Err(StatusLine(format!("403 Forbidden: this needs a token with the role {needed}").into()));
     }
     shared.engine.count_request(&caller.tenant)?;
     Ok(caller)
@@ -202,7 +202,7 @@ impl<'a> Commands<'a> {
     }
 
     /// Runs a command. If the future is dropped while it waits, claimed jobs are released.
-    pub async fn answer(&self, command: Command, request: &Request) -> Outcome {
+    pub async fn answer(&self, command: Command, request: &Request) -> CommandOutcome {
         self.shared.answered.count(self.tenant);
         let answered = match self.refused_for_its_bytes(command, request) {
             Some(status) => Err(status),
@@ -236,7 +236,7 @@ impl<'a> Commands<'a> {
     }
 
     /// Refuses values that are not UTF-8: they can be neither a name nor JSON.
-    fn refused_for_its_bytes(&self, command: Command, request: &Request) -> Option<Status> {
+    fn refused_for_its_bytes(&self, command: Command, request: &Request) -> Option<StatusLine> {
         const READ: [&str; 7] = ["name", "data", "jobs", "firstrun", "nextrun", "repeat", "retryafter"];
         let is_sql = |name: &str| name == "query" || name.starts_with("sql-param-");
         let garbled = request.garbled().find(|name| READ.contains(name) || is_sql(name))?;
@@ -244,7 +244,7 @@ impl<'a> Commands<'a> {
             (_, "data") => errors::NOT_AN_OBJECT,
             (_, "jobs") => errors::INVALID_JSON,
             (_, "name") => errors::MALFORMED_NAME,
-            (_, garbled) => Status(format!("402 Malformed {garbled}").into()),
+            (_, garbled) => StatusLine(format!("402 Malformed {garbled}").into()),
         })
     }
 
@@ -253,11 +253,11 @@ impl<'a> Commands<'a> {
     }
 
     /// Loads a job of the caller's tenant.
-    async fn load(&self, id: JobId) -> Result<Arc<Job>, Status> {
+    async fn load(&self, id: JobId) -> Result<Arc<Job>, StatusLine> {
         self.find(id).await?.ok_or(errors::NO_SUCH_JOB)
     }
 
-    async fn find(&self, id: JobId) -> Result<Option<Arc<Job>>, Status> {
+    async fn find(&self, id: JobId) -> Result<Option<Arc<Job>>, StatusLine> {
         Ok(self.engine.get_one(self.tenant, id).await?)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Answered, Commands};
 use crate::auth::Role;
-use crate::bedrock::errors::{self, Status};
+use crate::bedrock::errors::{self, StatusLine};
 use crate::bedrock::json::{Writer, quoted};
 use crate::bedrock::params;
 use crate::bedrock::query::{Ask, parameters};
@@ -23,13 +23,13 @@ impl Commands<'_> {
             return Err(errors::UNAUTHORIZED);
         }
         self.engine.check_queue(&row::queue())?;
-        let names = request.given("names").ok_or(Status("402 Missing names".into()))?;
+        let names = request.given("names").ok_or(StatusLine("402 Missing names".into()))?;
         let globs = names.split(',').map(|name| name.trim_matches(' ')).filter(|name| !name.is_empty());
         let mut crashed = self.shared.crashed.write();
         let crashed = crashed.entry(self.tenant.clone()).or_default();
         for glob in globs.map(Glob::new) {
             if crashed.len() == CRASHED_MAX {
-                return Err(Status(format!("402 Too many names; at most {CRASHED_MAX}").into()));
+                return Err(StatusLine(format!("402 Too many names; at most {CRASHED_MAX}").into()));
             }
             if !crashed.contains(&glob) {
                 crashed.push(glob);

@@ -1,9 +1,9 @@
 //! FinishJob, RetryJob and FailJob: the end of a run.
 
 use super::{Answered, Commands};
-use crate::bedrock::errors::{self, Status, overtaken};
+use crate::bedrock::errors::{self, StatusLine, conflict_status};
 use crate::bedrock::params::{self, Params, job_id};
-use crate::bedrock::row::{self, State};
+use crate::bedrock::row::{self, RowState};
 use crate::bedrock::wire::{Reply, Request};
 use crate::bedrock::{json, times};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Commands<'_> {
         let fact = next_run.and_then(|text| row::next_run_fact(text, run_at, now));
         let mut patch = Patch {
             payload: payload_without_count(data, &job),
-            priority: priority.map(row::priority_below),
+            priority: priority.map(row::engine_priority),
             facts: vec![(row::NEXT_RUN.into(), fact)],
             ..Patch::default()
         };
@@ -58,7 +58,7 @@ impl Commands<'_> {
 
     pub(super) async fn fail_job(&self, request: &Request) -> Answered {
         let job = self.load(job_id(request)?).await?;
-        if !State::of(&job).is_out() {
+        if !RowState::of(&job).is_out() {
             return Err(errors::FAIL_NOT_OUT);
         }
         let data = request.given("data").map(params::checked_data).transpose()?;
@@ -68,27 +68,27 @@ impl Commands<'_> {
         let event = Event::Fail(Failure { by, outcome, retry, payload, chance: 0.0 });
         let settle = JobEvent { id: job.id, event };
         match self.engine.settle(self.tenant, vec![settle]).await?.pop() {
-            Some(Err(error)) => Err(overtaken(error, errors::FAIL_NOT_OUT)),
+            Some(Err(error)) => Err(conflict_status(error, errors::FAIL_NOT_OUT)),
             _ => Ok(Reply::ok().into()),
         }
     }
 
     /// Loads a job and checks that its run may be reported on.
-    async fn job_to_end(&self, request: &Request) -> Result<Arc<Job>, Status> {
+    async fn job_to_end(&self, request: &Request) -> Result<Arc<Job>, StatusLine> {
         let id = job_id(request)?;
         let job = match self.engine.running(self.tenant, id) {
             Some(job) => job,
             None => self.load(id).await?,
         };
-        if !State::of(&job).is_out() && !row::is_mocked(&job) {
+        if !RowState::of(&job).is_out() && !row::is_mocked(&job) {
             return Err(errors::NOT_OUT);
         }
         if let Some(family) = job.spec.family().filter(|family| family.parent_waits())
             && let Some(parent) = self.find(family.parent).await?
         {
             // A settled parent will never be paused; its child may end nevertheless.
-            let state = State::of(&parent);
-            if state != State::Paused && !parent.state().is_settled() {
+            let state = RowState::of(&parent);
+            if state != RowState::Paused && !parent.state().is_settled() {
                 return Err(errors::PARENT_NOT_PAUSED);
             }
         }
@@ -98,7 +98,7 @@ impl Commands<'_> {
     async fn end(&self, job: &Job, event: Event) -> Answered {
         let settle = JobEvent { id: job.id, event };
         match self.engine.settle(self.tenant, vec![settle]).await?.pop() {
-            Some(Err(error)) => Err(overtaken(error, errors::NOT_OUT)),
+            Some(Err(error)) => Err(conflict_status(error, errors::NOT_OUT)),
             _ => Ok(Reply::ok().into()),
         }
     }
@@ -110,7 +110,7 @@ fn reporter(job: &Job) -> Holder {
 }
 
 /// Checks the data for the next run and minifies it. The mock marker must match the job.
-fn checked_data(request: &Request, job: &Job) -> Result<Option<String>, Status> {
+fn checked_data(request: &Request, job: &Job) -> Result<Option<String>, StatusLine> {
     let Some(data) = request.given("data") else { return Ok(None) };
     let data = json::minified(params::checked_data(data)?);
     // Any value counts as the marker: an ordinary job has no such member.
@@ -132,7 +132,7 @@ fn payload_without_count(data: Option<String>, job: &Job) -> Option<Payload> {
     }
 }
 
-fn delay(request: &Request) -> Result<i64, Status> {
+fn delay(request: &Request) -> Result<i64, StatusLine> {
     let delay_s = params::leading_number(request.given("delay").unwrap_or_default());
     match delay_s {
         ..0 => Err(errors::NEGATIVE_DELAY),

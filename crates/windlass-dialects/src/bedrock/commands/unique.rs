@@ -3,7 +3,7 @@
 
 use super::Commands;
 use super::create::{PRIORITY_DEFAULT, Wanted};
-use crate::bedrock::errors::{self, Status};
+use crate::bedrock::errors::{self, StatusLine};
 use crate::bedrock::profile::Profile;
 use crate::bedrock::{json, row};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Change {
 
     fn priority(&self) -> Option<i32> {
         let absent = (!self.profile.unique_replaces()).then_some(PRIORITY_DEFAULT);
-        self.priority.or(absent).map(row::priority_below)
+        self.priority.or(absent).map(row::engine_priority)
     }
 
     /// `Some(None)`: repeat is cleared.
@@ -122,7 +122,11 @@ impl Change {
 
 impl Commands<'_> {
     /// Finds the existing job that a unique job stands for.
-    pub(super) async fn existing(&self, batch: &Batch, wanted: &Wanted) -> Result<Option<Existing>, Status> {
+    pub(super) async fn existing(
+        &self,
+        batch: &Batch,
+        wanted: &Wanted,
+    ) -> Result<Option<Existing>, StatusLine> {
         if !wanted.is_unique {
             return Ok(None);
         }
@@ -142,10 +146,10 @@ impl Commands<'_> {
 
     /// Applies the changes, then creates the jobs: a client that lost the reply may safely repeat the
     /// changes, but not the creation. Returns one id per entry.
-    pub(super) async fn make(&self, batch: Batch) -> Result<Vec<JobId>, Status> {
+    pub(super) async fn make(&self, batch: Batch) -> Result<Vec<JobId>, StatusLine> {
         for entry in &batch.entries {
             if let Entry::Changed(id, change) = entry {
-                self.take_over(*id, change).await?;
+                self.update_existing(*id, change).await?;
             }
         }
         let pushes: Vec<Push> = batch
@@ -159,7 +163,7 @@ impl Commands<'_> {
         let pushed =
             if pushes.is_empty() { Vec::new() } else { self.engine.push(self.tenant, pushes).await? };
         if let Some(refused) = pushed.iter().find_map(refusal) {
-            return Err(self.undone(&pushed, refused).await);
+            return Err(self.delete_created(&pushed, refused).await);
         }
         let mut made = pushed.into_iter().filter_map(Pushed::id);
         let mut ids: Vec<Option<JobId>> = Vec::with_capacity(batch.entries.len());
@@ -175,7 +179,7 @@ impl Commands<'_> {
 
     /// Deletes the jobs of a batch that was partly refused, because a parent ended between the check and the
     /// push.
-    async fn undone(&self, pushed: &[Pushed], refused: PushRefused) -> Status {
+    async fn delete_created(&self, pushed: &[Pushed], refused: PushRefused) -> StatusLine {
         let new = pushed.iter().filter_map(|pushed| match pushed {
             Pushed::New(id) => Some(*id),
             Pushed::Existing(_) | Pushed::Refused(_) => None,
@@ -193,14 +197,14 @@ impl Commands<'_> {
         }
     }
 
-    async fn take_over(&self, id: JobId, change: &Change) -> Result<(), Status> {
+    async fn update_existing(&self, id: JobId, change: &Change) -> Result<(), StatusLine> {
         let changed = self.engine.transact(self.tenant, vec![id], |tx| {
             // A job that has been deleted since the lookup is left alone; it existed when the request was
             // checked.
             if let Some(job) = tx.job(id)? {
                 let _ = tx.apply(id, Event::Update(Box::new(change.patch(&job))))?;
             }
-            Ok::<_, Stop<Status>>(())
+            Ok::<_, Stop<StatusLine>>(())
         });
         changed.await
     }

@@ -4,8 +4,8 @@ use crate::bedrock::query::SCHEMA;
 /// File with these rows: id, state, name, data, repeat, parent, retryAfter.
 fn source(
     rows: &[(i64, &str, &str, &str, &str, i64, &str)],
-    running: Running,
-) -> (tempfile::TempDir, Source) {
+    running: RunningRows,
+) -> (tempfile::TempDir, ImportSource) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bedrock.db");
     let db = Connection::open(&path).unwrap();
@@ -18,21 +18,21 @@ fn source(
         )
         .unwrap();
     }
-    let source = Source::open(&path, Choices { profile: Profile::Current, running }).unwrap();
+    let source = ImportSource::open(&path, Choices { profile: Profile::Current, running }).unwrap();
     (folder, source)
 }
 
 /// Formats the result for each job as a line.
-fn fates(source: &Source) -> Vec<String> {
+fn fates(source: &ImportSource) -> Vec<String> {
     let mut lines = Vec::new();
     let outcome: Result<(), Unreadable> = source.each(|fate| {
         lines.push(match fate.outcome {
-            Outcome::Import { entry, parent, note, .. } => {
+            ImportOutcome::Import { entry, parent, note, .. } => {
                 let parent = parent.map(|id| format!(" of {id}")).unwrap_or_default();
                 let note = note.map(|note| format!(" ({note})")).unwrap_or_default();
                 format!("{} {} {}{parent}{note}", fate.job_id, fate.state, entry.stands)
             }
-            Outcome::Leave(why) => format!("{} {} left: {why}", fate.job_id, fate.state),
+            ImportOutcome::Leave(why) => format!("{} {} left: {why}", fate.job_id, fate.state),
         });
         Ok(())
     });
@@ -58,7 +58,7 @@ fn every_state_becomes_what_it_means_here() {
         (13, "QUEUED", "child", "{}", "", 99, ""),
         (14, "QUEUED", "grandchild", "{}", "", 8, ""),
     ];
-    let (_folder, source) = source(&rows, Running::Queue);
+    let (_folder, source) = source(&rows, RunningRows::Queue);
     let expected = [
         "1 QUEUED ready",
         "2 RUNNING ready (queued again: a worker had it)",
@@ -82,7 +82,7 @@ fn every_state_becomes_what_it_means_here() {
 #[test]
 fn jobs_that_a_worker_has_can_count_as_failed() {
     let rows = [(1, "RUNNING", "parent", "{}", "", 0, ""), (2, "PAUSED", "child", "{}", "", 1, "")];
-    let (_folder, source) = source(&rows, Running::Fail);
+    let (_folder, source) = source(&rows, RunningRows::Fail);
     assert_eq!(
         fates(&source),
         [
@@ -103,7 +103,7 @@ fn what_cannot_be_read_stays_behind_and_says_why() {
         (5, "QUEUED", "a", "{}", "", 0, "later"),
         (6, "SLEEPING", "a", "{}", "", 0, ""),
     ];
-    let (_folder, source) = source(&rows, Running::Queue);
+    let (_folder, source) = source(&rows, RunningRows::Queue);
     for (line, expected) in fates(&source).iter().zip([
         "1 QUEUED left: its name: ",
         "2 QUEUED left: its name: ",
@@ -119,10 +119,11 @@ fn what_cannot_be_read_stays_behind_and_says_why() {
 #[test]
 fn an_entry_says_everything_of_the_job() {
     let data = r#"{"n":1,"retryAfterCount":3,"originalNextRun":"2024-01-01"}"#;
-    let (_folder, source) = source(&[(5, "QUEUED", "mail", data, "hourly", 0, "+5 MINUTES")], Running::Queue);
+    let (_folder, source) =
+        source(&[(5, "QUEUED", "mail", data, "hourly", 0, "+5 MINUTES")], RunningRows::Queue);
     let mut entries = Vec::new();
     let outcome: Result<(), Unreadable> = source.each(|fate| {
-        if let Outcome::Import { entry, .. } = fate.outcome {
+        if let ImportOutcome::Import { entry, .. } = fate.outcome {
             entries.push(entry);
         }
         Ok(())
@@ -131,7 +132,7 @@ fn an_entry_says_everything_of_the_job() {
     let entry = &entries[0];
     assert_eq!((entry.alias.as_str(), entry.name.as_str(), entry.queue), ("bedrock-5", "mail", "default"));
     assert_eq!(entry.payload.get(), r#"{"n":1}"#);
-    assert_eq!(row::priority_here(entry.priority), 1000);
+    assert_eq!(row::bedrock_priority(entry.priority), 1000);
     assert_eq!(entry.created_at, 1_704_103_200_000);
     assert_eq!(entry.due_at, 1_704_164_645_000);
     assert_eq!(entry.started_at, Some(1_704_106_800_000));
@@ -146,8 +147,8 @@ fn an_entry_says_everything_of_the_job() {
 fn a_file_that_is_not_bedrocks_is_refused_with_a_word_on_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.db");
-    let choices = Choices { profile: Profile::Current, running: Running::Queue };
-    let error = |path: &Path| Source::open(path, choices).err().unwrap().to_string();
+    let choices = Choices { profile: Profile::Current, running: RunningRows::Queue };
+    let error = |path: &Path| ImportSource::open(path, choices).err().unwrap().to_string();
     assert!(error(&path).contains("there is no file"));
     std::fs::write(&path, "no database at all, but long enough to be looked at as one").unwrap();
     assert!(error(&path).contains("VACUUM INTO"));

@@ -1,8 +1,8 @@
 //! Server side of the process that runs statements: starts it, sends it one statement after the other, and
 //! kills it when a statement takes too much time or memory.
 
-use super::message::{Found, Limits, Order, Reply, Run, length_of};
-use super::sandbox::{Trouble, Wants};
+use super::message::{Found, Order, QueryLimits, Reply, Run, length_of};
+use super::sandbox::{Accesses, QueryError};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(super) struct Child {
 }
 
 impl Child {
-    pub(super) async fn start(program: &Program, limits: Limits) -> io::Result<Child> {
+    pub(super) async fn start(program: &Program, limits: QueryLimits) -> io::Result<Child> {
         let mut process = (program.0)().await?;
         let (orders, replies) = (process.stdin.take(), process.stdout.take());
         let (Some(orders), Some(replies)) = (orders, replies) else {
@@ -72,7 +72,7 @@ impl Child {
     }
 
     /// Returns the columns that the statement would read and write.
-    pub(super) async fn look(&mut self, run: Run) -> io::Result<Result<Wants, Trouble>> {
+    pub(super) async fn look(&mut self, run: Run) -> io::Result<Result<Accesses, QueryError>> {
         self.order(&Order::Run(run)).await?;
         match self.reply().await? {
             Reply::Wants(wants) => Ok(Ok(wants)),
@@ -87,7 +87,7 @@ impl Child {
     }
 
     /// Runs the statement on the rows sent before.
-    pub(super) async fn run(&mut self) -> io::Result<Result<Found, Trouble>> {
+    pub(super) async fn run(&mut self) -> io::Result<Result<Found, QueryError>> {
         self.order(&Order::Go).await?;
         match self.reply().await? {
             Reply::Found(found) => Ok(Ok(found)),

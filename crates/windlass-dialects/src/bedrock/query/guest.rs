@@ -1,8 +1,8 @@
 //! Main loop of the process that runs statements: it receives its limits, confines itself, and runs one
 //! statement after the other until its input ends. It holds pipes, and no store, token or file.
 
-use super::message::{Found, Limits, Order, Reply, Run, rows};
-use super::sandbox::{Sandbox, Trouble};
+use super::message::{Found, Order, QueryLimits, Reply, Run, rows};
+use super::sandbox::{QueryError, Sandbox};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const FIRST_TO_GO: &str = "1000";
 pub fn serve(
     orders: impl Read,
     replies: impl Write,
-    confine: impl FnOnce(Limits) -> Vec<String>,
+    confine: impl FnOnce(QueryLimits) -> Vec<String>,
 ) -> io::Result<()> {
     let mut orders = BufReader::with_capacity(BUFFER_BYTES, orders);
     let mut replies = BufWriter::with_capacity(BUFFER_BYTES, replies);
@@ -79,7 +79,7 @@ fn carry_out(run: &Run, orders: &mut impl Read, replies: &mut impl Write) -> io:
     Ok(Some(found.map_or_else(Reply::Trouble, Reply::Found)))
 }
 
-fn fill(sandbox: &mut Sandbox, bytes: &[u8]) -> io::Result<Result<(), Trouble>> {
+fn fill(sandbox: &mut Sandbox, bytes: &[u8]) -> io::Result<Result<(), QueryError>> {
     let rows = rows(bytes).collect::<io::Result<Vec<_>>>()?;
     Ok(sandbox.fill(rows.into_iter()))
 }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn answers(orders: &[Order]) -> Vec<String> {
-        let mut pipe = Order::Begin(Limits::default()).encode().unwrap();
+        let mut pipe = Order::Begin(QueryLimits::default()).encode().unwrap();
         for order in orders {
             pipe.extend_from_slice(&order.encode().unwrap());
         }

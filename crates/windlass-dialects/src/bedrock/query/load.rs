@@ -3,7 +3,7 @@
 use super::Failure;
 use super::message;
 use super::narrow::Candidates;
-use super::sandbox::{COLUMNS, Row, Trouble, Wants, size};
+use super::sandbox::{Accesses, COLUMNS, QueryError, Row, size};
 use crate::bedrock::row;
 use crate::query::Filter;
 use rusqlite::types::Value;
@@ -74,7 +74,7 @@ impl<'a> Loader<'a> {
         if self.jobs > JOBS_MAX {
             let why =
                 format!("the query looks at more than {JOBS_MAX} jobs; narrow it by jobID, name or state");
-            return Err(Trouble::TooLarge(why).into());
+            return Err(QueryError::TooLarge(why).into());
         }
         Ok(Some(jobs))
     }
@@ -83,9 +83,9 @@ impl<'a> Loader<'a> {
     pub(super) fn put_row(
         &mut self,
         job: &Job,
-        wants: &Wants,
+        wants: &Accesses,
         out: &mut Vec<u8>,
-    ) -> io::Result<Result<(), Trouble>> {
+    ) -> io::Result<Result<(), QueryError>> {
         let mut seen = row::Row::of(job);
         if self.hides_data {
             seen.data = row::HIDDEN_DATA.into();
@@ -100,7 +100,7 @@ impl<'a> Loader<'a> {
         if self.bytes > BYTES_MAX {
             let limit = BYTES_MAX >> 20;
             let why = format!("the query looks at more than {limit} MiB; narrow it, or name fewer columns");
-            return Ok(Err(Trouble::TooLarge(why)));
+            return Ok(Err(QueryError::TooLarge(why)));
         }
         message::put_row(&row, out).map(Ok)
     }

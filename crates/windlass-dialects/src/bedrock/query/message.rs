@@ -3,7 +3,7 @@
 //! version.
 
 use super::format::Format;
-use super::sandbox::{COLUMNS, Row, Touched, Trouble, Wants};
+use super::sandbox::{Accesses, COLUMNS, QueryError, Row, RowChange};
 use rusqlite::types::Value;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -14,14 +14,14 @@ const ORDER_BYTES_MAX: usize = 1 << 30;
 
 /// Limits of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct QueryLimits {
     /// Memory for the copied jobs, for sorting, and for values that functions produce.
     pub memory_bytes: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { memory_bytes: 512 << 20 }
+impl Default for QueryLimits {
+    fn default() -> QueryLimits {
+        QueryLimits { memory_bytes: 512 << 20 }
     }
 }
 
@@ -38,14 +38,14 @@ pub(super) struct Run {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Found {
     pub body: Vec<u8>,
-    pub touched: Vec<Touched>,
+    pub touched: Vec<RowChange>,
 }
 
 /// Message to the process.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Order {
     /// Sent once, as the first message.
-    Begin(Limits),
+    Begin(QueryLimits),
     Run(Run),
     /// Some of the jobs that the statement concerns, as written by [`put_row`].
     Rows(Vec<u8>),
@@ -61,9 +61,9 @@ pub(super) enum Reply {
     /// Ready for statements; lists the confinements in force besides SQLite's authorizer.
     Ready(Vec<String>),
     /// Columns that the statement reads and writes; requests the rows.
-    Wants(Wants),
+    Wants(Accesses),
     Found(Found),
-    Trouble(Trouble),
+    Trouble(QueryError),
 }
 
 impl Order {
@@ -215,7 +215,7 @@ fn put_value(value: &Value, out: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-fn put_touched(touched: &Touched, out: &mut Vec<u8>) -> io::Result<()> {
+fn put_touched(touched: &RowChange, out: &mut Vec<u8>) -> io::Result<()> {
     out.extend_from_slice(&touched.id.to_le_bytes());
     let Some(values) = &touched.set else {
         out.push(u8::MAX);
@@ -243,7 +243,7 @@ fn take_found(body: Vec<u8>) -> io::Result<Found> {
                 Some((0..count).map(value).collect::<io::Result<Vec<_>>>()?)
             }
         };
-        touched.push(Touched { id, set });
+        touched.push(RowChange { id, set });
     }
     Ok(Found { body: answer, touched })
 }

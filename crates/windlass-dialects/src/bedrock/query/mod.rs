@@ -29,13 +29,13 @@ mod writes;
 pub use child::Program;
 pub use format::{Cli, Format, Mode, Typing};
 pub use guest::serve;
-pub use message::Limits;
+pub use message::QueryLimits;
 pub use sandbox::SCHEMA;
 
 use super::Profile;
 use message::Run;
 use pool::{Pool, Search};
-use sandbox::{Touched, Trouble};
+use sandbox::{QueryError, RowChange};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use windlass_core::{Job, JobId, Tenant};
@@ -90,7 +90,7 @@ pub struct Queries {
 
 impl Queries {
     /// `program` starts the processes in which statements run.
-    pub fn new(program: Option<Program>, limits: Limits) -> Queries {
+    pub fn new(program: Option<Program>, limits: QueryLimits) -> Queries {
         Queries { pool: Arc::new(Pool::new(program, limits)) }
     }
 
@@ -138,7 +138,7 @@ impl Queries {
         let answered = engine.transact_seen(&ask.tenant, look, |tx, found: &pool::Outcome| {
             let events = writes::events(&found.changes, ask.profile, tx.now());
             let mut refused = Vec::new();
-            for JobEvent { id, event } in events.map_err(Trouble::Refused).map_err(Failure::from)? {
+            for JobEvent { id, event } in events.map_err(QueryError::Refused).map_err(Failure::from)? {
                 refused.extend(tx.apply(id, event)?.err().map(|why| (id, why)));
             }
             match refused.is_empty() {
@@ -152,7 +152,7 @@ impl Queries {
 }
 
 enum Failure {
-    Trouble(Trouble),
+    Trouble(QueryError),
     Engine(EngineError),
     /// The rules of a job do not permit the change.
     Rules(String),
@@ -166,8 +166,8 @@ impl From<Failure> for Stop<Failure> {
     }
 }
 
-impl From<Trouble> for Failure {
-    fn from(trouble: Trouble) -> Failure {
+impl From<QueryError> for Failure {
+    fn from(trouble: QueryError) -> Failure {
         Failure::Trouble(trouble)
     }
 }
@@ -182,18 +182,18 @@ impl From<EngineError> for Failure {
 #[derive(Debug)]
 struct Change {
     job: Arc<Job>,
-    touched: Touched,
+    touched: RowChange,
 }
 
-fn of_trouble(trouble: Trouble, sql: &str) -> Answer {
+fn of_trouble(trouble: QueryError, sql: &str) -> Answer {
     match trouble {
-        Trouble::Bad { message, at } => {
+        QueryError::Bad { message, at } => {
             let body = snippet(&message, sql.trim(), at).into_bytes();
             Answer { body, ..Answer::error("402 Bad query", message) }
         }
-        Trouble::Refused(why) | Trouble::TooLarge(why) => Answer::error("502 Query aborted", why),
-        Trouble::Constraint(why) => Answer::error("400 Unique Constraints Violation", why),
-        Trouble::TimedOut => {
+        QueryError::Refused(why) | QueryError::TooLarge(why) => Answer::error("502 Query aborted", why),
+        QueryError::Constraint(why) => Answer::error("400 Unique Constraints Violation", why),
+        QueryError::TimedOut => {
             let why = "the query took too long; narrow it by jobID, name or state";
             Answer::error("555 Timeout peeking command", why)
         }

@@ -2,9 +2,9 @@
 
 use super::child::{Child, Program, grown_beyond};
 use super::load::Loader;
-use super::message::{Found, Limits, Order, Run};
+use super::message::{Found, Order, QueryLimits, Run};
 use super::narrow::Candidates;
-use super::sandbox::{Touched, Trouble, Wants};
+use super::sandbox::{Accesses, QueryError, RowChange};
 use super::{Change, Failure};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const PIECE_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Pool {
     program: Option<Program>,
-    limits: Limits,
+    limits: QueryLimits,
     slots: Arc<Semaphore>,
     /// Permits of the tenants whose statements run or wait.
     shares: Mutex<HashMap<Tenant, Arc<Semaphore>>>,
@@ -53,7 +53,7 @@ pub(super) struct Outcome {
 }
 
 impl Pool {
-    pub(super) fn new(program: Option<Program>, limits: Limits) -> Pool {
+    pub(super) fn new(program: Option<Program>, limits: QueryLimits) -> Pool {
         let slots = Arc::new(Semaphore::new(AT_ONCE));
         Pool { program, limits, slots, shares: Mutex::default(), idle: Mutex::default() }
     }
@@ -65,11 +65,11 @@ impl Pool {
         // The tenant's own permit comes first: a statement that waits for it occupies no global slot.
         let slot = async { Ok::<_, AcquireError>([share.acquire_owned().await?, self.slot().await?]) };
         let Ok(Ok(slot)) = timeout_at(search.until.into(), slot).await else {
-            return Err(Trouble::TimedOut.into());
+            return Err(QueryError::TimedOut.into());
         };
         let (tell, told) = oneshot::channel();
         tokio::spawn(Arc::clone(self).run_in(slot, search, tell));
-        told.await.unwrap_or_else(|_| Err(Trouble::TimedOut.into()))
+        told.await.unwrap_or_else(|_| Err(QueryError::TimedOut.into()))
     }
 
     async fn run_in(
@@ -88,8 +88,8 @@ impl Pool {
             let end = tokio::select! {
                 biased;
                 end = search.converse(&mut child) => end,
-                () = tell.closed() => End::Over(Trouble::TimedOut),
-                () = sleep_until(deadline.into()) => End::Over(Trouble::TimedOut),
+                () = tell.closed() => End::Over(QueryError::TimedOut),
+                () = sleep_until(deadline.into()) => End::Over(QueryError::TimedOut),
                 () = grown_beyond(pid, memory_max) => End::Over(too_much_memory()),
             };
             // Replies first: the client does not wait for the kill, which still occupies the slot.
@@ -146,7 +146,7 @@ impl Pool {
         match timeout_at(until.into(), Child::start(program, self.limits)).await {
             Ok(Ok(child)) => Ok((child, true)),
             Ok(Err(error)) => Err(failed(&error.to_string())),
-            Err(_) => Err(Trouble::TimedOut.into()),
+            Err(_) => Err(QueryError::TimedOut.into()),
         }
     }
 
@@ -160,7 +160,7 @@ enum End {
     /// The process is ready for the next statement.
     Answered(Result<Outcome, Failure>),
     /// The process is still busy and has to be killed.
-    Over(Trouble),
+    Over(QueryError),
     /// The process is dead. An idle one may have died before this statement.
     Died { had_looked: bool, error: io::Error },
 }
@@ -183,12 +183,12 @@ impl Search {
     async fn send_rows_and_run(
         &self,
         child: &mut Child,
-        wants: &Wants,
+        wants: &Accesses,
     ) -> io::Result<Result<Outcome, Failure>> {
         if wants.writes() && !self.may_write {
             child.order(&Order::GiveUp).await?;
             let why = "changing jobs by SQL needs the admin role".to_owned();
-            return Ok(Err(Trouble::Refused(why).into()));
+            return Ok(Err(QueryError::Refused(why).into()));
         }
         let mut seen = HashMap::new();
         if wants.reads_jobs
@@ -199,7 +199,7 @@ impl Search {
         }
         Ok(match child.run().await? {
             Ok(Found { body, touched }) => {
-                let change = |touched: Touched| Some(Change { job: seen.remove(&touched.id)?, touched });
+                let change = |touched: RowChange| Some(Change { job: seen.remove(&touched.id)?, touched });
                 Ok(Outcome { body, changes: touched.into_iter().filter_map(change).collect() })
             }
             Err(trouble) => Err(trouble.into()),
@@ -210,7 +210,7 @@ impl Search {
     async fn send_rows(
         &self,
         child: &mut Child,
-        wants: &Wants,
+        wants: &Accesses,
         seen: &mut HashMap<i64, Arc<Job>>,
     ) -> io::Result<Result<(), Failure>> {
         let mut loader = Loader::new(&self.engine, &self.tenant, Candidates::of(&self.run.sql));
@@ -240,7 +240,7 @@ impl Search {
     }
 }
 
-fn too_much_memory() -> Trouble {
+fn too_much_memory() -> QueryError {
     let why = "the query needs more memory than it may have; narrow it, sort less, or name fewer columns";
-    Trouble::TooLarge(why.to_owned())
+    QueryError::TooLarge(why.to_owned())
 }

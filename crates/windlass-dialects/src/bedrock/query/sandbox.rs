@@ -57,7 +57,7 @@ pub(super) type Row = [Value; COLUMNS.len()];
 
 /// Reason for a failed statement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Trouble {
+pub(super) enum QueryError {
     /// SQLite cannot parse it; `at` is the byte offset of the error.
     Bad {
         message: String,
@@ -74,7 +74,7 @@ pub(super) enum Trouble {
 
 /// Accesses of a statement, as reported by SQLite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Wants {
+pub(super) struct Accesses {
     /// The statement reads or writes the `jobs` table.
     pub reads_jobs: bool,
     /// Indexes into [`COLUMNS`].
@@ -85,7 +85,7 @@ pub(super) struct Wants {
     refused: Option<String>,
 }
 
-impl Wants {
+impl Accesses {
     pub(super) fn writes(&self) -> bool {
         self.deletes || !self.updates.is_empty()
     }
@@ -166,7 +166,7 @@ fn name_of(action: &AuthAction<'_>) -> &'static str {
 
 /// Change to a row of the copy.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Touched {
+pub(super) struct RowChange {
     pub id: i64,
     /// New values, by index into [`COLUMNS`]; `None`: deleted.
     pub set: Option<Vec<(usize, Value)>>,
@@ -174,7 +174,7 @@ pub(super) struct Touched {
 
 pub(super) struct Sandbox {
     db: Connection,
-    wants: Arc<Mutex<Wants>>,
+    wants: Arc<Mutex<Accesses>>,
     touched: Arc<Mutex<BTreeSet<i64>>>,
     /// Bytes of the largest row.
     row_bytes_max: usize,
@@ -182,7 +182,7 @@ pub(super) struct Sandbox {
 
 impl Sandbox {
     /// Opens a sandbox that interrupts the statement at `until`, except inside a single function call.
-    pub(super) fn open(until: Instant) -> Result<Sandbox, Trouble> {
+    pub(super) fn open(until: Instant) -> Result<Sandbox, QueryError> {
         Sandbox::built(until).map_err(trouble)
     }
 
@@ -198,26 +198,26 @@ impl Sandbox {
     }
 
     /// Makes SQLite read the files that it reads once per process.
-    pub(super) fn warm_up(&self) -> Result<(), Trouble> {
+    pub(super) fn warm_up(&self) -> Result<(), QueryError> {
         let read = self.db.query_row("SELECT random(), datetime('now', 'localtime')", [], |_| Ok(()));
         read.map_err(trouble)
     }
 
     /// Returns the accesses of the statement, or the reason why it may not run.
-    pub(super) fn look(&mut self, sql: &str) -> Result<Wants, Trouble> {
+    pub(super) fn look(&mut self, sql: &str) -> Result<Accesses, QueryError> {
         self.guard().map_err(trouble)?;
         let outcome = self.db.prepare(sql).map(|statement| statement.readonly());
         self.unguard().map_err(trouble)?;
         let wants = std::mem::take(&mut *lock(&self.wants));
         match (outcome, &wants.refused) {
-            (_, Some(why)) => Err(Trouble::Refused(why.clone())),
+            (_, Some(why)) => Err(QueryError::Refused(why.clone())),
             (Err(error), None) => Err(trouble(error)),
             (Ok(is_readonly), None) if is_readonly || wants.writes() => Ok(wants),
-            (Ok(_), None) => Err(Trouble::Refused(format!("this is not allowed; {ALLOWED}"))),
+            (Ok(_), None) => Err(QueryError::Refused(format!("this is not allowed; {ALLOWED}"))),
         }
     }
 
-    pub(super) fn fill(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), Trouble> {
+    pub(super) fn fill(&mut self, rows: impl Iterator<Item = Row>) -> Result<(), QueryError> {
         let mut largest = self.row_bytes_max;
         let filled = |db: &mut Connection| -> rusqlite::Result<()> {
             let transaction = db.transaction()?;
@@ -237,7 +237,7 @@ impl Sandbox {
     }
 
     /// Runs the statement; if it writes, also returns the changed rows.
-    pub(super) fn run(&mut self, sql: &str, wants: &Wants) -> Result<(Table, Vec<Touched>), Trouble> {
+    pub(super) fn run(&mut self, sql: &str, wants: &Accesses) -> Result<(Table, Vec<RowChange>), QueryError> {
         self.guard().map_err(trouble)?;
         let made_max = self.row_bytes_max.saturating_mul(MADE_PER_ROW).max(MADE_BYTES_MIN);
         let made_max = i32::try_from(made_max).unwrap_or(VALUE_BYTES_MAX).min(VALUE_BYTES_MAX);
@@ -251,7 +251,7 @@ impl Sandbox {
         self.unguard().map_err(trouble)?;
         // Some accesses, such as a PRAGMA used as a table, are reported only now.
         if let Some(why) = lock(&self.wants).refused.take() {
-            return Err(Trouble::Refused(why));
+            return Err(QueryError::Refused(why));
         }
         let table = answer?;
         let ids = std::mem::take(&mut *lock(&self.touched));
@@ -259,7 +259,7 @@ impl Sandbox {
         Ok((table, touched))
     }
 
-    fn answer(&self, sql: &str) -> Result<Table, Trouble> {
+    fn answer(&self, sql: &str) -> Result<Table, QueryError> {
         let mut statement = self.db.prepare(sql).map_err(trouble)?;
         let mut table = Table { headers: headers(&statement), rows: Vec::new() };
         let mut bytes = 0;
@@ -276,7 +276,7 @@ impl Sandbox {
         Ok(table)
     }
 
-    fn values(&self, ids: BTreeSet<i64>, wants: &Wants) -> rusqlite::Result<Vec<Touched>> {
+    fn values(&self, ids: BTreeSet<i64>, wants: &Accesses) -> rusqlite::Result<Vec<RowChange>> {
         let places: Vec<usize> = wants.updates.iter().copied().collect();
         let names: Vec<&str> = places.iter().map(|place| COLUMNS[*place]).collect();
         let columns = if names.is_empty() { "1".to_owned() } else { names.join(",") };
@@ -291,7 +291,7 @@ impl Sandbox {
                     Some(places.iter().enumerate().map(value).collect::<rusqlite::Result<Vec<_>>>()?)
                 }
             };
-            touched.push(Touched { id, set });
+            touched.push(RowChange { id, set });
         }
         Ok(touched)
     }
@@ -306,12 +306,12 @@ impl Sandbox {
     }
 }
 
-pub(super) fn check_answer(bytes: usize) -> Result<(), Trouble> {
+pub(super) fn check_answer(bytes: usize) -> Result<(), QueryError> {
     if bytes <= ANSWER_BYTES_MAX {
         return Ok(());
     }
     let limit = ANSWER_BYTES_MAX >> 20;
-    Err(Trouble::TooLarge(format!(
+    Err(QueryError::TooLarge(format!(
         "the answer would be longer than {limit} MiB; add a LIMIT or name fewer columns"
     )))
 }
@@ -341,24 +341,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-fn trouble(error: rusqlite::Error) -> Trouble {
+fn trouble(error: rusqlite::Error) -> QueryError {
     let (code, message) = match &error {
         rusqlite::Error::SqlInputError { msg, offset, .. } => {
-            return Trouble::Bad { message: msg.clone(), at: usize::try_from(*offset).ok() };
+            return QueryError::Bad { message: msg.clone(), at: usize::try_from(*offset).ok() };
         }
         rusqlite::Error::MultipleStatement => {
             let message = "only one statement at a time".to_owned();
-            return Trouble::Bad { message, at: None };
+            return QueryError::Bad { message, at: None };
         }
         rusqlite::Error::SqliteFailure(failure, message) => {
             (failure.code, message.clone().unwrap_or_else(|| failure.to_string()))
         }
-        other => return Trouble::Bad { message: other.to_string(), at: None },
+        other => return QueryError::Bad { message: other.to_string(), at: None },
     };
     match code {
-        ErrorCode::OperationInterrupted => Trouble::TimedOut,
-        ErrorCode::ConstraintViolation => Trouble::Constraint(message),
-        ErrorCode::TooBig | ErrorCode::OutOfMemory | ErrorCode::DiskFull => Trouble::TooLarge(message),
-        _ => Trouble::Bad { message, at: None },
+        ErrorCode::OperationInterrupted => QueryError::TimedOut,
+        ErrorCode::ConstraintViolation => QueryError::Constraint(message),
+        ErrorCode::TooBig | ErrorCode::OutOfMemory | ErrorCode::DiskFull => QueryError::TooLarge(message),
+        _ => QueryError::Bad { message, at: None },
     }
 }

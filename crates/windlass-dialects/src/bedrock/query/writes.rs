@@ -3,7 +3,7 @@
 
 use super::Change;
 use super::sandbox::COLUMNS;
-use crate::bedrock::row::{self, Row, State};
+use crate::bedrock::row::{self, Row, RowState};
 use crate::bedrock::{Profile, json, times};
 use rusqlite::types::Value;
 use windlass_core::event::{CancelRunning, Finish, Patch, RetryWish};
@@ -47,7 +47,7 @@ fn deletion(job: &Job) -> Vec<Event> {
 struct Update {
     patch: Patch,
     is_patched: bool,
-    state: Option<State>,
+    state: Option<RowState>,
     next_run: Option<Timestamp>,
 }
 
@@ -139,20 +139,20 @@ impl Update {
         let (by, outcome) = (Holder::Overseer, Outcome::default());
         match self.state {
             None => {}
-            Some(State::Queued) => {
+            Some(RowState::Queued) => {
                 let at = self.next_run.unwrap_or_else(|| times::moment_of(&Row::of(job).next_run));
                 events.push(Event::Requeue { at, even_running: true });
             }
-            Some(State::Failed) => {
+            Some(RowState::Failed) => {
                 events.push(Event::fail(by, outcome, RetryWish::Never));
             }
-            Some(State::Finished) => {
+            Some(RowState::Finished) => {
                 events.push(Event::Finish(Finish { by, outcome, payload: None, ignore_repeat: true }));
             }
-            Some(State::Cancelled) => {
+            Some(RowState::Cancelled) => {
                 events.push(Event::Cancel { running: CancelRunning::Now, failed_too: true });
             }
-            Some(state @ (State::Running | State::Runqueued | State::Paused)) => {
+            Some(state @ (RowState::Running | RowState::Runqueued | RowState::Paused)) => {
                 return Err(format!(
                     "state cannot be set to {}; it can be set to QUEUED, FAILED, FINISHED and CANCELLED",
                     state.as_str()
@@ -170,15 +170,15 @@ fn text_of<'a>(column: &str, value: &'a Value) -> Result<&'a str, String> {
     }
 }
 
-fn state_of(word: &str) -> Result<State, String> {
+fn state_of(word: &str) -> Result<RowState, String> {
     let all = [
-        State::Queued,
-        State::Running,
-        State::Runqueued,
-        State::Paused,
-        State::Finished,
-        State::Failed,
-        State::Cancelled,
+        RowState::Queued,
+        RowState::Running,
+        RowState::Runqueued,
+        RowState::Paused,
+        RowState::Finished,
+        RowState::Failed,
+        RowState::Cancelled,
     ];
     all.into_iter().find(|state| state.as_str() == word).ok_or_else(|| format!("there is no state {word}"))
 }
@@ -192,7 +192,7 @@ fn data_of(text: &str) -> Result<Payload, String> {
 
 fn priority_of(value: &Value) -> Result<i32, String> {
     match value {
-        Value::Integer(priority) if PRIORITIES.contains(priority) => Ok(row::priority_below(*priority)),
+        Value::Integer(priority) if PRIORITIES.contains(priority) => Ok(row::engine_priority(*priority)),
         _ => Err("priority must be 0, 250, 500, 750, 850 or 1000".to_owned()),
     }
 }

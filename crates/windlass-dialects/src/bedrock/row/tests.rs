@@ -17,7 +17,7 @@ fn job(policy: Policy, run_at: Timestamp, extras: Option<Box<Extras>>) -> Job {
         queue: Queue::default(),
         name: Name::new("mail").unwrap(),
         payload: Payload::json(r#"{"to": "ada"}"#),
-        priority: priority_below(850),
+        priority: engine_priority(850),
         created_at: at(0),
         policy: Arc::new(policy),
         extras,
@@ -47,7 +47,7 @@ fn a_new_job_has_every_column() {
     let expected = Row {
         created: "2024-01-31 12:00:00".to_owned(),
         job_id: 7,
-        state: State::Queued,
+        state: RowState::Queued,
         name: "mail",
         next_run: "2024-01-31 12:00:00.000".into(),
         last_run: None,
@@ -79,14 +79,14 @@ fn a_job_with_retry_after_counts_its_hand_outs_in_its_data() {
     let job = job(retrying("+10 MINUTES"), at(0), None);
     let first = after(&job, claim(), 1_500);
     let row = Row::of(&first);
-    assert_eq!((row.state, &*row.next_run), (State::Runqueued, "2024-01-31 12:10:01"));
+    assert_eq!((row.state, &*row.next_run), (RowState::Runqueued, "2024-01-31 12:10:01"));
     assert_eq!(row.data, r#"{"to":"ada","retryAfterCount":1}"#);
     let before = Row::before_run(&first);
     assert_eq!((&*before.data, before.last_run), (r#"{"to": "ada"}"#, None));
 
     let token = first.state().lease().unwrap().token;
     let late = after(&first, Event::Lapse { token, chance: 0.0 }, 700_000);
-    assert_eq!(Row::of(&late).state, State::Runqueued);
+    assert_eq!(Row::of(&late).state, RowState::Runqueued);
     let second = after(&late, claim(), 800_000);
     assert_eq!(Row::of(&second).data, r#"{"to":"ada","retryAfterCount":2}"#);
     let before = Row::before_run(&second);
@@ -99,23 +99,23 @@ fn a_paused_parent_shows_its_last_run() {
     let mut policy = Policy::default();
     policy.lease.length_ms = None;
     let running = after(&job(policy, at(0), None), claim(), 60_000);
-    assert_eq!(Row::of(&running).state, State::Running);
+    assert_eq!(Row::of(&running).state, RowState::Running);
     let parent = after(&running, Event::ChildAdded, 60_000);
     let finish =
         Finish { by: Holder::Anyone, outcome: Outcome::default(), payload: None, ignore_repeat: false };
     let paused = after(&parent, Event::Finish(finish), 90_000);
     let row = Row::of(&paused);
-    assert_eq!((row.state, &*row.next_run), (State::Paused, "2024-01-31 12:01:00"));
+    assert_eq!((row.state, &*row.next_run), (RowState::Paused, "2024-01-31 12:01:00"));
     assert_eq!(row.last_run.as_deref(), Some("2024-01-31 12:01:00"));
 }
 
 #[test]
 fn priorities_are_turned_round() {
-    assert_eq!(priority_below(500), 0);
-    assert!(priority_below(1_000) < priority_below(0));
-    assert_eq!(priority_here(priority_below(250)), 250);
-    assert_eq!(priority_below(i64::MIN), i32::MAX);
-    assert_eq!(priority_below(i64::MAX), i32::MIN);
+    assert_eq!(engine_priority(500), 0);
+    assert!(engine_priority(1_000) < engine_priority(0));
+    assert_eq!(bedrock_priority(engine_priority(250)), 250);
+    assert_eq!(engine_priority(i64::MIN), i32::MAX);
+    assert_eq!(engine_priority(i64::MAX), i32::MIN);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Selection of pipelined requests that run concurrently.
 
-use super::{Link, Session, is_connection, patience_ms_asked};
+use super::{Link, Session, is_connection, is_waiting_claim};
 use crate::bedrock::commands::Command;
 use crate::bedrock::wire::Request;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ impl<L: Link> Session<L> {
         if !self.goes_together(command, &run[0]) {
             return run;
         }
-        let mut company = Company::default();
+        let mut company = BatchRules::default();
         company.admits(command, &run[0], &run[0]);
         while run.len() < TOGETHER_MAX {
             match self.parser.take() {
@@ -43,7 +43,7 @@ impl<L: Link> Session<L> {
         is_plain
             && match command {
                 Command::CreateJob => request.get("unique").is_none() && request.get("parentjobid").is_none(),
-                Command::GetJob => !patience_ms_asked(request, self.shared.profile.waits()),
+                Command::GetJob => !is_waiting_claim(request, self.shared.profile.waits()),
                 Command::FinishJob => true,
                 _ => false,
             }
@@ -52,12 +52,12 @@ impl<L: Link> Session<L> {
 
 /// Batch of concurrent requests that do not depend on each other.
 #[derive(Default)]
-struct Company {
+struct BatchRules {
     /// Ids of the jobs reported on, as sent.
     reported: HashSet<Box<str>>,
 }
 
-impl Company {
+impl BatchRules {
     /// True if `next` may join the batch that `first` began. Of two reports on one job the first must win,
     /// and a job that matches two different claims must go to the first; a store that processes several calls
     /// at once does not guarantee this order.

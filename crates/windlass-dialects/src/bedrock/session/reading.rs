@@ -79,7 +79,7 @@ impl<L: Link> Session<L> {
     }
 
     /// Admits a client after its first authorized request.
-    pub(super) fn get_to_know(&mut self, request: &Request) {
+    pub(super) fn admit_if_authorized(&mut self, request: &Request) {
         if self.arrival.is_admitted() {
             return;
         }
@@ -109,12 +109,12 @@ impl<L: Link> Session<L> {
     }
 
     /// Admits a client by the token in an incomplete request that exceeds the limit for unknown clients.
-    pub(super) fn is_known_by_what_came(&mut self) -> bool {
+    pub(super) fn admit_by_partial_head(&mut self) -> bool {
         if self.arrival.is_admitted() {
             return false;
         }
         if let Some(begun) = self.parser.begun() {
-            self.get_to_know(&begun);
+            self.admit_if_authorized(&begun);
         }
         self.arrival.is_admitted()
     }

@@ -133,7 +133,7 @@ fn chunks_are_counted_off() {
 
 #[test]
 fn what_is_too_large_breaks_the_connection_before_it_is_all_there() {
-    let limits = Limits { head_bytes_max: 100, headers_max: 3 };
+    let limits = RequestLimits { head_bytes_max: 100, headers_max: 3 };
     let outcome = |bytes: &[u8]| {
         let mut parser = Parser::new(limits);
         parser.feed(bytes);

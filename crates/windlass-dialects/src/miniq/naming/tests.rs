@@ -7,7 +7,7 @@ use windlass_store::memory::MemoryStore;
 struct Loaded;
 
 impl Random for Loaded {
-    fn roll(&self) -> u64 {
+    fn next_u64(&self) -> u64 {
         7
     }
 }

@@ -4,7 +4,7 @@ use crate::codec::{Encoding, Text};
 use crate::listener::Sealed;
 use crate::native::commands::within;
 use crate::native::errors::{ApiError, respond};
-use crate::native::reply::{Answer, written};
+use crate::native::reply::{Answer, encode};
 use crate::native::request::{Body, reply_encoding};
 use crate::native::views::{ClaimedJob, JOB_BYTES_GUESS};
 use crate::native::wire::{self, Lease, TenantText};
@@ -74,7 +74,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
     let delivery = next_jobs(&call, wanted(&ask, tenant)?).await?;
     let reply = reply_encoding(&call);
     let answer = Claimed { jobs: claimed(&delivery, reply) };
-    let written = written(reply, room_for(&delivery) + 16, &answer)?;
+    let written = encode(reply, room_for(&delivery) + 16, &answer)?;
     drop(answer);
     Ok(deliver(reply, written, delivery))
 }

@@ -2,7 +2,7 @@
 
 use crate::auth::Caller;
 use crate::codec::{Encoding, Out};
-use crate::native::reply::{Answer, written};
+use crate::native::reply::{Answer, encode};
 use crate::native::request::Params;
 use crate::native::wire::{Id, Time};
 use crate::route::Call;
@@ -255,7 +255,7 @@ fn write_event(text: &mut Vec<u8>, event: &FeedEvent, number: u64) {
     };
     text.extend_from_slice(format!("event: {}\nid: {}\ndata: ", event.kind.as_str(), number).as_bytes());
     // JSON escapes line ends, so the data is always one line.
-    text.extend(written(Encoding::Json, 128, &data).unwrap_or_default());
+    text.extend(encode(Encoding::Json, 128, &data).unwrap_or_default());
     text.extend_from_slice(b"\n\n");
 }
 

@@ -27,14 +27,14 @@ const DESCENDANTS_MAX: usize = 300;
 #[derive(Serialize, JsonSchema)]
 pub(super) struct FamilyTree<'a> {
     /// Ancestors, the oldest first.
-    ancestors: Vec<Kin<'a>>,
+    ancestors: Vec<FamilyMember<'a>>,
     #[serde(flatten)]
     descendants: Descendants<'a>,
 }
 
 /// Member of a family.
 #[derive(Serialize, JsonSchema)]
-struct Kin<'a> {
+struct FamilyMember<'a> {
     /// Id of the job.
     id: Id,
     /// Kind of job.
@@ -53,7 +53,7 @@ struct Kin<'a> {
 #[derive(Serialize, JsonSchema)]
 struct KinWithChildren<'a> {
     #[serde(flatten)]
-    kin: Kin<'a>,
+    kin: FamilyMember<'a>,
     #[serde(flatten)]
     descendants: Descendants<'a>,
 }
@@ -66,9 +66,9 @@ struct Descendants<'a> {
     more: usize,
 }
 
-impl<'a> Kin<'a> {
-    fn new(job: &'a Job) -> Kin<'a> {
-        Kin {
+impl<'a> FamilyMember<'a> {
+    fn new(job: &'a Job) -> FamilyMember<'a> {
+        FamilyMember {
             id: Id(job.id),
             name: &job.spec.name,
             state: State(job.state().name()),
@@ -83,7 +83,7 @@ pub(super) async fn family(call: Call) -> Answer {
     let (tenant, job) = find(&call).await?;
     let ancestors = ancestors(&call.engine, &tenant, &job).await?;
     let below = Below::look(&call.engine, &tenant, &job).await?;
-    let ancestors = ancestors.iter().rev().map(|ancestor| Kin::new(ancestor)).collect();
+    let ancestors = ancestors.iter().rev().map(|ancestor| FamilyMember::new(ancestor)).collect();
     reply(&call, StatusCode::OK, 1_024, &FamilyTree { ancestors, descendants: below.of(job.id) })
 }
 
@@ -130,8 +130,10 @@ impl Below {
 
     fn of<'a>(&'a self, parent: JobId) -> Descendants<'a> {
         let children = self.children.get(&parent).into_iter().flatten();
-        let with_children =
-            |child: &'a Arc<Job>| KinWithChildren { kin: Kin::new(child), descendants: self.of(child.id) };
+        let with_children = |child: &'a Arc<Job>| KinWithChildren {
+            kin: FamilyMember::new(child),
+            descendants: self.of(child.id),
+        };
         Descendants {
             children: children.map(with_children).collect(),
             more: self.more.get(&parent).copied().unwrap_or_default(),

@@ -3,7 +3,7 @@
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, reply};
 use crate::native::request::{find, one_tenant, reply_encoding};
-use crate::native::views::{JobView, Surroundings};
+use crate::native::views::{JobView, RunConditions};
 use crate::route::Call;
 use ::http::StatusCode;
 use windlass_core::{Job, Tenant};
@@ -29,8 +29,8 @@ async fn show(call: &Call, tenant: &Tenant, job: &Job) -> Answer {
 }
 
 /// Loads the conditions outside the job that decide whether it can run.
-async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<Surroundings, ApiError> {
-    let mut around = Surroundings { now: engine.now(), ..Surroundings::default() };
+async fn surroundings(engine: &Engine, tenant: &Tenant, job: &Job) -> Result<RunConditions, ApiError> {
+    let mut around = RunConditions { now: engine.now(), ..RunConditions::default() };
     if job.state().claimable_at().is_none() {
         return Ok(around);
     }

@@ -4,7 +4,7 @@ use super::claim::{self, ClaimAsk, claimed, deliver, next_jobs, room_for};
 use crate::codec::{self, Encoding, Raw, Text};
 use crate::native::commands::{inline_payload, payload, within};
 use crate::native::errors::{ApiError, ErrorBody};
-use crate::native::reply::{Answer, written};
+use crate::native::reply::{Answer, encode};
 use crate::native::request::{Body, reply_encoding};
 use crate::native::views::ClaimedJob;
 use crate::native::wire::{self, Id, TenantText, Time};
@@ -176,7 +176,7 @@ pub(super) async fn settle(mut call: Call) -> Answer {
     let jobs = asked_for_more.then(|| claimed(&delivery, reply));
     let answer = SettledAnswer { settled, jobs };
     let room = 16 + answer.settled.len() * 48 + room_for(&delivery);
-    let written = written(reply, room, &answer)?;
+    let written = encode(reply, room, &answer)?;
     drop(answer);
     Ok(deliver(reply, written, delivery))
 }

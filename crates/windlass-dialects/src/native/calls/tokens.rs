@@ -2,7 +2,7 @@
 //! /api/v1/signing_key`.
 
 use crate::auth::keeper::{self, NewToken, TokenError};
-use crate::auth::{BadToken, Listed, Role, Source, TokenRecord};
+use crate::auth::{BadToken, Listed, Role, TokenRecord, TokenSource};
 use crate::codec::Text;
 use crate::native::errors::ApiError;
 use crate::native::reply::{Answer, ok, reply};
@@ -92,7 +92,7 @@ struct TokenView<'a> {
 }
 
 impl<'a> TokenView<'a> {
-    fn new(record: &'a TokenRecord, source: Source, last_used_at: Option<Timestamp>) -> TokenView<'a> {
+    fn new(record: &'a TokenRecord, source: TokenSource, last_used_at: Option<Timestamp>) -> TokenView<'a> {
         TokenView {
             prefix: record.prefix.as_str(),
             tenant: record.tenant.as_str(),
@@ -212,7 +212,7 @@ pub(super) async fn signing_key(call: Call) -> Answer {
 }
 
 fn shown(call: &Call, (token, record): &(String, TokenRecord)) -> Answer {
-    let shown = TokenView::new(record, Source::Store, None);
+    let shown = TokenView::new(record, TokenSource::Store, None);
     reply(call, StatusCode::CREATED, 256, &NewTokenAnswer { token, shown })
 }
 

@@ -44,7 +44,7 @@ impl<'a> LogView<'a> {
 
 /// Event in the life of a job.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Happening<'a> {
+pub(super) struct HistoryEntry<'a> {
     /// Time of the event.
     at: Time,
     /// Kind: pushed, claimed, attempt_failed, a state it ended in, or an action of a user.
@@ -57,39 +57,39 @@ pub(super) struct Happening<'a> {
     message: Option<&'a str>,
 }
 
-impl<'a> Happening<'a> {
-    fn new(at: Timestamp, what: &'a str) -> Happening<'a> {
-        Happening { at: at.into(), what, who: None, attempt: None, message: None }
+impl<'a> HistoryEntry<'a> {
+    fn new(at: Timestamp, what: &'a str) -> HistoryEntry<'a> {
+        HistoryEntry { at: at.into(), what, who: None, attempt: None, message: None }
     }
 }
 
 /// Reconstructs the history from stored data: times, failed attempts, and recorded actions of users. Messages
 /// of workers are omitted where payloads are hidden.
-pub(super) fn history(job: &Job, hidden: bool) -> Vec<Happening<'_>> {
+pub(super) fn history(job: &Job, hidden: bool) -> Vec<HistoryEntry<'_>> {
     let body = job.body.as_deref();
-    let mut history = vec![Happening::new(job.spec.created_at, "pushed")];
+    let mut history = vec![HistoryEntry::new(job.spec.created_at, "pushed")];
     let (errors, marks) = body.map_or((&[][..], &[][..]), |body| (&body.errors, &body.marks));
     for error in errors {
-        let of_attempt = |at, what| Happening {
+        let of_attempt = |at, what| HistoryEntry {
             who: error.worker.as_deref(),
             attempt: Some(error.attempt),
-            ..Happening::new(at, what)
+            ..HistoryEntry::new(at, what)
         };
         history.extend(error.started_at.map(|at| of_attempt(at, "claimed")));
         let message = Some(error.message.as_str()).filter(|_| !hidden);
-        history.push(Happening { message, ..of_attempt(error.at, "attempt_failed") });
+        history.push(HistoryEntry { message, ..of_attempt(error.at, "attempt_failed") });
     }
     for mark in marks {
-        history.push(Happening { who: Some(&mark.who), ..Happening::new(mark.at, mark.what.as_str()) });
+        history.push(HistoryEntry { who: Some(&mark.who), ..HistoryEntry::new(mark.at, mark.what.as_str()) });
     }
     let last_run = job.progress.started_at;
     if let Some(at) = last_run.filter(|at| !errors.iter().any(|error| error.started_at == Some(*at))) {
         let who = job.state().lease().and_then(|lease| lease.worker.as_deref());
         let who = who.or_else(|| body?.outcome.as_ref()?.worker.as_deref());
         let attempt = Some(job.progress.attempts).filter(|attempt| *attempt > 0);
-        history.push(Happening { who, attempt, ..Happening::new(at, "claimed") });
+        history.push(HistoryEntry { who, attempt, ..HistoryEntry::new(at, "claimed") });
     }
-    history.extend(ending(job).map(|(at, state)| Happening::new(at, state.as_str())));
+    history.extend(ending(job).map(|(at, state)| HistoryEntry::new(at, state.as_str())));
     history.sort_by_key(|happening| happening.at);
     history
 }

@@ -2,9 +2,9 @@ use super::*;
 
 const RUNNER: &str = "019300fe-85c0-7abc-9def-0123456789ab";
 
-fn fields(bad: Result<impl std::fmt::Debug, BadAsk>) -> String {
+fn fields(bad: Result<impl std::fmt::Debug, BadRequest>) -> String {
     match bad {
-        Err(BadAsk::Fields(why)) => why,
+        Err(BadRequest::Fields(why)) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -28,11 +28,11 @@ fn a_create_needs_a_binary_and_ignores_what_it_does_not_know() {
         fields(create(body));
     }
     for body in [&b""[..], b"{", b"not json", b"{}x", b"\xff"] {
-        assert!(matches!(create(body), Err(BadAsk::NotJson(_))), "{body:?}");
+        assert!(matches!(create(body), Err(BadRequest::NotJson(_))), "{body:?}");
     }
-    assert_eq!(create(br#"{"binary_addr":""}"#), Err(BadAsk::EmptyAddress { field: "binary_addr" }));
+    assert_eq!(create(br#"{"binary_addr":""}"#), Err(BadRequest::EmptyAddress { field: "binary_addr" }));
     let long = format!(r#"{{"binary_addr":"{}"}}"#, "x".repeat(ADDR_BYTES_MAX + 1));
-    assert_eq!(create(long.as_bytes()), Err(BadAsk::LongAddress { field: "binary_addr" }));
+    assert_eq!(create(long.as_bytes()), Err(BadRequest::LongAddress { field: "binary_addr" }));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_tickle_needs_no_body_but_reads_one_that_names_the_runner() {
     for is_json in [true, false] {
         assert_eq!(tickle(named.as_bytes(), is_json), Ok(Tickle { runner: Uuid::parse(RUNNER) }));
     }
-    assert!(matches!(tickle(b"hello", true), Err(BadAsk::NotJson(_))));
+    assert!(matches!(tickle(b"hello", true), Err(BadRequest::NotJson(_))));
     fields(tickle(br#"{"runner_id":"bob"}"#, false));
 }
 

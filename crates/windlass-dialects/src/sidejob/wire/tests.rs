@@ -97,7 +97,7 @@ fn what_is_written_is_one_value_or_a_list() {
             "unknown member dat; known here: data, list, job, inport, outport",
         ),
     ] {
-        assert_eq!(writes(bad), Err(BadAsk::Member(expected.to_owned())));
+        assert_eq!(writes(bad), Err(BadCall::Member(expected.to_owned())));
     }
 }
 
@@ -112,7 +112,7 @@ fn members_that_nobody_reads_are_refused_with_those_that_are() {
     assert!(refused(&long, &[]).unwrap_err().len() < 300, "however long it is");
     let ports = r#"{"inports":{"a":{"defualt":1}}}"#;
     let message = "port a: unknown member defualt; known here: default";
-    assert_eq!(ask(ports).declared("inports"), Err(BadAsk::Member(message.to_owned())));
+    assert_eq!(ask(ports).declared("inports"), Err(BadCall::Member(message.to_owned())));
     assert_eq!(ask(ports).configured("inports").unwrap().unwrap()["a"], None, "classes say what they like");
 }
 

@@ -189,10 +189,10 @@ async fn the_name_of_a_server_that_is_gone_is_free_after_its_time_and_is_no_wait
 struct Loaded;
 
 impl windlass_engine::Random for Loaded {
-    fn roll(&self) -> u64 {
+    fn next_u64(&self) -> u64 {
         7
     }
-    fn chance(&self) -> f64 {
+    fn next_fraction(&self) -> f64 {
         0.5
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn run(_args: RunQueryArgs) -> Outcome {
 
 /// Confines the process. SQLite allocates in small pieces, so RLIMIT_DATA is precise: a statement that needs
 /// more memory fails.
-fn confined(limits: query::Limits) -> Vec<String> {
+fn confined(limits: query::QueryLimits) -> Vec<String> {
     let data_bytes =
         confine::data_bytes_now().map_or(u64::MAX, |now| now.saturating_add(limits.memory_bytes));
     let mut holds = confine::begin(data_bytes);

@@ -26,7 +26,7 @@ fn what_one_side_writes_the_other_reads() {
     put_row(&row(), &mut rows).unwrap();
     let run = |format| Order::Run(Run { sql: "SELECT '\u{1f600}';".to_owned(), format, left_ms: 7 });
     let orders = [
-        Order::Begin(Limits::default()),
+        Order::Begin(QueryLimits::default()),
         run(Format::Arrays(Typing::Plain)),
         run(Format::Cli(Cli::default())),
         Order::Rows(rows.clone()),
@@ -48,13 +48,13 @@ fn what_one_side_writes_the_other_reads() {
 
 #[test]
 fn every_reply_is_read_back() {
-    let mut wants = Wants::default();
+    let mut wants = Accesses::default();
     wants.reads_jobs = true;
     wants.columns = [1, 10].into();
     wants.updates = [7].into();
     let touched = vec![
-        Touched { id: 3, set: None },
-        Touched {
+        RowChange { id: 3, set: None },
+        RowChange {
             id: i64::MAX,
             set: Some(vec![(7, Value::Text("{}".to_owned())), (8, Value::Integer(500))]),
         },
@@ -62,8 +62,8 @@ fn every_reply_is_read_back() {
     for reply in [
         Reply::Ready(vec!["seccomp".to_owned()]),
         Reply::Wants(wants),
-        Reply::Trouble(Trouble::Bad { message: "no such column".to_owned(), at: Some(9) }),
-        Reply::Trouble(Trouble::TimedOut),
+        Reply::Trouble(QueryError::Bad { message: "no such column".to_owned(), at: Some(9) }),
+        Reply::Trouble(QueryError::TimedOut),
         Reply::Found(Found { body: b"[[1]]\n".to_vec(), touched }),
         Reply::Found(Found::default()),
     ] {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use windlass_dialects::bedrock::Profile;
 use windlass_dialects::bedrock::import::{
-    Choices, Entry, Fate, Outcome as Becomes, Running, Source, Unreadable,
+    Choices, Entry, ImportOutcome as Becomes, ImportSource, RowResult, RunningRows, Unreadable,
 };
 
 /// Jobs per request: large enough to hide the round trip, small enough to show progress.
@@ -72,11 +72,11 @@ pub(super) fn run(args: BedrockArgs) -> Outcome {
             ProfileWord::Current => Profile::Current,
         },
         running: match args.running {
-            RunningWord::Queue => Running::Queue,
-            RunningWord::Fail => Running::Fail,
+            RunningWord::Queue => RunningRows::Queue,
+            RunningWord::Fail => RunningRows::Fail,
         },
     };
-    let source = Source::open(&args.file, choices)?;
+    let source = ImportSource::open(&args.file, choices)?;
     if !args.apply {
         let mut tally = Tally::default();
         source.each(|fate| {
@@ -141,7 +141,7 @@ struct Import {
 }
 
 impl Import {
-    fn take(&mut self, fate: Fate) -> Outcome {
+    fn take(&mut self, fate: RowResult) -> Outcome {
         self.tally.add(&fate);
         self.seen += 1;
         let Becomes::Import { mut entry, parent, has_children, .. } = fate.outcome else { return Ok(()) };

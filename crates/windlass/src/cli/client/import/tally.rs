@@ -6,7 +6,7 @@ use crate::output;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
-use windlass_dialects::bedrock::import::{Fate, Outcome as Becomes};
+use windlass_dialects::bedrock::import::{ImportOutcome as Becomes, RowResult};
 
 /// Example ids shown with each reason.
 const EXAMPLES_MAX: usize = 5;
@@ -39,7 +39,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, fate: &Fate) {
+    pub(super) fn add(&mut self, fate: &RowResult) {
         match &fate.outcome {
             Becomes::Import { entry, note, .. } => {
                 *self.becomes.entry((fate.state.clone(), entry.stands)).or_default() += 1;
