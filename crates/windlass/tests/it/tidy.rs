@@ -1,5 +1,6 @@
 //! Rules about the source text that no compiler checks.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const LINES_MAX: usize = 500;
@@ -83,44 +84,74 @@ fn every_path_that_the_architecture_names_exists() {
     }
 }
 
+/// Doc comments of a file, each with its first line's number.
+fn first_lines_of_doc_comments(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut is_within = false;
+    for (line, number) in text.lines().zip(1..) {
+        let comment = line.trim_start().strip_prefix("///").or(line.trim_start().strip_prefix("//!"));
+        found.extend(comment.filter(|_| !is_within).map(|comment| (number, comment)));
+        is_within = comment.is_some();
+    }
+    found
+}
+
 #[test]
-fn comments_begin_with_a_noun_or_a_verb() {
-    for path in CRATES_IN_PLAIN_WORDS.iter().flat_map(|name| sources(&format!("crates/{name}/src"))) {
+fn doc_comments_begin_with_a_noun_or_a_verb() {
+    for path in sources("crates")
+        .into_iter()
+        .filter(|path| !path.components().any(|part| part.as_os_str() == "tests"))
+    {
         let text = std::fs::read_to_string(&path).unwrap();
-        let mut is_within = false;
-        for (line, number) in text.lines().zip(1..) {
-            let comment = line.trim_start().strip_prefix("///").or(line.trim_start().strip_prefix("//!"));
-            let first = comment.and_then(|comment| comment.split(|c: char| !c.is_alphabetic()).nth(1));
-            let is_vague = first.is_some_and(|word| ["One", "What", "Those", "Whoever"].contains(&word));
-            assert!(is_within || !is_vague, "{}:{number} begins with a pronoun: {line}", path.display());
-            is_within = comment.is_some();
+        for (number, comment) in first_lines_of_doc_comments(&text) {
+            let first = comment.split(|c: char| !c.is_alphabetic()).nth(1).unwrap_or_default();
+            let is_pronoun = ["One", "What", "Those", "Whoever"].contains(&first);
+            assert!(!is_pronoun, "{}:{number} begins with a pronoun:{comment}", path.display());
         }
     }
 }
 
 #[test]
-fn the_server_calls_out_from_one_place() {
-    let product = |path: &Path| {
-        let text = std::fs::read_to_string(path).unwrap();
-        text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned()
-    };
-    let is_test =
-        |path: &Path| path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests");
-    let connects = |path: &PathBuf| {
-        let text = product(path);
-        ["TcpStream::connect", "client::conn", "TlsConnector"].iter().any(|word| text.contains(word))
-    };
-    for folder in ["windlass-dialects", "windlass-runners"] {
-        let all = sources(&format!("crates/{folder}/src"));
-        let found: Vec<_> = all.into_iter().filter(|path| !is_test(path)).filter(connects).collect();
-        assert!(found.is_empty(), "use the pool of windlass-http: {found:?}");
+fn no_code_below_the_dialects_knows_one() {
+    for path in BELOW_THE_DIALECTS.iter().flat_map(|name| sources(&format!("crates/{name}/src"))) {
+        let text = std::fs::read_to_string(&path).unwrap().to_lowercase();
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for (line, number) in code.zip(1..) {
+            let word = DIALECT_WORDS.iter().find(|word| line.contains(**word));
+            assert!(
+                word.is_none(),
+                "{} names {}: line {number} of the code: {line}",
+                path.display(),
+                word.unwrap()
+            );
+        }
     }
-    assert!(
-        connects(&workspace().join("crates/windlass-http/src/pool.rs")),
-        "the words are those of the pool"
-    );
-    let manifest = std::fs::read_to_string(workspace().join("crates/windlass-http/Cargo.toml")).unwrap();
-    let manifest: toml::Table = manifest.parse().unwrap();
-    let dependencies = manifest["dependencies"].as_table().unwrap();
-    assert!(!dependencies.keys().any(|name| name.starts_with("windlass")), "{dependencies:?}");
+}
+
+/// Name of the public type that a line declares.
+fn public_type(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("pub ")?;
+    let rest = ["struct ", "enum ", "trait ", "type "].iter().find_map(|kind| rest.strip_prefix(kind))?;
+    rest.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+#[test]
+fn no_crate_has_two_public_types_of_one_name() {
+    let crates = std::fs::read_dir(workspace().join("crates")).unwrap().map(|entry| entry.unwrap());
+    for name in crates.map(|entry| entry.file_name().into_string().unwrap()) {
+        let mut seen: BTreeMap<String, PathBuf> = BTreeMap::new();
+        for path in sources(&format!("crates/{name}/src")) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let types = text.lines().filter_map(public_type).filter(|name| !ONE_PER_DIALECT.contains(name));
+            for found in types {
+                let first = seen.insert(found.to_owned(), path.clone());
+                assert!(
+                    first.is_none(),
+                    "{found} is in {} and in {}",
+                    first.unwrap().display(),
+                    path.display()
+                );
+            }
+        }
+    }
 }
