@@ -11,9 +11,14 @@ const LONG_FILES: [(&str, &str); 2] = [
     ("windlass-core/src/transition/tests/table.rs", "the whole transition table on one page"),
 ];
 
-/// Crates whose comments follow the rule about their first word.
-const CRATES_IN_PLAIN_WORDS: [&str; 4] =
-    ["windlass-core", "windlass-store", "windlass-runners", "windlass-http"];
+/// Crates whose code knows no wire protocol.
+const BELOW_THE_DIALECTS: [&str; 3] = ["windlass-core", "windlass-store", "windlass-engine"];
+
+/// Words of one dialect. `jq` is also a word of others and is left to the reader.
+const DIALECT_WORDS: [&str; 4] = ["bedrock", "sidejob", "miniq", "queuey"];
+
+/// Public types that every dialect has under the same name, in a module of its own.
+const ONE_PER_DIALECT: [&str; 1] = ["Settings"];
 
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

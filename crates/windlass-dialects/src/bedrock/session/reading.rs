@@ -3,7 +3,7 @@
 use super::{Link, READ_BYTES, Session};
 use crate::auth::{Caller, Role};
 use crate::bedrock::commands::{Command, caller};
-use crate::bedrock::errors::Status;
+use crate::bedrock::errors::StatusLine;
 use crate::bedrock::wire::Request;
 use crate::budget::{Busy, Share};
 use crate::listener::Phase;
@@ -95,7 +95,11 @@ impl<L: Link> Session<L> {
     }
 
     /// Authenticates a request and binds the connection to its tenant.
-    pub(super) fn caller_of(&mut self, request: &Request, needed: Option<Role>) -> Result<Caller, Status> {
+    pub(super) fn caller_of(
+        &mut self,
+        request: &Request,
+        needed: Option<Role>,
+    ) -> Result<Caller, StatusLine> {
         let caller = caller(&self.shared, request, needed)?;
         // Without tokens there is only one tenant.
         let (engine, is_exempt) = (&self.shared.engine, self.shared.tokens.is_open());
