@@ -1,6 +1,6 @@
 //! Server in this process, on a temporary store and free ports, for commands that show or measure one.
 
-use crate::config::{Config, Source, Written};
+use crate::config::{Config, ValueSource, Written};
 use crate::fault::{Fault, Outcome};
 use crate::serve::Server;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ impl OwnServer {
         let own =
             [("data", data.as_str()), ("http", "127.0.0.1:0"), ("bedrock", "127.0.0.1:0"), ("mdns", "off")];
         for (name, text) in own.iter().chain(settings) {
-            written.put_text(name, text, Source::Set)?;
+            written.put_text(name, text, ValueSource::Set)?;
         }
         let config = Config::from_written(&written)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
