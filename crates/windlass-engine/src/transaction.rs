@@ -37,7 +37,7 @@ use windlass_store::{Change, KeyRule, Step, StoreError};
 
 /// Most stale commits in a row. Each means that a concurrent change was committed; so many in a row mean that
 /// the store's versions are wrong, or that the job is changed all the time.
-const ROUNDS_MAX: usize = 100;
+pub(crate) const ROUNDS_MAX: usize = 100;
 /// Loads within one round of a batch: a job, its parent, the parent's parent, …
 const LOADS_MAX: usize = 64;
 /// Most jobs that one transaction may read. The largest family that a caller may read is half of that.

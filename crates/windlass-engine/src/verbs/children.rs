@@ -3,20 +3,19 @@
 //! A parent counts the children it waits for, so a child that is not created, because its key is in use, must
 //! not be counted: the step requires all inserts to be new. If the store reports keys in use, it has written
 //! nothing, and the step is repeated without those jobs.
+//!
+//! The loop is not that of `Engine::transact`: see `docs/adr/0016-children-are-pushed-by-a-loop-of-their-own.md`.
 
 use crate::engine::Inner;
 use crate::error::{EngineError, PushRefused};
+use crate::transaction::ROUNDS_MAX;
 use crate::verbs::Pushed;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use windlass_core::family::Family;
 use windlass_core::{Event, Job, JobId, JobState, Scope, Timestamp, apply};
-use windlass_store::{Change, InTheWay, Inserted, KeyRule, NewJob, Step, StoreError, Verdict};
-
-/// Most rounds of one batch. Each lost round means that a parent or the holder of a key was changed
-/// concurrently.
-const ROUNDS_MAX: usize = 100;
+use windlass_store::{Change, InTheWay, Inserted, KeyRule, NewJob, Step, Verdict};
 
 impl Inner {
     /// Inserts the batch; returns one result per job, in order.
@@ -51,8 +50,7 @@ impl Inner {
                 Some(Verdict::Stale | Verdict::KeyTaken(_)) | None => self.meters.stale.add(1),
             }
         }
-        let why = "a parent or a key was changed by others again and again";
-        Err(StoreError::Unavailable(why.to_owned()).into())
+        Err(EngineError::Contended)
     }
 }
 

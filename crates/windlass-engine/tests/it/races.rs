@@ -249,6 +249,36 @@ async fn a_parent_that_came_back_while_its_child_finished_runs_after_it() {
 }
 
 #[tokio::test]
+async fn a_child_whose_parent_others_change_again_and_again_is_not_pushed() {
+    let inner = Arc::new(MemoryStore::shared());
+    let (store, faults) = FaultyStore::new(inner.clone());
+    let clock = Arc::new(ManualClock::default());
+    let one = World::with(store, clock.clone(), Options::default()).await;
+    let other = World::with(inner, clock, Options::default()).await;
+    let parent = one.push(job("parent")).await;
+    one.claim_one().await;
+    faults.fail_next_call(Call::Commit, 1, Kind::Hold);
+    let engine = one.engine.clone();
+    let child = child_of(parent, "child", PARENT_WAITS);
+    let pushing = tokio::spawn(async move { engine.push(&tenant(), vec![child]).await });
+    let overtaking = async {
+        for _ in 0..1_000 {
+            faults.until_held(1).await;
+            other.apply(parent, tagged("changed")).await.unwrap();
+            faults.fail_next_call(Call::Commit, 1, Kind::Hold);
+            faults.release();
+        }
+    };
+    let pushed = tokio::select! {
+        pushed = pushing => pushed.unwrap(),
+        () = overtaking => panic!("the push does not stop"),
+    };
+    assert!(matches!(pushed, Err(EngineError::Contended)), "{pushed:?}");
+    assert_eq!(one.engine.children(&tenant(), parent).await.unwrap().len(), 0);
+    faults.clear();
+}
+
+#[tokio::test]
 async fn many_settled_children_are_forgotten_also_if_another_end_of_the_batch_has_to_be_tried_again() {
     const CHILDREN: usize = 1_003;
     let store = Arc::new(MemoryStore::shared());
