@@ -7,7 +7,7 @@ use crate::auth::Tokens;
 use crate::budget::Budget;
 use crate::guard::Hosts;
 use crate::ingest::Reader;
-use crate::listener::{Limits, Phase};
+use crate::listener::{ListenerLimits, Phase};
 use crate::registered_handlers::RegisteredHandler;
 use crate::registered_workers::RegisteredWorker;
 use crate::route::{Refusal, Route};
@@ -107,7 +107,7 @@ pub struct Context {
     pub engine: Engine,
     pub tokens: Arc<Tokens>,
     pub hosts: Hosts,
-    pub limits: Limits,
+    pub limits: ListenerLimits,
     /// Memory for requests on all ports.
     pub budget: Budget,
     /// Limit of file descriptors of this process, where known.
@@ -126,7 +126,7 @@ pub struct Context {
     /// Notified when an authorized caller asks the server to quit.
     pub quit: Arc<Notify>,
     /// Ports of single dialects, for display.
-    pub doors: Arc<[(&'static str, SocketAddr)]>,
+    pub dialect_ports: Arc<[(&'static str, SocketAddr)]>,
     /// Kind of the store, shown in the statistics.
     pub store: Arc<str>,
     pub version: &'static str,

@@ -33,7 +33,7 @@ use head::Head;
 
 /// Limits of one client, and of all together.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ListenerLimits {
     /// Open connections. Each costs a file descriptor and some kilobytes; further ones get 503.
     pub connections_max: usize,
     /// Of these, from one address, until they have made an authorized call.
@@ -56,9 +56,9 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ListenerLimits {
     fn default() -> Self {
-        Limits {
+        ListenerLimits {
             connections_max: 10_000,
             connections_per_address: 1_000,
             first_timeout: Duration::from_secs(10),
@@ -92,7 +92,7 @@ pub(crate) async fn serve_http(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     app: Router,
-    limits: Limits,
+    limits: ListenerLimits,
     phase: watch::Sender<Phase>,
 ) {
     let port = Port { name, listener, tls, limits: limits.clone(), too_many: too_many_connections() };
@@ -119,12 +119,17 @@ fn too_many_connections() -> String {
     )
 }
 
-async fn serve_connection<S>(stream: S, peer: Peer, connection: Connection, app: Router, limits: &Limits)
-where
+async fn serve_connection<S>(
+    stream: S,
+    peer: Peer,
+    connection: Connection,
+    app: Router,
+    limits: &ListenerLimits,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Connection { arrival, mut phase } = connection;
-    let turns = Arc::new(Turns::default());
+    let turns = Arc::new(RequestCounter::default());
     let paced = Paced::new(stream, Arc::clone(&turns), limits);
     let service = hyper::service::service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
         request.extensions_mut().insert(peer);
@@ -187,9 +192,9 @@ fn refuse_ambiguous() -> Response {
 
 /// Counter of begun and ended requests on a connection: odd while a request is being answered.
 #[derive(Default)]
-struct Turns(AtomicU64);
+struct RequestCounter(AtomicU64);
 
-impl Turns {
+impl RequestCounter {
     fn begin(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -203,7 +208,7 @@ impl Turns {
 struct Paced<S> {
     stream: S,
     /// While a request is being answered the client may be silent.
-    turns: Arc<Turns>,
+    turns: Arc<RequestCounter>,
     /// Value of `turns` that `head` belongs to.
     turn: u64,
     head: Head,
@@ -217,7 +222,7 @@ struct Paced<S> {
 }
 
 impl<S> Paced<S> {
-    fn new(stream: S, turns: Arc<Turns>, limits: &Limits) -> Paced<S> {
+    fn new(stream: S, turns: Arc<RequestCounter>, limits: &ListenerLimits) -> Paced<S> {
         let (header_timeout, write_timeout) = (limits.header_timeout, limits.write_timeout);
         let header = Some(sleep(limits.first_timeout.min(limits.idle_timeout)));
         let head = Head::first();
@@ -317,20 +322,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
 }
 
 /// Response body with a callback for the moment its bytes are taken.
-pub(crate) struct Sealed<T, F: FnOnce(T)> {
+pub(crate) struct TakenBody<T, F: FnOnce(T)> {
     data: Bytes,
     /// `None` once the bytes are taken.
     held: Option<(T, F)>,
 }
 
-impl<T, F: FnOnce(T)> Sealed<T, F> {
+impl<T, F: FnOnce(T)> TakenBody<T, F> {
     /// `held` is passed to `taken` when the bytes are taken, and dropped otherwise.
-    pub(crate) fn new(data: Bytes, held: T, taken: F) -> Sealed<T, F> {
-        Sealed { data, held: Some((held, taken)) }
+    pub(crate) fn new(data: Bytes, held: T, taken: F) -> TakenBody<T, F> {
+        TakenBody { data, held: Some((held, taken)) }
     }
 }
 
-impl<T: Unpin, F: FnOnce(T) + Unpin> http_body::Body for Sealed<T, F> {
+impl<T: Unpin, F: FnOnce(T) + Unpin> http_body::Body for TakenBody<T, F> {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 

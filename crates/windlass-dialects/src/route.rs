@@ -75,19 +75,19 @@ impl Route {
     }
 
     /// Adds a body of type `T`.
-    pub const fn asks<T: JsonSchema>(mut self, examples: Examples) -> Route {
-        self.doc.body = Some(Asked { schema: SchemaOf::of::<T>(), may_be_left_out: false, examples });
+    pub const fn with_request<T: JsonSchema>(mut self, examples: Examples) -> Route {
+        self.doc.body = Some(RequestBody { schema: SchemaOf::of::<T>(), may_be_left_out: false, examples });
         self
     }
 
     /// Adds an optional body of type `T`.
-    pub const fn may_ask<T: JsonSchema>(mut self, examples: Examples) -> Route {
-        self.doc.body = Some(Asked { schema: SchemaOf::of::<T>(), may_be_left_out: true, examples });
+    pub const fn with_optional_request<T: JsonSchema>(mut self, examples: Examples) -> Route {
+        self.doc.body = Some(RequestBody { schema: SchemaOf::of::<T>(), may_be_left_out: true, examples });
         self
     }
 
     /// Adds a response of type `T`.
-    pub const fn answers<T: JsonSchema>(self, status: u16) -> Route {
+    pub const fn with_response<T: JsonSchema>(self, status: u16) -> Route {
         self.answers_with(status, Content::Data(SchemaOf::of::<T>()))
     }
 
@@ -120,7 +120,7 @@ pub struct Doc {
     pub summary: &'static str,
     /// Parameters of path and query. A call refuses others.
     pub params: &'static [Param],
-    pub body: Option<Asked>,
+    pub body: Option<RequestBody>,
     /// Status and content of the responses; the first is the usual one.
     pub answers: [Option<(u16, Content)>; ANSWERS_MAX],
 }
@@ -166,7 +166,7 @@ impl SchemaOf {
 }
 
 /// Body of a request.
-pub struct Asked {
+pub struct RequestBody {
     pub schema: SchemaOf,
     /// The body is optional.
     pub may_be_left_out: bool,
@@ -375,8 +375,8 @@ impl Call {
 
     /// Waits until waiting calls of this caller should end: the server stops, or the caller's token was
     /// revoked or has expired.
-    pub async fn leave(&self) {
-        self.server.farewell(&self.caller).await;
+    pub async fn wait_until_ended(&self) {
+        self.server.wait_until_ended_for(&self.caller).await;
     }
 
     /// The n-th parameter of the path, decoded.

@@ -7,7 +7,7 @@ use crate::dialect::{Context, Dialect, Dialects, Guests, Listen, Running, StartE
 use crate::guard::Hosts;
 use crate::http::router;
 use crate::ingest::Ingest;
-use crate::listener::{self, Limits, Phase};
+use crate::listener::{self, ListenerLimits, Phase};
 use crate::runners::Runners;
 use crate::settings::DialectSettings;
 use crate::tls::Tls;
@@ -33,7 +33,7 @@ pub struct ServerOptions {
     pub tokens: Arc<Tokens>,
     pub hosts: Hosts,
     pub tls: Option<Arc<Tls>>,
-    pub limits: Limits,
+    pub limits: ListenerLimits,
     pub budget: Budget,
     pub descriptors_max: Option<u64>,
     /// Served beside the dialects without their guard: the files of the web UI.
@@ -57,7 +57,7 @@ impl Default for ServerOptions {
             tokens: Tokens::open(),
             hosts: Hosts::default(),
             tls: None,
-            limits: Limits::default(),
+            limits: ListenerLimits::default(),
             budget: Budget::default(),
             descriptors_max: None,
             extra: None,
@@ -128,7 +128,7 @@ impl Server {
     }
 
     /// Waits until the server stops or the caller would be refused: waiting calls should answer then.
-    pub async fn farewell(&self, caller: &Caller) {
+    pub async fn wait_until_ended_for(&self, caller: &Caller) {
         tokio::select! {
             () = self.stopping() => {}
             () = self.tokens.wait_until_refused(caller, &self.engine) => {}
@@ -192,7 +192,7 @@ impl Started {
             hide_payloads: options.hide_payloads,
             store_is_away: options.store_is_away,
             quit: options.quit,
-            doors: ports.addresses()?.into(),
+            dialect_ports: ports.addresses()?.into(),
             store: options.store.into(),
             version: options.version,
             started: Instant::now(),

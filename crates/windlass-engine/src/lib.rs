@@ -41,7 +41,7 @@ pub mod query {
 
 /// Addresses and metadata of blobs.
 pub mod blob {
-    pub use crate::verbs::blobs::{BlobDownload, BlobUpload, Unnamed};
+    pub use crate::verbs::blobs::{BlobDownload, BlobUpload, UnreferencedBlobs};
     pub use windlass_store::blobs::{AddrForm, BlobAddr, BlobInfo, Digests, ListedBlob, PutBlob};
 }
 

@@ -47,7 +47,7 @@ pub trait Watch: Send + Sync + 'static {
 
 /// End of a process.
 #[derive(Debug)]
-pub enum Ended {
+pub enum ProcessEnd {
     /// The command could not be started, which is not the fault of the job.
     NotStarted(String),
     Code {
@@ -64,12 +64,14 @@ pub enum Ended {
 }
 
 /// Runs the command to its end.
-pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> Ended {
+pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> ProcessEnd {
     let mut child = match spawn(&task) {
         Ok(child) => child,
         Err(error) => {
             let program = task.command.first().map(String::as_str).unwrap_or_default();
-            return Ended::NotStarted(format!("cannot run {program}: {error}; is it installed and in PATH?"));
+            return ProcessEnd::NotStarted(format!(
+                "cannot run {program}: {error}; is it installed and in PATH?"
+            ));
         }
     };
     let group = Pid::from_child(&child);
@@ -90,14 +92,16 @@ pub fn run(task: Task<'_>, watch: Arc<dyn Watch>) -> Ended {
     let (stdout, stderr) = (stdout.take(), stderr.take());
     let stderr = String::from_utf8_lossy(&stderr).trim().to_string();
     match status {
-        _ if stdout.len() > RESULT_BYTES_MAX => Ended::TooMuch,
+        _ if stdout.len() > RESULT_BYTES_MAX => ProcessEnd::TooMuch,
         Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => Ended::Code { code, stdout, stderr },
-            (None, signal) => Ended::Signal { signal: signal.unwrap_or(0), stderr },
+            (Some(code), _) => ProcessEnd::Code { code, stdout, stderr },
+            (None, signal) => ProcessEnd::Signal { signal: signal.unwrap_or(0), stderr },
         },
-        Err(error) => {
-            Ended::Code { code: -1, stdout: Vec::new(), stderr: format!("its end was not seen: {error}") }
-        }
+        Err(error) => ProcessEnd::Code {
+            code: -1,
+            stdout: Vec::new(),
+            stderr: format!("its end was not seen: {error}"),
+        },
     }
 }
 
@@ -218,7 +222,7 @@ mod tests {
         }
     }
 
-    fn sh(script: &str, input: &str) -> (Ended, Vec<String>) {
+    fn sh(script: &str, input: &str) -> (ProcessEnd, Vec<String>) {
         let command = ["sh", "-c", script].map(str::to_owned);
         let environment = vec![("WINDLASS_JOB_ID", "7".to_owned())];
         let watch = Arc::new(Notes::default());
@@ -232,24 +236,24 @@ mod tests {
     #[test]
     fn a_process_gets_its_input_and_environment_and_gives_its_output() {
         let (ended, notes) = sh("echo '::progress 40 half'; cat; echo $WINDLASS_JOB_ID; echo oh >&2", "in ");
-        let Ended::Code { code: 0, stdout, stderr } = ended else { panic!("{ended:?}") };
+        let ProcessEnd::Code { code: 0, stdout, stderr } = ended else { panic!("{ended:?}") };
         assert_eq!((stdout.as_slice(), stderr.as_str()), (&b"in 7\n"[..], "oh"));
         assert_eq!(notes, ["40 half", "ended", "oh"]);
     }
 
     #[test]
     fn ends_are_told_apart() {
-        assert!(matches!(sh("exit 75", "").0, Ended::Code { code: EXIT_RETRY, .. }));
-        assert!(matches!(sh("kill -9 $$", "").0, Ended::Signal { signal: 9, .. }));
+        assert!(matches!(sh("exit 75", "").0, ProcessEnd::Code { code: EXIT_RETRY, .. }));
+        assert!(matches!(sh("kill -9 $$", "").0, ProcessEnd::Signal { signal: 9, .. }));
         let nothing = ["no-such-program-here".to_owned()];
         let task = Task { command: &nothing, environment: Vec::new(), removed: &[], input: Vec::new() };
-        let Ended::NotStarted(why) = run(task, Arc::new(Notes::default())) else { panic!("it started") };
+        let ProcessEnd::NotStarted(why) = run(task, Arc::new(Notes::default())) else { panic!("it started") };
         assert!(why.contains("no-such-program-here"), "{why}");
     }
 
     #[test]
     fn too_much_output_is_noticed_and_not_kept() {
-        assert!(matches!(sh("head -c 20000000 /dev/zero", "").0, Ended::TooMuch));
+        assert!(matches!(sh("head -c 20000000 /dev/zero", "").0, ProcessEnd::TooMuch));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl LocalHandlers {
             tls: Mutex::new(tls.map_err(|why| std::io::Error::other(format!("{HANDLER_CA}: {why}")))?),
         });
         let isolation = Arc::default();
-        tell_isolation(settings.clone(), Arc::clone(&isolation));
+        check_isolation_in_background(settings.clone(), Arc::clone(&isolation));
         Ok(LocalHandlers { settings, world, made: Mutex::new(Slot::NotYet), isolation, is_temporary })
     }
 
@@ -157,7 +157,7 @@ fn isolation_shown(isolation: &Isolation, strict: bool) -> String {
 }
 
 /// Tests the isolation in the background and logs missing mechanisms.
-fn tell_isolation(settings: Settings, into: Arc<OnceLock<Isolation>>) {
+fn check_isolation_in_background(settings: Settings, into: Arc<OnceLock<Isolation>>) {
     let find_out = move || {
         let isolation = match TemporaryFolder::new() {
             Ok(folder) => Isolation::find_out(&settings, folder.path()),

@@ -36,7 +36,7 @@ use windlass_dialects::auth::keeper;
 use windlass_dialects::budget::Budget;
 use windlass_dialects::dialect::Guests;
 use windlass_dialects::guard::Hosts;
-use windlass_dialects::listener::Limits;
+use windlass_dialects::listener::ListenerLimits;
 use windlass_dialects::runners::Runners;
 use windlass_dialects::tls::Tls;
 use windlass_dialects::{Ports, ServerOptions, Started};
@@ -377,7 +377,7 @@ async fn start_engine(config: &Config, store: Arc<dyn Store>) -> Outcome<Engine>
 }
 
 /// Limits of each port.
-fn limits(config: &Config, descriptors_max: Option<u64>) -> Limits {
+fn limits(config: &Config, descriptors_max: Option<u64>) -> ListenerLimits {
     let connections_max = resources::connections(config.limits.connections, descriptors_max);
     if connections_max < config.limits.connections / 2 {
         warn!(
@@ -387,13 +387,13 @@ fn limits(config: &Config, descriptors_max: Option<u64>) -> Limits {
             descriptors_max.unwrap_or_default()
         );
     }
-    Limits {
+    ListenerLimits {
         connections_max,
         connections_per_address: config.limits.connections_per_address,
         idle_timeout: config.limits.idle,
         body_bytes_max: config.limits.body_bytes,
         grace: config.shutdown,
-        ..Limits::default()
+        ..ListenerLimits::default()
     }
 }
 

@@ -18,7 +18,7 @@ impl Stop {
     }
 
     #[cfg(not(unix))]
-    pub async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         let _ = tokio::signal::ctrl_c().await;
     }
 }
@@ -30,6 +30,6 @@ pub(super) fn stop_signals() -> std::io::Result<Stop> {
 }
 
 #[cfg(not(unix))]
-pub fn told_to_stop() -> std::io::Result<Stop> {
+pub(super) fn stop_signals() -> std::io::Result<Stop> {
     Ok(Stop {})
 }

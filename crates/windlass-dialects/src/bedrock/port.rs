@@ -9,7 +9,7 @@ use super::wire;
 use crate::budget::Budget;
 use crate::dialect::{Connection, Context, Dialect, Guests, Listen, Running, Soon, Starting, Stream};
 use crate::guard::Hosts;
-use crate::listener::Limits;
+use crate::listener::ListenerLimits;
 use crate::settings::{BadConfig, Bind, DialectSettings, Key, ValueKind, Values};
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub struct Settings {
 struct State {
     shared: Arc<Shared>,
     deferred: Deferred,
-    limits: Limits,
+    limits: ListenerLimits,
 }
 
 impl State {

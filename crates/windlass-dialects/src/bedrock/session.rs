@@ -118,7 +118,7 @@ impl<L: Link> Session<L> {
     pub fn new(
         link: L,
         shared: Arc<Shared>,
-        later: Deferred,
+        deferred: Deferred,
         limits: SessionLimits,
         (phase, arrival): (watch::Receiver<Phase>, Arc<Arrival>),
     ) -> Session<L> {
@@ -131,7 +131,7 @@ impl<L: Link> Session<L> {
         Session {
             link,
             shared,
-            deferred: later,
+            deferred,
             limits,
             phase,
             is_local,

@@ -88,7 +88,7 @@ pub(super) async fn polling(call: Call) -> Answer {
     let waited = tokio::select! {
         biased;
         waited = call.engine.wait_settled(&call.caller.tenant, id, timeout_s * 1_000) => waited?,
-        () = call.leave() => Waited::NotYet(job),
+        () = call.wait_until_ended() => Waited::NotYet(job),
     };
     match waited {
         Waited::Settled(job) => show(&call, &*read_result(&call, job).await?).await,

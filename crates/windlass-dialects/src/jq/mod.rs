@@ -303,7 +303,7 @@ impl Dispatchers {
     }
 
     fn dispatcher_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
-        self.inner.yard_for(tenant)
+        self.inner.dispatcher_for(tenant)
     }
 
     /// True if another server sends jobs to this worker.
@@ -355,7 +355,7 @@ impl Inner {
         self.dispatchers().get(tenant).cloned()
     }
 
-    fn yard_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
+    fn dispatcher_for(&self, tenant: &Tenant) -> Arc<TenantDispatcher> {
         let open = || {
             TenantDispatcher::open(
                 tenant.clone(),
@@ -394,7 +394,7 @@ impl Inner {
             by_tenant.entry(newcomer.tenant.clone()).or_default().push(newcomer);
         }
         for (tenant, newcomers) in by_tenant {
-            let dispatcher = self.yard_for(&tenant);
+            let dispatcher = self.dispatcher_for(&tenant);
             let is_new = |newcomer: &&WorkerToAdd| !dispatcher.table().knows(&newcomer.id);
             let ids = newcomers.iter().filter(is_new).map(|newcomer| newcomer.id.clone()).collect();
             let jobs: Vec<_> = running.iter().filter(|job| job.spec.tenant == tenant).cloned().collect();

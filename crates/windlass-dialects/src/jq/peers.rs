@@ -199,7 +199,7 @@ impl Poller {
             return Ok(());
         }
         let servers = inner.notes().fixed().await?;
-        let dispatcher = inner.yard_for(&Tenant::default());
+        let dispatcher = inner.dispatcher_for(&Tenant::default());
         for worker in fixed {
             let server = servers.get(&worker.name);
             // A dismissed worker stays away until the next start.

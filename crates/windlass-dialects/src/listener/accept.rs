@@ -1,6 +1,6 @@
 //! Connections of one port: limits, TLS handshake, and orderly shutdown.
 
-use super::{Limits, Phase};
+use super::{ListenerLimits, Phase};
 use crate::arrivals::Arrivals;
 use crate::dialect::{Connection, Stream};
 use crate::tls::Tls;
@@ -18,7 +18,7 @@ pub(crate) struct Port {
     pub name: &'static str,
     pub listener: TcpListener,
     pub tls: Option<Arc<Tls>>,
-    pub limits: Limits,
+    pub limits: ListenerLimits,
     /// Response to a connection beyond the limits, sent before it is closed.
     pub too_many: String,
 }

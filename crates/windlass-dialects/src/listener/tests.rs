@@ -14,9 +14,9 @@ impl Drop for Job {
     }
 }
 
-fn sealed(fate: &Arc<AtomicU8>) -> Sealed<Job, impl FnOnce(Job) + Unpin> {
+fn sealed(fate: &Arc<AtomicU8>) -> TakenBody<Job, impl FnOnce(Job) + Unpin> {
     let take = |job: Job| job.0.store(TAKEN, Ordering::Relaxed);
-    Sealed::new(Bytes::from_static(b"answer"), Job(Arc::clone(fate)), take)
+    TakenBody::new(Bytes::from_static(b"answer"), Job(Arc::clone(fate)), take)
 }
 
 #[test]

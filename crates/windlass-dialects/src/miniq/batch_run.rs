@@ -1,7 +1,7 @@
 //! Run of one batch, from its claim to its end: renews the leases while it runs, journals new jobs before the
 //! job that requested them is settled, and settles outcomes in groups.
 
-use super::log::{self, Info, Lines};
+use super::log::{self, Info, LogLines};
 use super::{State, commands, handlers, wire};
 use crate::runners::{Batch, BatchJob, Booking, Ended, NewJob, Report, Resource, Run, Status};
 use bytes::Bytes;
@@ -90,7 +90,7 @@ pub(super) fn start(
     state.spawn(async move {
         let mut drive = BatchRun::new(&its, client, jobtype, jobs);
         drive.next = next;
-        drive.tell_started();
+        drive.log_started();
         match run {
             // Dropped before the next check for run time.
             Some((run, run_time)) => {
@@ -253,16 +253,16 @@ impl<'a> BatchRun<'a> {
             Some(JobEvent { id: self.jobs[*place].id, event })
         };
         let entries: Vec<JobEvent> = gathered.iter().filter_map(entry).collect();
-        self.keep_words(&gathered).await;
-        let given_up = self.tell_store(entries).await;
-        self.tell_ended(&gathered, &given_up);
+        self.store_logs(&gathered).await;
+        let given_up = self.commit_outcomes(entries).await;
+        self.log_ended(&gathered, &given_up);
         for (place, _) in gathered {
             self.held[place] = None;
         }
     }
 
     /// Stores the logs of the runs. An error here does not affect the results.
-    async fn keep_words(&self, gathered: &[(usize, Ended)]) {
+    async fn store_logs(&self, gathered: &[(usize, Ended)]) {
         let entry = |(place, ended): &(usize, Ended)| match ended {
             Ended::Done(report) if !report.log.is_empty() => Some(LogEntry {
                 id: self.jobs[*place].id,
@@ -357,7 +357,7 @@ impl<'a> BatchRun<'a> {
 
     /// Commits outcomes, with retries until the leases expire; afterwards another server may have the jobs.
     /// Returns the jobs that were given up because their time was over.
-    async fn tell_store(&self, entries: Vec<JobEvent>) -> HashSet<JobId> {
+    async fn commit_outcomes(&self, entries: Vec<JobEvent>) -> HashSet<JobId> {
         let give_up = self.state.engine.now().plus_ms(self.state.settings.lock_ms);
         let mut wait = WAIT_FIRST;
         loop {
@@ -388,13 +388,13 @@ impl<'a> BatchRun<'a> {
         }
     }
 
-    fn tell_started(&self) {
+    fn log_started(&self) {
         if !self.state.log.is_on() {
             return;
         }
         let now = self.state.engine.now();
         let sysid = self.state.sysid();
-        let mut lines = Lines::new(now, &sysid);
+        let mut lines = LogLines::new(now, &sysid);
         for job in &self.jobs {
             let info = Info {
                 id: &commands::job_id(job),
@@ -409,13 +409,13 @@ impl<'a> BatchRun<'a> {
         self.state.log.write(lines);
     }
 
-    fn tell_ended(&self, gathered: &[(usize, Ended)], given_up: &HashSet<JobId>) {
+    fn log_ended(&self, gathered: &[(usize, Ended)], given_up: &HashSet<JobId>) {
         if !self.state.log.is_on() {
             return;
         }
         let now = self.state.engine.now();
         let sysid = self.state.sysid();
-        let mut lines = Lines::new(now, &sysid);
+        let mut lines = LogLines::new(now, &sysid);
         for (place, ended) in gathered {
             let job = &self.jobs[*place];
             let id = commands::job_id(job);

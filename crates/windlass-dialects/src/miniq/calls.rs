@@ -46,7 +46,7 @@ pub(super) async fn add_by_query(call: Call) -> Answer {
 
 /// Refuses a path without client or type.
 pub(super) async fn nameless(_: Call) -> Answer {
-    Err(wire::BadAsk::Jobtype(String::new()).into())
+    Err(wire::BadLine::Jobtype(String::new()).into())
 }
 
 async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
@@ -70,7 +70,7 @@ async fn add_jobs(mut call: Call, client: &str, jobtype: &str) -> Answer {
 
 pub(super) async fn get(call: Call) -> Answer {
     let job = find(&call).await?;
-    Ok(json_response(StatusCode::OK, &Value::Object(commands::shown(&job, call.hides_payloads()))))
+    Ok(json_response(StatusCode::OK, &Value::Object(commands::job_row(&job, call.hides_payloads()))))
 }
 
 /// Bytes of the result, once the job has one.
@@ -88,7 +88,7 @@ pub(super) async fn result(call: Call) -> Answer {
         let waited = tokio::select! {
             biased;
             waited = call.engine.wait_settled(&client, job.id, wait_s * 1_000) => waited?,
-            () = call.leave() => Waited::NotYet(Arc::clone(&job)),
+            () = call.wait_until_ended() => Waited::NotYet(Arc::clone(&job)),
         };
         job = match waited {
             Waited::Settled(job) | Waited::NotYet(job) => job,
@@ -108,7 +108,7 @@ pub(super) async fn result(call: Call) -> Answer {
     let mut response = Response::new(Body::from(bytes));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    if let Some((status, code, exitcode)) = commands::ending(&job) {
+    if let Some((status, code, exitcode)) = commands::last_status(&job) {
         let exitcode = exitcode.unwrap_or(0).to_string();
         for (name, value) in
             [("x-status", status), ("x-code", code.as_str()), ("x-exitcode", exitcode.as_str())]
@@ -141,7 +141,7 @@ pub(super) async fn archive(call: Call) -> Answer {
     };
     let page = call.engine.list(filter).await?;
     let hides = call.hides_payloads();
-    let jobs: Vec<Map<String, Value>> = page.jobs.iter().map(|job| commands::shown(job, hides)).collect();
+    let jobs: Vec<Map<String, Value>> = page.jobs.iter().map(|job| commands::job_row(job, hides)).collect();
     Ok(json_response(StatusCode::OK, &json!({"jobs": jobs, "next": page.next.map(JobId::get)})))
 }
 

@@ -2,7 +2,7 @@
 
 use super::Settings;
 use super::times;
-use super::wire::{self, BadAsk, Kind};
+use super::wire::{self, BadLine, LineKind};
 use crate::ingest::Reader;
 use crate::runners::{Report, Status};
 use base64::Engine as _;
@@ -67,8 +67,8 @@ impl Reader for Lines {
 }
 
 impl Lines {
-    fn push(&self, line: &Line) -> Result<(Tenant, Push), BadAsk> {
-        let kind = Kind::parse(&line.kind)?;
+    fn push(&self, line: &Line) -> Result<(Tenant, Push), BadLine> {
+        let kind = LineKind::parse(&line.kind)?;
         let bytes: Arc<[u8]> = if kind.is_base64 {
             wire::unjournaled(&line.payload)?.into()
         } else {
@@ -136,7 +136,7 @@ pub fn job_id(job: &Job) -> String {
 }
 
 /// Date and lock, which together show the state.
-pub fn standing(job: &Job) -> (String, &str) {
+pub fn date_and_lock(job: &Job) -> (String, &str) {
     match job.state() {
         JobState::Ready { run_at, .. } | JobState::Terminating { run_at } => (times::iso(*run_at), ""),
         JobState::Running(lease) => {
@@ -152,7 +152,7 @@ pub fn standing(job: &Job) -> (String, &str) {
 }
 
 /// Status, code and exit code of the last run. A job that ran out of time shows `timeout`.
-pub fn ending(job: &Job) -> Option<(&'static str, String, Option<i32>)> {
+pub fn last_status(job: &Job) -> Option<(&'static str, String, Option<i32>)> {
     let outcome = job.body.as_ref().and_then(|body| body.outcome.as_ref());
     let exitcode = outcome.and_then(|outcome| outcome.exit_code);
     let code = outcome.and_then(|outcome| outcome.code.clone());
@@ -168,8 +168,8 @@ pub fn ending(job: &Job) -> Option<(&'static str, String, Option<i32>)> {
 }
 
 /// Job as a row. `hides`: the caller may not see payloads.
-pub fn shown(job: &Job, hides: bool) -> Map<String, Value> {
-    let (dt, lock) = standing(job);
+pub fn job_row(job: &Job, hides: bool) -> Map<String, Value> {
+    let (dt, lock) = date_and_lock(job);
     let mut row = Map::new();
     row.insert("id".to_owned(), job_id(job).into());
     row.insert("type".to_owned(), wire::full_type(&job.spec.tenant, &job.spec.name).into());
@@ -180,7 +180,7 @@ pub fn shown(job: &Job, hides: bool) -> Map<String, Value> {
     if !hides {
         insert_bytes(&mut row, "data", &job.spec.payload.bytes);
     }
-    if let Some((status, code, exitcode)) = ending(job) {
+    if let Some((status, code, exitcode)) = last_status(job) {
         row.insert("status".to_owned(), status.into());
         row.insert("code".to_owned(), code.into());
         row.insert("exitcode".to_owned(), json!(exitcode));
@@ -195,7 +195,7 @@ pub fn shown(job: &Job, hides: bool) -> Map<String, Value> {
         if let Some(result) = small {
             insert_bytes(&mut row, "result", &result.bytes);
         }
-        if let Some(log) = words(job) {
+        if let Some(log) = last_log(job) {
             row.insert("log".to_owned(), log.into());
         }
         if let Some(message) = &outcome.message {
@@ -206,7 +206,7 @@ pub fn shown(job: &Job, hides: bool) -> Map<String, Value> {
 }
 
 /// Log of the last run.
-fn words(job: &Job) -> Option<String> {
+fn last_log(job: &Job) -> Option<String> {
     let lines = &job.body.as_ref()?.log.as_ref()?.lines;
     let last = lines.back()?.attempt;
     let of_last = lines.iter().filter(|line| line.attempt == last).map(|line| line.text.as_str());

@@ -1,7 +1,7 @@
 //! Error responses: `{"code":404,"message":"…"}`, with the status of that number.
 
 use super::Miniq;
-use super::wire::BadAsk;
+use super::wire::BadLine;
 use crate::answer::{JSON, answer};
 use crate::codec::Encoding;
 use crate::problem::{self, ErrorFormat};
@@ -28,19 +28,19 @@ pub(super) fn json_response(status: StatusCode, value: &Value) -> Response {
     answer(status, JSON, text)
 }
 
-impl From<BadAsk> for Problem {
-    fn from(bad: BadAsk) -> Problem {
+impl From<BadLine> for Problem {
+    fn from(bad: BadLine) -> Problem {
         let status = match bad {
-            BadAsk::LongHandler(_) | BadAsk::TooManyLines(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            BadAsk::Client(_)
-            | BadAsk::Dash(_)
-            | BadAsk::Reserved(_)
-            | BadAsk::Jobtype(_)
-            | BadAsk::LangAndBody
-            | BadAsk::Handler(_)
-            | BadAsk::When
-            | BadAsk::Kind(_)
-            | BadAsk::Payload(_) => StatusCode::BAD_REQUEST,
+            BadLine::LongHandler(_) | BadLine::TooManyLines(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            BadLine::Client(_)
+            | BadLine::Dash(_)
+            | BadLine::Reserved(_)
+            | BadLine::Jobtype(_)
+            | BadLine::LangAndBody
+            | BadLine::Handler(_)
+            | BadLine::When
+            | BadLine::Kind(_)
+            | BadLine::Payload(_) => StatusCode::BAD_REQUEST,
         };
         Problem::new(status, bad.to_string())
     }

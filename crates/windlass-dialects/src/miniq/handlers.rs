@@ -98,7 +98,7 @@ pub async fn types(engine: &Engine, client: &Tenant) -> Result<Vec<String>, Engi
 }
 
 /// Version in a list, with its text if that was read.
-pub struct Shown {
+pub struct HandlerView {
     pub id: String,
     pub handler: Option<HandlerText>,
 }
@@ -109,15 +109,15 @@ pub async fn all(
     engine: &Engine,
     client: Option<&Tenant>,
     limit: usize,
-) -> Result<Vec<(Tenant, String, Vec<Shown>)>, EngineError> {
+) -> Result<Vec<(Tenant, String, Vec<HandlerView>)>, EngineError> {
     let prefix = client.map_or_else(|| NOTES.to_owned(), |client| format!("{NOTES}{client}/"));
-    let mut found: Vec<(Tenant, String, Vec<Shown>)> = Vec::new();
+    let mut found: Vec<(Tenant, String, Vec<HandlerView>)> = Vec::new();
     for key in engine.note_keys(&prefix).await? {
         let mut parts = key[NOTES.len()..].rsplitn(2, '/');
         let (Some(id), Some(of)) = (parts.next(), parts.next()) else { continue };
         let Some((client, jobtype)) = of.split_once('/') else { continue };
         let Ok(client) = Tenant::new(client) else { continue };
-        let version = Shown { id: id.to_owned(), handler: None };
+        let version = HandlerView { id: id.to_owned(), handler: None };
         let is_full = found.len() == limit;
         match found.last_mut() {
             Some((whose, name, versions)) if *whose == client && name == jobtype => {
@@ -153,11 +153,11 @@ pub(super) async fn registered(
         .collect())
 }
 
-fn describe(state: &State, tenant: Tenant, name: String, versions: Vec<Shown>) -> RegisteredHandler {
+fn describe(state: &State, tenant: Tenant, name: String, versions: Vec<HandlerView>) -> RegisteredHandler {
     let in_force = versions.first().and_then(|version| version.handler.as_ref());
     let trouble =
         in_force.zip(state.runners.as_ref()).and_then(|(handler, runners)| runners.check(handler).err());
-    let version = |version: Shown| HandlerVersion {
+    let version = |version: HandlerView| HandlerVersion {
         text: version.handler.map(|handler| serde_json::to_value(handler).unwrap_or_default()),
         id: version.id,
     };

@@ -76,15 +76,15 @@ pub const ENDED: &str = "job ended";
 pub const RETURNED: &str = "job returned";
 
 /// Lines written together.
-pub struct Lines<'a> {
+pub struct LogLines<'a> {
     bytes: Vec<u8>,
     time: String,
     sysid: &'a str,
 }
 
-impl<'a> Lines<'a> {
-    pub fn new(now: Timestamp, sysid: &'a str) -> Lines<'a> {
-        Lines { bytes: Vec::new(), time: times::iso(now), sysid }
+impl<'a> LogLines<'a> {
+    pub fn new(now: Timestamp, sysid: &'a str) -> LogLines<'a> {
+        LogLines { bytes: Vec::new(), time: times::iso(now), sysid }
     }
 
     pub fn push(&mut self, message: &str, info: Info<'_>) {
@@ -134,7 +134,7 @@ impl JobLog {
         self.is_on
     }
 
-    pub fn write(&self, lines: Lines<'_>) {
+    pub fn write(&self, lines: LogLines<'_>) {
         let send = self.send.lock();
         let Some(send) = &*send else { return };
         let mut lines = lines;
@@ -222,7 +222,7 @@ mod tests {
         let log = JobLog::start(Some(settings)).unwrap();
         for n in 0..40 {
             let id = format!("id-{n:03}");
-            let mut lines = Lines::new(Timestamp::from_millis(n), "vm-0000");
+            let mut lines = LogLines::new(Timestamp::from_millis(n), "vm-0000");
             lines.push(ENDED, Info { id: &id, jobtype: "a-\"b\"", exitcode: Some(200), ..Info::default() });
             log.write(lines);
         }
@@ -249,7 +249,7 @@ mod tests {
     async fn without_a_place_nothing_is_written() {
         let log = JobLog::start(None).unwrap();
         assert!(!log.is_on());
-        log.write(Lines::new(Timestamp::from_millis(0), "vm-0000"));
+        log.write(LogLines::new(Timestamp::from_millis(0), "vm-0000"));
         log.close().await;
     }
 }

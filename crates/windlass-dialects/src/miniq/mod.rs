@@ -41,7 +41,7 @@ use crate::route::{Refusal, Route};
 use crate::runners::Runners;
 use crate::settings::{BadConfig, DialectSettings, Key, Values};
 use axum::response::Response;
-use log::{Info, JobLog, Lines};
+use log::{Info, JobLog, LogLines};
 use parking_lot::{Mutex, MutexGuard};
 use schedule::Scheduler;
 pub use settings::Settings;
@@ -55,7 +55,7 @@ use windlass_core::{Name, Policy, Tenant, Timestamp};
 use windlass_engine::journal::ids;
 use windlass_engine::journal::{Journal, JournalError, NewLine};
 use windlass_engine::{Engine, EngineError};
-use wire::Kind;
+use wire::LineKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miniq;
@@ -195,8 +195,8 @@ impl State {
         if ids.is_empty() {
             return Ok(ids);
         }
-        let plain = Kind { client: client.clone(), jobtype: jobtype.clone(), run_at, is_base64: false };
-        let packed = Kind { is_base64: true, ..plain.clone() }.text();
+        let plain = LineKind { client: client.clone(), jobtype: jobtype.clone(), run_at, is_base64: false };
+        let packed = LineKind { is_base64: true, ..plain.clone() }.text();
         let plain = plain.text();
         let texts: Vec<Option<Vec<u8>>> = payloads.iter().map(|payload| wire::journaled(payload)).collect();
         let line = |((id, payload), text)| match text {
@@ -213,7 +213,7 @@ impl State {
         self.tell_added(&wire::full_type(client, jobtype), &ids, payloads, now);
         let kept = async { self.journal.wsync(self.journal.write(&lines)?).await };
         if let Err(error) = kept.await {
-            let mut lines = Lines::new(now, &sysid);
+            let mut lines = LogLines::new(now, &sysid);
             lines.warn(&format!("{} jobs from {} on were not kept: {error}", ids.len(), ids[0]));
             self.log.write(lines);
             return Err(error);
@@ -226,7 +226,7 @@ impl State {
             return;
         }
         let sysid = self.sysid();
-        let mut lines = Lines::new(now, &sysid);
+        let mut lines = LogLines::new(now, &sysid);
         for (id, payload) in ids.iter().zip(payloads) {
             let bytes = Some(payload.len());
             lines.push(log::ADDED, Info { id, jobtype: full, bytes, ..Info::default() });

@@ -9,7 +9,7 @@ use windlass_engine::Engine;
 /// Returns a free name; without one the server does not start. If the store does not answer, the server
 /// starts anyway: adds are journaled, and the name is found when the store is back.
 pub(super) async fn find_name(engine: &Engine, host: &str) -> Result<Option<Arc<str>>, StartError> {
-    match sysid::end_locks_of_the_gone(engine).await {
+    match sysid::end_leases_of_dead_servers(engine).await {
         Ok(0) => {}
         Ok(jobs) => info!("jobs that this server was running when it was killed are run again: {jobs}"),
         Err(error) => warn!("jobs of a server that was killed wait for the end of their locks: {error}"),

@@ -22,15 +22,15 @@ pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
     let mut stop = state.stop.subscribe();
     let mut started = state.is_started.subscribe();
     let mut wait = WAIT_FIRST;
-    let mut known = Known::new();
+    let mut known = HandlerCache::new();
     loop {
         // Subscribed before the check, so that a slot freed after it is noticed.
         let room = runners.room();
         let is_started = *started.borrow_and_update();
-        let looked = if is_started { step(&state, &runners, &mut known).await } else { Ok(Looked::DONE) };
+        let looked = if is_started { step(&state, &runners, &mut known).await } else { Ok(StepResult::DONE) };
         let (wants_room, look_again, pause) = match looked {
-            Ok(Looked::More) => continue,
-            Ok(Looked::Rest { wants_room, look_again }) => {
+            Ok(StepResult::More) => continue,
+            Ok(StepResult::Rest { wants_room, look_again }) => {
                 wait = WAIT_FIRST;
                 (wants_room, look_again, None)
             }
@@ -55,7 +55,7 @@ pub(super) async fn run(state: Arc<State>, runners: Arc<dyn Runners>) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Looked {
+enum StepResult {
     /// Nothing is left to start now. Jobs may wait for a slot. `look_again`: time at which batches of other clients
     /// may be cut, or a client may have run time again.
     Rest { wants_room: bool, look_again: Option<Timestamp> },
@@ -63,20 +63,20 @@ enum Looked {
     More,
 }
 
-impl Looked {
-    const DONE: Looked = Looked::Rest { wants_room: false, look_again: None };
+impl StepResult {
+    const DONE: StepResult = StepResult::Rest { wants_room: false, look_again: None };
 }
 
 /// Handlers as last read: sufficient to book slots.
-type Known = HashMap<(Tenant, Name), Option<handlers::Version>>;
+type HandlerCache = HashMap<(Tenant, Name), Option<handlers::Version>>;
 
 /// Starts batches, round by round. Each round reads the waiting types anew, so that a client with a single
 /// job does not wait behind the backlog of others.
 async fn step(
     state: &Arc<State>,
     runners: &Arc<dyn Runners>,
-    known: &mut Known,
-) -> Result<Looked, EngineError> {
+    known: &mut HandlerCache,
+) -> Result<StepResult, EngineError> {
     // The store may count jobs as ready that it does not hand out.
     let mut empty = HashSet::new();
     for _ in 0..ROUNDS_MAX {
@@ -84,24 +84,24 @@ async fn step(
         types.retain(|one| !empty.contains(&(one.client.clone(), one.jobtype.clone())));
         let run_time_at = hold_back(&mut types, |client| state.engine.runs_wait_until(client));
         if types.is_empty() {
-            return Ok(Looked::Rest { wants_room: false, look_again: run_time_at });
+            return Ok(StepResult::Rest { wants_room: false, look_again: run_time_at });
         }
-        reserved(state).await;
+        wait_until_reserved(state).await;
         if *state.stop.borrow() || !*state.is_started.borrow() {
-            return Ok(Looked::DONE);
+            return Ok(StepResult::DONE);
         }
         let round = Round::plan(state, &**runners, &mut types);
         let now = state.engine.now();
         let cut_at = state.scheduler().cut_for(&round.waiting, now).map(|ms| now.plus_ms(ms));
         if round.is_empty() {
             let look_again = cut_at.filter(|_| round.lacks_room).into_iter().chain(run_time_at).min();
-            return Ok(Looked::Rest { wants_room: round.lacks_room, look_again });
+            return Ok(StepResult::Rest { wants_room: round.lacks_room, look_again });
         }
         let outcome = round.carry_out(state, &types, state.settings.lock_ms).await?;
         empty.extend(outcome.empty);
         known.extend(outcome.changed);
     }
-    Ok(Looked::More)
+    Ok(StepResult::More)
 }
 
 /// Removes the types of clients without run time, whose jobs wait, and returns the time of the next check. Jobs
@@ -116,9 +116,9 @@ fn hold_back(types: &mut Vec<Type>, waits_until: impl Fn(&Tenant) -> Option<Time
 }
 
 /// Types with waiting jobs.
-async fn look(state: &State, known: &mut Known) -> Result<Vec<Type>, EngineError> {
+async fn look(state: &State, known: &mut HandlerCache) -> Result<Vec<Type>, EngineError> {
     let mut types = Vec::new();
-    let mut still_known = Known::new();
+    let mut still_known = HandlerCache::new();
     for waiting in state.engine.waiting(&commands::queue()).await? {
         let address = (waiting.tenant.clone(), waiting.name.clone());
         let version = match known.remove(&address) {
@@ -133,7 +133,7 @@ async fn look(state: &State, known: &mut Known) -> Result<Vec<Type>, EngineError
 }
 
 /// Waits until this server's name is reserved.
-async fn reserved(state: &State) {
+async fn wait_until_reserved(state: &State) {
     let mut known = state.sysid_state.subscribe();
     state.sysid_wanted.notify_one();
     let mut stop = state.stop.subscribe();
@@ -153,7 +153,7 @@ pub(super) async fn keep_sysid(state: Arc<State>) {
     }
     let mut reserved: Option<Reserved> = None;
     loop {
-        reserved = match kept(&state, reserved.clone()).await {
+        reserved = match renew_or_reserve(&state, reserved.clone()).await {
             Ok(reserved) => Some(reserved),
             Err(NoSysid::TooManyTries) => {
                 let why = NoSysid::TooManyTries.to_string();
@@ -188,7 +188,7 @@ pub(super) async fn keep_sysid(state: Arc<State>) {
 }
 
 /// Renews the reserved name, or reserves a new one. The caller retries after an error of the store.
-async fn kept(state: &State, reserved: Option<Reserved>) -> Result<Reserved, NoSysid> {
+async fn renew_or_reserve(state: &State, reserved: Option<Reserved>) -> Result<Reserved, NoSysid> {
     if let Some(reserved) = reserved
         && reserved.renew(&state.engine).await?
     {

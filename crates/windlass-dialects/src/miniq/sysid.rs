@@ -57,7 +57,7 @@ pub async fn find_free(engine: &Engine, host: &str) -> Result<Arc<str>, NoSysid>
 /// Ends the leases of dead servers on a store with a single server, and their reservations. Every reservation
 /// found there belongs to an earlier process, so this must run before this server reserves its name. Returns
 /// the number of jobs.
-pub async fn end_locks_of_the_gone(engine: &Engine) -> Result<usize, EngineError> {
+pub async fn end_leases_of_dead_servers(engine: &Engine) -> Result<usize, EngineError> {
     if engine.is_shared() {
         return Ok(0);
     }

@@ -39,7 +39,7 @@ const RESERVED: &[&str] = &[
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadAsk {
+pub enum BadLine {
     #[error("a client id is made of letters, digits, `_` and `.`, at most 64 of them: {0:?} is not")]
     Client(String),
     /// Refused because `a` + `b-c` and `a-b` + `c` would be the same type.
@@ -67,22 +67,22 @@ pub enum BadAsk {
     Payload(String),
 }
 
-pub fn client(text: &str) -> Result<Tenant, BadAsk> {
+pub fn client(text: &str) -> Result<Tenant, BadLine> {
     if text.contains('-') {
-        return Err(BadAsk::Dash(text.to_owned()));
+        return Err(BadLine::Dash(text.to_owned()));
     }
     if RESERVED.contains(&text) {
-        return Err(BadAsk::Reserved(text.to_owned()));
+        return Err(BadLine::Reserved(text.to_owned()));
     }
-    Tenant::new(text).map_err(|_| BadAsk::Client(text.chars().take(100).collect()))
+    Tenant::new(text).map_err(|_| BadLine::Client(text.chars().take(100).collect()))
 }
 
 /// Shorter than a name may be: in the journal and in lists the client's id precedes it.
 const JOBTYPE_BYTES_MAX: usize = 200;
 
-pub fn jobtype(text: &str) -> Result<Name, BadAsk> {
+pub fn jobtype(text: &str) -> Result<Name, BadLine> {
     let is_bad = |c: char| c.is_control() || matches!(c, '|' | '/' | ',');
-    let bad = || BadAsk::Jobtype(text.chars().take(100).collect());
+    let bad = || BadLine::Jobtype(text.chars().take(100).collect());
     if text.len() > JOBTYPE_BYTES_MAX || text.contains(is_bad) {
         return Err(bad());
     }
@@ -90,32 +90,32 @@ pub fn jobtype(text: &str) -> Result<Name, BadAsk> {
 }
 
 /// Payloads: one per line, without the newline. Empty lines and lines that begin with `#` are skipped.
-pub fn payloads(body: &[u8]) -> Result<Vec<&[u8]>, BadAsk> {
+pub fn payloads(body: &[u8]) -> Result<Vec<&[u8]>, BadLine> {
     let lines: Vec<&[u8]> =
         body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#').collect();
-    if lines.len() > LINES_MAX { Err(BadAsk::TooManyLines(lines.len())) } else { Ok(lines) }
+    if lines.len() > LINES_MAX { Err(BadLine::TooManyLines(lines.len())) } else { Ok(lines) }
 }
 
 /// Earliest start of the jobs; `None`: now.
-pub fn when(delay: Option<&str>, dt: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, BadAsk> {
+pub fn when(delay: Option<&str>, dt: Option<&str>, now: Timestamp) -> Result<Option<Timestamp>, BadLine> {
     match (delay, dt) {
         (None, None) => Ok(None),
         (Some(delay), None) => {
             let seconds = delay.parse::<f64>().ok().filter(|s| (0.0..=DELAY_S_MAX).contains(s));
-            seconds.map(|s| Some(now.plus_ms((s * 1_000.0) as i64))).ok_or(BadAsk::When)
+            seconds.map(|s| Some(now.plus_ms((s * 1_000.0) as i64))).ok_or(BadLine::When)
         }
         (None, Some(dt)) => {
-            let at = dt.parse::<jiff::Timestamp>().map_err(|_| BadAsk::When)?;
+            let at = dt.parse::<jiff::Timestamp>().map_err(|_| BadLine::When)?;
             Ok(Some(Timestamp::from_calendar_ms(at.as_millisecond())))
         }
-        (Some(_), Some(_)) => Err(BadAsk::When),
+        (Some(_), Some(_)) => Err(BadLine::When),
     }
 }
 
 /// Parses a handler: a JSON object, or any other text as the body in the language `method`.
-pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk> {
+pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadLine> {
     if body.len() > HANDLER_BYTES_MAX {
-        return Err(BadAsk::LongHandler(body.len()));
+        return Err(BadLine::LongHandler(body.len()));
     }
     let object = serde_json::from_slice::<Value>(body).ok().filter(Value::is_object);
     let handler = match object {
@@ -126,12 +126,13 @@ pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk>
                 object["lang"] = method.into();
             }
             if ["lang", "body"].iter().any(|key| object.get(*key).is_none_or(Value::is_null)) {
-                return Err(BadAsk::LangAndBody);
+                return Err(BadLine::LangAndBody);
             }
-            serde_json::from_value(object).map_err(|error| BadAsk::Handler(error.to_string()))?
+            serde_json::from_value(object).map_err(|error| BadLine::Handler(error.to_string()))?
         }
         None => {
-            let body = std::str::from_utf8(body).map_err(|_| BadAsk::Handler("it is not text".to_owned()))?;
+            let body =
+                std::str::from_utf8(body).map_err(|_| BadLine::Handler("it is not text".to_owned()))?;
             let lang = method.unwrap_or_default().to_owned();
             let none = || None;
             HandlerText {
@@ -146,10 +147,12 @@ pub fn handler(body: &[u8], method: Option<&str>) -> Result<HandlerText, BadAsk>
         }
     };
     if handler.lang.is_empty() || handler.body.is_empty() {
-        return Err(BadAsk::LangAndBody);
+        return Err(BadLine::LangAndBody);
     }
     match &handler.options {
-        Some(options) if !options.is_object() => Err(BadAsk::Handler("options must be an object".to_owned())),
+        Some(options) if !options.is_object() => {
+            Err(BadLine::Handler("options must be an object".to_owned()))
+        }
         _ => Ok(handler),
     }
 }
@@ -162,14 +165,14 @@ pub fn full_type(client: &Tenant, jobtype: &Name) -> String {
 /// Type field of a journal line: `client-jobtype`, then after commas the earliest start and the encoding of
 /// the payload, if set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct LineKind {
     pub client: Tenant,
     pub jobtype: Name,
     pub run_at: Option<Timestamp>,
     pub is_base64: bool,
 }
 
-impl Kind {
+impl LineKind {
     pub fn text(&self) -> String {
         let mut text = full_type(&self.client, &self.jobtype);
         if let Some(run_at) = self.run_at {
@@ -181,13 +184,13 @@ impl Kind {
         text
     }
 
-    pub fn parse(text: &str) -> Result<Kind, BadAsk> {
-        let bad = || BadAsk::Kind(text.chars().take(300).collect());
+    pub fn parse(text: &str) -> Result<LineKind, BadLine> {
+        let bad = || BadLine::Kind(text.chars().take(300).collect());
         let mut parts = text.split(',');
         let (client_text, jobtype_text) =
             parts.next().and_then(|full| full.split_once('-')).ok_or_else(bad)?;
         let (client, jobtype) = (client(client_text)?, jobtype(jobtype_text)?);
-        let mut kind = Kind { client, jobtype, run_at: None, is_base64: false };
+        let mut kind = LineKind { client, jobtype, run_at: None, is_base64: false };
         for part in parts {
             match part.split_once('=') {
                 Some(("dt", ms)) => {
@@ -206,8 +209,8 @@ pub fn journaled(payload: &[u8]) -> Option<Vec<u8>> {
     payload.contains(&b'\n').then(|| STANDARD.encode(payload).into_bytes())
 }
 
-pub fn unjournaled(payload: &[u8]) -> Result<Vec<u8>, BadAsk> {
-    STANDARD.decode(payload).map_err(|error| BadAsk::Payload(error.to_string()))
+pub fn unjournaled(payload: &[u8]) -> Result<Vec<u8>, BadLine> {
+    STANDARD.decode(payload).map_err(|error| BadLine::Payload(error.to_string()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::errors::{ErrorAnswer, respond};
 use super::reply::Answer;
 use super::schema::finish;
 use crate::codec::Encoding;
-use crate::route::{Access, Asked, Call, Content, Route, SchemaOf};
+use crate::route::{Access, Call, Content, RequestBody, Route, SchemaOf};
 use ::http::StatusCode;
 use bytes::Bytes;
 use schemars::SchemaGenerator;
@@ -89,7 +89,7 @@ impl Describer {
         operation
     }
 
-    fn body(&mut self, asked: &Asked) -> Value {
+    fn body(&mut self, asked: &RequestBody) -> Value {
         let schema = self.schema(asked.schema);
         json!({
             "description": format!("See {}.", (asked.schema.name)()),
@@ -133,7 +133,7 @@ impl Describer {
 }
 
 /// Examples as JSON; a test parses each.
-fn examples(asked: &Asked) -> Value {
+fn examples(asked: &RequestBody) -> Value {
     let example = |(name, summary, text): &(&str, &str, &str)| {
         let value = serde_json::from_str(text).unwrap_or(Value::Null);
         ((*name).to_owned(), json!({"summary": summary, "value": value}))

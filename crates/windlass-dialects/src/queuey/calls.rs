@@ -6,7 +6,7 @@ use super::errors::Problem;
 use super::ids::Uuid;
 use super::wire::{self, BadRequest};
 use crate::answer::{JSON, TEXT, answer};
-use crate::listener::Sealed;
+use crate::listener::TakenBody;
 use crate::route::Call;
 use ::http::{StatusCode, header};
 use axum::body::Body;
@@ -72,7 +72,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
     };
     // The claim is final once the client has taken the response; otherwise the job is returned.
     let bytes = Bytes::from(serde_json::to_vec(&commands::job_view(job)).unwrap_or_default());
-    let body = Body::new(Sealed::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
+    let body = Body::new(TakenBody::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
     Ok(json_response(body))
 }
 

@@ -167,7 +167,7 @@ async fn stay(server: Arc<Server>, caller: Caller, key: Key, sender: mpsc::Sende
             () = tokio::time::sleep(HEARTBEAT) => {}
             () = sender.closed() => break,
             // A worker whose token is revoked counts as disconnected.
-            () = server.farewell(&caller) => break,
+            () = server.wait_until_ended_for(&caller) => break,
         }
         piece = Bytes::from_static(b"\n");
     }

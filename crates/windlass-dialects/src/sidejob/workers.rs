@@ -10,7 +10,7 @@ use super::state_of;
 use super::tx::{self, Op, Reply, Stop, Tx};
 use super::wire::{Ask, OF_ANY_CALL, Write};
 use super::{log, views};
-use crate::listener::Sealed;
+use crate::listener::TakenBody;
 use crate::route::Call;
 use ::http::StatusCode;
 use axum::body::Body;
@@ -85,7 +85,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
         let delivery = tokio::select! {
             biased;
             delivery = engine.claim(claim) => delivery?,
-            () = call.leave() => return Ok(json("{}")),
+            () = call.wait_until_ended() => return Ok(json("{}")),
         };
         let Some(job) = delivery.jobs.first().cloned() else { return Ok(json("{}")) };
         if lock_of(&job, engine.now()).is_some() {
@@ -98,7 +98,7 @@ pub(super) async fn claim(mut call: Call) -> Answer {
         }
         // The lease belongs to the worker once the response is read; otherwise it is released.
         let bytes = Bytes::from(views::run(&job));
-        let body = Body::new(Sealed::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
+        let body = Body::new(TakenBody::new(bytes, delivery, |delivery: Delivery| drop(delivery.accept())));
         return Ok(json(body));
     }
 }

@@ -10,16 +10,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use windlass_dialects::ServerOptions;
 use windlass_dialects::budget::{Budget, Share};
-use windlass_dialects::listener::Limits;
+use windlass_dialects::listener::ListenerLimits;
 use windlass_dialects::tls::Tls;
 
-async fn limited(limits: Limits) -> TestServer {
+async fn limited(limits: ListenerLimits) -> TestServer {
     TestServer::start(ServerOptions { limits, ..ServerOptions::default() }).await
 }
 
 #[tokio::test]
 async fn a_client_that_dawdles_over_its_header_is_cut() {
-    let server = limited(Limits { header_timeout: Duration::from_millis(200), ..Limits::default() }).await;
+    let server =
+        limited(ListenerLimits { header_timeout: Duration::from_millis(200), ..ListenerLimits::default() })
+            .await;
     let mut client = server.connect().await;
     let begun = Instant::now();
     client.stream.write_all(b"GET /healthz HTTP/1.1\r\nx-slow: ").await.unwrap();
@@ -36,10 +38,10 @@ async fn a_client_that_dawdles_over_its_header_is_cut() {
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_but_a_waiting_claim_is_not_idle() {
-    let limits = Limits {
+    let limits = ListenerLimits {
         idle_timeout: Duration::from_millis(150),
         header_timeout: Duration::from_millis(150),
-        ..Limits::default()
+        ..ListenerLimits::default()
     };
     let server = limited(limits).await;
     let mut idle = server.connect().await;
@@ -54,7 +56,9 @@ async fn an_idle_connection_is_closed_but_a_waiting_claim_is_not_idle() {
 
 #[tokio::test]
 async fn a_client_that_takes_none_of_its_answer_is_cut() {
-    let server = limited(Limits { write_timeout: Duration::from_millis(200), ..Limits::default() }).await;
+    let server =
+        limited(ListenerLimits { write_timeout: Duration::from_millis(200), ..ListenerLimits::default() })
+            .await;
     // More than the socket buffers hold.
     let payload = "x".repeat(15 << 20);
     assert_eq!(
@@ -70,7 +74,9 @@ async fn a_client_that_takes_none_of_its_answer_is_cut() {
 #[tokio::test]
 async fn the_time_for_a_header_does_not_run_between_two_requests() {
     let time = Duration::from_millis(1_500);
-    let server = limited(Limits { header_timeout: time, first_timeout: time, ..Limits::default() }).await;
+    let server =
+        limited(ListenerLimits { header_timeout: time, first_timeout: time, ..ListenerLimits::default() })
+            .await;
     let mut client = server.connect().await;
     for _ in 0..2 {
         assert_eq!(client.call("GET", "/healthz", &[], b"").await.status, 200);
@@ -81,7 +87,9 @@ async fn the_time_for_a_header_does_not_run_between_two_requests() {
 
 #[tokio::test]
 async fn a_connection_on_which_nothing_comes_is_cut() {
-    let server = limited(Limits { first_timeout: Duration::from_millis(200), ..Limits::default() }).await;
+    let server =
+        limited(ListenerLimits { first_timeout: Duration::from_millis(200), ..ListenerLimits::default() })
+            .await;
     let mut silent = server.connect().await;
     assert!(silent.until(b"x").await.is_none());
 }
@@ -114,7 +122,7 @@ async fn a_head_that_can_be_read_in_two_ways_is_refused_and_nothing_after_it_is_
 
 #[tokio::test]
 async fn one_address_cannot_take_all_connections() {
-    let limits = Limits { connections_per_address: 2, ..Limits::default() };
+    let limits = ListenerLimits { connections_per_address: 2, ..ListenerLimits::default() };
     let server = limited(limits).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     assert_eq!(first.call("GET", "/healthz", &[], b"").await.status, 200);
@@ -189,7 +197,7 @@ async fn count_descriptors() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_told_so() {
-    let server = limited(Limits { connections_max: 2, ..Limits::default() }).await;
+    let server = limited(ListenerLimits { connections_max: 2, ..ListenerLimits::default() }).await;
     let mut held = vec![];
     for _ in 0..2 {
         let mut client = server.connect().await;
@@ -244,7 +252,7 @@ async fn an_answer_that_leaves_a_body_unread_says_that_it_is_the_last() {
 
 #[tokio::test]
 async fn a_header_that_is_too_large_is_refused() {
-    let server = limited(Limits { header_bytes_max: 16 * 1024, ..Limits::default() }).await;
+    let server = limited(ListenerLimits { header_bytes_max: 16 * 1024, ..ListenerLimits::default() }).await;
     let mut client = server.connect().await;
     let large = "x".repeat(64 * 1024);
     let request = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-large: {large}\r\n\r\n");
@@ -328,7 +336,8 @@ async fn plain_text_to_a_tls_port_is_closed_and_a_stalled_handshake_too() {
     let folder = tempfile::tempdir().unwrap();
     certificate_in(folder.path());
     let tls = Tls::open(folder.path().join("cert.pem"), folder.path().join("key.pem")).unwrap();
-    let limits = Limits { tls_handshake_timeout: Duration::from_millis(200), ..Limits::default() };
+    let limits =
+        ListenerLimits { tls_handshake_timeout: Duration::from_millis(200), ..ListenerLimits::default() };
     let server =
         TestServer::start(ServerOptions { tls: Some(Arc::new(tls)), limits, ..ServerOptions::default() })
             .await;

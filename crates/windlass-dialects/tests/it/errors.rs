@@ -2,7 +2,7 @@
 
 use crate::support::TestServer;
 use windlass_dialects::ServerOptions;
-use windlass_dialects::listener::Limits;
+use windlass_dialects::listener::ListenerLimits;
 use windlass_engine::{Options, SystemClock};
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn bodies_need_the_right_type_and_no_compression() {
 
 #[tokio::test]
 async fn a_body_is_accepted_up_to_its_limit() {
-    let limits = Limits { body_bytes_max: 1_000, ..Limits::default() };
+    let limits = ListenerLimits { body_bytes_max: 1_000, ..ListenerLimits::default() };
     let server = TestServer::start(ServerOptions { limits, ..ServerOptions::default() }).await;
     let frame = r#"{"name":"a","payload":""}"#.len();
     let body = |bytes: usize| format!(r#"{{"name":"a","payload":"{}"}}"#, "x".repeat(bytes - frame));

@@ -56,13 +56,13 @@ pub(crate) type Place = u64;
 
 /// Waiters with equal requests share one entry: a thousand equal workers cost as much to search as one.
 #[derive(Debug, Default)]
-struct Line {
+struct WaiterGroup {
     asleep: BTreeMap<Place, Arc<Notify>>,
     /// Waiters that are querying, each with the addresses announced since its query began.
     looking: BTreeMap<Place, Duty>,
 }
 
-impl Line {
+impl WaiterGroup {
     fn is_empty(&self) -> bool {
         self.asleep.is_empty() && self.looking.is_empty()
     }
@@ -70,7 +70,7 @@ impl Line {
 
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    tenants: FxHashMap<Tenant, FxHashMap<Wanted, Line>>,
+    tenants: FxHashMap<Tenant, FxHashMap<Wanted, WaiterGroup>>,
     next_place: Place,
     count: usize,
     /// Tenant and worker name of each waiter that has given its name.
@@ -162,8 +162,8 @@ impl Waiting {
         }
         let mut left = count;
         while left > 0 {
-            let mut longest: Option<(Place, usize, &mut Line)> = None;
-            let mut busy: Option<&mut Line> = None;
+            let mut longest: Option<(Place, usize, &mut WaiterGroup)> = None;
+            let mut busy: Option<&mut WaiterGroup> = None;
             for (wanted, line) in lines.iter_mut() {
                 if wanted.priority.is_some() || !fits(wanted) {
                     continue;
@@ -199,7 +199,7 @@ impl Waiting {
         }
     }
 
-    fn line(&mut self, tenant: &Tenant, wanted: &Wanted) -> Option<&mut Line> {
+    fn line(&mut self, tenant: &Tenant, wanted: &Wanted) -> Option<&mut WaiterGroup> {
         self.tenants.get_mut(tenant)?.get_mut(wanted)
     }
 }
@@ -210,7 +210,7 @@ pub(crate) enum LookAgain {
     No,
 }
 
-fn wake_first(line: &mut Line, queue: &Queue, name: &Name) {
+fn wake_first(line: &mut WaiterGroup, queue: &Queue, name: &Name) {
     let address = Address { queue: queue.clone(), name: name.clone() };
     if let Some((place, ready_notifier)) = line.asleep.pop_first() {
         line.looking.insert(place, SmallVec::from_elem(address, 1));

@@ -247,7 +247,7 @@ impl Engine {
     pub async fn admit_jobs<'a>(
         &self,
         tenant: &Tenant,
-        coming: impl Iterator<Item = Coming<'a>>,
+        coming: impl Iterator<Item = JobSize<'a>>,
     ) -> Result<(), EngineError> {
         let Admitted { jobs, payload_bytes } = self.reserve_jobs(tenant, coming).await?;
         jobs.leave_under_way();
@@ -259,7 +259,7 @@ impl Engine {
     pub(crate) async fn reserve_jobs<'a>(
         &self,
         tenant: &Tenant,
-        coming: impl Iterator<Item = Coming<'a>>,
+        coming: impl Iterator<Item = JobSize<'a>>,
     ) -> Result<Admitted, EngineError> {
         let (mut jobs, mut bytes) = (0, 0);
         for (queue, name, payload_bytes) in coming {
@@ -281,7 +281,7 @@ impl Engine {
     }
 
     /// Turns the reservations of admitted jobs into use: they are in the store now.
-    pub(crate) fn have_arrived(&self, tenant: &Tenant, jobs: u64, payload_bytes: u64) {
+    pub(crate) fn convert_reservations(&self, tenant: &Tenant, jobs: u64, payload_bytes: u64) {
         let usage = self.inner.quotas.of(tenant);
         usage.jobs.arrived(jobs);
         usage.payload_bytes.arrived(payload_bytes);
@@ -390,7 +390,7 @@ impl Engine {
 }
 
 /// Queue, name and payload size of a job to be pushed.
-pub type Coming<'a> = (&'a Queue, &'a Name, usize);
+pub type JobSize<'a> = (&'a Queue, &'a Name, usize);
 
 /// Reservations of jobs that are about to be pushed; returned on drop.
 #[derive(Debug)]
@@ -421,7 +421,7 @@ impl Admitted {
     }
 }
 
-pub(crate) fn coming(push: &Push) -> Coming<'_> {
+pub(crate) fn size_of_push(push: &Push) -> JobSize<'_> {
     (&push.queue, &push.name, push.payload.bytes.len())
 }
 

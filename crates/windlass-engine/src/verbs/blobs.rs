@@ -58,7 +58,7 @@ impl BlobDownload {
 
 /// Result of a search for blobs without references.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unnamed {
+pub struct UnreferencedBlobs {
     /// Total number of blobs.
     pub all: usize,
     /// Blobs that are old enough and that no job refers to.
@@ -111,13 +111,13 @@ impl Engine {
 
     /// Finds blobs that were last put before `put_before` and that no job of any tenant refers to; `remove`
     /// deletes them. `named_by` returns the addresses that a job refers to.
-    pub async fn unnamed_blobs(
+    pub async fn find_unreferenced_blobs(
         &self,
         tenant: Option<&Tenant>,
         put_before: Timestamp,
         remove: bool,
         named_by: &(dyn Fn(&Job) -> Vec<BlobAddr> + Sync),
-    ) -> Result<Unnamed, EngineError> {
+    ) -> Result<UnreferencedBlobs, EngineError> {
         let visit = self.inner.enter()?;
         let blobs = self.list_blobs(tenant).await?;
         let all = blobs.len();
@@ -137,7 +137,7 @@ impl Engine {
             }
         };
         self.each_job(&mut strike).await?;
-        let mut unnamed = Unnamed { all, found: old.into_iter().flatten().collect(), removed: 0 };
+        let mut unnamed = UnreferencedBlobs { all, found: old.into_iter().flatten().collect(), removed: 0 };
         if remove {
             for ListedBlob { tenant, info } in &unnamed.found {
                 let gone = visit.store.blobs().remove(tenant, &info.digests, info.stored_at).await?;

@@ -25,10 +25,14 @@ impl Engine {
         let bytes: Vec<usize> = jobs.iter().map(|job| job.payload.bytes.len()).collect();
         if self.is_exempt {
             let pushed = self.push_admitted(visit, tenant, jobs, None).await?;
-            self.have_arrived(tenant, bytes.len() as u64, bytes.iter().map(|bytes| *bytes as u64).sum());
+            self.convert_reservations(
+                tenant,
+                bytes.len() as u64,
+                bytes.iter().map(|bytes| *bytes as u64).sum(),
+            );
             return Ok(pushed);
         }
-        let admitted = self.reserve_jobs(tenant, jobs.iter().map(quota::coming)).await?;
+        let admitted = self.reserve_jobs(tenant, jobs.iter().map(quota::size_of_push)).await?;
         self.push_admitted(visit, tenant, jobs, Some((admitted, bytes))).await
     }
 

@@ -3,7 +3,7 @@
 pub use crate::spawn::GuestProgram;
 
 use super::job_source::FetchError;
-use super::message::{self, Ended, FRAME_EXTRA_BYTES, Limits, Order, Reply};
+use super::message::{self, FRAME_EXTRA_BYTES, GuestEnd, Limits, Order, Reply};
 use crate::handlers::resident_bytes;
 use crate::spawn;
 use std::io;
@@ -45,7 +45,7 @@ impl<F: Future<Output = Result<Vec<u8>, FetchError>> + Send> Fetch for F {}
 /// End of a run as seen by the runner.
 #[derive(Debug)]
 pub enum RunEnd {
-    Ended(Ended),
+    Ended(GuestEnd),
     /// The module could not be loaded; the process is still usable.
     NoModule(FetchError),
     /// The process was killed through the fault of the module.

@@ -2,7 +2,7 @@
 //! of file. It has no environment, no relevant arguments and no connections but stdin and stdout.
 
 use super::machine::Machine;
-use super::message::{Ended, Limits, Order, Reply, read_blocking, write_blocking};
+use super::message::{GuestEnd, Limits, Order, Reply, read_blocking, write_blocking};
 use crate::confine;
 use std::cell::RefCell;
 use std::io::{self, BufReader, Read, Write};
@@ -47,7 +47,7 @@ fn serve_orders(mut machine: Machine, orders: impl Read, replies: impl Write) ->
             }
         };
         let ended = match machine.run(&module, input, fetch, || reply(&Reply::Started)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ended::not_started("given up"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => GuestEnd::not_started("given up"),
             ended => ended?,
         };
         reply(&Reply::Ended(ended))?;
@@ -100,7 +100,9 @@ mod tests {
         let mut told = Vec::new();
         while let Some(reply) = read_blocking(&mut from).unwrap() {
             told.push(match reply {
-                Reply::Ended(Ended { how: How::Exit(0), stdout, .. }) => String::from_utf8(stdout).unwrap(),
+                Reply::Ended(GuestEnd { how: How::Exit(0), stdout, .. }) => {
+                    String::from_utf8(stdout).unwrap()
+                }
                 Reply::Ended(ended) => format!("{:?}", ended.how),
                 other => format!("{other:?}"),
             });

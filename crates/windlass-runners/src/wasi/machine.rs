@@ -1,6 +1,6 @@
 //! Execution of WebAssembly modules: compiled once, cached by address, one new instance per run.
 
-use super::message::{Ended, How, Limits};
+use super::message::{GuestEnd, How, Limits};
 use super::preview1::{self, Guest, Stop};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -51,14 +51,14 @@ impl Machine {
         input: Vec<u8>,
         fetch: impl FnOnce() -> io::Result<Vec<u8>>,
         started: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<Ended> {
+    ) -> io::Result<GuestEnd> {
         let loaded = match self.cache.get(address) {
             Some(loaded) => loaded,
             None => {
                 let bytes = fetch()?;
                 let loaded = match self.load(&bytes) {
                     Ok(loaded) => Arc::new(loaded),
-                    Err(why) => return Ok(Ended::not_started(why)),
+                    Err(why) => return Ok(GuestEnd::not_started(why)),
                 };
                 self.cache.put(address, loaded.clone());
                 started()?;
@@ -83,7 +83,7 @@ impl Machine {
         Ok(Loaded { instance, entry })
     }
 
-    fn execute(&self, loaded: &Loaded, input: Vec<u8>) -> Ended {
+    fn execute(&self, loaded: &Loaded, input: Vec<u8>) -> GuestEnd {
         let mut store = Store::new(&self.engine, Guest::new(input, &self.limits));
         store.limiter(|guest| guest);
         let ticks = self.limits.time_limit_ms.div_ceil(TICK.as_millis() as u64);
@@ -101,7 +101,7 @@ impl Machine {
             Ok(()) => How::Exit(0),
             Err(error) => self.explain(&error, &guest),
         };
-        Ended { how, stdout: guest.stdout, stderr: guest.stderr, began_ns }
+        GuestEnd { how, stdout: guest.stdout, stderr: guest.stderr, began_ns }
     }
 
     fn explain(&self, error: &wasmtime::Error, guest: &Guest) -> How {

@@ -64,12 +64,12 @@ pub enum Reply {
     NeedModule,
     /// Compilation is complete and the time limit starts. Not sent for a cached module, which starts at once.
     Started,
-    Ended(Ended),
+    Ended(GuestEnd),
 }
 
 /// End of a run, with the guest's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct GuestEnd {
     pub how: How,
     #[serde(with = "serde_bytes")]
     pub stdout: Vec<u8>,
@@ -89,10 +89,10 @@ pub enum How {
     TooMuchOutput(String),
 }
 
-impl Ended {
+impl GuestEnd {
     /// End of a run that did not reach the guest's code.
-    pub fn not_started(why: impl Into<String>) -> Ended {
-        Ended { how: How::Failed(why.into()), stdout: Vec::new(), stderr: Vec::new(), began_ns: 0 }
+    pub fn not_started(why: impl Into<String>) -> GuestEnd {
+        GuestEnd { how: How::Failed(why.into()), stdout: Vec::new(), stderr: Vec::new(), began_ns: 0 }
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn replies_that_are_too_long_cut_short_or_nonsense_are_errors() {
-        let ended = Reply::Ended(Ended { stdout: vec![9; 1000], ..Ended::not_started("why") });
+        let ended = Reply::Ended(GuestEnd { stdout: vec![9; 1000], ..GuestEnd::not_started("why") });
         let mut frame = Vec::new();
         write_blocking(&mut frame, &ended).unwrap();
         assert_eq!(read::<Reply>(&mut frame.as_slice(), 2000).await.unwrap(), ended);

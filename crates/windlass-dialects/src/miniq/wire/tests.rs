@@ -16,7 +16,7 @@ fn empty_lines_and_comments_are_no_jobs() {
     check("a\r\nb\r", &["a\r", "b\r"]);
     check(" # indented\nx|y|z\n", &[" # indented", "x|y|z"]);
     assert!(payloads(&b"x\n".repeat(LINES_MAX)).is_ok());
-    assert_eq!(payloads(&b"x\n".repeat(LINES_MAX + 1)), Err(BadAsk::TooManyLines(LINES_MAX + 1)));
+    assert_eq!(payloads(&b"x\n".repeat(LINES_MAX + 1)), Err(BadLine::TooManyLines(LINES_MAX + 1)));
 }
 
 #[test]
@@ -47,10 +47,10 @@ fn a_delay_is_seconds_and_a_dt_is_a_time() {
     assert_eq!(when(None, Some("1970-01-01T00:00:07Z"), now), at(7_000));
     assert_eq!(when(None, Some("1970-01-01T01:00:07+01:00"), now), at(7_000));
     for bad in ["-1", "x", "", "NaN", "1e300", "inf"] {
-        assert_eq!(when(Some(bad), None, now), Err(BadAsk::When), "{bad}");
+        assert_eq!(when(Some(bad), None, now), Err(BadLine::When), "{bad}");
     }
-    assert_eq!(when(None, Some("tomorrow"), now), Err(BadAsk::When));
-    assert_eq!(when(Some("1"), Some("1970-01-01T00:00:07Z"), now), Err(BadAsk::When));
+    assert_eq!(when(None, Some("tomorrow"), now), Err(BadLine::When));
+    assert_eq!(when(Some("1"), Some("1970-01-01T00:00:07Z"), now), Err(BadLine::When));
 }
 
 #[test]
@@ -80,22 +80,22 @@ fn a_handler_without_language_or_body_is_refused() {
         "",
         "{}",
     ] {
-        assert_eq!(handler(bad.as_bytes(), None), Err(BadAsk::LangAndBody), "{bad}");
+        assert_eq!(handler(bad.as_bytes(), None), Err(BadLine::LangAndBody), "{bad}");
     }
-    assert!(matches!(handler(br#"{"lang":1,"body":"x"}"#, None), Err(BadAsk::Handler(_))));
-    assert!(matches!(handler(br#"{"lang":"sh","body":"x","options":3}"#, None), Err(BadAsk::Handler(_))));
-    assert!(matches!(handler(&vec![b'x'; HANDLER_BYTES_MAX + 1], Some("sh")), Err(BadAsk::LongHandler(_))));
+    assert!(matches!(handler(br#"{"lang":1,"body":"x"}"#, None), Err(BadLine::Handler(_))));
+    assert!(matches!(handler(br#"{"lang":"sh","body":"x","options":3}"#, None), Err(BadLine::Handler(_))));
+    assert!(matches!(handler(&vec![b'x'; HANDLER_BYTES_MAX + 1], Some("sh")), Err(BadLine::LongHandler(_))));
 }
 
 #[test]
 fn the_type_of_a_line_is_read_back_as_it_was_written() {
-    let check = |text: &str| assert_eq!(Kind::parse(text).unwrap().text(), text);
+    let check = |text: &str| assert_eq!(LineKind::parse(text).unwrap().text(), text);
     check("acme-resize");
     check("acme-b-c");
     check("acme-resize,dt=1763200000000");
     check("acme-resize,dt=-5,base64");
     for bad in ["", "acme", "-x", "acme-", "acme-x,", "acme-x,dt=", "acme-x,dt=y", "acme-x,zip", "api-x"] {
-        assert!(Kind::parse(bad).is_err(), "{bad}");
+        assert!(LineKind::parse(bad).is_err(), "{bad}");
     }
 }
 
@@ -123,6 +123,6 @@ proptest! {
     fn whatever_is_sent_is_understood_or_refused(body in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = handler(&body, Some("sh"));
         let _ = payloads(&body);
-        let _ = Kind::parse(&String::from_utf8_lossy(&body));
+        let _ = LineKind::parse(&String::from_utf8_lossy(&body));
     }
 }

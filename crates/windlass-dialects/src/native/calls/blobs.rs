@@ -103,8 +103,9 @@ pub(super) async fn collect(mut call: Call) -> Answer {
     let engine = &call.engine;
     let older_than_ms = i64::try_from(ask.older_than_s).unwrap_or(i64::MAX).saturating_mul(1_000);
     let put_before = engine.now().plus_ms(older_than_ms.saturating_neg());
-    let unnamed =
-        engine.unnamed_blobs(tenant.as_ref(), put_before, ask.remove, &crate::blobs::named_by).await?;
+    let unnamed = engine
+        .find_unreferenced_blobs(tenant.as_ref(), put_before, ask.remove, &crate::blobs::named_by)
+        .await?;
     if ask.remove {
         tracing::info!("{} of {} blobs removed: no job names them", unnamed.removed, unnamed.all);
     }

@@ -1,7 +1,7 @@
 //! `POST /api/v1/claim`: claims jobs for a worker.
 
 use crate::codec::{Encoding, Text};
-use crate::listener::Sealed;
+use crate::listener::TakenBody;
 use crate::native::commands::within;
 use crate::native::errors::{ApiError, respond};
 use crate::native::reply::{Answer, encode};
@@ -119,7 +119,7 @@ pub(super) async fn next_jobs(call: &Call, claim: Claim) -> Result<Option<Delive
     tokio::select! {
         biased;
         delivery = call.engine.claim(claim) => Ok(Some(delivery?)),
-        () = call.leave() => Ok(None),
+        () = call.wait_until_ended() => Ok(None),
     }
 }
 
@@ -137,9 +137,12 @@ pub(super) fn claimed(delivery: &Option<Delivery>, reply: Encoding) -> Vec<Claim
 
 /// Responds with the jobs. They belong to the worker once the response is read; otherwise they are released.
 pub(super) fn deliver(reply: Encoding, written: Vec<u8>, delivery: Option<Delivery>) -> Response {
-    let body =
-        axum::body::Body::new(Sealed::new(Bytes::from(written), delivery, |delivery: Option<Delivery>| {
+    let body = axum::body::Body::new(TakenBody::new(
+        Bytes::from(written),
+        delivery,
+        |delivery: Option<Delivery>| {
             delivery.map(Delivery::accept);
-        }));
+        },
+    ));
     respond(StatusCode::OK, reply, body)
 }

@@ -101,7 +101,7 @@ async fn forward(
             },
             () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b": alive\n\n"),
             () = sender.closed() => return,
-            () = server.farewell(&wanted.caller) => return,
+            () = server.wait_until_ended_for(&wanted.caller) => return,
         };
     }
 }
@@ -127,7 +127,7 @@ async fn summarise(
                 continue;
             }
             () = sender.closed() => return,
-            () = server.farewell(&wanted.caller) => return,
+            () = server.wait_until_ended_for(&wanted.caller) => return,
         };
         let mut tally = Tally::default();
         let mut next = Some(first);
@@ -144,7 +144,7 @@ async fn summarise(
         tokio::select! {
             () = tokio::time::sleep(every) => {}
             () = sender.closed() => return,
-            () = server.farewell(&wanted.caller) => return,
+            () = server.wait_until_ended_for(&wanted.caller) => return,
         }
     }
 }

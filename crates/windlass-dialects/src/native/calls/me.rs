@@ -38,7 +38,7 @@ fn doors(_: &mut SchemaGenerator) -> Schema {
 pub(super) async fn me(call: Call) -> Answer {
     Params::of(&call)?;
     let listed = call.caller.token.as_ref().and_then(|prefix| call.server.tokens.get(prefix));
-    let doors = call.server.doors.iter().map(|(dialect, address)| (*dialect, address.to_string()));
+    let doors = call.server.dialect_ports.iter().map(|(dialect, address)| (*dialect, address.to_string()));
     ok(
         &call,
         &Me {

@@ -47,7 +47,7 @@ pub(super) async fn result(call: Call) -> Answer {
     let waited = tokio::select! {
         biased;
         waited = call.engine.wait_settled(&tenant, job.id, wait_ms) => waited?,
-        () = call.leave() => Waited::NotYet(job),
+        () = call.wait_until_ended() => Waited::NotYet(job),
     };
     let (status, job) = match waited {
         Waited::Settled(job) => (StatusCode::OK, job),

@@ -3,7 +3,7 @@
 use super::*;
 use windlass_core::Tenant;
 use windlass_dialects::auth::{Role, TokenRecord, Tokens, generate_token};
-use windlass_dialects::listener::Limits;
+use windlass_dialects::listener::ListenerLimits;
 
 #[tokio::test]
 async fn the_server_answers_about_itself() {
@@ -199,7 +199,7 @@ async fn with_tokens_only_their_holders_are_served() {
 
 #[tokio::test]
 async fn too_many_connections_are_turned_away() {
-    let limits = Limits { connections_max: 2, ..Limits::default() };
+    let limits = ListenerLimits { connections_max: 2, ..ListenerLimits::default() };
     let server = Bedrock::with(ServerOptions { limits, ..ServerOptions::default() }).await;
     let (mut a, mut b) = (server.connect().await, server.connect().await);
     assert_eq!(a.status("Ping", &[]).await, "200 OK");
@@ -214,7 +214,7 @@ async fn too_many_connections_are_turned_away() {
 
 #[tokio::test]
 async fn a_request_that_stops_in_the_middle_is_cut_off() {
-    let limits = Limits { idle_timeout: Duration::from_millis(50), ..Limits::default() };
+    let limits = ListenerLimits { idle_timeout: Duration::from_millis(50), ..ListenerLimits::default() };
     let server = Bedrock::with(ServerOptions { limits, ..ServerOptions::default() }).await;
     let mut c = server.connect().await;
     c.send("CreateJob\nname: a").await;

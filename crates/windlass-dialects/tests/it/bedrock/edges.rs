@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use windlass_core::Tenant;
 use windlass_dialects::ServerOptions;
 use windlass_dialects::budget::{Budget, Share};
-use windlass_dialects::listener::Limits;
+use windlass_dialects::listener::ListenerLimits;
 use windlass_dialects::{Role, TokenRecord, Tokens, generate_token};
 
 /// Server with a token of the role operator for each of two tenants.
@@ -27,7 +27,7 @@ async fn guarded(options: ServerOptions) -> Guarded {
 }
 
 fn first_timeout(ms: u64) -> ServerOptions {
-    let limits = Limits { first_timeout: Duration::from_millis(ms), ..Limits::default() };
+    let limits = ListenerLimits { first_timeout: Duration::from_millis(ms), ..ListenerLimits::default() };
     ServerOptions { limits, ..ServerOptions::default() }
 }
 
@@ -113,7 +113,7 @@ async fn where_no_token_is_needed_the_first_request_makes_a_client_known() {
 
 #[tokio::test]
 async fn one_address_cannot_take_all_connections() {
-    let limits = Limits { connections_per_address: 2, ..Limits::default() };
+    let limits = ListenerLimits { connections_per_address: 2, ..ListenerLimits::default() };
     let options = ServerOptions { limits, ..ServerOptions::default() };
     let Guarded { server, a, .. } = guarded(options).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);

@@ -132,7 +132,8 @@ async fn a_bad_length_closes_the_connection_without_a_word() {
 
 #[tokio::test]
 async fn a_megabyte_of_data_fits_into_a_header_and_too_much_is_told() {
-    let limits = windlass_dialects::listener::Limits { body_bytes_max: 3 << 20, ..Default::default() };
+    let limits =
+        windlass_dialects::listener::ListenerLimits { body_bytes_max: 3 << 20, ..Default::default() };
     let server = Bedrock::with(ServerOptions { limits, ..ServerOptions::default() }).await;
     let mut c = server.connect().await;
     let data = format!("{{\"a\":\"{}\"}}", "x".repeat(1 << 20));

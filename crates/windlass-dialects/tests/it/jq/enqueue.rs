@@ -1,7 +1,7 @@
 use super::world::*;
 use serde_json::{Value, json};
 use windlass_dialects::ServerOptions;
-use windlass_dialects::listener::Limits;
+use windlass_dialects::listener::ListenerLimits;
 
 #[tokio::test]
 async fn every_job_gets_an_id_of_its_own() {
@@ -138,7 +138,7 @@ async fn msgpack_has_several_names_and_text_is_none_of_them() {
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_refused_whole() {
-    let limits = Limits { body_bytes_max: 2_000, ..Limits::default() };
+    let limits = ListenerLimits { body_bytes_max: 2_000, ..ListenerLimits::default() };
     let server =
         crate::support::TestServer::start(ServerOptions { limits, ..ServerOptions::default() }).await;
     let body = packed(&job(json!({"argument": {"x": "y".repeat(3_000)}})));

@@ -10,21 +10,21 @@ fn machine() -> Machine {
     Machine::new(limits()).unwrap()
 }
 
-fn run_in(machine: &mut Machine, address: &str, module: &[u8], input: &[u8]) -> Ended {
+fn run_in(machine: &mut Machine, address: &str, module: &[u8], input: &[u8]) -> GuestEnd {
     machine.run(address, input.to_vec(), || Ok(module.to_vec()), || Ok(())).unwrap()
 }
 
-fn run(text: &str, input: &[u8]) -> Ended {
+fn run(text: &str, input: &[u8]) -> GuestEnd {
     run_in(&mut machine(), "a", &samples::compile(text), input)
 }
 
 /// Runs with a time limit of 200 ms.
-fn run_briefly(text: &str) -> Ended {
+fn run_briefly(text: &str) -> GuestEnd {
     let mut machine = Machine::new(Limits { time_limit_ms: 200, ..limits() }).unwrap();
     run_in(&mut machine, "a", &samples::compile(text), b"")
 }
 
-fn why(ended: &Ended) -> &str {
+fn why(ended: &GuestEnd) -> &str {
     match &ended.how {
         How::Failed(why) | How::TooMuchOutput(why) => why,
         How::Exit(code) => panic!("it ended with {code}"),

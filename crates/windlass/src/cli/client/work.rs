@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use windlass_runners::process::{EXIT_RETRY, Ended, RESULT_BYTES_MAX};
+use windlass_runners::process::{EXIT_RETRY, ProcessEnd, RESULT_BYTES_MAX};
 
 /// Duration of one long-poll claim: long enough to be cheap, short enough for proxies that cut idle
 /// connections.
@@ -201,7 +201,7 @@ impl Worker {
 /// Runs one job and reports its outcome.
 fn see_through(job: Job, run: Run, args: &WorkArgs, table: &Arc<Table>, mut client: Client) {
     let ended = process::run(&job, run, &args.command, &client.server(), table);
-    if let Ended::NotStarted(reason) = &ended {
+    if let ProcessEnd::NotStarted(reason) = &ended {
         table.give_up(Fault::failed(reason.clone()));
     }
     let verdict = verdict(ended, table.why_stopped(run), args);
@@ -246,24 +246,24 @@ enum Verdict {
     Lost,
 }
 
-fn verdict(ended: Ended, stopped: Option<Stop>, args: &WorkArgs) -> Verdict {
+fn verdict(ended: ProcessEnd, stopped: Option<Stop>, args: &WorkArgs) -> Verdict {
     let fail = |message: String, again: bool| Verdict::Fail { message, exit_code: None, again };
     match (stopped, ended) {
         (Some(Stop::LeaseLost), _) => Verdict::Lost,
-        (Some(Stop::Leaving), _) | (None, Ended::NotStarted(_)) => Verdict::GiveBack,
-        (Some(Stop::Cancelled) | None, Ended::Code { code: 0, stdout, .. }) => {
+        (Some(Stop::Leaving), _) | (None, ProcessEnd::NotStarted(_)) => Verdict::GiveBack,
+        (Some(Stop::Cancelled) | None, ProcessEnd::Code { code: 0, stdout, .. }) => {
             Verdict::Finish(process::result_of(&stdout))
         }
         (Some(Stop::Cancelled), _) => fail("cancelled".to_string(), false),
         (Some(Stop::TimedOut), _) => fail("took longer than its time limit".to_string(), args.retry_failures),
-        (None, Ended::TooMuch) => fail(format!("printed more than {RESULT_BYTES_MAX} bytes"), false),
-        (None, Ended::Code { code, stderr, .. }) => {
+        (None, ProcessEnd::TooMuch) => fail(format!("printed more than {RESULT_BYTES_MAX} bytes"), false),
+        (None, ProcessEnd::Code { code, stderr, .. }) => {
             let message = if stderr.is_empty() { format!("exit code {code}") } else { stderr };
             let again = code == EXIT_RETRY || args.retry_failures;
             Verdict::Fail { message, exit_code: Some(code), again }
         }
         // Killed from outside or crashed (out of memory, for example): retry within the job's attempts.
-        (None, Ended::Signal { signal, stderr }) => {
+        (None, ProcessEnd::Signal { signal, stderr }) => {
             fail(format!("killed by signal {signal} {stderr}").trim_end().to_string(), true)
         }
     }

@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use windlass_runners::wasi::child::{Child, RunEnd};
 use windlass_runners::wasi::job_source::FetchError;
-use windlass_runners::wasi::message::{Ended, How, Limits};
+use windlass_runners::wasi::message::{GuestEnd, How, Limits};
 
 async fn start(limits: Limits) -> Child {
     Child::start(&program(), limits).await.unwrap()
@@ -17,7 +17,7 @@ async fn run(child: &mut Child, text: &str, input: &[u8]) -> RunEnd {
     child.run(text, input.to_vec(), async { Ok(bytes) }).await
 }
 
-fn ended(end: RunEnd) -> Ended {
+fn ended(end: RunEnd) -> GuestEnd {
     match end {
         RunEnd::Ended(ended) => ended,
         other => panic!("{other:?}"),

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use std::sync::Arc;
-use windlass_runners::process::{Ended, Task, Watch};
+use windlass_runners::process::{ProcessEnd, Task, Watch};
 
 #[derive(Deserialize)]
 pub(super) struct Job {
@@ -56,7 +56,7 @@ const SECRETS: [&str; 5] = [
 ];
 
 /// Runs the command for this job to its end.
-pub(super) fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Table>) -> Ended {
+pub(super) fn run(job: &Job, run: Run, command: &[String], server: &str, table: &Arc<Table>) -> ProcessEnd {
     let environment = vec![
         ("WINDLASS_JOB_ID", job.id.to_string()),
         ("WINDLASS_JOB_NAME", job.name.clone()),
