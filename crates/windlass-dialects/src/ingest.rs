@@ -1,16 +1,22 @@
 //! Ingest: pushes the lines of the journal into the store, in bulk. A line is acknowledged once its job is in
-//! the store; while the store is unavailable the lines wait. A line delivered twice finds its alias in use
-//! and creates no second job.
+//! the store; while the store is unavailable the lines wait.
+//!
+//! The jobs of a tenant and the position of the last of their lines are one commit, and the commits of a tenant
+//! follow each other in the order of the lines. So a position says that every line of the tenant up to it is in
+//! the store, and a line that is delivered again is skipped, also if its job is finished and deleted by then.
+//! See `docs/adr/0015`.
 
+mod positions;
 pub mod pushes;
 
+use positions::Positions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 use windlass_core::Tenant;
-use windlass_engine::journal::{Journal, JournalError, Line, Token};
+use windlass_engine::journal::{Journal, JournalError, Line, Place, Position, Token};
 use windlass_engine::{Engine, EngineError, Push};
 
 /// Most lines of a batch: one commit per tenant in it.
@@ -33,12 +39,34 @@ pub trait Reader: Send + Sync {
 }
 
 pub struct Ingest {
-    pub engine: Engine,
-    pub journal: Journal,
-    pub readers: Vec<Arc<dyn Reader>>,
+    engine: Engine,
+    journal: Journal,
+    readers: Vec<Arc<dyn Reader>>,
+    /// Locked during a step: two steps at once could commit the lines of a tenant out of order.
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// `None`: to be read from the store. So it is at the start, and after an error, when the last commit may
+    /// have happened all the same.
+    positions: Option<Positions>,
+    /// Reservation of a step under way, or of a step that was dropped.
+    reserved: Option<Token>,
+}
+
+/// Line with the push it stands for.
+#[derive(Clone)]
+struct Entry {
+    position: Position,
+    push: Push,
 }
 
 impl Ingest {
+    pub fn new(engine: Engine, journal: Journal, readers: Vec<Arc<dyn Reader>>) -> Ingest {
+        Ingest { engine, journal, readers, progress: Mutex::default() }
+    }
+
     /// Runs until `stop`; then ingests the remaining lines, within `FAREWELL`.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut wait = WAIT_FIRST;
@@ -60,25 +88,64 @@ impl Ingest {
                 }
             }
         }
-        let rest = async { while matches!(self.step().await, Ok(1..)) {} };
+        let rest = async {
+            while matches!(self.step().await, Ok(1..)) {}
+            self.tidy().await;
+        };
         let _ = tokio::time::timeout(FAREWELL, rest).await;
     }
 
     /// Ingests the next batch. Returns the number of its lines.
     pub async fn step(&self) -> Result<usize, Trouble> {
+        let mut progress = self.progress.lock().await;
+        if let Some(dropped) = progress.reserved.take() {
+            // Before any later line. Fails if the reservation has expired: then they are back already.
+            let _ = self.journal.cancel(dropped);
+        }
         let now = self.engine.now();
         let Some(token) = self.journal.reserve(LINES, now.plus_ms(PATIENCE_MS), now)? else { return Ok(0) };
-        let lines = self.journal.read(token, now)?;
-        let count = lines.len();
-        match self.put_in(lines).await {
-            Ok(()) => self.let_go(token).await,
+        progress.reserved = Some(token);
+        // Taken out, so that a step that fails or is dropped leaves none.
+        let positions = progress.positions.take();
+        let ingested = self.ingest(token, positions).await;
+        progress.reserved = None;
+        match ingested {
+            Ok((count, positions)) => {
+                progress.positions = Some(positions);
+                self.let_go(token).await;
+                Ok(count)
+            }
             Err(error) => {
                 // The lines are delivered again, also if the reservation has expired and this call fails.
                 let _ = self.journal.cancel(token);
-                return Err(error.into());
+                Err(error)
             }
         }
-        Ok(count)
+    }
+
+    async fn ingest(
+        &self,
+        token: Token,
+        positions: Option<Positions>,
+    ) -> Result<(usize, Positions), Trouble> {
+        let lines = self.journal.read(token, self.engine.now())?;
+        let mut positions = match positions {
+            Some(positions) => positions,
+            None => Positions::load(&self.engine, &self.journal).await?,
+        };
+        let count = lines.len();
+        self.put_in(lines, &mut positions).await?;
+        Ok((count, positions))
+    }
+
+    /// Deletes the positions that are of no use any more, at a clean stop usually all.
+    async fn tidy(&self) {
+        let mut progress = self.progress.lock().await;
+        if progress.positions.take().is_some_and(|positions| !positions.is_empty())
+            && let Err(error) = Positions::load(&self.engine, &self.journal).await
+        {
+            tracing::debug!(%error, "positions of the journal stay in the store");
+        }
     }
 
     async fn let_go(&self, token: Token) {
@@ -86,16 +153,38 @@ impl Ingest {
         // `rsync` waits for the disk.
         let told = tokio::task::spawn_blocking(move || journal.rsync(token, now)).await;
         if let Ok(Err(error)) = told {
-            // The lines are delivered again, find their aliases in use, and are acknowledged then.
+            // The lines are delivered again, skipped by their position, and acknowledged then.
             tracing::warn!(%error, "lines of the journal stay though the store has them");
         }
     }
 
-    async fn put_in(&self, lines: Vec<Line>) -> Result<(), EngineError> {
-        let mut by_tenant: BTreeMap<Tenant, Vec<Push>> = BTreeMap::new();
-        for line in lines {
+    async fn put_in(&self, lines: Vec<(Place, Line)>, positions: &mut Positions) -> Result<(), EngineError> {
+        // Concurrently, so that the tenants share the store's group commit.
+        let mut under_way = JoinSet::new();
+        let mut outcome = Ok(());
+        for (tenant, entries) in self.decode(lines, positions) {
+            if under_way.len() >= TENANTS_AT_ONCE {
+                outcome = outcome.and(joined(&mut under_way, positions).await);
+            }
+            // Exempt from quotas: the jobs were admitted and acknowledged when the journal accepted them.
+            under_way.spawn(push(self.engine.exempt(), positions.key(&tenant), tenant, entries));
+        }
+        while !under_way.is_empty() {
+            outcome = outcome.and(joined(&mut under_way, positions).await);
+        }
+        outcome
+    }
+
+    /// Entries of each tenant in order, without the lines that are in the store already.
+    fn decode(&self, lines: Vec<(Place, Line)>, positions: &Positions) -> BTreeMap<Tenant, Vec<Entry>> {
+        let mut by_tenant: BTreeMap<Tenant, Vec<Entry>> = BTreeMap::new();
+        for (place, line) in lines {
             match self.readers.iter().find_map(|reader| reader.read(&line)) {
-                Some(Ok((tenant, push))) => by_tenant.entry(tenant).or_default().push(push),
+                Some(Ok((tenant, _))) if positions.covers(&tenant, place) => {}
+                Some(Ok((tenant, push))) => {
+                    let position = Position { place, line: line.id };
+                    by_tenant.entry(tenant).or_default().push(Entry { position, push });
+                }
                 Some(Err(why)) => {
                     tracing::error!("line {} of the journal is left out: {why}", line.id)
                 }
@@ -104,43 +193,41 @@ impl Ingest {
                 }
             }
         }
-        // Concurrently, so that the tenants share the store's group commit.
-        let mut under_way = JoinSet::new();
-        let mut outcome = Ok(());
-        for (tenant, pushes) in by_tenant {
-            if under_way.len() >= TENANTS_AT_ONCE {
-                outcome = outcome.and(joined(&mut under_way).await);
-            }
-            // Exempt from quotas: the jobs were admitted and acknowledged when the journal accepted them.
-            under_way.spawn(push(self.engine.exempt(), tenant, pushes));
-        }
-        while !under_way.is_empty() {
-            outcome = outcome.and(joined(&mut under_way).await);
-        }
-        outcome
+        by_tenant
     }
 }
 
-async fn joined(under_way: &mut JoinSet<Result<(), EngineError>>) -> Result<(), EngineError> {
+type Arrived = Result<(Tenant, Option<Place>), EngineError>;
+
+async fn joined(under_way: &mut JoinSet<Arrived>, positions: &mut Positions) -> Result<(), EngineError> {
     match under_way.join_next().await {
-        Some(Ok(outcome)) => outcome,
+        Some(Ok(Ok((tenant, Some(place))))) => {
+            positions.advance(tenant, place);
+            Ok(())
+        }
+        Some(Ok(arrived)) => arrived.map(drop),
         // The runtime is shutting down.
         Some(Err(_)) => Err(EngineError::ShuttingDown),
         None => Ok(()),
     }
 }
 
-async fn push(engine: Engine, tenant: Tenant, pushes: Vec<Push>) -> Result<(), EngineError> {
-    let mut parts = vec![pushes];
+/// Pushes the entries of one tenant in order, in one commit or several. Returns the place of the last one.
+/// After an error nothing that follows is tried: it comes again with the line that failed.
+async fn push(engine: Engine, key: String, tenant: Tenant, entries: Vec<Entry>) -> Arrived {
+    let mut last = None;
+    let mut parts = vec![entries];
     while let Some(part) = parts.pop() {
-        match engine.push(&tenant, part.clone()).await {
-            Ok(_) => {}
+        let Some(end) = part.last().map(|entry| entry.position.clone()) else { continue };
+        let pushes = part.iter().map(|entry| entry.push.clone()).collect();
+        match engine.push_with_note(&tenant, pushes, (&key, end.encode())).await {
+            Ok(_) => last = Some(end.place),
             Err(EngineError::TooMany { max, .. }) => {
-                parts.extend(part.rchunks(max.max(1)).map(<[Push]>::to_vec));
+                parts.extend(part.rchunks(max.max(1)).map(<[Entry]>::to_vec));
             }
             Err(EngineError::TooLarge { max, .. }) => {
-                let (fitting, large): (Vec<Push>, Vec<Push>) =
-                    part.into_iter().partition(|push| push.payload.bytes.len() <= max);
+                let (fitting, large): (Vec<Entry>, Vec<Entry>) =
+                    part.into_iter().partition(|entry| entry.push.payload.bytes.len() <= max);
                 let count = large.len();
                 tracing::error!("{count} jobs of {tenant} are left out: payloads larger than {max} bytes");
                 parts.push(fitting);
@@ -148,7 +235,7 @@ async fn push(engine: Engine, tenant: Tenant, pushes: Vec<Push>) -> Result<(), E
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok((tenant, last))
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -207,7 +207,7 @@ impl Started {
         let running = tasks.running.clone();
         let readers = running.iter().filter_map(|(_, running)| running.journal_reader()).collect();
         let (stop_ingest, stopping) = watch::channel(false);
-        let ingest = Ingest { engine: context.engine.clone(), journal: context.journal.clone(), readers };
+        let ingest = Ingest::new(context.engine.clone(), context.journal.clone(), readers);
         let ingest = tokio::spawn(ingest.run(stopping));
         tasks.ingest = Some(ingest.abort_handle());
         let server = Arc::new(Server { context, running });

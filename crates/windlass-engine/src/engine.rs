@@ -312,6 +312,14 @@ impl Engine {
         Ok(visit.store.put_setting(&format!("{NOTES}{key}"), value).await?)
     }
 
+    /// Deletes these notes in one commit.
+    pub async fn drop_notes(&self, keys: &[String]) -> Result<(), EngineError> {
+        let visit = self.inner.enter()?;
+        let settings = keys.iter().map(|key| (format!("{NOTES}{key}"), None)).collect();
+        visit.commit(vec![Step { settings, ..Step::default() }], visit.now()).await?;
+        Ok(())
+    }
+
     /// Compare-and-swap of a note: writes `value` if the note equals `expected` (`None`: absent), else
     /// returns `false`. Atomic across all servers of a store. After an error the note may have been written.
     pub async fn swap_note(

@@ -44,7 +44,7 @@ fn ingest(engine: &Engine, journal: &Journal) -> Ingest {
     let policy = Arc::new(commands::policy(&miniq::Settings::default()));
     let readers: Vec<Arc<dyn windlass_dialects::ingest::Reader>> =
         vec![Arc::new(commands::Lines { policy }), Arc::new(Pushes)];
-    Ingest { engine: engine.clone(), journal: journal.clone(), readers }
+    Ingest::new(engine.clone(), journal.clone(), readers)
 }
 
 async fn write(journal: &Journal, lines: &[(&str, &str, &str)]) {

@@ -17,6 +17,7 @@ mod growth;
 mod hidden;
 mod jobs;
 mod journal;
+mod journal_positions;
 mod jq;
 mod miniq;
 mod msgpack;

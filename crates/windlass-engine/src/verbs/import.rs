@@ -48,7 +48,7 @@ impl Inner {
         let pushed = if batch.iter().any(|new| new.spec.family().is_some()) {
             self.insert_with_parents(batch, &Scope::default(), now).await?
         } else {
-            self.insert(batch, now).await?
+            self.insert(batch, None, now).await?
         };
         let standings =
             pushed.iter().zip(rest).filter_map(|(pushed, (_, standing))| Some((pushed.id()?, standing)));

@@ -1,6 +1,6 @@
 //! Push: one batch, one step, one commit.
 
-use crate::engine::{Engine, Inner};
+use crate::engine::{Engine, Inner, NOTES};
 use crate::error::{EngineError, PushRefused};
 use crate::events::feed::FeedKind;
 use crate::shutdown::InFlight;
@@ -13,9 +13,33 @@ use windlass_core::unique::OnConflict;
 use windlass_core::{Event, Extras, Job, JobId, JobSpec, Name, Queue, Scope, StateName, Tenant, Timestamp};
 use windlass_store::{Inserted, NewJob, Step, StoreError, Verdict};
 
+/// Key and value of a setting of the store.
+type Setting = (String, Option<Vec<u8>>);
+
 impl Engine {
     /// Creates jobs in one atomic step; returns one result per job, in order.
     pub async fn push(&self, tenant: &Tenant, jobs: Vec<Push>) -> Result<Vec<Pushed>, EngineError> {
+        self.push_with(tenant, jobs, None).await
+    }
+
+    /// Pushes, and puts a note (see [`Engine::put_note`]) in the same commit. An empty batch puts no note. For
+    /// children the note follows in a commit of its own.
+    pub async fn push_with_note(
+        &self,
+        tenant: &Tenant,
+        jobs: Vec<Push>,
+        note: (&str, Vec<u8>),
+    ) -> Result<Vec<Pushed>, EngineError> {
+        let (key, value) = note;
+        self.push_with(tenant, jobs, Some((format!("{NOTES}{key}"), Some(value)))).await
+    }
+
+    async fn push_with(
+        &self,
+        tenant: &Tenant,
+        jobs: Vec<Push>,
+        setting: Option<Setting>,
+    ) -> Result<Vec<Pushed>, EngineError> {
         let visit = self.inner.enter()?;
         self.check_count(jobs.len())?;
         self.check_payloads(jobs.iter().map(|job| Some(&job.payload)))?;
@@ -24,7 +48,7 @@ impl Engine {
         }
         let bytes: Vec<usize> = jobs.iter().map(|job| job.payload.bytes.len()).collect();
         if self.is_exempt {
-            let pushed = self.push_admitted(visit, tenant, jobs, None).await?;
+            let pushed = self.push_admitted(visit, tenant, jobs, setting, None).await?;
             self.convert_reservations(
                 tenant,
                 bytes.len() as u64,
@@ -33,7 +57,7 @@ impl Engine {
             return Ok(pushed);
         }
         let admitted = self.reserve_jobs(tenant, jobs.iter().map(quota::size_of_push)).await?;
-        self.push_admitted(visit, tenant, jobs, Some((admitted, bytes))).await
+        self.push_admitted(visit, tenant, jobs, setting, Some((admitted, bytes))).await
     }
 
     /// Settles the quota reservation even if the caller stops waiting.
@@ -42,11 +66,12 @@ impl Engine {
         visit: InFlight,
         tenant: &Tenant,
         jobs: Vec<Push>,
+        setting: Option<Setting>,
         admitted: Option<(Admitted, Vec<usize>)>,
     ) -> Result<Vec<Pushed>, EngineError> {
         let (tenant, scope) = (tenant.clone(), self.scope.clone());
         let work = async move {
-            let pushed = visit.push(&tenant, &scope, jobs).await;
+            let pushed = visit.push(&tenant, &scope, jobs, setting).await;
             if let Some((admitted, bytes)) = admitted {
                 admitted.conclude(&bytes, &pushed);
             }
@@ -62,15 +87,20 @@ impl Inner {
         tenant: &Tenant,
         scope: &Scope,
         jobs: Vec<Push>,
+        setting: Option<Setting>,
     ) -> Result<Vec<Pushed>, EngineError> {
         let now = self.now();
         let epoch = self.limits.epoch();
         let batch = self.built(tenant, jobs, now);
         let after = BatchFacts::of(self, &batch, now);
         let pushed = if batch.iter().any(|new| new.spec.family().is_some()) {
-            self.insert_with_parents(batch, scope, now).await?
+            let pushed = self.insert_with_parents(batch, scope, now).await?;
+            if let Some((key, value)) = setting {
+                self.store.put_setting(&key, value).await?;
+            }
+            pushed
         } else {
-            self.insert(batch, now).await?
+            self.insert(batch, setting, now).await?
         };
         self.pushed(tenant, &pushed, &after, now);
         let made_some = pushed.iter().any(|pushed| matches!(pushed, Pushed::New(_)));
@@ -113,9 +143,11 @@ impl Inner {
     pub(crate) async fn insert(
         &self,
         batch: Vec<NewJob>,
+        setting: Option<Setting>,
         now: Timestamp,
     ) -> Result<Vec<Pushed>, EngineError> {
-        match self.commit(vec![Step::insert(batch)], now).await?.pop() {
+        let step = Step { settings: setting.into_iter().collect(), ..Step::insert(batch) };
+        match self.commit(vec![step], now).await?.pop() {
             Some(Verdict::Done(inserted)) => Ok(inserted.into_iter().map(Pushed::from).collect()),
             // A step without changes, and without `all_new`, is always applied.
             Some(Verdict::Stale | Verdict::KeyTaken(_) | Verdict::Taken(_)) | None => {

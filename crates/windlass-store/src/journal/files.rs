@@ -1,11 +1,12 @@
-//! Files of one journal: `00000001.log`, `00000002.log`, … and `head`, the position up to which all lines are
-//! processed.
+//! Files of one journal: `00000001.log`, `00000002.log`, …, `head`, the position up to which all lines are
+//! processed, and `id`.
 //!
 //! A file found at startup is never appended to, because its end may be torn. A processed file that reappears
 //! after a power failure is removed with the next ones.
 
 use super::Home;
 use super::head::{self, HeadFile};
+use super::identity;
 use super::shelf::Place;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -37,8 +38,12 @@ pub(super) struct Files {
 struct State {
     /// Folder and its lock; `None`: in memory, or nothing was written so far.
     folder: Option<(PathBuf, File)>,
+    /// Set together with the folder; in memory, at once.
+    id: Option<Arc<str>>,
     files: BTreeMap<u64, Entry>,
     head: Place,
+    /// Head that the next start will find at least.
+    synced_head: Place,
     /// Files with damaged lines: renamed instead of removed after processing, for inspection by the operator.
     damaged: BTreeSet<u64>,
 }
@@ -74,15 +79,27 @@ impl Files {
                 }
                 let Some(lock) = lock(&folder)? else { continue };
                 state.find(&folder)?;
+                state.id = Some(identity::of(&folder)?);
                 state.folder = Some((folder, lock));
                 break;
             }
+        } else {
+            state.id = Some(identity::random()?);
         }
+        state.synced_head = state.head;
         Ok(Files { home, bytes_max, state: Mutex::new(state), head_file: Mutex::default() })
     }
 
     pub(super) fn head(&self) -> Place {
         self.state().head
+    }
+
+    pub(super) fn synced_head(&self) -> Place {
+        self.state().synced_head
+    }
+
+    pub(super) fn id(&self) -> Option<Arc<str>> {
+        self.state().id.clone()
     }
 
     pub(super) fn name(&self, file: u64) -> String {
@@ -202,8 +219,13 @@ impl Files {
         }
         let damaged: Vec<u64> = done.iter().copied().filter(|number| state.damaged.remove(number)).collect();
         drop(state);
+        if let Some(folder) = &folder {
+            self.write_head(folder, head)?;
+        }
+        let mut state = self.state();
+        state.synced_head = state.synced_head.max(head);
+        drop(state);
         let Some(folder) = folder else { return Ok(()) };
-        self.write_head(&folder, head)?;
         for number in done {
             let path = folder.join(name(number));
             if damaged.contains(&number) {
@@ -251,7 +273,9 @@ impl Files {
             entry.get_mut().is_closed = true;
         }
         if let (Home::Folder(first), None) = (&self.home, &state.folder) {
-            state.folder = Some(make_folder(first)?);
+            let (folder, lock) = make_folder(first)?;
+            state.id = Some(identity::of(&folder)?);
+            state.folder = Some((folder, lock));
         }
         let last = state.files.last_key_value().map(|(number, _)| number + 1);
         let number = last.unwrap_or(1).max(state.head.file);

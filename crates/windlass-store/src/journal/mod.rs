@@ -11,13 +11,15 @@
 //!
 //! Delivery is at least once. An acknowledged line is on disk and stays there until a reader calls `rsync`
 //! for it. A line may be delivered again (after a crash, or when a reservation expired), so the reader has to
-//! deduplicate; the ingest does so by the line's id.
+//! deduplicate: the ingest writes the position of the last line in the same commit as the jobs (`position.rs`).
 //!
 //! | file | contents |
 //! |---|---|
 //! | `format.rs` | encoding and decoding of lines: pure |
 //! | `files.rs` | log files of one journal, or buffers in memory |
 //! | `head.rs` | position up to which all lines are processed |
+//! | `position.rs` | position of a line as the reader stores it, and its check against the files |
+//! | `identity.rs` | id of the journal, a file in its folder |
 //! | `writer.rs` | thread that appends and syncs |
 //! | `shelf.rs` | reservation table: free and reserved lines |
 //! | `ids.rs`, `radix64.rs` | ids that sort by time |
@@ -25,19 +27,22 @@
 mod files;
 pub mod format;
 mod head;
+mod identity;
 pub mod ids;
+mod position;
 pub mod radix64;
 mod shelf;
 mod writer;
 
 pub use format::{Line, NewLine};
-pub use shelf::Token;
+pub use position::{Position, Standing};
+pub use shelf::{Place, Token};
 
 use files::Files;
 use format::Read;
 use ids::IdMaker;
 use parking_lot::{Mutex, MutexGuard};
-use shelf::{Place, Shelf};
+use shelf::Shelf;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -164,8 +169,8 @@ impl Journal {
         Ok(shelf.reserve(lines, until))
     }
 
-    /// Lines of a reservation. A second read is refused.
-    pub fn read(&self, token: Token, now: Timestamp) -> Result<Vec<Line>, JournalError> {
+    /// Lines of a reservation, in order. A second read is refused.
+    pub fn read(&self, token: Token, now: Timestamp) -> Result<Vec<(Place, Line)>, JournalError> {
         let mut shelf = self.shelf();
         shelf.take_back_late(now);
         shelf.read(token)
@@ -194,6 +199,26 @@ impl Journal {
     /// Completes when lines may have arrived since the future was created.
     pub fn arrival(&self) -> impl Future<Output = ()> + '_ {
         self.inner.arrived.notified()
+    }
+
+    /// Random id of this journal. `None`: its folder does not exist yet, so there are no lines either.
+    pub fn id(&self) -> Option<Arc<str>> {
+        self.inner.files.id()
+    }
+
+    /// Compares a stored position with the files.
+    pub fn standing(&self, position: &Position) -> Result<Standing, JournalError> {
+        if position.place < self.inner.files.synced_head() {
+            return Ok(Standing::Passed);
+        }
+        let block = position.place.at_block();
+        let (_, read) = self.read_raw(block)?.unwrap_or_default();
+        let is_it = |found: &format::Found| {
+            found.block == 0
+                && block.block + found.start as u64 == position.place.line
+                && found.line.id == position.line
+        };
+        Ok(if read.lines.iter().any(is_it) { Standing::Present } else { Standing::Foreign })
     }
 
     /// Name of this server, a part of the ids it makes.
@@ -233,6 +258,21 @@ impl Journal {
 
     /// Lines after `from` and the position after them; `None`: there are none at present.
     fn read_on(&self, from: Place) -> Result<Option<Stretch>, JournalError> {
+        let Some((frontier, read)) = self.read_raw(from)? else { return Ok(None) };
+        self.complain(from, &read);
+        let at = |found: &format::Found| Place {
+            file: from.file,
+            block: from.block + found.block as u64,
+            line: from.block + found.start as u64,
+        };
+        // After a restart the head may be in the middle of a block.
+        let lines = read.lines.into_iter().map(|found| (at(&found), found.line));
+        Ok(Some((frontier, lines.filter(|(place, _)| *place >= from).collect())))
+    }
+
+    /// Reads from the beginning of a block. Returns the position after what was read; `None`: nothing is there
+    /// at present.
+    fn read_raw(&self, from: Place) -> Result<Option<(Place, Read)>, JournalError> {
         let failed = |error: std::io::Error| JournalError::Read(error.to_string());
         let mut want = READ_BYTES;
         loop {
@@ -240,27 +280,18 @@ impl Journal {
             let got = piece.bytes.len();
             if got == 0 {
                 // This file is closed and read to its end: continue with the next file.
-                return Ok(piece.next.map(|next| (next, Vec::new())));
+                return Ok(piece.next.map(|next| (next, Read::default())));
             }
             let read = format::read(&piece.bytes, piece.is_all);
-            if read.consumed == 0 {
-                if got < want {
-                    // The block is incomplete: wait until the file is closed.
-                    return Ok(None);
-                }
-                want *= 4;
-                continue;
+            if read.consumed > 0 {
+                let frontier = Place { block: from.block + read.consumed as u64, ..from }.at_block();
+                return Ok(Some((frontier, read)));
             }
-            self.complain(from, &read);
-            let frontier = Place { block: from.block + read.consumed as u64, ..from }.at_block();
-            let at = |found: &format::Found| Place {
-                file: from.file,
-                block: from.block + found.block as u64,
-                line: from.block + found.start as u64,
-            };
-            // After a restart the head may be in the middle of a block.
-            let lines = read.lines.into_iter().map(|found| (at(&found), found.line));
-            return Ok(Some((frontier, lines.filter(|(place, _)| *place >= from).collect())));
+            if got < want {
+                // The block is incomplete: wait until the file is closed.
+                return Ok(None);
+            }
+            want *= 4;
         }
     }
 

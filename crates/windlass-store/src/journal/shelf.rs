@@ -11,7 +11,7 @@ pub struct Token(u64);
 
 /// Position of a line: its file, and the byte offsets of its block and of the line itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) struct Place {
+pub struct Place {
     pub file: u64,
     pub block: u64,
     pub line: u64,
@@ -83,12 +83,12 @@ impl Shelf {
         Some(token)
     }
 
-    pub(super) fn read(&mut self, token: Token) -> Result<Vec<Line>, JournalError> {
+    pub(super) fn read(&mut self, token: Token) -> Result<Vec<(Place, Line)>, JournalError> {
         let reservation = self.reserved.get_mut(&token).ok_or(JournalError::Expired)?;
         if std::mem::replace(&mut reservation.was_read, true) {
             return Err(JournalError::AlreadyRead);
         }
-        Ok(reservation.lines.iter().map(|(_, line)| line.clone()).collect())
+        Ok(reservation.lines.iter().cloned().collect())
     }
 
     pub(super) fn done(&mut self, token: Token) -> Result<(), JournalError> {
@@ -139,8 +139,8 @@ mod tests {
         shelf
     }
 
-    fn ids(lines: &[Line]) -> Vec<&str> {
-        lines.iter().map(|line| line.id.as_str()).collect()
+    fn ids(lines: &[(Place, Line)]) -> Vec<&str> {
+        lines.iter().map(|(_, line)| line.id.as_str()).collect()
     }
 
     #[test]

@@ -36,8 +36,8 @@ fn take_all(journal: &Journal) -> Vec<u32> {
     std::iter::from_fn(|| Some(take(journal, 1_000)).filter(|ids| !ids.is_empty())).flatten().collect()
 }
 
-fn numbers(lines: &[Line]) -> Vec<u32> {
-    lines.iter().map(|line| line.id[..5].parse().unwrap()).collect()
+fn numbers(lines: &[(Place, Line)]) -> Vec<u32> {
+    lines.iter().map(|(_, line)| line.id[..5].parse().unwrap()).collect()
 }
 
 fn range(ids: std::ops::Range<u32>) -> Vec<u32> {
@@ -123,6 +123,86 @@ async fn a_head_that_is_gone_or_damaged_makes_lines_come_again() {
         fs::write(folder.path().join("journal/head"), damage).unwrap();
         assert_eq!(take_all(&reopened(folder.path()).await), range(0..5), "{damage:?}");
     }
+}
+
+/// Positions of all lines, which are acknowledged.
+fn positions(journal: &Journal) -> Vec<Position> {
+    let token = journal.reserve(1_000, at(1_000), at(0)).unwrap().unwrap();
+    let lines = journal.read(token, at(0)).unwrap();
+    journal.rsync(token, at(0)).unwrap();
+    lines.into_iter().map(|(place, line)| Position { place, line: line.id }).collect()
+}
+
+#[tokio::test]
+async fn a_position_is_present_passed_or_foreign() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    assert_eq!(journal.id(), None, "there is no folder yet");
+    write(&journal, 0..3).await;
+    write(&journal, 3..5).await;
+    let id = journal.id().unwrap();
+    let token = journal.reserve(9, at(1_000), at(0)).unwrap().unwrap();
+    let lines = journal.read(token, at(0)).unwrap();
+    let of = |n: usize| Position { place: lines[n].0, line: lines[n].1.id.clone() };
+    for n in 0..5 {
+        assert_eq!(journal.standing(&of(n)), Ok(Standing::Present), "{n}");
+    }
+    let elsewhere = |n: usize, change: fn(&mut Position)| {
+        let mut position = of(n);
+        change(&mut position);
+        journal.standing(&position)
+    };
+    assert_eq!(elsewhere(2, |position| position.line.push('x')), Ok(Standing::Foreign));
+    assert_eq!(elsewhere(2, |position| position.place.line += 1), Ok(Standing::Foreign));
+    assert_eq!(elsewhere(4, |position| position.place.block += 1), Ok(Standing::Foreign));
+    assert_eq!(elsewhere(2, |position| position.place.file += 1), Ok(Standing::Foreign));
+    journal.rsync(token, at(0)).unwrap();
+    assert_eq!(journal.standing(&of(4)), Ok(Standing::Passed));
+    drop(journal);
+    // Without its head the journal delivers the lines again, and they are still the same.
+    fs::remove_file(folder.path().join("journal/head")).unwrap();
+    let journal = reopened(folder.path()).await;
+    assert_eq!((journal.id(), journal.standing(&of(4))), (Some(id), Ok(Standing::Present)));
+    assert!(logs(folder.path()).iter().all(|name| !name.starts_with("damaged")), "a check finds no damage");
+}
+
+#[tokio::test]
+async fn places_of_a_journal_that_was_emptied_by_hand_are_told_from_the_old_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut old = Vec::new();
+    // Each start begins another file.
+    for start in 0..3 {
+        let journal = if start == 0 { open(folder.path()) } else { reopened(folder.path()).await };
+        write(&journal, 0..5).await;
+        old = positions(&journal);
+    }
+    assert_eq!(old[0].place.file, 3);
+    for file in ["journal/head", "journal/00000003.log"] {
+        fs::remove_file(folder.path().join(file)).unwrap();
+    }
+    let mut new = Vec::new();
+    for _ in 0..2 {
+        let journal = reopened(folder.path()).await;
+        write(&journal, 10..15).await;
+        for position in &old {
+            assert_eq!(journal.standing(position), Ok(Standing::Foreign));
+        }
+        new = positions(&journal);
+    }
+    assert_eq!(new[0].place, old[0].place, "the same places are used again");
+}
+
+#[tokio::test]
+async fn a_journal_without_an_id_gets_one_and_keeps_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let journal = open(folder.path());
+    write(&journal, 0..1).await;
+    drop(journal);
+    fs::remove_file(folder.path().join("journal/id")).unwrap();
+    let id = reopened(folder.path()).await.id();
+    assert!(id.is_some());
+    assert_eq!(reopened(folder.path()).await.id(), id);
+    assert_ne!(Journal::open(Settings::default()).unwrap().id(), id);
 }
 
 #[tokio::test]

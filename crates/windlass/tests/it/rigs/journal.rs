@@ -1,9 +1,14 @@
-//! Journal on a failing disk.
+//! Journal on a failing disk, and after kills with an outdated `head`.
 
+use super::cluster::postgres_server::{Disk, PostgresServer};
 use super::http::{Client, Reply};
+use super::power::{Load, drain, judge};
 use super::process::{Place, Process, need_strace};
+use super::{note, setting};
 use crate::server::eventually;
 use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 const JOURNALED: [&str; 2] = ["--set", "journal.native=true"];
 
@@ -65,4 +70,60 @@ fn lines_that_are_taken_care_of_are_ticked_off_on_disk() {
         seen[written..].contains("sync(").then_some(())
     });
     assert_eq!(names(&server), ["one"]);
+}
+
+/// The file that says up to where the lines are in the store.
+fn head_file(place: &Place) -> Option<PathBuf> {
+    let is_journal = |path: &PathBuf| path.join("lock").exists();
+    place.files().into_iter().find(is_journal).map(|folder| folder.join("head"))
+}
+
+/// `kill -9` under load, with jobs that are deleted when they are finished. Before the next start the head is what it was at
+/// the start before, as if no sync of it had reached the disk: all lines since then are delivered again.
+fn kill_with_an_old_head(flags: &[&str]) {
+    let place = Place::new();
+    let kills = setting("WINDLASS_KILLS", 3);
+    let flags: Vec<&str> = JOURNALED.into_iter().chain(flags.iter().copied()).collect();
+    let (mut pushed, mut finished, mut left) = (0, 0, 0);
+    for kill in 0..kills {
+        let mut server = place.start_flags(&flags);
+        let old = head_file(&place).and_then(|head| std::fs::read(head).ok());
+        let (load, clients) = Load::start(&server, kill * 1_000_000_000);
+        let enough = 50 + kill * 37 % 400;
+        eventually("the load is under way", || {
+            (load.told.lock().unwrap().finished.len() as u64 > enough).then_some(())
+        });
+        server.kill();
+        load.stop.store(true, Ordering::Relaxed);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        let head = head_file(&place).unwrap();
+        match old {
+            Some(old) => std::fs::write(head, old).unwrap(),
+            None => std::fs::remove_file(head).unwrap(),
+        }
+        let mut server = place.start_flags(&flags);
+        let runs = drain(&server);
+        let told = load.told.lock().unwrap();
+        judge(&told, &runs);
+        pushed += told.pushed.len();
+        finished += told.finished.len();
+        left += runs.len();
+        server.kill();
+    }
+    note(&format!(
+        "kills with an old head, {} flags: {kills} kills, {pushed} acknowledged pushes, {finished} acknowledged finishes, \
+         {left} jobs found and run after the kills",
+        flags.len()
+    ));
+}
+
+#[test]
+fn a_finished_job_that_is_deleted_does_not_run_again_after_a_kill_with_an_old_head() {
+    kill_with_an_old_head(&[]);
+}
+
+#[test]
+fn a_finished_job_that_is_deleted_does_not_run_again_after_a_kill_with_an_old_head_on_postgresql() {
+    let database = PostgresServer::start(Disk::Safe, &[]);
+    kill_with_an_old_head(&["--store", &database.url()]);
 }

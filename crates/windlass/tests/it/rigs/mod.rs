@@ -14,7 +14,7 @@
 //! | `twice` | calls that take two commits |
 //! | `cluster` | several servers on one PostgreSQL: killed, and with the database restarted, cut off, frozen |
 //! | `clock` | steps of the system clock |
-//! | `journal` | the journal on a failing disk |
+//! | `journal` | the journal on a failing disk, and after kills with an outdated `head` |
 //! | `frozen` | workers that wake up after their lease |
 //! | `power` | power cuts: data that was not synced is lost |
 //!

@@ -106,21 +106,21 @@ fn run(command: &mut Command) -> Result<(), String> {
 
 /// Acknowledged changes; jobs by the mark in their payload.
 #[derive(Default)]
-struct Told {
-    pushed: BTreeSet<String>,
+pub(super) struct Told {
+    pub pushed: BTreeSet<String>,
     /// Finish requested: with a response, and with any result.
-    finished: BTreeSet<String>,
+    pub finished: BTreeSet<String>,
     finishing: BTreeSet<String>,
 }
 
-struct Load {
-    told: Mutex<Told>,
-    stop: AtomicBool,
+pub(super) struct Load {
+    pub told: Mutex<Told>,
+    pub stop: AtomicBool,
     marks: AtomicU64,
 }
 
 impl Load {
-    fn start(server: &Process, marks: u64) -> (Arc<Load>, Vec<JoinHandle<()>>) {
+    pub(super) fn start(server: &Process, marks: u64) -> (Arc<Load>, Vec<JoinHandle<()>>) {
         let load = Arc::new(Load {
             told: Mutex::default(),
             stop: AtomicBool::new(false),
@@ -192,7 +192,7 @@ fn claim(client: &mut Client, to: SocketAddr, lease_ms: u64) -> Option<Vec<Value
 }
 
 /// Runs all jobs until none is left; returns the number of runs of each.
-fn drain(server: &Process) -> BTreeMap<String, u64> {
+pub(super) fn drain(server: &Process) -> BTreeMap<String, u64> {
     let mut client = Client::default();
     let mut runs = BTreeMap::new();
     // Journal lines reach the store in order: after this job no earlier one follows.
@@ -222,7 +222,7 @@ fn drain(server: &Process) -> BTreeMap<String, u64> {
 }
 
 /// Compares the server's state after the cut with the acknowledged changes.
-fn judge(told: &Told, runs: &BTreeMap<String, u64>) {
+pub(super) fn judge(told: &Told, runs: &BTreeMap<String, u64>) {
     let lost: Vec<&String> = told
         .pushed
         .iter()
