@@ -11,6 +11,7 @@ mod postgres_examples;
 mod postgres_faults;
 mod postgres_hosts;
 mod postgres_lanes;
+mod postgres_notifications;
 mod postgres_safety;
 mod postgres_server;
 mod postgres_several;
