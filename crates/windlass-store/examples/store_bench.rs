@@ -8,6 +8,9 @@
 //! Phases: push, claim and settle in batches, each by itself; drain (claim and settle together); and single
 //! jobs from 64 tasks at once, which measures group commit. `--relaxed` acknowledges before the sync; `--only
 //! push,drain` runs some of the phases. The file must not exist, and is kept for inspection.
+//!
+//! `--only old,push` fills a file and `--only start` measures the start on it: `old` adds finished jobs, one of
+//! them with a name of its own, for which `start` searches.
 
 use std::error::Error;
 use std::future::Future;
@@ -18,12 +21,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use windlass_core::event::Finish;
 use windlass_core::{Event, Holder, Job, JobSpec, Keep, KeepFor, Name, NameMatch, Outcome, Payload, Policy};
 use windlass_core::{Queue, Tenant, Timestamp, apply};
-use windlass_store::{ClaimAsk, Durability, NewJob, OpenOptions, Step, Store, Verdict, open};
+use windlass_store::{ClaimAsk, Durability, Filter, NewJob, OpenOptions, Step, Store, Verdict, open};
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Tasks that handle one job at a time: the number of connections in the speed target.
 const SINGLES_TASKS: usize = 64;
+/// Finished jobs of the phase `old`, and the name of one of them.
+const OLD_JOBS: usize = 5_000;
+const RARE: &str = "bench.rare";
 
 #[derive(Clone)]
 struct Options {
@@ -69,11 +75,20 @@ fn parse_options(mut words: impl Iterator<Item = String>) -> Fallible<Options> {
 }
 
 async fn run(options: Options) -> Fallible<()> {
+    let (begun, cpu_before) = (Instant::now(), cpu_time());
     let store =
         open(&options.url, OpenOptions { durability: options.durability, ..OpenOptions::default() }).await?;
+    let (time, cpu) = (begun.elapsed(), cpu_time().saturating_sub(cpu_before));
     let bench = Arc::new(Bench::new(store, &options));
     let wanted = |phase: &str| options.only.is_empty() || options.only.iter().any(|only| only == phase);
     let (jobs, batch, tasks) = (options.jobs, options.batch, options.tasks);
+    let asked = |phase: &str| options.only.iter().any(|only| only == phase);
+    if asked("start") {
+        return start(&bench, time, cpu).await;
+    }
+    if asked("old") {
+        old(&bench).await?;
+    }
     // Claim and drain need pushed jobs; the settle phase needs the claimed ones.
     if wanted("push") || wanted("claim") || wanted("settle") {
         measure("push", jobs, spread(&bench, jobs, batch, tasks, push)).await?;
@@ -219,6 +234,61 @@ async fn drain(bench: Arc<Bench>, jobs: usize) -> Fallible<()> {
 async fn cycle(bench: Arc<Bench>, jobs: usize) -> Fallible<()> {
     push(bench.clone(), jobs).await?;
     drain(bench, jobs).await
+}
+
+/// Finishes a few thousand jobs that are kept, one of them with a name of its own.
+async fn old(bench: &Bench) -> Fallible<()> {
+    let now = now();
+    let mut inserts = (0..OLD_JOBS).map(|_| bench.new_job(now)).collect::<Fallible<Vec<_>>>()?;
+    for new in &mut inserts {
+        Arc::make_mut(&mut new.spec).policy = Arc::default();
+    }
+    if let Some(first) = inserts.first_mut() {
+        Arc::make_mut(&mut first.spec).name = Name::new(RARE)?;
+    }
+    bench.store.commit(vec![Step::insert(inserts)], now).await?;
+    let ask = ClaimAsk { names: NameMatch::Any, ..bench.ask(OLD_JOBS) };
+    let claimed = bench.store.claim(ask, now).await?;
+    bench.finish(claimed).await
+}
+
+/// Prints the cost of the start, of the first claim after it, and of the search for an old job by its name.
+async fn start(bench: &Bench, time: Duration, cpu: Duration) -> Fallible<()> {
+    let counts = bench.store.counts(None, now()).await?;
+    let jobs: u64 = counts.iter().map(|queue| queue.by_state.iter().sum::<u64>()).sum();
+    let begun = Instant::now();
+    bench.claim(1).await?;
+    let first = begun.elapsed();
+    let memory = memory();
+    let begun = Instant::now();
+    let mut filter = Filter { names: NameMatch::Exact(RARE.into()), limit: 50, ..Filter::default() };
+    let mut found = 0;
+    loop {
+        let page = bench.store.list(filter.clone()).await?;
+        found += page.jobs.len();
+        filter.before = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    let searched = begun.elapsed();
+    writeln!(
+        std::io::stdout(),
+        "start     {jobs} jobs in {:.2} s, {:.2} s CPU; first claim {:.1} ms; {memory}; {found} old job found in {:.1} ms",
+        time.as_secs_f64(),
+        cpu.as_secs_f64(),
+        first.as_secs_f64() * 1e3,
+        searched.as_secs_f64() * 1e3,
+    )?;
+    bench.store.close().await?;
+    Ok(())
+}
+
+/// Memory of this process now and at its highest, from `/proc`; empty where there is none.
+fn memory() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lines = status.lines().filter(|line| line.starts_with("RssAnon") || line.starts_with("VmHWM"));
+    lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>().join(", ")
 }
 
 /// Hands out `jobs` in batches to `tasks` tasks until none is left.

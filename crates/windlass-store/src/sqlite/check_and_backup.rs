@@ -54,10 +54,10 @@ pub fn check(database: &Path, progress: &dyn Fn(u64, u64)) -> Result<Report, Sto
     let mut report = Report::default();
     check_pages(&connection, &mut report)?;
     check_jobs(&connection, &mut report, progress)?;
-    if let Err(error) = super::counted_rows(&connection) {
+    if let Err(error) = super::load::counted_rows(&connection) {
         report.problem(error.to_string());
     }
-    if let Err(error) = super::paused_queues(&connection) {
+    if let Err(error) = super::load::paused_queues(&connection) {
         report.problem(error.to_string());
     }
     match read_settings(&connection, "") {

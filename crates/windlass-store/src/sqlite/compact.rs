@@ -4,9 +4,10 @@
 //! at any point leaves either file complete. The next run removes an unfinished new file.
 
 use super::files::{self, CommitCounter};
+use super::load::load_index;
 use super::readers::read_only;
 use super::rows::read_error;
-use super::{commits_of, keep_log_when_closed, load_index, open_for_writing, schema};
+use super::{commits_of, keep_log_when_closed, open_for_writing, schema};
 use crate::error::StoreError;
 use crate::open::Durability;
 use rusqlite::Connection;

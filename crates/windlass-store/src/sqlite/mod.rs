@@ -6,6 +6,7 @@
 //! | `writer` | group commit, claims, error handling |
 //! | `requests` | requests to the writer, and replies that wait for their commit |
 //! | `index` | next job, due jobs, counters: in memory, rebuilt at startup |
+//! | `load` | builds the index from the rows, on several threads |
 //! | `tables`, `rows`, `crate::row` | jobs to rows and back, with checksums |
 //! | `cache` | cached jobs |
 //! | `readers` | lists and lookups on read-only connections |
@@ -18,6 +19,7 @@ mod check_and_backup;
 mod compact;
 mod files;
 mod index;
+mod load;
 mod readers;
 mod requests;
 mod rows;
@@ -32,21 +34,21 @@ pub use compact::{Compacted, compact};
 
 use crate::blobs::BlobStore;
 use crate::blobs::files::FileBlobs;
-use crate::calendar::{CLOCK, Kept};
 use crate::change::{ClaimAsk, Due, Step, UnderLimits, Verdict};
 use crate::error::StoreError;
 use crate::meters::Meters;
 use crate::open::{Durability, OpenOptions};
 use crate::query::{Filter, Page, QueueCounts, WaitingName, find_named_by_listing};
-use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store, row};
+use crate::{Listener, Lookup, Restore, Result, Settings, SharedStore, Store};
 use async_trait::async_trait;
 use cache::RecentJobs;
 use files::CommitCounter;
 use index::{Index, Named};
+use load::load_index;
 use parking_lot::{Mutex, MutexGuard};
 use readers::Readers;
 use requests::{Reply, Request};
-use rows::{COLUMNS, Parts, Rows, read_error};
+use rows::{Rows, read_error};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use schema::open_error;
@@ -219,57 +221,6 @@ fn commits_of(connection: &Connection) -> Result<u64> {
     commits.map(|commits| commits as u64).map_err(open_error)
 }
 
-struct Loaded {
-    index: Index,
-    rows: RowCounts,
-    commits: u64,
-    next_id: u64,
-}
-
-fn load_index(connection: &Connection) -> Result<Loaded> {
-    // Puts due jobs into their claim queues at once; otherwise the first claim would have to move them all.
-    let mut index = Index::at(seen_at(connection)?);
-    for (tenant, queue) in paused_queues(connection)? {
-        index.set_paused(&tenant, &queue, true);
-    }
-    let sql = format!("SELECT {COLUMNS} FROM jobs ORDER BY id");
-    let mut statement = connection.prepare(&sql).map_err(read_error)?;
-    let mut parts = Parts::new(connection);
-    let mut rows = statement.query([]).map_err(read_error)?;
-    let mut last = 0;
-    while let Some(row) = rows.next().map_err(read_error)? {
-        let job = parts.job(row)?;
-        // A corrupt page that points to a row twice hides another row; the order of the ids reveals it.
-        if job.id.get() <= last {
-            return Err(row::damaged(job.id, "it comes after a larger number"));
-        }
-        last = job.id.get();
-        index.add(&job);
-    }
-    index.take_news();
-    let rows = counted_rows(connection)?;
-    let meta = |row: &rusqlite::Row<'_>| Ok((row.get::<_, i64>(0)? as u64, row.get::<_, i64>(1)? as u64));
-    let (commits, next_id) =
-        connection.query_row("SELECT commits, next_id FROM meta", [], meta).map_err(read_error)?;
-    if next_id <= last {
-        return Err(StoreError::Corrupt(format!(
-            "job {last} exists, but the next id is {next_id}; restore a backup"
-        )));
-    }
-    Ok(Loaded { index, rows, commits, next_id })
-}
-
-/// Last known time of the timeline. Reads all settings, so that damage is found now and not at a later
-/// request.
-fn seen_at(connection: &Connection) -> Result<Timestamp> {
-    let settings = read_settings(connection, "").map_err(|error| {
-        StoreError::Corrupt(format!("its settings cannot be read: {error}; restore a backup"))
-    })?;
-    let kept = settings.iter().find(|(key, _)| key == CLOCK);
-    let kept = kept.and_then(|(_, bytes)| serde_json::from_slice::<Kept>(bytes).ok());
-    Ok(kept.map_or(Timestamp::EPOCH, |kept| Timestamp::from_millis(kept.seen_ms)))
-}
-
 /// Checked at startup, where an error can be returned; the writer thread could only abort the process.
 fn refuse_other_tables(connection: &Connection) -> Result<()> {
     let mut tables = Tables::new(connection, RowCounts::default());
@@ -277,38 +228,6 @@ fn refuse_other_tables(connection: &Connection) -> Result<()> {
     prepared.map_err(|error| {
         StoreError::Corrupt(format!("its tables are not as they should be: {error}; restore a backup"))
     })
-}
-
-/// Rows on a damaged page are missing from every query; only the count reveals it.
-fn counted_rows(connection: &Connection) -> Result<RowCounts> {
-    let (written, found) = RowCounts::written_and_found(connection).map_err(read_error)?;
-    match written == found {
-        true => Ok(found),
-        false => Err(StoreError::Corrupt(format!(
-            "there should be {} jobs and {} settings, {} and {} are there; nothing was changed, restore a backup",
-            written.jobs, written.settings, found.jobs, found.settings
-        ))),
-    }
-}
-
-fn paused_queues(connection: &Connection) -> Result<Vec<(Tenant, Queue)>> {
-    let mut statement = connection.prepare("SELECT tenant, queue, crc FROM paused").map_err(read_error)?;
-    let mut rows = statement.query([]).map_err(read_error)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next().map_err(read_error)? {
-        let read = || Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, u32>(2)?));
-        let (tenant, queue, crc) = read().map_err(read_error)?;
-        let names = Tenant::new(&tenant).ok().zip(Queue::new(&queue).ok());
-        match names {
-            Some(names) if tables::crc_of(&tenant, queue.as_bytes()) == crc => found.push(names),
-            _ => {
-                return Err(StoreError::Corrupt(format!(
-                    "the pause of {queue:?} is damaged; restore a backup"
-                )));
-            }
-        }
-    }
-    Ok(found)
 }
 
 fn read_setting_keys(connection: &Connection, prefix: &str) -> Result<Vec<String>> {

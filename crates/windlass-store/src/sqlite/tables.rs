@@ -33,6 +33,19 @@ impl RowCounts {
         };
         connection.query_row(sql, [], |row| Ok((counts(row, 0)?, counts(row, 2)?)))
     }
+
+    /// Counts as last committed.
+    pub(super) fn written(connection: &Connection) -> rusqlite::Result<RowCounts> {
+        let count = |row: &Row<'_>, column| row.get::<_, i64>(column).map(|count| count as u64);
+        let counts = |row: &Row<'_>| Ok(RowCounts { jobs: count(row, 0)?, settings: count(row, 1)? });
+        connection.query_row("SELECT jobs, settings FROM meta", [], counts)
+    }
+
+    /// Number of settings and pauses, counted now.
+    pub(super) fn settings_found(connection: &Connection) -> rusqlite::Result<u64> {
+        let sql = concat!("SELECT ", count_settings!());
+        connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|count| count as u64)
+    }
 }
 
 pub(super) struct Tables<'c> {

@@ -1,7 +1,13 @@
+use super::load::load_with;
+use super::readers::read_only;
 use super::*;
+use crate::calendar::{CLOCK, Kept};
 use crate::change::NewJob;
 use std::os::unix::fs::PermissionsExt;
-use windlass_core::{Extras, JobSpec, NameMatch, Payload, Policy, StateName};
+use windlass_core::event::Finish;
+use windlass_core::{
+    Event, Extras, Holder, JobSpec, NameMatch, Outcome, Payload, Policy, Scope, StateName, apply,
+};
 
 const NOW_MS: i64 = 1_800_000_000_000;
 
@@ -45,6 +51,119 @@ async fn names(store: &SqliteStore, mut filter: Filter) -> (Vec<String>, usize) 
     }
 }
 
+async fn claim(store: &SqliteStore, names: NameMatch, limit: usize) -> Vec<Arc<Job>> {
+    let ask = ClaimAsk {
+        tenant: Tenant::default(),
+        queues: Vec::new(),
+        names,
+        scope: Scope::default(),
+        priority: None,
+        limit,
+        worker: None,
+        lease_ms: Some(60_000),
+        seed: 1,
+        gate: None,
+    };
+    store.claim(ask, at(0)).await.unwrap()
+}
+
+/// Finishes these jobs, which are kept.
+async fn finish(store: &SqliteStore, jobs: Vec<Arc<Job>>) {
+    let step = |job: Arc<Job>| {
+        let by = Holder::Token(job.state().lease().unwrap().token);
+        let finish = Finish { by, outcome: Outcome::default(), payload: None, ignore_repeat: false };
+        let after = apply(&job, Event::Finish(finish), at(1)).unwrap().job;
+        Step::change(job, after)
+    };
+    let verdicts = store.commit(jobs.into_iter().map(step).collect(), at(1)).await.unwrap();
+    assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Done(_))));
+}
+
+/// Answers of an index to all kinds of queries.
+fn picture(mut index: Index) -> String {
+    let tenant = Tenant::default();
+    let filter = |name: &str| Filter { names: NameMatch::Exact(name.into()), ..Filter::default() };
+    let fitting = ["n0", "n1", "n2", "nobody"].map(|name| index.ids_fitting(&filter(name), 1_000, 500));
+    let failed = Filter { states: vec![StateName::Completed, StateName::Running], ..Filter::default() };
+    let first = format!(
+        "{:?}\n{:?}\n{:?}\n{fitting:?}\n{:?}\n{:?}\n{}\n{:?}",
+        index.counts(None, at(0)),
+        index.overdue(at(i64::MAX >> 1), 1_000),
+        index.next_deadline(at(0)),
+        index.ids_fitting(&failed, 1_000, 500),
+        (0..300).map(|n| index.find_alias(&tenant, &format!("a{n}"))).collect::<Vec<_>>(),
+        index.payload_bytes(&tenant),
+        index.waiting(&Queue::default(), at(0)),
+    );
+    let ask = ClaimAsk {
+        tenant,
+        queues: Vec::new(),
+        names: NameMatch::Any,
+        scope: Scope::default(),
+        priority: None,
+        limit: 1_000,
+        worker: None,
+        lease_ms: None,
+        seed: 1,
+        gate: None,
+    };
+    let news = index.take_news().len();
+    format!("{first}\n{news}\n{:?}\n{:?}", index.pick(&ask, at(0)), index.pick(&ask, at(1_000_000)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_several_threads_read_is_the_same_as_that_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    let various = |n: i64| {
+        let mut new = job(&format!("n{}", n % 3), at((n * 7_919) % 100 - 90), &[]);
+        let spec = Arc::make_mut(&mut new.spec);
+        spec.priority = (n % 4) as i32;
+        spec.queue = Queue::new(["default", "paused", "other"][(n % 5).min(2) as usize]).unwrap();
+        let alias = (n % 2 == 0).then(|| format!("a{n}").into());
+        spec.extras = alias.map(|alias| Box::new(Extras { alias: Some(alias), ..Extras::default() }));
+        new
+    };
+    push(&store, (0..300).map(various).collect()).await;
+    store.set_paused(&Tenant::default(), &Queue::new("paused").unwrap(), true).await.unwrap();
+    finish(&store, claim(&store, NameMatch::Exact("n1".into()), 30).await).await;
+    let gone = claim(&store, NameMatch::Exact("n0".into()), 20).await;
+    store.commit(gone.into_iter().map(|job| Step::change(job, None)).collect(), at(1)).await.unwrap();
+    claim(&store, NameMatch::Any, 10).await;
+    let kept = Kept { ahead_ms: 0, seen_ms: at(0).as_millis(), steps: Vec::new() };
+    store.put_setting(CLOCK, Some(kept.bytes())).await.unwrap();
+    store.close().await.unwrap();
+    let connection = read_only(&database).unwrap();
+    let one = load_with(&connection, 1, 1).unwrap();
+    let expected = picture(one.index);
+    for (threads, ids_at_once) in [(2, 1), (3, 7), (4, 1_000)] {
+        let several = load_with(&connection, threads, ids_at_once).unwrap();
+        assert_eq!((several.rows, several.next_id), (one.rows, one.next_id));
+        assert_eq!(picture(several.index), expected, "{threads} threads, {ids_at_once} ids at a time");
+    }
+    assert_eq!(one.rows.jobs, 280);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_threads_refuse_rows_that_are_damaged_or_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("windlass.db");
+    let store = open(&database).unwrap();
+    push(&store, (0..100).map(|_| job("a", at(0), &[])).collect()).await;
+    store.close().await.unwrap();
+    drop(store);
+    let connection = Connection::open(&database).unwrap();
+    for (sql, why) in [
+        ("UPDATE jobs SET priority = 7 WHERE id = 50", "checksum"),
+        ("DELETE FROM jobs WHERE id = 50", "there should be 100 jobs"),
+    ] {
+        connection.execute(sql, []).unwrap();
+        let refused = load_with(&connection, 3, 7).err().unwrap().to_string();
+        assert!(refused.contains(why), "{refused}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_that_are_due_are_where_claims_look_for_them_as_soon_as_the_store_is_open() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,8 +192,14 @@ async fn a_job_among_many_is_found_by_its_name_without_looking_at_the_others() {
     assert_eq!(names(&store, by_name.clone()).await, (vec!["old".to_owned()], 1));
     let nobody = Filter { names: NameMatch::Exact("nobody".into()), ..by_name.clone() };
     assert_eq!(names(&store, nobody).await, (Vec::new(), 1));
-    let wrong_state = Filter { states: vec![StateName::Failed], ..by_name };
+    let wrong_state = Filter { states: vec![StateName::Failed], ..by_name.clone() };
     assert_eq!(names(&store, wrong_state).await, (Vec::new(), 1));
+    // Also if it and thousands of others are finished.
+    finish(&store, claim(&store, NameMatch::Any, 5_000).await).await;
+    assert!(store.shared.index().ids_fitting(&by_name, u64::MAX >> 1, 10).is_some(), "no scan is needed");
+    assert_eq!(names(&store, by_name).await, (vec!["old".to_owned()], 1));
+    let many = Filter { names: NameMatch::Exact("many".into()), limit: 10, ..Filter::default() };
+    assert!(store.shared.index().ids_fitting(&many, u64::MAX >> 1, 10).is_none(), "they are too many");
     // By a scan, with a tag that only the decoded row contains.
     let by_tag = Filter { tag: Some("rare".into()), limit: 10, ..Filter::default() };
     assert_eq!(names(&store, by_tag).await.0, ["old"]);

@@ -6,7 +6,7 @@ use super::files::{self, CommitCounter, Lock};
 use super::requests::{Answer, Reply, Request, fail_with, refuse};
 use super::rows::Rows;
 use super::tables::{RowCounts, Tables};
-use super::{Shared, load_index};
+use super::{Shared, load::load_index};
 use crate::change::{ClaimAsk, Due, Inserted, NewJob, Step, Verdict};
 use crate::copy::is_there;
 use crate::error::StoreError;

@@ -1,6 +1,7 @@
 //! Candidates for a filter, from the index.
 
 use super::Index;
+use super::shelf::{Shelf, ShelfId};
 use super::tenant::TenantIndex;
 use crate::query::Filter;
 use std::collections::BTreeSet;
@@ -30,9 +31,13 @@ impl Index {
                 ids.extend(entry.newest_repeating(before, limit));
                 continue;
             }
-            for state in self.states_fitting(entry, filter) {
+            let shelves = self.shelves_fitting(entry, filter);
+            let others = if is_addressed { few_others(&shelves, most) } else { None };
+            ids.extend(others.iter().flatten());
+            for state in states_fitting(&shelves, filter) {
                 match state {
-                    StateName::Ready => ids.extend(self.few_ready(entry, filter, most)?),
+                    StateName::Ready => ids.extend(self.few_ready(&shelves, most)?),
+                    _ if others.is_some() => {}
                     // Only few of the many jobs in this state match: scan the rows instead.
                     other if is_addressed && entry.count_in(other) > most => return None,
                     other => ids.extend(entry.newest_in(other, before, limit)),
@@ -42,39 +47,29 @@ impl Index {
         Some(ids.into_iter().rev().skip_while(|id| id.get() >= before).take(limit).collect())
     }
 
-    /// Requested states that occur among the jobs of the requested queue and names.
-    fn states_fitting(&self, tenant: &TenantIndex, filter: &Filter) -> Vec<StateName> {
-        let is_asked = |state: &StateName| filter.states.is_empty() || filter.states.contains(state);
-        if !is_addressed(filter) {
-            return StateName::ALL.into_iter().filter(is_asked).collect();
-        }
-        let mut counts = [0_u64; StateName::ALL.len()];
-        for (queue, shelf) in tenant.queues_and_shelves() {
-            let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
-            if fits(filter, queue, &shelf.name) {
-                counts.iter_mut().zip(&shelf.counts).for_each(|(sum, count)| *sum += count);
+    /// Shelves of the requested queue and names; none where nothing depends on them.
+    fn shelves_fitting(&self, tenant: &TenantIndex, filter: &Filter) -> Vec<&Shelf> {
+        let numbers: Vec<ShelfId> = match &filter.names {
+            NameMatch::Exact(name) => tenant.shelves_of_name(name),
+            _ if is_addressed(filter) || filter.states.contains(&StateName::Ready) => {
+                tenant.queues_and_shelves().filter_map(|(_, number)| number).collect()
             }
-        }
-        let has_some = |state: &StateName| counts[*state as usize] > 0;
-        StateName::ALL.into_iter().filter(is_asked).filter(has_some).collect()
+            _ => Vec::new(),
+        };
+        let shelves = numbers.into_iter().map(|number| &self.shelves[number as usize]);
+        shelves.filter(|shelf| fits(filter, &shelf.queue, &shelf.name)).collect()
     }
 
-    /// Ready jobs of the requested queue and names; `None` if they are too many.
-    fn few_ready(&self, tenant: &TenantIndex, filter: &Filter, most: usize) -> Option<Vec<JobId>> {
+    /// Ready jobs of these shelves; `None` if they are too many.
+    fn few_ready(&self, shelves: &[&Shelf], most: usize) -> Option<Vec<JobId>> {
         let mut ids = Vec::new();
-        let mut delayed = false;
-        for (queue, shelf) in tenant.queues_and_shelves() {
-            let Some(shelf) = shelf.map(|number| &self.shelves[number as usize]) else { continue };
-            if !fits(filter, queue, &shelf.name) {
-                continue;
-            }
+        for shelf in shelves {
             if ids.len() + shelf.slots.len() > most {
                 return None;
             }
             ids.extend(shelf.slots.iter().map(|slot| slot.id));
-            delayed |= shelf.delayed > 0;
         }
-        if delayed {
+        if shelves.iter().any(|shelf| shelf.delayed > 0) {
             if self.delayed.len() > most {
                 return None;
             }
@@ -82,6 +77,26 @@ impl Index {
         }
         Some(ids)
     }
+}
+
+/// Requested states; if the filter selects queues or names, those that occur among the jobs of these shelves.
+fn states_fitting(shelves: &[&Shelf], filter: &Filter) -> Vec<StateName> {
+    let is_asked = |state: &StateName| filter.states.is_empty() || filter.states.contains(state);
+    let occurs = |state: &StateName| shelves.iter().any(|shelf| shelf.counts[*state as usize] > 0);
+    let is_addressed = is_addressed(filter);
+    StateName::ALL.into_iter().filter(is_asked).filter(|state| !is_addressed || occurs(state)).collect()
+}
+
+/// Jobs of these shelves in other states than ready; `None` if they are too many.
+fn few_others(shelves: &[&Shelf], most: usize) -> Option<Vec<JobId>> {
+    let mut ids = Vec::new();
+    for shelf in shelves {
+        ids.extend(shelf.others.all()?);
+        if ids.len() > most {
+            return None;
+        }
+    }
+    Some(ids)
 }
 
 /// True if the filter selects queues or names.

@@ -2,6 +2,7 @@
 //! holder of a key, counts). Rebuilt from the rows at startup.
 
 mod listing;
+mod merge;
 mod shelf;
 mod tenant;
 mod tests;
@@ -61,7 +62,7 @@ impl Index {
     pub(super) fn add(&mut self, job: &Job) {
         let id = job.id;
         let shelf = self.shelf_for(job);
-        self.shelves[shelf as usize].counts[job.state().name() as usize] += 1;
+        self.shelves[shelf as usize].enter(job);
         if let Some(run_at) = job.state().claimable_at() {
             if run_at > self.now {
                 self.delayed.insert((run_at, id), (shelf, job.spec.priority));
@@ -84,7 +85,7 @@ impl Index {
     pub(super) fn remove(&mut self, job: &Job) {
         let id = job.id;
         let shelf = self.shelf_for(job);
-        self.shelves[shelf as usize].counts[job.state().name() as usize] -= 1;
+        self.shelves[shelf as usize].leave(job);
         if let Some(run_at) = job.state().claimable_at() {
             let slot = Slot { priority: job.spec.priority, run_at, id };
             // A job that is being claimed was already removed from its shelf.
@@ -261,6 +262,11 @@ impl Index {
                 self.unpark(shelf);
             }
         }
+    }
+
+    /// Forgets the jobs that became claimable: while the index is built nobody listens.
+    pub(super) fn forget_news(&mut self) {
+        self.news.clear();
     }
 
     /// Tenant, queue and name of the jobs that became claimable since the last call, one entry per job.

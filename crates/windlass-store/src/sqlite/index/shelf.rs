@@ -4,7 +4,7 @@ use crate::query::QueueCounts;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use windlass_core::{JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
+use windlass_core::{Job, JobId, JobSpec, Name, Queue, StateName, Tenant, Timestamp};
 
 pub(super) type ShelfId = u32;
 pub(super) type ViewId = u32;
@@ -25,6 +25,8 @@ pub(super) struct Shelf {
     pub slots: BTreeSet<Slot>,
     /// All jobs of this shelf by `StateName as usize`; the shelf is dropped when all counts are zero.
     pub counts: [u64; 9],
+    /// Jobs in other states than ready.
+    pub others: FewIds,
     /// Ready jobs that are not due yet.
     pub delayed: u64,
     pub paused: bool,
@@ -47,6 +49,25 @@ impl Shelf {
             limit_keys: spec.limit_keys().into(),
             paused,
             ..Shelf::default()
+        }
+    }
+
+    /// Counts a job of this shelf.
+    pub(super) fn enter(&mut self, job: &Job) {
+        let state = job.state().name();
+        self.counts[state as usize] += 1;
+        if state != StateName::Ready {
+            self.others.add(job.id);
+        }
+    }
+
+    pub(super) fn leave(&mut self, job: &Job) {
+        let state = job.state().name();
+        self.counts[state as usize] -= 1;
+        if state != StateName::Ready {
+            let ready = self.counts[StateName::Ready as usize];
+            let left = self.counts.iter().sum::<u64>() - ready;
+            self.others.remove(job.id, left);
         }
     }
 
@@ -106,6 +127,52 @@ impl Shelf {
     }
 }
 
+/// Ids of jobs while they are few, so that an old job with a rare name is found without a scan of the rows.
+#[derive(Default)]
+pub(super) struct FewIds {
+    /// Sorted.
+    ids: SmallVec<[JobId; 1]>,
+    /// Set when there were too many; from then on until none is left they are not known.
+    overflowed: bool,
+}
+
+/// Most ids of a shelf: few enough to insert into a sorted list, and for one page of a listing.
+const FEW_MAX: usize = 1_000;
+
+impl FewIds {
+    fn add(&mut self, id: JobId) {
+        if self.overflowed {
+            return;
+        }
+        if self.ids.len() == FEW_MAX {
+            *self = FewIds { ids: SmallVec::new(), overflowed: true };
+        } else if let Err(place) = self.ids.binary_search(&id) {
+            self.ids.insert(place, id);
+        }
+    }
+
+    fn remove(&mut self, id: JobId, left: u64) {
+        if left == 0 {
+            *self = FewIds::default();
+        } else if let Ok(place) = self.ids.binary_search(&id) {
+            self.ids.remove(place);
+        }
+    }
+
+    pub(super) fn absorb(&mut self, other: FewIds) {
+        if other.overflowed {
+            *self = other;
+        } else {
+            other.ids.into_iter().for_each(|id| self.add(id));
+        }
+    }
+
+    /// `None`: they are, or were, too many.
+    pub(super) fn all(&self) -> Option<&[JobId]> {
+        (!self.overflowed).then_some(&self.ids)
+    }
+}
+
 fn first_of(priority: i32) -> Slot {
     let id = JobId::new(1).expect("one is a positive number");
     Slot { priority, run_at: Timestamp::from_millis(i64::MIN), id }
@@ -120,6 +187,7 @@ impl Default for Shelf {
             limit_keys: Box::default(),
             slots: BTreeSet::new(),
             counts: [0; StateName::ALL.len()],
+            others: FewIds::default(),
             delayed: 0,
             paused: false,
             parked_by: None,

@@ -40,7 +40,7 @@ impl View {
 
 /// Jobs that claim a key. Nearly always one; of several the job with the smallest id is the holder.
 #[derive(Default)]
-struct Keys(FxHashMap<Arc<str>, SmallVec<[JobId; 1]>>);
+pub(super) struct Keys(FxHashMap<Arc<str>, SmallVec<[JobId; 1]>>);
 
 impl Keys {
     fn holder(&self, key: &str) -> Option<JobId> {
@@ -55,6 +55,16 @@ impl Keys {
         match self.0.get_mut(key) {
             Some(claimants) => claimants.push(id),
             None => drop(self.0.insert(key.into(), SmallVec::from_elem(id, 1))),
+        }
+    }
+
+    pub(super) fn absorb(&mut self, other: Keys) {
+        if self.0.is_empty() {
+            *self = other;
+            return;
+        }
+        for (key, claimants) in other.0 {
+            self.0.entry(key).or_default().extend(claimants);
         }
     }
 
@@ -74,12 +84,12 @@ pub(super) struct TenantIndex {
     /// Sorted, so that queries over all queues return the same order everywhere.
     queues: BTreeMap<Queue, Names>,
     paused: PausedQueues,
-    uniques: Keys,
-    aliases: Keys,
+    pub(super) uniques: Keys,
+    pub(super) aliases: Keys,
     /// Jobs by state, except ready ones: the others are few, or searched by state.
-    by_state: [BTreeSet<JobId>; 9],
+    pub(super) by_state: [BTreeSet<JobId>; 9],
     /// Jobs with a repeat rule that are not settled: few, and listed together.
-    repeating: BTreeSet<JobId>,
+    pub(super) repeating: BTreeSet<JobId>,
     views: FxHashMap<ViewId, View>,
     views_made: ViewId,
     asks: u64,
@@ -188,6 +198,11 @@ impl TenantIndex {
     pub(super) fn shelves_named(&self, queue: &Queue, name: &Name) -> Vec<ShelfId> {
         let shelves = self.queues.get(queue).and_then(|names| names.get(name));
         shelves.map(|shelves| shelves.to_vec()).unwrap_or_default()
+    }
+
+    /// Shelves of a name in any queue.
+    pub(super) fn shelves_of_name(&self, name: &str) -> Vec<ShelfId> {
+        self.queues.values().filter_map(|names| names.get(name)).flatten().copied().collect()
     }
 
     /// Every queue with each of its shelves; a queue that is only paused has none.
